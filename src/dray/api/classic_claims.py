@@ -145,7 +145,7 @@ def state_of(claim: ResourceClaim | None) -> State:
 
 
 def check_transition(actor: Actor, before: ResourceClaim | None, after: ResourceClaim | None) -> None:
-    """Raise `UnexpectedMoveError` unless the actor may make this transition."""
+    """Raise `UnexpectedTransitionError` unless the actor may make this transition."""
     transition = (State.START if before is None else state_of(before), state_of(after), actor)
     if transition not in _ALLOWED:
         claim = before if before is not None else after

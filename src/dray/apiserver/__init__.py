@@ -1,1 +1,1 @@
-"""The Kubernetes API: request flow, registry, admission, discovery, tables; the only room that stores objects."""
+"""The Kubernetes API: request flow, registry, admission, discovery, tables; the only package that stores objects."""

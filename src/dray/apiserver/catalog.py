@@ -1,4 +1,4 @@
-"""All resources the server serves now: the built-in ones, and the custom ones that come and go."""
+"""The resources that the server serves: built-in ones, and those of CustomResourceDefinitions."""
 
 from __future__ import annotations
 
@@ -23,31 +23,31 @@ class Catalog:
         self._index()
 
     def get(self, group: str, version: str, resource: str) -> Endpoint | None:
-        """The endpoint at that place."""
+        """Return the endpoint of a resource; None if it is not served."""
         return self._endpoints.get((group, version, resource))
 
     def has_group_version(self, group: str, version: str) -> bool:
-        """Whether anything is served there."""
+        """Return whether the group version is served."""
         return (group, version) in self._group_versions
 
     def endpoints(self) -> Iterable[Endpoint]:
-        """Every endpoint, built-in ones first."""
+        """Return all endpoints, built-in ones first."""
         return self._endpoints.values()
 
     def storage_endpoints(self) -> Iterable[Endpoint]:
-        """One endpoint for each resource that keeps objects: the one in the storage version."""
+        """Return the endpoint in the storage version of each stored resource."""
         return (item for item in self._endpoints.values() if item.is_storage_version and "get" in item.definition.verbs)
 
     def storage_endpoint(self, definition: ResourceDefinition) -> Endpoint:
-        """The endpoint of the version in which the resource is kept."""
+        """Return the endpoint in the resource's storage version."""
         return self._endpoints[(definition.group, definition.storage_version, definition.resource)]
 
     def custom(self) -> Mapping[str, tuple[Endpoint, ...]]:
-        """The custom endpoints by the name of their definition."""
+        """Return the endpoints of custom resources by the name of their CustomResourceDefinition."""
         return self._custom
 
     def set_custom(self, name: str, endpoints: tuple[Endpoint, ...]) -> None:
-        """Serve a custom resource, replacing what its definition served before; none at all removes it."""
+        """Replace the endpoints of a CustomResourceDefinition; an empty tuple removes them."""
         if self._custom.get(name, ()) == endpoints:
             return
         if endpoints:

@@ -1,4 +1,4 @@
-"""What a delete does: at once, later when finalizers are gone, or after a grace period. Pure."""
+"""Decides what a delete does: remove the object, or mark it and wait for finalizers or the grace period. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _GC_FINALIZERS: Final = frozenset({ORPHAN, FOREGROUND})
 _POD_GRACE_SECONDS: Final = 30
 _NAMESPACES: Final = GroupResource("", "namespaces")
 _DEFINITIONS: Final = GroupResource("apiextensions.k8s.io", "customresourcedefinitions")
-# A delete of one of these answers with the object as it was; of all others with a Status.
+# A delete of one of these returns the object; of all others a Status.
 _RETURNS_DELETED: Final = frozenset(
     {
         GroupResource("", "pods"),
@@ -37,12 +37,12 @@ _RETURNS_DELETED: Final = frozenset(
 
 
 def returns_deleted(endpoint: Endpoint) -> bool:
-    """Whether a completed delete answers with the object."""
+    """Return whether a completed delete returns the object instead of a Status."""
     return endpoint.resource in _RETURNS_DELETED
 
 
 def check_preconditions(endpoint: Endpoint, document: Document, options: DeleteOptions) -> None:
-    """The object must be the one, and at the version, that the caller means."""
+    """Raise ConflictError unless the UID and resourceVersion preconditions hold."""
     metadata = document["metadata"]
     if options.uid is not None and options.uid != metadata["uid"]:
         raise ConflictError(
@@ -61,7 +61,7 @@ def check_preconditions(endpoint: Endpoint, document: Document, options: DeleteO
 
 
 def _named(endpoint: Endpoint) -> GroupResource:
-    """Complaints about preconditions name the kind instead of the resource."""
+    """Return the kind in place of the resource, as in kube-apiserver's messages about preconditions."""
     return GroupResource(endpoint.resource.group, endpoint.definition.kind)
 
 
@@ -74,20 +74,20 @@ class Outcome(enum.Enum):
 
 
 class Deletion(msgspec.Struct, frozen=True):
-    """The decision, and the document to write or to answer with."""
+    """The decision, and the document to write or return."""
 
     outcome: Outcome
     document: Document
 
 
 def plan_deletion(endpoint: Endpoint, old: Document, options: DeleteOptions, now: datetime) -> Deletion:
-    """Decide on a delete of `old`, which is not changed."""
+    """Decide how to delete `old`, which is not modified."""
     metadata = dict(old["metadata"])
     document = old | {"metadata": metadata}
     finalizers = _finalizers(metadata.get("finalizers") or [], options)
     first = "deletionTimestamp" not in metadata
     if endpoint.resource == _DEFINITIONS and first and FINALIZER not in finalizers:
-        # The objects it defines go first.
+        # Its custom resources are deleted first.
         finalizers = [*finalizers, FINALIZER]
     _set_finalizers(metadata, finalizers)
     grace = _grace_seconds(old, options) if endpoint.definition.graceful_deletion else 0
@@ -113,7 +113,7 @@ def plan_deletion(endpoint: Endpoint, old: Document, options: DeleteOptions, now
 
 
 def is_finished(endpoint: Endpoint, document: Document) -> bool:
-    """Whether an object marked for deletion has nothing left to wait for, so that a write removes it."""
+    """Return whether an object marked for deletion waits for nothing more, so that the write removes it."""
     metadata = document["metadata"]
     if "deletionTimestamp" not in metadata or metadata.get("finalizers"):
         return False
@@ -121,7 +121,7 @@ def is_finished(endpoint: Endpoint, document: Document) -> bool:
 
 
 def _held(endpoint: Endpoint, document: Document) -> bool:
-    """Namespaces wait for finalizers of their own kind as well."""
+    """Return whether a namespace still has finalizers in its spec."""
     if endpoint.resource != _NAMESPACES:
         return False
     return bool((document.get("spec") or {}).get("finalizers"))
@@ -136,7 +136,7 @@ def _finalizers(present: list[str], options: DeleteOptions) -> list[str]:
     if options.orphan_dependents is not None:
         policy = "Orphan" if options.orphan_dependents else "Background"
     if not policy:
-        # Whoever put a garbage collection finalizer there chose the policy already.
+        # An existing garbage collection finalizer keeps its effect.
         return present
     kept = [item for item in present if item not in _GC_FINALIZERS]
     added = {"Orphan": [ORPHAN], "Foreground": [FOREGROUND]}.get(policy, [])
@@ -151,7 +151,7 @@ def _set_finalizers(metadata: Document, finalizers: list[str]) -> None:
 
 
 def _grace_seconds(pod: Document, options: DeleteOptions) -> int:
-    """How long a Pod may take to end; none when nothing of it runs."""
+    """Return the grace period of a Pod: 0 if it is not scheduled or has finished."""
     spec, status = pod.get("spec") or {}, pod.get("status") or {}
     if options.grace_period_seconds is not None:
         grace = max(options.grace_period_seconds, 1 if options.grace_period_seconds < 0 else 0)

@@ -1,4 +1,4 @@
-"""What clients ask first: which groups, versions and resources there are, in the old form and the aggregated one."""
+"""Discovery documents: groups, versions and resources, unaggregated and aggregated. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STATUS_VERBS: Final = ("get", "patch", "update")
 
 @dataclass(frozen=True, slots=True)
 class Subresource:
-    """A subresource as discovery shows it: the kind it speaks and its verbs."""
+    """A subresource in discovery: its kind and verbs."""
 
     kind: str
     verbs: tuple[str, ...]
@@ -24,7 +24,7 @@ class Subresource:
     version: str = ""
 
 
-# Subresources whose kind differs from their parent's, or that know other verbs than status does.
+# Subresources whose kind differs from their parent's, or whose verbs differ from those of status.
 SUBRESOURCES: Final[Mapping[str, Subresource]] = {
     "binding": Subresource("Binding", ("create",)),
     "eviction": Subresource("Eviction", ("create",), "policy", "v1"),
@@ -59,7 +59,7 @@ _GROUP_ORDER: Final = (
 
 
 def subresources_of(endpoint: Endpoint) -> list[tuple[str, Subresource]]:
-    """The endpoint's subresources by name, in alphabetical order."""
+    """Return the endpoint's subresources and their names, in alphabetical order."""
     definition = endpoint.definition
     found = [(name, SUBRESOURCES[name]) for name in definition.subresources if name in SUBRESOURCES]
     if definition.status_strategy is not None:
@@ -69,7 +69,7 @@ def subresources_of(endpoint: Endpoint) -> list[tuple[str, Subresource]]:
 
 
 def group_versions(endpoints: Iterable[Endpoint]) -> dict[str, list[str]]:
-    """Versions of each group, most preferred first."""
+    """Return the versions of each group, preferred version first."""
     groups: dict[str, dict[str, None]] = {}
     for endpoint in endpoints:
         groups.setdefault(endpoint.definition.group, {})[endpoint.version] = None
@@ -83,7 +83,7 @@ def _group_priority(item: tuple[str, list[str]]) -> tuple[int, str]:
 
 
 def version_priority(version: str) -> tuple[int, int, int, str]:
-    """Sort key: GA before beta before alpha, newer first, anything else last in alphabetical order."""
+    """Return a sort key: GA before beta before alpha, newer first, other versions last in alphabetical order."""
     head, stage, minor = version, 0, 0
     for rank, name in ((1, "beta"), (2, "alpha")):
         head_part, found, tail = version.partition(name)
@@ -95,7 +95,7 @@ def version_priority(version: str) -> tuple[int, int, int, str]:
 
 
 def legacy_api(server_address: str) -> Document:
-    """`/api`."""
+    """Return the document of `/api`."""
     return {
         "kind": "APIVersions",
         "versions": ["v1"],
@@ -104,25 +104,25 @@ def legacy_api(server_address: str) -> Document:
 
 
 def api_group(group: str, versions: Sequence[str], *, typed: bool = True) -> Document:
-    """`/apis/<group>`; inside an APIGroupList it goes without kind and apiVersion."""
+    """Return the document of `/apis/<group>`; an item of an APIGroupList has no kind and apiVersion (`typed=False`)."""
     entries = [{"groupVersion": GroupVersion(group, item).api_version, "version": item} for item in versions]
     head: Document = {"kind": "APIGroup", "apiVersion": "v1"} if typed else {}
     return head | {"name": group, "versions": entries, "preferredVersion": entries[0]}
 
 
 def api_group_list(endpoints: Iterable[Endpoint]) -> Document:
-    """`/apis`."""
+    """Return the document of `/apis`."""
     groups = [api_group(group, versions, typed=False) for group, versions in group_versions(endpoints).items() if group]
     return {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
 
 
 def api_resource_list(group_version: GroupVersion, endpoints: Iterable[Endpoint]) -> Document:
-    """`/api/v1` and `/apis/<group>/<version>`."""
+    """Return the document of `/api/v1` or `/apis/<group>/<version>`."""
     resources: list[Document] = []
     for endpoint in sorted(endpoints, key=lambda item: item.definition.resource):
         if endpoint.group_version == group_version:
             resources.extend(_api_resources(endpoint))
-    # The core list goes without an apiVersion.
+    # The list of the core group has no apiVersion.
     head: Document = {"kind": "APIResourceList"}
     if group_version.group:
         head["apiVersion"] = "v1"
@@ -159,14 +159,14 @@ def _api_subresource(endpoint: Endpoint, name: str, item: Subresource) -> Docume
 
 
 def storage_version_hash(endpoint: Endpoint) -> str:
-    """The hash by which clients see that the storage version changed."""
+    """Return the hash by which clients detect a change of the storage version."""
     definition = endpoint.definition
     text = f"{definition.group}/{definition.storage_version}/{definition.kind}"
     return base64.b64encode(hashlib.sha256(text.encode()).digest()[:8]).decode()
 
 
 def aggregated(endpoints: Iterable[Endpoint], *, core: bool, version: str = "v2") -> Document:
-    """The APIGroupDiscoveryList of `/api` (core) or `/apis`."""
+    """Return the APIGroupDiscoveryList of `/api` (core) or `/apis`."""
     endpoints = list(endpoints)
     items: list[Document] = []
     for group, versions in group_versions(endpoints).items():

@@ -1,6 +1,6 @@
 """Decoded documents of recently written or read values, so that an event is parsed once for all watchers.
 
-Its documents are shared: whoever gets one must not change it, nor anything in it.
+The documents are shared: callers must not modify them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""From a result to the bytes of an answer, in the representation the client asked for."""
+"""Encodes results as response bodies in the negotiated representation."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ WATCH_CONTENT_TYPES: Final = {
 
 
 def served_document(endpoint: Endpoint, entry: Entry) -> Document:
-    """A fresh document of the entry in the endpoint's version."""
+    """Return a new document of the entry in the endpoint's version."""
     return endpoint.served(endpoint.decode(entry.value, entry.revision))
 
 
@@ -49,7 +49,7 @@ def dump(document: Document, representation: Representation) -> bytes:
 
 
 class _YAMLDumper(yaml.CSafeDumper):
-    """Writes every object out in full (no anchors), and quotes with double quotes, as Kubernetes does."""
+    """Writes no anchors, and quotes with double quotes, as Kubernetes does."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
@@ -65,7 +65,7 @@ _YAMLDumper.add_representer(str, _represent_text)
 
 
 def encode_object_result(result: ObjectResult, representation: Representation, *, include: str, now: datetime) -> bytes:
-    """One stored object."""
+    """Encode a stored object."""
     endpoint, entry = result.endpoint, result.entry
     plain = representation.media is Media.JSON and not representation.transform and not representation.pretty
     if plain and endpoint.is_storage_version and entry.value.startswith(endpoint.head):
@@ -77,7 +77,7 @@ def encode_object_result(result: ObjectResult, representation: Representation, *
 def encode_document_result(
     result: DocumentResult, representation: Representation, *, include: str, now: datetime
 ) -> bytes:
-    """A document that is not stored."""
+    """Encode a document that is not stored."""
     if result.endpoint is None:
         return dump(result.document, Representation(representation.media, pretty=representation.pretty))
     return encode_document(result.document, result.endpoint, representation, include=include, now=now)
@@ -86,7 +86,7 @@ def encode_document_result(
 def encode_document(
     document: Document, endpoint: Endpoint, representation: Representation, *, include: str, now: datetime
 ) -> bytes:
-    """A served document, transformed when the client asked for a Table or the metadata alone."""
+    """Encode a served document, transformed if the client asked for a Table or PartialObjectMetadata."""
     return dump(transform(document, endpoint, representation, include=include, now=now), representation)
 
 
@@ -110,7 +110,7 @@ def transform(
 
 
 def encode_list(result: ListResult, representation: Representation, *, include: str, now: datetime) -> bytes:
-    """A collection."""
+    """Encode a list."""
     endpoint = result.endpoint
     if representation.media is Media.JSON and not representation.transform and not representation.pretty:
         return _encode_json_list(result)
@@ -139,7 +139,7 @@ def encode_list(result: ListResult, representation: Representation, *, include: 
 
 
 def list_document(endpoint: Endpoint, documents: Sequence[Document], metadata: Document) -> Document:
-    """A typed list; the items of built-in kinds go without kind and apiVersion."""
+    """Return a typed list; items of built-in kinds have no kind and apiVersion."""
     items = list(documents)
     if not endpoint.custom:
         for item in items:
@@ -178,7 +178,7 @@ def _json_item(endpoint: Endpoint, entry: Entry) -> bytes:
 
 
 class FrameEncoder:
-    """Turns the frames of one watch into bytes; tables carry their header in the first frame only."""
+    """Encodes the frames of one watch; only the first Table has column definitions."""
 
     def __init__(self, endpoint: Endpoint, representation: Representation, include: str) -> None:
         self._endpoint = endpoint
@@ -187,7 +187,7 @@ class FrameEncoder:
         self._header = True
 
     def encode(self, frame: WatchFrame, now: datetime) -> bytes:
-        """One event as the client's media type frames it."""
+        """Encode one event in the framing of the media type."""
         representation = self._representation
         plain = representation.media is not Media.PROTOBUF and not representation.transform
         if plain and frame.entry is not None and self._endpoint.is_storage_version:

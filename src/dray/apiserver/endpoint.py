@@ -19,10 +19,10 @@ class Converter(Protocol):
     """Translates documents of a kind between its versions and the hub."""
 
     def to_hub(self, version: str, kind: str, document: Document) -> Document:
-        """From a served version to the hub version."""
+        """Convert a served version to the hub version."""
 
     def from_hub(self, version: str, kind: str, document: Document) -> Document:
-        """From the hub version to a served one."""
+        """Convert the hub version to a served version."""
 
 
 class ScaleSource(Protocol):
@@ -33,10 +33,10 @@ class ScaleSource(Protocol):
         """The endpoint of the Scale kind itself."""
 
     def scale_of(self, document: Document) -> Document:
-        """The Scale of a served object."""
+        """Return the Scale of a served object."""
 
     def set_replicas(self, document: Document, scale: Document, name: str) -> None:
-        """Write the wanted number into a served object."""
+        """Set the replicas of a served object."""
 
 
 class SameVersion:
@@ -52,10 +52,10 @@ class SameVersion:
 
 
 class Endpoint:
-    """One resource at one version; immutable once built.
+    """One resource at one version; immutable.
 
-    Stored values are JSON in the storage version, beginning with `head` and without a resourceVersion, so
-    that an answer in that version is made by splicing bytes instead of parsing.
+    Stored values are JSON in the storage version. They begin with `head` and have no resourceVersion, which is spliced
+    into a response in that version without parsing.
     """
 
     def __init__(  # noqa: PLR0913 - the parts of an endpoint, by name
@@ -78,7 +78,7 @@ class Endpoint:
         self.default: Final = default
         self.custom: Final = custom
         self.deprecation: Final = deprecation
-        # Where a custom resource keeps its replicas; None for the usual place.
+        # The paths of a custom resource's scale subresource; None for the default paths.
         self.scaler: Final = scaler
         self.group_version: Final = GroupVersion(definition.group, version)
         # The types of all served versions, this one included.
@@ -86,7 +86,7 @@ class Endpoint:
         self.gvk: Final = GroupVersionKind(definition.group, version, definition.kind)
         self.api_version: Final = self.group_version.api_version
         self.resource: Final = GroupResource(definition.group, definition.resource)
-        # Another group may keep the objects (events.k8s.io shows those of the core group).
+        # Objects may be stored by another group (events.k8s.io serves those of the core group).
         stored = home or GroupVersion(definition.group, definition.storage_version)
         self.is_storage_version: Final = stored == self.group_version
         self.storage_api_version: Final = stored.api_version
@@ -97,17 +97,17 @@ class Endpoint:
         self.prefix: Final = f"{KEY_ROOT}{stored.group or 'core'}/{definition.resource}/"
 
     def key(self, namespace: str, name: str) -> str:
-        """Where the store keeps the object."""
+        """Return the key of the object in the store."""
         if self.definition.namespaced:
             return f"{self.prefix}{namespace}/{name}"
         return self.prefix + name
 
     def scope_prefix(self, namespace: str) -> str:
-        """The prefix of a collection; an empty namespace means all of them."""
+        """Return the key prefix of a namespace; an empty namespace means all of them."""
         return f"{self.prefix}{namespace}/" if namespace else self.prefix
 
     def content(self, hub: Document) -> Document:
-        """A hub document as it is stored: in order, and without its resourceVersion."""
+        """Return a hub document in its stored form: fields in order, without the resourceVersion."""
         metadata = dict(hub["metadata"])
         metadata.pop("resourceVersion", None)
         first = {"kind": self.definition.kind, "apiVersion": self.storage_api_version, "metadata": metadata}
@@ -115,42 +115,42 @@ class Endpoint:
         return first | hub | first
 
     def dump(self, content: Document) -> bytes:
-        """The stored value of a content."""
+        """Encode the stored form of a document."""
         # orjson's result keeps the buffer it was written into, several times its size; a copy does not.
         return bytes(memoryview(orjson.dumps(content)))
 
     def decode(self, value: bytes, revision: int) -> Document:
-        """A fresh hub document of a stored value, with its resourceVersion."""
+        """Return a new hub document of a stored value, with its resourceVersion."""
         document: Document = orjson.loads(value)
         document["metadata"]["resourceVersion"] = str(revision)
         return document
 
     def splice(self, value: bytes, revision: int) -> bytes:
-        """The stored value as JSON in the storage version, with its resourceVersion."""
+        """Return the stored value as JSON in the storage version, with its resourceVersion."""
         return b'%b"resourceVersion":"%d",%b' % (self.head, revision, value[len(self.head) :])
 
     def splice_item(self, value: bytes, revision: int) -> bytes:
-        """Like `splice`, without kind and apiVersion, as items of a list are written."""
+        """Like `splice`, without kind and apiVersion, for items of a list."""
         return b'{"metadata":{"resourceVersion":"%d",%b' % (revision, value[len(self.head) :])
 
     def to_hub(self, document: Document) -> Document:
-        """From this endpoint's version to the hub's."""
+        """Convert a document of this endpoint's version to the hub version."""
         if self.is_storage_version:
             return document
         return self._converter.to_hub(self.version, self.definition.kind, document)
 
     def from_hub(self, document: Document) -> Document:
-        """From the hub's version to this endpoint's."""
+        """Convert a hub document to this endpoint's version."""
         if self.is_storage_version:
             return document
         return self._converter.from_hub(self.version, self.definition.kind, document)
 
     def from_hub_copy(self, document: Document) -> Document:
-        """Like `from_hub`, leaving the given document as it is."""
+        """Like `from_hub`, without modifying the given document."""
         return document if self.is_storage_version else self.from_hub(copy_document(document))
 
     def convert_served(self, document: Document, api_version: str) -> tuple[Document, StructType] | None:
-        """From this endpoint's version to another one of the same kind, with its type; None when it is not served."""
+        """Convert a document to another served version; return it with its type, or None if that is not served."""
         place = GroupVersion.parse(api_version)
         struct = self._structs.get(place.version) if place.group == self.definition.group else None
         if struct is None or place.version == self.version:
@@ -161,12 +161,12 @@ class Endpoint:
         return hub, struct
 
     def served(self, document: Document) -> Document:
-        """A hub document in this version, with kind and apiVersion first."""
+        """Return a hub document in this version, with kind and apiVersion first."""
         document = self.from_hub(document)
         first: Document = {"kind": self.definition.kind, "apiVersion": self.api_version}
         # The left side sets the order, the right side the values.
         return first | document | first
 
     def served_of_shared(self, document: Document) -> Document:
-        """Like `served`, of a document whose parts others share; so are then those of the result."""
+        """Like `served`, for a shared document; the result may share its parts and must not be modified."""
         return self.served(document if self.is_storage_version else copy_document(document))

@@ -1,7 +1,6 @@
-"""Shares the server between its users: bounded seats, one queue per user, served in turn.
+"""Fair queuing of requests: a limited number of seats, and one queue per user, served round-robin. Pure.
 
-A state machine without a clock of its own and without waiting: the hand that serves HTTP waits for the
-tickets it is told to wake. One client in a loop fills its own queue and nobody else's.
+`dray.apiserver.request_limiter` awaits the tickets. A client that sends requests in a loop fills only its own queue.
 """
 
 from __future__ import annotations
@@ -21,15 +20,15 @@ _MASTERS: Final = "system:masters"
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The bounds of what the server takes on at once."""
+    """Limits on concurrent and queued requests."""
 
-    # Requests being worked on; enough to fill a group commit of the store several times over.
+    # Requests in flight; enough to fill a group commit of the store several times over.
     seats: int = 256
-    # Waiting requests of one user; at 1,000 requests a second they are served within the wait below.
+    # Queued requests per user; at 1,000 requests per second they are served within `wait_seconds_max`.
     queue_length_max: int = 128
-    # Waiting requests of all users together: what bounds the memory they hold.
+    # Queued requests of all users; bounds their memory.
     queued_max: int = 4096
-    # How long a request may wait for a seat.
+    # Time a request may be queued.
     wait_seconds_max: float = 15.0
     # An informer holds one watch per kind; the largest component watches some tens of kinds.
     watches_per_user_max: int = 1024
@@ -37,11 +36,11 @@ class Limits:
 
 
 class TicketState(Enum):
-    """Where a queued request stands."""
+    """The state of a queued request."""
 
     WAITING = auto()
     ADMITTED = auto()
-    # Gone: released, expired, or given up by its client.
+    # Released, expired, or cancelled by the client.
     DONE = auto()
 
 
@@ -56,22 +55,22 @@ class Ticket:
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """Go on; `release` must follow, exactly once."""
+    """The request may run; `release` must follow, exactly once."""
 
-    # Exempt requests take no seat.
+    # Exempt requests occupy no seat.
     exempt: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Queued:
-    """Wait until the ticket is woken."""
+    """The request waits until its ticket is admitted or expires."""
 
     ticket: Ticket
 
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """Answer 429 with this Retry-After."""
+    """The request is answered with 429 and this Retry-After."""
 
     retry_after_seconds: int = RETRY_AFTER_SECONDS
     message: str = TOO_MANY_REQUESTS
@@ -86,12 +85,12 @@ _REJECTED: Final = Rejected()
 
 @dataclass(slots=True)
 class FairQueue:
-    """Who is being served, who waits, and whose turn is next."""
+    """The occupied seats, the queues, and the round-robin order of users."""
 
     limits: Limits = field(default_factory=Limits)
     _seats_taken: int = 0
     _queued: int = 0
-    # By user name; only users with someone waiting are in either.
+    # By user name; contain only users with queued requests.
     _queues: dict[str, deque[Ticket]] = field(default_factory=dict)
     _turns: deque[str] = field(default_factory=deque)
     _watches: dict[str, int] = field(default_factory=dict)
@@ -99,31 +98,31 @@ class FairQueue:
 
     @property
     def seats_taken(self) -> int:
-        """Requests being worked on."""
+        """The number of requests in flight."""
         return self._seats_taken
 
     @property
     def queued(self) -> int:
-        """Requests that wait."""
+        """The number of queued requests."""
         return self._queued
 
     @property
     def watches(self) -> int:
-        """Watches that are open."""
+        """The number of open watches."""
         return self._watches_total
 
     def admit(self, user: UserInfo, now: float, *, path: str = "") -> Admission:
-        """Seat, queue or refuse a request; `path` is given for requests that are not for a resource."""
+        """Admit, queue or reject a request; `path` is given for non-resource requests."""
         if is_exempt(user, path):
             return _EXEMPT
-        # A free seat while others wait cannot be: seats are handed on when they are given back.
+        # Requests are never queued while a seat is free: a released seat goes to the next one at once.
         if self._seats_taken < self.limits.seats:
             self._seats_taken += 1
             return _ADMITTED
         return self._enqueue(user.name, now)
 
     def release(self, admission: Admitted | Ticket, now: float) -> list[Ticket]:
-        """Give a seat back; the returned tickets have been admitted or, if DONE, have waited too long."""
+        """Release a seat; return the tickets that were admitted, and as DONE those that expired."""
         if isinstance(admission, Ticket):
             assert admission.state is TicketState.ADMITTED
             admission.state = TicketState.DONE
@@ -134,7 +133,7 @@ class FairQueue:
         return self._hand_on(now)
 
     def cancel(self, ticket: Ticket, now: float) -> list[Ticket]:
-        """The client of a queued request went away; returns what `release` returns."""
+        """Remove a request whose client disconnected; return what `release` returns."""
         if ticket.state is TicketState.ADMITTED:
             return self.release(ticket, now)
         if ticket.state is TicketState.WAITING:
@@ -143,7 +142,7 @@ class FairQueue:
         return []
 
     def expire(self, now: float) -> list[Ticket]:
-        """Take out and return, as DONE, the tickets that have waited too long; to be called now and then."""
+        """Remove and return, as DONE, the tickets past their deadline; to be called periodically."""
         late: list[Ticket] = []
         for queue in list(self._queues.values()):
             while queue and queue[0].deadline <= now:
@@ -152,7 +151,7 @@ class FairQueue:
         return late
 
     def admit_watch(self, user: UserInfo) -> Admission:
-        """Count a watch in, or refuse it; watches wait for nothing and hold no seat."""
+        """Admit or reject a watch; watches are never queued and occupy no seat."""
         open_watches = self._watches.get(user.name, 0)
         if open_watches >= self.limits.watches_per_user_max or self._watches_total >= self.limits.watches_max:
             return _REJECTED
@@ -161,7 +160,7 @@ class FairQueue:
         return _ADMITTED
 
     def release_watch(self, user: UserInfo) -> None:
-        """Count a watch out."""
+        """Release a watch."""
         left = self._watches[user.name] - 1
         if left:
             self._watches[user.name] = left
@@ -184,7 +183,7 @@ class FairQueue:
         return Queued(ticket)
 
     def _hand_on(self, now: float) -> list[Ticket]:
-        """Give the free seats to the users whose turn it is, one request each."""
+        """Assign the free seats round-robin, one request per user."""
         woken: list[Ticket] = []
         while self._turns and self._seats_taken < self.limits.seats:
             user_name = self._turns.popleft()
@@ -198,7 +197,7 @@ class FairQueue:
             if not queue:
                 del self._queues[user_name]
             elif late:
-                # A request that came to nothing does not use up its user's turn.
+                # An expired request does not use up its user's turn.
                 self._turns.appendleft(user_name)
             else:
                 self._turns.append(user_name)
@@ -213,5 +212,5 @@ class FairQueue:
 
 
 def is_exempt(user: UserInfo, path: str = "") -> bool:
-    """Administrators must get through to mend things, and probes must not mistake load for death."""
+    """Return whether a request bypasses the queue: those of administrators, and health checks under load."""
     return path in HEALTH_PATHS or _MASTERS in user.groups

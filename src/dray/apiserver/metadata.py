@@ -1,4 +1,4 @@
-"""What the server itself decides about an object's metadata, on create and on update."""
+"""Fields of the metadata that the server sets, on create and on update. Pure."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from dray.apiserver.endpoint import Endpoint
 _SUFFIX_ALPHABET: Final = "bcdfghjklmnpqrstvwxz2456789"
 _SUFFIX_LENGTH: Final = 5
 _GENERATED_NAME_LENGTH_MAX: Final = 63
-# Set by the server alone; what a creator sends in them is dropped.
+# Set only by the server; dropped from objects to create.
 _SERVER_FIELDS: Final = ("selfLink", "deletionTimestamp", "deletionGracePeriodSeconds")
-# Carried over from the stored object whatever an update says.
+# Immutable: an update keeps the stored values.
 _KEPT_FIELDS: Final = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds")
 _UUID_BITS: Final = 128
 
 
 class VersionOnCreateError(APIError):
-    """A new object may not come with a resourceVersion; worded, without a reason, as kube-apiserver does."""
+    """A create with a resourceVersion; kube-apiserver returns this message without a reason."""
 
     code = 500
     reason = ""
@@ -36,7 +36,7 @@ class VersionOnCreateError(APIError):
 def generated_name(prefix: str, source: random.Random) -> str:
     """Append a random suffix to a `generateName`."""
     name = prefix[: _GENERATED_NAME_LENGTH_MAX - _SUFFIX_LENGTH]
-    # One number for all letters: drawing each by itself takes three times as long.
+    # One number for all letters: one per letter takes three times as long.
     number = source.randrange(len(_SUFFIX_ALPHABET) ** _SUFFIX_LENGTH)
     for _ in range(_SUFFIX_LENGTH):
         number, letter = divmod(number, len(_SUFFIX_ALPHABET))
@@ -45,7 +45,7 @@ def generated_name(prefix: str, source: random.Random) -> str:
 
 
 def random_uid(source: random.Random) -> str:
-    """A random (version 4) UUID."""
+    """Return a random (version 4) UUID."""
     bits = source.getrandbits(_UUID_BITS)
     bits = bits & ~(0xF << 76) | (4 << 76)
     bits = bits & ~(0x3 << 62) | (2 << 62)
@@ -56,7 +56,7 @@ def random_uid(source: random.Random) -> str:
 def prepare_new(
     document: Document, endpoint: Endpoint, namespace: str, name: str, now: datetime, source: random.Random
 ) -> None:
-    """Give a new object its identity; `name` is that of the URL, when it has one."""
+    """Set the server's fields of a new object; `name` is the name in the URL, or empty."""
     metadata: Document = document.get("metadata") or {}
     document["metadata"] = metadata
     if metadata.get("resourceVersion"):
@@ -74,7 +74,7 @@ def prepare_new(
 
 
 def check_place(metadata: Document, endpoint: Endpoint, namespace: str, name: str) -> None:
-    """The object's namespace and name must agree with the URL's; the namespace is filled in."""
+    """Check namespace and name against the URL, and set the namespace."""
     if endpoint.definition.namespaced:
         if metadata.get("namespace") not in (None, "", namespace):
             raise BadRequestError(
@@ -88,7 +88,7 @@ def check_place(metadata: Document, endpoint: Endpoint, namespace: str, name: st
 
 
 def check_update(new: Document, old: Document, endpoint: Endpoint, *, unconditional: bool) -> None:
-    """The update must be about the object that is there, and based on its newest version when it says so."""
+    """Raise ConflictError unless the UID and resourceVersion of an update match the stored object."""
     metadata, stored = new["metadata"], old["metadata"]
     uid = metadata.get("uid")
     if uid and uid != stored["uid"]:
@@ -108,7 +108,7 @@ def check_update(new: Document, old: Document, endpoint: Endpoint, *, unconditio
 
 
 def prepare_changed(new: Document, old: Document) -> None:
-    """Carry over what an update may not touch."""
+    """Copy the immutable fields from the stored object."""
     metadata, stored = new["metadata"], old["metadata"]
     for field in _KEPT_FIELDS:
         if field in stored:

@@ -44,7 +44,7 @@ class RequestMetrics:
         )
         self._duration = metrics.histogram(
             "apiserver_request_duration_seconds",
-            "How long requests took, watches excepted.",
+            "Response latency in seconds, without watches.",
             _LABELS,
             buckets=_DURATION_BUCKETS,
         )

@@ -1,4 +1,4 @@
-"""Which form the client wants an answer in: media types, Table and PartialObjectMetadata."""
+"""Content negotiation: media types, Table and PartialObjectMetadata. Pure."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ JSON: Final = Representation(Media.JSON)
 
 
 class UnavailableRepresentationError(APIError):
-    """None of the accepted media types exists; worded as the route filter of kube-apiserver words it."""
+    """None of the accepted media types is known; the message is that of kube-apiserver's route filter."""
 
     code = 406
     reason = "NotAcceptable"
@@ -52,8 +52,8 @@ class UnavailableRepresentationError(APIError):
 def negotiate(accept: str, *, listing: bool = False, protobuf: bool = True) -> Representation:
     """Choose the first acceptable representation; an empty header or `*/*` means JSON.
 
-    Where JSON is as welcome as protobuf it is taken: stored values are JSON already, protobuf must be made.
-    `protobuf` is false for kinds that have no protobuf form (custom resources).
+    JSON is preferred to protobuf of the same quality: stored values are JSON and need no encoding.
+    `protobuf` is false for kinds without a protobuf encoding (custom resources).
     """
     clauses = _parse_accept(accept)
     if not clauses:

@@ -1,4 +1,4 @@
-"""The query parameters of each verb, parsed and checked with Kubernetes' own complaints."""
+"""Parses and validates the query parameters of each verb; the error messages are those of kube-apiserver. Pure."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _INT: Final = re.compile(r"[+-]?[0-9]+")
 
 
 class UnparsableVersionError(APIError):
-    """A resourceVersion that is no number, where kube-apiserver answers 500 without a reason."""
+    """A resourceVersion that is not a number, where kube-apiserver returns 500 without a reason."""
 
     code = 500
     reason = ""
@@ -82,14 +82,14 @@ class ListOptions:
 
 
 def parse_revision(text: str) -> int:
-    """A resourceVersion as a number; the wording is that of Go's parser."""
+    """Return a resourceVersion as a number; the error message is that of Go's parser."""
     if not _UINT.fullmatch(text):
         raise UnparsableVersionError(f'strconv.ParseUint: parsing "{text}": invalid syntax')
     return int(text)
 
 
 def parse_write_options(query: Mapping[str, str], kind: str, *, apply: bool | None = None) -> WriteOptions:
-    """Read CreateOptions, UpdateOptions or PatchOptions; `apply` is None unless it is a patch."""
+    """Parse CreateOptions, UpdateOptions or PatchOptions; `apply` is None unless the request is a patch."""
     if not query:
         if apply:
             raise _invalid(kind, [required(_FIELD_MANAGER, "is required for apply patch")])
@@ -136,7 +136,7 @@ _POLICIES: Final = ("Foreground", "Background", "Orphan")
 
 
 def parse_delete_options(query: Mapping[str, str], body: Document | None) -> DeleteOptions:
-    """Read DeleteOptions; a body wins over the query, as in Kubernetes."""
+    """Parse DeleteOptions; a body takes precedence over the query, as in Kubernetes."""
     source = body if body is not None else _delete_options_of(query)
     errors: FieldErrors = []
     dry_runs = source.get("dryRun") or []
@@ -175,14 +175,14 @@ def _delete_options_of(query: Mapping[str, str]) -> Document:
 
 
 def parse_int(text: str) -> int:
-    """A decimal query parameter; the wording is that of Go's parser."""
+    """Return a decimal query parameter; the error message is that of Go's parser."""
     if not _INT.fullmatch(text):
         raise BadRequestError(f'strconv.ParseInt: parsing "{text}": invalid syntax')
     return int(text)
 
 
 def parse_list_options(query: Mapping[str, str], *, watch: bool) -> ListOptions:
-    """Read ListOptions."""
+    """Parse ListOptions."""
     if not query:
         return ListOptions(watch=watch)
     limit = parse_int(query["limit"]) if query.get("limit") else 0
@@ -270,13 +270,13 @@ def _field_selector(text: str) -> FieldSelector | None:
 
 
 def encode_continue(revision: int, start: str) -> str:
-    """A continue token: the revision of the first page and the last key given, relative to the prefix."""
+    """Return a continue token: the revision of the first page and the last key returned, relative to the prefix."""
     token = orjson.dumps({"v": "meta.k8s.io/v1", "rv": revision, "start": start + "\0"})
     return base64.urlsafe_b64encode(token).rstrip(b"=").decode()
 
 
 def decode_continue(token: str) -> tuple[int, str]:
-    """Read a continue token back; a forged one is a bad request."""
+    """Decode a continue token; raise BadRequestError if it is invalid."""
     try:
         raw = base64.urlsafe_b64decode(token + "=" * (-len(token) % 4))
         value = orjson.loads(raw)

@@ -1,4 +1,4 @@
-"""Who owns which field: stamps `metadata.managedFields` on writes that are not server-side applies."""
+"""Updates `metadata.managedFields` on writes that are not server-side applies."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from dray.apiserver.patch.managed_fields.update import NOTHING, FieldWrite, equa
 
 
 def reset_fields(endpoint: Endpoint, subresource: str) -> FieldSet | None:
-    """What the endpoint ignores in a request; None leaves it to the kind having a status endpoint."""
+    """Return the fields that the endpoint ignores in a request; None means the default of kinds with a status."""
     return None if endpoint.definition.status_strategy is not None or subresource else NOTHING
 
 
 def stamp_create(document: Document, endpoint: Endpoint, *, manager: str, now: datetime) -> None:
-    """Record the creator as owner of all fields it set."""
+    """Record the manager of a create as owner of all fields it set."""
     entries = update_managed_fields(
         None,
         document,
@@ -34,7 +34,7 @@ def stamp_create(document: Document, endpoint: Endpoint, *, manager: str, now: d
 def stamp_update(
     hub: Document, old: Document, endpoint: Endpoint, *, manager: str, now: datetime, subresource: str
 ) -> None:
-    """Record a changer as owner of what it changed; both documents are in the hub version."""
+    """Record the manager of an update as owner of the fields it changed; both documents are in the hub version."""
     entries = update_managed_fields(
         endpoint.from_hub_copy(old),
         endpoint.from_hub_copy(hub),
@@ -44,7 +44,7 @@ def stamp_update(
             api_version=endpoint.api_version,
             now=now,
             subresource=subresource,
-            # What the endpoint ignores has been restored already, so nothing is left to ignore.
+            # The ignored fields have been restored already.
             reset=NOTHING,
             convert=endpoint.convert_served,
         ),
@@ -53,8 +53,8 @@ def stamp_update(
 
 
 def differs_in_times_only(new: Document, old: Document) -> bool:
-    """Whether a repeated apply changed nothing but the moment at which its fields were last applied."""
-    # Most changes are to something else, and end here.
+    """Return whether two objects differ only in the timestamps of managedFields."""
+    # Fast path: most changes differ in more than the metadata.
     if new | {"metadata": None} != old | {"metadata": None}:
         return False
     ours: Document = new["metadata"]

@@ -1,4 +1,4 @@
-"""The four patch types behind one function: a served document and a patch body in, the patched document out."""
+"""Applies the four patch types to a served document. Pure."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PATCH_TYPES: Final = (JSON_PATCH, MERGE, STRATEGIC, APPLY)
 
 
 class PatchRequest(msgspec.Struct, frozen=True):
-    """A PATCH: what is patched, how, by whom."""
+    """A PATCH request."""
 
     endpoint: Endpoint
     type: str
@@ -41,12 +41,12 @@ class PatchRequest(msgspec.Struct, frozen=True):
 
     @property
     def raw(self) -> bytes:
-        """The body as it came, or would have come."""
+        """The encoded body; in-process clients send it decoded."""
         return self.body if isinstance(self.body, bytes) else orjson.dumps(self.body)
 
 
 def apply_patch(request: PatchRequest, document: Document | None, now: datetime) -> Document:
-    """The patched document, in the endpoint's version; only an apply may find nothing there."""
+    """Return the patched document in the endpoint's version; `document` is None only for an apply that creates."""
     if request.type == APPLY:
         return _apply(request, document, now)
     assert document is not None
@@ -66,26 +66,26 @@ def _patched(request: PatchRequest, document: Document) -> Document:
 
 
 def _check(request: PatchRequest, patched: Document) -> None:
-    """The result must still be an object of its kind; unknown fields count as the client asked."""
+    """Check the patched object against its schema; unknown fields are handled as `fieldValidation` says."""
     shown = orjson.dumps(patched).decode() if request.options.field_validation == "Strict" else ""
     try:
         unknown = (prune_fields if request.endpoint.custom else check_fields)(patched, request.endpoint.struct)
     except DecodeError as error:
-        raise _unreadable(orjson.dumps(patched).decode(), str(error)) from error
+        raise _invalid_patch(orjson.dumps(patched).decode(), str(error)) from error
     if not unknown or request.options.field_validation == "Ignore":
         return
     if request.options.field_validation == "Strict":
-        raise _unreadable(shown, f"strict decoding error: {', '.join(unknown)}")
+        raise _invalid_patch(shown, f"strict decoding error: {', '.join(unknown)}")
     request.warnings.extend(text for text in unknown if text not in request.warnings)
 
 
-def _unreadable(shown: str, why: str) -> APIError:
-    return InvalidError("", "", "", [invalid(Path("patch"), shown, why)])
+def _invalid_patch(value: str, detail: str) -> APIError:
+    return InvalidError("", "", "", [invalid(Path("patch"), value, detail)])
 
 
 def _apply(request: PatchRequest, document: Document | None, now: datetime) -> Document:
     applied, duplicates = _applied(request)
-    _complain(request, duplicates)
+    _report_duplicates(request, duplicates)
     endpoint = request.endpoint
     write = FieldWrite(
         struct=endpoint.struct,
@@ -111,7 +111,7 @@ def _applied(request: PatchRequest) -> tuple[Document, Sequence[str]]:
     return value, duplicates
 
 
-def _complain(request: PatchRequest, duplicates: Sequence[str]) -> None:
+def _report_duplicates(request: PatchRequest, duplicates: Sequence[str]) -> None:
     if not duplicates or request.options.field_validation == "Ignore":
         return
     if request.options.field_validation == "Strict":

@@ -1,4 +1,4 @@
-"""From a method and a path to what is asked for: Kubernetes' URL layout, nothing else."""
+"""Parses the request line by Kubernetes' URL layout. Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NAMESPACE_SUBRESOURCES: Final = frozenset({"status", "finalize"})
 
 
 class RequestInfo(msgspec.Struct, frozen=True):
-    """A parsed request line; `resource` is empty for paths that name no resource."""
+    """A parsed request line; `resource` is empty for non-resource paths."""
 
     method: str
     path: str
@@ -36,7 +36,7 @@ class RequestInfo(msgspec.Struct, frozen=True):
 
 
 def parse_query(text: str) -> dict[str, str]:
-    """The query's parameters; the first value of a repeated one counts."""
+    """Return the query parameters; of a repeated one the first value."""
     query: dict[str, str] = {}
     for name, value in parse_qsl(text, keep_blank_values=True):
         query.setdefault(name, value)
@@ -44,12 +44,12 @@ def parse_query(text: str) -> dict[str, str]:
 
 
 def is_true(value: str | None) -> bool:
-    """How Kubernetes reads a boolean query parameter: present and neither false nor 0."""
+    """Return a boolean query parameter as Kubernetes does: true unless absent, false or 0."""
     return value is not None and value.lower() not in ("false", "0")
 
 
 def parse_request(method: str, path: str, query: Mapping[str, str]) -> RequestInfo:
-    """Name the resource, the object and the verb behind a path."""
+    """Return the resource, the object and the verb of a request."""
     parts = [unquote(part) for part in path.split("/") if part]
     plain = RequestInfo(method=method, path=path, verb=method.lower())
     if len(parts) >= 3 and parts[0] == "api":  # noqa: PLR2004 - api, version, resource
@@ -60,7 +60,7 @@ def parse_request(method: str, path: str, query: Mapping[str, str]) -> RequestIn
         return plain
     watching = rest[0] == "watch"
     if watching:
-        # The form that predates ?watch=true.
+        # The deprecated form of ?watch=true.
         rest = rest[1:]
         if not rest:
             return plain

@@ -1,4 +1,4 @@
-"""The scale subresource: the number of replicas of any kind that has one, as autoscaling/v1 Scale."""
+"""Translates between objects with replicas and autoscaling/v1 Scale. Pure."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ SCALE_ENDPOINT: Final = _scale_endpoint()
 
 
 class Scaler:
-    """Knows where a kind keeps its replicas; the paths are those of a CRD's scale subresource."""
+    """The paths of a kind's replicas and selector, as in a CRD's scale subresource."""
 
     @property
     def endpoint(self) -> Endpoint:
-        """The endpoint of Scale, by which patches of it are read."""
+        """The endpoint of Scale, for patches of it."""
         return SCALE_ENDPOINT
 
     def __init__(
@@ -55,7 +55,7 @@ class Scaler:
         self._selector = tuple(selector)
 
     def scale_of(self, document: Document) -> Document:
-        """The Scale of an object."""
+        """Return the Scale of an object."""
         metadata = document["metadata"]
         status: Document = {"replicas": _lookup(document, self._status_replicas) or 0}
         selector = _selector_text(_lookup(document, self._selector))
@@ -71,7 +71,7 @@ class Scaler:
         }
 
     def set_replicas(self, document: Document, scale: Document, name: str) -> None:
-        """Write the wanted number into an object."""
+        """Set the replicas of an object."""
         given = (scale.get("metadata") or {}).get("name")
         if given and given != name:
             raise BadRequestError(f"the name of the object ({given}) does not match the name on the URL ({name})")

@@ -1,4 +1,4 @@
-"""Which objects a list or a watch is about: its prefix in the store, and the test each object must pass."""
+"""Translates the selectors of a list or watch to a prefix in the store and a predicate for objects. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dray.apiserver.options import ListOptions
 Matcher = Callable[[Document], bool]
 
 
-# Every node's agent watches these, for its own node alone.
+# Every node agent watches these with a field selector for its own node.
 _NODE_LOCAL: Final = frozenset({GroupResource("", "pods"), GroupResource("resource.k8s.io", "resourceslices")})
 _NODE_NAME: Final = "spec.nodeName"
 
@@ -30,11 +30,11 @@ def _namespace(document: Document) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """`prefix` covers the objects; `matches` is None when all of them are meant."""
+    """The objects under `prefix` for which `matches` is true; None matches all of them."""
 
     prefix: str
     matches: Matcher | None = None
-    # The field and value by which watches are filed, when the selector fixes an indexed field of the whole resource.
+    # The indexed field and its value, if a watch of the whole resource selects one.
     filed: tuple[str, str] | None = None
 
     @property
@@ -44,7 +44,7 @@ class Selection:
 
 
 def select(endpoint: Endpoint, namespace: str, name: str, options: ListOptions) -> Selection:
-    """Narrow the prefix by what the selectors fix, and compile the rest into a test."""
+    """Narrow the prefix by the exact matches of the field selector, and compile the selectors to a predicate."""
     fields = options.field_selector
     if fields is not None:
         _check_fields(endpoint, fields)

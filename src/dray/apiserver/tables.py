@@ -1,4 +1,4 @@
-"""Objects as the rows that `kubectl get` prints."""
+"""Builds Tables, which `kubectl get` prints. Pure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def check_include_object(value: str) -> str:
 
 
 def column_definitions(endpoint: Endpoint) -> list[Document]:
-    """The header of the table."""
+    """Return the column definitions of the resource."""
     return [
         {
             "name": column.name,
@@ -46,7 +46,7 @@ def table(  # noqa: PLR0913 - a rendering and its options, by name
     now: datetime,
     header: bool = True,
 ) -> Document:
-    """A Table of served documents; later tables of one watch go without the header."""
+    """Return a Table of served documents; in a watch only the first one has column definitions."""
     return {
         "kind": "Table",
         "apiVersion": api_version,
@@ -68,5 +68,5 @@ def _row(endpoint: Endpoint, document: Document, api_version: str, include: str,
 
 
 def partial_metadata(document: Document, api_version: str) -> Document:
-    """The object's metadata alone."""
+    """Return a PartialObjectMetadata of the object."""
     return {"kind": "PartialObjectMetadata", "apiVersion": api_version, "metadata": document.get("metadata", {})}

@@ -74,13 +74,19 @@ def lines(answer: Answer, node: str = "", *, colour: bool = False) -> Iterator[s
 
 
 def _headline(answer: Answer, *, colour: bool) -> str:
-    standing = paint(str(answer.standing), _COLOURS[answer.standing] if colour else "")
-    name = f"{answer.kind} {answer.namespace}/{answer.name}"
-    if answer.standing is Standing.PLACED:
-        return f"{name} is {standing} on {answer.node}" if answer.node else f"{name} is {standing}"
+    state = paint(_state(answer), _COLOURS[answer.standing] if colour else "")
+    headline = f"{answer.kind} {answer.namespace}/{answer.name} {state}"
+    if answer.standing is Standing.PLACED and answer.node:
+        return f"{headline} {'to' if answer.kind == 'pod' else 'on'} {answer.node}"
     if answer.standing is Standing.PENDING and not answer.obstacle:
-        return f"{name} is {standing}: {answer.fitting} of {len(answer.nodes)} nodes fit"
-    return f"{name} is {standing}"
+        return f"{headline}: {answer.fitting} of {len(answer.nodes)} nodes fit"
+    return headline
+
+
+def _state(answer: Answer) -> str:
+    if answer.standing is Standing.PLACED:
+        return "is scheduled" if answer.kind == "pod" else "is allocated"
+    return "is pending" if answer.standing is Standing.PENDING else "has finished"
 
 
 def _given_lines(answer: Answer) -> Iterator[str]:

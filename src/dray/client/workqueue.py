@@ -343,19 +343,22 @@ class QueueMetrics:
         queues.append(unfinished)
         self._known_depth = 0
         self._adds = metrics.counter("workqueue_adds_total", "Adds handled by the queue", labels).labels(name)
-        self._depth = metrics.gauge("workqueue_depth", "Keys waiting in the queue", labels).labels(name)
+        self._depth = metrics.gauge("workqueue_depth", "Current depth of the queue", labels).labels(name)
         self._waits = metrics.histogram(
-            "workqueue_queue_duration_seconds", "How long a key waits before it is worked", labels, _BUCKETS
+            "workqueue_queue_duration_seconds",
+            "Time that an item stays in the queue before it is processed",
+            labels,
+            _BUCKETS,
         ).labels(name)
         self._works = metrics.histogram(
-            "workqueue_work_duration_seconds", "How long working a key takes", labels, _BUCKETS
+            "workqueue_work_duration_seconds", "Time to process an item", labels, _BUCKETS
         ).labels(name)
         self._retries = metrics.counter("workqueue_retries_total", "Retries handled by the queue", labels).labels(name)
+        metrics.gauge("workqueue_unfinished_work_seconds", "Total age of the work items in progress", labels).labels(
+            name
+        ).set_function(lambda: sum(queue()[0] for queue in queues))
         metrics.gauge(
-            "workqueue_unfinished_work_seconds", "Seconds of work in progress, all keys together", labels
-        ).labels(name).set_function(lambda: sum(queue()[0] for queue in queues))
-        metrics.gauge(
-            "workqueue_longest_running_processor_seconds", "Seconds the longest work in progress has taken", labels
+            "workqueue_longest_running_processor_seconds", "Age of the longest-running work item", labels
         ).labels(name).set_function(lambda: max(queue()[1] for queue in queues))
 
     def added(self, depth: int) -> None:

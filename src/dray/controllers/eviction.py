@@ -80,7 +80,7 @@ class EvictionMetrics:
         self._deletions = metrics.counter(f"{subsystem}_pod_deletions_total", "Pods deleted by the controller")
         self._latency = metrics.histogram(
             f"{subsystem}_pod_deletion_duration_seconds",
-            "Time from when a Pod had to go until it was deleted",
+            "Latency, in seconds, between the time when a Pod should be deleted and its deletion",
             buckets=_LATENCY_BUCKETS,
         )
 

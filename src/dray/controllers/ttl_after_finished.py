@@ -25,7 +25,7 @@ class TTLAfterFinishedController(Reconciler[NamespacedName]):
         super().__init__(context)
         self._deletion_seconds = (context.metrics or Metrics()).histogram(
             "ttl_after_finished_controller_job_deletion_duration_seconds",
-            "Time from when a Job had to go until it was deleted",
+            "Latency, in seconds, between the expiry of a Job's TTL and its deletion",
             buckets=exponential_buckets(start=0.1, factor=2, count=14),
         )
         self._jobs = context.informers.informer(JOBS)

@@ -24,11 +24,11 @@ class SchedulerMetrics:
         )
         self._attempt_duration = metrics.histogram(
             "scheduler_scheduling_attempt_duration_seconds",
-            "Time of an attempt: algorithm and binding.",
+            "Duration of a scheduling attempt: algorithm and binding.",
             ("result", "profile"),
         )
         self._algorithm_duration = metrics.histogram(
-            "scheduler_scheduling_algorithm_duration_seconds", "Time of the search for a node."
+            "scheduler_scheduling_algorithm_duration_seconds", "Duration of the scheduling algorithm."
         )
         self._sli = metrics.histogram(
             "scheduler_pod_scheduling_sli_duration_seconds",
@@ -44,7 +44,7 @@ class SchedulerMetrics:
         )
         self._plugin = metrics.histogram(
             "scheduler_plugin_execution_duration_seconds",
-            "Time of one call of a plugin; of one attempt in ten.",
+            "Duration of a plugin call; one scheduling attempt in ten is measured.",
             ("plugin", "extension_point", "status"),
             _PLUGIN_BUCKETS,
         )

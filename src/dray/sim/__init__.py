@@ -1,1 +1,1 @@
-"""A cluster taken from a snapshot: looked at, explained, played forward. Never writes to where it came from."""
+"""Reports, explanations and simulations of a cluster from a snapshot. Never writes to the cluster."""

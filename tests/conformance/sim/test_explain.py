@@ -102,7 +102,7 @@ def test_nodes_that_refuse_for_other_reasons_get_other_advice() -> None:
     needs = {"containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "64"}}}]}
     answer = asked(template("one", exactly(1)), waiting_pod("train", "one", **needs))
     assert [(change.text, change.nodes) for change in answer.changes] == [
-        ("ask for less, or free some (Insufficient cpu)", ("node-a", "node-b"))
+        ("lower the requests, or free resources on the node (Insufficient cpu)", ("node-a", "node-b"))
     ]
 
 
@@ -149,7 +149,7 @@ def test_what_was_given_is_explained_by_what_was_passed_over() -> None:
     for answer in (asked(held, user, name="user"), asked(held, user, kind="claim", name="list")):
         assert answer.standing is Standing.PLACED
         assert text(answer).splitlines()[:3] == [
-            f"{answer.kind} team/{answer.name} is placed on node-b",
+            f"{answer.kind} team/{answer.name} is {'scheduled to' if answer.kind == 'pod' else 'allocated on'} node-b",
             "  gpu/any: gpu.example.com/node-b/gpu-1 (claim team/list)",
             '    instead of request "gpu/big": 2 devices: 2 do not match request selector',
         ]

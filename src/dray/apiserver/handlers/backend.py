@@ -1,4 +1,4 @@
-"""What the handlers of writes share: the store, the clock, the caches and admission."""
+"""The dependencies that the handlers of writes share: the store, the clock, the caches and admission."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Backend:
         return value
 
     def context(self, call: Call, namespace: Document | None, now: datetime) -> WriteContext:
-        """Return what a strategy may use besides the object."""
+        """Return the context of a write for strategies."""
 
         def allowed(**attributes: Any) -> bool:
             return self.authorizer.authorize(Attributes(user=call.user, **attributes)).allowed

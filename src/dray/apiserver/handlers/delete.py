@@ -1,4 +1,4 @@
-"""delete and deletecollection: plan what the deletion does to each object, then write that."""
+"""delete and deletecollection: plan the deletion of each object, then write it."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class DeleteHandler:
         key = endpoint.key(namespace, name)
         attributes = AdmissionAttributes.of(call, endpoint, Operation.DELETE, options)
         if not attributes.name:
-            # One of a collection.
+            # Part of a deletecollection.
             attributes = msgspec.structs.replace(attributes, namespace=namespace, name=name)
         await backend.admission.admit(attributes)
         for _ in range(_ATTEMPTS_MAX):

@@ -20,11 +20,11 @@ from dray.apiserver.options import (
 from dray.apiserver.selection import Selection, select
 from dray.store.interface import Entry, FutureRevisionError, Page, RevisionCompactedError, Store
 
-# How long kube-apiserver waits for a revision that has not happened yet.
+# The time that kube-apiserver waits for a future revision.
 FUTURE_REVISION_WAIT_SECONDS: Final = 3.0
 # Entries read from the store at a time while a selector looks for enough matches.
 _SCAN_PAGE: Final = 500
-# A larger page than this is given in parts: a server may always return fewer than asked for, with a token.
+# Larger pages are split: a server may return fewer objects than requested, with a continue token.
 PAGE_OBJECTS_MAX: Final = 10_000
 _POLL_SECONDS: Final = 0.02
 
@@ -36,7 +36,7 @@ class GetHandler:
         self._store = store
 
     async def get(self, call: Call, endpoint: Endpoint) -> ObjectResult:
-        """One object."""
+        """Return one object."""
         wanted = call.query.get("resourceVersion")
         if wanted and wanted != "0":
             await self.wait_for(parse_revision(wanted))
@@ -46,14 +46,14 @@ class GetHandler:
         return ObjectResult(endpoint, entry)
 
     async def list(self, call: Call, endpoint: Endpoint) -> ListResult:
-        """A collection."""
+        """Return a list."""
         options = parse_list_options(call.query, watch=False)
         return await self.list_selected(endpoint, call.info.namespace, options, name=call.info.name)
 
     async def list_selected(
         self, endpoint: Endpoint, namespace: str, options: ListOptions, *, name: str = ""
     ) -> ListResult:
-        """A collection by ready options."""
+        """Return a list by parsed options."""
         selection = select(endpoint, namespace, name, options)
         if selection.is_single:
             return await self._list_single(endpoint, selection, options)
@@ -71,10 +71,10 @@ class GetHandler:
             raise too_large(error.requested, error.current) from error
 
     async def _revision_of(self, options: ListOptions, limit: int) -> tuple[int, int]:
-        """The limit and the exact revision (0: newest) that resourceVersion and its match ask for."""
+        """Return the limit and the exact revision (0: newest) for resourceVersion and resourceVersionMatch."""
         wanted = options.revision or 0
         if wanted == 0:
-            # "Any version will do": answered from the newest state, which needs no pages.
+            # Any version is acceptable: served from the newest state, without pages.
             return 0, 0
         if options.revision_match == "Exact" or (not options.revision_match and limit):
             return limit, wanted
@@ -121,7 +121,7 @@ class GetHandler:
             start = page.entries[-1].key
 
     async def wait_for(self, revision: int) -> None:
-        """Wait until the store has reached the revision, or say that it is too far ahead."""
+        """Wait until the store has reached the revision; raise "Too large resource version" after a timeout."""
         current = await self._store.revision()
         deadline = asyncio.get_running_loop().time() + FUTURE_REVISION_WAIT_SECONDS
         while current < revision:
@@ -149,7 +149,7 @@ def _expired(options: ListOptions) -> APIError:
 
 
 def too_large(requested: int, current: int) -> APIError:
-    """The revision lies in the future."""
+    """Return the error of a revision in the future."""
     error = errors.RequestTimeoutError(
         f"Timeout: Too large resource version: {requested}, current: {current}",
         details={"causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}]},

@@ -1,4 +1,4 @@
-"""Questions about identity and access: the kinds that are answered, never stored."""
+"""Reviews of identity and access: kinds that are evaluated and never stored."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from dray.apiserver.options import parse_write_options
 from dray.apiserver.ownership import stamp_create
 from dray.lib.clock import Clock
 
-# These answer without saying who owns which field.
+# Returned without managedFields.
 _UNSTAMPED: Final = frozenset({"SelfSubjectReview", "SelfSubjectRulesReview"})
 
 
 class ReviewHandler:
-    """Answers reviews; one for the whole server."""
+    """Evaluates reviews."""
 
     def __init__(self, authenticator: Authenticator, authorizer: Authorizer, clock: Clock) -> None:
         self._authenticator = authenticator
@@ -29,7 +29,7 @@ class ReviewHandler:
         self._clock = clock
 
     def review(self, call: Call, endpoint: Endpoint) -> Result:
-        """Answer one review."""
+        """Evaluate one review."""
         options = parse_write_options(call.query, "CreateOptions")
         document = decode_object_body(call.body, call.content_type, endpoint, options.field_validation, call.warnings)
         metadata: Document = document.get("metadata") or {}

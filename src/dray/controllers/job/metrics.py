@@ -36,35 +36,39 @@ class JobMetrics:
     def __init__(self, metrics: Metrics) -> None:
         self._sync_seconds = metrics.histogram(
             _PREFIX + "job_sync_duration_seconds",
-            "Time to bring one Job up to date",
+            "Duration of a Job sync",
             _SYNC_LABELS,
             buckets=exponential_buckets(start=0.004, factor=2, count=15),
         )
-        self._syncs = metrics.counter(_PREFIX + "job_syncs_total", "Looks at Jobs, by what they came to", _SYNC_LABELS)
+        self._syncs = metrics.counter(_PREFIX + "job_syncs_total", "Job syncs, by result and action", _SYNC_LABELS)
         self._finished = metrics.counter(
-            _PREFIX + "jobs_finished_total", "Jobs that came to their end", ("completion_mode", "result", "reason")
+            _PREFIX + "jobs_finished_total", "Finished Jobs", ("completion_mode", "result", "reason")
         )
         self._pods_finished = metrics.counter(
-            _PREFIX + "job_pods_finished_total", "Pods that ended and are counted", ("completion_mode", "result")
+            _PREFIX + "job_pods_finished_total",
+            "Finished Pods that are fully tracked in the Job's status",
+            ("completion_mode", "result"),
         )
         self._indexes_finished = metrics.counter(
-            _PREFIX + "job_finished_indexes_total", "Indexes that ended", ("status", "backoffLimit")
+            _PREFIX + "job_finished_indexes_total", "Finished indexes of Indexed Jobs", ("status", "backoffLimit")
         )
         self._pods_created = metrics.counter(
-            _PREFIX + "job_pods_creation_total", "Attempts to create a Pod, and what for", ("reason", "status")
+            _PREFIX + "job_pods_creation_total", "Attempts to create Pods, by reason and status", ("reason", "status")
         )
         self._failure_policy = metrics.counter(
             _PREFIX + "pod_failures_handled_by_failure_policy_total",
-            "Failed Pods that a rule of the failure policy matched",
+            "Failed Pods handled by a rule of the Pod failure policy",
             ("action",),
         )
         self._with_finalizer = metrics.counter(
             _PREFIX + "terminated_pods_tracking_finalizer_total",
-            "Ended Pods that have the finalizer (add), and that have it no more (delete)",
+            "Terminated Pods that have the tracking finalizer, by event (add, delete)",
             ("event",),
         )
         self._external = metrics.counter(
-            _PREFIX + "jobs_by_external_controller_total", "Jobs that another controller manages", ("controller_name",)
+            _PREFIX + "jobs_by_external_controller_total",
+            "Jobs managed by an external controller",
+            ("controller_name",),
         )
 
     @contextmanager

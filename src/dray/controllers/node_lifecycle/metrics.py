@@ -15,18 +15,20 @@ class LifecycleMetrics:
     """Counts evictions and shows the health of zones."""
 
     def __init__(self, metrics: Metrics) -> None:
-        self._health = metrics.gauge(_PREFIX + "zone_health", "Healthy nodes of a zone in percent", ("zone",))
-        self._size = metrics.gauge(_PREFIX + "zone_size", "Nodes of a zone", ("zone",))
-        self._unhealthy = metrics.gauge(_PREFIX + "unhealthy_nodes_in_zone", "Nodes of a zone not ready", ("zone",))
+        self._health = metrics.gauge(_PREFIX + "zone_health", "Percentage of healthy nodes in a zone", ("zone",))
+        self._size = metrics.gauge(_PREFIX + "zone_size", "Nodes in a zone", ("zone",))
+        self._unhealthy = metrics.gauge(
+            _PREFIX + "unhealthy_nodes_in_zone", "Nodes of a zone that are not ready", ("zone",)
+        )
         self._evictions = metrics.counter(_PREFIX + "evictions_total", "Nodes whose Pods were evicted", ("zone",))
         self.one_seconds = metrics.histogram(
             _PREFIX + "update_node_health_duration_seconds",
-            "Time to bring one Node up to date",
+            "Duration of the health update of one node",
             buckets=exponential_buckets(start=0.001, factor=4, count=8),
         )
         self.all_seconds = metrics.histogram(
             _PREFIX + "update_all_nodes_health_duration_seconds",
-            "Time to look at the health of all nodes",
+            "Duration of the health check of all nodes",
             buckets=exponential_buckets(start=0.01, factor=4, count=8),
         )
         self._shown: set[str] = set()

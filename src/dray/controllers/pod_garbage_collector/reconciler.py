@@ -64,10 +64,10 @@ class PodGarbageCollector(Reconciler[NodeKey | PodKey | FinishedKey]):
         metrics = context.metrics or Metrics()
         labels = ("namespace", "reason")
         self._deleted = metrics.counter(
-            "pod_gc_collector_force_delete_pods_total", "Pods that the garbage collector removed", labels
+            "pod_gc_collector_force_delete_pods_total", "Pods force-deleted by the Pod garbage collector", labels
         )
         self._errors = metrics.counter(
-            "pod_gc_collector_force_delete_pod_errors_total", "Pods that could not be removed", labels
+            "pod_gc_collector_force_delete_pod_errors_total", "Errors when force-deleting Pods", labels
         )
         # Name of a missing Node that Pods refer to -> when it was first found missing.
         self._missing: dict[str, float] = {}

@@ -1,1 +1,1 @@
-"""What is stuck, left over or contradictory in a snapshot, and how to mend it."""
+"""Finds stuck, left over or inconsistent objects in a snapshot, and suggests fixes."""

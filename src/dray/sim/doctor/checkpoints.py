@@ -16,15 +16,15 @@ def check_claims(node: str, checkpoint: Iterable[ClaimInfo], snapshot: Snapshot)
         claim = snapshot.claims_by_key.get(info.key)
         subject = f"node {node}"
         if claim is None or claim.metadata.uid != info.uid:
-            state = "does not exist" if claim is None else "is another one now"
-            advice = f"the node unprepares it when its drivers answer: {', '.join(info.drivers)}; see whether they run"
-            what = f"remembers claim {info.key} (uid {info.uid}), which {state}"
+            state = "does not exist" if claim is None else "was deleted and created again"
+            advice = f"the node unprepares it through its drivers: check that {', '.join(info.drivers)} is running"
+            what = f"has prepared claim {info.key} (uid {info.uid}), which {state}"
             yield Finding(Severity.WARNING, "checkpoint-claim", subject, what, advice)
             continue
         reserved = {user.uid for user in claim.status.reserved_for}
         for uid in sorted(info.pod_uids - reserved):
             what = f"has prepared claim {info.key} for a Pod (uid {uid}) that it is not reserved for"
-            advice = "the Pod may still run: see `dray node resources` there before its devices are used again"
+            advice = "the Pod may still be running: check with `dray node resources` on the node"
             yield Finding(Severity.ERROR, "checkpoint-pod", subject, what, advice)
 
 
@@ -36,6 +36,6 @@ def check_devices(node: str, checkpoint: Checkpoint, snapshot: Snapshot) -> Iter
         if pod is None:
             gone.setdefault(slot.pod_uid, set()).add(slot.resource)
     for uid, resources in sorted(gone.items()):
-        what = f"has given {', '.join(sorted(resources))} to a Pod (uid {uid}) that does not exist"
-        advice = "the node takes them back when the Pod's containers have ended: see whether its agent runs"
+        what = f"has allocated {', '.join(sorted(resources))} to a Pod (uid {uid}) that does not exist"
+        advice = "the node releases them when the Pod's containers have terminated: check the node agent"
         yield Finding(Severity.WARNING, "checkpoint-devices", f"node {node}", what, advice)

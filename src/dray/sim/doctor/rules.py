@@ -69,7 +69,7 @@ def dead_reservations(snapshot: Snapshot, _now: datetime) -> Iterator[Finding]:
                 "dead-reservation",
                 _claim(claim),
                 f"is reserved for Pod {user.name} (uid {user.uid}), which {state}",
-                "the claim controller removes such reservations: see whether it runs; --fix removes this one",
+                "the claim controller removes such reservations: check that it is running; --fix removes this one",
                 _remove_reservation(claim, index, user.uid),
             )
 
@@ -91,7 +91,7 @@ def double_allocations(snapshot: Snapshot, _now: datetime) -> Iterator[Finding]:
                 "double-allocation",
                 f"device {device}",
                 f"is allocated to {', '.join(claims)}",
-                "delete the Pods of all these claims but one; then find out which two schedulers place Pods",
+                "delete the Pods of all but one of these claims; check that only one scheduler allocates devices",
             )
 
 
@@ -115,11 +115,11 @@ def stuck_deletions(snapshot: Snapshot, now: datetime) -> Iterator[Finding]:
         if users:
             advice = f"it is in use: delete {'Pod' if len(users) == 1 else 'Pods'} {', '.join(users)} first"
         elif others:
-            advice = f"who sets the finalizer {', '.join(others)} must remove it: is that driver still installed?"
+            advice = f"the owner of finalizer {', '.join(others)} must remove it: check that its driver is installed"
         else:
-            advice = "the claim controller frees its devices and removes the finalizer: see whether it runs"
-        held = ", ".join(claim.metadata.finalizers) or "nothing"
-        what = f"is being deleted since {deleted:%Y-%m-%d %H:%M} UTC, held by {held}"
+            advice = "the claim controller deallocates it and removes the finalizer: check that it is running"
+        held = ", ".join(claim.metadata.finalizers) or "none"
+        what = f"has been terminating since {deleted:%Y-%m-%d %H:%M} UTC; finalizers: {held}"
         yield Finding(Severity.ERROR, "stuck-deletion", _claim(claim), what, advice)
 
 
@@ -137,8 +137,8 @@ def unused_allocations(snapshot: Snapshot, now: datetime) -> Iterator[Finding]:
             Severity.WARNING,
             "unused-allocation",
             _claim(claim),
-            f"holds {count} device(s) since {since:%Y-%m-%d %H:%M} UTC and nobody uses it",
-            "use it or delete it; while it is there nobody else gets its devices",
+            f"has {count} device(s) allocated since {since:%Y-%m-%d %H:%M} UTC and no consumers",
+            "use it or delete it: its devices cannot be allocated to other claims",
         )
 
 
@@ -154,13 +154,13 @@ def lost_devices(snapshot: Snapshot, _now: datetime) -> Iterator[Finding]:
         if device in known:
             continue
         driver = device.partition("/")[0]
-        gone = "its driver publishes others" if driver in drivers else f"no devices of driver {driver} are published"
+        gone = "its driver publishes others" if driver in drivers else f"driver {driver} publishes no devices"
         yield Finding(
             Severity.WARNING,
             "lost-device",
             f"device {device}",
-            f"is held by {', '.join(holder.claim for holder in holders)} and is in no ResourceSlice; {gone}",
-            "Pods that run keep it; to unprepare it the driver must be running on its node",
+            f"is allocated to {', '.join(holder.claim for holder in holders)} but is in no ResourceSlice; {gone}",
+            "running Pods keep it; the driver must be running on its node to unprepare it",
         )
 
 
@@ -172,13 +172,13 @@ def unserved_pods(snapshot: Snapshot, _now: datetime) -> Iterator[Finding]:
         for entry in pod_claims(pod):
             problem = _unserved(pod, entry.claim_name, snapshot.claims_by_key)
             if problem:
-                advice = "the node will not start it; delete the Pod so that it is placed again"
+                advice = "the node cannot start the Pod; delete it so that its replacement is scheduled again"
                 yield Finding(Severity.ERROR, "unserved-pod", _pod(pod), f"{problem} ({entry.entry})", advice)
 
 
 def _unserved(pod: Pod, name: str | None, claims: Mapping[NamespacedName, ResourceClaim]) -> str:
     if name is None:
-        return "has no claim yet although it is on a node"
+        return "is scheduled but has no claim yet"
     claim = claims.get(NamespacedName(pod.metadata.namespace or "", name))
     if claim is None:
         return f"uses claim {name}, which does not exist"
@@ -203,8 +203,9 @@ def missing_classes(snapshot: Snapshot, _now: datetime) -> Iterator[Finding]:
             asked.setdefault(name, []).append(f"resourceclaimtemplate {key}")
     for name in sorted(asked.keys() - classes):
         few = ", ".join(asked[name][:3])
-        advice = "create the class, or correct the name"
-        yield Finding(Severity.ERROR, "missing-class", f"deviceclass {name}", f"is asked for by {few}", advice)
+        advice = "create the DeviceClass, or correct the name"
+        what = f"does not exist and is requested by {few}"
+        yield Finding(Severity.ERROR, "missing-class", f"deviceclass {name}", what, advice)
 
 
 def _classes(spec: Any) -> Iterator[str]:
@@ -226,8 +227,8 @@ def broken_pools(snapshot: Snapshot, _now: datetime) -> Iterator[Finding]:
                 Severity.WARNING,
                 "incomplete-pool",
                 f"pool {pool.key}",
-                f"has {len(entries)} of {wanted} slices of generation {pool.generation}: nothing of it is allocated",
-                "its driver is publishing it right now, or died while it did: see whether it runs",
+                f"has {len(entries)} of {wanted} slices of generation {pool.generation}: its devices are not allocated",
+                "its driver is still publishing it, or stopped halfway: check that it is running",
             )
         elif pool.problem is not None:
             advice = "the driver must publish it correctly"
@@ -244,7 +245,7 @@ def orphaned_slices(snapshot: Snapshot, _now: datetime) -> Iterator[Finding]:
                 Severity.WARNING,
                 "orphaned-slice",
                 f"resourceslice {item.metadata.name}",
-                f"names node {name}, which does not exist",
+                f"is for node {name}, which does not exist",
                 f"if the node does not come back: kubectl delete resourceslice {item.metadata.name}",
             )
 
@@ -259,7 +260,7 @@ def long_waits(snapshot: Snapshot, now: datetime) -> Iterator[Finding]:
             continue
         why = next((item.message for item in pod.status.conditions if item.type == "PodScheduled"), None)
         advice = f"dray explain pod {pod.metadata.name} -n {pod.metadata.namespace}"
-        what = f"waits since {created:%Y-%m-%d %H:%M} UTC: {why or 'no scheduler has looked at it'}"
+        what = f"has been pending since {created:%Y-%m-%d %H:%M} UTC: {why or 'no scheduler has handled it'}"
         yield Finding(Severity.NOTE, "long-wait", _pod(pod), what, advice)
 
 
@@ -279,7 +280,7 @@ def dead_nodes(snapshot: Snapshot, _now: datetime) -> Iterator[Finding]:
                 Severity.WARNING,
                 "dead-node",
                 f"node {name}",
-                f"is not ready ({ready.reason}), and Pods on it hold {held[name]} claims",
+                f"is not ready ({ready.reason}), and {held[name]} claims are reserved for Pods on it",
                 f"if it does not come back: kubectl taint node {name} node.kubernetes.io/out-of-service=gone:NoExecute",
             )
 

@@ -156,9 +156,9 @@ _ADVICE: Final = {
     "NodeUnschedulable": "uncordon the node",
     "TaintToleration": "tolerate the taint or remove it",
     "NodeAffinity": "drop the nodeSelector or node affinity",
-    "NodeResourcesFit": "ask for less, or free some",
+    "NodeResourcesFit": "lower the requests, or free resources on the node",
     "NodePorts": "use another host port",
-    "NodeName": "do not name another node",
+    "NodeName": "remove spec.nodeName",
 }
 
 

@@ -112,7 +112,7 @@ def _why(pod: Pod) -> str:
     for condition in pod.status.conditions:
         if condition.type == "PodScheduled" and condition.status == "False":
             return condition.message or condition.reason or ""
-    return "waits for its claims" if pod.spec.resource_claims else ""
+    return "its claims are not allocated" if pod.spec.resource_claims else ""
 
 
 def _key(pod: Pod) -> tuple[str, str]:

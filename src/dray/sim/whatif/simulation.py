@@ -81,7 +81,7 @@ async def _count_fit(run: Run, manifests: Sequence[Document], most: int) -> Fit:
             after = await read_cluster(replica.client, PLACEMENT_KINDS)
             outcome = compare(run.before, after, run.changed.lost)
             waiting = [item for item in outcome.pending if item.name in set(names)]
-            run.progress(made - len(waiting), 0, "placed")
+            run.progress(made - len(waiting), 0, "scheduled")
             if waiting:
                 return Fit(made - len(waiting), waiting[0].why, outcome)
             batch = min(batch * 2, BATCH_MAX)
@@ -133,7 +133,7 @@ async def settle(replica: Replica, progress: Progress) -> None:
         await pass_time(STEP_SECONDS)
         passed += STEP_SECONDS
         counts = replica.scheduler.queue.counts()
-        progress(replica.scheduler.cache.pod_count(), 0, "Pods placed")
+        progress(replica.scheduler.cache.pod_count(), 0, "Pods scheduled")
         version = await _version(replica.client)
         quiet = quiet + STEP_SECONDS if version == last and not counts.get("active") else 0.0
         last = version

@@ -91,13 +91,13 @@ def unready(name: str) -> Document:
             [claim("x") | {"spec": {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "no"}}]}}}],
             Severity.ERROR,
             "missing-class",
-            "is asked for by resourceclaim team/x",
+            "does not exist and is requested by resourceclaim team/x",
         ),
         pytest.param(
             [resource_slice("torn", GPU, device("gpu-0"), count=2, nodeName="node-a")],
             Severity.WARNING,
             "incomplete-pool",
-            "has 1 of 2 slices of generation 1: nothing of it is allocated",
+            "has 1 of 2 slices of generation 1: its devices are not allocated",
         ),
         pytest.param(
             [resource_slice("twice", GPU, device("gpu-0"), device("gpu-0"), nodeName="node-a")],
@@ -109,13 +109,13 @@ def unready(name: str) -> Document:
             [resource_slice("lost", GPU, device("gpu-0"), nodeName="node-x")],
             Severity.WARNING,
             "orphaned-slice",
-            "names node node-x, which does not exist",
+            "is for node node-x, which does not exist",
         ),
         pytest.param(
             [claim("one", f"{GPU}/node-a/gpu-9", pods=("p",)), user()],
             Severity.WARNING,
             "lost-device",
-            "is held by team/one and is in no ResourceSlice; its driver publishes others",
+            "is allocated to team/one but is in no ResourceSlice; its driver publishes others",
         ),
         pytest.param(
             [
@@ -125,7 +125,7 @@ def unready(name: str) -> Document:
             ],
             Severity.WARNING,
             "dead-node",
-            "is not ready (NodeStatusUnknown), and Pods on it hold 1 claims",
+            "is not ready (NodeStatusUnknown), and 1 claims are reserved for Pods on it",
         ),
     ],
 )
@@ -171,8 +171,8 @@ def test_a_node_that_remembers_otherwise() -> None:
     assert rules == ["checkpoint-claim", "checkpoint-pod"]
 
 
-def test_devices_given_to_nobody() -> None:
+def test_devices_allocated_to_a_deleted_pod() -> None:
     snapshot = Snapshot.of([user()])
     kept = Checkpoint(tuple((AssignmentKey(uid, "c", "x/gpu"), Assignment({}, b"")) for uid in ("uid-p", "uid-gone")))
     (finding,) = check_devices("node-a", kept, snapshot)
-    assert finding.what == "has given x/gpu to a Pod (uid uid-gone) that does not exist"
+    assert finding.what == "has allocated x/gpu to a Pod (uid uid-gone) that does not exist"

@@ -40,19 +40,19 @@ class ClassCollector:
     def _metrics(self) -> Iterator[Family]:
         devices = Family(
             "dray_class_devices",
-            "Devices of a class that are in usable pools, by state.",
+            "Devices of a class in usable pools, by state.",
             "gauge",
             ("class", "state"),
         )
         largest = Family(
             "dray_class_largest_free_block",
-            "The most free devices of a class that one node has.",
+            "Largest number of free devices of a class on one node.",
             "gauge",
             ("class",),
         )
         fragmentation = Family(
             "dray_class_fragmentation_ratio",
-            "The part of a class's free devices that are not on the node with most of them.",
+            "Fraction of a class's free devices that are not on the node with the most free ones.",
             "gauge",
             ("class",),
         )

@@ -70,7 +70,7 @@ class DynamicResources:
         self._variants = devices.variants
         self._hints = Hints(self._tracker.get, self._is_classic)
         self._steps = handle.metrics.histogram(
-            "dray_allocation_steps", "Steps of the search for a placed Pod's devices, on all nodes together.", (), STEPS
+            "dray_allocation_steps", "Allocation search steps of a scheduled Pod, over all nodes.", (), STEPS
         )
         self._filter = DeviceFilter(devices.allocator, devices.variants, handle.clock, arguments.filter_timeout_seconds)
         self._pre_binder = PreBinder(handle, devices, arguments.binding_timeout_seconds)
