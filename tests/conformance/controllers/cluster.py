@@ -153,17 +153,17 @@ class Cluster:
         ]
 
 
-async def add_node(world: Cluster, name: str, *, pods: int = 110, **spec: Any) -> None:
+async def add_node(cluster: Cluster, name: str, *, pods: int = 110, **spec: Any) -> None:
     """A node without a kubelet, for tests that play it."""
     amounts = {"cpu": "8", "memory": "8Gi", "pods": str(pods)}
     status = {"allocatable": amounts, "capacity": amounts}
-    await world.user.create(NODES, {"metadata": {"name": name}, "status": status})
+    await cluster.user.create(NODES, {"metadata": {"name": name}, "status": status})
     # New nodes are tainted until they are ready.
-    await world.user.patch(NODES, name, "", Patch(PatchType.MERGE, {"spec": {"taints": None, **spec}}))
+    await cluster.user.patch(NODES, name, "", Patch(PatchType.MERGE, {"spec": {"taints": None, **spec}}))
 
 
 @asynccontextmanager
-async def cluster(
+async def running_cluster(
     *makes: MakeController,
     nodes: int = 3,
     scheduler: bool = True,
@@ -177,17 +177,19 @@ async def cluster(
         def client(name: str) -> InProcessTransport:
             return InProcessTransport(server, user=name, groups=("system:masters",), user_agent=name)
 
-        world = Cluster(RestClient(client("user")), Watched(client("controller")))
+        cluster = Cluster(RestClient(client("user")), Watched(client("controller")))
         if prepare is not None:
-            await prepare(world)
+            await prepare(cluster)
         async with TaskGroup("cluster") as group:
-            for work in _programs(world, client, clock, makes, rng, metrics=metrics, nodes=nodes, scheduler=scheduler):
+            for work in _programs(
+                cluster, client, clock, makes, rng, metrics=metrics, nodes=nodes, scheduler=scheduler
+            ):
                 group.spawn(work, getattr(work, "__qualname__", "program"))
-            yield world
+            yield cluster
 
 
 def _programs(
-    world: Cluster,
+    cluster: Cluster,
     client: Callable[[str], InProcessTransport],
     clock: LoopClock,
     makes: Sequence[MakeController],
@@ -197,7 +199,7 @@ def _programs(
     nodes: int,
     scheduler: bool,
 ) -> list[Coroutine[Any, Any, Any]]:
-    controllers = RestClient(world.transport)
+    controllers = RestClient(cluster.transport)
     informers = SharedInformerFactory(controllers, clock, rng)
     context = ControllerContext(controllers, informers, clock, metrics, rng=rng)
     work = [make(context).run() for make in makes]

@@ -9,7 +9,7 @@ from dray.api.errors import ForbiddenError, ServiceUnavailableError
 from dray.client.rest import Call
 from dray.controllers.replica_set.reconciler import ReplicaSetController
 from dray.sim.replica.virtual_time import run_virtually
-from tests.conformance.controllers.cluster import PODS, REPLICA_SETS, TEAM, Cluster, cluster, template
+from tests.conformance.controllers.cluster import PODS, REPLICA_SETS, TEAM, Cluster, running_cluster, template
 
 LABELS = {"app": "web"}
 
@@ -19,10 +19,10 @@ def spec(replicas: int, **more: Any) -> Document:
 
 
 def test_pods_are_made_kept_and_removed() -> None:
-    async def story() -> None:
-        async with cluster(ReplicaSetController) as world:
-            await world.create(REPLICA_SETS, "web", spec(3))
-            status = await world.until_status(REPLICA_SETS, "web", availableReplicas=3)
+    async def scenario() -> None:
+        async with running_cluster(ReplicaSetController) as cluster:
+            await cluster.create(REPLICA_SETS, "web", spec(3))
+            status = await cluster.until_status(REPLICA_SETS, "web", availableReplicas=3)
             assert status == {
                 "replicas": 3,
                 "fullyLabeledReplicas": 3,
@@ -31,7 +31,7 @@ def test_pods_are_made_kept_and_removed() -> None:
                 "terminatingReplicas": 0,
                 "observedGeneration": 1,
             }
-            pods = await world.pods()
+            pods = await cluster.pods()
             owner = pods[0]["metadata"]["ownerReferences"][0]
             assert (owner["kind"], owner["name"], owner["controller"], owner["blockOwnerDeletion"]) == (
                 "ReplicaSet",
@@ -41,79 +41,79 @@ def test_pods_are_made_kept_and_removed() -> None:
             )
             assert all(pod["metadata"]["name"].startswith("web-") for pod in pods)
             assert all(pod["metadata"]["generateName"] == "web-" for pod in pods)
-            await world.user.delete(PODS, pods[0]["metadata"]["name"], TEAM)
-            await world.settle()
-            assert len(await world.pods()) == 3
-            await world.patch(REPLICA_SETS, "web", {"spec": {"replicas": 1}})
-            await world.until_status(REPLICA_SETS, "web", replicas=1, observedGeneration=2)
-            await world.patch(REPLICA_SETS, "web", {"spec": {"replicas": 0}})
-            status = await world.until_status(REPLICA_SETS, "web", replicas=0, terminatingReplicas=0)
+            await cluster.user.delete(PODS, pods[0]["metadata"]["name"], TEAM)
+            await cluster.settle()
+            assert len(await cluster.pods()) == 3
+            await cluster.patch(REPLICA_SETS, "web", {"spec": {"replicas": 1}})
+            await cluster.until_status(REPLICA_SETS, "web", replicas=1, observedGeneration=2)
+            await cluster.patch(REPLICA_SETS, "web", {"spec": {"replicas": 0}})
+            status = await cluster.until_status(REPLICA_SETS, "web", replicas=0, terminatingReplicas=0)
             assert status == {"replicas": 0, "terminatingReplicas": 0, "observedGeneration": 3}
-            events = await world.events("web")
+            events = await cluster.events("web")
             assert [event[1] for event in events] == ["SuccessfulCreate"] * 4 + ["SuccessfulDelete"] * 3
             names = {pod["metadata"]["name"] for pod in pods}
             assert {message for _, _, message in events[:3]} == {f"Created pod: {name}" for name in names}
 
-    run_virtually(story())
+    run_virtually(scenario())
 
 
 def test_orphans_are_adopted_and_strangers_released() -> None:
-    async def orphan(world: Cluster) -> None:
-        await world.create(PODS, "found", template(LABELS)["spec"], labels=LABELS)
-        await world.create(PODS, "other", template(LABELS)["spec"], labels={"app": "other"})
+    async def orphan(cluster: Cluster) -> None:
+        await cluster.create(PODS, "found", template(LABELS)["spec"], labels=LABELS)
+        await cluster.create(PODS, "other", template(LABELS)["spec"], labels={"app": "other"})
 
-    async def story() -> None:
-        async with cluster(ReplicaSetController, prepare=orphan) as world:
-            created = await world.create(REPLICA_SETS, "web", spec(2))
-            await world.until_status(REPLICA_SETS, "web", readyReplicas=2)
-            found = await world.get(PODS, "found")
+    async def scenario() -> None:
+        async with running_cluster(ReplicaSetController, prepare=orphan) as cluster:
+            created = await cluster.create(REPLICA_SETS, "web", spec(2))
+            await cluster.until_status(REPLICA_SETS, "web", readyReplicas=2)
+            found = await cluster.get(PODS, "found")
             assert [owner["uid"] for owner in found["metadata"]["ownerReferences"]] == [created["metadata"]["uid"]]
-            assert not (await world.get(PODS, "other"))["metadata"].get("ownerReferences")
-            await world.patch(PODS, "found", {"metadata": {"labels": {"app": "debugged"}}})
-            await world.settle()
-            assert not (await world.get(PODS, "found"))["metadata"].get("ownerReferences")
-            assert len(await world.pods("app=web")) == 2
+            assert not (await cluster.get(PODS, "other"))["metadata"].get("ownerReferences")
+            await cluster.patch(PODS, "found", {"metadata": {"labels": {"app": "debugged"}}})
+            await cluster.settle()
+            assert not (await cluster.get(PODS, "found"))["metadata"].get("ownerReferences")
+            assert len(await cluster.pods("app=web")) == 2
             # Given back, it is one too many.
-            await world.patch(PODS, "found", {"metadata": {"labels": LABELS}})
-            await world.settle(60)
-            assert len(await world.pods("app=web")) == 2
+            await cluster.patch(PODS, "found", {"metadata": {"labels": LABELS}})
+            await cluster.settle(60)
+            assert len(await cluster.pods("app=web")) == 2
 
-    run_virtually(story())
+    run_virtually(scenario())
 
 
 def test_a_deleted_owner_adopts_nothing() -> None:
-    async def story() -> None:
-        async with cluster(ReplicaSetController) as world:
-            await world.create(REPLICA_SETS, "web", spec(0), finalizers=["example.com/stay"])
-            await world.until_status(REPLICA_SETS, "web", observedGeneration=1)
-            await world.user.delete(REPLICA_SETS, "web", TEAM)
-            await world.create(PODS, "found", template(LABELS)["spec"], labels=LABELS)
-            await world.settle()
-            assert not (await world.get(PODS, "found"))["metadata"].get("ownerReferences")
+    async def scenario() -> None:
+        async with running_cluster(ReplicaSetController) as cluster:
+            await cluster.create(REPLICA_SETS, "web", spec(0), finalizers=["example.com/stay"])
+            await cluster.until_status(REPLICA_SETS, "web", observedGeneration=1)
+            await cluster.user.delete(REPLICA_SETS, "web", TEAM)
+            await cluster.create(PODS, "found", template(LABELS)["spec"], labels=LABELS)
+            await cluster.settle()
+            assert not (await cluster.get(PODS, "found"))["metadata"].get("ownerReferences")
 
-    run_virtually(story())
+    run_virtually(scenario())
 
 
 def test_a_refused_pod_is_told_as_a_condition() -> None:
     why = "exceeded quota: few, requested: pods=1, used: pods=2, limited: pods=2"
     refused: list[str] = []
-    world: Cluster
+    cluster: Cluster
 
     def refuse(call: Call) -> Exception | None:
-        created = [item for item in world.transport.calls if is_creation(item)]
+        created = [item for item in cluster.transport.calls if is_creation(item)]
         if not is_creation(call) or len(created) <= 2:
             return None
         assert isinstance(call.body, dict)
         refused.append(call.body["metadata"]["name"])
         return ForbiddenError(GroupResource("", "pods"), refused[-1], why)
 
-    async def story() -> None:
-        nonlocal world
-        async with cluster(ReplicaSetController) as world:
-            world.transport.fail = refuse
-            await world.create(REPLICA_SETS, "web", spec(9))
-            await world.until_status(REPLICA_SETS, "web", readyReplicas=2)
-            status = await world.status(REPLICA_SETS, "web")
+    async def scenario() -> None:
+        nonlocal cluster
+        async with running_cluster(ReplicaSetController) as cluster:
+            cluster.transport.fail = refuse
+            await cluster.create(REPLICA_SETS, "web", spec(9))
+            await cluster.until_status(REPLICA_SETS, "web", readyReplicas=2)
+            status = await cluster.status(REPLICA_SETS, "web")
             (condition,) = status["conditions"]
             assert {**condition, "lastTransitionTime": ""} == {
                 "type": "ReplicaFailure",
@@ -122,15 +122,15 @@ def test_a_refused_pod_is_told_as_a_condition() -> None:
                 "message": f'pods "{refused[0]}" is forbidden: {why}',
                 "lastTransitionTime": "",
             }
-            told = [event for event in await world.events("web") if event[1] == "FailedCreate"]
+            told = [event for event in await cluster.events("web") if event[1] == "FailedCreate"]
             assert ("Warning", "FailedCreate", f'Error creating: pods "{refused[0]}" is forbidden: {why}') in told
             # Batches grow from one, and end with the first refusal: not all nine were tried at once.
             assert len(refused) < 9
-            await world.patch(REPLICA_SETS, "web", {"spec": {"replicas": 2}})
-            status = await world.until_status(REPLICA_SETS, "web", observedGeneration=2, conditions=None)
+            await cluster.patch(REPLICA_SETS, "web", {"spec": {"replicas": 2}})
+            status = await cluster.until_status(REPLICA_SETS, "web", observedGeneration=2, conditions=None)
             assert status["readyReplicas"] == 2
 
-    run_virtually(story())
+    run_virtually(scenario())
 
 
 def is_creation(call: Call) -> bool:
@@ -138,17 +138,17 @@ def is_creation(call: Call) -> bool:
 
 
 def test_available_only_after_min_ready_seconds() -> None:
-    async def story() -> None:
-        async with cluster(ReplicaSetController) as world:
-            await world.create(REPLICA_SETS, "web", spec(2, minReadySeconds=30))
-            await world.until_status(REPLICA_SETS, "web", readyReplicas=2)
-            assert "availableReplicas" not in await world.status(REPLICA_SETS, "web")
-            await world.settle(20)
-            assert "availableReplicas" not in await world.status(REPLICA_SETS, "web")
-            await world.settle(15)
-            assert (await world.status(REPLICA_SETS, "web"))["availableReplicas"] == 2
+    async def scenario() -> None:
+        async with running_cluster(ReplicaSetController) as cluster:
+            await cluster.create(REPLICA_SETS, "web", spec(2, minReadySeconds=30))
+            await cluster.until_status(REPLICA_SETS, "web", readyReplicas=2)
+            assert "availableReplicas" not in await cluster.status(REPLICA_SETS, "web")
+            await cluster.settle(20)
+            assert "availableReplicas" not in await cluster.status(REPLICA_SETS, "web")
+            await cluster.settle(15)
+            assert (await cluster.status(REPLICA_SETS, "web"))["availableReplicas"] == 2
 
-    run_virtually(story())
+    run_virtually(scenario())
 
 
 def test_lost_answers_make_no_pod_twice() -> None:
@@ -160,41 +160,41 @@ def test_lost_answers_make_no_pod_twice() -> None:
         lost.append(call)
         return ServiceUnavailableError("answer lost")
 
-    async def story() -> None:
-        async with cluster(ReplicaSetController, nodes=0, scheduler=False) as world:
-            world.transport.lose = lose
+    async def scenario() -> None:
+        async with running_cluster(ReplicaSetController, nodes=0, scheduler=False) as cluster:
+            cluster.transport.lose = lose
             # The informer hears of nothing meanwhile: what was asked for is all the controller knows.
-            world.transport.held.add("pods")
-            await world.create(REPLICA_SETS, "web", spec(4))
-            await world.settle(60)
+            cluster.transport.held.add("pods")
+            await cluster.create(REPLICA_SETS, "web", spec(4))
+            await cluster.settle(60)
             # Each answer was lost once; asked for again by name, the Pod was found.
             assert len(lost) == 4
-            assert len(await world.pods()) == 4
-            world.transport.held.clear()
-            await world.until_status(REPLICA_SETS, "web", replicas=4)
-            assert len(await world.pods()) == 4
-            assert [verb for verb, _ in world.writes("pods")].count("create") > 4
+            assert len(await cluster.pods()) == 4
+            cluster.transport.held.clear()
+            await cluster.until_status(REPLICA_SETS, "web", replicas=4)
+            assert len(await cluster.pods()) == 4
+            assert [verb for verb, _ in cluster.writes("pods")].count("create") > 4
 
-    run_virtually(story())
+    run_virtually(scenario())
 
 
 def test_a_pod_that_came_and_went_unseen_is_replaced() -> None:
-    async def story() -> None:
-        async with cluster(ReplicaSetController, nodes=0, scheduler=False) as world:
+    async def scenario() -> None:
+        async with running_cluster(ReplicaSetController, nodes=0, scheduler=False) as cluster:
             # The informer never tells of the first Pods, as after a watch that broke and a list that came too late.
-            world.transport.held.add("pods")
-            await world.create(REPLICA_SETS, "web", spec(2))
-            await world.settle()
-            pods = await world.list(PODS)
+            cluster.transport.held.add("pods")
+            await cluster.create(REPLICA_SETS, "web", spec(2))
+            await cluster.settle()
+            pods = await cluster.list(PODS)
             assert len(pods) == 2
-            await world.user.delete(PODS, pods[0]["metadata"]["name"], TEAM)
+            await cluster.user.delete(PODS, pods[0]["metadata"]["name"], TEAM)
 
             async def replaced() -> bool:
-                names = {pod["metadata"]["name"] for pod in await world.list(PODS)}
+                names = {pod["metadata"]["name"] for pod in await cluster.list(PODS)}
                 return len(names) == 2 and pods[0]["metadata"]["name"] not in names
 
-            await world.until(replaced)
-            await world.settle(60)
-            assert len(await world.list(PODS)) == 2
+            await cluster.until(replaced)
+            await cluster.settle(60)
+            assert len(await cluster.list(PODS)) == 2
 
-    run_virtually(story())
+    run_virtually(scenario())

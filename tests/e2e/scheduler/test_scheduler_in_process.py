@@ -33,7 +33,7 @@ from dray.scheduler.config import PluginSet, ProfileConfig, SchedulerConfig
 from dray.scheduler.handle import Handle
 from dray.scheduler.queue import Backoff
 from dray.scheduler.registry import BUILT_IN
-from tests.e2e.scheduler.worlds import EVENTS, NODES, PODS, World, node, pod, started
+from tests.e2e.scheduler.cluster import EVENTS, NODES, PODS, Cluster, node, pod, started
 
 QUICK = Backoff(0.05, 0.2)
 PRIORITY_CLASSES = unstructured(
@@ -42,7 +42,7 @@ PRIORITY_CLASSES = unstructured(
 
 
 @pytest.fixture
-async def world(tmp_path: Path) -> AsyncIterator[World]:
+async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
     async with started(tmp_path) as running:
         yield running
 
@@ -87,7 +87,7 @@ class Probe:
         return [EventRegistration(ClusterEvent(NODE, Action.ADD))]
 
 
-def start(world: World, probe: Any) -> None:
+def start(cluster: Cluster, probe: Any) -> None:
     def make(_args: Any, handle: Handle) -> Any:
         probe.handle = handle
         return probe
@@ -96,20 +96,20 @@ def start(world: World, probe: Any) -> None:
         multi_point=PluginSet(enabled=((probe.name, 0),)),
         points={"bind": PluginSet(enabled=((probe.name, 0), ("DefaultBinder", 0)))} if hasattr(probe, "bind") else {},
     )
-    world.start_scheduler({**BUILT_IN, probe.name: make}, SchedulerConfig((profile,), QUICK))
+    cluster.start_scheduler({**BUILT_IN, probe.name: make}, SchedulerConfig((profile,), QUICK))
 
 
 BOUND = ["reserve", "permit", "pre_bind", "bind", "post_bind"]
 
 
-async def test_order_of_the_binding_cycle(world: World) -> None:
+async def test_order_of_the_binding_cycle(cluster: Cluster) -> None:
     probe = Probe()
-    start(world, probe)
-    await world.create(node("n"), pod("p"))
-    assert await world.node_of("p") == "n"
-    await world.eventually(lambda: asyncio.sleep(0, probe.calls), lambda calls: "post_bind" in calls)
+    start(cluster, probe)
+    await cluster.create(node("n"), pod("p"))
+    assert await cluster.node_of("p") == "n"
+    await cluster.eventually(lambda: asyncio.sleep(0, probe.calls), lambda calls: "post_bind" in calls)
     assert probe.calls == BOUND
-    assert await world.event_messages("p", "Scheduled") == ["Successfully assigned default/p to n"]
+    assert await cluster.event_messages("p", "Scheduled") == ["Successfully assigned default/p to n"]
 
 
 UNDONE = ["unreserve", "unreserve_writes"]
@@ -124,70 +124,70 @@ UNDONE = ["unreserve", "unreserve_writes"]
         ("bind", ["reserve", "permit", "pre_bind", "bind"]),
     ],
 )
-async def test_a_failure_is_undone_told_and_tried_again(world: World, point: str, before: list[str]) -> None:
+async def test_a_failure_is_undone_told_and_tried_again(cluster: Cluster, point: str, before: list[str]) -> None:
     probe = Probe()
     probe.answers[point] = error("broke")
-    start(world, probe)
-    await world.create(node("n"), pod("p"))
-    assert await world.node_of("p") == "n"
-    await world.eventually(lambda: asyncio.sleep(0, probe.calls), lambda calls: "post_bind" in calls)
+    start(cluster, probe)
+    await cluster.create(node("n"), pod("p"))
+    assert await cluster.node_of("p") == "n"
+    await cluster.eventually(lambda: asyncio.sleep(0, probe.calls), lambda calls: "post_bind" in calls)
     assert probe.calls == [*before, *UNDONE, *BOUND]
     name = {"reserve": "Reserve", "permit": "Permit", "pre_bind": "PreBind", "bind": "Bind"}[point]
-    assert await world.event_messages("p", "FailedScheduling") == [f'running {name} plugin "Probe": broke']
+    assert await cluster.event_messages("p", "FailedScheduling") == [f'running {name} plugin "Probe": broke']
 
 
-async def test_an_error_is_not_called_unschedulable(world: World) -> None:
+async def test_an_error_is_not_called_unschedulable(cluster: Cluster) -> None:
     class Broken:
         name = "Broken"
 
         def filter(self, _state: CycleState, _pod: Pod, _node: Any) -> Status:
             raise ValueError("bug")
 
-    start(world, Broken())
-    await world.create(node("n"), pod("p"))
-    condition = await world.condition("p", "SchedulerError")
+    start(cluster, Broken())
+    await cluster.create(node("n"), pod("p"))
+    condition = await cluster.condition("p", "SchedulerError")
     assert (condition["status"], condition["message"]) == ("False", "ValueError: bug")
 
 
-async def test_a_rejection_after_placing_waits_for_an_event(world: World) -> None:
+async def test_a_rejection_after_placing_waits_for_an_event(cluster: Cluster) -> None:
     probe = Probe()
     probe.answers["permit"] = unschedulable("not now")
-    start(world, probe)
-    await world.create(node("n"), pod("p"))
-    condition = await world.condition("p", "Unschedulable")
+    start(cluster, probe)
+    await cluster.create(node("n"), pod("p"))
+    condition = await cluster.condition("p", "Unschedulable")
     assert condition["message"] == "0/1 nodes are available: 1 not now."
-    await world.create(node("m"))
-    assert await world.node_of("p") in ("n", "m")
+    await cluster.create(node("m"))
+    assert await cluster.node_of("p") in ("n", "m")
 
 
-async def test_permit_waits_until_allowed(world: World) -> None:
+async def test_permit_waits_until_allowed(cluster: Cluster) -> None:
     class Slow(Probe):
         def permit(self, _state: CycleState, _pod: Pod, _node: str) -> tuple[Status, float]:
             self.calls.append("permit")
             return Status(Code.WAIT), 60.0
 
     probe = Slow()
-    start(world, probe)
-    await world.create(node("n"), pod("p"))
-    await world.eventually(lambda: asyncio.sleep(0, probe.calls), lambda calls: "permit" in calls)
+    start(cluster, probe)
+    await cluster.create(node("n"), pod("p"))
+    await cluster.eventually(lambda: asyncio.sleep(0, probe.calls), lambda calls: "permit" in calls)
     assert probe.handle is not None
-    held = await world.eventually(lambda: asyncio.sleep(0, probe.handle.waiting_pods.all()), bool)  # type: ignore[union-attr]
-    assert "nodeName" not in (await world.pod("p"))["spec"]
+    held = await cluster.eventually(lambda: asyncio.sleep(0, probe.handle.waiting_pods.all()), bool)  # type: ignore[union-attr]
+    assert "nodeName" not in (await cluster.pod("p"))["spec"]
     assert (held[0].node_name, held[0].pending_plugins) == ("n", ("Probe",))
     held[0].allow("Probe")
-    assert await world.node_of("p") == "n"
+    assert await cluster.node_of("p") == "n"
 
 
-async def test_permit_gives_up_in_time(world: World) -> None:
+async def test_permit_gives_up_in_time(cluster: Cluster) -> None:
     probe = Probe()
     probe.answers["permit"] = Status(Code.WAIT)
-    start(world, probe)
-    await world.create(node("n"), pod("p"))
+    start(cluster, probe)
+    await cluster.create(node("n"), pod("p"))
     message = "0/1 nodes are available: 1 rejected due to timeout after waiting at plugin Probe."
-    assert (await world.condition("p", "Unschedulable"))["message"] == message
+    assert (await cluster.condition("p", "Unschedulable"))["message"] == message
 
 
-async def test_post_filter_makes_room_and_nominates(world: World) -> None:
+async def test_post_filter_makes_room_and_nominates(cluster: Cluster) -> None:
     class Room:
         name = "Room"
 
@@ -195,32 +195,32 @@ async def test_post_filter_makes_room_and_nominates(world: World) -> None:
             assert sorted(statuses) == ["n"]
             return PostFilterResult("n"), SUCCESS
 
-    start(world, Room())
-    await world.create(node("n"), pod("p", cpu="9"))
-    await world.condition("p", "Unschedulable")
-    found = await world.pod("p")
+    start(cluster, Room())
+    await cluster.create(node("n"), pod("p", cpu="9"))
+    await cluster.condition("p", "Unschedulable")
+    found = await cluster.pod("p")
     assert found["status"]["nominatedNodeName"] == "n"
 
 
-async def test_two_schedulers_never_bind_twice(world: World) -> None:
+async def test_two_schedulers_never_bind_twice(cluster: Cluster) -> None:
     """Both see every Pod; the API server lets one binding through, and the loser lets go."""
-    await world.create(*(node(f"n{number}", cpu="100") for number in range(3)))
-    first, _ = world.start_scheduler()
-    second, _ = world.start_scheduler()
+    await cluster.create(*(node(f"n{number}", cpu="100") for number in range(3)))
+    first, _ = cluster.start_scheduler()
+    second, _ = cluster.start_scheduler()
     names = [f"p{number}" for number in range(40)]
-    await asyncio.gather(*(world.create(pod(name)) for name in names))
-    nodes = {name: await world.node_of(name) for name in names}
+    await asyncio.gather(*(cluster.create(pod(name)) for name in names))
+    nodes = {name: await cluster.node_of(name) for name in names}
     for scheduler in (first, second):
         read = lambda one=scheduler: asyncio.sleep(0, (one.cache.assumed_count(), len(one.queue.pending())))  # noqa: E731
-        await world.eventually(read, lambda counts: counts == (0, 0))
+        await cluster.eventually(read, lambda counts: counts == (0, 0))
         for name, where in nodes.items():
-            uid = (await world.pod(name))["metadata"]["uid"]
+            uid = (await cluster.pod(name))["metadata"]["uid"]
             assert scheduler.cache.node_of(uid) == where
     for name in names:
-        assert len(await world.event_messages(name, "Scheduled")) == 1
+        assert len(await cluster.event_messages(name, "Scheduled")) == 1
 
 
-async def test_a_condition_is_written_once(world: World) -> None:
+async def test_a_condition_is_written_once(cluster: Cluster) -> None:
     patches: list[str] = []
 
     class Counting:
@@ -239,82 +239,84 @@ async def test_a_condition_is_written_once(world: World) -> None:
                 patches.append(name)
             return await self._inner.patch(resource, name, namespace, body, options)
 
-    client: Any = Counting(in_process_client(world.running.local, user="system:kube-scheduler"))
-    scheduler, _ = world.start_scheduler(config=SchedulerConfig(backoff=QUICK), client=client)
-    await world.create(node("n"), pod("big", cpu="50"))
-    await world.condition("big", "Unschedulable", "0/1 nodes")
+    client: Any = Counting(in_process_client(cluster.running.local, user="system:kube-scheduler"))
+    scheduler, _ = cluster.start_scheduler(config=SchedulerConfig(backoff=QUICK), client=client)
+    await cluster.create(node("n"), pod("big", cpu="50"))
+    await cluster.condition("big", "Unschedulable", "0/1 nodes")
     queued = scheduler.queue.pending()[0]
     for attempts in (2, 3):
         scheduler.handle.activate(queued.uid)
-        await world.eventually(lambda: asyncio.sleep(0, queued.attempts), partial(operator.le, attempts))
-    await world.eventually(lambda: asyncio.sleep(0, scheduler.queue.counts()["unschedulable"]), bool)
+        await cluster.eventually(lambda: asyncio.sleep(0, queued.attempts), partial(operator.le, attempts))
+    await cluster.eventually(lambda: asyncio.sleep(0, scheduler.queue.counts()["unschedulable"]), bool)
     assert patches == ["big"]
-    assert len(await world.event_messages("big", "FailedScheduling")) == 1
+    assert len(await cluster.event_messages("big", "FailedScheduling")) == 1
 
 
-async def test_restart_takes_up_what_is_there(world: World) -> None:
-    await world.create(node("n", cpu="1"), pod("first", cpu="600m"))
-    _, stop = world.start_scheduler()
-    assert await world.node_of("first") == "n"
+async def test_restart_takes_up_what_is_there(cluster: Cluster) -> None:
+    await cluster.create(node("n", cpu="1"), pod("first", cpu="600m"))
+    _, stop = cluster.start_scheduler()
+    assert await cluster.node_of("first") == "n"
     await stop()
-    await world.create(pod("second", cpu="600m"), pod("third", cpu="300m"))
-    world.start_scheduler(config=SchedulerConfig(backoff=QUICK))
-    assert await world.node_of("third") == "n"
-    assert "Insufficient cpu" in (await world.condition("second", "Unschedulable"))["message"]
-    await world.client.delete(PODS, "first", "default", _now())
-    assert await world.node_of("second") == "n"
+    await cluster.create(pod("second", cpu="600m"), pod("third", cpu="300m"))
+    cluster.start_scheduler(config=SchedulerConfig(backoff=QUICK))
+    assert await cluster.node_of("third") == "n"
+    assert "Insufficient cpu" in (await cluster.condition("second", "Unschedulable"))["message"]
+    await cluster.client.delete(PODS, "first", "default", _now())
+    assert await cluster.node_of("second") == "n"
 
 
-async def test_the_important_go_first(world: World) -> None:
+async def test_the_important_go_first(cluster: Cluster) -> None:
     """All wait when the scheduler starts, and there is room for one."""
-    await world.create(node("n"))
+    await cluster.create(node("n"))
     for name, value in (("low", 1), ("high", 1000), ("middle", 10)):
-        await world.client.create(PRIORITY_CLASSES, {"metadata": {"name": name}, "value": value})
-        await world.create(pod(name, cpu="3", priorityClassName=name))
-    world.start_scheduler()
-    assert await world.node_of("high") == "n"
+        await cluster.client.create(PRIORITY_CLASSES, {"metadata": {"name": name}, "value": value})
+        await cluster.create(pod(name, cpu="3", priorityClassName=name))
+    cluster.start_scheduler()
+    assert await cluster.node_of("high") == "n"
     for name in ("low", "middle"):
-        assert "Insufficient cpu" in (await world.condition(name, "Unschedulable"))["message"]
+        assert "Insufficient cpu" in (await cluster.condition(name, "Unschedulable"))["message"]
 
 
-async def test_only_its_own_profiles_are_placed(world: World) -> None:
+async def test_only_its_own_profiles_are_placed(cluster: Cluster) -> None:
     profiles = (ProfileConfig("default-scheduler"), ProfileConfig("other"))
-    world.start_scheduler(config=SchedulerConfig(profiles))
-    await world.create(node("n"), pod("mine"), pod("named", schedulerName="other"), pod("stranger", schedulerName="x"))
-    assert await world.node_of("mine") == "n"
-    assert await world.node_of("named") == "n"
-    assert "nodeName" not in (await world.pod("stranger"))["spec"]
-    assert await _event_component(world, "named") == "other"
+    cluster.start_scheduler(config=SchedulerConfig(profiles))
+    await cluster.create(
+        node("n"), pod("mine"), pod("named", schedulerName="other"), pod("stranger", schedulerName="x")
+    )
+    assert await cluster.node_of("mine") == "n"
+    assert await cluster.node_of("named") == "n"
+    assert "nodeName" not in (await cluster.pod("stranger"))["spec"]
+    assert await _event_component(cluster, "named") == "other"
 
 
-async def test_deleted_pods_leave_nothing_behind(world: World) -> None:
-    scheduler, _ = world.start_scheduler()
-    await world.create(node("n"), pod("big", cpu="50"), pod("small"))
-    await world.condition("big", "Unschedulable")
-    await world.node_of("small")
+async def test_deleted_pods_leave_nothing_behind(cluster: Cluster) -> None:
+    scheduler, _ = cluster.start_scheduler()
+    await cluster.create(node("n"), pod("big", cpu="50"), pod("small"))
+    await cluster.condition("big", "Unschedulable")
+    await cluster.node_of("small")
     for name in ("big", "small"):
-        await world.client.delete(PODS, name, "default", _now())
+        await cluster.client.delete(PODS, name, "default", _now())
     read = lambda: asyncio.sleep(0, (scheduler.cache.pod_count(), len(scheduler.queue.pending())))  # noqa: E731
-    await world.eventually(read, lambda counts: counts == (0, 0))
+    await cluster.eventually(read, lambda counts: counts == (0, 0))
 
 
-async def test_a_node_that_loses_its_taint_wakes_pods(world: World) -> None:
-    world.start_scheduler(config=SchedulerConfig(backoff=QUICK))
+async def test_a_node_that_loses_its_taint_wakes_pods(cluster: Cluster) -> None:
+    cluster.start_scheduler(config=SchedulerConfig(backoff=QUICK))
     taints = [{"key": "k", "effect": "NoSchedule"}]
-    await world.create(node("n", taints=taints), node("small", cpu="1"), pod("p", cpu="2"))
-    condition = await world.condition("p", "Unschedulable", "0/2")
+    await cluster.create(node("n", taints=taints), node("small", cpu="1"), pod("p", cpu="2"))
+    condition = await cluster.condition("p", "Unschedulable", "0/2")
     expected = "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) had untolerated taint(s)."
     assert condition["message"].startswith(expected)
-    await world.client.patch(NODES, "n", "", Patch(PatchType.MERGE, {"spec": {"taints": None}}))
-    assert await world.node_of("p") == "n"
+    await cluster.client.patch(NODES, "n", "", Patch(PatchType.MERGE, {"spec": {"taints": None}}))
+    assert await cluster.node_of("p") == "n"
 
 
 def _now() -> Any:
     return DeleteOptions(grace_period_seconds=0)
 
 
-async def _event_component(world: World, name: str) -> str:
-    await world.event_messages(name, "Scheduled")
-    page = await world.client.list(EVENTS, "default", ListOptions(field_selector=f"involvedObject.name={name}"))
+async def _event_component(cluster: Cluster, name: str) -> str:
+    await cluster.event_messages(name, "Scheduled")
+    page = await cluster.client.list(EVENTS, "default", ListOptions(field_selector=f"involvedObject.name={name}"))
     event: Document = page.items[0]
     return str(event["source"]["component"])

@@ -28,7 +28,7 @@ class ClassicDriverClient(PluginClient):
     service_name = "Node"
 
     def __init__(self, plugin: Plugin, options: ClientOptions) -> None:
-        super().__init__(plugin, NodeStub, options)
+        super().__init__(plugin, pb, NodeStub, options)
 
     async def prepare(self, uid: UID) -> tuple[str, ...]:
         """Return the CDI names of the prepared claim; raises `ResponseError`."""

@@ -48,17 +48,19 @@ class PluginClient:
     def __init__(
         self,
         plugin: Plugin,
+        messages: Any,
         stub: Callable[[grpc.aio.Channel], Any],
         options: ClientOptions,
         on_change: Callable[[], None] = lambda: None,
     ) -> None:
-        """`on_change` is called when the plugin connects or disconnects."""
+        """`messages` and `stub` are generated; `on_change` is called when the plugin connects or disconnects."""
         self.driver = plugin.name
         self.endpoint = plugin.endpoint
         self._metrics = options.metrics
         self._clock = options.clock
         self._on_change = on_change
         self._channel = connect(plugin.endpoint)
+        self._messages = messages
         self._stub = stub(self._channel)
         self._connected = False
 
@@ -111,8 +113,7 @@ class DriverClient(PluginClient):
     def __init__(self, plugin: Plugin, options: ClientOptions, on_change: Callable[[], None]) -> None:
         """Raise `PluginError` if the plugin supports none of `DRA_SERVICES`."""
         service = DRA_SERVICES[choose_service(plugin)]
-        super().__init__(plugin, service.stub, options, on_change)
-        self._messages = service.messages
+        super().__init__(plugin, service.messages, service.stub, options, on_change)
 
     async def prepare(self, claims: Sequence[ClaimRef]) -> Mapping[UID, tuple[Device, ...]]:
         """Call NodePrepareResources; raises `ResponseError` unless the driver prepared all claims."""

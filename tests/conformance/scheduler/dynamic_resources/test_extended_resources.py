@@ -167,11 +167,11 @@ CASES: dict[str, tuple[Case, tuple[str, ...]]] = {
     "case", [pytest.param(case, id=name, marks=pytest.mark.behaviour(*ids)) for name, (case, ids) in CASES.items()]
 )
 async def test_finding_nodes(case: Case) -> None:
-    async with bench(case.gates) as world:
-        await world.create(*case.given)
-        attempt = await world.start(case.pod)
-        assert world.plugin.pre_enqueue(attempt.pod).is_success
-        statuses = world.filter(attempt)
+    async with bench(case.gates) as cluster:
+        await cluster.create(*case.given)
+        attempt = await cluster.start(case.pod)
+        assert cluster.plugin.pre_enqueue(attempt.pod).is_success
+        statuses = cluster.filter(attempt)
         first = statuses.pop("", None)
         assert (first.code if first else Code.SUCCESS, first.message if first else "") == case.pre_filter
         assert statuses.keys() == case.nodes.keys()
@@ -183,10 +183,10 @@ async def test_finding_nodes(case: Case) -> None:
 # --- NodeResourcesFit. ---
 
 
-def insufficient(world: Bench, attempt: Attempt, name: str) -> str:
-    fit = NodeResourcesFit({}, world.handle)
+def insufficient(cluster: Bench, attempt: Attempt, name: str) -> str:
+    fit = NodeResourcesFit({}, cluster.handle)
     fit.pre_filter(attempt.state, attempt.pod)
-    found = world.handle.snapshot.get(name)
+    found = cluster.handle.snapshot.get(name)
     assert found is not None
     return fit.filter(attempt.state, attempt.pod, found).message
 
@@ -204,88 +204,90 @@ def insufficient(world: Bench, attempt: Attempt, name: str) -> str:
     ],
 )
 async def test_what_devices_serve_is_left_out_of_the_nodes_own(gates: str, nodes: dict[str, str]) -> None:
-    async with bench(gates) as world:
-        await world.create(*WORKER, node_with("plugin", gpu=2), node_with("small", gpu=1))
-        attempt = await world.start(asking(gpu=2))
-        assert {name: insufficient(world, attempt, name) for name in nodes} == nodes
-        other = await world.start(asking("other", foo=1))
-        assert insufficient(world, other, "worker") == "Insufficient example.com/foo"
+    async with bench(gates) as cluster:
+        await cluster.create(*WORKER, node_with("plugin", gpu=2), node_with("small", gpu=1))
+        attempt = await cluster.start(asking(gpu=2))
+        assert {name: insufficient(cluster, attempt, name) for name in nodes} == nodes
+        other = await cluster.start(asking("other", foo=1))
+        assert insufficient(cluster, other, "worker") == "Insufficient example.com/foo"
 
 
 @pytest.mark.behaviour("XR-12")
 async def test_an_implicit_name_is_left_out_too() -> None:
-    async with bench() as world:
-        await world.create(*WORKER)
-        assert insufficient(world, await world.start(asking(implicit=1)), "worker") == ""
+    async with bench() as cluster:
+        await cluster.create(*WORKER)
+        assert insufficient(cluster, await cluster.start(asking(implicit=1)), "worker") == ""
 
 
-def on_node(world: Bench, name: str, *pods: Pod) -> NodeInfo:
+def on_node(cluster: Bench, name: str, *pods: Pod) -> NodeInfo:
     """The node with Pods on it, known to the snapshot."""
-    info = world.handle.snapshot.get(name)
+    info = cluster.handle.snapshot.get(name)
     assert info is not None
     for pod in pods:
         spec = msgspec.structs.replace(pod.spec, node_name=name)
         info = info.with_pod(PodInfo(msgspec.structs.replace(pod, spec=spec)))
-    world.handle.snapshot.replace(info)
+    cluster.handle.snapshot.replace(info)
     return info
 
 
-async def served(world: Bench, name: str, node_name: str = "worker", **resources: int) -> Pod:
+async def served(cluster: Bench, name: str, node_name: str = "worker", **resources: int) -> Pod:
     """A Pod whose devices were written, as it is then."""
-    attempt = await world.start(asking(name, **(resources or {"gpu": 1})))
-    assert node_name in world.feasible(attempt)
-    assert (await world.take(attempt, node_name)).is_success
-    return await world.user.get(PODS, name, TEAM)
+    attempt = await cluster.start(asking(name, **(resources or {"gpu": 1})))
+    assert node_name in cluster.feasible(attempt)
+    assert (await cluster.take(attempt, node_name)).is_success
+    return await cluster.user.get(PODS, name, TEAM)
 
 
 @pytest.mark.behaviour("XR-12", "XR-38")
 async def test_a_pod_with_devices_takes_nothing_of_a_device_plugin_beside_them() -> None:
-    async with bench() as world:
-        await world.create(*WORKER)
-        pod = await served(world, "one")
-        assert on_node(world, "worker", pod).requested.scalars == {}
-        await world.user.delete(NODES, "worker", "")
-        await until(lambda: world.handle.informers.informer(NODES).lister.get("worker") is None)
-        await world.create(node_with("worker", gpu=1))
-        on_node(world, "worker", pod)
+    async with bench() as cluster:
+        await cluster.create(*WORKER)
+        pod = await served(cluster, "one")
+        assert on_node(cluster, "worker", pod).requested.scalars == {}
+        await cluster.user.delete(NODES, "worker", "")
+        await until(lambda: cluster.handle.informers.informer(NODES).lister.get("worker") is None)
+        await cluster.create(node_with("worker", gpu=1))
+        on_node(cluster, "worker", pod)
         # Both offer it: each counts its own.
-        assert insufficient(world, await world.start(asking("two", gpu=1)), "worker") == ""
-        await world.user.delete(RESOURCE_SLICES, "worker-gpu.example.com", "")
-        await until(lambda: not world.handle.informers.informer(RESOURCE_SLICES).lister.list())
+        assert insufficient(cluster, await cluster.start(asking("two", gpu=1)), "worker") == ""
+        await cluster.user.delete(RESOURCE_SLICES, "worker-gpu.example.com", "")
+        await until(lambda: not cluster.handle.informers.informer(RESOURCE_SLICES).lister.list())
         # The driver is gone, and the plugin's device may be the one that is still in use.
-        assert insufficient(world, await world.start(asking("three", gpu=1)), "worker") == f"Insufficient {GPU}"
+        assert insufficient(cluster, await cluster.start(asking("three", gpu=1)), "worker") == f"Insufficient {GPU}"
 
 
 @pytest.mark.behaviour("XR-38", "XR-39")
 async def test_devices_of_a_plugin_that_is_gone_are_held_back() -> None:
-    async with bench() as world:
-        await world.create(*WORKER, claim("mine"))
-        old = await world.start(asking("old", gpu=1))
-        on_node(world, "worker", old.pod)
-        assert world.filter(await world.start(asking("two", gpu=2)))["worker"].message == NO_FIT
-        attempt = await world.start(asking("one", gpu=1))
-        assert world.feasible(attempt) == ["worker"]
-        assert (await world.take(attempt, "worker")).is_success
-        [extended_claim] = await extended_claims(world)
+    async with bench() as cluster:
+        await cluster.create(*WORKER, claim("mine"))
+        old = await cluster.start(asking("old", gpu=1))
+        on_node(cluster, "worker", old.pod)
+        assert cluster.filter(await cluster.start(asking("two", gpu=2)))["worker"].message == NO_FIT
+        attempt = await cluster.start(asking("one", gpu=1))
+        assert cluster.feasible(attempt) == ["worker"]
+        assert (await cluster.take(attempt, "worker")).is_success
+        [extended_claim] = await extended_claims(cluster)
         assert len(devices(extended_claim)) == 1
         # Claims are kept from it like extended resources.
-        assert world.filter(await world.start(asking("claims", "mine")))["worker"].message == NO_FIT
-        info = world.handle.snapshot.get("worker")
+        assert cluster.filter(await cluster.start(asking("claims", "mine")))["worker"].message == NO_FIT
+        info = cluster.handle.snapshot.get("worker")
         assert info is not None
-        world.handle.snapshot.replace(info.without_pod(old.pod.metadata.uid or ""))
-        assert world.feasible(await world.start(asking("later", "mine"))) == ["worker"]
+        cluster.handle.snapshot.replace(info.without_pod(old.pod.metadata.uid or ""))
+        assert cluster.feasible(await cluster.start(asking("later", "mine"))) == ["worker"]
 
 
 @pytest.mark.behaviour("XR-39")
 async def test_a_pod_is_woken_when_devices_of_a_plugin_are_freed() -> None:
-    async with bench() as world:
-        await world.create(*WORKER)
-        waiting = (await world.start(asking("waiting", gpu=1))).pod
-        with_devices = await served(world, "one")
+    async with bench() as cluster:
+        await cluster.create(*WORKER)
+        waiting = (await cluster.start(asking("waiting", gpu=1))).pod
+        with_devices = await served(cluster, "one")
         spec = msgspec.structs.replace(with_devices.spec, node_name="worker")
         with_devices = msgspec.structs.replace(with_devices, spec=spec)
         [(hint, keys)] = [
-            (item.hint, item.keys) for item in world.plugin.events_to_register() if item.event.resource == "AssignedPod"
+            (item.hint, item.keys)
+            for item in cluster.plugin.events_to_register()
+            if item.event.resource == "AssignedPod"
         ]
         assert hint is not None
         assert keys is not None
@@ -299,20 +301,20 @@ async def test_a_pod_is_woken_when_devices_of_a_plugin_are_freed() -> None:
 @pytest.mark.behaviour("XR-31")
 @pytest.mark.parametrize(("strategy", "best"), [("LeastAllocated", "free"), ("MostAllocated", "busy")])
 async def test_devices_count_as_capacity_in_scores(strategy: str, best: str) -> None:
-    async with bench() as world:
-        await world.create(named_class())
+    async with bench() as cluster:
+        await cluster.create(named_class())
         for name in ("free", "busy"):
-            await world.create(node(name), resource_slice(name, "gpu-0", "gpu-1", "gpu-2"))
-        await served(world, "one", "busy")
+            await cluster.create(node(name), resource_slice(name, "gpu-0", "gpu-1", "gpu-2"))
+        await served(cluster, "one", "busy")
         arguments = {"scoringStrategy": {"type": strategy, "resources": [{"name": GPU}]}}
-        fit = NodeResourcesFit(arguments, world.handle)
-        attempt = await world.start(asking("two", gpu=1))
-        nodes = [info for info in world.handle.snapshot if info is not None]
+        fit = NodeResourcesFit(arguments, cluster.handle)
+        attempt = await cluster.start(asking("two", gpu=1))
+        nodes = [info for info in cluster.handle.snapshot if info is not None]
         scores = dict(zip([info.name for info in nodes], fit.score_all(attempt.state, attempt.pod, nodes), strict=True))
         least = {"free": 66, "busy": 33}
         assert scores == (least if strategy == "LeastAllocated" else {"free": 33, "busy": 66})
         assert max(scores, key=lambda name: scores[name]) == best
-        balanced = BalancedAllocation({"resources": [{"name": GPU}, {"name": "cpu"}]}, world.handle)
+        balanced = BalancedAllocation({"resources": [{"name": GPU}, {"name": "cpu"}]}, cluster.handle)
         assert balanced.score_all(attempt.state, attempt.pod, nodes) != []
         # Devices come into use without a change of the node.
         assert (fit.score_cache_key(attempt.state), balanced.score_cache_key(attempt.state)) == (None, None)
@@ -321,8 +323,8 @@ async def test_devices_count_as_capacity_in_scores(strategy: str, best: str) -> 
 # --- Reserve and PreBind. ---
 
 
-async def extended_claims(world: Bench) -> list[ResourceClaim]:
-    found = await world.user.list(RESOURCE_CLAIMS, TEAM)
+async def extended_claims(cluster: Bench) -> list[ResourceClaim]:
+    found = await cluster.user.list(RESOURCE_CLAIMS, TEAM)
     return [item for item in found.items if EXTENDED_RESOURCE_ANNOTATION in item.metadata.annotations]
 
 
@@ -333,17 +335,17 @@ def devices(extended_claim: ResourceClaim) -> list[str]:
 
 @pytest.mark.behaviour("XR-05", "XR-06", "XR-07", "XR-26", "XR-27", "XR-30")
 async def test_the_claim_is_made_and_named_before_the_pod_is_bound() -> None:
-    async with bench() as world:
-        await world.create(*WORKER)
-        attempt = await world.start(asking(gpu=2))
-        assert world.feasible(attempt) == ["worker"]
-        assert world.plugin.reserve(attempt.state, attempt.pod, "worker").is_success
-        assert world.writes() == []
-        assert world.filter(await world.start(asking("other", gpu=1)))["worker"].message == NO_FIT
-        assert (await world.plugin.pre_bind(attempt.state, attempt.pod, "worker")).is_success
-        [extended_claim] = await extended_claims(world)
+    async with bench() as cluster:
+        await cluster.create(*WORKER)
+        attempt = await cluster.start(asking(gpu=2))
+        assert cluster.feasible(attempt) == ["worker"]
+        assert cluster.plugin.reserve(attempt.state, attempt.pod, "worker").is_success
+        assert cluster.writes() == []
+        assert cluster.filter(await cluster.start(asking("other", gpu=1)))["worker"].message == NO_FIT
+        assert (await cluster.plugin.pre_bind(attempt.state, attempt.pod, "worker")).is_success
+        [extended_claim] = await extended_claims(cluster)
         name = extended_claim.metadata.name or ""
-        assert world.writes() == ["create ", f"update {name}/status", "patch pod/status"]
+        assert cluster.writes() == ["create ", f"update {name}/status", "patch pod/status"]
         assert name.startswith("pod-extended-resources-")
         assert extended_claim.metadata.annotations == {EXTENDED_RESOURCE_ANNOTATION: "true"}
         assert extended_claim.metadata.finalizers == (FINALIZER,)
@@ -351,43 +353,43 @@ async def test_the_claim_is_made_and_named_before_the_pod_is_bound() -> None:
         assert (owner.uid, owner.controller) == (attempt.pod.metadata.uid, True)
         assert sorted(devices(extended_claim)) == ["gpu-0", "gpu-1"]
         assert [user.uid for user in extended_claim.status.reserved_for] == [attempt.pod.metadata.uid]
-        live = await world.user.get(PODS, "pod", TEAM)
+        live = await cluster.user.get(PODS, "pod", TEAM)
         assert msgspec.to_builtins(live.status.extended_resource_claim_status) == {
             "resourceClaimName": name,
             "requestMappings": ({"containerName": "c", "resourceName": GPU, "requestName": "container-0-request-0"},),
         }
         assert attempt.state.pod_version == live.metadata.resource_version
-        assert creates(world) == {"success": 1.0}
+        assert creates(cluster) == {"success": 1.0}
 
 
-def creates(world: Bench) -> dict[str, float]:
-    text = world.handle.metrics.exposition().decode()
+def creates(cluster: Bench) -> dict[str, float]:
+    text = cluster.handle.metrics.exposition().decode()
     lines = [line for line in text.splitlines() if line.startswith("scheduler_resourceclaim_creates_total{")]
     return {line.split('"')[1]: float(line.rpartition(" ")[2]) for line in lines}
 
 
 @pytest.mark.behaviour("XR-18", "XR-40")
 async def test_a_pod_on_a_node_with_a_device_plugin_has_no_claim() -> None:
-    async with bench() as world:
-        await world.create(*WORKER, node_with("plugin", gpu=1))
-        attempt = await world.start(asking(gpu=1))
-        assert sorted(world.feasible(attempt)) == ["plugin", "worker"]
+    async with bench() as cluster:
+        await cluster.create(*WORKER, node_with("plugin", gpu=1))
+        attempt = await cluster.start(asking(gpu=1))
+        assert sorted(cluster.feasible(attempt)) == ["plugin", "worker"]
         assert attempt.state.device_resources is not None
         assert attempt.state.device_resources("plugin") == frozenset()
         assert attempt.state.device_resources("worker") == {GPU}
-        assert (await world.take(attempt, "plugin")).is_success
-        assert world.writes() == []
+        assert (await cluster.take(attempt, "plugin")).is_success
+        assert cluster.writes() == []
 
 
 @pytest.mark.behaviour("XR-23")
 async def test_claims_and_extended_resources_are_written_together() -> None:
-    async with bench() as world:
-        await world.create(*WORKER, claim())
-        attempt = await world.start(asking("pod", "claim", gpu=1))
-        assert world.feasible(attempt) == ["worker"]
-        assert (await world.take(attempt, "worker")).is_success
-        [extended_claim] = await extended_claims(world)
-        mine = await world.claim()
+    async with bench() as cluster:
+        await cluster.create(*WORKER, claim())
+        attempt = await cluster.start(asking("pod", "claim", gpu=1))
+        assert cluster.feasible(attempt) == ["worker"]
+        assert (await cluster.take(attempt, "worker")).is_success
+        [extended_claim] = await extended_claims(cluster)
+        mine = await cluster.claim()
         assert sorted(devices(extended_claim) + devices(mine)) == ["gpu-0", "gpu-1"]
 
 
@@ -420,90 +422,90 @@ def failing(verb: str, plural: str, subresource: str = "", error: APIError | Non
     ],
 )
 async def test_every_failing_write_is_undone(fail: Callable[[Call], Any], created: bool) -> None:
-    async with bench() as world:
-        await world.create(*WORKER)
-        attempt = await world.start(asking(gpu=2))
-        assert world.feasible(attempt) == ["worker"]
-        world.transport.fail = fail
-        status = await world.take(attempt, "worker")
+    async with bench() as cluster:
+        await cluster.create(*WORKER)
+        attempt = await cluster.start(asking(gpu=2))
+        assert cluster.feasible(attempt) == ["worker"]
+        cluster.transport.fail = fail
+        status = await cluster.take(attempt, "worker")
         assert status.code is Code.ERROR
-        assert len(await extended_claims(world)) == created
-        world.transport.fail = lambda _: None
-        await world.undo(attempt, "worker")
-        assert await extended_claims(world) == []
-        assert creates(world) == {"success" if created else "failure": 1.0}
-        live = await world.user.get(PODS, "pod", TEAM)
+        assert len(await extended_claims(cluster)) == created
+        cluster.transport.fail = lambda _: None
+        await cluster.undo(attempt, "worker")
+        assert await extended_claims(cluster) == []
+        assert creates(cluster) == {"success" if created else "failure": 1.0}
+        live = await cluster.user.get(PODS, "pod", TEAM)
         assert live.status.extended_resource_claim_status is None
-        await freed(world)
+        await freed(cluster)
         # Undoing twice is undoing once.
-        await world.undo(attempt, "worker")
-        again = world.attempt(live)
-        assert world.feasible(again) == ["worker"]
-        assert (await world.take(again, "worker")).is_success
+        await cluster.undo(attempt, "worker")
+        again = cluster.attempt(live)
+        assert cluster.feasible(again) == ["worker"]
+        assert (await cluster.take(again, "worker")).is_success
 
 
-async def freed(world: Bench) -> None:
+async def freed(cluster: Bench) -> None:
     """Until no device counts as used."""
-    allocations = world.plugin._tracker.allocations
+    allocations = cluster.plugin._tracker.allocations
     await until(lambda: not allocations.has_any("gpu.example.com/worker"))
 
 
 @pytest.mark.behaviour("XR-26", "XR-28")
 async def test_a_claim_that_was_never_written_is_forgotten() -> None:
-    async with bench() as world:
-        await world.create(*WORKER)
-        attempt = await world.start(asking(gpu=2))
-        assert world.feasible(attempt) == ["worker"]
-        world.plugin.reserve(attempt.state, attempt.pod, "worker")
-        world.notified.clear()
-        await world.undo(attempt, "worker")
-        assert world.writes() == []
-        assert [event.label for event, _old, _new in world.notified] == ["ResourceClaimAllocationAbandoned"]
-        assert world.feasible(await world.start(asking("other", gpu=2))) == ["worker"]
+    async with bench() as cluster:
+        await cluster.create(*WORKER)
+        attempt = await cluster.start(asking(gpu=2))
+        assert cluster.feasible(attempt) == ["worker"]
+        cluster.plugin.reserve(attempt.state, attempt.pod, "worker")
+        cluster.notified.clear()
+        await cluster.undo(attempt, "worker")
+        assert cluster.writes() == []
+        assert [event.label for event, _old, _new in cluster.notified] == ["ResourceClaimAllocationAbandoned"]
+        assert cluster.feasible(await cluster.start(asking("other", gpu=2))) == ["worker"]
 
 
 @pytest.mark.behaviour("XR-28")
 async def test_bind_failure() -> None:
-    async with bench() as world:
-        await world.create(*WORKER)
-        attempt = await world.start(asking(gpu=2))
-        world.feasible(attempt)
-        assert (await world.take(attempt, "worker")).is_success
-        await world.undo(attempt, "worker")
-        assert await extended_claims(world) == []
-        assert (await world.user.get(PODS, "pod", TEAM)).status.extended_resource_claim_status is None
+    async with bench() as cluster:
+        await cluster.create(*WORKER)
+        attempt = await cluster.start(asking(gpu=2))
+        cluster.feasible(attempt)
+        assert (await cluster.take(attempt, "worker")).is_success
+        await cluster.undo(attempt, "worker")
+        assert await extended_claims(cluster) == []
+        assert (await cluster.user.get(PODS, "pod", TEAM)).status.extended_resource_claim_status is None
         # A binding that is still on its way finds another version of the Pod.
         binding = {
             "metadata": {"name": "pod", "resourceVersion": attempt.state.pod_version},
             "target": {"kind": "Node", "name": "worker"},
         }
         with pytest.raises(ConflictError, match="Precondition failed: ResourceVersion"):
-            await world.user.create_subresource(PODS, "pod", TEAM, "binding", binding)
+            await cluster.user.create_subresource(PODS, "pod", TEAM, "binding", binding)
 
 
 @pytest.mark.behaviour("XR-28")
 @pytest.mark.parametrize("named", [True, False])
 async def test_a_pod_that_got_its_node_after_all_keeps_the_claim_it_names(named: bool) -> None:
-    async with bench() as world:
-        await world.create(*WORKER)
-        attempt = await world.start(asking(gpu=1))
-        world.feasible(attempt)
+    async with bench() as cluster:
+        await cluster.create(*WORKER)
+        attempt = await cluster.start(asking(gpu=1))
+        cluster.feasible(attempt)
         if not named:
-            world.transport.fail = failing("patch", "pods", "status")
-        assert (await world.take(attempt, "worker")).is_success is named
-        world.transport.fail = lambda _: None
+            cluster.transport.fail = failing("patch", "pods", "status")
+        assert (await cluster.take(attempt, "worker")).is_success is named
+        cluster.transport.fail = lambda _: None
         binding = {"metadata": {"name": "pod"}, "target": {"kind": "Node", "name": "worker"}}
-        await world.user.create_subresource(PODS, "pod", TEAM, "binding", binding)
-        await world.undo(attempt, "worker")
-        assert len(await extended_claims(world)) == named
+        await cluster.user.create_subresource(PODS, "pod", TEAM, "binding", binding)
+        await cluster.undo(attempt, "worker")
+        assert len(await extended_claims(cluster)) == named
 
 
 @pytest.mark.behaviour("XR-06", "XR-28")
 async def test_a_claim_whose_creation_nobody_heard_of_is_used() -> None:
-    async with bench() as world:
-        await world.create(*WORKER)
-        attempt = await world.start(asking(gpu=1))
-        world.feasible(attempt)
+    async with bench() as cluster:
+        await cluster.create(*WORKER)
+        attempt = await cluster.start(asking(gpu=1))
+        cluster.feasible(attempt)
         lost: list[str] = []
 
         async def lose(call: Call) -> Document:
@@ -513,67 +515,69 @@ async def test_a_claim_whose_creation_nobody_heard_of_is_used() -> None:
                 raise ServiceUnavailableError("lost")
             return answer
 
-        send = world.transport.inner.send
-        world.transport.inner.send = lose  # type: ignore[method-assign]
-        assert (await world.take(attempt, "worker")).is_success
-        assert [extended_claim.metadata.name for extended_claim in await extended_claims(world)] == lost
+        send = cluster.transport.inner.send
+        cluster.transport.inner.send = lose  # type: ignore[method-assign]
+        assert (await cluster.take(attempt, "worker")).is_success
+        assert [extended_claim.metadata.name for extended_claim in await extended_claims(cluster)] == lost
 
 
 @pytest.mark.behaviour("XR-05")
 async def test_a_name_that_is_somebody_elses_is_not_taken() -> None:
-    async with bench() as world:
-        await world.create(*WORKER)
-        attempt = await world.start(asking(gpu=1))
-        await world.create(claim(claim_name(attempt.pod)))
-        world.feasible(attempt)
-        assert (await world.take(attempt, "worker")).is_success
-        [extended_claim] = await extended_claims(world)
+    async with bench() as cluster:
+        await cluster.create(*WORKER)
+        attempt = await cluster.start(asking(gpu=1))
+        await cluster.create(claim(claim_name(attempt.pod)))
+        cluster.feasible(attempt)
+        assert (await cluster.take(attempt, "worker")).is_success
+        [extended_claim] = await extended_claims(cluster)
         assert extended_claim.metadata.name == claim_name(attempt.pod, 1)
 
 
 # --- A claim of an earlier attempt. ---
 
 
-async def abandoned(world: Bench, **resources: int) -> Pod:
+async def abandoned(cluster: Bench, **resources: int) -> Pod:
     """A Pod whose scheduler ended between PreBind and Bind."""
-    attempt = await world.start(asking("pod", **(resources or {"gpu": 1})))
-    world.feasible(attempt)
-    assert (await world.take(attempt, "worker")).is_success
-    world.transport.calls.clear()
-    return await world.user.get(PODS, "pod", TEAM)
+    attempt = await cluster.start(asking("pod", **(resources or {"gpu": 1})))
+    cluster.feasible(attempt)
+    assert (await cluster.take(attempt, "worker")).is_success
+    cluster.transport.calls.clear()
+    return await cluster.user.get(PODS, "pod", TEAM)
 
 
 @pytest.mark.behaviour("XR-15", "XR-29")
 async def test_a_claim_that_still_fits_is_used_again() -> None:
-    async with bench() as world:
-        await world.create(*WORKER, node("other"), resource_slice("other", "gpu-9"))
-        pod = await abandoned(world)
-        [before] = await extended_claims(world)
-        attempt = world.attempt(pod)
-        statuses = world.filter(attempt)
+    async with bench() as cluster:
+        await cluster.create(*WORKER, node("other"), resource_slice("other", "gpu-9"))
+        pod = await abandoned(cluster)
+        [before] = await extended_claims(cluster)
+        attempt = cluster.attempt(pod)
+        statuses = cluster.filter(attempt)
         assert statuses["worker"].is_success
         assert statuses["other"].message == CANNOT_SCHEDULE
-        assert (await world.take(attempt, "worker")).is_success
-        assert [extended_claim.metadata.uid for extended_claim in await extended_claims(world)] == [before.metadata.uid]
-        assert creates(world) == {"success": 1.0}
+        assert (await cluster.take(attempt, "worker")).is_success
+        assert [extended_claim.metadata.uid for extended_claim in await extended_claims(cluster)] == [
+            before.metadata.uid
+        ]
+        assert creates(cluster) == {"success": 1.0}
 
 
 @pytest.mark.behaviour("XR-15", "XR-29")
 async def test_a_claim_that_was_not_allocated_yet_is_allocated() -> None:
-    async with bench() as world:
-        await world.create(*WORKER)
-        attempt = await world.start(asking(gpu=1))
-        world.feasible(attempt)
-        world.transport.fail = failing("update", "resourceclaims", "status")
-        await world.take(attempt, "worker")
-        world.plugin._tracker.end_in_flight((await extended_claims(world))[0], attempt.pod.metadata.uid or "")
-        world.transport.fail = lambda _: None
-        [before] = await extended_claims(world)
-        await world.seen(RESOURCE_CLAIMS, before)
-        again = world.attempt(attempt.pod)
-        assert world.feasible(again) == ["worker"]
-        assert (await world.take(again, "worker")).is_success
-        [after] = await extended_claims(world)
+    async with bench() as cluster:
+        await cluster.create(*WORKER)
+        attempt = await cluster.start(asking(gpu=1))
+        cluster.feasible(attempt)
+        cluster.transport.fail = failing("update", "resourceclaims", "status")
+        await cluster.take(attempt, "worker")
+        cluster.plugin._tracker.end_in_flight((await extended_claims(cluster))[0], attempt.pod.metadata.uid or "")
+        cluster.transport.fail = lambda _: None
+        [before] = await extended_claims(cluster)
+        await cluster.seen(RESOURCE_CLAIMS, before)
+        again = cluster.attempt(attempt.pod)
+        assert cluster.feasible(again) == ["worker"]
+        assert (await cluster.take(again, "worker")).is_success
+        [after] = await extended_claims(cluster)
         assert (after.metadata.uid, len(devices(after))) == (before.metadata.uid, 1)
 
 
@@ -586,27 +590,27 @@ class Stale:
     node: str = CANNOT_SCHEDULE
 
 
-async def _plugin_installed(world: Bench) -> None:
-    current = await world.user.get(NODES, "worker", "")
+async def _plugin_installed(cluster: Bench) -> None:
+    current = await cluster.user.get(NODES, "worker", "")
     status = msgspec.structs.replace(current.status, allocatable={**current.status.allocatable, GPU: "2"})
-    changed = await world.user.update_status(NODES, msgspec.structs.replace(current, status=status))
-    await world.seen(NODES, changed)
+    changed = await cluster.user.update_status(NODES, msgspec.structs.replace(current, status=status))
+    await cluster.seen(NODES, changed)
 
 
-async def _class_gone(world: Bench) -> None:
-    await world.user.delete(DEVICE_CLASSES, "gpu", "")
-    await until(lambda: not world.handle.informers.informer(DEVICE_CLASSES).lister.list())
+async def _class_gone(cluster: Bench) -> None:
+    await cluster.user.delete(DEVICE_CLASSES, "gpu", "")
+    await until(lambda: not cluster.handle.informers.informer(DEVICE_CLASSES).lister.list())
 
 
-async def _another_class(world: Bench) -> None:
+async def _another_class(cluster: Bench) -> None:
     # Of the same second, and first by name.
-    await world.create(named_class("a"))
+    await cluster.create(named_class("a"))
 
 
-async def _claim_going(world: Bench) -> None:
-    [extended_claim] = await extended_claims(world)
-    await world.user.delete(RESOURCE_CLAIMS, extended_claim.metadata.name or "", TEAM)
-    await world.seen(RESOURCE_CLAIMS, (await extended_claims(world))[0])
+async def _claim_going(cluster: Bench) -> None:
+    [extended_claim] = await extended_claims(cluster)
+    await cluster.user.delete(RESOURCE_CLAIMS, extended_claim.metadata.name or "", TEAM)
+    await cluster.seen(RESOURCE_CLAIMS, (await extended_claims(cluster))[0])
 
 
 STALE: Mapping[str, Stale] = {
@@ -620,22 +624,22 @@ STALE: Mapping[str, Stale] = {
 @pytest.mark.behaviour("XR-15", "XR-16")
 @pytest.mark.parametrize("case", [pytest.param(case, id=name) for name, case in STALE.items()])
 async def test_extended_resource_name_with_resources_delete_claim(case: Stale) -> None:
-    async with bench() as world:
-        await world.create(*WORKER)
-        pod = await abandoned(world)
-        await case.change(world)
-        attempt = world.attempt(pod)
-        statuses = world.filter(attempt)
+    async with bench() as cluster:
+        await cluster.create(*WORKER)
+        pod = await abandoned(cluster)
+        await case.change(cluster)
+        attempt = cluster.attempt(pod)
+        statuses = cluster.filter(attempt)
         if case.pre_filter:
             assert {name: status.message for name, status in statuses.items()} == {"": case.pre_filter}
         else:
             assert statuses["worker"].message == case.node
-        _, status = await world.plugin.post_filter(attempt.state, attempt.pod, statuses)
+        _, status = await cluster.plugin.post_filter(attempt.state, attempt.pod, statuses)
         assert (status.code, status.message) == (Code.UNSCHEDULABLE, "deletion of ResourceClaim completed")
-        assert await extended_claims(world) == []
-        live = await world.user.get(PODS, "pod", TEAM)
+        assert await extended_claims(cluster) == []
+        live = await cluster.user.get(PODS, "pod", TEAM)
         assert live.status.extended_resource_claim_status is None
-        await freed(world)
+        await freed(cluster)
 
 
 @pytest.mark.behaviour("XR-16")
@@ -645,38 +649,38 @@ async def test_extended_resource_name_with_resources_delete_claim(case: Stale) -
     ids=["pod status", "finalizer", "deletion"],
 )
 async def test_a_deletion_that_fails_is_an_error(fail: Callable[[Call], Any]) -> None:
-    async with bench() as world:
-        await world.create(*WORKER)
-        pod = await abandoned(world)
-        await _plugin_installed(world)
-        attempt = world.attempt(pod)
-        statuses = world.filter(attempt)
-        world.transport.fail = fail
-        _, status = await world.plugin.post_filter(attempt.state, attempt.pod, statuses)
+    async with bench() as cluster:
+        await cluster.create(*WORKER)
+        pod = await abandoned(cluster)
+        await _plugin_installed(cluster)
+        attempt = cluster.attempt(pod)
+        statuses = cluster.filter(attempt)
+        cluster.transport.fail = fail
+        _, status = await cluster.plugin.post_filter(attempt.state, attempt.pod, statuses)
         assert status.code is Code.ERROR
-        world.transport.fail = lambda _: None
-        _, status = await world.plugin.post_filter(attempt.state, attempt.pod, statuses)
+        cluster.transport.fail = lambda _: None
+        _, status = await cluster.plugin.post_filter(attempt.state, attempt.pod, statuses)
         assert status.message == "deletion of ResourceClaim completed"
 
 
 @pytest.mark.behaviour("XR-16")
 async def test_a_status_that_was_left_behind_is_reset_before_the_pod_is_bound() -> None:
-    async with bench() as world:
-        await world.create(*WORKER)
-        pod = await abandoned(world)
-        [extended_claim] = await extended_claims(world)
+    async with bench() as cluster:
+        await cluster.create(*WORKER)
+        pod = await abandoned(cluster)
+        [extended_claim] = await extended_claims(cluster)
         cleared = msgspec.structs.replace(
             extended_claim, metadata=msgspec.structs.replace(extended_claim.metadata, finalizers=())
         )
-        await world.user.update(RESOURCE_CLAIMS, cleared)
-        await world.user.delete(RESOURCE_CLAIMS, extended_claim.metadata.name or "", TEAM, DeleteOptions())
-        await freed(world)
-        await _class_gone(world)
-        await _plugin_installed(world)
-        attempt = world.attempt(pod)
-        assert world.filter(attempt)[""].code is Code.SKIP
-        assert (await world.take(attempt, "worker")).is_success
-        live = await world.user.get(PODS, "pod", TEAM)
+        await cluster.user.update(RESOURCE_CLAIMS, cleared)
+        await cluster.user.delete(RESOURCE_CLAIMS, extended_claim.metadata.name or "", TEAM, DeleteOptions())
+        await freed(cluster)
+        await _class_gone(cluster)
+        await _plugin_installed(cluster)
+        attempt = cluster.attempt(pod)
+        assert cluster.filter(attempt)[""].code is Code.SKIP
+        assert (await cluster.take(attempt, "worker")).is_success
+        live = await cluster.user.get(PODS, "pod", TEAM)
         assert live.status.extended_resource_claim_status is None
         assert attempt.state.pod_version == live.metadata.resource_version
 
@@ -699,12 +703,12 @@ def as_class(document: Document) -> DeviceClass:
     ],
 )
 async def test_which_classes_wake_a_pod(old: Document | None, new: Document | None, expected: Hint) -> None:
-    async with bench() as world:
-        await world.create(named_class())
-        pod = (await world.start(asking(gpu=1))).pod
+    async with bench() as cluster:
+        await cluster.create(named_class())
+        pod = (await cluster.start(asking(gpu=1))).pod
         change = (as_class(old) if old else None, as_class(new) if new else None)
-        fit = NodeResourcesFit({}, world.handle)
-        for plugin in (world.plugin, fit):
+        fit = NodeResourcesFit({}, cluster.handle)
+        for plugin in (cluster.plugin, fit):
             [hint] = [i.hint for i in plugin.events_to_register() if i.event.resource == "DeviceClass"]
             assert hint is not None
             assert hint(pod, *change) is expected, plugin.name
@@ -712,9 +716,9 @@ async def test_which_classes_wake_a_pod(old: Document | None, new: Document | No
 
 @pytest.mark.behaviour("XR-13")
 async def test_a_class_without_devices_for_anybody_wakes_nobody_of_fit() -> None:
-    async with bench() as world:
-        pod = (await world.start(asking(gpu=1))).pod
-        fit = NodeResourcesFit({}, world.handle)
+    async with bench() as cluster:
+        pod = (await cluster.start(asking(gpu=1))).pod
+        fit = NodeResourcesFit({}, cluster.handle)
         [hint] = [item.hint for item in fit.events_to_register() if item.event.resource == "DeviceClass"]
         assert hint is not None
         assert hint(pod, as_class(named_class()), None) is Hint.SKIP
@@ -722,10 +726,10 @@ async def test_a_class_without_devices_for_anybody_wakes_nobody_of_fit() -> None
 
 @pytest.mark.behaviour("XR-39")
 async def test_a_plugin_that_goes_wakes_a_pod_that_devices_can_serve() -> None:
-    async with bench() as world:
-        await world.create(named_class())
-        pod = (await world.start(asking(gpu=1))).pod
-        fit = NodeResourcesFit({}, world.handle)
+    async with bench() as cluster:
+        await cluster.create(named_class())
+        pod = (await cluster.start(asking(gpu=1))).pod
+        fit = NodeResourcesFit({}, cluster.handle)
         [hint] = [item.hint for item in fit.events_to_register() if item.event.resource == "Node"]
         assert hint is not None
         full, gone = (msgspec.convert(node_with("worker", gpu=count), Node) for count in (2, 0))
@@ -735,43 +739,43 @@ async def test_a_plugin_that_goes_wakes_a_pod_that_devices_can_serve() -> None:
 
 @pytest.mark.behaviour("XR-11")
 async def test_a_node_that_has_a_resource_both_ways_is_told_of_once() -> None:
-    async with bench() as world:
-        told = world.node_events
-        await world.create(named_class(), node_with("worker", gpu=4), node_with("other", gpu=1))
+    async with bench() as cluster:
+        told = cluster.node_events
+        await cluster.create(named_class(), node_with("worker", gpu=4), node_with("other", gpu=1))
         assert told == []
-        await world.create(resource_slice("worker", "gpu-0", "gpu-1"))
+        await cluster.create(resource_slice("worker", "gpu-0", "gpu-1"))
         message = (
             f"{GPU} is offered by a device plugin (4) and by devices of class gpu (2); Pods get the device plugin's"
         )
         assert told == [("worker", "ExtendedResourceOfferedTwice", message)]
-        await _plugin_changed(world, 4)
+        await _plugin_changed(cluster, 4)
         assert len(told) == 1
-        await _plugin_changed(world, 0)
-        await _plugin_changed(world, 3)
+        await _plugin_changed(cluster, 0)
+        await _plugin_changed(cluster, 3)
         assert len(told) == 2
-        attempt = await world.start(asking(gpu=1))
-        assert "worker" in world.feasible(attempt)
-        assert (await world.take(attempt, "worker")).is_success
-        assert world.writes() == []
+        attempt = await cluster.start(asking(gpu=1))
+        assert "worker" in cluster.feasible(attempt)
+        assert (await cluster.take(attempt, "worker")).is_success
+        assert cluster.writes() == []
 
 
-async def _plugin_changed(world: Bench, count: int) -> None:
-    current = await world.user.get(NODES, "worker", "")
+async def _plugin_changed(cluster: Bench, count: int) -> None:
+    current = await cluster.user.get(NODES, "worker", "")
     status = msgspec.structs.replace(current.status, allocatable={**current.status.allocatable, GPU: str(count)})
-    await world.seen(NODES, await world.user.update_status(NODES, msgspec.structs.replace(current, status=status)))
+    await cluster.seen(NODES, await cluster.user.update_status(NODES, msgspec.structs.replace(current, status=status)))
 
 
 @pytest.mark.behaviour("XR-16")
 async def test_a_pod_is_woken_when_its_unusable_claim_is_gone() -> None:
-    async with bench() as world:
-        await world.create(*WORKER)
-        pod = await abandoned(world)
-        [extended_claim] = await extended_claims(world)
+    async with bench() as cluster:
+        await cluster.create(*WORKER)
+        pod = await abandoned(cluster)
+        [extended_claim] = await extended_claims(cluster)
         empty = msgspec.structs.replace(extended_claim, status=type(extended_claim.status)())
-        [item] = [each for each in world.plugin.events_to_register() if each.event.resource == "ResourceClaim"]
+        [item] = [each for each in cluster.plugin.events_to_register() if each.event.resource == "ResourceClaim"]
         assert item.hint is not None
         assert item.keys is not None
         assert item.hint(pod, empty, None) is Hint.QUEUE
         assert set(item.keys.of_pod(pod)) & set(item.keys.of_change(empty, None) or ())
-        other = (await world.start(asking("other", gpu=1))).pod
+        other = (await cluster.start(asking("other", gpu=1))).pod
         assert item.hint(other, empty, None) is Hint.SKIP
