@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from dray.api.document import Document
+from dray.api.document import Document, GroupVersion
+from dray.client.interface import unstructured
 from dray.node.cdi.cache import CdiCache
 from dray.node.runtimes.images.store import ImageStore
 from dray.node.runtimes.runc.runtime import RuncRuntime
@@ -32,6 +33,8 @@ from tests.e2e.node.harness import (
 )
 
 pytestmark = needs_runc
+CONFIG_MAPS = unstructured(GroupVersion("", "v1"), "configmaps", "ConfigMap")
+SECRETS = unstructured(GroupVersion("", "v1"), "secrets", "Secret")
 # Every edit of CDI 0.8 that can be seen from inside; the hook writes into the container's root from outside.
 DEVICE: Document = {
     "env": ["CDI=1", "PATH=/bin"],
@@ -145,6 +148,86 @@ async def test_nothing_is_left_of_a_deleted_pod(cluster: Cluster, agent: Agent) 
 def _left_of(agent: Agent, uid: str) -> list[Path]:
     logs = list((agent.root / "logs" / "pods").glob(f"*{uid}"))
     return [*logs, *(agent.root / "pods").glob(uid), *Path("/sys/fs/cgroup").glob(f"*/dray/pod{uid}")]
+
+
+# --- Volumes that a container attacks. ---
+
+
+@pytest.mark.parametrize("mount", [{"subPath": "s"}, {"subPathExpr": "$(PART)"}, {"subPath": "s/made"}])
+async def test_a_subpath_replaced_by_a_link_to_the_host_is_not_mounted(
+    cluster: Cluster, agent: Agent, mount: Document
+) -> None:
+    host = agent.root / "precious"
+    host.mkdir(exist_ok=True)
+    attack = f"busybox rmdir /v/s; busybox ln -s {host} /v/s"
+    await cluster.run(
+        "p",
+        shell(
+            "a",
+            "touch /s/planted",
+            env=[{"name": "PART", "value": "s"}],
+            volumeMounts=[{"name": "v", "mountPath": "/s", **mount}],
+        ),
+        initContainers=[
+            # The folder is created for the first, which leaves a link for the second.
+            shell("first", "true", volumeMounts=[{"name": "v", "mountPath": "/s", "subPath": "s"}]),
+            shell("attack", attack, volumeMounts=[{"name": "v", "mountPath": "/v"}]),
+        ],
+        volumes=[{"name": "v", "emptyDir": {}}],
+    )
+    pod = await cluster.wait("p", is_waiting("CreateContainerConfigError"))
+    message = container_status(pod)["state"]["waiting"]["message"]
+    assert message == 'failed to prepare subPath for volumeMount "v" of container "a"'
+    assert list(host.iterdir()) == []
+    await cluster.delete("p")
+    await cluster.gone("p")
+
+
+async def test_folders_and_files_of_volumes_are_mounted_by_subpath(
+    cluster: Cluster, kubectl: Kubectl, agent: Agent
+) -> None:
+    await cluster.client.create(CONFIG_MAPS, {"metadata": {"name": "cm"}, "data": {"k": "key"}}, cluster.namespace)
+    mounts = [
+        {"name": "v", "mountPath": "/real", "subPath": "real"},
+        {"name": "v", "mountPath": "/linked", "subPath": "link"},
+        {"name": "cm", "mountPath": "/etc/key", "subPath": "k"},
+    ]
+    pod = await cluster.run(
+        "p",
+        shell(
+            "a", "echo folder > /real/x; cat /linked/x /etc/key; touch /etc/key || echo; echo ro", volumeMounts=mounts
+        ),
+        initContainers=[shell("i", "busybox ln -s real /v/link", volumeMounts=[{"name": "v", "mountPath": "/v"}])],
+        volumes=[{"name": "v", "emptyDir": {}}, {"name": "cm", "configMap": {"name": "cm"}}],
+    )
+    await cluster.phase("p", "Succeeded", "Failed")
+    log = kubectl("logs", "p")
+    assert log.startswith("folder\nkey")
+    assert "Read-only file system" in log
+    # The mounts are in the container's namespace alone, so that removing its folder cannot reach the volume.
+    assert pod["metadata"]["uid"] not in _mounts_of(agent)
+
+
+def _mounts_of(agent: Agent) -> str:
+    assert agent.process is not None
+    return Path(f"/proc/{agent.process.pid}/mountinfo").read_text()
+
+
+async def test_volumes_made_of_objects_are_read_only(cluster: Cluster, kubectl: Kubectl) -> None:
+    await cluster.client.create(CONFIG_MAPS, {"metadata": {"name": "cm"}, "data": {"k": "v"}}, cluster.namespace)
+    await cluster.client.create(SECRETS, {"metadata": {"name": "s"}, "stringData": {"k": "v"}}, cluster.namespace)
+    downward = {"items": [{"path": "k", "fieldRef": {"fieldPath": "metadata.name"}}]}
+    volumes = [
+        {"name": "cm", "configMap": {"name": "cm"}},
+        {"name": "s", "secret": {"secretName": "s"}},
+        {"name": "d", "downwardAPI": downward},
+        {"name": "p", "projected": {"sources": [{"configMap": {"name": "cm"}}]}},
+    ]
+    mounts = [{"name": volume["name"], "mountPath": f"/{volume['name']}", "readOnly": False} for volume in volumes]
+    attack = "for v in cm s d p; do cat /$v/k >/dev/null && touch /$v/planted; done"
+    await cluster.run("p", shell("a", attack, volumeMounts=mounts), volumes=volumes)
+    await cluster.phase("p", "Failed")
+    assert kubectl("logs", "p").count("Read-only file system") == 4
 
 
 # --- CDI, by a container that asks through a device plugin's or a driver's options: here, the runtime itself. ---

@@ -18,7 +18,7 @@ from dray.client.resources import CONFIG_MAPS, SECRETS, SERVICE_ACCOUNTS
 from dray.lib.clock import Clock
 from dray.node.agent import volume_files
 from dray.node.agent.logs.reader import last_output
-from dray.node.agent.pod.container_spec import ContainerInputs, container_spec, sandbox_of, volume_mounts
+from dray.node.agent.pod.container_spec import ContainerInputs, VolumeFolder, container_spec, sandbox_of, volume_mounts
 from dray.node.agent.pod.environment import (
     CONFIG_MAP,
     SECRET,
@@ -129,20 +129,21 @@ class LocalPodSetup:
         variables = environment(pod, container, sources, around)
         uid = pod.metadata.uid or ""
         folders = {volume.name: self._folder(uid, volume) for volume in pod.spec.volumes}
-        mounts = []
-        for mount, is_part in volume_mounts(container, folders, variables):
-            if is_part:
-                await asyncio.to_thread(volume_files.make_part, mount.host_path)
-            mounts.append(mount)
+        mounts = [
+            await asyncio.to_thread(volume_files.prepare_subpath, mount, container.name) if mount.root else mount
+            for mount in volume_mounts(container, folders, variables)
+        ]
         message = await asyncio.to_thread(volume_files.make_message_file, self.root, uid, container.name, attempt)
         path = container.termination_message_path or DEFAULT_MESSAGE_PATH
         mounts.append(BindMount(str(message), path, volume="termination-log"))
         return container_spec(pod, container, attempt, self.sandbox(pod), ContainerInputs(variables, mounts, options))
 
-    def _folder(self, uid: str, volume: Volume) -> str:
+    def _folder(self, uid: str, volume: Volume) -> VolumeFolder:
         if volume.host_path is not None:
-            return volume.host_path.path
-        return str(volume_files.volume_folder(self.root, uid, volume))
+            return VolumeFolder(volume.host_path.path)
+        path = str(volume_files.volume_folder(self.root, uid, volume))
+        # The agent alone writes them, as in kubelet.
+        return VolumeFolder(path, read_only=is_made_of_objects(volume))
 
     async def termination_message(self, pod: Pod, container: str, attempt: int, *, failed: bool) -> str:
         """Return the message file or, after a failure and if the policy allows it, the end of the log."""

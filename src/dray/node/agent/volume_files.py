@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
-import shutil
+import re
 import stat
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from dray.api.types.core_v1 import HostPathVolumeSource, Pod, Volume
 from dray.node.agent.pod.environment import ConfigError
-from dray.node.agent.volume_content import Files
+from dray.node.agent.volume_content import File, Files
+from dray.node.runtimes.runtime import BindMount
+from dray.node.untrusted_files import make_folder, opened, read_file, real_path_below, remove_tree
+from dray.runtime.logs import fields
+
+_log = logging.getLogger(__name__)
 
 _DATA: Final = "..data"
+_NEW_DATA: Final = "..data_tmp"
+# The names of the folders that `..data` points to.
+_VERSION: Final = re.compile(r"\.\.\d{4}(_\d\d){5}\.\d{9}")
 _KINDS: Final = {
     "empty_dir": "kubernetes.io~empty-dir",
     "config_map": "kubernetes.io~configmap",
@@ -82,59 +92,116 @@ def write_files(folder: Path, files: Files, pod: Pod) -> None:
     """Replace the files of a volume atomically.
 
     The files are in a timestamped folder to which the link `..data` points; the volume's names are links through it.
+    Everything else in the volume is removed, since only a container can have put it there.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    folder.chmod(0o755)
-    if _current(folder) == {path: file.content for path, file in files.items()}:
-        return
-    fresh = folder / f"..{time.strftime('%Y_%m_%d_%H_%M_%S', time.gmtime())}.{time.time_ns() % 10**9:09d}"
-    fresh.mkdir(mode=0o755)
-    for path, file in files.items():
-        target = fresh / path
-        if not target.resolve().is_relative_to(fresh.resolve()):
+    for path in files:
+        if path.startswith("/") or ".." in path.split("/"):
             raise ConfigError(f"path {path!r} must stay inside its volume")
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(file.content)
-        target.chmod(file.mode)
-        _own_file(target, pod)
-    old = os.readlink(folder / _DATA) if (folder / _DATA).is_symlink() else ""
-    link = folder / "..data_tmp"
-    link.unlink(missing_ok=True)
-    link.symlink_to(fresh.name)
-    link.rename(folder / _DATA)
-    _link_names(folder, {Path(path).parts[0] for path in files})
-    if old:
-        shutil.rmtree(folder / old, ignore_errors=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    with opened(folder) as volume:
+        os.fchmod(volume, 0o755)
+        current = _current(volume)
+        if not current or not _holds(current, files, volume):
+            current = _write_version(volume, files, pod)
+        _link_names(volume, {path.partition("/")[0] for path in files}, current)
 
 
-def _own_file(path: Path, pod: Pod) -> None:
+def _write_version(volume: int, files: Files, pod: Pod) -> str:
+    """Write the files to a new folder and point `..data` to it; return the folder's name."""
+    name = f"..{time.strftime('%Y_%m_%d_%H_%M_%S', time.gmtime())}.{time.time_ns() % 10**9:09d}"
     context = pod.spec.security_context
-    if context is not None and context.fs_group is not None and os.geteuid() == 0:
-        os.chown(path, -1, context.fs_group)
-        path.chmod(path.stat().st_mode | 0o040)
+    group = context.fs_group if context is not None and os.geteuid() == 0 else None
+    os.mkdir(name, 0o755, dir_fd=volume)
+    with opened(name, dir_fd=volume) as fresh:
+        os.fchmod(fresh, 0o755)
+        for path, file in files.items():
+            _write_file(fresh, path, file, group)
+    for stale in (_NEW_DATA, *(() if _is_link(volume, _DATA) else (_DATA,))):
+        remove_tree(stale, dir_fd=volume)
+    os.symlink(name, _NEW_DATA, dir_fd=volume)
+    os.rename(_NEW_DATA, _DATA, src_dir_fd=volume, dst_dir_fd=volume)
+    return name
 
 
-def _link_names(folder: Path, names: set[str]) -> None:
+def _write_file(top: int, path: str, file: File, group: int | None) -> None:
+    *parents, name = path.split("/")
+    with contextlib.ExitStack() as stack:
+        folder = top
+        for parent in parents:
+            folder = make_folder(parent, 0o755, folder)
+            stack.callback(os.close, folder)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        with os.fdopen(os.open(name, flags, 0o600, dir_fd=folder), "wb") as target:
+            target.write(file.content)
+            if group is not None:
+                os.fchown(target.fileno(), -1, group)
+            os.fchmod(target.fileno(), file.mode | (0o040 if group is not None else 0))
+
+
+def _link_names(volume: int, names: set[str], current: str) -> None:
     for name in names:
-        if not (folder / name).is_symlink():
-            (folder / name).symlink_to(f"{_DATA}/{name}")
-    for entry in folder.iterdir():
-        if not entry.name.startswith("..") and entry.name not in names:
-            entry.unlink(missing_ok=True)
+        if not _is_link(volume, name) or os.readlink(name, dir_fd=volume) != f"{_DATA}/{name}":
+            remove_tree(name, dir_fd=volume)
+            os.symlink(f"{_DATA}/{name}", name, dir_fd=volume)
+    for name in os.listdir(volume):
+        if name not in names and name not in (_DATA, current):
+            remove_tree(name, dir_fd=volume)
 
 
-def _current(folder: Path) -> dict[str, bytes] | None:
-    data = folder / _DATA
-    if not data.exists():
-        return None
-    base = data.resolve()
-    return {str(path.relative_to(base)): path.read_bytes() for path in base.rglob("*") if path.is_file()}
+def _is_link(volume: int, name: str) -> bool:
+    return stat.S_ISLNK(_mode(volume, name))
 
 
-def make_part(path: str) -> None:
-    """Create the folder of a subPath if it is missing."""
-    if not os.path.lexists(path):
-        Path(path).mkdir(parents=True, exist_ok=True, mode=0o777)
+def _current(volume: int) -> str:
+    """Return the name of the folder with the files; empty if `..data` is not a link that this agent wrote."""
+    if not _is_link(volume, _DATA):
+        return ""
+    name = os.readlink(_DATA, dir_fd=volume)
+    return name if _VERSION.fullmatch(name) else ""
+
+
+def _holds(name: str, files: Files, volume: int) -> bool:
+    """Whether a folder has exactly the files."""
+    found = set()
+    folders = {path[:end] for path in files for end, letter in enumerate(path) if letter == "/"}
+    for path, subfolders, names, folder in os.fwalk(name, dir_fd=volume, follow_symlinks=False):
+        prefix = f"{path}/".removeprefix(f"{name}/")
+        # Goes no deeper than the files do.
+        if any(prefix + entry not in folders for entry in subfolders):
+            return False
+        for entry in names:
+            file = files.get(prefix + entry)
+            if file is None or not _has(folder, entry, file.content):
+                return False
+            found.add(prefix + entry)
+    return found == files.keys() and stat.S_ISDIR(_mode(volume, name))
+
+
+def _has(folder: int, name: str, content: bytes) -> bool:
+    try:
+        return read_file(name, len(content) + 1, dir_fd=folder) == content
+    except OSError:
+        return False
+
+
+def _mode(folder: int, name: str) -> int:
+    try:
+        return os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
+    except FileNotFoundError:
+        return 0
+
+
+def prepare_subpath(mount: BindMount, container: str) -> BindMount:
+    """Create the folders of a subPath that are missing, and return the mount of its real path; raises `ConfigError`."""
+    try:
+        below = real_path_below(mount.root, os.path.relpath(mount.host_path, mount.root))
+    except OSError as error:
+        # The details would tell the user about the host's files.
+        _log.warning("subPath refused", extra=fields(volume=mount.volume, container=container, error=str(error)))
+        raise ConfigError(
+            f'failed to prepare subPath for volumeMount "{mount.volume}" of container "{container}"'
+        ) from error
+    return replace(mount, host_path=f"{mount.root}/{below}".rstrip("/"))
 
 
 def make_message_file(root: Path, uid: str, container: str, attempt: int) -> Path:
@@ -151,16 +218,15 @@ def read_message(root: Path, uid: str, container: str, attempt: int, size_max: i
     """Return the termination message of a run."""
     path = pod_folder(root, uid) / "containers" / container / f"{attempt}.message"
     try:
-        with path.open("rb") as file:
-            return file.read(size_max).decode(errors="replace")
+        return read_file(path, size_max).decode(errors="replace")
     except OSError:
         return ""
 
 
 def remove_pod(root: Path, uid: str, logs: Path) -> None:
     """Remove the Pod's files."""
-    shutil.rmtree(pod_folder(root, uid), ignore_errors=True)
-    shutil.rmtree(logs, ignore_errors=True)
+    remove_tree(pod_folder(root, uid))
+    remove_tree(logs)
 
 
 def remove_log(path: str) -> None:

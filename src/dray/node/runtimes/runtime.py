@@ -73,13 +73,17 @@ class Propagation(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BindMount:
-    """A bind mount; `volume` is the name of its volume, for messages."""
+    """A bind mount; `volume` is the name of its volume, for messages.
+
+    `root` is set for a subPath: the host path is below it, and has no links unless a container has planted them since.
+    """
 
     host_path: str
     container_path: str
     read_only: bool = False
     propagation: Propagation = Propagation.NONE
     volume: str = ""
+    root: str = ""
 
 
 @dataclass(frozen=True, slots=True)

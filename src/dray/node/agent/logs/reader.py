@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from dray.node.agent.logs.cri_format import LogOptions, cut, last_lines, render
+from dray.node.untrusted_files import open_regular
 
 # Polling is simpler than inotify, and fast enough for a reader.
 FOLLOW_SECONDS: Final = 0.1
@@ -20,11 +21,20 @@ def read_lines(path: Path) -> Iterator[bytes]:
     """Yield all lines of a log, rotated files first."""
     older = sorted(part for part in path.parent.glob(f"{path.name}.*"))
     for part in (*older, path):
-        if not part.exists():
+        file = open_log(part)
+        if file is None:
             continue
-        with part.open("rb") as file:
+        with file:
             for line in file:
                 yield line.rstrip(b"\n")
+
+
+def open_log(path: Path) -> BinaryIO | None:
+    """Open a log; None if it is missing, or is not a regular file: a container may see the folder of logs."""
+    try:
+        return open_regular(path)
+    except OSError:
+        return None
 
 
 def last_output(path: Path, lines: int, size: int) -> str:
@@ -81,15 +91,18 @@ class Follower:
     def begin(self) -> list[bytes]:
         """Return all existing lines."""
         older = sorted(part for part in self._path.parent.glob(f"{self._path.name}.*"))
-        lines = [line.rstrip(b"\n") for part in older for line in part.read_bytes().splitlines()]
+        lines = []
+        for file in filter(None, map(open_log, older)):
+            with file:
+                lines += file.read().splitlines()
         return [*lines, *self.more()]
 
     def more(self) -> list[bytes]:
         """Return the lines written since the last call."""
         if self._file is None:
-            if not self._path.exists():
+            self._file = open_log(self._path)
+            if self._file is None:
                 return []
-            self._file = self._path.open("rb")
         data = self._rest + self._file.read()
         if not data and self._replaced():
             self._file.close()

@@ -31,6 +31,14 @@ class ContainerInputs:
     options: RunOptions
 
 
+@dataclass(frozen=True, slots=True)
+class VolumeFolder:
+    """The host path of a volume, and whether containers may only read it."""
+
+    path: str
+    read_only: bool = False
+
+
 def sandbox_of(pod: Pod, log_root: str) -> Sandbox:
     """Return the Pod's sandbox."""
     metadata, spec = pod.metadata, pod.spec
@@ -78,20 +86,29 @@ def container_spec(
 
 
 def volume_mounts(
-    container: Container, volumes: Mapping[str, str], variables: Mapping[str, str]
-) -> list[tuple[BindMount, bool]]:
-    """Return the mounts for the volumes' host paths; True marks a subPath, which may have to be created."""
+    container: Container, volumes: Mapping[str, VolumeFolder], variables: Mapping[str, str]
+) -> list[BindMount]:
+    """Return the mounts of the volumes; those of a subPath have a root, below which the path must be prepared."""
     found = []
     for mount in container.volume_mounts:
         if mount.name not in volumes:
             raise ConfigError(f'volume "{mount.name}" is not mounted')
+        volume = volumes[mount.name]
         part = expand(mount.sub_path_expr, variables) if mount.sub_path_expr else mount.sub_path or ""
-        if part.startswith("/") or ".." in part.split("/"):
-            raise ConfigError(f"subPath {part!r} must stay inside its volume")
-        path = f"{volumes[mount.name]}/{part}" if part else volumes[mount.name]
-        propagation = Propagation(mount.mount_propagation or Propagation.NONE)
-        destination = mount.mount_path if mount.mount_path.startswith("/") else f"/{mount.mount_path}"
-        found.append((BindMount(path, destination, bool(mount.read_only), propagation, mount.name), bool(part)))
+        if part.startswith("/"):
+            raise ConfigError(f"error SubPath `{part}` must not be an absolute path")
+        if ".." in part.split("/"):
+            raise ConfigError(f"unable to provision SubPath `{part}`: must not contain '..'")
+        found.append(
+            BindMount(
+                f"{volume.path}/{part}" if part else volume.path,
+                mount.mount_path if mount.mount_path.startswith("/") else f"/{mount.mount_path}",
+                bool(mount.read_only) or volume.read_only,
+                Propagation(mount.mount_propagation or Propagation.NONE),
+                mount.name,
+                root=volume.path if part else "",
+            )
+        )
     return found
 
 

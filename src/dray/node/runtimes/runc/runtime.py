@@ -9,6 +9,7 @@ import shutil
 import stat
 import subprocess
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -97,11 +98,14 @@ class RuncRuntime(ShimRuntime):
     def job(self, spec: ContainerSpec, folder: Path, container_id: str) -> dict[str, Any]:
         """Create the bundle, and return how to mount and run it."""
         image = self._image(spec)
-        config = self._config(spec, image, folder)
+        subpaths = [mount for mount in spec.mounts if mount.root]
+        targets = {mount: str(folder / "subpaths" / str(number)) for number, mount in enumerate(subpaths)}
+        mounts = tuple(replace(mount, host_path=targets.get(mount, mount.host_path)) for mount in spec.mounts)
+        config = self._config(replace(spec, mounts=mounts), image, folder)
         path = cgroup_path(spec, container_id)
         config["linux"]["cgroupsPath"] = path
         (folder / "config.json").write_bytes(orjson.dumps(config, option=orjson.OPT_INDENT_2))
-        for name in ("rootfs", "upper", "work"):
+        for name in ("rootfs", "upper", "work", "subpaths"):
             (folder / name).mkdir(mode=0o755)
         self._state.mkdir(parents=True, exist_ok=True, mode=0o700)
         return {
@@ -112,6 +116,7 @@ class RuncRuntime(ShimRuntime):
                 "work": str(folder / "work"),
                 "target": str(folder / "rootfs"),
             },
+            "subpaths": [_subpath(mount, targets[mount], spec.name) for mount in subpaths],
             "memoryEvents": [f"{CGROUPS}/memory{path}/memory.oom_control", f"{CGROUPS}{path}/memory.events"],
         }
 
@@ -210,6 +215,13 @@ class RuncRuntime(ShimRuntime):
     async def remove_sandbox(self, pod_uid: str) -> None:
         """Remove the Pod's cgroups."""
         await asyncio.to_thread(_remove_groups, pod_uid)
+
+
+def _subpath(mount: BindMount, target: str, container: str) -> dict[str, str]:
+    """Return what the shim mounts; runc would resolve the path again, and follow a link planted meanwhile."""
+    error = f'failed to prepare subPath for volumeMount "{mount.volume}" of container "{container}"'
+    path = os.path.relpath(mount.host_path, mount.root)
+    return {"root": mount.root, "path": path, "target": target, "error": error}
 
 
 def _etc_files(spec: ContainerSpec, folder: Path) -> list[BindMount]:

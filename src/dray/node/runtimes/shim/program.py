@@ -13,10 +13,12 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import json
 import os
 import select
 import signal
+import stat
 import sys
 import time
 from typing import Any, Final
@@ -34,6 +36,8 @@ NOT_FOUND_CODE: Final = 127
 _SET_CHILD_SUBREAPER: Final = 36
 _NEW_NAMESPACE: Final = 0x00020000
 _RECURSIVE_SLAVE: Final = 0x4000 | 0x80000
+_RECURSIVE_BIND: Final = 0x4000 | 0x1000
+_LOG_FLAGS: Final = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
 _Job = dict[str, Any]
 _libc: Final = ctypes.CDLL(None, use_errno=True)
 
@@ -162,8 +166,11 @@ def _exec_message(job: _Job, problem: BaseException) -> str:
 
 def _start_runc(job: _Job, out: int, error: int) -> int:
     settings = job["runc"]
+    _own_mounts()
     if "overlay" in job:
         _mount_root(job["overlay"])
+    for subpath in job.get("subpaths", ()):
+        _mount_subpath(subpath)
     base = [settings["binary"], "--root", settings["root"], "--log", "runc.log", "--log-format", "json"]
     create = [*base, "create", "--bundle", job["folder"], "--pid-file", "pid", settings["id"]]
     if _call(create, out, error) != 0:
@@ -205,12 +212,49 @@ def _runc_message() -> str:
         return "runc gave no reason"
 
 
-def _mount_root(overlay: _Job) -> None:
-    """Mount the container's root in a mount namespace that ends with this process."""
-    options = f"lowerdir={overlay['lower']},upperdir={overlay['upper']},workdir={overlay['work']}"
+def _own_mounts() -> None:
+    """Enter a mount namespace that ends with this process, so that nothing has to be unmounted."""
     _check(_libc.unshare(_NEW_NAMESPACE), "unshare")
     _check(_libc.mount(None, b"/", None, _RECURSIVE_SLAVE, None), "making mounts private")
+
+
+def _mount_root(overlay: _Job) -> None:
+    options = f"lowerdir={overlay['lower']},upperdir={overlay['upper']},workdir={overlay['work']}"
     _check(_libc.mount(b"overlay", overlay["target"].encode(), b"overlay", 0, options.encode()), "overlay mount")
+
+
+def _mount_subpath(subpath: _Job) -> None:
+    """Mount a part of a volume by its open descriptor: no container can redirect it any more."""
+    target = subpath["target"]
+    try:
+        source = open_below(subpath["root"], subpath["path"])
+    except OSError as error:
+        raise StartError(subpath["error"]) from error
+    try:
+        if stat.S_ISDIR(os.fstat(source).st_mode):
+            os.mkdir(target)
+        else:
+            os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+        path = f"/proc/self/fd/{source}".encode()
+        _check(_libc.mount(path, target.encode(), None, _RECURSIVE_BIND, None), "subPath mount")
+    finally:
+        os.close(source)
+
+
+def open_below(root: str, path: str) -> int:
+    """Open a path below a folder without following any link."""
+    current = os.open(root, os.O_PATH | os.O_CLOEXEC)
+    for name in path.split("/"):
+        try:
+            # The descriptor of a link is no folder, so that the next step fails.
+            following = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=current)
+        finally:
+            os.close(current)
+        current = following
+    if stat.S_ISLNK(os.fstat(current).st_mode):
+        os.close(current)
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+    return current
 
 
 def _check(result: int, what: str) -> None:
@@ -338,7 +382,7 @@ class Log:
     def __init__(self, path: str) -> None:
         self._path = path
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o640)
+        self._file = os.open(path, _LOG_FLAGS, 0o640)
         self._size = os.fstat(self._file).st_size
         self._rest = {"stdout": b"", "stderr": b""}
 
@@ -378,7 +422,7 @@ class Log:
         older = sorted(entry for entry in os.listdir(folder) if entry.startswith(f"{name}."))
         for entry in older[: max(len(older) - (LOG_FILES_MAX - 1), 0)]:
             os.unlink(os.path.join(folder, entry))
-        self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o640)
+        self._file = os.open(self._path, _LOG_FLAGS, 0o640)
         self._size = 0
 
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from dray.api.types.core_v1 import ConfigMap, Secret, ServiceAccountTokenProjection
-from dray.node.agent.pod.container_spec import limits_of, security_of, volume_mounts
+from dray.node.agent.pod.container_spec import VolumeFolder, limits_of, security_of, volume_mounts
 from dray.node.agent.pod.environment import ConfigError, DownwardContext, Sources, environment, expand, referenced
 from dray.node.agent.volume_content import File, references, render_volume, token_requests
 from dray.node.runtimes.runtime import BindMount
@@ -178,13 +178,33 @@ def test_mounts_of_parts_of_volumes() -> None:
         {"name": "v", "mountPath": "/data", "readOnly": True},
         {"name": "v", "mountPath": "/part", "subPathExpr": "$(A)/x"},
     ]
-    found = volume_mounts(a_container(volumeMounts=mounts), {"v": "/host/v"}, {"A": "one"})
+    found = volume_mounts(a_container(volumeMounts=mounts), {"v": VolumeFolder("/host/v")}, {"A": "one"})
     assert found == [
-        (BindMount("/host/v", "/data", read_only=True, volume="v"), False),
-        (BindMount("/host/v/one/x", "/part", volume="v"), True),
+        BindMount("/host/v", "/data", read_only=True, volume="v"),
+        BindMount("/host/v/one/x", "/part", volume="v", root="/host/v"),
     ]
-    with pytest.raises(ConfigError, match="must stay inside"):
-        volume_mounts(a_container(volumeMounts=[{"name": "v", "mountPath": "/x", "subPath": "../y"}]), {"v": "/"}, {})
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ({"subPath": "../y"}, "unable to provision SubPath `../y`: must not contain '..'"),
+        ({"subPath": "/y"}, "error SubPath `/y` must not be an absolute path"),
+        ({"subPathExpr": "$(UP)/y"}, "unable to provision SubPath `../y`: must not contain '..'"),
+        ({"subPathExpr": "$(TOP)"}, "error SubPath `/` must not be an absolute path"),
+    ],
+)
+def test_a_subpath_must_stay_inside_its_volume(path: dict[str, str], message: str) -> None:
+    container = a_container(volumeMounts=[{"name": "v", "mountPath": "/x", **path}])
+    with pytest.raises(ConfigError) as caught:
+        volume_mounts(container, {"v": VolumeFolder("/v")}, {"UP": "..", "TOP": "/"})
+    assert str(caught.value) == message
+
+
+def test_volumes_that_the_agent_writes_are_mounted_read_only() -> None:
+    container = a_container(volumeMounts=[{"name": "v", "mountPath": "/x", "readOnly": False}])
+    (mount,) = volume_mounts(container, {"v": VolumeFolder("/v", read_only=True)}, {})
+    assert mount.read_only
 
 
 def test_limits() -> None:
