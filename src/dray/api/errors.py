@@ -45,6 +45,10 @@ def error_from_status(status: Document) -> APIError:
     """Return the error that a received `Status` stands for."""
     code, reason = int(status.get("code") or 500), str(status.get("reason") or "")
     cls = _BY_REASON.get(reason, APIError)
+    if cls is ConflictError and any(
+        cause.get("reason") == DeviceInUseError.cause for cause in (status.get("details") or {}).get("causes") or ()
+    ):
+        cls = DeviceInUseError
     error = cls.__new__(cls)
     APIError.__init__(error, str(status.get("message") or reason), details=status.get("details"))
     error.code, error.reason = code, reason
@@ -166,6 +170,19 @@ class ConflictError(APIError):
             f'Operation cannot be fulfilled on {resource} "{name}": {detail}',
             details=_details(resource, name, causes),
         )
+
+
+class DeviceInUseError(ConflictError):
+    """The allocation takes a device, a share or a counter that another claim holds.
+
+    The reason of the cause tells it from a lost race for the claim itself.
+    """
+
+    cause = "DeviceInUse"
+
+    def __init__(self, resource: GroupResource, name: str, detail: str) -> None:
+        field = "status.allocation.devices.results"
+        super().__init__(resource, name, detail, causes=[{"reason": self.cause, "message": detail, "field": field}])
 
 
 class ApplyConflictError(APIError):

@@ -16,6 +16,7 @@ from dray.apiserver.admission.namespace_lifecycle import NamespaceLifecycle
 from dray.apiserver.admission.nodes import NodeRestriction, TaintNodesByCondition
 from dray.apiserver.admission.pods import DefaultTolerationSeconds, Priority, ServiceAccount
 from dray.apiserver.admission.resource_quota import QuotaEvaluator, ResourceQuota
+from dray.apiserver.allocation_writer import AllocationWriter
 from dray.apiserver.authentication.authenticator import Authenticator
 from dray.apiserver.authentication.service_accounts import ServiceAccountTokens
 from dray.apiserver.authorization.authorizer import Authorizer
@@ -140,6 +141,7 @@ def _backend(config: ServerConfig, cache: ObjectCache, documents: DocumentCache,
         objects=objects,
         documents=documents,
         admission=AdmissionChain(plugins, config.admission_plugins),
+        allocations=AllocationWriter(config.store, cache.devices, config.clock),
         authorizer=Authorizer(cache.rbac, NodeAuthorizer(cache.nodes)),
         random=config.random_source,
     )

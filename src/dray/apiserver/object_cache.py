@@ -15,6 +15,7 @@ from dray.api.quota.names import ClassNames
 from dray.api.types.resource_v1 import DeviceClass
 from dray.apiserver.authorization.node_index import NodeIndex
 from dray.apiserver.authorization.rbac import RBACIndex
+from dray.apiserver.device_ledger import DeviceLedger, uses_of
 
 DefinitionListener = Callable[[str, Document | None], None]
 _Key = TypeVar("_Key")
@@ -23,6 +24,7 @@ NAMESPACES: Final = GroupResource("", "namespaces")
 PODS: Final = GroupResource("", "pods")
 NODES: Final = GroupResource("", "nodes")
 SLICES: Final = GroupResource("resource.k8s.io", "resourceslices")
+CLAIMS: Final = GroupResource("resource.k8s.io", "resourceclaims")
 SECRETS: Final = GroupResource("", "secrets")
 SERVICE_ACCOUNTS: Final = GroupResource("", "serviceaccounts")
 PRIORITY_CLASSES: Final = GroupResource("scheduling.k8s.io", "priorityclasses")
@@ -43,6 +45,7 @@ CACHED_RESOURCES: Final = (
     PODS,
     NODES,
     SLICES,
+    CLAIMS,
     SECRETS,
     SERVICE_ACCOUNTS,
     PRIORITY_CLASSES,
@@ -77,11 +80,16 @@ class ObjectCache:
         self._device_classes: dict[str, DeviceClass] = {}
         self.rbac = RBACIndex()
         self.nodes = NodeIndex()
+        # Which claim holds which device.
+        self.devices = DeviceLedger()
 
-    def apply(self, resource: GroupResource, document: Document, *, deleted: bool) -> None:
-        """Apply the newest state of one object."""
+    def apply(self, resource: GroupResource, document: Document, *, deleted: bool, revision: int = 0) -> None:
+        """Apply the newest state of one object, which it has since the revision."""
         key = key_of(document)
-        if resource in _NODE_RELATED:
+        if resource == CLAIMS:
+            uses = () if deleted else uses_of(document)
+            self.devices.observe(f"{key.namespace}/{key.name}", uses, revision, deleted=deleted)
+        elif resource in _NODE_RELATED:
             self._apply_node_related(resource, key, document, deleted=deleted)
         elif resource in _QUOTA_RELATED:
             self._apply_quota_related(resource, key, document, deleted=deleted)
@@ -100,6 +108,11 @@ class ObjectCache:
         else:
             self.secret_uids[key] = document["metadata"]["uid"]
 
+    def progressed(self, resource: GroupResource, revision: int) -> None:
+        """Record that all objects of a resource have been applied up to the revision."""
+        if resource == CLAIMS:
+            self.devices.progressed(revision)
+
     def _apply_node_related(
         self, resource: GroupResource, key: NamespacedName, document: Document, *, deleted: bool
     ) -> None:
@@ -108,8 +121,12 @@ class ObjectCache:
             index.remove_pod(key) if deleted else index.apply_pod(document)
         elif resource == NODES:
             index.remove_node(key.name) if deleted else index.apply_node(document)
+        elif deleted:
+            index.remove_slice(key.name)
+            self.devices.remove_slice(key.name)
         else:
-            index.remove_slice(key.name) if deleted else index.apply_slice(document)
+            index.apply_slice(document)
+            self.devices.apply_slice(document)
 
     def _apply_quota_related(
         self, resource: GroupResource, key: NamespacedName, document: Document, *, deleted: bool

@@ -87,10 +87,11 @@ class _ResourceReflector:
         """Bring the cache to the store's newest state."""
         page = await self._store.list_page(self._prefix)
         for key in sorted(self._keys - {entry.key for entry in page.entries}):
-            self._apply(key, _tombstone(key.removeprefix(self._prefix)), deleted=True)
+            self._apply(key, _tombstone(key.removeprefix(self._prefix)), page.revision, deleted=True)
         for entry in page.entries:
-            self._apply(entry.key, orjson.loads(entry.value), deleted=False)
+            self._apply(entry.key, orjson.loads(entry.value), entry.revision, deleted=False)
         self._revision = page.revision
+        self._cache.progressed(self._resource, page.revision)
 
     async def run(self) -> None:
         """List if needed and watch, until the store closes; retry when the store does not answer."""
@@ -119,15 +120,17 @@ class _ResourceReflector:
             async for batch in stream:
                 for event in batch:
                     self._apply_event(event)
+                if batch:
+                    self._cache.progressed(self._resource, batch[-1].revision)
 
     def _apply_event(self, event: Event) -> None:
         document = self._documents.document(event.entry)
-        self._apply(event.entry.key, document, deleted=event.type is EventType.DELETE)
+        self._apply(event.entry.key, document, event.revision, deleted=event.type is EventType.DELETE)
 
-    def _apply(self, key: str, document: Document, *, deleted: bool) -> None:
+    def _apply(self, key: str, document: Document, revision: int, *, deleted: bool) -> None:
         (self._keys.discard if deleted else self._keys.add)(key)
         try:
-            self._cache.apply(self._resource, document, deleted=deleted)
+            self._cache.apply(self._resource, document, deleted=deleted, revision=revision)
         except Exception:  # noqa: BLE001 - one malformed object must not hide all later ones
             _LOG.exception("cannot cache %s", key)
 

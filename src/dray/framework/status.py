@@ -35,6 +35,8 @@ class Status(msgspec.Struct, frozen=True):
     code: Code
     reasons: tuple[str, ...] = ()
     plugin: str = ""
+    # Of a failure: what the attempt was based on has changed, so it is repeated without a backoff.
+    at_once: bool = False
 
     @property
     def is_success(self) -> bool:
@@ -75,3 +77,8 @@ def unresolvable(*reasons: str) -> Status:
 def error(*reasons: str) -> Status:
     """Return a failure."""
     return Status(Code.ERROR, reasons)
+
+
+def outdated(*reasons: str) -> Status:
+    """Return a failure after which the Pod is tried again at once."""
+    return Status(Code.ERROR, reasons, at_once=True)

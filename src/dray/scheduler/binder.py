@@ -184,4 +184,4 @@ def _failed(status: Status, point: str, plugin: str) -> Status:
     """Return a rejection as it is, and anything else as an error that names the extension point."""
     if status.is_rejected:
         return status.with_plugin(plugin)
-    return Status(Code.ERROR, (f'running {point} plugin "{plugin}": {status.message}',), plugin)
+    return Status(Code.ERROR, (f'running {point} plugin "{plugin}": {status.message}',), plugin, status.at_once)

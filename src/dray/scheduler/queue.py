@@ -38,9 +38,12 @@ BACKOFF_MAX_SECONDS: Final = 10.0
 # A Pod is retried after this time even if a plugin did not register the right event.
 UNSCHEDULABLE_SECONDS_MAX: Final = 300.0
 FLUSH_EVERY_SECONDS: Final = 30.0
+# Failed attempts in a row that are repeated without a backoff, if they ask for it.
+RETRIES_AT_ONCE_MAX: Final = 5
 # Bounds the memory while a Pod waits long at Permit.
 EVENTS_RECORDED_MAX: Final = 100_000
 ADD: Final = ClusterEvent(UNSCHEDULED_POD, Action.ADD, "UnscheduledPodAdd")
+RETRY: Final = ClusterEvent(WILDCARD, Action.ALL, "ScheduleAttemptFailure")
 FLUSH: Final = ClusterEvent(WILDCARD, Action.ALL, "UnschedulableTimeout")
 _EXPONENT_MAX: Final = 30
 
@@ -218,8 +221,9 @@ class SchedulingQueue:
         plugins: Iterable[str] = (),
         pending: Iterable[str] = (),
         is_error: bool = False,
+        at_once: bool = False,
     ) -> None:
-        """End an attempt without a node; without plugins it counts as failed."""
+        """End an attempt without a node; without plugins it counts as failed, and may be repeated at once."""
         uid = queued.uid
         since = self._in_flight.get(uid)
         queued.rejecting_plugins, queued.pending_plugins = frozenset(plugins), frozenset(pending)
@@ -236,7 +240,10 @@ class SchedulingQueue:
             # It was deleted and recreated, or added again, meanwhile.
             return
         if is_error or rejected_by_nobody:
-            self._back_off(queued, now, "ScheduleAttemptFailure")
+            if at_once and queued.errors_in_a_row <= RETRIES_AT_ONCE_MAX:
+                self._enqueue(queued, now, RETRY)
+            else:
+                self._back_off(queued, now, RETRY.label)
             return
         for item in missed:
             if _concerns(item, uid) and self._requeue_if_helped(queued, item.event, item.old, item.new, now):

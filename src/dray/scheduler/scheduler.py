@@ -65,10 +65,12 @@ class Failure:
     nominated: str | None = None
     # Whether to retry after a backoff, because no event would requeue the Pod.
     is_error: bool = False
+    # Whether to retry without it.
+    at_once: bool = False
 
 
-def _error(message: str) -> Failure:
-    return Failure(REASON_ERROR, message, is_error=True)
+def _error(message: str, *, at_once: bool = False) -> Failure:
+    return Failure(REASON_ERROR, message, is_error=True, at_once=at_once)
 
 
 def _text(error: Exception) -> str:
@@ -299,7 +301,7 @@ class Scheduler:
         if self.cache.forget(queued.uid):
             # Its resources are available to other Pods again.
             self.queue.requeue_for_event(ASSIGNED_POD_DELETE, attempt.pod, None, self._clock.monotonic())
-        failure = _error(status.message)
+        failure = _error(status.message, at_once=status.at_once)
         if status.is_rejected:
             plugins = frozenset((status.plugin,)) if status.plugin else frozenset()
             pending = plugins if status.code is Code.PENDING else frozenset()
@@ -318,7 +320,14 @@ class Scheduler:
             self.queue.done(queued.uid)
             return
         queued.info = queued.info.updated(pod)
-        self.queue.reject(queued, now, plugins=failure.plugins, pending=failure.pending, is_error=failure.is_error)
+        self.queue.reject(
+            queued,
+            now,
+            plugins=failure.plugins,
+            pending=failure.pending,
+            is_error=failure.is_error,
+            at_once=failure.at_once,
+        )
         if failure.nominated is not None:
             self._nominations.set(queued.info, failure.nominated)
         self._reporter.set_status(pod, failure.reason, failure.message, failure.nominated)

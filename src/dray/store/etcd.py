@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,10 +25,12 @@ from dray.rpc.pb.etcd import mvcc_pb2, rpc_pb2, rpc_pb2_grpc
 from dray.runtime.tasks import ChildTasks
 from dray.store.buffered_watch import BufferedWatch
 from dray.store.interface import (
+    NO_GUARDS,
     Entry,
     Event,
     EventType,
     FutureRevisionError,
+    GuardConflictError,
     KeyExistsError,
     KeyNotFoundError,
     Page,
@@ -178,6 +180,8 @@ def _channel(endpoint: str, credentials: grpc.ChannelCredentials | None) -> grpc
 class EtcdStore:
     """Implements `dray.store.interface.Store`; made by `connect`."""
 
+    shared = True
+
     def __init__(self, endpoints: Endpoints, *, prefix: str, fence_revision: int, policy: CompactionPolicy) -> None:
         self._endpoints = endpoints
         self._prefix = prefix.encode()
@@ -253,14 +257,16 @@ class EtcdStore:
         revision = int(response.header.revision)
         return Entry(key, value, revision, revision)
 
-    async def update(self, key: str, value: bytes, *, expected_revision: int) -> Entry:
-        """Replace the value if the key is still at `expected_revision`."""
+    async def update(
+        self, key: str, value: bytes, *, expected_revision: int, guards: Mapping[str, int] = NO_GUARDS
+    ) -> Entry:
+        """Replace the value if the key is still at `expected_revision` and no guard was written since its revision."""
         name = self._to_etcd(key)
         put = rpc_pb2.RequestOp(request_put=rpc_pb2.PutRequest(key=name, value=value))
         # Reading the key inside the transaction returns its create revision, without its value.
         read = rpc_pb2.RequestOp(request_range=rpc_pb2.RangeRequest(key=name, keys_only=True))
-        response = await self._guarded(key, expected_revision, [put, read])
-        self._check_guard(response, key)
+        response = await self._guarded(key, expected_revision, [put, read], guards)
+        self._check_guard(response, key, expected_revision, guards)
         written = response.responses[1].response_range.kvs[0]
         return Entry(key, value, written.mod_revision, written.create_revision)
 
@@ -269,7 +275,7 @@ class EtcdStore:
         name = self._to_etcd(key)
         delete = rpc_pb2.RequestOp(request_delete_range=rpc_pb2.DeleteRangeRequest(key=name, prev_kv=True))
         response = await self._guarded(key, expected_revision, [delete])
-        self._check_guard(response, key)
+        self._check_guard(response, key, expected_revision)
         previous = response.responses[0].response_delete_range.prev_kvs[0]
         return Entry(key, previous.value, response.header.revision, previous.create_revision)
 
@@ -343,22 +349,39 @@ class EtcdStore:
         self._check_open()
         return await self._endpoints.call(method, request)
 
-    async def _guarded(self, key: str, expected_revision: int, operations: list[Any]) -> Any:
-        """Write if the key has the expected revision (0: it does not exist), else read it."""
+    async def _guarded(
+        self, key: str, expected_revision: int, operations: list[Any], guards: Mapping[str, int] = NO_GUARDS
+    ) -> Any:
+        """Write if the key has the expected revision (0: it does not exist) and the guards allow it, else read them."""
         name = self._to_etcd(key)
         unchanged = rpc_pb2.Compare(
             key=name, target=rpc_pb2.Compare.MOD, result=rpc_pb2.Compare.EQUAL, mod_revision=expected_revision
         )
         read = rpc_pb2.RequestOp(request_range=rpc_pb2.RangeRequest(key=name))
-        return await self._call("Txn", rpc_pb2.TxnRequest(compare=[unchanged], success=operations, failure=[read]))
+        compare, success, failure = [unchanged], operations, [read]
+        for guard, revision in guards.items():
+            place = _guard_key(self._prefix, guard)
+            compare.append(
+                rpc_pb2.Compare(
+                    key=place, target=rpc_pb2.Compare.MOD, result=rpc_pb2.Compare.LESS, mod_revision=revision + 1
+                )
+            )
+            success.append(rpc_pb2.RequestOp(request_put=rpc_pb2.PutRequest(key=place)))
+            failure.append(rpc_pb2.RequestOp(request_range=rpc_pb2.RangeRequest(key=place, keys_only=True)))
+        return await self._call("Txn", rpc_pb2.TxnRequest(compare=compare, success=success, failure=failure))
 
-    def _check_guard(self, response: Any, key: str) -> None:
+    def _check_guard(
+        self, response: Any, key: str, expected_revision: int, guards: Mapping[str, int] = NO_GUARDS
+    ) -> None:
         if response.succeeded:
             return
-        found = response.responses[0].response_range.kvs
+        found, *others = (item.response_range.kvs for item in response.responses)
         if not found:
             raise KeyNotFoundError(key)
-        raise RevisionConflictError(self._entry(found[0]))
+        if found[0].mod_revision != expected_revision:
+            raise RevisionConflictError(self._entry(found[0]))
+        written = {guard: int(kvs[0].mod_revision) for guard, kvs in zip(guards, others, strict=True) if kvs}
+        raise GuardConflictError({guard: at for guard, at in written.items() if at > guards[guard]})
 
     async def _read_at(self, request: Any) -> Any:
         try:
@@ -468,6 +491,11 @@ class EtcdStore:
         first = self._to_etcd(prefix or "/")
         start = self._prefix + start_after.encode() + b"\0" if start_after >= prefix and start_after else first
         return start, _range_end(first)
+
+
+def _guard_key(prefix: bytes, name: str) -> bytes:
+    # Like the fence, none of the store's keys.
+    return prefix + b"!guards/" + name.encode()
 
 
 def _fence_key(prefix: bytes) -> bytes:

@@ -11,15 +11,18 @@ Every implementation passes the same suite (`tests/conformance/store`). Guarante
   `WatchOverflowError`, after which the caller relists.
 * History can be compacted up to a revision: that revision can still be listed and watched from, older
   ones cannot. The newest revision is always available.
+* Guards order the writes of several processes that share a store, each of which decides with what it has observed: a
+  write that names a guard is refused if another write has named it since the revision that the writer has observed.
 * Keys begin with "/" and are valid text; key order is the order of their characters.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
-from typing import Protocol, Self
+from types import MappingProxyType
+from typing import Final, Protocol, Self
 
 import msgspec
 
@@ -42,6 +45,14 @@ class RevisionConflictError(StoreError):
     def __init__(self, current: Entry) -> None:
         super().__init__(f"{current.key} is at revision {current.revision}")
         self.current = current
+
+
+class GuardConflictError(StoreError):
+    """`update` found guards that were written since; `revisions` says when each of them was."""
+
+    def __init__(self, revisions: Mapping[str, int]) -> None:
+        super().__init__(f"written meanwhile: {', '.join(f'{name} at {at}' for name, at in revisions.items())}")
+        self.revisions = revisions
 
 
 class RevisionCompactedError(StoreError):
@@ -147,8 +158,15 @@ class Watch(Protocol):
         """End the watch; iteration stops."""
 
 
+NO_GUARDS: Final[Mapping[str, int]] = MappingProxyType({})
+
+
 class Store(Protocol):
     """A store with the guarantees of this module. Calls may be made concurrently from one event loop."""
+
+    @property
+    def shared(self) -> bool:
+        """Whether other processes may write to it at the same time; only then are guards needed and kept."""
 
     async def revision(self) -> int:
         """Return the newest committed revision."""
@@ -162,8 +180,14 @@ class Store(Protocol):
     async def create(self, key: str, value: bytes) -> Entry:
         """Write a key that must not exist."""
 
-    async def update(self, key: str, value: bytes, *, expected_revision: int) -> Entry:
-        """Replace the value if the key is still at `expected_revision`."""
+    async def update(
+        self, key: str, value: bytes, *, expected_revision: int, guards: Mapping[str, int] = NO_GUARDS
+    ) -> Entry:
+        """Replace the value if the key is still at `expected_revision`.
+
+        In the same step every guard must not have been written after the revision given with it, or
+        `GuardConflictError` is raised, and is then written. Guards are not keys: no list and no watch shows them.
+        """
 
     async def delete(self, key: str, *, expected_revision: int) -> Entry:
         """Remove the key if it is still at `expected_revision`; the result has the deletion's revision."""

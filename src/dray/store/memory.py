@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from dray.store.buffered_watch import BufferedWatch
-from dray.store.interface import Entry, Event, Page, StoreUnavailableError
+from dray.store.interface import NO_GUARDS, Entry, Event, Page, StoreUnavailableError
 from dray.store.state import (
     REVISION_OF_EMPTY,
     CompactionPolicy,
@@ -25,6 +27,8 @@ REPLAY_EVENTS_MAX = 1_000
 
 class MemoryStore:
     """Implements `dray.store.interface.Store`."""
+
+    shared = False
 
     def __init__(self, policy: CompactionPolicy | None = None) -> None:
         history = EventHistory(REVISION_OF_EMPTY, events_max=HISTORY_EVENTS_MAX, bytes_max=HISTORY_BYTES_MAX)
@@ -50,7 +54,9 @@ class MemoryStore:
         state = self._open_state()
         return self._commit(plan_create(state.index.get(key), key, value, revision=state.revision + 1))
 
-    async def update(self, key: str, value: bytes, *, expected_revision: int) -> Entry:
+    async def update(
+        self, key: str, value: bytes, *, expected_revision: int, guards: Mapping[str, int] = NO_GUARDS
+    ) -> Entry:
         """Replace the value if the key is still at `expected_revision`."""
         state = self._open_state()
         current = guard(state.index.get(key), key, expected_revision)

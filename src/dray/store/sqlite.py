@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import IO, Any, TypeVar
 
 from dray.store.buffered_watch import BufferedWatch
 from dray.store.interface import (
+    NO_GUARDS,
     Entry,
     Event,
     EventType,
@@ -68,6 +69,9 @@ T = TypeVar("T")
 
 class SQLiteStore:
     """Implements `dray.store.interface.Store`; made by `open`."""
+
+    # The file is locked by this process.
+    shared = False
 
     def __init__(
         self, path: Path, held: IO[bytes], connection: sqlite3.Connection, loaded: Loaded, policy: CompactionPolicy
@@ -126,7 +130,9 @@ class SQLiteStore:
         """Write a key that must not exist."""
         return self._commit(key, lambda current: plan_create(current, key, value, revision=self._planned + 1))
 
-    def update(self, key: str, value: bytes, *, expected_revision: int) -> Coroutine[Any, Any, Entry]:
+    def update(
+        self, key: str, value: bytes, *, expected_revision: int, guards: Mapping[str, int] = NO_GUARDS
+    ) -> Coroutine[Any, Any, Entry]:
         """Replace the value if the key is still at `expected_revision`."""
 
         def plan(current: Entry | None) -> Event:

@@ -12,6 +12,7 @@ from dray.store.interface import (
     Event,
     EventType,
     FutureRevisionError,
+    GuardConflictError,
     KeyExistsError,
     KeyNotFoundError,
     RevisionCompactedError,
@@ -468,3 +469,50 @@ async def test_closing_waits_for_writes_under_way(store: Store, backend: str) ->
     await store.close()
     entries = await asyncio.gather(*writes)
     assert len({entry.revision for entry in entries}) == 50
+
+
+# --- Guards. ---
+
+
+async def test_an_update_with_guards_is_an_update(store: Store) -> None:
+    made = await store.create("/a", b"1")
+    written = await store.update("/a", b"2", expected_revision=made.revision, guards={"x/y": made.revision})
+    assert (written.value, written.create_revision) == (b"2", made.revision)
+    assert [entry.key for entry in (await store.list_page("/")).entries] == ["/a"]
+    with pytest.raises(RevisionConflictError):
+        await store.update("/a", b"3", expected_revision=made.revision, guards={"x/y": written.revision})
+    with pytest.raises(KeyNotFoundError):
+        await store.update("/b", b"3", expected_revision=made.revision, guards={"x/y": written.revision})
+
+
+async def test_a_guard_that_another_writer_has_written_since_refuses_the_write(store: Store) -> None:
+    if not store.shared:
+        # The only writer needs no guards.
+        return
+    first, second = await store.create("/a", b"1"), await store.create("/b", b"1")
+    observed = second.revision
+    guards = {"device": observed, "pool": observed}
+    written = await store.update("/a", b"2", expected_revision=first.revision, guards=guards)
+    with pytest.raises(GuardConflictError) as refused:
+        await store.update(
+            "/b", b"2", expected_revision=second.revision, guards={"device": observed, "other": observed}
+        )
+    assert refused.value.revisions == {"device": written.revision}
+    assert (await store.get("/b")) == second
+    # The refused write has written no guard either.
+    third = await store.create("/c", b"1")
+    await store.update("/c", b"2", expected_revision=third.revision, guards={"other": observed})
+    await store.update("/b", b"2", expected_revision=second.revision, guards={"device": written.revision})
+
+
+async def test_watches_do_not_see_guards(store: Store) -> None:
+    made = await store.create("/a", b"1")
+    async with await store.watch("/", after_revision=made.revision) as watch:
+        written = await store.update("/a", b"2", expected_revision=made.revision, guards={"device": made.revision})
+        deleted = await store.delete("/a", expected_revision=written.revision)
+        seen: list[Event] = []
+        async for batch in watch:
+            seen += batch
+            if seen[-1].revision == deleted.revision:
+                break
+    assert [event.revision for event in seen] == [written.revision, deleted.revision]

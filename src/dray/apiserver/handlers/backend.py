@@ -14,6 +14,7 @@ from dray.api.field_errors import FieldErrors
 from dray.api.limits import EXPANDED_BYTES_MAX
 from dray.api.validation.meta_v1 import validate_object_meta
 from dray.apiserver.admission.chain import AdmissionChain
+from dray.apiserver.allocation_writer import AllocationWriter
 from dray.apiserver.authorization.authorizer import Authorizer
 from dray.apiserver.authorization.escalation import check_binding_write, check_role_write
 from dray.apiserver.call import Call
@@ -38,6 +39,7 @@ class Backend:
     objects: ObjectLookup
     documents: DocumentCache
     admission: AdmissionChain
+    allocations: AllocationWriter
     authorizer: Authorizer
     random: random.Random
 

@@ -16,6 +16,7 @@ from dray.apiserver.encoding import list_document, served_document
 from dray.apiserver.endpoint import Endpoint
 from dray.apiserver.handlers.backend import Backend
 from dray.apiserver.handlers.get import GetHandler
+from dray.apiserver.object_cache import CLAIMS
 from dray.apiserver.options import DeleteOptions, parse_delete_options, parse_list_options
 from dray.store.interface import Entry, KeyNotFoundError, RevisionConflictError
 
@@ -95,6 +96,8 @@ class DeleteHandler:
         if not options.dry_run:
             removed = await store.delete(entry.key, expected_revision=entry.revision)
             document["metadata"]["resourceVersion"] = str(removed.revision)
+            if endpoint.resource == CLAIMS:
+                self._backend.allocations.deleted(document, removed.revision)
         if returns_deleted(endpoint):
             return DocumentResult(endpoint.served_of_shared(document), 200, endpoint)
         return DocumentResult(success(_details(endpoint, document)))

@@ -8,7 +8,14 @@ from typing import Final
 import msgspec
 
 from dray.api.document import Document, copy_document
-from dray.api.errors import APIError, ConflictError, InvalidError, NotFoundError, UnsupportedMediaTypeError
+from dray.api.errors import (
+    APIError,
+    ConflictError,
+    DeviceInUseError,
+    InvalidError,
+    NotFoundError,
+    UnsupportedMediaTypeError,
+)
 from dray.api.validation.meta_v1 import validate_object_meta_update
 from dray.apiserver.admission.plugin import AdmissionAttributes, Operation, Undo
 from dray.apiserver.call import Call, DocumentResult, ObjectResult, Result
@@ -19,6 +26,7 @@ from dray.apiserver.endpoint import Endpoint
 from dray.apiserver.handlers.backend import Backend
 from dray.apiserver.handlers.create import CreateHandler
 from dray.apiserver.metadata import check_place, check_update, prepare_changed
+from dray.apiserver.object_cache import CLAIMS
 from dray.apiserver.options import WriteOptions, parse_revision, parse_write_options
 from dray.apiserver.ownership import differs_in_times_only, stamp_update
 from dray.apiserver.patching import APPLY, PATCH_TYPES, STRATEGIC, PatchRequest, apply_patch
@@ -172,9 +180,14 @@ class UpdateHandler:
                 await undo()
                 return _unchanged(endpoint, entry, change.options)
             if change.options.dry_run:
+                if endpoint.resource == CLAIMS:
+                    await self._backend.allocations.check(old, hub)
                 return DocumentResult(endpoint.served(copy_document(hub)), 200, endpoint)
             try:
-                return await self._write(endpoint, entry, hub)
+                return await self._write(endpoint, entry, old, hub)
+            except DeviceInUseError:
+                await undo()
+                raise
             except RevisionConflictError as error:
                 await undo()
                 if not change.retry:
@@ -207,15 +220,19 @@ class UpdateHandler:
         call.warnings.extend(strategy.warnings(hub, old, context))
         return hub, undo
 
-    async def _write(self, endpoint: Endpoint, entry: Entry, hub: Document) -> Result:
+    async def _write(self, endpoint: Endpoint, entry: Entry, old: Document, hub: Document) -> Result:
         store = self._backend.store
         if is_finished(endpoint, hub):
             # The change removed the last finalizer of an object that is being deleted.
-            await store.delete(entry.key, expected_revision=entry.revision)
+            removed = await store.delete(entry.key, expected_revision=entry.revision)
+            if endpoint.resource == CLAIMS:
+                self._backend.allocations.deleted(old, removed.revision)
             return DocumentResult(endpoint.served(copy_document(hub)), 200, endpoint)
-        written = await store.update(
-            entry.key, self._backend.encode_bounded(endpoint, hub), expected_revision=entry.revision
-        )
+        value = self._backend.encode_bounded(endpoint, hub)
+        if endpoint.resource == CLAIMS:
+            written = await self._backend.allocations.update(entry, old, hub, value)
+        else:
+            written = await store.update(entry.key, value, expected_revision=entry.revision)
         return ObjectResult(endpoint, written)
 
 

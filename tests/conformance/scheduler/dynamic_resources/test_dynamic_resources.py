@@ -12,6 +12,7 @@ import pytest
 from dray.api.document import Document
 from dray.api.errors import APIError, ConflictError, ServiceUnavailableError
 from dray.api.pod_claims import FINALIZER
+from dray.apiserver.device_ledger import DeviceLedger
 from dray.client.resources import PODS, RESOURCE_CLAIMS
 from dray.client.rest import Call
 from dray.framework.status import Code
@@ -469,8 +470,34 @@ async def test_devices_of_a_write_without_an_answer_are_not_given_away(arrives: 
                 await cluster.transport.inner.send(held[0])
 
 
+@pytest.fixture
+def kube_apiserver(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the server store any allocation, as kube-apiserver does."""
+    monkeypatch.setattr(DeviceLedger, "check", lambda *_args: None)
+
+
+async def test_a_device_that_the_server_refuses_is_given_up_and_the_pod_tried_again_at_once() -> None:
+    async with bench() as cluster:
+        await cluster.create(*WORKER, claim("mine"))
+        attempt = await cluster.start(pod("pod", "mine"))
+        assert cluster.feasible(attempt) == ["worker"]
+        theirs = allocated("theirs", "worker", "gpu-0")
+        made = await cluster.user.create(RESOURCE_CLAIMS, msgspec.convert(theirs, RESOURCE_CLAIMS.type))
+        status = msgspec.convert(theirs["status"], type(made.status))
+        await cluster.user.update_status(RESOURCE_CLAIMS, msgspec.structs.replace(made, status=status))
+        result = await cluster.take(attempt, "worker")
+        assert result.code is Code.ERROR
+        assert result.at_once
+        assert result.message.endswith("device gpu.example.com/worker/gpu-0 is allocated to claim team/theirs")
+        writes = [call for call in cluster.transport.calls if call.subresource == "status" and call.verb == "update"]
+        assert len([call for call in writes if call.name == "mine"]) == 1
+        # The informer has observed the holder before the next attempt.
+        cluster.plugin.unreserve(attempt.state, attempt.pod, "worker")
+        assert cluster.filter(cluster.attempt(attempt.pod))["worker"].message == "cannot allocate all claims"
+
+
 @pytest.mark.behaviour("SP-104")
-async def test_of_two_schedulers_that_take_one_device_the_later_gives_way() -> None:
+async def test_of_two_schedulers_that_take_one_device_the_later_gives_way(kube_apiserver: None) -> None:
     async with bench() as cluster:
         await cluster.create(*WORKER, claim("mine"))
         attempt = await cluster.start(pod("pod", "mine"))
@@ -482,13 +509,14 @@ async def test_of_two_schedulers_that_take_one_device_the_later_gives_way() -> N
         await cluster.user.update_status(RESOURCE_CLAIMS, msgspec.structs.replace(made, status=status))
         result = await cluster.take(attempt, "worker")
         assert result.code is Code.ERROR
+        assert result.at_once
         assert result.message == "devices for claim team/mine were allocated to team/theirs at the same time"
         assert (await cluster.claim("mine")).status.allocation is None
         assert (await cluster.claim("theirs")).status.allocation is not None
 
 
 @pytest.mark.behaviour("SP-104")
-async def test_an_allocated_claim_whose_device_another_claim_has_is_not_used() -> None:
+async def test_an_allocated_claim_whose_device_another_claim_has_is_not_used(kube_apiserver: None) -> None:
     async with bench() as cluster:
         await cluster.create(*WORKER, allocated("mine", "worker", "gpu-0"), allocated("theirs", "worker", "gpu-0"))
         attempt = await cluster.start(pod("pod", "mine"))

@@ -11,7 +11,8 @@ from typing import Final, TypeVar
 import msgspec
 
 from dray.allocator import claim_label
-from dray.api.errors import APIError, ConflictError
+from dray.allocator.pools import pool_key
+from dray.api.errors import APIError, ConflictError, DeviceInUseError
 from dray.api.pod_claims import FINALIZER, is_reserved_for
 from dray.api.types.core_v1 import Pod
 from dray.api.types.resource_v1 import AllocationResult, ResourceClaim
@@ -24,7 +25,7 @@ from dray.runtime.tasks import first_completed
 from dray.scheduler.plugins.claim_watch import is_older
 from dray.scheduler.plugins.dynamic_resources import writes
 from dray.scheduler.plugins.dynamic_resources.tracker import ClaimTracker
-from dray.scheduler.plugins.dynamic_resources.writes import ClaimChangedError, InDoubtError
+from dray.scheduler.plugins.dynamic_resources.writes import ClaimChangedError, DevicesTakenError, InDoubtError
 
 _log = logging.getLogger(__name__)
 
@@ -38,6 +39,8 @@ RETRY_SECONDS: Final = 0.01
 SETTLE_SECONDS: Final = 1.0
 # The informer observes a write within milliseconds, unless the watch has an outage.
 OBSERVE_SECONDS_MAX: Final = 30.0
+# How often the holder of a device is looked for, every 10 ms; it was written before the refusal.
+HOLDER_POLLS_MAX: Final = 100
 
 _STATUS: Final = WriteOptions(subresource="status")
 
@@ -67,9 +70,12 @@ class ClaimWriter:
     async def take(self, claim: ResourceClaim, allocation: AllocationResult | None, pod: Pod) -> ResourceClaim:
         """Write the allocation, if there is one to write, and the reservation.
 
-        Raises `ClaimChangedError` or an `APIError` if the claim was not written, and `InDoubtError` if the result is
-        unknown.
+        Raises `ClaimChangedError`, `DevicesTakenError` or an `APIError` if the claim was not written, and
+        `InDoubtError` if the result is unknown.
         """
+        if others := self._tracker.conflicting_claims(claim, allocation):
+            # Another scheduler was faster, and the informer has observed it since the attempt began.
+            raise writes.taken_by(claim, others)
         pending = _PendingWrite(claim, allocation, pod, claim)
         failure: APIError | None = None
         for attempt in range(ATTEMPTS_MAX):
@@ -80,11 +86,17 @@ class ClaimWriter:
                 return await self._write(pending)
             except APIError as error:
                 failure = error
+                if isinstance(error, DeviceInUseError):
+                    break
                 if writes.is_refusal(error) and not isinstance(error, ConflictError):
                     break
         assert failure is not None
         if pending.doubt is not None:
             raise InDoubtError(pending.doubt, failure) from failure
+        if isinstance(failure, DeviceInUseError):
+            # Not before the holder is observed: the next attempt would choose the same device.
+            await self._await_holder(claim, allocation)
+            raise DevicesTakenError(failure.message) from failure
         raise failure
 
     async def _read_current(self, pending: _PendingWrite) -> None:
@@ -110,6 +122,10 @@ class ClaimWriter:
         wanted = writes.taken(pending.current, pending.allocation, pending.pod)
         try:
             written = await self._client.update_status(RESOURCE_CLAIMS, wanted)
+        except DeviceInUseError:
+            # Not a statement about the version: an earlier write can still succeed.
+            pending.doubt = before
+            raise
         except ConflictError:
             pending.doubt = None
             raise
@@ -244,6 +260,18 @@ class ClaimWriter:
             await self._within(seen, OBSERVE_SECONDS_MAX)
         finally:
             stop()
+
+    async def _await_holder(self, claim: ResourceClaim, allocation: AllocationResult | None) -> None:
+        """Return when the informer has observed who holds a device of a refused allocation, or the time is over."""
+        pools = {pool_key(result.driver, result.pool) for result in allocation.devices.results} if allocation else ()
+        stamps = {pool: self._tracker.allocations.stamp(pool) for pool in pools}
+        for _ in range(HOLDER_POLLS_MAX):
+            if self._tracker.conflicting_claims(claim, allocation):
+                return
+            await self._clock.sleep(RETRY_SECONDS)
+            # A share or a counter: the holder is unknown, but its pool changes.
+            if any(self._tracker.allocations.stamp(pool) != stamp for pool, stamp in stamps.items()):
+                return
 
     async def next_change(self, claim: ResourceClaim, seconds_max: float) -> None:
         """Return when the claim has changed, or the time is over."""

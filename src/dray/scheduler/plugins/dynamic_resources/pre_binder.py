@@ -15,10 +15,11 @@ from dray.api.types.core_v1 import Pod
 from dray.api.types.resource_v1 import AllocationResult, ResourceClaim
 from dray.client.objects import key_of
 from dray.framework.cycle_state import CycleState
-from dray.framework.status import SUCCESS, Status, error, unschedulable
+from dray.framework.status import SUCCESS, Status, error, outdated, unschedulable
 from dray.runtime.logs import fields
 from dray.runtime.metrics import exponential_buckets
 from dray.scheduler.handle import Handle
+from dray.scheduler.plugins.dynamic_resources import writes
 from dray.scheduler.plugins.dynamic_resources.binding_conditions import (
     Readiness,
     Verdict,
@@ -30,7 +31,7 @@ from dray.scheduler.plugins.dynamic_resources.class_metrics import classes_given
 from dray.scheduler.plugins.dynamic_resources.device_state import DeviceState
 from dray.scheduler.plugins.dynamic_resources.extended_resources import status_of
 from dray.scheduler.plugins.dynamic_resources.pod_state import PodState
-from dray.scheduler.plugins.dynamic_resources.writes import ClaimChangedError, InDoubtError
+from dray.scheduler.plugins.dynamic_resources.writes import ClaimChangedError, DevicesTakenError, InDoubtError
 
 _log = logging.getLogger(__name__)
 
@@ -131,6 +132,8 @@ class PreBinder:
             )
         try:
             written = await self._writer.take(claim, allocation, pod)
+        except DevicesTakenError as taken:
+            return outdated(str(taken))
         except InDoubtError as doubt:
             if allocation is not None:
                 own.in_doubt[claim.metadata.uid or ""] = doubt.claim
@@ -275,5 +278,4 @@ def _not_observed(claim: ResourceClaim) -> Status:
 
 
 def _conflict(claim: ResourceClaim, conflicting_claims: Sequence[str]) -> Status:
-    others = ", ".join(conflicting_claims)
-    return error(f"devices for claim {claim_label(claim)} were allocated to {others} at the same time")
+    return outdated(str(writes.taken_by(claim, conflicting_claims)))

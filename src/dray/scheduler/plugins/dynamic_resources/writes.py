@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -20,12 +21,22 @@ class ClaimChangedError(Exception):
     """The claim has changed since the decision."""
 
 
+class DevicesTakenError(Exception):
+    """Another claim holds what was chosen; nothing was written, and another device may do."""
+
+
 class InDoubtError(Exception):
     """The result of a write is unknown; `claim` has the version that it is conditional on."""
 
     def __init__(self, claim: ResourceClaim, failure: APIError) -> None:
         super().__init__(failure.message)
         self.claim = claim
+
+
+def taken_by(claim: ResourceClaim, others: Sequence[str]) -> DevicesTakenError:
+    """Return the error that names the claims that hold the devices."""
+    label = f"{claim.metadata.namespace}/{claim.metadata.name}"
+    return DevicesTakenError(f"devices for claim {label} were allocated to {', '.join(others)} at the same time")
 
 
 def is_refusal(failure: APIError) -> bool:
