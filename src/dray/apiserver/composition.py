@@ -11,9 +11,11 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from dray.api.features import FeatureGates
+from dray.api.pod_security.policy import PodSecurityConfiguration
 from dray.apiserver.admission.chain import PLUGIN_ORDER, AdmissionChain
 from dray.apiserver.admission.namespace_lifecycle import NamespaceLifecycle
 from dray.apiserver.admission.nodes import NodeRestriction, TaintNodesByCondition
+from dray.apiserver.admission.pod_security import PodSecurity
 from dray.apiserver.admission.pods import DefaultTolerationSeconds, Priority, ServiceAccount
 from dray.apiserver.admission.resource_quota import QuotaEvaluator, ResourceQuota
 from dray.apiserver.allocation_writer import AllocationWriter
@@ -64,6 +66,7 @@ class ServerConfig:
     allow_anonymous: bool = False
     # Names of enabled admission plugins.
     admission_plugins: frozenset[str] = frozenset(PLUGIN_ORDER)
+    pod_security: PodSecurityConfiguration = field(default_factory=PodSecurityConfiguration)
     log_source: LogSource | None = None
     pages: UIPages | None = None
     metrics: Callable[[], bytes] = lambda: b""
@@ -129,6 +132,7 @@ def _backend(config: ServerConfig, cache: ObjectCache, documents: DocumentCache,
         ServiceAccount(objects, config.random_source),
         NodeRestriction(cache.nodes),
         TaintNodesByCondition(),
+        PodSecurity(objects, config.store, config.clock, config.pod_security),
         Priority(cache, objects),
         DefaultTolerationSeconds(),
         ResourceQuota(cache, evaluator),

@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from dray.api.pod_security.policy import ConfigurationError, PodSecurityConfiguration
 from dray.apiserver.admission.chain import PluginNameError, enabled_plugins
+from dray.apiserver.admission.configuration import read_admission_configuration
 from dray.apiserver.authentication.pki import (
     PKI,
     ensure_pki,
@@ -89,7 +91,7 @@ async def running(settings: APIServerSettings) -> AsyncIterator[Running]:
 
     If a background task of the server fails, the body is cancelled and the error is raised.
     """
-    plugins = _admission_plugins(settings)
+    plugins, pod_security = _admission_plugins(settings), _pod_security(settings)
     clock, metrics = SystemClock(), Metrics()
     data_dir = _make_directory(settings.data_dir)
     pki = ensure_pki(data_dir, hostname=socket.gethostname(), extra_names=settings.tls_names, now=clock.now())
@@ -115,6 +117,7 @@ async def running(settings: APIServerSettings) -> AsyncIterator[Running]:
             static_tokens=read_token_file(Path(settings.token_auth_file)) if settings.token_auth_file else {},
             allow_anonymous=settings.anonymous_auth,
             admission_plugins=plugins,
+            pod_security=pod_security,
             log_source=kubelets,
             pages=DashboardPages(clock),
             metrics=metrics.exposition,
@@ -143,6 +146,15 @@ def _admission_plugins(settings: APIServerSettings) -> frozenset[str]:
         return enabled_plugins(settings.enable_admission_plugins, settings.disable_admission_plugins)
     except PluginNameError as error:
         raise SettingsError(f"--{error}") from error
+
+
+def _pod_security(settings: APIServerSettings) -> PodSecurityConfiguration:
+    if not settings.admission_control_config_file:
+        return PodSecurityConfiguration()
+    try:
+        return read_admission_configuration(Path(settings.admission_control_config_file))
+    except ConfigurationError as error:
+        raise SettingsError(f"--admission-control-config-file: {error}") from error
 
 
 def _write_kubeconfigs(pki: PKI, url: str) -> None:

@@ -98,7 +98,10 @@ class APIServerSettings(Common):
         STRINGS,
         (),
         "admission plugins to disable: NamespaceLifecycle, ServiceAccount, NodeRestriction, TaintNodesByCondition, "
-        "Priority, DefaultTolerationSeconds, ResourceQuota",
+        "PodSecurity, Priority, DefaultTolerationSeconds, ResourceQuota",
+    )
+    admission_control_config_file: str = setting(
+        STRING, "", "file with an AdmissionConfiguration: the defaults and exemptions of PodSecurity"
     )
     max_requests_inflight: int = setting(
         number(1, 100_000), 256, "maximum number of requests in flight, watches excluded"

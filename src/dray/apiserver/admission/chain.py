@@ -16,6 +16,7 @@ PLUGIN_ORDER: Final = (
     "ServiceAccount",
     "NodeRestriction",
     "TaintNodesByCondition",
+    "PodSecurity",
     "Priority",
     "DefaultTolerationSeconds",
     "ResourceQuota",
