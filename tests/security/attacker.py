@@ -44,6 +44,7 @@ class Answer:
     """What the server answered, and the CPU time that it took."""
 
     code: int
+    reason: str
     message: str
     body: bytes
     cpu_seconds: float
@@ -64,7 +65,7 @@ class Attacker:
             info=info, query=query, user=_ROOT, body=body, content_type=media or JSON_TYPE, user_agent="mallory/1"
         )
         started = time.process_time()
-        code, message, encoded = 200, "", b""
+        code, reason, message, encoded = 200, "", "", b""
         try:
             result = await self._server.execute(call)
             if isinstance(result, ObjectResult):
@@ -74,8 +75,8 @@ class Attacker:
             elif isinstance(result, ListResult):
                 encoded = encode_list(result, JSON, include="Metadata", now=_NOW)
         except APIError as error:
-            code, message = error.code, error.message
-        return Answer(code, message, encoded, time.process_time() - started)
+            code, reason, message = error.code, error.reason, error.message
+        return Answer(code, reason, message, encoded, time.process_time() - started)
 
 
 @asynccontextmanager
@@ -90,7 +91,7 @@ async def attacked_server() -> AsyncIterator[Attacker]:
 
 def assert_refused(answer: Answer, code: int, *words: str) -> None:
     """The answer is this refusal, says why, and came in time."""
-    assert (answer.code, answer.message) == (code, answer.message)
+    assert answer.code == code, answer
     for word in words:
-        assert word in answer.message
+        assert word in answer.message, answer
     assert answer.cpu_seconds < CPU_SECONDS_MAX

@@ -158,7 +158,9 @@ def parse(body: bytes) -> Spec:
     """Parse and validate the JSON of a spec."""
     try:
         spec = msgspec.json.decode(body, type=Spec)
-    except msgspec.DecodeError as error:
+    except RecursionError:
+        raise CdiError("not a CDI spec: nested too deep") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise CdiError(f"not a CDI spec: {error}") from error
     problems = validate(spec)
     if problems:

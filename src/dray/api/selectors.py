@@ -12,6 +12,7 @@ from typing import Any, Final, TypeAlias
 
 from dray.api.document import Document, GroupVersionKind
 from dray.api.field_errors import FieldErrors, Path, aggregate, invalid, quote
+from dray.api.limits import INTEGER_DIGITS_MAX
 from dray.api.names import label_value, qualified_name
 
 
@@ -105,7 +106,7 @@ def _values_errors(key: str, operator: Operator, values: tuple[str, ...]) -> Fie
 
 def _parse_int64(text: str) -> int | None:
     digits = text[1:] if text[:1] in ("-", "+") else text
-    if not (digits.isascii() and digits.isdigit()):
+    if not (digits.isascii() and digits.isdigit()) or len(digits) > INTEGER_DIGITS_MAX:
         return None
     number = int(text)
     return number if -_INT64_MAX - 1 <= number <= _INT64_MAX else None
@@ -205,7 +206,8 @@ def _compile_one(item: Requirement) -> Matcher:
         return lambda labels: key in labels
     if item.operator is Operator.DOES_NOT_EXIST:
         return lambda labels: key not in labels
-    bound = int(item.values[0])
+    # Checked when the requirement was made.
+    bound = _parse_int64(item.values[0]) or 0
     if item.operator is Operator.GREATER_THAN:
         return lambda labels: (number := _parse_int64(labels.get(key, ""))) is not None and number > bound
     return lambda labels: (number := _parse_int64(labels.get(key, ""))) is not None and number < bound

@@ -79,7 +79,8 @@ def is_semver(text: str, *, normalize: bool = False) -> bool:
 
 
 def _sort_key(part: str) -> _Identifier:
-    return (0, int(part), "") if _DIGITS.issuperset(part) else (1, 0, part)
+    # Numbers have no leading zeros, so the longer one is larger.
+    return (0, len(part), part) if _DIGITS.issuperset(part) else (1, 0, part)
 
 
 @lru_cache(maxsize=_CACHE_SIZE)

@@ -239,7 +239,10 @@ def _compile_map(kind: MapOf) -> Check:
 
 def _zero(kind: Type) -> Callable[[], Any]:
     """Return the value that Go uses for `null` in a list or map."""
-    if isinstance(kind, StructType | MapOf):
+    if isinstance(kind, StructType):
+        # With the structs that are always present in it.
+        return lambda: _compile_struct(kind)({}, [])
+    if isinstance(kind, MapOf):
         return dict
     if isinstance(kind, ListOf):
         return list

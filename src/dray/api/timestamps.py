@@ -32,6 +32,8 @@ _UNIT_NANOSECONDS: Final = {
 }
 # Go's durations are signed 64-bit nanoseconds.
 _DURATION_MAX: Final = (1 << 63) - 1
+# Far more than any duration needs, and far less than Python takes to convert.
+_DURATION_LENGTH_MAX: Final = 256
 _SECOND: Final = 1_000_000_000
 
 
@@ -73,6 +75,8 @@ def parse_duration_nanoseconds(text: str) -> int:
     body = text[1:] if text[:1] in ("-", "+") else text
     if body == "0":
         return 0
+    if len(body) > _DURATION_LENGTH_MAX:
+        raise TimeFormatError(f'time: invalid duration "{text[:_DURATION_LENGTH_MAX]}..."')
     total, position = 0, 0
     while position < len(body):
         match = _DURATION_PART.match(body, position)

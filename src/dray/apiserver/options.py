@@ -24,6 +24,7 @@ from dray.api.field_errors import (
     required,
     too_long,
 )
+from dray.api.limits import INTEGER_DIGITS_MAX
 from dray.api.selectors import FieldSelector, LabelSelector, SelectorError
 from dray.apiserver.routes import is_true
 
@@ -31,6 +32,11 @@ _ROOT: Final = Path()
 _FIELD_MANAGER: Final = _ROOT.child("fieldManager")
 _PROPAGATION_POLICY: Final = _ROOT.child("propagationPolicy")
 _FIELD_MANAGER_LENGTH_MAX: Final = 128
+_INT64_MAX: Final = 2**63 - 1
+_UINT64_MAX: Final = 2**64 - 1
+_UINT64_DIGITS: Final = 20
+# Leading zeros are allowed, within what Python converts.
+_TEXT_DIGITS_MAX: Final = 1000
 _UINT: Final = re.compile(r"[0-9]+")
 _INT: Final = re.compile(r"[+-]?[0-9]+")
 
@@ -85,7 +91,20 @@ def parse_revision(text: str) -> int:
     """Return a resourceVersion as a number; the error message is that of Go's parser."""
     if not _UINT.fullmatch(text):
         raise UnparsableVersionError(f'strconv.ParseUint: parsing "{text}": invalid syntax')
-    return int(text)
+    return _revision_of(text)
+
+
+def _revision_of(text: str) -> int:
+    """Return the number of some digits; one that no store reaches stands for the largest."""
+    digits = text.lstrip("0") or "0"
+    if len(digits) > _UINT64_DIGITS or int(digits) > _UINT64_MAX:
+        shown = _shortened(text)
+        raise BadRequestError(f'invalid resource version: strconv.ParseUint: parsing "{shown}": value out of range')
+    return min(int(digits), _INT64_MAX)
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= INTEGER_DIGITS_MAX else f"{text[:INTEGER_DIGITS_MAX]}..."
 
 
 def parse_write_options(query: Mapping[str, str], kind: str, *, apply: bool | None = None) -> WriteOptions:
@@ -177,8 +196,11 @@ def _delete_options_of(query: Mapping[str, str]) -> Document:
 def parse_int(text: str) -> int:
     """Return a decimal query parameter; the error message is that of Go's parser."""
     if not _INT.fullmatch(text):
-        raise BadRequestError(f'strconv.ParseInt: parsing "{text}": invalid syntax')
-    return int(text)
+        raise BadRequestError(f'strconv.ParseInt: parsing "{_shortened(text)}": invalid syntax')
+    number = int(text) if len(text.lstrip("+-0")) <= _UINT64_DIGITS and len(text) <= _TEXT_DIGITS_MAX else _UINT64_MAX
+    if not -_INT64_MAX - 1 <= number <= _INT64_MAX:
+        raise BadRequestError(f'strconv.ParseInt: parsing "{_shortened(text)}": value out of range')
+    return number
 
 
 def parse_list_options(query: Mapping[str, str], *, watch: bool) -> ListOptions:
@@ -244,7 +266,7 @@ def _list_revision(text: str, *, watch: bool) -> int | None:
     if not text:
         return None
     if _UINT.fullmatch(text):
-        return int(text)
+        return _revision_of(text)
     complaint = f'resourceVersion: Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax'
     if watch:
         raise UnparsableVersionError(complaint)
@@ -281,7 +303,9 @@ def decode_continue(token: str) -> tuple[int, str]:
         raw = base64.urlsafe_b64decode(token + "=" * (-len(token) % 4))
         value = orjson.loads(raw)
         revision, start = int(value["rv"]), str(value["start"])
-    except (binascii.Error, ValueError, KeyError, TypeError) as error:
+        if not 0 <= revision <= _INT64_MAX:
+            raise ValueError("revision out of range")  # noqa: TRY301 - one message for every forged token
+    except (binascii.Error, ValueError, KeyError, TypeError, OverflowError) as error:
         raise BadRequestError(f"invalid continue token: continue key is not valid: {error}") from error
     if value.get("v") != "meta.k8s.io/v1" or not start.startswith("/") or ".." in start:
         raise BadRequestError("invalid continue token: continue key is not valid: unrecognized token")

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from dray.api.document import Document
 from dray.api.errors import BadRequestError
+from dray.api.names import dns1123_label, dns1123_subdomain
 from dray.client.interface import Client
 from dray.client.resources import SELF_SUBJECT_REVIEWS
 from dray.dashboard.assets import asset
@@ -52,8 +53,11 @@ class Dashboard:
 
     async def _explain(self, query: Mapping[str, str], client: Client) -> Any:
         kind, namespace, name = (query.get(part, "") for part in ("kind", "namespace", "name"))
-        if kind not in _KINDS or not namespace or not name or name.startswith("-") or namespace.startswith("-"):
+        if kind not in _KINDS or not namespace or not name:
             raise BadRequestError(f"kind ({' or '.join(_KINDS)}), namespace and name are required")
+        # They become arguments of a command: no NUL, no leading dash, no length that it would not take.
+        for problem in (*dns1123_label(namespace), *dns1123_subdomain(name)):
+            raise BadRequestError(f"namespace and name of an object are required: {problem}")
         return await self._queries.explain(client, kind, namespace, name)
 
 

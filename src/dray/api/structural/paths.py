@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
+from dray.api.limits import INTEGER_DIGITS_MAX
+
 Finder: TypeAlias = Callable[[Any], list[Any]]
 
 
@@ -93,6 +95,8 @@ def _parse(text: str) -> tuple[_Step, ...]:
 
 def _step(match: re.Match[str]) -> _Step:
     if match["index"] is not None:
+        if len(match["index"]) > INTEGER_DIGITS_MAX:
+            raise PathSyntaxError(f"index {match['index'][:INTEGER_DIGITS_MAX]}... out of range")
         return _Index(int(match["index"]))
     if match["all"] is not None or match["name"] == "*":
         return _All()

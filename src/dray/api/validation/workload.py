@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+import sys
 from typing import Any, Final
 
 from dray.api.document import Document
 from dray.api.field_errors import FieldErrors, Path, invalid, required
+from dray.api.limits import INTEGER_DIGITS_MAX
 from dray.api.names import pattern_message
 from dray.api.selectors import LabelSelector, SelectorError
 from dray.api.validation.core_v1_pod import validate_template
@@ -75,7 +77,10 @@ def validate_at_most_whole(value: Any, path: Path) -> FieldErrors:
 
 def percent(value: Any) -> int | None:
     """Return the number before the percent sign, None for integers and other text."""
-    return int(value[:-1]) if isinstance(value, str) and _matches_percent(value) else None
+    if not isinstance(value, str) or not _matches_percent(value):
+        return None
+    # Beyond what is converted, any number is far more than all.
+    return int(value[:-1]) if len(value) <= INTEGER_DIGITS_MAX else sys.maxsize
 
 
 def is_zero(value: Any) -> bool:

@@ -87,11 +87,11 @@ def _load(path: Path) -> Spec:
 
 def _from_yaml(content: bytes) -> Spec:
     # Rarely used, and the library takes a megabyte.
-    import yaml
+    from dray.api.parse import ParseError, parse_yaml
 
     try:
-        document = yaml.safe_load(content)
-    except yaml.YAMLError as error:
+        document, _ = parse_yaml(content)
+    except ParseError as error:
         raise CdiError(str(error)) from error
     if not isinstance(document, dict):
         raise CdiError("not a CDI spec: not an object")

@@ -8,7 +8,7 @@ from typing import Final
 
 from dray.api.quantity import Quantity
 from dray.api.types.core_v1 import Container, Pod
-from dray.node.agent.pod.environment import ConfigError, expand
+from dray.node.agent.pod.environment import ConfigError, expand, expand_all
 from dray.node.resource_manager import RunOptions
 from dray.node.runtimes.runtime import BindMount, ContainerSpec, Limits, Propagation, Sandbox, Security
 
@@ -70,8 +70,8 @@ def container_spec(
         name=container.name,
         attempt=attempt,
         image=container.image or "",
-        command=tuple(expand(text, variables) for text in container.command),
-        args=tuple(expand(text, variables) for text in container.args),
+        command=expand_all(container.command, variables),
+        args=expand_all(container.args, variables),
         env=tuple(variables.items()),
         working_dir=container.working_dir or "",
         mounts=(*wiring.mounts, *mounts),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -12,6 +12,9 @@ from dray.api.types.core_v1 import ConfigMap, Container, EnvFromSource, EnvVarSo
 
 CONFIG_MAP: Final = "configmap"
 SECRET: Final = "secret"  # noqa: S105 - a kind
+# What Linux passes to a program at most, with the usual stack of 8 MiB.
+EXPANDED_BYTES_MAX: Final = 2 * 1024 * 1024
+_TOO_LONG: Final = f"the expanded $(VAR) references exceed {EXPANDED_BYTES_MAX} bytes"
 _REFERENCE: Final = re.compile(r"\$(\$|\(([^()]*)\))")
 _KEYED: Final = re.compile(r"metadata\.(labels|annotations)\['(.*)'\]")
 _VARIABLE: Final = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*")
@@ -62,13 +65,16 @@ def environment(pod: Pod, container: Container, sources: Sources, around: Downwa
     result = dict(around.services) if pod.spec.enable_service_links is not False else _api_server(around.services)
     for source in container.env_from:
         result.update(_from_whole(source, sources))
+    expanded = 0
     for variable in container.env:
         if variable.value_from is None:
-            result[variable.name] = expand(variable.value or "", result)
-            continue
-        value = _from_source(pod, container, variable.value_from, sources, around)
-        if value is not None:
+            value = expand(variable.value or "", result, limit=EXPANDED_BYTES_MAX - expanded)
+            expanded += len(value)
             result[variable.name] = value
+            continue
+        found = _from_source(pod, container, variable.value_from, sources, around)
+        if found is not None:
+            result[variable.name] = found
     return result
 
 
@@ -129,15 +135,36 @@ def _keyed(
     raise ConfigError(f"couldn't find key {key} in {kind} {pod.metadata.namespace}/{name}")
 
 
-def expand(text: str, variables: Mapping[str, str]) -> str:
-    """Replace $(NAME) by its value; unknown names are left, $$ is a dollar sign."""
+def expand(text: str, variables: Mapping[str, str], *, limit: int = EXPANDED_BYTES_MAX) -> str:
+    """Replace $(NAME) by its value; unknown names are left, $$ is a dollar sign.
+
+    Raises `ConfigError` as soon as the result exceeds the limit: variables that refer to each other grow exponentially.
+    """
+    size = len(text)
 
     def value(match: re.Match[str]) -> str:
+        nonlocal size
         if match[1] == "$":
             return "$"
-        return variables.get(match[2], match[0])
+        found = variables.get(match[2], match[0])
+        size += len(found)
+        if size > limit:
+            raise ConfigError(_TOO_LONG)
+        return found
 
+    if size > limit:
+        raise ConfigError(_TOO_LONG)
     return _REFERENCE.sub(value, text)
+
+
+def expand_all(texts: Iterable[str], variables: Mapping[str, str]) -> tuple[str, ...]:
+    """Expand the words of a command, together within the same limit."""
+    words: list[str] = []
+    size = 0
+    for text in texts:
+        words.append(expand(text, variables, limit=EXPANDED_BYTES_MAX - size))
+        size += len(words[-1])
+    return tuple(words)
 
 
 def field_value(pod: Pod, path: str, around: DownwardContext) -> str:

@@ -1,0 +1,176 @@
+"""Values that break naive code (huge integers, nulls, invalid text): each a precise 4xx."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+import pytest
+
+from dray.api.document import Document
+from dray.api.errors import BadRequestError
+from dray.api.protobuf.wire import delimited, tag
+from dray.api.schema.model import ListOf, MapOf, StructType, Type
+from dray.apiserver.registry import builtin
+from dray.dashboard.handler import Dashboard
+from tests.security.attacker import (
+    APPLY_PATCH,
+    CONFIG_MAPS,
+    JSON_PATCH,
+    JSON_TYPE,
+    MERGE_PATCH,
+    PODS,
+    PROTOBUF_TYPE,
+    STRATEGIC_PATCH,
+    YAML_TYPE,
+    assert_refused,
+    attacked_server,
+)
+
+VICTIM = f"{CONFIG_MAPS}/victim"
+# Python refuses to convert more than 4,300 digits.
+DIGITS = "9" * 5000
+
+TARGETS = {
+    "limit": (f"{CONFIG_MAPS}?limit={DIGITS}", "value out of range"),
+    "timeoutSeconds": (f"{CONFIG_MAPS}?timeoutSeconds={DIGITS}", "value out of range"),
+    "resourceVersion of a list": (f"{CONFIG_MAPS}?resourceVersion={DIGITS}", "value out of range"),
+    "resourceVersion of a get": (f"{VICTIM}?resourceVersion={DIGITS}", "value out of range"),
+    "resourceVersion of a watch": (f"{CONFIG_MAPS}?watch=true&resourceVersion={DIGITS}", "value out of range"),
+    "label selector": (f"{CONFIG_MAPS}?labelSelector=a%3E{DIGITS}", "must be an integer"),
+    "zeros in a label selector": (f"{CONFIG_MAPS}?labelSelector=a%3C{'0' * 5000}1", "must be an integer"),
+    "tailLines of a log": (f"{PODS}/p/log?tailLines={DIGITS}", "value out of range"),
+}
+
+
+@pytest.mark.parametrize(("target", "why"), TARGETS.values(), ids=TARGETS.keys())
+async def test_integer_with_5000_digits_in_a_query_is_refused(target: str, why: str) -> None:
+    async with attacked_server() as attacker:
+        assert_refused(await attacker.send("GET", target), 400, why)
+
+
+@pytest.mark.parametrize("number", [DIGITS, f"-{DIGITS}", "1e999", "-1e400"], ids=["digits", "negative", "e", "-e"])
+async def test_number_beyond_a_float_in_a_body_is_refused(number: str) -> None:
+    body = f'{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"x","generation":{number}}}}}'.encode()
+    async with attacked_server() as attacker:
+        for method, target, content, media in (
+            ("POST", CONFIG_MAPS, body, JSON_TYPE),
+            ("POST", CONFIG_MAPS, body, YAML_TYPE),
+            ("PATCH", VICTIM, body, MERGE_PATCH),
+            ("PATCH", VICTIM, body, STRATEGIC_PATCH),
+            ("PATCH", f"{VICTIM}?fieldManager=m", body, APPLY_PATCH),
+            ("PATCH", VICTIM, f'[{{"op":"add","path":"/data/x","value":{number}}}]'.encode(), JSON_PATCH),
+        ):
+            # "unsupported value", or "cannot unmarshal number".
+            assert_refused(await attacker.send(method, target, content, media), 400, "un")
+
+
+@pytest.mark.parametrize("number", ["99999999999999999999", "1e30", "0x" + "f" * 5000, "-9223372036854775809"])
+async def test_number_beyond_64_bits_is_refused_by_its_field(number: str) -> None:
+    body = f"apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: x, generation: {number}}}".encode()
+    async with attacked_server() as attacker:
+        assert_refused(await attacker.send("POST", CONFIG_MAPS, body, YAML_TYPE), 400, "cannot unmarshal")
+
+
+async def test_index_with_5000_digits_in_a_patch_is_refused() -> None:
+    body = orjson.dumps([{"op": "add", "path": f"/metadata/managedFields/{DIGITS}", "value": 1}])
+    async with attacked_server() as attacker:
+        assert_refused(await attacker.send("PATCH", VICTIM, body, JSON_PATCH), 422)
+
+
+@pytest.mark.parametrize("revision", [10**25, -1, 2**63, 1e300, "1" * 5000])
+async def test_forged_continue_token_is_refused(revision: float | str) -> None:
+    import base64
+
+    token = base64.urlsafe_b64encode(f'{{"v":"meta.k8s.io/v1","rv":{revision},"start":"/x"}}'.encode()).decode()
+    async with attacked_server() as attacker:
+        assert_refused(await attacker.send("GET", f"{CONFIG_MAPS}?continue={token}"), 400, "continue")
+
+
+PROTOBUFS = {
+    "name": tag(1, 2) + delimited(tag(1, 2) + delimited(b"\xff\xfe")),
+    "key of data": tag(2, 2) + delimited(tag(1, 2) + delimited(b"\xff") + tag(2, 2) + delimited(b"a")),
+    "value of data": tag(2, 2) + delimited(tag(1, 2) + delimited(b"a") + tag(2, 2) + delimited(b"\xc3\x28")),
+}
+
+
+@pytest.mark.parametrize("raw", PROTOBUFS.values(), ids=PROTOBUFS.keys())
+async def test_invalid_utf8_in_protobuf_is_refused(raw: bytes) -> None:
+    meta = tag(1, 2) + delimited(b"v1") + tag(2, 2) + delimited(b"ConfigMap")
+    body = b"k8s\x00" + tag(1, 2) + delimited(meta) + tag(2, 2) + delimited(raw)
+    broken_meta = tag(1, 2) + delimited(b"v1") + tag(2, 2) + delimited(b"\xff")
+    other = b"k8s\x00" + tag(1, 2) + delimited(broken_meta) + tag(2, 2) + delimited(raw)
+    async with attacked_server() as attacker:
+        assert_refused(await attacker.send("POST", CONFIG_MAPS, body, PROTOBUF_TYPE), 400, "invalid UTF-8")
+        assert_refused(await attacker.send("POST", CONFIG_MAPS, other, PROTOBUF_TYPE), 400, "invalid UTF-8")
+
+
+async def test_null_container_is_an_empty_one_and_refused() -> None:
+    pod = b'{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p"},"spec":{"containers":[null]}}'
+    async with attacked_server() as attacker:
+        for media in (JSON_TYPE, YAML_TYPE):
+            answer = await attacker.send("POST", PODS, pod, media)
+            assert_refused(answer, 422, "spec.containers[0].name: Required value")
+
+
+def filled(kind: Type, leaf: Any, depth: int = 0) -> Any:
+    """A value of the type in which every list has one null, every map too, and what is below is filled likewise."""
+    if isinstance(kind, ListOf):
+        return (
+            [None, leaf]
+            if depth > 6 or not isinstance(kind.element, StructType)
+            else [None, filled(kind.element, leaf, depth + 1)]
+        )
+    if isinstance(kind, MapOf):
+        return {"a": None, "": None}
+    if isinstance(kind, StructType):
+        if depth > 6:
+            return {}
+        return {name: filled(field.type, leaf, depth + 1) for name, field in kind.fields.items()}
+    return leaf
+
+
+ENDPOINTS = {
+    f"{item.api_version} {item.definition.kind}": item
+    for item in builtin.endpoints()
+    if "create" in item.definition.verbs
+}
+
+
+@pytest.mark.parametrize("leaf", [None, "", "a\x00b"], ids=["null", "empty", "NUL"])
+async def test_nulls_and_empty_values_in_every_field_of_every_kind_are_answered(leaf: Any) -> None:
+    async with attacked_server() as attacker:
+        for endpoint in ENDPOINTS.values():
+            whole = filled(endpoint.struct, leaf)
+            root = f"/apis/{endpoint.api_version}" if "/" in endpoint.api_version else f"/api/{endpoint.api_version}"
+            scope = "/namespaces/default" if endpoint.definition.namespaced else ""
+            target = f"{root}{scope}/{endpoint.definition.resource}"
+            # One field after the other, so that the first complaint does not hide those of the rest.
+            for name, value in whole.items():
+                if not isinstance(value, dict):
+                    continue
+                for inner, content in value.items():
+                    document: Document = {"metadata": {"name": "x"}, name: {inner: content}}
+                    if name == "metadata":
+                        document["metadata"] = {"name": "x", inner: content}
+                    answer = await attacker.send("POST", target, orjson.dumps(document))
+                    # Some refusals are 500 in Kubernetes; a bug is an InternalError.
+                    assert answer.reason != "InternalError", (target, document, answer.message)
+
+
+class NoClient:
+    """Fails when it is asked for anything."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise AssertionError(f"the client was asked to {name}")
+
+
+@pytest.mark.parametrize("name", ["a\x00b", "-f/etc/passwd", "a/../b", "x" * 300, "ä"])
+async def test_explain_takes_only_names_of_objects(name: str) -> None:
+    handler: Any = Dashboard.__new__(Dashboard)
+    handler._queries = NoClient()
+    for namespace, given in (("default", name), (name, "pod")):
+        query: Mapping[str, str] = {"kind": "pod", "namespace": namespace, "name": given}
+        with pytest.raises(BadRequestError, match="namespace and name of an object"):
+            await handler._explain(query, NoClient())
