@@ -78,11 +78,12 @@ demo: $(STAMPS)/run ## four nodes and their stories, live; leaves them running w
 test: $(STAMPS)/test $(STAMPS)/kubectl $(STAMPS)/containers $(STAMPS)/browser ## run all tests
 	@$(BIN)/python -m pytest -n 2 --dist loadfile -q $(PYTEST_ARGS)
 
-check: $(STAMPS)/lint ## ruff, mypy, import contracts
+check: $(STAMPS)/lint ## ruff, mypy, import contracts, purity
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+	@$(BIN)/python tools/check_purity.py
 
 bench: $(STAMPS)/test ## run the benchmarks; ONLY=pattern picks some
 	@$(BIN)/python -m bench --only '$(ONLY)'

@@ -26,7 +26,7 @@ from dray.node.runtimes.process.runtime import ProcessRuntime
 from dray.node.runtimes.runc.runtime import RuncRuntime, usable
 from dray.node.runtimes.runtime import ContainerRecord, ContainerSpec, Runtime, Sandbox
 from dray.runtime.system import SystemClock
-from dray.runtime.tasks import ChildTasks
+from dray.runtime.tasks import ChildTasks, TaskGroup
 
 DOCUMENTS = unstructured(GroupVersion("", "v1"), "pods", "Pod")
 ACCOUNTS = unstructured(GroupVersion("", "v1"), "serviceaccounts", "ServiceAccount")
@@ -93,12 +93,13 @@ def _busybox(root: Path) -> Path:
 
 
 async def _simulated(folder: Path) -> list[Row]:
-    async with apiserver.running(APIServerSettings(data_dir=str(folder), port=0, store="memory")) as running:
+    settings = APIServerSettings(data_dir=str(folder), port=0, store="memory")
+    async with apiserver.running(settings) as running, TaskGroup("bench") as group:
         client = in_process_client(running.local, user="bench", groups=("system:masters",))
         await client.create(ACCOUNTS, {"metadata": {"name": "default"}}, "default")
         registered = asyncio.Event()
         began = time.perf_counter()
-        nodes = asyncio.create_task(SimulatedNodes(client, running.clock, Simulation(NODES)).run(registered))
+        group.spawn(SimulatedNodes(client, running.clock, Simulation(NODES)).run(registered), "nodes")
         await registered.wait()
         register_rate = NODES / (time.perf_counter() - began)
         began = time.perf_counter()
@@ -108,8 +109,6 @@ async def _simulated(folder: Path) -> list[Row]:
                 await asyncio.sleep(0)
         await _all_running(client)
         pod_rate = PODS_TOTAL / (time.perf_counter() - began)
-        nodes.cancel()
-        await asyncio.gather(nodes, return_exceptions=True)
     return [
         Row("node: simulated nodes registered", register_rate, "nodes/s", {"nodes": NODES}),
         Row(

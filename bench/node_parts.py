@@ -284,18 +284,17 @@ async def _device_plugin(root: Path, pods: Pods, count: int) -> AsyncIterator[De
     """The node's side of a plugin with so many devices, once it knows them."""
     folder = root / "device-plugins"
     devices = DeviceManager(str(folder), NodePods(pods), SystemClock(), Metrics())
-    serving_devices = asyncio.create_task(devices.run())
-    await devices.wait_started()
     ids = ",".join(f"d{number}" for number in range(count))
-    with _process(root, PLUGIN, str(folder), str(root / "control"), ids):
-        deadline = time.monotonic() + WAIT_SECONDS
-        while devices.node_resources().allocatable.get(FOO) != str(count):
-            if time.monotonic() > deadline:
-                raise TimeoutError((root / "log").read_text())
-            await asyncio.sleep(0.05)
-        yield devices
-    serving_devices.cancel()
-    await asyncio.gather(serving_devices, return_exceptions=True)
+    async with TaskGroup("device manager") as group:
+        group.spawn(devices.run(), "devices")
+        await devices.wait_started()
+        with _process(root, PLUGIN, str(folder), str(root / "control"), ids):
+            deadline = time.monotonic() + WAIT_SECONDS
+            while devices.node_resources().allocatable.get(FOO) != str(count):
+                if time.monotonic() > deadline:
+                    raise TimeoutError((root / "log").read_text())
+                await asyncio.sleep(0.05)
+            yield devices
 
 
 # --- PodResources. ---
@@ -338,9 +337,9 @@ async def _ask(path: str, pods: Pods) -> list[float]:
             uid, pod = next(iter(pods.items.items()))
             pods.items[uid] = from_document(Pod, _document(pod))
 
-    changing = asyncio.create_task(change())
-    out, _ = await client.communicate()
-    changing.cancel()
+    async with TaskGroup("changes") as group:
+        group.spawn(change(), "change")
+        out, _ = await client.communicate()
     assert client.returncode == 0, f"the client ended with {client.returncode}"
     found: list[float] = json.loads(out)
     return found

@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from dray.runtime.tasks import TaskGroup
 from dray.store.interface import Store, Watch
 from dray.store.memory import MemoryStore
 from dray.store.sqlite import SQLiteStore
@@ -94,10 +95,11 @@ async def fan_out(store: Store, label: str) -> list[Row]:
 
     watches = [await store.watch("/registry/core/fan/", after_revision=revision) for _ in range(watchers)]
     start = time.perf_counter()
-    async with asyncio.TaskGroup() as group:
+    async with TaskGroup("watchers") as group:
         for watch in watches:
-            group.create_task(drain(watch))
+            group.spawn(drain(watch), "drain")
         await create_many(store, prefix="/registry/core/fan/ns/", total=total, writers=64)
+        await group.wait()
     seconds = time.perf_counter() - start
     return [row("watch events", watchers * total / seconds, "per second", store=label, watchers=watchers)]
 

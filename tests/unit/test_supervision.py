@@ -8,7 +8,8 @@ from typing import Final
 
 import pytest
 
-SOURCE: Final = Path(__file__).parents[2] / "src" / "dray"
+TOP: Final = Path(__file__).parents[2]
+SOURCE: Final = TOP / "src" / "dray"
 TASKS: Final = SOURCE / "runtime" / "tasks.py"
 FORBIDDEN: Final = frozenset({"create_task", "ensure_future"})
 # How many modules of a package still start tasks themselves. Lower these numbers; never raise one.
@@ -34,6 +35,11 @@ def starts_tasks(path: Path) -> bool:
 def test_tasks_are_started_by_one_module(package: str) -> None:
     found = [str(path) for path in (SOURCE / package).rglob("*.py") if path != TASKS and starts_tasks(path)]
     assert len(found) <= ALLOWED.get(package, 0), found
+
+
+@pytest.mark.parametrize("folder", ["bench", "tools"])
+def test_benchmarks_and_tools_use_it_too(folder: str) -> None:
+    assert [str(path) for path in (TOP / folder).rglob("*.py") if starts_tasks(path)] == []
 
 
 def test_the_forbidden_calls_are_found() -> None:
