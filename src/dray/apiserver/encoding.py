@@ -14,7 +14,7 @@ from dray.api.protobuf import encode_object, watch_frame
 from dray.apiserver.call import DocumentResult, ListResult, ObjectResult, WatchFrame
 from dray.apiserver.endpoint import Endpoint
 from dray.apiserver.negotiation import Media, Representation
-from dray.apiserver.tables import partial_metadata, table
+from dray.apiserver.tables import TableOptions, partial_metadata, table
 from dray.store.interface import Entry
 
 CONTENT_TYPES: Final = {
@@ -96,14 +96,8 @@ def transform(
     """Apply the representation's transformation to one document."""
     if representation.transform == "Table":
         metadata = {"resourceVersion": (document.get("metadata") or {}).get("resourceVersion", "")}
-        return table(
-            endpoint,
-            [document],
-            api_version=representation.api_version,
-            list_metadata=metadata,
-            include=include,
-            now=now,
-        )
+        options = TableOptions(representation.api_version, include, now)
+        return table(endpoint, [document], options, list_metadata=metadata)
     if representation.transform:
         return partial_metadata(document, representation.api_version)
     return document
@@ -116,17 +110,8 @@ def encode_list(result: ListResult, representation: Representation, *, include: 
         return _encode_json_list(result)
     documents = [served_document(endpoint, entry) for entry in result.entries]
     if representation.transform == "Table":
-        return dump(
-            table(
-                endpoint,
-                documents,
-                api_version=representation.api_version,
-                list_metadata=result.metadata(),
-                include=include,
-                now=now,
-            ),
-            representation,
-        )
+        options = TableOptions(representation.api_version, include, now)
+        return dump(table(endpoint, documents, options, list_metadata=result.metadata()), representation)
     if representation.transform:
         listing: Document = {
             "kind": "PartialObjectMetadataList",
@@ -215,15 +200,9 @@ class FrameEncoder:
 
     def _table(self, document: Document, now: datetime) -> Document:
         header, self._header = self._header, False
-        return table(
-            self._endpoint,
-            [document],
-            api_version=self._representation.api_version,
-            list_metadata={"resourceVersion": document["metadata"]["resourceVersion"]},
-            include=self._include,
-            now=now,
-            header=header,
-        )
+        options = TableOptions(self._representation.api_version, self._include, now)
+        metadata = {"resourceVersion": document["metadata"]["resourceVersion"]}
+        return table(self._endpoint, [document], options, list_metadata=metadata, header=header)
 
     def _bookmark_table(self, document: Document, now: datetime) -> Document:
         bookmark = self._table(document, now)

@@ -9,6 +9,7 @@ import socket
 import ssl
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing, suppress
+from http import HTTPStatus
 from typing import Any, Final, cast
 
 import orjson
@@ -274,7 +275,7 @@ def _error_response(call: Call, error: APIError) -> tuple[list[tuple[str, str]],
         headers.append(("X-Content-Type-Options", "nosniff"))
     else:
         body, content_type = _error_body(call, error)
-    if error.code == 403:  # noqa: PLR2004 - Forbidden
+    if error.code == HTTPStatus.FORBIDDEN:
         headers.append(("X-Content-Type-Options", "nosniff"))
     if error.retry_after_seconds is not None:
         headers.append(("Retry-After", str(error.retry_after_seconds)))
@@ -289,7 +290,8 @@ def _error_body(call: Call, error: APIError) -> tuple[bytes, str]:
     if not isinstance(error, UnavailableRepresentationError):
         with suppress(APIError):
             media = negotiate(call.accept).media
-    if error.code == 406 and media is Media.JSON:  # noqa: PLR2004 - Not Acceptable is indented
+    # kube-apiserver indents this one.
+    if error.code == HTTPStatus.NOT_ACCEPTABLE and media is Media.JSON:
         return orjson.dumps(status, option=orjson.OPT_INDENT_2), CONTENT_TYPES[media]
     return dump(status, Representation(media)), CONTENT_TYPES[media]
 

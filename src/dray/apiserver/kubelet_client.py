@@ -12,7 +12,7 @@ from dray.api.document import Document
 from dray.api.errors import BadRequestError, InternalError, PathNotFoundError, ServiceUnavailableError
 from dray.apiserver.authentication.pki import KubeletTLS
 from dray.runtime.http.client import HttpClient
-from dray.runtime.http.connection import Answer
+from dray.runtime.http.connection import ClientResponse
 from dray.runtime.http.dialing import Route
 from dray.runtime.http.errors import HttpError
 from dray.runtime.http.urls import Origin
@@ -40,15 +40,15 @@ class KubeletClient:
         client = self._client(address)
         self._streams.add(client)
         try:
-            answer = await client.send("GET", f"{target}?{urlencode(query)}" if query else target)
-            await _check(answer)
+            response = await client.send("GET", f"{target}?{urlencode(query)}" if query else target)
+            await _check(response)
         except HttpError as error:
             self._streams.discard(client)
             raise InternalError(f'Get "{address.url}{target}": {error}') from error
         except BaseException:
             self._streams.discard(client)
             raise
-        return self._pieces(client, answer)
+        return self._pieces(client, response)
 
     def _client(self, address: NodeAddress) -> HttpClient:
         """Return a client for one stream; a fingerprint belongs to the connections of one node."""
@@ -57,26 +57,26 @@ class KubeletClient:
         origin = Origin("https", address.host, address.port)
         return HttpClient(Route(origin, tls, fingerprint=address.fingerprint), keep=False)
 
-    async def _pieces(self, client: HttpClient, answer: Answer) -> AsyncGenerator[bytes, None]:
+    async def _pieces(self, client: HttpClient, response: ClientResponse) -> AsyncGenerator[bytes, None]:
         try:
-            while piece := await answer.more():
+            while piece := await response.more():
                 yield piece
         except HttpError:
             # The node disconnected: the log ends with what was read.
             return
         finally:
-            answer.close()
+            response.close()
             self._streams.discard(client)
 
 
-async def _check(answer: Answer) -> None:
-    if answer.status < _FAILURES:
+async def _check(response: ClientResponse) -> None:
+    if response.status < _FAILURES:
         return
-    with answer:
-        text = (await answer.read(MESSAGE_BYTES_MAX)).decode(errors="replace").strip()
-    if answer.status == HTTPStatus.BAD_REQUEST:
+    with response:
+        text = (await response.read(MESSAGE_BYTES_MAX)).decode(errors="replace").strip()
+    if response.status == HTTPStatus.BAD_REQUEST:
         raise BadRequestError(text)
-    if answer.status == HTTPStatus.NOT_FOUND:
+    if response.status == HTTPStatus.NOT_FOUND:
         raise PathNotFoundError
     raise InternalError(text)
 

@@ -52,12 +52,13 @@ def parse_request(method: str, path: str, query: Mapping[str, str]) -> RequestIn
     """Return the resource, the object and the verb of a request."""
     parts = [unquote(part) for part in path.split("/") if part]
     plain = RequestInfo(method=method, path=path, verb=method.lower())
-    if len(parts) >= 3 and parts[0] == "api":  # noqa: PLR2004 - api, version, resource
-        group, version, rest = "", parts[1], parts[2:]
-    elif len(parts) >= 4 and parts[0] == "apis":  # noqa: PLR2004 - apis, group, version, resource
-        group, version, rest = parts[1], parts[2], parts[3:]
-    else:
-        return plain
+    match parts:
+        case ["api", version, _, *_]:
+            group, rest = "", parts[2:]
+        case ["apis", group, version, _, *_]:
+            rest = parts[3:]
+        case _:
+            return plain
     watching = rest[0] == "watch"
     if watching:
         # The deprecated form of ?watch=true.
@@ -73,9 +74,10 @@ def parse_request(method: str, path: str, query: Mapping[str, str]) -> RequestIn
 
 
 def _split_namespace(rest: list[str]) -> tuple[str, list[str]]:
-    if rest[0] != "namespaces" or len(rest) < 3 or rest[2] in _NAMESPACE_SUBRESOURCES:  # noqa: PLR2004
-        return "", rest
-    return rest[1], rest[2:]
+    match rest:
+        case ["namespaces", namespace, resource, *_] if resource not in _NAMESPACE_SUBRESOURCES:
+            return namespace, rest[2:]
+    return "", rest
 
 
 def _verb(method: str, name: str, *, watching: bool) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import datetime
 
 from dray.api.document import Document
@@ -36,32 +37,41 @@ def column_definitions(endpoint: Endpoint) -> list[Document]:
     ]
 
 
-def table(  # noqa: PLR0913 - a rendering and its options, by name
+@dataclass(frozen=True, slots=True)
+class TableOptions:
+    """Options of a Table."""
+
+    api_version: str
+    # `includeObject`.
+    include: str
+    # For ages.
+    now: datetime
+
+
+def table(
     endpoint: Endpoint,
     documents: Iterable[Document],
+    options: TableOptions,
     *,
-    api_version: str,
     list_metadata: Document,
-    include: str,
-    now: datetime,
     header: bool = True,
 ) -> Document:
     """Return a Table of served documents; in a watch only the first one has column definitions."""
     return {
         "kind": "Table",
-        "apiVersion": api_version,
+        "apiVersion": options.api_version,
         "metadata": list_metadata,
         "columnDefinitions": column_definitions(endpoint) if header else None,
-        "rows": [_row(endpoint, document, api_version, include, now) for document in documents],
+        "rows": [_row(endpoint, document, options) for document in documents],
     }
 
 
-def _row(endpoint: Endpoint, document: Document, api_version: str, include: str, now: datetime) -> Document:
-    row: Document = {"cells": [column.cell(document, now) for column in endpoint.definition.columns]}
-    if include == "Object":
+def _row(endpoint: Endpoint, document: Document, options: TableOptions) -> Document:
+    row: Document = {"cells": [column.cell(document, options.now) for column in endpoint.definition.columns]}
+    if options.include == "Object":
         row["object"] = document
-    elif include == "Metadata":
-        row["object"] = partial_metadata(document, api_version)
+    elif options.include == "Metadata":
+        row["object"] = partial_metadata(document, options.api_version)
     else:
         row["object"] = None
     return row

@@ -23,7 +23,7 @@ from dray.client.rest import Call, RestClient
 from dray.lib.clock import Clock
 from dray.runtime.http.bodies import Lines
 from dray.runtime.http.client import HttpClient
-from dray.runtime.http.connection import Answer
+from dray.runtime.http.connection import ClientResponse
 from dray.runtime.http.dialing import Route
 from dray.runtime.http.errors import ClientClosedError, HttpError
 from dray.runtime.http.proxy import parse_proxy
@@ -99,7 +99,7 @@ class HttpTransport:
         self._closed = False
 
     async def send(self, call: Call) -> Document:
-        """One request and its JSON answer; reads are retried."""
+        """One request and its JSON response; reads are retried."""
         body = _encode(call.body)
         attempt = 0
         while True:
@@ -118,24 +118,24 @@ class HttpTransport:
         """The events of a watch, a line each, however long; those that came in one piece together."""
         asked = float(call.query.get("timeoutSeconds") or WATCH_DEFAULT_SECONDS)
         lines = Lines()
-        with await self._ask(call, None, asked + WATCH_GRACE_SECONDS) as answer:
+        with await self._ask(call, None, asked + WATCH_GRACE_SECONDS) as response:
             try:
-                await self._check(call, answer)
+                await self._check(call, response)
             except UnauthorizedError:
                 # The caller will try again, then with what the file or plugin says by then.
                 self._credentials.refused()
                 raise
-            while piece := await self._more(call, answer):
+            while piece := await self._more(call, response):
                 events = [orjson.loads(line) for line in lines.feed(piece)]
                 if events:
                     yield [(event["type"], event["object"]) for event in events]
 
     async def stream_bytes(self, path: str, query: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
-        """A path's answer as it comes, e.g. a Pod's log."""
+        """A path's response as it comes, e.g. a Pod's log."""
         call = Call("get", path=path, query=query)
-        with await self._ask(call, None, None) as answer:
-            await self._check(call, answer)
-            while piece := await self._more(call, answer):
+        with await self._ask(call, None, None) as response:
+            await self._check(call, response)
+            while piece := await self._more(call, response):
                 yield piece
 
     async def close(self) -> None:
@@ -146,17 +146,17 @@ class HttpTransport:
             await client.close()
 
     async def _send_once(self, call: Call, body: bytes | None) -> Document:
-        with await self._ask(call, body, REQUEST_TIMEOUT_SECONDS) as answer:
-            await self._check(call, answer)
-            data = await self._read(call, answer)
+        with await self._ask(call, body, REQUEST_TIMEOUT_SECONDS) as response:
+            await self._check(call, response)
+            data = await self._read(call, response)
         try:
             found: Document = orjson.loads(data) if data else {}
         except orjson.JSONDecodeError as error:
-            raise ServiceUnavailableError(f"{self._access.server}: answer is not JSON: {error}") from error
+            raise ServiceUnavailableError(f"{self._access.server}: response is not JSON: {error}") from error
         return found
 
-    async def _ask(self, call: Call, body: bytes | None, timeout_seconds: float | None) -> Answer:
-        """Send a request and wait for the head of its answer."""
+    async def _ask(self, call: Call, body: bytes | None, timeout_seconds: float | None) -> ClientResponse:
+        """Send a request and wait for the head of its response."""
         try:
             credential = await self._credentials.current()
             client, address = await self._client_for(credential)
@@ -168,17 +168,17 @@ class HttpTransport:
         headers = self._headers(call, credential, address, has_body=body is not None)
         try:
             for _ in range(REDIRECTS_MAX):
-                answer = await client.send(method, target, headers, body, timeout_seconds)
-                if answer.status not in REDIRECTS:
-                    return answer
-                with answer:
-                    target = _follow(address, method, target, answer)
+                response = await client.send(method, target, headers, body, timeout_seconds)
+                if response.status not in REDIRECTS:
+                    return response
+                with response:
+                    target = _follow(address, method, target, response)
         except (HttpError, ValueError) as error:
             raise self._unavailable(call, error) from error
         raise self._unavailable(call, HttpError(f"stopped after {REDIRECTS_MAX} redirects"))
 
     def _unavailable(self, call: Call, error: Exception) -> ServiceUnavailableError:
-        """No answer, or only a part of one."""
+        """No response, or only a part of one."""
         if isinstance(error, ClientClosedError):
             return ServiceUnavailableError(str(error))
         return ServiceUnavailableError(f"{METHODS[call.verb]} {self._access.server}: {error}")
@@ -228,29 +228,29 @@ class HttpTransport:
         headers.extend(("Impersonate-Group", group) for group in self._access.impersonate_groups)
         return headers
 
-    async def _check(self, call: Call, answer: Answer) -> None:
-        """Raise the error an answer reports."""
-        for header in answer.headers("Warning"):
+    async def _check(self, call: Call, response: ClientResponse) -> None:
+        """Raise the error a response reports."""
+        for header in response.headers("Warning"):
             for text in _WARNING.findall(header):
                 self._on_warning(text.replace('\\"', '"').replace("\\\\", "\\"))
-        if answer.status >= _FAILURES:
-            raise read_failure(answer.status, await self._read(call, answer), answer.header("Retry-After"))
+        if response.status >= _FAILURES:
+            raise read_failure(response.status, await self._read(call, response), response.header("Retry-After"))
 
-    async def _read(self, call: Call, answer: Answer) -> bytes:
+    async def _read(self, call: Call, response: ClientResponse) -> bytes:
         try:
-            return await answer.read()
+            return await response.read()
         except HttpError as error:
             raise self._unavailable(call, error) from error
 
-    async def _more(self, call: Call, answer: Answer) -> bytes:
+    async def _more(self, call: Call, response: ClientResponse) -> bytes:
         try:
-            return await answer.more()
+            return await response.more()
         except HttpError as error:
             raise self._unavailable(call, error) from error
 
 
 def read_failure(code: int, body: bytes, retry_after: str) -> APIError:
-    """The error of a failed answer, whatever its body is."""
+    """The error of a failed response, whatever its body is."""
     status: Any = None
     try:
         status = orjson.loads(body)
@@ -277,9 +277,9 @@ def _retry_wait(verb: str, error: APIError, attempt: int) -> float | None:
     return RETRY_FIRST_SECONDS * 2.0 ** (attempt - 1)
 
 
-def _follow(address: Address, method: str, target: str, answer: Answer) -> str:
+def _follow(address: Address, method: str, target: str, response: ClientResponse) -> str:
     """Where to ask instead; credentials are for one server, and only a read is repeated as it was."""
-    to = redirected(address.origin.url + target, answer.status, answer.header("Location"))
+    to = redirected(address.origin.url + target, response.status, response.header("Location"))
     there = parse_url(to)
     if there.origin != address.origin or method != "GET":
         raise HttpError(f"redirected to {to}: is the server's address right?")

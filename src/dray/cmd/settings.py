@@ -84,8 +84,8 @@ class APIServerSettings(Common):
     )
     anonymous_auth: bool = setting(
         BOOLEAN,
-        True,  # noqa: FBT003 - a default, named by the setting
-        "serve requests without credentials as system:anonymous (health and version)",
+        default=True,
+        text="serve requests without credentials as system:anonymous (health and version)",
     )
     service_account_issuer: str = setting(STRING, "https://kubernetes.default.svc", "issuer of service account tokens")
     compaction_interval: float = setting(
@@ -116,7 +116,7 @@ class UpSettings(APIServerSettings, NodeControl):
     scheduler_config: str = setting(STRING, "", "file with a KubeSchedulerConfiguration; empty means the defaults")
     nodes: int = setting(number(0, 100_000), 0, "number of simulated nodes, which run no real containers")
     simulated_start: float = setting(DURATION, 0.0, "startup time of containers on simulated nodes")
-    node: bool = setting(BOOLEAN, False, "also run the node agent, for Pods on this machine")  # noqa: FBT003 - a default
+    node: bool = setting(BOOLEAN, default=False, text="also run the node agent, for Pods on this machine")
     node_root_dir: str = setting(STRING, "", "directory of the node agent; empty means node in the data directory")
     node_runtime: str = setting(choice("auto", "process", "runc", "cri"), "auto", "container runtime of this node")
     node_cdi_spec_dirs: tuple[str, ...] = setting(
@@ -130,8 +130,8 @@ class DemoSettings(Common):
 
     data_dir: str = setting(STRING, ".dray/demo", "directory of the demo's state")
     port: int = setting(PORT, 0, "port of the demo's server; 0 picks a free one")
-    keep: bool = setting(BOOLEAN, False, "leave everything running")  # noqa: FBT003 - a default
-    stop: bool = setting(BOOLEAN, False, "stop a demo that was left running")  # noqa: FBT003 - a default
+    keep: bool = setting(BOOLEAN, default=False, text="leave everything running")
+    stop: bool = setting(BOOLEAN, default=False, text="stop a demo that was left running")
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +144,7 @@ class UISettings(Common):
         choice("127.0.0.1", "::1"), "127.0.0.1", "loopback address", flag="bind-address", key="bindAddress"
     )
     port: int = setting(PORT, 0, "port of the dashboard; 0 picks a free one")
-    open: bool = setting(BOOLEAN, False, "open the dashboard in a browser")  # noqa: FBT003 - a default
+    open: bool = setting(BOOLEAN, default=False, text="open the dashboard in a browser")
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +152,7 @@ class ControllerManagerSettings(Common, NodeControl):
     """`dray controller-manager`."""
 
     kubeconfig: str = setting(STRING, "", "kubeconfig of the API server; empty means in-cluster")
-    leader_elect: bool = setting(BOOLEAN, True, "run only while holding the leader lease")  # noqa: FBT003
+    leader_elect: bool = setting(BOOLEAN, default=True, text="run only while holding the leader lease")
     host: str = setting(STRING, "127.0.0.1", "address for health and metrics", flag="bind-address", key="bindAddress")
     port: int = setting(PORT, 10257, "port for health and metrics; 0 picks a free one")
 
@@ -163,7 +163,7 @@ class SchedulerSettings(Common):
 
     kubeconfig: str = setting(STRING, "", "kubeconfig of the API server; empty means in-cluster")
     scheduler_config: str = setting(STRING, "", "file with a KubeSchedulerConfiguration; empty means the defaults")
-    leader_elect: bool = setting(BOOLEAN, True, "run only while holding the leader lease")  # noqa: FBT003
+    leader_elect: bool = setting(BOOLEAN, default=True, text="run only while holding the leader lease")
     host: str = setting(STRING, "127.0.0.1", "address for health and metrics", flag="bind-address", key="bindAddress")
     port: int = setting(PORT, 10259, "port for health and metrics; 0 picks a free one")
 

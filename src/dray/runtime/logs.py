@@ -25,12 +25,12 @@ FORMATS: Final = ("text", "json")
 
 
 def fields(**values: Any) -> dict[str, Any]:
-    """The `extra` of a log call: what the message is about."""
+    """Return the `extra` of a log call, which contains the message's fields."""
     return {_FIELDS: values}
 
 
 def level_of(verbosity: int) -> int:
-    """The logging level of `-v` detail: 0 is INFO, each step one lower down to DEBUG."""
+    """Return the logging level of a `-v` verbosity: 0 is INFO, each step one lower, down to DEBUG."""
     return logging.INFO - min(max(verbosity, 0), _VERBOSITY_MAX)
 
 
@@ -91,7 +91,7 @@ class JSONFormatter(logging.Formatter):
 
 
 def wants_colour(stream: TextIO, environ: Mapping[str, str]) -> bool:
-    """Colours are for terminals whose user did not decline them (no-color.org)."""
+    """Return whether to use colours: on terminals, unless NO_COLOR is set (no-color.org)."""
     return stream.isatty() and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
 
 
@@ -102,7 +102,7 @@ def configure(
     stream: TextIO | None = None,
     environ: Mapping[str, str] = os.environ,
 ) -> None:
-    """Send all logging of the process to `stream` (stderr), replacing what was set up before."""
+    """Log to `stream` (stderr by default), replacing the previous configuration."""
     target = sys.stderr if stream is None else stream
     handler = logging.StreamHandler(target)
     if format_name == "json":
@@ -111,6 +111,6 @@ def configure(
         handler.setFormatter(TextFormatter(colour=wants_colour(target, environ)))
     root = logging.getLogger()
     root.handlers[:] = [handler]
-    # Libraries stay quiet unless asked for much detail.
+    # Libraries log only at a high verbosity.
     root.setLevel(logging.WARNING if verbosity < _VERBOSITY_MAX else logging.DEBUG)
     logging.getLogger("dray").setLevel(level_of(verbosity))

@@ -26,11 +26,11 @@ _FALSE: Final = frozenset({"0", "f", "false"})
 
 
 class SettingsError(ValueError):
-    """A setting that cannot be used; the message names where it came from."""
+    """An invalid setting; the message includes its source."""
 
 
 class HelpRequested(Exception):  # noqa: N818 - not an error: the user asked for `--help`
-    """`--help` was given; `text` is the answer."""
+    """`--help` was given; `text` is the help page."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -39,11 +39,11 @@ class HelpRequested(Exception):  # noqa: N818 - not an error: the user asked for
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """How a value's text is read; `parse` raises ValueError saying what it must be."""
+    """A type of values; `parse` raises ValueError with the expected format."""
 
     name: str
     parse: Callable[[str], Any]
-    # A flag of this kind may stand alone, meaning "true".
+    # A flag of this type without a value means "true".
     bare: bool = False
     # The flag may be repeated, and the YAML value may be a list.
     many: bool = False
@@ -51,7 +51,7 @@ class Kind:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One declared setting; `field` is the attribute it fills."""
+    """A declared setting; `field` is its attribute."""
 
     field: str
     flag: str
@@ -86,7 +86,7 @@ def _gates(value: str) -> FeatureGates:
 
 
 def number(low: int, high: int) -> Kind:
-    """A whole number within bounds."""
+    """Return the type of integers within bounds."""
 
     def parse(value: str) -> int:
         try:
@@ -101,7 +101,7 @@ def number(low: int, high: int) -> Kind:
 
 
 def decimal(low: float, high: float) -> Kind:
-    """A number within bounds, with a fraction or without."""
+    """Return the type of decimal numbers within bounds."""
 
     def parse(value: str) -> float:
         try:
@@ -123,7 +123,7 @@ def _seconds(value: str) -> float:
 
 
 def choice(*allowed: str) -> Kind:
-    """One of the listed words."""
+    """Return the type of an enumeration."""
 
     def parse(value: str) -> str:
         if value not in allowed:
@@ -157,7 +157,7 @@ def setting(  # noqa: PLR0913 - a declaration; each is a word the reader needs
 
 
 def declared(spec: type[Any]) -> tuple[Setting, ...]:
-    """The settings of a settings class, in order, with all names filled in."""
+    """Return the settings of a settings class in order, with all names filled in."""
     return tuple(_named(field) for field in dataclasses.fields(spec) if _METADATA in field.metadata)
 
 
@@ -186,7 +186,7 @@ def load(
 
 
 def flag_value(spec: type[Any], argv: Sequence[str], environ: Mapping[str, str], field: str) -> Any:
-    """One setting from flags and environment alone: the file's own name is needed before the file is read."""
+    """Return one setting from flags and environment only, for the name of the settings file."""
     settings = declared(spec)
     merged = _from_environment(settings, environ) | _from_flags(spec, settings, argv)
     default = next(item.default for item in settings if item.field == field)
@@ -229,7 +229,7 @@ def _from_flags(spec: type[Any], settings: Sequence[Setting], argv: Sequence[str
 
 
 def _flag_names(item: Setting) -> tuple[str, ...]:
-    """A flag of one letter may also be written with one dash, as klog's `-v=2` is."""
+    """Return the spellings of a flag; flags of one letter also have the form `-v=2`, as in klog."""
     short = item.short or (item.flag if len(item.flag) == 1 else "")
     return (f"--{item.flag}", f"-{short}") if short else (f"--{item.flag}",)
 
@@ -253,7 +253,7 @@ def _unknown_flag(argument: str, name: str, known: Mapping[str, Any]) -> str:
 
 
 def _did_you_mean(name: str, known: Mapping[str, Any]) -> str:
-    # Only who mistyped needs it.
+    # Imported only for this error message.
     import difflib
 
     close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
@@ -277,7 +277,7 @@ def _from_file(settings: Sequence[Setting], text: str, name: str) -> dict[str, A
 def _read_yaml(text: str, name: str) -> Mapping[Any, Any]:
     if not text:
         return {}
-    # Processes with flags alone do not need the library, which is a megabyte.
+    # Imported only if there is a file: the library takes a megabyte.
     import yaml
 
     try:
@@ -292,7 +292,7 @@ def _read_yaml(text: str, name: str) -> Mapping[Any, Any]:
 
 
 def _yaml_text(item: Setting, value: Any, source: str) -> str:
-    """YAML has types of its own; each setting still has one way to be read, from text."""
+    """Return a YAML value as text, which every type parses."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, str | int | float):
@@ -305,7 +305,7 @@ def _yaml_text(item: Setting, value: Any, source: str) -> str:
 
 
 def help_text(spec: type[Any]) -> str:
-    """The `--help` page: every flag with its kind, meaning, default and environment variable."""
+    """Return the `--help` page: every flag with its type, description, default and environment variable."""
     paragraphs = [(spec.__doc__ or "").strip(), "", "Flags:"]
     for item in declared(spec):
         short = f"-{item.short}, " if item.short else "    "

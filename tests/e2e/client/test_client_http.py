@@ -179,7 +179,7 @@ async def test_a_refused_token_is_read_again(tmp_path: Path) -> None:
         (lambda: status(410, "Expired", "too old"), ExpiredError, "too old"),
         (lambda: text("who are you", 401), UnauthorizedError, "who are you"),
         (lambda: text("", 503), ServiceUnavailableError, "the server gave no reason"),
-        (lambda: text("<html>", 200), ServiceUnavailableError, "answer is not JSON"),
+        (lambda: text("<html>", 200), ServiceUnavailableError, "response is not JSON"),
     ],
 )
 async def test_failures_are_api_errors(response: Callable[[], Reply], error: type[APIError], message: str) -> None:

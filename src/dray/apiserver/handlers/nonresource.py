@@ -128,12 +128,13 @@ class NonResourceHandler:
             return self._serve_health
         if path.startswith("openapi/v3/"):
             return lambda call: self._serve_openapi(call, path.removeprefix("openapi/v3/"))
-        if parts[0] == "api" and len(parts) == 2:  # noqa: PLR2004 - api, version
-            return self._resource_list("", parts[1])
-        if parts[0] == "apis" and len(parts) == 2:  # noqa: PLR2004 - apis, group
-            return self._group(parts[1])
-        if parts[0] == "apis" and len(parts) == 3:  # noqa: PLR2004 - apis, group, version
-            return self._resource_list(parts[1], parts[2])
+        match parts:
+            case ["api", version]:
+                return self._resource_list("", version)
+            case ["apis", group]:
+                return self._group(group)
+            case ["apis", group, version]:
+                return self._resource_list(group, version)
         return None
 
     def _root(self, _call: Call) -> Result:

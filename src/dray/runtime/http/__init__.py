@@ -1,5 +1,5 @@
-"""HTTP/1.1 for our own processes: a client with kept connections, and a small server; httptools parses.
+"""HTTP/1.1: a client with persistent connections, and the server of all processes; httptools parses.
 
-`urls heads answers bodies requests router` decide and never touch a socket; `dialing proxy connection client server
-health` do. Nothing here knows Kubernetes, and the API server has a server of its own.
+`urls`, `heads`, `responses`, `bodies`, `requests` and `router` are pure; `dialing`, `proxy`, `connection`, `client` and
+`server` do I/O. Independent of Kubernetes.
 """

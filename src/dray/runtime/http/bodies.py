@@ -1,41 +1,41 @@
-"""Bodies piece by piece: unpacked, and cut into lines."""
+"""Incremental processing of bodies: gzip decompression, and splitting into lines. Pure."""
 
 from __future__ import annotations
 
 import zlib
 from typing import Final
 
-from dray.runtime.http.errors import BrokenAnswerError
+from dray.runtime.http.errors import BrokenResponseError
 
 _GZIP: Final = 16 + zlib.MAX_WBITS
-# What one piece is unpacked to at most at a time, so that a small answer cannot fill the memory unseen.
+# The maximum size of a decompressed chunk: a small response must not exhaust the memory.
 PIECE_BYTES_MAX: Final = 1024 * 1024
 
 
 class Gunzip:
-    """Unpacks gzip, of one member or several; as much at a time as is asked for."""
+    """Decompresses gzip data of one or several members in chunks."""
 
     def __init__(self) -> None:
         self._member = zlib.decompressobj(_GZIP)
         self._data = b""
         self._began = False
-        # A full piece may have left more behind even where all of the data went in.
+        # After a chunk of maximum size there may be more output without further input.
         self._was_full = False
 
     def feed(self, data: bytes) -> None:
-        """Take in packed bytes."""
+        """Add compressed bytes."""
         self._data += data
         self._began = self._began or bool(data)
 
     def take(self) -> bytes:
-        """The next piece, or nothing when more must be fed; raises BrokenAnswerError."""
+        """Return the next chunk, empty if more input is needed; raise BrokenResponseError."""
         while self._data or self._was_full:
             if self._member.eof:
                 self._member = zlib.decompressobj(_GZIP)
             try:
                 piece = self._member.decompress(self._data, PIECE_BYTES_MAX)
             except zlib.error as error:
-                raise BrokenAnswerError(f"the answer is not gzip: {error}") from error
+                raise BrokenResponseError(f"the response is not gzip: {error}") from error
             self._data = self._member.unused_data if self._member.eof else self._member.unconsumed_tail
             self._was_full = len(piece) == PIECE_BYTES_MAX and not self._member.eof
             if piece:
@@ -43,19 +43,19 @@ class Gunzip:
         return b""
 
     def end(self) -> None:
-        """All has been fed; raises when that was too little."""
+        """End the input; raise BrokenResponseError if it is incomplete."""
         if self._began and not self._member.eof:
-            raise BrokenAnswerError("the server closed the connection in the middle of an answer")
+            raise BrokenResponseError("the server closed the connection in the middle of a response")
 
 
 class Lines:
-    """Cuts pieces at newlines, however far those are apart, without joining a long line again and again."""
+    """Splits chunks into lines, in linear time for long lines."""
 
     def __init__(self) -> None:
         self._rest: list[bytes] = []
 
     def feed(self, data: bytes) -> list[bytes]:
-        """The lines that are complete now, without the empty ones; what follows the last newline waits."""
+        """Return the lines that are now complete, without empty ones; the rest is buffered."""
         first, *more = data.split(b"\n")
         if not more:
             self._rest.append(first)

@@ -1,4 +1,4 @@
-"""Asks one server: keeps its connections for the next request, and has no limit on how many there are."""
+"""An HTTP client for one server, with persistent connections and no limit on their number."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
-from dray.runtime.http.connection import Answer, Connection
+from dray.runtime.http.connection import ClientResponse, Connection
 from dray.runtime.http.dialing import Route, dial
-from dray.runtime.http.errors import AnswerTimeoutError, ClientClosedError, ConnectError, NoAnswerError
+from dray.runtime.http.errors import ClientClosedError, ConnectError, NoResponseError, ResponseTimeoutError
 from dray.runtime.http.heads import request_head
 
 CONNECT_SECONDS_MAX: Final = 10.0
-# Shorter than what servers and the boxes between allow, so that they seldom close what we are about to use.
+# Shorter than the timeouts of servers and middleboxes, so that they rarely close a connection that is about to be used.
 IDLE_SECONDS_MAX: Final = 30.0
-# After a burst of requests no more connections than this are kept.
+# Idle connections beyond this number are closed.
 IDLE_CONNECTIONS_MAX: Final = 1024
 _CLOSE_SECONDS_MAX: Final = 1.0
-# Doing them twice is the same as doing them once (RFC 9110, 9.2.2).
+# Idempotent methods (RFC 9110, 9.2.2).
 IDEMPOTENT: Final = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE"})
 _BODILESS: Final = frozenset({"GET", "HEAD", "OPTIONS", "DELETE"})
 
@@ -25,19 +25,19 @@ Headers = Sequence[tuple[str, str]]
 
 
 class HttpClient:
-    """Requests to one server."""
+    """Sends requests to one server."""
 
     def __init__(self, route: Route, *, keep: bool = True, host: str = "") -> None:
         self._route = route
         self._keep = keep
         self._connections: set[Connection] = set()
-        # Since when each has been free; the one used last is used next, so that those of a burst grow old.
+        # Idle connections and since when; the most recently used one is reused first, so that surplus ones expire.
         self._idle: list[tuple[float, Connection]] = []
         self._sweep: asyncio.TimerHandle | None = None
         self._closed = False
         self._emptied: asyncio.Event | None = None
         always = [("Host", host or route.origin.authority)]
-        # In front of a target: a proxy for HTTP must know whose it is.
+        # Prepended to targets: an HTTP proxy needs absolute URLs.
         self._prefix = ""
         if route.proxy is not None and not route.origin.is_secure:
             self._prefix = route.origin.url
@@ -53,11 +53,10 @@ class HttpClient:
         headers: Headers = (),
         body: bytes | None = None,
         timeout_seconds: float | None = None,
-    ) -> Answer:
-        """Ask, and wait for status and headers; the time is for the whole answer. Raises HttpError.
+    ) -> ClientResponse:
+        """Send a request and return its response with status and headers; raise HttpError.
 
-        A request that a kept connection did not survive is sent again on a new one, but only where that cannot do
-        something twice.
+        The timeout includes the body. An idempotent request that failed on a reused connection is retried on a new one.
         """
         loop = asyncio.get_running_loop()
         deadline = None if timeout_seconds is None else loop.time() + timeout_seconds
@@ -66,14 +65,14 @@ class HttpClient:
         if connection is not None:
             try:
                 return await _exchange(connection, method, request, deadline)
-            except NoAnswerError:
+            except NoResponseError:
                 if method not in IDEMPOTENT:
                     raise
         connection = await self._connect(loop, deadline)
         return await _exchange(connection, method, request, deadline)
 
     async def close(self) -> None:
-        """End all connections and whoever waits for one."""
+        """Close all connections; pending requests fail with ClientClosedError."""
         self._closed = True
         if self._sweep is not None:
             self._sweep.cancel()
@@ -102,7 +101,7 @@ class HttpClient:
             await dial(self._route, connection, min(left, CONNECT_SECONDS_MAX))
         except ConnectError as error:
             if left < CONNECT_SECONDS_MAX and isinstance(error.__cause__, TimeoutError):
-                raise AnswerTimeoutError("the answer took too long") from error
+                raise ResponseTimeoutError("the response timed out") from error
             raise
         if connection.is_usable:
             self._connections.add(connection)
@@ -152,11 +151,11 @@ class HttpClient:
             self._emptied.set()
 
 
-async def _exchange(connection: Connection, method: str, request: bytes, deadline: float | None) -> Answer:
-    answer = connection.send(method, request, deadline)
+async def _exchange(connection: Connection, method: str, request: bytes, deadline: float | None) -> ClientResponse:
+    response = connection.send(method, request, deadline)
     try:
-        await answer.head()
+        await response.head()
     except BaseException:
-        answer.close()
+        response.close()
         raise
-    return answer
+    return response

@@ -1,4 +1,4 @@
-"""One connection to a server, and the answer that comes on it."""
+"""A client connection, and the response received on it."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Final, cast
 
 from dray.runtime.http.bodies import Gunzip
 from dray.runtime.http.errors import (
-    AnswerTimeoutError,
     ClientClosedError,
     HttpError,
+    ResponseTimeoutError,
     reason_of,
 )
-from dray.runtime.http.responses import AnswerReader
+from dray.runtime.http.responses import ResponseParser
 
-# A body is read from the network until this much of it waits for its reader.
+# Reading from the network pauses when this much of a body is buffered.
 BUFFERED_BYTES_MAX: Final = 256 * 1024
 
 
@@ -25,7 +25,7 @@ def _ignore(_connection: Connection) -> None:
 
 
 class Connection(asyncio.Protocol):
-    """One request and its answer at a time."""
+    """A connection with one request in flight at a time."""
 
     def __init__(
         self,
@@ -37,28 +37,28 @@ class Connection(asyncio.Protocol):
         self.transport: asyncio.Transport = cast("asyncio.Transport", None)
         self._on_free = on_free
         self._on_lost = on_lost
-        self._answer: Answer | None = None
-        # Fires at the deadline of an answer, or earlier: made anew for each request, it would be a tenth of its cost.
+        self._response: ClientResponse | None = None
+        # Fires at the deadline of a response, or earlier; shared, since a timer per request is a tenth of its cost.
         self._timer: asyncio.TimerHandle | None = None
-        # False from the first sign that the other side leaves, or speaks when it was not asked.
+        # False after an EOF or unexpected data from the server.
         self._open = True
 
     @property
     def is_usable(self) -> bool:
         """Whether another request can be sent."""
-        return self._open and self._answer is None and not self.transport.is_closing()
+        return self._open and self._response is None and not self.transport.is_closing()
 
-    def send(self, method: str, request: bytes, deadline: float | None = None) -> Answer:
-        """Send a whole request; the answer fills as it comes, until the loop's time is the deadline."""
-        answer = Answer(self, method, deadline)
+    def send(self, method: str, request: bytes, deadline: float | None = None) -> ClientResponse:
+        """Send a request and return its response, which is filled as data arrives until the deadline (loop time)."""
+        response = ClientResponse(self, method, deadline)
         if not self.is_usable:
-            answer.lost(None)
-            return answer
-        self._answer = answer
+            response.lost(None)
+            return response
+        self._response = response
         if deadline is not None and (self._timer is None or self._timer.when() > deadline):
             self._watch(deadline)
         self.transport.write(request)
-        return answer
+        return response
 
     def _watch(self, deadline: float) -> None:
         self._stop_timer()
@@ -70,81 +70,81 @@ class Connection(asyncio.Protocol):
             self._timer = None
 
     def _time_out(self) -> None:
-        """End an answer whose time has come; a later one's is waited for."""
+        """Fail the response if its deadline has passed, otherwise restart the timer."""
         self._timer = None
-        deadline = self._answer.deadline if self._answer is not None else None
-        if self._answer is None or deadline is None:
+        deadline = self._response.deadline if self._response is not None else None
+        if self._response is None or deadline is None:
             return
         if self.loop.time() < deadline:
             self._watch(deadline)
         else:
-            self._answer.fail(AnswerTimeoutError("the answer took too long"))
+            self._response.fail(ResponseTimeoutError("the response timed out"))
 
     def done(self) -> None:
-        """The answer is complete, so the connection is free, or of no more use."""
-        answer, self._answer = self._answer, None
-        assert answer is not None
-        if not answer.reader.reusable or self.transport.get_write_buffer_size():
-            # With something unsent the server answered before it had read the request: it will not read the rest.
+        """Handle the end of a response: the connection becomes idle, or is closed if it cannot be reused."""
+        response, self._response = self._response, None
+        assert response is not None
+        if not response.reader.reusable or self.transport.get_write_buffer_size():
+            # The server responded before it had read the whole request, and will not read the rest.
             self.abort()
         self._on_free(self)
 
     def abort(self) -> None:
-        """Close at once; an answer that is not complete yet will not become so."""
+        """Close the connection at once; a pending response stays incomplete."""
         self._open = False
-        self._answer = None
+        self._response = None
         self._stop_timer()
         if self.transport is not None:
             self.transport.abort()
 
     def close(self) -> None:
-        """Close at once and tell whoever waits."""
-        answer = self._answer
+        """Close the connection at once and fail a pending response."""
+        response = self._response
         self.abort()
-        if answer is not None:
-            answer.fail(ClientClosedError("the client is closed"))
+        if response is not None:
+            response.fail(ClientClosedError("the client is closed"))
 
-    # --- asyncio's callbacks ---
+    # --- Callbacks of asyncio. ---
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keep the way to write."""
+        """Store the transport."""
         self.transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
-        """Pass it to the answer, if one is due."""
-        if self._answer is not None:
-            self._answer.received(data)
+        """Pass data to the pending response; close the connection if there is none."""
+        if self._response is not None:
+            self._response.received(data)
         else:
             self.abort()
 
     def eof_received(self) -> None:
-        """The other side will say no more; returning None closes the connection."""
+        """Mark the connection as unusable; returning None closes it."""
         self._open = False
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Tell whoever waits."""
+        """Fail a pending response."""
         self._open = False
         self._stop_timer()
-        answer, self._answer = self._answer, None
-        if answer is not None:
-            answer.lost(error)
+        response, self._response = self._response, None
+        if response is not None:
+            response.lost(error)
         self._on_lost(self)
 
 
-class Answer:
-    """A status, headers and a body that is read as it comes; leaving `with` lets go of the connection.
+class ClientResponse:
+    """A status, headers and a streamed body; leaving `with` releases the connection.
 
-    It belongs to one reader. Once all of it has come, the connection is free, read or not; left before that, the
-    connection is closed.
+    It has one reader. When the response is complete, read or not, the connection becomes idle. Closing the response
+    before that closes the connection.
     """
 
     __slots__ = ("_connection", "_error", "_gunzip", "_paused", "_waiter", "deadline", "reader")
 
     def __init__(self, connection: Connection, method: str, deadline: float | None) -> None:
-        self.reader = AnswerReader(method)
-        # The loop's time when it must be complete.
+        self.reader = ResponseParser(method)
+        # Deadline in loop time.
         self.deadline = deadline
-        # None when the connection is no more ours.
+        # None after the connection was released.
         self._connection: Connection | None = connection
         self._error: HttpError | None = None
         self._gunzip: Gunzip | None = None
@@ -153,15 +153,15 @@ class Answer:
 
     @property
     def status(self) -> int:
-        """The number."""
+        """The status code."""
         return self.reader.status
 
     def header(self, name: str) -> str:
-        """The first header of a name, or nothing."""
+        """Return the first header of a name, or an empty string."""
         return next(iter(self.headers(name)), "")
 
     def headers(self, name: str) -> list[str]:
-        """All headers of a name."""
+        """Return all headers of a name."""
         wanted = name.lower().encode()
         return [value.decode("latin-1") for key, value in self.reader.headers if key == wanted]
 
@@ -176,9 +176,9 @@ class Answer:
                 self._gunzip = Gunzip()
 
     async def more(self) -> bytes:
-        """What else came of the body, unpacked, when something has come; nothing at its end.
+        """Wait for and return the next decompressed chunk of the body, empty at its end.
 
-        What came before a failure is given before that is raised.
+        Chunks received before a failure are returned before it is raised.
         """
         while True:
             piece = self._next()
@@ -193,7 +193,7 @@ class Answer:
             await self._next_change()
 
     async def read(self, bytes_max: int | None = None) -> bytes:
-        """The whole body, or as much of its beginning."""
+        """Return the body, or its first `bytes_max` bytes."""
         if self.reader.complete and self._gunzip is None and bytes_max is None:
             return self._take()
         found, size = [], 0
@@ -205,26 +205,26 @@ class Answer:
         return (found[0] if len(found) == 1 else b"".join(found))[:bytes_max]
 
     def close(self) -> None:
-        """Let go; may be called again."""
+        """Release the connection; idempotent."""
         self.reader.stop()
         connection = self._release()
         if connection is not None:
             connection.abort()
 
-    def __enter__(self) -> Answer:
-        """Read within."""
+    def __enter__(self) -> ClientResponse:
+        """Return the response."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Let go of the connection."""
+        """Release the connection."""
         self.close()
 
-    # --- what the connection says ---
+    # --- Called by the connection. ---
 
     def received(self, data: bytes) -> None:
-        """Some bytes."""
+        """Process received bytes."""
         try:
             self.reader.feed(data)
         except HttpError as error:
@@ -240,7 +240,7 @@ class Answer:
         self._wake()
 
     def lost(self, error: Exception | None) -> None:
-        """The connection has ended."""
+        """Handle the loss of the connection."""
         try:
             self.reader.end("" if error is None else reason_of(error))
         except HttpError as end:
@@ -250,7 +250,7 @@ class Answer:
         self._wake()
 
     def fail(self, error: HttpError) -> None:
-        """End the answer as broken."""
+        """Fail the response."""
         self._error = error
         self.close()
         self._wake()
@@ -277,7 +277,7 @@ class Answer:
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def _next_change(self) -> asyncio.Future[None]:
-        assert self._connection is not None, "the answer was closed"
+        assert self._connection is not None, "the response was closed"
         self._waiter = self._connection.loop.create_future()
         return self._waiter
 

@@ -1,4 +1,4 @@
-"""Why there was no answer, or only a part of one."""
+"""Errors of the HTTP client."""
 
 from __future__ import annotations
 
@@ -8,37 +8,37 @@ import ssl
 
 
 class HttpError(Exception):
-    """Something between us and the server went wrong; an answer with a bad status is not an error here."""
+    """A request failed without a complete response; responses with an error status are not errors here."""
 
 
 class ConnectError(HttpError):
-    """Nobody could be reached, so nothing was asked."""
+    """No connection; the request was not sent."""
 
     def __init__(self, reason: str, address: str = "") -> None:
         super().__init__(reason)
         self.reason = reason
-        # Where we tried, as host:port.
+        # The address that was tried, as host:port.
         self.address = address
 
 
-class NoAnswerError(HttpError):
-    """The connection ended before the first byte of an answer; whether the request was carried out is unknown."""
+class NoResponseError(HttpError):
+    """The connection was closed before the first byte of a response; the request may have been executed."""
 
 
-class BrokenAnswerError(HttpError):
-    """An answer began, but is not HTTP or ended too early."""
+class BrokenResponseError(HttpError):
+    """The response is malformed or incomplete."""
 
 
-class AnswerTimeoutError(HttpError):
-    """The answer took too long."""
+class ResponseTimeoutError(HttpError):
+    """The response did not arrive before the deadline."""
 
 
 class ClientClosedError(HttpError):
-    """The client was closed meanwhile."""
+    """The client was closed."""
 
 
 def reason_of(error: BaseException) -> str:
-    """An error of the operating system or of TLS in a few words."""
+    """Return a short description of an error of the operating system or of TLS."""
     text = str(error) or type(error).__name__
     if isinstance(error, ssl.SSLCertVerificationError):
         text = f"certificate verify failed: {error.verify_message}"
@@ -47,7 +47,7 @@ def reason_of(error: BaseException) -> str:
     elif isinstance(error, socket.gaierror):
         text = (error.strerror or text).lower()
     elif isinstance(error, OSError) and error.errno:
-        # The event loops have texts of their own, each another.
+        # The messages of event loops differ.
         text = os.strerror(error.errno).lower()
     elif isinstance(error, ConnectionResetError):
         text = "connection reset by peer"

@@ -1,4 +1,4 @@
-"""HTTP proxies: asked to open a tunnel for HTTPS; requests for HTTP go to them as they are."""
+"""HTTP proxies: HTTPS goes through a CONNECT tunnel, HTTP requests are sent to the proxy."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SUCCESSES: Final = range(200, 300)
 
 @dataclass(frozen=True, slots=True)
 class Proxy:
-    """A proxy, and who we are to it."""
+    """A proxy and the credentials for it."""
 
     origin: Origin
     # The value of a Proxy-Authorization header.
@@ -23,32 +23,32 @@ class Proxy:
 
     @property
     def headers(self) -> tuple[tuple[str, str], ...]:
-        """What every request to it carries."""
+        """The headers of every request to the proxy."""
         return (("Proxy-Authorization", self.authorization),) if self.authorization else ()
 
 
 def parse_proxy(url: str) -> Proxy:
-    """Read a proxy's URL; ValueError when it is not one of HTTP."""
+    """Parse the URL of a proxy; raise ValueError unless it is a valid HTTP URL."""
     address = parse_url(url)
     return Proxy(address.origin, address.authorization)
 
 
 async def open_tunnel(proxy: Proxy, origin: Origin, leg: Connection) -> None:
-    """Have the proxy connect us to a server; the connection to it then speaks to that server."""
+    """Open a tunnel to a server through the proxy connection."""
     head = request_head("CONNECT", origin.address, (("Host", origin.address), *proxy.headers))
     name = f"proxy {proxy.origin.address}"
-    answer = leg.send("CONNECT", head)
+    response = leg.send("CONNECT", head)
     try:
-        await answer.head()
+        await response.head()
     except HttpError as error:
         raise ConnectError(f"{name}: {error}", proxy.origin.address) from error
     except BaseException:
-        # The answer may be complete, and the connection free, when we are cancelled.
+        # When the task is cancelled, the response may be complete and the connection idle.
         leg.abort()
         raise
-    if answer.status not in _SUCCESSES:
+    if response.status not in _SUCCESSES:
         leg.abort()
-        reason = answer.reader.reason.decode("latin-1")
-        raise ConnectError(f"{name}: {answer.status} {reason}".rstrip(), proxy.origin.address)
+        reason = response.reader.reason.decode("latin-1")
+        raise ConnectError(f"{name}: {response.status} {reason}".rstrip(), proxy.origin.address)
     if not leg.is_usable:
-        raise ConnectError(f"{name}: speaks when it should be silent", proxy.origin.address)
+        raise ConnectError(f"{name}: unexpected data after the response to CONNECT", proxy.origin.address)

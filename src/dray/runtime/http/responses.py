@@ -1,4 +1,4 @@
-"""Reads one answer from the bytes of a connection, however they are cut."""
+"""Parses one response incrementally. Pure."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ from typing import Any, Final
 
 import httptools
 
-from dray.runtime.http.errors import BrokenAnswerError, NoAnswerError
+from dray.runtime.http.errors import BrokenResponseError, NoResponseError
 
-# Bytes of a head, of trailers or of chunk extensions without any of the body: Go's client takes as much.
+# Limit of a head, of trailers or of chunk extensions, as in Go's client.
 HEAD_BYTES_MAX: Final = 1024 * 1024
 _SWITCHING: Final = 101
 _SUCCESSES: Final = range(200, 300)
-# Their answers have no body, whatever the headers say.
+# Responses to these have no body, regardless of their headers.
 _HEAD_ONLY: Final = frozenset({"HEAD", "CONNECT"})
 _BODILESS: Final = frozenset({204, 304})
 
 
-class AnswerReader:
-    """Fed with bytes, it has a head, pieces of the body, and an end; answers with 1xx are skipped.
+class ResponseParser:
+    """Parses the head, the body and the end of one response; 1xx responses are skipped.
 
-    One reader reads one answer. What comes after it makes the connection unfit for another.
+    Data after the end makes the connection unusable for another request.
     """
 
     __slots__ = (
@@ -47,21 +47,21 @@ class AnswerReader:
         # Names in lower case.
         self.headers: list[tuple[bytes, bytes]] = []
         self.pieces: list[bytes] = []
-        # How many bytes the pieces have.
+        # Total size of the pieces.
         self.buffered = 0
         self.has_head = False
         self.complete = False
-        # Whether the connection may be used again, once complete.
+        # Whether the connection can be reused after the response is complete.
         self.reusable = False
         self._began = False
         self._in_head = False
         self._until_close = False
-        # Bytes since the last one of the body.
+        # Bytes received since the last byte of the body.
         self._quiet = 0
         self._parser: Any = httptools.HttpResponseParser(self)
 
     def feed(self, data: bytes) -> None:
-        """Take in what came; raises BrokenAnswerError."""
+        """Parse received bytes; raise BrokenResponseError."""
         self._began = True
         before = self.buffered
         if self._parser is None:
@@ -70,59 +70,59 @@ class AnswerReader:
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade as error:
-            raise BrokenAnswerError("the server switched to a protocol nobody asked for") from error
+            raise BrokenResponseError("the server switched to an unrequested protocol") from error
         except httptools.HttpParserError as error:
             self.reusable = False
             if not self.complete:
-                raise BrokenAnswerError(f"malformed HTTP answer: {error}") from error
+                raise BrokenResponseError(f"malformed HTTP response: {error}") from error
         if self.complete:
             self.stop()
             return
         self._quiet = self._quiet + len(data) if self.buffered == before else 0
         if self._quiet > HEAD_BYTES_MAX:
-            raise BrokenAnswerError(f"the answer has more than {HEAD_BYTES_MAX} bytes of headers")
+            raise BrokenResponseError(f"the response has more than {HEAD_BYTES_MAX} bytes of headers")
 
     def end(self, failure: str = "") -> None:
-        """The connection has ended, well or by a failure; raises unless the answer is complete with that."""
+        """Handle the end of the connection; raise unless the response is then complete."""
         self.stop()
         if self.complete:
             return
         if not self._began:
-            raise NoAnswerError(failure or "the server closed the connection without an answer")
+            raise NoResponseError(failure or "the server closed the connection without a response")
         if failure or not self._until_close:
-            raise BrokenAnswerError(failure or "the server closed the connection in the middle of an answer")
+            raise BrokenResponseError(failure or "the server closed the connection in the middle of a response")
         self.complete = True
 
     def stop(self) -> None:
-        """Read no more; the parser knows us as we know it, and would live until the next collection."""
+        """Stop parsing; drops the parser, which has a reference cycle with this object."""
         self._parser = None
 
     def take(self) -> list[bytes]:
-        """The pieces so far, for good."""
+        """Remove and return the pieces received so far."""
         pieces, self.pieces, self.buffered = self.pieces, [], 0
         return pieces
 
-    # --- httptools' callbacks ---
+    # --- Callbacks of httptools. ---
 
     def on_message_begin(self) -> None:
-        """A head, unless it is what nobody asked for."""
+        """Start a head; after a complete response it is unexpected data."""
         if self.complete:
             self.reusable = False
         else:
             self._in_head = True
 
     def on_status(self, reason: bytes) -> None:
-        """The words after the number."""
+        """Store the reason phrase."""
         if self._in_head:
             self.reason = reason
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """One header; trailers are dropped."""
+        """Add a header; trailers are dropped."""
         if self._in_head:
             self.headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
-        """Know how the body will end."""
+        """Complete the head and determine how the body ends."""
         if not self._in_head:
             return
         self._in_head = False
@@ -134,13 +134,13 @@ class AnswerReader:
         self.has_head = True
         if self._method in _HEAD_ONLY:
             self.complete = True
-            # The parser waits for a body that does not come. A tunnel is kept for what goes through it.
+            # The parser would wait for a body. A tunnel stays open.
             self.reusable = self._method == "CONNECT" and status in _SUCCESSES
             return
         self._until_close = self._is_until_close()
 
     def on_body(self, data: bytes) -> None:
-        """A piece of the body."""
+        """Add to the body."""
         if self.complete:
             self.reusable = False
             return
@@ -148,7 +148,7 @@ class AnswerReader:
         self.buffered += len(data)
 
     def on_message_complete(self) -> None:
-        """The end, unless it was an answer before the answer."""
+        """Complete the response, unless it was a 1xx response."""
         if self.has_head and not self.complete:
             self.complete = True
             self.reusable = self._parser.should_keep_alive()

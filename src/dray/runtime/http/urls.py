@@ -1,4 +1,4 @@
-"""Addresses of servers, and what of them stands in a request."""
+"""URLs of servers, and their parts in requests. Pure."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Final
 from urllib.parse import quote, unquote, urljoin, urlsplit
 
 _PORTS: Final = {"http": 80, "https": 443}
-# Everything that may stand in a path and query as it is, with the sign of what is quoted already.
+# Characters that are not quoted in a path and query; includes "%", so that quoted text stays as it is.
 _SAFE: Final = "%/?:@!$&'()*+,;=-._~[]"
 REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """A server: what one connection can be used for."""
+    """The scheme, host and port of a server."""
 
     scheme: str
     host: str
@@ -23,7 +23,7 @@ class Origin:
 
     @property
     def is_secure(self) -> bool:
-        """Whether it speaks TLS."""
+        """Whether the scheme is https."""
         return self.scheme == "https"
 
     @property
@@ -33,12 +33,12 @@ class Origin:
 
     @property
     def authority(self) -> str:
-        """What the Host header says: the port only where it is not the usual one."""
+        """The value of the Host header; includes the port unless it is the scheme's default."""
         return self._bracketed if self.port == _PORTS[self.scheme] else self.address
 
     @property
     def url(self) -> str:
-        """The beginning of its URLs."""
+        """The URL without a path."""
         return f"{self.scheme}://{self.authority}"
 
     @property
@@ -48,16 +48,16 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A URL taken apart; `target` is path and query, quoted."""
+    """A parsed URL; `target` is the quoted path and query."""
 
     origin: Origin
     target: str
-    # The value of an Authorization header, when the URL names a user.
+    # The value of the Authorization header, if the URL contains a user.
     authorization: str = ""
 
 
 def parse_url(url: str) -> Address:
-    """Take a URL apart; ValueError when it is not one of HTTP."""
+    """Parse a URL; raise ValueError unless it is a valid HTTP URL."""
     parts = urlsplit(url)
     if parts.scheme not in _PORTS:
         raise ValueError(f"{url!r}: the scheme must be http or https")
@@ -74,12 +74,12 @@ def parse_url(url: str) -> Address:
 
 
 def basic(user: str, password: str) -> str:
-    """Basic credentials."""
+    """Return the Authorization header of basic credentials."""
     return f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}"
 
 
 def redirected(url: str, status: int, location: str) -> str:
-    """Where an answer sends its reader; empty when nowhere."""
+    """Return the URL that a response redirects to; empty if it is not a redirect."""
     if status not in REDIRECTS or not location:
         return ""
     return urljoin(url, location)

@@ -15,12 +15,12 @@ from dray.runtime.http.client import HttpClient
 from dray.runtime.http.connection import BUFFERED_BYTES_MAX, Connection
 from dray.runtime.http.dialing import Route, _race
 from dray.runtime.http.errors import (
-    AnswerTimeoutError,
-    BrokenAnswerError,
+    BrokenResponseError,
     ClientClosedError,
     ConnectError,
     HttpError,
-    NoAnswerError,
+    NoResponseError,
+    ResponseTimeoutError,
 )
 from dray.runtime.http.urls import Origin
 from tests.e2e.runtime.http.harness import (
@@ -120,7 +120,7 @@ async def test_what_may_have_been_done_is_not_done_again(method: str) -> None:
 
     async with scripted(act) as script, client_of(script) as client:
         await ask(client)
-        with pytest.raises(NoAnswerError):
+        with pytest.raises(NoResponseError):
             await ask(client, method, b"x")
         assert (script.connections, len(script.requests)) == (1, 2)
         await ask(client)
@@ -137,7 +137,7 @@ async def test_a_connection_closed_while_idle_is_not_used_even_for_writes() -> N
 
 async def test_a_new_connection_without_an_answer_is_not_tried_again() -> None:
     async with scripted(answering(b"")) as script, client_of(script) as client:
-        with pytest.raises(NoAnswerError, match="without an answer"):
+        with pytest.raises(NoResponseError, match="without a response"):
             await ask(client)
         assert script.connections == 1
 
@@ -185,7 +185,7 @@ async def test_bodies_come_in_every_form(answer: bytes, body: bytes) -> None:
 async def test_broken_answers_are_errors_and_their_connections_end(answer: bytes) -> None:
     async with scripted(answering(answer)) as script, client_of(script) as client:
         for _ in range(2):
-            with pytest.raises(BrokenAnswerError):
+            with pytest.raises(BrokenResponseError):
                 await ask(client)
         assert script.connections == 2
 
@@ -195,7 +195,7 @@ async def test_what_came_before_a_failure_can_be_read() -> None:
     async with scripted(answering(half)) as script, client_of(script) as client:
         with await client.send("GET", "/") as answer:
             assert await answer.more() == b"hello"
-            with pytest.raises(BrokenAnswerError, match="middle"):
+            with pytest.raises(BrokenResponseError, match="middle"):
                 await answer.more()
 
 
@@ -207,7 +207,7 @@ async def test_an_answer_that_takes_too_long_is_given_up(before: bytes) -> None:
         await reader.read()
 
     async with scripted(act) as script, client_of(script) as client:
-        with pytest.raises(AnswerTimeoutError), await client.send("GET", "/", timeout_seconds=0.1) as answer:
+        with pytest.raises(ResponseTimeoutError), await client.send("GET", "/", timeout_seconds=0.1) as answer:
             await answer.read()
         assert await asyncio.wait_for(script.ended.get(), WAIT_SECONDS) == 1
 
@@ -235,7 +235,7 @@ async def test_every_answer_on_a_connection_has_a_time_of_its_own() -> None:
         await until(lambda: connection._timer is not None and connection._timer.when() > first)
         go.set()
         assert await second == b"ok"
-        with pytest.raises(AnswerTimeoutError):
+        with pytest.raises(ResponseTimeoutError):
             await client.send("GET", "/", timeout_seconds=0.05)
         assert script.connections == 1
 
@@ -469,7 +469,7 @@ async def test_a_server_that_does_not_speak_tls_is_told_from_one_that_is_silent(
 
     async with scripted(be_silent) as script:
         client = HttpClient(Route(Origin("https", "127.0.0.1", script.port), tls.client()))
-        with pytest.raises(AnswerTimeoutError):
+        with pytest.raises(ResponseTimeoutError):
             await client.send("GET", "/", timeout_seconds=0.2)
         assert await asyncio.wait_for(script.ended.get(), WAIT_SECONDS) == 1
         task = asyncio.create_task(client.send("GET", "/"))

@@ -74,9 +74,9 @@ async def test_a_proxy_that_refuses_or_is_not_there_is_named(tls: Certificates) 
 @pytest.mark.parametrize(
     ("said", "words"),
     [
-        (b"", "without an answer"),
+        (b"", "without a response"),
         (b"SSH-2.0-x\r\n", "malformed"),
-        (b"HTTP/1.1 200 OK\r\n\r\nSSH-2.0-x", "silent"),
+        (b"HTTP/1.1 200 OK\r\n\r\nSSH-2.0-x", "unexpected data"),
     ],
 )
 async def test_what_is_no_proxy_is_seen(tls: Certificates, said: bytes, words: str) -> None:

@@ -8,7 +8,7 @@ import random
 import pytest
 
 from dray.runtime.http.bodies import PIECE_BYTES_MAX, Gunzip, Lines
-from dray.runtime.http.errors import BrokenAnswerError
+from dray.runtime.http.errors import BrokenResponseError
 
 
 def unpack(*pieces: bytes) -> bytes:
@@ -41,11 +41,11 @@ def test_large_bodies_come_out_as_they_went_in() -> None:
 
 
 def test_what_is_not_gzip_or_not_all_of_it_is_broken() -> None:
-    with pytest.raises(BrokenAnswerError, match="not gzip"):
+    with pytest.raises(BrokenResponseError, match="not gzip"):
         unpack(b"hello, this is plain text")
     packed = gzip.compress(b"hello")
     for cut in range(1, len(packed)):
-        with pytest.raises(BrokenAnswerError, match="middle of an answer"):
+        with pytest.raises(BrokenResponseError, match="middle of a response"):
             unpack(packed[:cut])
 
 

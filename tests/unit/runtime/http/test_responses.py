@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from dray.runtime.http.errors import BrokenAnswerError, HttpError, NoAnswerError
-from dray.runtime.http.responses import HEAD_BYTES_MAX, AnswerReader
+from dray.runtime.http.errors import BrokenResponseError, HttpError, NoResponseError
+from dray.runtime.http.responses import HEAD_BYTES_MAX, ResponseParser
 
 LENGTH = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nX-A: b\r\n\r\nhello"
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3;e=1\r\nhel\r\n2\r\nlo\r\n0\r\nTrailer: t\r\n\r\n"
@@ -13,8 +13,8 @@ EARLY = b"HTTP/1.1 100 Continue\r\nX-Early: 1\r\n\r\nHTTP/1.1 103 Early Hints\r\
 UNTIL_CLOSE = b"HTTP/1.1 200 OK\r\n\r\nhello"
 
 
-def read(data: bytes, *, method: str = "GET", cut: int = 0, close: bool = False) -> tuple[AnswerReader, bytes]:
-    reader, body = AnswerReader(method), b""
+def read(data: bytes, *, method: str = "GET", cut: int = 0, close: bool = False) -> tuple[ResponseParser, bytes]:
+    reader, body = ResponseParser(method), b""
     for part in (data[:cut], data[cut:]) if cut else (data,):
         reader.feed(part)
         body += b"".join(reader.take())
@@ -105,33 +105,33 @@ def test_a_tunnel_whose_far_end_speaks_first_is_not_taken() -> None:
         (b"HTTP/1.1 200 OK\r\nX Y: z\r\n\r\n", "malformed"),
         (CHUNKED.replace(b"3;e=1", b"zz"), "malformed"),
         (CHUNKED.replace(b"hel\r\n", b"hello\r\n"), "malformed"),
-        (b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n", "protocol nobody asked for"),
+        (b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n", "unrequested protocol"),
     ],
 )
 def test_what_is_not_an_answer_is_refused_wherever_it_is_cut(data: bytes, message: str) -> None:
     for cut in range(len(data)):
-        with pytest.raises(BrokenAnswerError, match=message):
+        with pytest.raises(BrokenResponseError, match=message):
             read(data, cut=cut)
 
 
 @pytest.mark.parametrize("data", [LENGTH, CHUNKED, EARLY + LENGTH])
 def test_an_answer_that_ends_early_is_not_one(data: bytes) -> None:
     for cut in range(1, len(data)):
-        with pytest.raises(BrokenAnswerError, match="in the middle of an answer"):
+        with pytest.raises(BrokenResponseError, match="in the middle of a response"):
             read(data[:cut], close=True)
-    with pytest.raises(NoAnswerError, match="without an answer"):
-        AnswerReader().end()
-    with pytest.raises(NoAnswerError, match="reset"):
-        AnswerReader().end("connection reset by peer")
+    with pytest.raises(NoResponseError, match="without a response"):
+        ResponseParser().end()
+    with pytest.raises(NoResponseError, match="reset"):
+        ResponseParser().end("connection reset by peer")
 
 
 def test_a_failure_does_not_end_an_answer_without_a_length() -> None:
     reader, _ = read(UNTIL_CLOSE)
-    with pytest.raises(BrokenAnswerError, match="reset"):
+    with pytest.raises(BrokenResponseError, match="reset"):
         reader.end("connection reset by peer")
 
 
-def feed_often(reader: AnswerReader, more: bytes) -> None:
+def feed_often(reader: ResponseParser, more: bytes) -> None:
     for _ in range(HEAD_BYTES_MAX // len(more) + 2):
         reader.feed(more)
 
@@ -149,14 +149,14 @@ def feed_often(reader: AnswerReader, more: bytes) -> None:
     ],
 )
 def test_heads_and_trailers_have_a_bound(begin: bytes, more: bytes) -> None:
-    reader = AnswerReader()
+    reader = ResponseParser()
     reader.feed(begin)
     with pytest.raises(HttpError, match="bytes of headers"):
         feed_often(reader, more)
 
 
 def test_a_body_has_no_bound() -> None:
-    reader = AnswerReader()
+    reader = ResponseParser()
     reader.feed(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % (8 * HEAD_BYTES_MAX))
     for _ in range(8 * 16):
         reader.feed(b"x" * (HEAD_BYTES_MAX // 16))

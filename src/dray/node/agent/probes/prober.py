@@ -18,7 +18,7 @@ from dray.node.agent.probes.thresholds import http_url, resolve_port
 from dray.node.runtimes.runtime import Runtime, RuntimeFailure
 from dray.runtime.http.client import HttpClient
 from dray.runtime.http.dialing import Route
-from dray.runtime.http.errors import AnswerTimeoutError, ConnectError, HttpError, NoAnswerError
+from dray.runtime.http.errors import ConnectError, HttpError, NoResponseError, ResponseTimeoutError
 from dray.runtime.http.urls import parse_url, redirected
 
 USER_AGENT: Final = "kube-probe/1.36"
@@ -143,13 +143,13 @@ def probe_headers(action: HTTPGetAction) -> Sequence[tuple[str, str]]:
 
 def _go_words(error: Exception) -> str:
     """Return the error text of kubelet's events."""
-    if isinstance(error, (AnswerTimeoutError, TimeoutError)):
+    if isinstance(error, (ResponseTimeoutError, TimeoutError)):
         return "context deadline exceeded (Client.Timeout exceeded while awaiting headers)"
     if isinstance(error, ConnectError) and isinstance(error.__cause__, socket.gaierror):
         return f"dial tcp: lookup {error.address.rpartition(':')[0]}: no such host"
     if isinstance(error, ConnectError) and not isinstance(error.__cause__, ssl.SSLError):
         return f"dial tcp {error.address}: connect: {error.reason}"
-    if isinstance(error, NoAnswerError):
+    if isinstance(error, NoResponseError):
         return "EOF"
     return str(error)
 
