@@ -134,6 +134,12 @@ class Event(msgspec.Struct, frozen=True, gc=False):
         """The revision of the write."""
         return self.entry.revision
 
+    @property
+    def size(self) -> int:
+        """The bytes that the event keeps in memory."""
+        previous = self.previous
+        return len(self.entry.value) + (len(previous.value) if previous is not None else 0)
+
 
 class Watch(Protocol):
     """A running watch; `aclose` or leaving `async with` releases its buffer."""

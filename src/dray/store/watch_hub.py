@@ -15,8 +15,9 @@ from operator import attrgetter
 
 from dray.store.interface import Entry, Event, StoreError, WatchOverflowError
 
-# A watch may lag 10,000 writes behind. Events are shared, so a full buffer costs references only.
+# A watch may lag 10,000 writes behind, or fewer of large objects: a buffer alone keeps events that others have taken.
 WATCH_BUFFER_EVENTS_MAX = 10_000
+WATCH_BUFFER_BYTES_MAX = 64 * 1024 * 1024
 # Events per batch, so that a consumer does not block the event loop for long.
 WATCH_BATCH_EVENTS_MAX = 1_000
 # A watch that is further behind reads older events before it subscribes, so that its buffer has space for new
@@ -24,6 +25,7 @@ WATCH_BATCH_EVENTS_MAX = 1_000
 JOIN_EVENTS_MAX = WATCH_BUFFER_EVENTS_MAX // 2
 
 _revision_of = attrgetter("revision")
+_size_of = attrgetter("size")
 
 
 class EventHistory:
@@ -39,7 +41,7 @@ class EventHistory:
     def extend(self, events: Sequence[Event]) -> None:
         """Append events and drop the oldest beyond the bounds."""
         self._events.extend(events)
-        self._bytes += sum(map(_size, events))
+        self._bytes += batch_size(events)
         while len(self._events) > self._events_max or self._bytes > self._bytes_max:
             self._drop_oldest()
 
@@ -69,12 +71,8 @@ class EventHistory:
 
     def _drop_oldest(self) -> None:
         event = self._events.popleft()
-        self._bytes -= _size(event)
+        self._bytes -= event.size
         self.floor = event.entry.revision
-
-
-def _size(event: Event) -> int:
-    return len(event.entry.value) + (len(event.previous.value) if event.previous else 0)
 
 
 class WatchBuffer:
@@ -87,22 +85,26 @@ class WatchBuffer:
         self.error: StoreError | None = None
         self.ended = False
         self._wake = wake
-        # Batches as they were published, and the number of their events.
+        # Batches as they were published, and the number and size of their events.
         self._pending: deque[tuple[Event, ...]] = deque()
         self._count = 0
+        self._bytes = 0
 
-    def offer(self, batch: tuple[Event, ...]) -> bool:
-        """Add events; return False when the buffer was full and the watch has ended."""
+    def offer(self, batch: tuple[Event, ...], size: int) -> bool:
+        """Add events, which keep `size` bytes; return False when the buffer was full and the watch has ended."""
         if batch[0].entry.revision <= self.after_revision:
             batch = tuple(event for event in batch if event.entry.revision > self.after_revision)
             if not batch:
                 return True
+            size = batch_size(batch)
         count = self._count + len(batch)
         if count > WATCH_BUFFER_EVENTS_MAX:
-            behind = f"watch of {self.prefix} is more than {WATCH_BUFFER_EVENTS_MAX} events behind"
-            self.end(WatchOverflowError(behind))
-            return False
+            return self._overflow(f"{WATCH_BUFFER_EVENTS_MAX} events")
+        # A single batch is always taken: it is as large as a commit, or as the history that others share.
+        if self._pending and self._bytes + size > WATCH_BUFFER_BYTES_MAX:
+            return self._overflow(f"{WATCH_BUFFER_BYTES_MAX} bytes")
         self._count = count
+        self._bytes += size
         self._pending.append(batch)
         self._wake()
         return True
@@ -115,6 +117,7 @@ class WatchBuffer:
         if self._pending or len(batch) > WATCH_BATCH_EVENTS_MAX:
             batch = self._joined(batch)
         self._count -= len(batch)
+        self._bytes = self._bytes - batch_size(batch) if self._pending else 0
         self.after_revision = batch[-1].entry.revision
         return batch
 
@@ -140,8 +143,12 @@ class WatchBuffer:
         self.ended, self.error = True, error
         if error is not None:
             self._pending.clear()
-            self._count = 0
+            self._count = self._bytes = 0
         self._wake()
+
+    def _overflow(self, behind: str) -> bool:
+        self.end(WatchOverflowError(f"watch of {self.prefix} is more than {behind} behind"))
+        return False
 
 
 class WatchHub:
@@ -169,7 +176,7 @@ class WatchHub:
         events = self.history.after(max(after_revision, self.history.floor))
         missed = tuple(event for event in events if covers(prefix, event.entry.key))
         if missed:
-            buffer.offer(missed)
+            buffer.offer(missed, batch_size(missed))
         if not buffer.ended:
             self._topics.setdefault(prefix, {})[buffer] = None
         return buffer
@@ -207,7 +214,8 @@ class WatchHub:
         return sum(map(len, self._topics.values()))
 
     def _deliver(self, topic: dict[WatchBuffer, None], batch: tuple[Event, ...]) -> None:
-        slow = [buffer for buffer in topic if not buffer.ended and not buffer.offer(batch)]
+        size = batch_size(batch)
+        slow = [buffer for buffer in topic if not buffer.ended and not buffer.offer(batch, size)]
         for buffer in slow:
             self.unsubscribe(buffer)
 
@@ -236,6 +244,11 @@ class WatchHub:
                 found.append(prefix)
             end = folder.find("/", end) + 1
         return found
+
+
+def batch_size(batch: Sequence[Event]) -> int:
+    """Return the bytes that events keep."""
+    return sum(map(_size_of, batch))
 
 
 def covers(prefix: str, key: str) -> bool:

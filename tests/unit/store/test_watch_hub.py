@@ -5,6 +5,7 @@ import pytest
 from dray.store.interface import Entry, Event, EventType, StoreError, WatchOverflowError
 from dray.store.watch_hub import (
     WATCH_BATCH_EVENTS_MAX,
+    WATCH_BUFFER_BYTES_MAX,
     WATCH_BUFFER_EVENTS_MAX,
     EventHistory,
     WatchBuffer,
@@ -110,6 +111,41 @@ def test_a_full_buffer_ends_the_watch_and_no_other() -> None:
     assert drain(slow) == []
     assert (quick.error, hub.watchers) == (None, 1)
     assert slow.progress(hub.revision) == 1
+
+
+def large_put(revision: int) -> Event:
+    return Event(EventType.PUT, Entry("/a/x", bytes(WATCH_BUFFER_BYTES_MAX // 4), revision, revision), None)
+
+
+def test_a_buffer_is_bounded_by_the_size_of_its_events() -> None:
+    hub = hub_with()
+    slow = hub.subscribe("/a/", after_revision=1, wake=nothing)
+    quick = hub.subscribe("/a/", after_revision=1, wake=nothing)
+    for revision in range(2, 6):
+        hub.publish([large_put(revision)], revision)
+        drain(quick)
+    assert slow.error is None
+    hub.publish([large_put(6)], 6)
+    assert isinstance(slow.error, WatchOverflowError)
+    assert f"{WATCH_BUFFER_BYTES_MAX} bytes" in str(slow.error)
+    assert drain(slow) == []
+    assert (drain(quick), quick.error, hub.watchers) == ([6], None, 1)
+
+
+def test_a_reader_that_keeps_up_takes_any_amount() -> None:
+    hub = hub_with()
+    buffer = hub.subscribe("/a/", after_revision=1, wake=nothing)
+    for revision in range(2, 20, 3):
+        hub.publish([large_put(revision)], revision)
+        hub.publish([large_put(revision + 1), large_put(revision + 2)], revision + 2)
+        assert drain(buffer) == [revision, revision + 1, revision + 2]
+
+
+def test_one_batch_is_taken_whatever_its_size() -> None:
+    hub = hub_with()
+    buffer = hub.subscribe("/a/", after_revision=1, wake=nothing)
+    hub.publish([large_put(revision) for revision in range(2, 8)], 7)
+    assert drain(buffer) == [2, 3, 4, 5, 6, 7]
 
 
 def test_batches_are_bounded() -> None:

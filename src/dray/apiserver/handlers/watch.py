@@ -104,7 +104,7 @@ class WatchHandler:
         try:
             stream = await self._stream(endpoint, selection, revision)
         except RevisionCompactedError as error:
-            return WatchResult(endpoint, _one(_expired_frame(revision, error)))
+            return WatchResult(endpoint, _one(_expired_frame(revision, error.compacted)))
         except FutureRevisionError:
             # No events before that revision is reached; kube-apiserver waits for it as well.
             current = await self._store.revision()
@@ -168,10 +168,10 @@ class WatchHandler:
                 if timers.ended:
                     return
         except WatchOverflowError:
-            # The end of the stream makes the client list again.
-            return
+            # The client lists again, as after a compaction.
+            yield [_expired_frame(stream.progress, await self._store.revision())]
         except RevisionCompactedError as error:
-            yield [_expired_frame(stream.progress, error)]
+            yield [_expired_frame(stream.progress, error.compacted)]
         finally:
             self._open.discard(timers)
             timers.cancel()
@@ -234,8 +234,8 @@ def error_frame(error: APIError) -> WatchFrame:
     return WatchFrame("ERROR", document=error.status())
 
 
-def _expired_frame(revision: int, error: RevisionCompactedError) -> WatchFrame:
-    return error_frame(ExpiredError(f"too old resource version: {revision} ({error.compacted})"))
+def _expired_frame(revision: int, oldest: int) -> WatchFrame:
+    return error_frame(ExpiredError(f"too old resource version: {revision} ({oldest})"))
 
 
 async def _one(frame: WatchFrame) -> AsyncIterator[Sequence[WatchFrame]]:

@@ -17,8 +17,9 @@ from dray.apiserver.endpoint import Endpoint
 from dray.runtime.tasks import ChildTasks
 from dray.store.interface import Event, EventType, Store, StoreError, Watch, WatchOverflowError
 
-# As many as the store buffers for a watch of its own.
+# As much as the store buffers for a watch of its own.
 BUFFER_EVENTS_MAX: Final = 10_000
+BUFFER_BYTES_MAX: Final = 64 * 1024 * 1024
 
 Getter = Callable[[Document], str]
 
@@ -31,6 +32,7 @@ class FieldWatch:
         self.value = value
         self.after_revision = after_revision
         self._pending: deque[Event] = deque()
+        self._bytes = 0
         self._error: StoreError | None = None
         self._closed = False
         self._woken = False
@@ -51,6 +53,7 @@ class FieldWatch:
                 self._woken = False
                 batch = tuple(self._pending)
                 self._pending.clear()
+                self._bytes = 0
                 return batch
             if self._error is not None:
                 self._closed = True
@@ -82,6 +85,10 @@ class FieldWatch:
             return
         if len(self._pending) >= BUFFER_EVENTS_MAX:
             self.fail(WatchOverflowError(f"watch of {self.value} is more than {BUFFER_EVENTS_MAX} events behind"))
+            return
+        self._bytes += event.size
+        if self._pending and self._bytes > BUFFER_BYTES_MAX:
+            self.fail(WatchOverflowError(f"watch of {self.value} is more than {BUFFER_BYTES_MAX} bytes behind"))
             return
         self._pending.append(event)
         self._notify()
