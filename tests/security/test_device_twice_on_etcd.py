@@ -64,7 +64,8 @@ async def test_a_server_that_has_not_observed_the_holder_yet_still_refuses(
     ahead, behind = servers
     theirs, mine = await new_claim(ahead, "theirs"), await new_claim(ahead, "mine")
     store: Any = behind.running.store
-    update, conflicts = store.update, []
+    update = store.update
+    conflicts: list[GuardConflictError] = []
 
     async def late_update(key: str, value: bytes, **arguments: Any) -> Entry:
         if not conflicts:
