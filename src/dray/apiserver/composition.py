@@ -127,10 +127,11 @@ async def running_server(config: ServerConfig) -> AsyncIterator[APIServer]:
 def _backend(config: ServerConfig, cache: ObjectCache, documents: DocumentCache, tasks: ChildTasks) -> Backend:
     objects = ObjectLookup(config.store, cache)
     evaluator = QuotaEvaluator(config.store, cache, config.gates, config.clock, tasks)
+    authorizer = Authorizer(cache.rbac, NodeAuthorizer(cache.nodes))
     plugins = (
         NamespaceLifecycle(objects),
         ServiceAccount(objects, config.random_source),
-        NodeRestriction(cache.nodes),
+        NodeRestriction(cache.nodes, authorizer.authorize),
         TaintNodesByCondition(),
         PodSecurity(objects, config.store, config.clock, config.pod_security),
         Priority(cache, objects),
@@ -146,7 +147,7 @@ def _backend(config: ServerConfig, cache: ObjectCache, documents: DocumentCache,
         documents=documents,
         admission=AdmissionChain(plugins, config.admission_plugins),
         allocations=AllocationWriter(config.store, cache.devices, config.clock),
-        authorizer=Authorizer(cache.rbac, NodeAuthorizer(cache.nodes)),
+        authorizer=authorizer,
         random=config.random_source,
     )
 

@@ -53,6 +53,9 @@ async def run(settings: UISettings, stop: asyncio.Event) -> None:
 class AccessKey:
     """Admits requests that carry the key: first in the printed URL, then in a cookie.
 
+    Cookies do not depend on the port, so each port has its own: several `dray ui` do not take each other's access away.
+    The key in the URL counts whatever the cookie of an earlier process says.
+
     Every program on this machine, and every page in its browsers, can reach the port; none of them has the key.
     """
 
@@ -61,17 +64,34 @@ class AccessKey:
 
     def admits(self, request: Request) -> bool:
         """Return whether the request comes from the page that was opened with the printed URL."""
-        named = request.headers.get("host", "")
-        host = named.rpartition(":")[0].strip("[]") or named
-        key = _cookie(request) or request.query.get(_KEY, "")
+        host, _ = _host_and_port(request)
+        keys = (request.query.get(_KEY, ""), _cookie(request))
         # Checking the host prevents DNS rebinding: a foreign name that resolves to this address.
-        return host in _LOOPBACK and secrets.compare_digest(key.encode(), self.value.encode())
+        return host in _LOOPBACK and any(secrets.compare_digest(key.encode(), self.value.encode()) for key in keys)
+
+    def cookie(self, request: Request) -> str:
+        """Return the Set-Cookie header for the page."""
+        return f"{_cookie_name(request)}={self.value}; HttpOnly; Path=/ui; SameSite=Strict"
+
+
+def _host_and_port(request: Request) -> tuple[str, str]:
+    """Return host and port as the browser sees them; the port is empty if it is the default."""
+    named = request.headers.get("host", "")
+    host, colon, port = named.rpartition(":")
+    if not colon or not (port.isascii() and port.isdigit()):
+        return named.strip("[]"), ""
+    return host.strip("[]"), port
+
+
+def _cookie_name(request: Request) -> str:
+    _, port = _host_and_port(request)
+    return f"{COOKIE}-{port}" if port else COOKIE
 
 
 def _cookie(request: Request) -> str:
     """Return the key that was set as a cookie when the page was opened."""
     try:
-        found = SimpleCookie(request.headers.get("cookie", "")).get(COOKIE)
+        found = SimpleCookie(request.headers.get("cookie", "")).get(_cookie_name(request))
     except CookieError:
         return ""
     return found.value if found is not None else ""
@@ -87,8 +107,7 @@ def dashboard_handler(dashboard: Dashboard, client: Client, access_key: AccessKe
         if not access_key.admits(request):
             return text("forbidden: open the URL that `dray ui` printed\n", 403)
         if page is not None:
-            cookie = f"{COOKIE}={access_key.value}; HttpOnly; Path=/ui; SameSite=Strict"
-            return _reply(page, ("Set-Cookie", cookie))
+            return _reply(page, ("Set-Cookie", access_key.cookie(request)))
         if not request.path.startswith(DATA):
             return text("404: Not Found", 404)
         try:

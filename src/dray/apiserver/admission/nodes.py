@@ -6,6 +6,7 @@ from typing import Final
 
 from dray.api.document import Document, GroupResource
 from dray.apiserver.admission.plugin import AdmissionAttributes, AdmissionPlugin, Operation
+from dray.apiserver.authorization.escalation import Authorize
 from dray.apiserver.authorization.node import node_name_of
 from dray.apiserver.authorization.node_index import NodeIndex
 from dray.apiserver.authorization.node_restriction import check_node_write
@@ -20,8 +21,9 @@ class NodeRestriction(AdmissionPlugin):
 
     name = "NodeRestriction"
 
-    def __init__(self, nodes: NodeIndex) -> None:
+    def __init__(self, nodes: NodeIndex, authorize: Authorize) -> None:
         self._nodes = nodes
+        self._authorize = authorize
 
     def handles(self, _resource: GroupResource, _subresource: str, _operation: Operation) -> bool:
         """Take part in every write: an agent that names no node may write nothing."""
@@ -30,7 +32,8 @@ class NodeRestriction(AdmissionPlugin):
     async def validate(self, attributes: AdmissionAttributes) -> None:
         """Check the write if a node's agent made it."""
         if node_name_of(attributes.user) is not None:
-            check_node_write(_request(attributes), attributes.object, attributes.old_object, self._nodes)
+            new, old = attributes.object, attributes.old_object
+            check_node_write(_request(attributes), new, old, self._nodes, self._authorize)
 
 
 def _request(attributes: AdmissionAttributes) -> Attributes:

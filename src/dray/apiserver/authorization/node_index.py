@@ -29,6 +29,8 @@ class BoundPod(msgspec.Struct, frozen=True):
     node_name: str
     uid: str
     references: frozenset[Reference]
+    # The audiences of the tokens in its projected volumes; "" is the API server's own.
+    audiences: frozenset[str] = frozenset()
 
 
 @dataclass(slots=True)
@@ -117,7 +119,15 @@ def _read_pod(document: Document) -> BoundPod:
         return BoundPod(node_name, uid, _NOTHING)
     namespace = metadata.get("namespace", "")
     references = [(resource, NamespacedName(namespace, name)) for resource, name in _names(document) if name]
-    return BoundPod(node_name, uid, frozenset(references))
+    return BoundPod(node_name, uid, frozenset(references), frozenset(_audiences(spec)))
+
+
+def _audiences(spec: Document) -> Iterator[str]:
+    for volume in spec.get("volumes") or ():
+        for source in (volume.get("projected") or {}).get("sources") or ():
+            token = source.get("serviceAccountToken")
+            if token is not None:
+                yield token.get("audience") or ""
 
 
 def _names(pod: Document) -> Iterator[tuple[str, str]]:

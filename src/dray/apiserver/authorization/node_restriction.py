@@ -7,13 +7,18 @@ from typing import Final, NoReturn, TypeAlias
 
 from dray.api.document import Document, GroupResource, NamespacedName
 from dray.api.errors import ForbiddenError, NotFoundError
+from dray.api.field_errors import quote
+from dray.apiserver.authorization.escalation import Authorize
 from dray.apiserver.authorization.node import NODE_LEASES, node_name_of
 from dray.apiserver.authorization.node_index import MIRROR_ANNOTATION, BoundPod, NodeIndex, secret_and_config_names
+from dray.apiserver.authorization.rbac import Decision
 from dray.apiserver.request import Attributes
 
 CREATE: Final = "CREATE"
 UPDATE: Final = "UPDATE"
 DELETE: Final = "DELETE"
+# The RBAC verb for further audiences, which are the resources of such a rule.
+_AUDIENCE_VERB: Final = "request-serviceaccounts-token-audience"
 
 # Labels of these names and prefixes describe the machine, so its agent may set them.
 _KUBELET_LABELS: Final = frozenset(
@@ -39,12 +44,18 @@ _RESTRICTED_PREFIX: Final = "node-restriction.kubernetes.io"
 class _Write:
     """One write by a node."""
 
-    __slots__ = ("attributes", "index", "new", "node_name", "old")
+    __slots__ = ("attributes", "authorize", "index", "new", "node_name", "old")
 
     def __init__(
-        self, attributes: Attributes, node_name: str, new: Document | None, old: Document | None, index: NodeIndex
+        self,
+        attributes: Attributes,
+        node_name: str,
+        objects: tuple[Document | None, Document | None],
+        index: NodeIndex,
+        authorize: Authorize,
     ) -> None:
-        self.attributes, self.node_name, self.new, self.old, self.index = attributes, node_name, new, old, index
+        self.attributes, self.node_name, self.index, self.authorize = attributes, node_name, index, authorize
+        self.new, self.old = objects
 
     @property
     def operation(self) -> str:
@@ -73,7 +84,13 @@ class _Write:
         return pod
 
 
-def check_node_write(attributes: Attributes, new: Document | None, old: Document | None, index: NodeIndex) -> None:
+def check_node_write(
+    attributes: Attributes,
+    new: Document | None,
+    old: Document | None,
+    index: NodeIndex,
+    authorize: Authorize = lambda _attributes: Decision(allowed=False),
+) -> None:
     """Reject a node's write to objects of others; a delete has no `new`, a create no `old`.
 
     For subresources that create something beside the object (eviction, token) `new` is what was posted.
@@ -81,7 +98,7 @@ def check_node_write(attributes: Attributes, new: Document | None, old: Document
     node_name = node_name_of(attributes.user)
     if node_name is None:
         return
-    write = _Write(attributes, node_name, new, old, index)
+    write = _Write(attributes, node_name, (new, old), index, authorize)
     if not node_name:
         write.forbid(f'could not determine node from user "{attributes.user.name}"')
     check = _CHECKS.get((attributes.group, attributes.resource))
@@ -173,6 +190,14 @@ def _check_pod_status(write: _Write) -> None:
         write.forbid_node("cannot update labels through pod status")
     if _claim_statuses(new) != _claim_statuses(old):
         write.forbid_node("cannot update resource claim statues")
+    if _extended_claim_status(new) != _extended_claim_status(old):
+        write.forbid_node("cannot update extended resource claim status")
+
+
+def _extended_claim_status(pod: Document) -> Document | None:
+    """Return the claim of a Pod's extended resources, which a node may read because the status names it."""
+    status: Document | None = (pod.get("status") or {}).get("extendedResourceClaimStatus")
+    return status or None
 
 
 def _claim_statuses(pod: Document) -> list[tuple[str, str | None]]:
@@ -265,6 +290,30 @@ def _check_service_account(write: _Write) -> None:
         )
     if pod.node_name != write.node_name:
         write.forbid("node requested token bound to a pod scheduled on a different node")
+    _check_audience(write, pod)
+
+
+def _check_audience(write: _Write, pod: BoundPod) -> None:
+    """Reject tokens for audiences that the Pod does not ask for, unless the node is authorized for them."""
+    audiences = ((write.new or {}).get("spec") or {}).get("audiences") or [""]
+    if len(audiences) > 1:
+        write.forbid("node may only request 0 or 1 audiences")
+    audience = audiences[0] or ""
+    if audience in pod.audiences:
+        return
+    request = Attributes(
+        user=write.attributes.user,
+        verb=_AUDIENCE_VERB,
+        version="v1",
+        resource=audience,
+        namespace=write.attributes.namespace,
+        name=write.attributes.name,
+    )
+    if not audience or not write.authorize(request).allowed:
+        write.forbid(
+            f"audience {quote(audience)} not found in pod spec volume, {write.attributes.user.name} is not authorized "
+            "to request tokens for this audience"
+        )
 
 
 def _check_lease(write: _Write) -> None:

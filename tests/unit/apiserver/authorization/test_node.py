@@ -50,6 +50,7 @@ def full_pod(name: str, node: str) -> Document:
             {"configMap": {"name": f"{name}-volume"}},
             {"projected": {"sources": [{"secret": {"name": f"{name}-projected"}}]}},
             {"projected": {"sources": [{"configMap": {"name": f"{name}-projected"}}]}},
+            {"projected": {"sources": [{"serviceAccountToken": {}}, {"serviceAccountToken": {"audience": "vault"}}]}},
             {"csi": {"nodePublishSecretRef": {"name": f"{name}-csi"}}},
             {"emptyDir": {}},
         ],
@@ -488,8 +489,9 @@ def test_node_writes(index: NodeIndex, new: Document, old: Document | None, mess
     expect(message, asks("update" if old else "create", "nodes", name=name), new, old, index)
 
 
-def token_request(**reference: str) -> Document:
-    return {"spec": {"boundObjectRef": {"apiVersion": "v1", "kind": "Pod", **reference}}}
+def token_request(*audiences: str, **reference: str) -> Document:
+    requested = {"audiences": list(audiences)} if audiences else {}
+    return {"spec": {"boundObjectRef": {"apiVersion": "v1", "kind": "Pod", **reference}, **requested}}
 
 
 TOKENS = 'serviceaccounts "mine-sa" is forbidden: '
@@ -512,6 +514,16 @@ TOKENS = 'serviceaccounts "mine-sa" is forbidden: '
             f"{TOKENS}node requested token bound to a pod scheduled on a different node",
         ),
         (token_request(name="zz", uid="u"), 'pods "zz" not found'),
+        (token_request("vault", name="mine", uid="mine-uid"), None),
+        (
+            token_request("vault", "", name="mine", uid="mine-uid"),
+            f"{TOKENS}node may only request 0 or 1 audiences",
+        ),
+        (
+            token_request("bank", name="mine", uid="mine-uid"),
+            f'{TOKENS}audience "bank" not found in pod spec volume, system:node:n1 is not authorized to request tokens '
+            "for this audience",
+        ),
     ],
 )
 def test_token_requests_by_nodes(index: NodeIndex, new: Document, message: str | None) -> None:

@@ -1,0 +1,106 @@
+"""Attacks with a node's credentials: reading claims of others through a Pod's status, and tokens for other services."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from dray.api.document import Document
+from dray.api.errors import ForbiddenError
+from dray.runtime.system import SystemClock
+from tests.in_process_server import in_process_server
+from tests.security.requests import ADMIN, MERGE, Requester
+
+NODE = Requester("system:node:n1", ("system:nodes",))
+ACCOUNT = "core/v1/serviceaccounts/default/token@default"
+RBAC = "rbac.authorization.k8s.io"
+
+
+@asynccontextmanager
+async def cluster() -> AsyncIterator[Document]:
+    """Run a server with a Pod on the node `n1` that has tokens for the API server and for `vault`; return the Pod."""
+    sources = [
+        {"serviceAccountToken": {"path": "api"}},
+        {"serviceAccountToken": {"path": "vault", "audience": "vault"}},
+    ]
+    body = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "p"},
+        "spec": {
+            "nodeName": "n1",
+            "automountServiceAccountToken": False,
+            "containers": [{"name": "c", "image": "x", "resources": {"limits": {"example.com/gpu": "1"}}}],
+            "volumes": [{"name": "tokens", "projected": {"sources": sources}}],
+        },
+    }
+    async with in_process_server(SystemClock(), random.Random(1), "default") as server:
+        ADMIN.connect(server)
+        NODE.connect(server)
+        pod = await ADMIN.create("core/v1/pods@default", body)
+        await NODE.until_allowed("create", ACCOUNT, token_request(pod, "vault"))
+        yield pod
+
+
+def token_request(pod: Document, *audiences: str) -> Document:
+    reference = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": pod["metadata"]["uid"]}
+    spec: dict[str, Any] = {"boundObjectRef": reference, "expirationSeconds": 3600}
+    if audiences:
+        spec["audiences"] = list(audiences)
+    return {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
+
+
+async def test_a_node_cannot_name_a_claim_in_a_pods_extended_resources_to_read_it() -> None:
+    claim = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": "foreign"},
+        "spec": {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu"}}]}},
+    }
+    request = {"containerName": "c", "resourceName": "example.com/gpu", "requestName": "gpu"}
+    status = {"extendedResourceClaimStatus": {"resourceClaimName": "foreign", "requestMappings": [request]}}
+    async with cluster():
+        await ADMIN.create("resource.k8s.io/v1/resourceclaims@default", claim)
+        with pytest.raises(ForbiddenError) as caught:
+            await NODE.request("patch", "core/v1/pods/p/status@default", {"status": status}, content_type=MERGE)
+        assert caught.value.message == ('pods "p" is forbidden: node "n1" cannot update extended resource claim status')
+        with pytest.raises(ForbiddenError):
+            await NODE.request("get", "resource.k8s.io/v1/resourceclaims/foreign@default")
+        running = {"status": {"phase": "Running"}}
+        patched = await NODE.request("patch", "core/v1/pods/p/status@default", running, content_type=MERGE)
+        assert patched["status"]["phase"] == "Running"
+
+
+async def test_a_node_gets_tokens_only_for_the_audiences_of_its_pods() -> None:
+    async with cluster() as pod:
+        await NODE.create(ACCOUNT, token_request(pod))
+        await NODE.create(ACCOUNT, token_request(pod, "vault"))
+        with pytest.raises(ForbiddenError) as caught:
+            await NODE.create(ACCOUNT, token_request(pod, "bank"))
+        assert caught.value.message == (
+            'serviceaccounts "default" is forbidden: audience "bank" not found in pod spec volume, system:node:n1 is '
+            "not authorized to request tokens for this audience"
+        )
+        with pytest.raises(ForbiddenError, match="node may only request 0 or 1 audiences"):
+            await NODE.create(ACCOUNT, token_request(pod, "vault", "bank"))
+
+
+async def test_an_administrator_can_grant_nodes_a_further_audience() -> None:
+    rules = [{"apiGroups": [""], "resources": ["bank"], "verbs": ["request-serviceaccounts-token-audience"]}]
+    role = {"apiVersion": f"{RBAC}/v1", "kind": "ClusterRole", "metadata": {"name": "bank"}, "rules": rules}
+    binding = {
+        "apiVersion": f"{RBAC}/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": "bank"},
+        "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": "bank"},
+        "subjects": [{"apiGroup": RBAC, "kind": "Group", "name": "system:nodes"}],
+    }
+    async with cluster() as pod:
+        await ADMIN.create(f"{RBAC}/v1/clusterroles", role)
+        await ADMIN.create(f"{RBAC}/v1/clusterrolebindings", binding)
+        answer = await NODE.until_allowed("create", ACCOUNT, token_request(pod, "bank"))
+        assert answer["spec"]["audiences"] == ["bank"]
