@@ -25,6 +25,7 @@ from tests.e2e.node.harness import (
     Agent,
     Cluster,
     container_status,
+    is_running,
     is_waiting,
     mounting_folder,
     needs_runc,
@@ -228,6 +229,21 @@ async def test_volumes_made_of_objects_are_read_only(cluster: Cluster, kubectl: 
     await cluster.run("p", shell("a", attack, volumeMounts=mounts), volumes=volumes)
     await cluster.phase("p", "Failed")
     assert kubectl("logs", "p").count("Read-only file system") == 4
+
+
+async def test_the_configuration_of_a_container_is_private(cluster: Cluster, agent: Agent) -> None:
+    pod = await cluster.run("p", shell("a", "sleep 60", env=[{"name": "PASSWORD", "value": "secret"}]))
+    pod = await cluster.wait("p", is_running())
+    folder = agent.root / "containers/runc" / container_status(pod)["containerID"].removeprefix("runc://")
+    assert b"secret" in (folder / "config.json").read_bytes()
+    found = {path.name: path.stat().st_mode & 0o777 for path in (folder.parent, folder, *folder.glob("*.json"))}
+    assert found == {
+        "runc": 0o700,
+        folder.name: 0o700,
+        **dict.fromkeys(("config.json", "job.json", "record.json"), 0o600),
+    }
+    await cluster.delete("p", 0)
+    await cluster.gone("p")
 
 
 # --- CDI, by a container that asks through a device plugin's or a driver's options: here, the runtime itself. ---

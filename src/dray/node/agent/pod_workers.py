@@ -348,8 +348,13 @@ class PodWorkers:
             _log.exception("release failed", extra=fields(pod=str(key_of(worker.pod))))
             self._post(worker, ReleaseFailed("FailedKillPod", f"error killing pod: {error}"))
         else:
+            # Not an operation of the Pod, whose own may be cancelled by what follows.
+            self._spawn_cleanup(self._share_cpus(), f"cpuset update after {key_of(worker.pod)}")
             self._post(worker, Released())
-            await self._cpusets.reconcile(self._running())
+
+    async def _share_cpus(self) -> None:
+        """Give the CPUs that a Pod has released to the remaining containers."""
+        await self._attempt(self._cpusets.reconcile(self._running()), "cpuset update")
 
     # --- Containers. ---
 

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 
+from dray.node.agent.cpuset_reconciler import CpusetLookup
 from dray.node.agent.dependencies import Dependencies, NodeInfo
 from dray.node.agent.pod_manager import PodManager
 from dray.node.agent.pod_workers import RETRY_SECONDS, PodWorkers
@@ -45,6 +46,12 @@ class StatusManager:
     def status_changed(self, _worker: Any) -> None:
         pass
 
+    def pod_updated(self, _worker: Any) -> None:
+        pass
+
+    def remove(self, _worker: Any) -> None:
+        pass
+
 
 class FailingSetup(SimulatedPodSetup):
     """Cannot read the first termination message."""
@@ -59,10 +66,25 @@ class FailingSetup(SimulatedPodSetup):
         return "done"
 
 
-def make(setup: SimulatedPodSetup) -> tuple[PodWorkers, Recorder, Clock, ChildTasks, SimulatedRuntime]:
+class PinnedRuntime(SimulatedRuntime):
+    """Notes the CPUs of containers."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(clock)
+        self.cpus: dict[str, str] = {}
+
+    async def set_cpus(self, container_id: str, cpus: str) -> None:
+        self.cpus[container_id] = cpus
+
+
+def make(
+    setup: SimulatedPodSetup, cpusets: CpusetLookup | None = None
+) -> tuple[PodWorkers, Recorder, Clock, ChildTasks, PinnedRuntime]:
     clock, recorder, tasks = Clock(), Recorder(), ChildTasks("test")
-    runtime = SimulatedRuntime(clock)
-    dependencies = Dependencies(clock, tasks, runtime, setup, cast(Any, StatusManager()), recorder, cast(Prober, None))
+    runtime = PinnedRuntime(clock)
+    dependencies = Dependencies(
+        clock, tasks, runtime, setup, cast(Any, StatusManager()), recorder, cast(Prober, None), cpusets=cpusets
+    )
     node = NodeInfo("n1", allocatable={"cpu": "4", "memory": "1Gi", "pods": "10"})
     return PodWorkers(lambda: node, PodManager(), dependencies), recorder, clock, tasks, runtime
 
@@ -105,3 +127,22 @@ async def test_a_failure_that_belongs_to_no_pod_reaches_the_owner() -> None:
     with pytest.raises(ValueError, match="relist failed"):
         await supervised
     await workers.stop()
+
+
+async def test_the_cpus_of_a_removed_pod_are_given_to_others_at_once() -> None:
+    pinned, other = pod(restartPolicy="Never"), pod(metadata={"name": "other", "uid": "uid-2"})
+    workers, _, _, tasks, runtime = make(SimulatedPodSetup(), lambda _pod, _name: (shared[0], ""))
+    shared = ["1-3"]
+    await workers.start()
+    for item in (pinned, other):
+        workers.pod_changed(None, item)
+    states = [worker.machine.containers.by_name["a"] for worker in workers.pods.workers.values()]
+    await until(lambda: all(state.running for state in states))
+    shared[0] = "0-3"
+    workers.pod_changed(pinned, None)
+    assert states[1].current is not None
+    # Only the release sets the CPUs here: the periodic reconciliation is not running.
+    identifier = states[1].current.id
+    await until(lambda: UID not in workers.pods.workers and runtime.cpus.get(identifier) == "0-3")
+    await workers.stop()
+    await tasks.aclose()

@@ -197,9 +197,9 @@ def apply_layer(file: IO[bytes], target: Path) -> None:
             for member in archive:
                 folder, name = os.path.split(member.name)
                 if name == OPAQUE:
-                    _clear(target / folder.lstrip("/"))
+                    _clear(_inside(target, member.name).parent)
                 elif name.startswith(WHITEOUT):
-                    _remove(target / folder.lstrip("/") / name.removeprefix(WHITEOUT))
+                    _remove(_inside(target, f"{folder}/{name.removeprefix(WHITEOUT)}"))
                 else:
                     _unpack(archive, member, target)
     except tarfile.ReadError as error:
@@ -209,13 +209,23 @@ def apply_layer(file: IO[bytes], target: Path) -> None:
 
 
 def _unpack(archive: tarfile.TarFile, member: tarfile.TarInfo, target: Path) -> None:
-    place = target / member.name.lstrip("/")
+    place = _inside(target, member.name)
     if not member.isdir() and (place.is_symlink() or place.exists()):
         _remove(place)
     # The filter keeps members inside the folder; owners and special mode bits are kept.
     archive.extract(member, target, numeric_owner=True, filter="tar")
     if not member.issym() and not member.islnk() and member.mode & 0o7000:
         place.chmod(member.mode & 0o7777)
+
+
+def _inside(target: Path, name: str) -> Path:
+    """Return the place of a member; refuses one whose folder is outside the image, by its name or by a link."""
+    place = target / name.lstrip("/")
+    if place == target:
+        return place
+    if place.name in ("", "..") or not place.parent.resolve().is_relative_to(target.resolve()):
+        raise ImageError(f"a layer is refused: {name!r} is outside the destination")
+    return place
 
 
 def _remove(path: Path) -> None:

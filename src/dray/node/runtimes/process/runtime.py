@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
+import orjson
+
 from dray.api.cdi import ContainerEdits
 from dray.lib.clock import Clock
 from dray.node.cdi.cache import CdiCache
@@ -17,6 +19,7 @@ from dray.node.runtimes.process.limitations import mount_variables, warnings_for
 from dray.node.runtimes.runtime import ContainerSpec, ExecResult, Image, RuntimeFailure, Sandbox, Started
 from dray.node.runtimes.shim.runtime import ShimRuntime, end_group
 from dray.node.topology.machine import parse_cpus
+from dray.node.untrusted_files import remove_tree
 
 OUTPUT_BYTES_MAX: Final = 10 * 1024
 _NO_EDITS: Final = ContainerEdits()
@@ -28,6 +31,8 @@ class ProcessRuntime(ShimRuntime):
     def __init__(self, folder: Path, clock: Clock, cdi: CdiCache) -> None:
         super().__init__(folder / "process", clock)
         self._cdi = cdi
+        # Outside the private folders of the containers: their users must be able to enter it.
+        self._working = folder / "process-work"
 
     @property
     def name(self) -> str:
@@ -55,20 +60,31 @@ class ProcessRuntime(ShimRuntime):
 
     def job(self, spec: ContainerSpec, folder: Path, container_id: str) -> dict[str, Any]:
         """Return the command, environment and working directory."""
-        working = folder / "work"
-        working.mkdir(mode=0o777)
-        working.chmod(0o777)
+        identity = _identity(spec) if os.geteuid() == 0 else {}
+        working = self._make_working(container_id, identity)
         directory = spec.working_dir if spec.working_dir and Path(spec.working_dir).is_dir() else str(working)
         job: dict[str, Any] = {
             "argv": [*spec.command, *spec.args],
             "env": list(self._environment(spec).items()),
             "directory": directory,
+            **identity,
         }
         if spec.limits.cpus:
             job["cpus"] = sorted(parse_cpus(spec.limits.cpus))
-        if os.geteuid() == 0:
-            job |= _identity(spec)
         return job
+
+    def _make_working(self, container_id: str, identity: dict[str, Any]) -> Path:
+        self._working.mkdir(parents=True, exist_ok=True, mode=0o711)
+        working = self._working / container_id
+        working.mkdir(mode=0o700)
+        if identity:
+            os.chown(working, identity["uid"], identity["gid"])
+        return working
+
+    def remove_files(self, folder: Path) -> None:
+        """Remove the files of a container and its working directory."""
+        remove_tree(self._working / folder.name)
+        super().remove_files(folder)
 
     async def set_cpus(self, container_id: str, cpus: str) -> None:
         """Set the CPU affinity of each thread."""
@@ -76,16 +92,17 @@ class ProcessRuntime(ShimRuntime):
         await asyncio.to_thread(move_processes, item.folder, parse_cpus(cpus))
 
     async def execute(self, container_id: str, command: Sequence[str], timeout_seconds: float) -> ExecResult:
-        """Run a command with the container's environment and working directory."""
+        """Run a command with the container's user, environment and working directory."""
         item = self.running(container_id)
-        import orjson
-
         job = orjson.loads((item.folder / "job.json").read_bytes())
         try:
             process = await asyncio.create_subprocess_exec(
                 *command,
                 cwd=job["directory"],
                 env=dict(job["env"]),
+                user=job.get("uid"),
+                group=job.get("gid"),
+                extra_groups=job.get("groups"),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.STDOUT,
@@ -111,13 +128,9 @@ class ProcessRuntime(ShimRuntime):
 
 
 def _identity(spec: ContainerSpec) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    """Return the user and groups; the agent's own groups are never passed on."""
     security = spec.security
-    if security.user is not None:
-        found = {"uid": security.user, "gid": security.group or 0, "groups": list(security.supplemental_groups)}
-    elif security.group is not None:
-        found = {"gid": security.group}
-    return found
+    return {"uid": security.user or 0, "gid": security.group or 0, "groups": list(security.supplemental_groups)}
 
 
 async def finish(process: asyncio.subprocess.Process, timeout_seconds: float) -> ExecResult:

@@ -37,6 +37,7 @@ from dray.node.runtimes.runtime import (
     Started,
 )
 from dray.node.runtimes.shim.runtime import ShimRuntime
+from dray.node.untrusted_files import write_private
 
 CGROUPS: Final = Path("/sys/fs/cgroup")
 COMMAND_SECONDS_MAX: Final = 30.0
@@ -104,7 +105,7 @@ class RuncRuntime(ShimRuntime):
         config = self._config(replace(spec, mounts=mounts), image, folder)
         path = cgroup_path(spec, container_id)
         config["linux"]["cgroupsPath"] = path
-        (folder / "config.json").write_bytes(orjson.dumps(config, option=orjson.OPT_INDENT_2))
+        write_private(folder / "config.json", orjson.dumps(config, option=orjson.OPT_INDENT_2))
         for name in ("rootfs", "upper", "work", "subpaths"):
             (folder / name).mkdir(mode=0o755)
         self._state.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -7,7 +7,6 @@ import contextlib
 import logging
 import os
 import secrets
-import shutil
 import signal
 import sys
 from collections.abc import Sequence
@@ -31,6 +30,7 @@ from dray.node.runtimes.runtime import (
     RuntimeFailure,
     Started,
 )
+from dray.node.untrusted_files import remove_tree, write_private
 from dray.runtime.logs import fields
 from dray.runtime.tasks import ChildTasks, cancel_and_wait
 
@@ -79,12 +79,18 @@ class ShimRuntime:
         """Kill the rest of a container whose shim has died."""
         raise NotImplementedError
 
+    def remove_files(self, folder: Path) -> None:
+        """Remove the files of a container."""
+        remove_tree(folder)
+
     # --- `Runtime`. ---
 
     async def start(self, on_exit: ExitListener, tasks: ChildTasks) -> Sequence[ContainerRecord]:
         """Find the existing containers and watch them."""
         self._on_exit, self._tasks = on_exit, tasks
-        self._folder.mkdir(parents=True, exist_ok=True, mode=0o711)
+        # The folders below contain the environment of containers, and with it Secrets.
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._folder.chmod(0o700)
         for folder in sorted(self._folder.iterdir()):
             await self._adopt(folder)
         return [item.record for item in self._followed.values()]
@@ -110,7 +116,7 @@ class ShimRuntime:
             image_id,
             self._clock.now(),
         )
-        folder.mkdir(mode=0o711)
+        folder.mkdir(mode=0o700)
         try:
             job = self.job(spec, folder, container_id)
             for name in ("alive", "control"):
@@ -121,7 +127,7 @@ class ShimRuntime:
         except BaseException:
             # A container that did start must not keep running untracked.
             self._send(TrackedContainer(record, folder), "SIGKILL")
-            await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+            await asyncio.to_thread(self.remove_files, folder)
             raise
         if "error" in answer:
             return self._could_not_start(record, folder, str(answer["error"]), warnings)
@@ -148,7 +154,7 @@ class ShimRuntime:
         item = self._followed.pop(container_id, None)
         if item is not None:
             self._unwatch(item)
-            await asyncio.to_thread(shutil.rmtree, item.folder, ignore_errors=True)
+            await asyncio.to_thread(self.remove_files, item.folder)
 
     async def remove_sandbox(self, pod_uid: str) -> None:
         """Do nothing: there is no sandbox."""
@@ -206,7 +212,7 @@ class ShimRuntime:
         except (OSError, ValueError, KeyError):
             # The start was interrupted before the record was written.
             await self.lost(folder.name, folder)
-            await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+            await asyncio.to_thread(self.remove_files, folder)
             return
         item = TrackedContainer(record, folder)
         if record.exit is not None:
@@ -311,10 +317,7 @@ def _moment(nanoseconds: int) -> datetime:
 
 
 def _write(path: Path, content: dict[str, Any]) -> None:
-    """Write a file atomically."""
-    temporary = path.with_suffix(".new")
-    temporary.write_bytes(orjson.dumps(content, option=orjson.OPT_INDENT_2))
-    temporary.rename(path)
+    write_private(path, orjson.dumps(content, option=orjson.OPT_INDENT_2))
 
 
 _PLAIN: Final = ("id", "pod_uid", "pod_namespace", "pod_name", "name", "attempt", "image", "image_id")
