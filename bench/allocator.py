@@ -60,7 +60,7 @@ def device_class() -> r.DeviceClass:
 
 
 def claim(count: int = 1, *, match: bool = False, request: str = "gpu") -> r.ResourceClaim:
-    """A claim for so many devices with enough memory, of one NUMA node if told so.
+    """A claim for so many devices with enough memory, optionally of one NUMA node.
 
     Another name of the request makes it another question, to which no answer is known.
     """

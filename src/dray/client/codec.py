@@ -15,7 +15,7 @@ from dray.client.interface import Resource
 
 T = TypeVar("T")
 
-# What is committed together; whoever is further behind decodes by itself.
+# The events of a group commit; a watcher that is further behind decodes by itself.
 SHARED_OBJECTS_MAX: Final = 128
 
 
@@ -32,7 +32,7 @@ def decode(resource: Resource[T], document: Document) -> T:
 class SharedObjects:
     """Decodes documents that several clients of one process get to see, each once for all of them.
 
-    Both the documents and what is made of them are nobody's to change.
+    Neither the documents nor the decoded objects may be modified.
     """
 
     def __init__(self, size_max: int = SHARED_OBJECTS_MAX) -> None:

@@ -85,7 +85,7 @@ def default_paths(environ: Mapping[str, str], home: str) -> tuple[str, ...]:
 
 def parse(text: str, path: str) -> Kubeconfig:
     """Read one file's text; relative file names in it are relative to its directory."""
-    # Processes that are told of their access by others do not need the library, which is a megabyte.
+    # Imported here: processes that get their access from others do not need the library, which takes a megabyte.
     import yaml
 
     try:

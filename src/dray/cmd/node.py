@@ -21,7 +21,7 @@ from dray.runtime.tasks import TaskGroup
 
 
 async def run(settings: NodeSettings, stop: asyncio.Event) -> None:
-    """Run the agent until told to stop; its containers keep running."""
+    """Run the agent until a stop signal; its containers keep running."""
     async with TaskGroup("node") as group:
         agent, ready = await start_local(settings, group, SystemClock())
         try:

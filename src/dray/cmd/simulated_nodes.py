@@ -68,7 +68,7 @@ class SimulatedNodes:
         self._status_manager = StatusManager(client, clock, STATUS_WORKERS)
         self._tasks = ChildTasks("simulated nodes")
         self._registrations: dict[str, NodeRegistration] = {}
-        # At most one entry for each change of a Node by somebody else.
+        # At most one entry for each change of a Node by another client.
         self._not_ready: asyncio.Queue[NodeRegistration] = asyncio.Queue()
         self._workers: dict[str, PodWorkers] = {}
         for number in range(simulation.count):

@@ -138,7 +138,7 @@ class WriterThread:
         try:
             self._loop.call_soon_threadsafe(callback, *arguments)
         except RuntimeError:
-            # The event loop was closed without closing the store; nobody waits for the result.
+            # The event loop was closed without closing the store; the result is not awaited.
             return
 
 

@@ -165,7 +165,7 @@ def devices(count: int, **attributes: Any) -> tuple[r.Device, ...]:
 
 
 def slice_of(*members: r.Device | str, pool: str = "pool-1", driver: str = DRIVER_A, **fields: Any) -> r.ResourceSlice:
-    """A slice for node-1 that is its whole pool, unless told otherwise."""
+    """A slice for node-1 that is its whole pool, by default."""
     name = fields.pop("name", f"slice-{driver}-{pool}")
     size, generation = fields.pop("size", 1), fields.pop("generation", 1)
     if not fields.keys() & {"node_name", "node_selector", "all_nodes", "per_device_node_selection"}:

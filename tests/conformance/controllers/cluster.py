@@ -45,7 +45,7 @@ MakeController = Callable[[ControllerContext], Reconciler[Any]]
 
 @dataclass
 class Watched:
-    """A transport that notes what is sent and fails when told to."""
+    """A transport that records requests and fails on demand."""
 
     inner: InProcessTransport
     calls: list[Call] = field(default_factory=list)

@@ -291,9 +291,9 @@ def test_a_failing_set_is_told() -> None:
         await cluster.create(DEPLOYMENTS, "web", spec(1, progressDeadlineSeconds=600))
         await cluster.until_status(DEPLOYMENTS, "web", unavailableReplicas=1)
         await cluster.settle()
-        told = conditions(await cluster.get(DEPLOYMENTS, "web"))
-        assert told["ReplicaFailure"] == ("True", "FailedCreate", 'pods "x" is forbidden: exceeded quota')
-        assert told["Available"] == (
+        reported = conditions(await cluster.get(DEPLOYMENTS, "web"))
+        assert reported["ReplicaFailure"] == ("True", "FailedCreate", 'pods "x" is forbidden: exceeded quota')
+        assert reported["Available"] == (
             "False",
             "MinimumReplicasUnavailable",
             "Deployment does not have minimum availability.",

@@ -165,8 +165,8 @@ def test_suspended_and_resumed() -> None:
         assert conditions(status)["Suspended"] == ("False", "JobResumed", "Job resumed")
         assert status["startTime"] > first_start
         assert (status["succeeded"], status.get("failed")) == (2, None)
-        told = [event[1] for event in await cluster.events("job")]
-        assert ("Suspended" in told, "Resumed" in told) == (True, True)
+        reasons = [event[1] for event in await cluster.events("job")]
+        assert ("Suspended" in reasons, "Resumed" in reasons) == (True, True)
 
     run_scenario(scenario)
 

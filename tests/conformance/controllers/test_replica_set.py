@@ -122,8 +122,8 @@ def test_a_refused_pod_is_told_as_a_condition() -> None:
                 "message": f'pods "{refused[0]}" is forbidden: {why}',
                 "lastTransitionTime": "",
             }
-            told = [event for event in await cluster.events("web") if event[1] == "FailedCreate"]
-            assert ("Warning", "FailedCreate", f'Error creating: pods "{refused[0]}" is forbidden: {why}') in told
+            failures = [event for event in await cluster.events("web") if event[1] == "FailedCreate"]
+            assert ("Warning", "FailedCreate", f'Error creating: pods "{refused[0]}" is forbidden: {why}') in failures
             # Batches grow from one, and end with the first refusal: not all nine were tried at once.
             assert len(refused) < 9
             await cluster.patch(REPLICA_SETS, "web", {"spec": {"replicas": 2}})

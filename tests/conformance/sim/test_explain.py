@@ -79,9 +79,9 @@ Suggestions:
 
 def test_one_node_tells_of_every_device() -> None:
     answer = asked(template("two", exactly(2, A100)), waiting_pod("train", "two"), on="node-a")
-    told = [line.strip() for line in lines(answer, "node-a")]
-    assert "gpu.example.com/node-a/gpu-0: in use by claim team/one" in told
-    assert "gpu.example.com/node-a/gpu-2: taint broken:NoSchedule is not tolerated" in told
+    shown = [line.strip() for line in lines(answer, "node-a")]
+    assert "gpu.example.com/node-a/gpu-0: in use by claim team/one" in shown
+    assert "gpu.example.com/node-a/gpu-2: taint broken:NoSchedule is not tolerated" in shown
 
 
 def test_constraints_can_be_what_is_too_much() -> None:
@@ -182,7 +182,7 @@ def test_extended_resources_are_explained_by_the_devices_that_serve_them() -> No
     documents = [item for item in CLUSTER if item["kind"] != "DeviceClass"]
     snapshot = Snapshot.of([*documents, served, asking])
     answer = explain(snapshot, pod_subject(snapshot, NamespacedName("team", "train")), NOW, gates=FeatureGates())
-    told = {item.node: item.why for item in answer.nodes}
-    assert told["node-a"] == (
+    shown = {item.node: item.why for item in answer.nodes}
+    assert shown["node-a"] == (
         'request "container-0-request-0": 3 devices: 1 in use, 1 tainted (broken:NoSchedule), 1 usable but 3 needed'
     )

@@ -1,4 +1,4 @@
-"""A driver that answers as it is told, on real sockets; it knows nothing of the SDK."""
+"""A driver with scripted responses, on real sockets; it knows nothing of the SDK."""
 
 from __future__ import annotations
 

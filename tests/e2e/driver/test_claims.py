@@ -333,8 +333,8 @@ async def test_health_reaches_the_containers_status(cluster: Cluster, node: Node
         await cluster.claim("a", result("x"), pods=["p"])
         user = pod("p", "a")
         await node.claims.prepare_claims(user)
-        told: asyncio.Queue[Sequence[str]] = asyncio.Queue()
-        node.claims.on_change(told.put_nowait)
+        notified: asyncio.Queue[Sequence[str]] = asyncio.Queue()
+        node.claims.on_change(notified.put_nowait)
 
         def shown() -> list[tuple[str | None, str | None]]:
             (status,) = node.claims.resource_statuses(user, user.spec.containers[0])
@@ -345,7 +345,7 @@ async def test_health_reaches_the_containers_status(cluster: Cluster, node: Node
         identifier = health.DeviceIdentifier(pool_name="pool", device_name="x")
         driver.healths.put_nowait([health.DeviceHealth(device=identifier, health=health.UNHEALTHY, message="hot")])
         async with asyncio.timeout(10):
-            assert await told.get() == ["uid-p"]
+            assert await notified.get() == ["uid-p"]
         assert shown() == [("Unhealthy", "hot")]
         assert "hot" in (node.root / "dra_health_state").read_text()
         # It counts for a second now, and nobody says it again.
@@ -353,9 +353,9 @@ async def test_health_reaches_the_containers_status(cluster: Cluster, node: Node
             [health.DeviceHealth(device=identifier, health=health.HEALTHY, health_check_timeout_seconds=1)]
         )
         async with asyncio.timeout(10):
-            await told.get()
+            await notified.get()
             assert shown() == [("Healthy", None)]
-            await told.get()
+            await notified.get()
         assert shown() == [("Unknown", None)]
 
 

@@ -40,7 +40,7 @@ async def test_sockets_that_appear_are_registered_and_hidden_ones_are_not(node: 
 
 
 class Handler:
-    """Notes what it is asked; fails as often as it is told."""
+    """Notes what it is asked; fails a given number of times."""
 
     def __init__(self) -> None:
         self.notes: list[str] = []

@@ -83,14 +83,14 @@ async def test_what_remains_is_told_and_waited_for() -> None:
     async with controlled(server, emptier) as client:
         await client.delete(NAMESPACES, "a")
         await until(lambda: "NamespaceContentRemaining" in conditions())
-        told = conditions()
-        assert told["NamespaceContentRemaining"]["message"] == (
+        reported = conditions()
+        assert reported["NamespaceContentRemaining"]["message"] == (
             "Some resources are remaining: pods. has 1 resource instances"
         )
-        assert told["NamespaceFinalizersRemaining"]["message"] == (
+        assert reported["NamespaceFinalizersRemaining"]["message"] == (
             "Some content in the namespace has finalizers remaining: example.com/hold in 1 resource instances"
         )
-        assert told["NamespaceDeletionContentFailure"]["status"] == "False"
+        assert reported["NamespaceDeletionContentFailure"]["status"] == "False"
         # Pods go first: what they need is still there.
         assert server.find("configmaps", "needed", "a")
         server.remove("", "pods", "p", "a")
@@ -107,8 +107,8 @@ async def test_failures_are_told_and_retried() -> None:
         await client.delete(NAMESPACES, "a")
         await until(lambda: server.find("namespaces", "a") is None)
     versions = [obj for _, _, (_, plural), obj in server.history if plural == "namespaces"]
-    told = [item for obj in versions for item in obj["status"].get("conditions", ())]
-    failures = [item for item in told if item["type"] == "NamespaceDeletionContentFailure"]
+    reported = [item for obj in versions for item in obj["status"].get("conditions", ())]
+    failures = [item for item in reported if item["type"] == "NamespaceDeletionContentFailure"]
     assert failures[0]["reason"] == "ContentDeletionFailed"
     assert "configmaps: not now" in failures[0]["message"]
 

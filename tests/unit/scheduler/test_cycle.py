@@ -402,13 +402,13 @@ def test_a_timed_attempt_finds_the_same_and_times_the_filters_of_every_tenth_nod
     kind: type[Numbered], accepted: Sequence[int]
 ) -> None:
     names = [f"{number:03}" for number in range(300)]
-    told: list[str] = []
+    observed: list[str] = []
     plugin = kind(set(accepted), set(accepted))
     usual, timed = cycle(*names), cycle(*names)
-    twin = profile(plugin).timed(lambda: 0.0, lambda _plugin, point, _status, _seconds: told.append(point))
+    twin = profile(plugin).timed(lambda: 0.0, lambda _plugin, point, _status, _seconds: observed.append(point))
     for _ in range(3):
         found = timed.place(twin, state(pod_info()))
         assert found == usual.place(profile(plugin), state(pod_info()))
         assert isinstance(found, Placement)
-        assert found.evaluated // 10 <= told.count("Filter") <= found.evaluated // 10 + 4
-        told.clear()
+        assert found.evaluated // 10 <= observed.count("Filter") <= found.evaluated // 10 + 4
+        observed.clear()

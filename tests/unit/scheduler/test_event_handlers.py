@@ -142,10 +142,10 @@ def test_more_events_than_can_be_recorded_requeue_the_pod(monkeypatch: pytest.Mo
 
 
 async def test_a_timed_profile_does_the_same_and_tells_how_long_it_took() -> None:
-    told: list[tuple[str, str, str, float]] = []
+    observed: list[tuple[str, str, str, float]] = []
     moments = iter(range(100))
-    twin = PROFILE.timed(lambda: float(next(moments)), lambda *call: told.append(call))
+    twin = PROFILE.timed(lambda: float(next(moments)), lambda *call: observed.append(call))
     assert twin.timed_filter[0].filter(state(pod("a")), pod("a"), node_info()) is SUCCESS
     assert (await twin.at(PRE_BIND)[0].pre_bind(state(pod("a")), pod("a"), "n")).code is Code.PENDING
-    assert told == [("Broken", "Filter", "Success", 1.0), ("Broken", "PreBind", "Pending", 1.0)]
+    assert observed == [("Broken", "Filter", "Success", 1.0), ("Broken", "PreBind", "Pending", 1.0)]
     assert twin.registrations().keys() == PROFILE.registrations().keys()

@@ -279,7 +279,7 @@ def _read_subject(subject: Document, namespace: str) -> tuple[_Subject, str] | N
     if kind != "ServiceAccount":
         return None
     owner = subject.get("namespace") or namespace
-    # Without a namespace the subject matches nobody.
+    # A subject without a namespace matches no user.
     return (("User", user_name(owner, name)), f'{kind} "{name}/{owner}"') if owner else None
 
 

@@ -88,13 +88,19 @@ class Settings:
 
     kubeconfig: str = setting(STRING, "", "Access to the API server; by default KUBECONFIG's, or a Pod's own.")
     leader_elect: bool = setting(BOOLEAN, default=True, text="Work only while holding the driver's Lease.")
-    lease_namespace: str = setting(STRING, LEASE_NAMESPACE, "Where the Lease is.", environment="POD_NAMESPACE")
-    leader_elect_lease_duration: float = setting(DURATION, LEASE_SECONDS, "How long others wait for a silent leader.")
-    leader_elect_renew_deadline: float = setting(DURATION, RENEW_DEADLINE_SECONDS, "When a leader gives up renewing.")
-    leader_elect_retry_period: float = setting(DURATION, RETRY_SECONDS, "How often the Lease is looked at or renewed.")
+    lease_namespace: str = setting(STRING, LEASE_NAMESPACE, "Namespace of the Lease.", environment="POD_NAMESPACE")
+    leader_elect_lease_duration: float = setting(
+        DURATION, LEASE_SECONDS, "Time before other candidates take over an unrenewed Lease."
+    )
+    leader_elect_renew_deadline: float = setting(
+        DURATION, RENEW_DEADLINE_SECONDS, "Time after which a leader that cannot renew stops."
+    )
+    leader_elect_retry_period: float = setting(
+        DURATION, RETRY_SECONDS, "Time between attempts to acquire or renew the Lease."
+    )
     metrics_port: int = setting(PORT, 0, "Port of /metrics and /healthz on loopback; 0 for none.")
     log_format: str = setting(STRING, "text", "text or json.")
-    v: int = setting(number(0, 10), 0, "Detail of the log.", flag="v")
+    v: int = setting(number(0, 10), 0, "Log verbosity.", flag="v")
 
     @property
     def timing(self) -> Timing:

@@ -29,7 +29,7 @@ def check_fit(asked: Amounts, others: Iterable[Amounts], capacity: Amounts) -> R
     if count + 1 > capacity.get(PODS, 0):
         return _out_of(PODS, 1, count, capacity.get(PODS, 0))
     for name, amount in sorted(asked.items()):
-        # Unknown resources may be managed by somebody else.
+        # Unknown resources may be managed by another component.
         known = name in _NATIVE or name in capacity
         if amount and known and used.get(name, 0) + amount > capacity.get(name, 0):
             return _out_of(name, amount, used.get(name, 0), capacity.get(name, 0))

@@ -90,7 +90,7 @@ class NodeRegistration:
         self._node = node
 
     async def correct_once(self) -> None:
-        """Write the status if it is due or somebody changed it; a failure is only logged."""
+        """Write the status if it is due or was changed by another client; a failure is only logged."""
         try:
             await self._write_status()
         except APIError as error:

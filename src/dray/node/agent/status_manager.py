@@ -31,7 +31,7 @@ class ReportedPod(Protocol):
     reported_version: str
     # The last status that was sent; the request may be in progress.
     sent_status: Document | None
-    # Whether somebody else has changed the readiness since.
+    # Whether another client has changed the readiness since.
     overwritten: bool
     # Whether the Pod is to be deleted once its status is written.
     delete_requested: bool
@@ -100,7 +100,7 @@ class StatusManager:
 
 
 def is_overwritten(pod: Pod, sent: Document | None, reported_version: str) -> bool:
-    """Whether somebody changed the Pod's readiness after the last write; older versions do not count."""
+    """Return whether the Pod's readiness was changed after the last write; older versions are ignored."""
     version = pod.metadata.resource_version or ""
     if (
         sent is None

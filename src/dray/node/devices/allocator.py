@@ -87,7 +87,7 @@ class DeviceAllocator:
         self._tickets = 0
 
     def knows(self, resource: str) -> bool:
-        """Whether the resource is one of device plugins, or was when somebody got devices of it."""
+        """Return whether a device plugin manages the resource, or did when its devices were allocated."""
         return self.inventory.knows(resource) or resource in self.assignments.resources()
 
     def in_use(self, resource: str) -> frozenset[str]:

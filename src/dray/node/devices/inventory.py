@@ -83,7 +83,7 @@ class Inventory:
         self._dropped.discard(resource)
         return found.session
 
-    def told(self, resource: str, session: Session, devices: Iterable[Device]) -> frozenset[str] | None:
+    def update_devices(self, resource: str, session: Session, devices: Iterable[Device]) -> frozenset[str] | None:
         """Set the devices of the resource; return the IDs whose health changed, or None for an old session."""
         found = self._resources.get(resource)
         if found is None or found.session != session:

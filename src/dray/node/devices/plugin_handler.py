@@ -128,7 +128,7 @@ class DevicePluginHandler:
         resource = endpoint.resource
         try:
             async for devices in endpoint.watch():
-                changed = self._inventory.told(resource, session, devices)
+                changed = self._inventory.update_devices(resource, session, devices)
                 if changed is not None:
                     await self._on_devices(resource, changed, save=True)
         except EndpointError as error:

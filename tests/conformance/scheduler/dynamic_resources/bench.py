@@ -129,7 +129,7 @@ def pod(name: str = "pod", *claims: str, entries: Sequence[Document] = (), **spe
 
 @dataclass
 class Watched:
-    """A transport that notes writes and fails or waits when told to."""
+    """A transport that records writes, and fails or blocks on demand."""
 
     inner: InProcessTransport
     calls: list[Call] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""A classic plugin that answers as it is told; it knows nothing of the SDK."""
+"""A classic plugin with scripted responses; it knows nothing of the SDK."""
 
 from __future__ import annotations
 

@@ -373,11 +373,11 @@ async def test_two_claims_of_a_pod_do_not_depend_on_each_other(
 
 
 @pytest.mark.parametrize(
-    ("reserved", "allocated", "told"),
+    ("reserved", "allocated", "state"),
     [(["p"], True, "allocated"), ([], True, "none"), ([], False, "none")],
 )
 async def test_a_container_learns_whether_it_has_an_optional_claim(
-    cluster: Cluster, node: ClassicNode, plugin: FakePlugin, reserved: list[str], allocated: bool, told: str
+    cluster: Cluster, node: ClassicNode, plugin: FakePlugin, reserved: list[str], allocated: bool, state: str
 ) -> None:
     await make_claim(cluster, "named", reserved, allocated=allocated)
     await make_claim(cluster, "p-big-gpu", reserved, allocated=allocated, owner="p")
@@ -397,13 +397,13 @@ async def test_a_container_learns_whether_it_has_an_optional_claim(
     await node.manager.prepare(user)
     await node.structured.prepare(user)
     assert node.structured.container_options(user, "main").envs == {
-        "DRAY_CLAIM_NAMED": told,
-        "DRAY_CLAIM_BIG_GPU": told,
+        "DRAY_CLAIM_NAMED": state,
+        "DRAY_CLAIM_BIG_GPU": state,
         "DRAY_CLAIM_S": "none",
         "DRAY_CLAIM_NONE": "none",
     }
     assert node.structured.container_options(user, "other").envs == {}
-    assert len(node.manager.container_options(user, "main").cdi_devices) == (2 if told == "allocated" else 0)
+    assert len(node.manager.container_options(user, "main").cdi_devices) == (2 if state == "allocated" else 0)
     assert node.structured.container_options(user, "main").cdi_devices == ()
 
 

@@ -34,7 +34,7 @@ class Runtime:
 
     def __init__(self, failures: int = 0) -> None:
         self.failures = failures
-        self.told: list[Any] = []
+        self.calls: list[Any] = []
 
     async def set_cpus(self, container_id: str, cpus: str) -> None:
         self._note((container_id, cpus))
@@ -43,7 +43,7 @@ class Runtime:
         self._note((container_id, grace_seconds))
 
     def _note(self, what: Any) -> None:
-        self.told.append(what)
+        self.calls.append(what)
         if self.failures:
             self.failures -= 1
             raise RuntimeFailure("not now")
@@ -60,11 +60,11 @@ async def test_containers_are_told_once_and_again_when_their_cpus_are_others() -
     cpusets.started("id-a", "0-3")
     # The other one was started by an earlier agent.
     await cpusets.reconcile([A, B])
-    assert runtime.told == [("id-b", "7")]
+    assert runtime.calls == [("id-b", "7")]
     shared[0] = "0-1"
     await cpusets.reconcile([A, B])
     await cpusets.reconcile([A, B])
-    assert runtime.told == [("id-b", "7"), ("id-a", "0-1")]
+    assert runtime.calls == [("id-b", "7"), ("id-a", "0-1")]
 
 
 async def test_a_container_that_was_not_moved_is_tried_again() -> None:
@@ -72,7 +72,7 @@ async def test_a_container_that_was_not_moved_is_tried_again() -> None:
     cpusets = CpusetReconciler(cast(Any, runtime), cast(Any, Clock()), lambda _pod, _name: ("0", ""))
     for _ in range(3):
         await cpusets.reconcile([A])
-    assert runtime.told == [("id-a", "0")] * 2
+    assert runtime.calls == [("id-a", "0")] * 2
 
 
 async def test_where_nothing_is_pinned_nobody_is_told() -> None:
@@ -80,7 +80,7 @@ async def test_where_nothing_is_pinned_nobody_is_told() -> None:
     cpusets = CpusetReconciler(cast(Any, runtime), cast(Any, Clock()), None)
     assert cpusets.lookup(pod(), "a") == ("", "")
     await cpusets.reconcile([A])
-    assert runtime.told == []
+    assert runtime.calls == []
 
 
 @pytest.mark.parametrize(("grace", "expected"), [(5.0, [5.0, 3.0, 1.0, 0.0]), (0.0, [0.0] * 4)])
@@ -91,7 +91,7 @@ async def test_a_container_is_stopped_until_it_has_ended_within_its_grace(grace:
     parts = cast(Dependencies, type("P", (), {"runtime": runtime, "clock": clock, "prober": None}))
     stopper = ContainerStopper(parts, lambda _work: "", lambda _work, tell: said.append(tell.reason))
     await stopper.stop(work, StopContainer("a", "id-a", grace, hook=False))
-    assert [seconds for _, seconds in runtime.told] == expected
+    assert [seconds for _, seconds in runtime.calls] == expected
     assert said == ["FailedKillPod"] * 3
     assert clock.now_seconds == 3 * STOP_RETRY_SECONDS
 

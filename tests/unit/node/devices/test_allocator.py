@@ -31,7 +31,9 @@ def book(
     inventory = Inventory(300)
     if registered:
         session = inventory.opened(FOO, "foo.sock")
-        inventory.told(FOO, session, [item if isinstance(item, Device) else Device(item, True) for item in devices])
+        inventory.update_devices(
+            FOO, session, [item if isinstance(item, Device) else Device(item, True) for item in devices]
+        )
     assigned = [(slot, Assignment({-1: tuple(ids)}, b"")) for slot, ids in (held or {}).items()]
     return DeviceAllocator(inventory, assigned)
 
@@ -146,7 +148,7 @@ def test_a_device_that_failed_while_asking_is_not_given() -> None:
     assert isinstance(given.begin(need, None, asks=True), AskPreference)
     session = given.inventory.session(FOO)
     assert session is not None
-    given.inventory.told(FOO, session, [Device("a", True), Device("b", False)])
+    given.inventory.update_devices(FOO, session, [Device("a", True), Device("b", False)])
     assert given.begin(need, None, asks=True, preference=("b",)) == CallAllocate(Ticket(1), ("a",))
 
 
@@ -218,7 +220,9 @@ def test_hints(given: DeviceAllocator, arguments: tuple[int], expected: list[tup
 def test_nodes_that_the_machine_has_not() -> None:
     inventory = Inventory(300)
     session = inventory.opened(FOO, "foo.sock")
-    inventory.told(FOO, session, [Device("a", True, (0, 40)), Device("b", True, (2**40,)), Device("c", True, (1,))])
+    inventory.update_devices(
+        FOO, session, [Device("a", True, (0, 40)), Device("b", True, (2**40,)), Device("c", True, (1,))]
+    )
     given = DeviceAllocator(inventory, machine=0b11)
     assert hints(given, 1) == [(1, True), (2, True), (3, False)]
     assert hints(DeviceAllocator(inventory, machine=0b100), 1) is None

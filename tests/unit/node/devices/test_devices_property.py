@@ -69,7 +69,7 @@ class DeviceAllocatorMachine(RuleBasedStateMachine):
     @rule(healthy=st.frozensets(st.sampled_from(IDS)))
     def plugin_lists(self, healthy: frozenset[str]) -> None:
         assert self.session is not None
-        self.book.inventory.told(FOO, self.session, [Device(name, name in healthy) for name in IDS])
+        self.book.inventory.update_devices(FOO, self.session, [Device(name, name in healthy) for name in IDS])
         self.save()
 
     @precondition(lambda self: self.session is not None)

@@ -18,7 +18,7 @@ def devices(healthy: str = "", unhealthy: str = "") -> list[Device]:
 def listed(healthy: str = "ab", unhealthy: str = "") -> tuple[Inventory, Session]:
     inventory = Inventory(300)
     session = inventory.opened(FOO, "foo.sock")
-    inventory.told(FOO, session, devices(healthy, unhealthy))
+    inventory.update_devices(FOO, session, devices(healthy, unhealthy))
     return inventory, session
 
 
@@ -36,7 +36,7 @@ def test_capacity_counts_all_allocatable_the_healthy() -> None:
 @pytest.mark.behaviour("DP-08")
 def test_a_list_replaces_the_one_before() -> None:
     inventory, session = listed("ab", "c")
-    changed = inventory.told(FOO, session, devices("bc", "d"))
+    changed = inventory.update_devices(FOO, session, devices("bc", "d"))
     assert changed == {"a", "c", "d"}
     assert amounts(inventory) == (3, 2)
     assert inventory.healthy(FOO) == {"b", "c"}
@@ -60,7 +60,7 @@ def test_the_end_of_the_stream_makes_all_unhealthy_and_the_grace_ends_it() -> No
 def test_without_grace_devices_go_at_once() -> None:
     inventory = Inventory(0)
     session = inventory.opened(FOO, "foo.sock")
-    inventory.told(FOO, session, devices("ab"))
+    inventory.update_devices(FOO, session, devices("ab"))
     inventory.closed(FOO, session, 1000)
     assert inventory.expire(1000)
     assert amounts(inventory) == (0, 0)
@@ -73,7 +73,7 @@ def test_registering_again_within_the_grace() -> None:
     again = inventory.opened(FOO, "other.sock")
     assert amounts(inventory) == (2, 0)
     assert not inventory.expire(9999)
-    inventory.told(FOO, again, devices("ab"))
+    inventory.update_devices(FOO, again, devices("ab"))
     assert amounts(inventory) == (2, 2)
 
 
@@ -90,9 +90,9 @@ def test_another_endpoint_is_refused_while_the_first_lives() -> None:
 def test_the_end_of_an_old_stream_does_not_touch_the_newer() -> None:
     inventory, old = listed()
     new = inventory.opened(FOO, "foo.sock")
-    inventory.told(FOO, new, devices("xyz"))
+    inventory.update_devices(FOO, new, devices("xyz"))
     assert inventory.closed(FOO, old, 0) is None
-    assert inventory.told(FOO, old, devices("ab")) is None
+    assert inventory.update_devices(FOO, old, devices("ab")) is None
     assert amounts(inventory) == (3, 3)
 
 

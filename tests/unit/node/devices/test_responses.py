@@ -57,7 +57,7 @@ def test_answers_are_merged_and_the_first_wins(caplog: pytest.LogCaptureFixture)
 
 def inventory(*devices: Device) -> Inventory:
     result = Inventory(300)
-    result.told(FOO, result.opened(FOO, "s"), devices)
+    result.update_devices(FOO, result.opened(FOO, "s"), devices)
     return result
 
 

@@ -1,4 +1,4 @@
-"""Rotates the log files of a CRI runtime, which reopens a log when told to."""
+"""Rotates the log files of a CRI runtime, which reopens a log on request."""
 
 from __future__ import annotations
 

@@ -266,7 +266,7 @@ class CriRuntime:
             followed.missed += 1
             if followed.missed < MISSED_MAX:
                 return followed.record
-            # It was removed by somebody else: its exit code is unknown.
+            # It was removed by another client: its exit code is unknown.
             ended = Exit(UNKNOWN_EXIT_CODE, self._clock.now(), reason="Unknown", message="the container is gone")
             return replace(followed.record, exit=ended)
         followed.missed = 0

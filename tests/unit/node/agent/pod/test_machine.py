@@ -46,7 +46,7 @@ DELETED = {"deletionTimestamp": "2026-01-01T00:00:30Z", "deletionGracePeriodSeco
 SIDECAR = container("side", restartPolicy="Always")
 
 
-def told(life: Life) -> list[str]:
+def event_reasons(life: Life) -> list[str]:
     return [action.reason for action in life.done if isinstance(action, RecordEvent)]
 
 
@@ -119,7 +119,7 @@ def test_a_rejected_pod_gives_back_what_it_had_from_before_and_has_failed() -> N
     life.tell(PodAdded())
     # Claims may have been prepared for it before the agent was killed.
     assert Release() in life.tell(Rejected(Rejection("OutOfcpu", "no room")))
-    assert told(life) == ["OutOfcpu"]
+    assert event_reasons(life) == ["OutOfcpu"]
     assert not life.machine.admitted
     life.tell(Released())
     assert life.machine.stage is Stage.TERMINATED
@@ -163,7 +163,7 @@ def test_a_failing_preparation_is_told_and_tried_again_before_anything_starts() 
     life.tell(PodAdded())
     life.tell(Admitted())
     life.tell(PrepareFailed("FailedPrepareDynamicResources", "not yet"))
-    assert told(life) == ["FailedPrepareDynamicResources"]
+    assert event_reasons(life) == ["FailedPrepareDynamicResources"]
     assert names(life.done, StartContainer) == []
     assert life.machine.wake_at is not None
     actions = life.tell(TimerFired(), 2.0)
@@ -233,7 +233,7 @@ def test_waiting_says_for_how_long() -> None:
     assert state.waiting is not None
     assert state.waiting.reason == "CrashLoopBackOff"
     assert state.waiting.message == "back-off 10s restarting failed container=a pod=p_ns(uid-1)"
-    assert told(life).count("BackOff") == 1
+    assert event_reasons(life).count("BackOff") == 1
 
 
 def test_only_the_last_two_runs_are_kept() -> None:
@@ -376,7 +376,7 @@ def test_a_failed_hook_ends_the_container() -> None:
     life.started()
     actions = life.tell(PostStartFinished("a", "a-0", "PostStartHook failed: 1"))
     assert names(actions, StopContainer) == ["a"]
-    assert "FailedPostStartHook" in told(life)
+    assert "FailedPostStartHook" in event_reasons(life)
 
 
 def test_a_failed_liveness_probe_ends_the_container_with_the_probes_own_grace() -> None:
