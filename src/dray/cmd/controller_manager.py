@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Final
 
+from dray.api.document import NamespacedName
 from dray.client.kubeconfig import Access
-from dray.cmd.component import Dependencies, run_component
+from dray.cmd.component import Dependencies, Election, run_component
 from dray.cmd.controllers import spawn_controllers
 from dray.cmd.settings import ControllerManagerSettings
 from dray.runtime.tasks import TaskGroup
+
+_NAME: Final = "kube-controller-manager"
 
 
 async def run(settings: ControllerManagerSettings, stop: asyncio.Event) -> None:
@@ -26,7 +30,8 @@ async def run(settings: ControllerManagerSettings, stop: asyncio.Event) -> None:
             nodes=settings,
         )
 
-    await run_component("kube-controller-manager", settings, stop, spawn)
+    election = Election(NamespacedName("kube-system", _NAME)) if settings.leader_elect else None
+    await run_component(_NAME, settings, stop, spawn, election=election)
 
 
 def _root_ca(access: Access) -> str:

@@ -4,17 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import random
+from typing import TYPE_CHECKING, Final
 
+from dray.api.document import NamespacedName
 from dray.api.features import FeatureGates
 from dray.client.interface import Client
+from dray.client.leader_election import Timing
 from dray.client.shared_informers import SharedInformerFactory
 from dray.cmd.settings import SchedulerSettings
 from dray.lib.clock import Clock
 from dray.runtime.metrics import Metrics
 from dray.runtime.tasks import TaskGroup
-from dray.scheduler.config import SchedulerConfig
+from dray.scheduler.config import ConfigError, SchedulerConfig
 from dray.scheduler.config_loader import find_factories, read_config
 from dray.scheduler.scheduler import Scheduler
+
+if TYPE_CHECKING:
+    from dray.cmd.component import Election
+
+
+# The owner of what the scheduler writes, in managedFields; not kube-scheduler, which may run in the same cluster.
+FIELD_MANAGER: Final = "dray-scheduler"
 
 
 def spawn_scheduler(
@@ -36,6 +46,29 @@ def spawn_scheduler(
     return scheduler
 
 
+def _election(config: SchedulerConfig, settings: SchedulerSettings) -> Election | None:
+    """Return the Lease by the flags, else by the configuration; either can disable the election."""
+    from dray.cmd.component import Election
+
+    wanted = config.leader_election
+    if not (settings.leader_elect and wanted.enabled):
+        return None
+    lease = NamespacedName(
+        settings.leader_elect_resource_namespace or wanted.namespace,
+        settings.leader_elect_resource_name or wanted.name,
+    )
+    timing = Timing(
+        settings.leader_elect_lease_duration or wanted.lease_seconds,
+        settings.leader_elect_renew_deadline or wanted.renew_deadline_seconds,
+        settings.leader_elect_retry_period or wanted.retry_seconds,
+    )
+    try:
+        timing.check()
+    except ValueError as error:
+        raise ConfigError(f"leaderElection: {error}") from error
+    return Election(lease, timing)
+
+
 async def run(settings: SchedulerSettings, stop: asyncio.Event) -> None:
     """Run the scheduler, with leader election if enabled, until stopped."""
     # Imported here: `dray up` does not need the HTTP client and starts faster without it.
@@ -53,4 +86,4 @@ async def run(settings: SchedulerSettings, stop: asyncio.Event) -> None:
             features=dependencies.gates,
         )
 
-    await run_component("kube-scheduler", settings, stop, spawn)
+    await run_component(FIELD_MANAGER, settings, stop, spawn, election=_election(config, settings))

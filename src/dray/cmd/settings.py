@@ -164,6 +164,22 @@ class SchedulerSettings(Common):
     kubeconfig: str = setting(STRING, "", "kubeconfig of the API server; empty means in-cluster")
     scheduler_config: str = setting(STRING, "", "file with a KubeSchedulerConfiguration; empty means the defaults")
     leader_elect: bool = setting(BOOLEAN, default=True, text="run only while holding the leader lease")
+    leader_elect_resource_name: str = setting(
+        STRING, "", "name of the Lease; empty means that of the configuration, or kube-scheduler"
+    )
+    leader_elect_resource_namespace: str = setting(
+        STRING, "", "namespace of the Lease; empty means that of the configuration, or kube-system"
+    )
+    leader_elect_resource_lock: str = setting(choice("leases"), "leases", "kind of the object that is locked")
+    leader_elect_lease_duration: float = setting(
+        DURATION, 0.0, "time that other candidates wait for a silent leader; 0 means the configuration's, or 15s"
+    )
+    leader_elect_renew_deadline: float = setting(
+        DURATION, 0.0, "time after which a leader that cannot renew stops; 0 means the configuration's, or 10s"
+    )
+    leader_elect_retry_period: float = setting(
+        DURATION, 0.0, "time between attempts to acquire or renew; 0 means the configuration's, or 2s"
+    )
     host: str = setting(STRING, "127.0.0.1", "address for health and metrics", flag="bind-address", key="bindAddress")
     port: int = setting(PORT, 10259, "port for health and metrics; 0 picks a free one")
 

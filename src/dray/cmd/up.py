@@ -81,7 +81,7 @@ def _start_components(
     """Start the controllers and the scheduler."""
     # Imported after the settings were read, so that invalid ones are refused at once.
     from dray.cmd.controllers import spawn_controllers
-    from dray.cmd.scheduler import spawn_scheduler
+    from dray.cmd.scheduler import FIELD_MANAGER, spawn_scheduler
     from dray.scheduler.config import SchedulerConfig
 
     spawn_controllers(
@@ -95,7 +95,7 @@ def _start_components(
     )
     spawn_scheduler(
         group,
-        in_process_client(server.local, user="system:kube-scheduler", user_agent="kube-scheduler"),
+        in_process_client(server.local, user="system:kube-scheduler", user_agent=FIELD_MANAGER),
         server.clock,
         server.metrics,
         config=scheduler_config or SchedulerConfig(),

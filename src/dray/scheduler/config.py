@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from dray.api.document import Document
+from dray.api.timestamps import parse_duration
 from dray.framework.plugins import EXTENSION_POINTS
 from dray.scheduler.profile import DEFAULT_SCHEDULER_NAME
 from dray.scheduler.queue import BACKOFF_FIRST_SECONDS, BACKOFF_MAX_SECONDS, Backoff
@@ -28,13 +29,24 @@ _TOP: Final = frozenset(
         "percentageOfNodesToScore",
         "podInitialBackoffSeconds",
         "podMaxBackoffSeconds",
-        # Accepted for compatibility: set by flags of the process, and Filter is not parallel.
         "leaderElection",
+        # Accepted for compatibility: set by flags of the process, and Filter is not parallel.
         "clientConnection",
         "parallelism",
     }
 )
 _PROFILE: Final = frozenset({"schedulerName", "plugins", "pluginConfig", "percentageOfNodesToScore"})
+_ELECTION: Final = frozenset(
+    {
+        "leaderElect",
+        "leaseDuration",
+        "renewDeadline",
+        "retryPeriod",
+        "resourceLock",
+        "resourceName",
+        "resourceNamespace",
+    }
+)
 _POINTS: Final = frozenset({*EXTENSION_POINTS, MULTI_POINT})
 
 
@@ -66,11 +78,24 @@ class ProfileConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class LeaderElectionConfig:
+    """The Lease that the scheduler holds while it runs; the defaults are those of kube-scheduler."""
+
+    enabled: bool = True
+    namespace: str = "kube-system"
+    name: str = "kube-scheduler"
+    lease_seconds: float = 15.0
+    renew_deadline_seconds: float = 10.0
+    retry_seconds: float = 2.0
+
+
+@dataclass(frozen=True, slots=True)
 class SchedulerConfig:
     """The whole configuration."""
 
     profiles: tuple[ProfileConfig, ...] = (ProfileConfig(),)
     backoff: Backoff = field(default_factory=Backoff)
+    leader_election: LeaderElectionConfig = LeaderElectionConfig()
 
 
 def parse_config(document: Document) -> SchedulerConfig:
@@ -88,7 +113,45 @@ def parse_config(document: Document) -> SchedulerConfig:
     names = [profile.scheduler_name for profile in profiles]
     if len(set(names)) < len(names):
         raise ConfigError("profiles: every schedulerName may occur once")
-    return SchedulerConfig(profiles, Backoff(float(first), float(longest)))
+    election = _leader_election(document.get("leaderElection") or {}, "leaderElection")
+    return SchedulerConfig(profiles, Backoff(float(first), float(longest)), election)
+
+
+def _leader_election(item: Document, path: str) -> LeaderElectionConfig:
+    _check_keys(item, _ELECTION, path)
+    if item.get("resourceLock") not in (None, "", "leases"):
+        raise ConfigError(f'{path}.resourceLock: must be "leases"')
+    enabled = item.get("leaderElect", True)
+    if not isinstance(enabled, bool):
+        raise ConfigError(f"{path}.leaderElect: must be true or false")
+    standard = LeaderElectionConfig()
+    return LeaderElectionConfig(
+        enabled,
+        _text(item, "resourceNamespace", path) or standard.namespace,
+        _text(item, "resourceName", path) or standard.name,
+        _seconds(item, "leaseDuration", path) or standard.lease_seconds,
+        _seconds(item, "renewDeadline", path) or standard.renew_deadline_seconds,
+        _seconds(item, "retryPeriod", path) or standard.retry_seconds,
+    )
+
+
+def _text(item: Document, name: str, path: str) -> str:
+    value = item.get(name) or ""
+    if not isinstance(value, str):
+        raise ConfigError(f"{path}.{name}: must be a string")
+    return value
+
+
+def _seconds(item: Document, name: str, path: str) -> float:
+    """Return a duration; 0 if it is absent or zero, which means the default."""
+    value = _text(item, name, path)
+    try:
+        seconds = parse_duration(value).total_seconds() if value else 0.0
+    except ValueError as error:
+        raise ConfigError(f'{path}.{name}: must be a duration such as "15s"') from error
+    if seconds < 0:
+        raise ConfigError(f"{path}.{name}: must not be negative")
+    return seconds
 
 
 def _profile(item: Document, path: str, percentage: int) -> ProfileConfig:

@@ -80,6 +80,46 @@ def test_a_process_of_its_own_takes_over_after_another(bare_server: Server, tmp_
         assert node_of(bare_server, "between") == "n"
 
 
+def test_the_lease_of_the_configuration_is_held_and_no_other(bare_server: Server, tmp_path: Path) -> None:
+    """A second scheduler must not take the Lease of the first one."""
+    kubectl(bare_server, "create", "namespace", "packers")
+    rule = ("--verb=get,create,update", "--resource=leases.coordination.k8s.io")
+    kubectl(bare_server, "create", "role", "packer", "-n", "packers", *rule)
+    kubectl(
+        bare_server,
+        *("create", "rolebinding", "packer", "-n", "packers", "--role=packer", "--user=system:kube-scheduler"),
+    )
+    file = tmp_path / "scheduler.yaml"
+    head = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
+    election = "{resourceName: from-file, resourceNamespace: packers, leaseDuration: 20s, retryPeriod: 1s}"
+    file.write_text(f"{head}profiles: [{{schedulerName: packer}}]\nleaderElection: {election}\n")
+    apply(bare_server, node("n"), pod("packed", schedulerName="packer"))
+
+    def lease(name: str) -> str:
+        wanted = ("--ignore-not-found", "-o", "jsonpath={.spec.leaseDurationSeconds}")
+        return kubectl(bare_server, "-n", "packers", "get", "lease", name, *wanted)
+
+    with scheduler(bare_server, tmp_path / "log", f"--scheduler-config={file}"):
+        assert node_of(bare_server, "packed") == "n"
+        assert lease("from-file") == "20"
+        owners = kubectl(
+            bare_server,
+            *("get", "lease", "-n", "packers", "from-file", "--show-managed-fields"),
+            *("-o", "jsonpath={.metadata.managedFields[*].manager}"),
+        )
+        assert owners == "dray-scheduler"
+    flags = ("--leader-elect-resource-name=from-flag", "--leader-elect-lease-duration=25s")
+    with scheduler(bare_server, tmp_path / "log", f"--scheduler-config={file}", *flags):
+        assert eventually(lambda: lease("from-flag")) == "25"
+
+
+def test_durations_with_which_two_could_lead_are_refused(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "dray", "scheduler", "--leader-elect-renew-deadline=15s"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS_MAX, check=False, cwd=tmp_path)
+    message = "leaderElection: leaseDuration must be greater than renewDeadline"
+    assert (done.returncode, done.stderr) == (1, f"dray scheduler: {message}\n")
+
+
 def test_without_leader_election_two_share_the_work(bare_server: Server, tmp_path: Path) -> None:
     names = [f"shared-{number}" for number in range(15)]
     with (

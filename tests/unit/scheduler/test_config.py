@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from dray.framework.plugins import BIND, FILTER, PRE_FILTER, SCORE, Plugin
-from dray.scheduler.config import ConfigError, SchedulerConfig, parse_config
+from dray.scheduler.config import ConfigError, LeaderElectionConfig, SchedulerConfig, parse_config
 from dray.scheduler.config_loader import find_factories, read_config
 from dray.scheduler.profile import Profile
 from dray.scheduler.queue import Backoff
@@ -52,6 +52,58 @@ def test_defaults() -> None:
         "ImageLocality": 1,
     }
     assert names(profile.at(BIND)) == ["DefaultBinder"]
+
+
+def test_leader_election_of_kube_scheduler_by_default() -> None:
+    assert parse("").leader_election == LeaderElectionConfig(
+        enabled=True,
+        namespace="kube-system",
+        name="kube-scheduler",
+        lease_seconds=15,
+        renew_deadline_seconds=10,
+        retry_seconds=2,
+    )
+
+
+def test_leader_election_on_another_lease() -> None:
+    found = parse(
+        """
+        leaderElection:
+          leaderElect: true
+          resourceLock: leases
+          resourceName: packer
+          resourceNamespace: team
+          leaseDuration: 1m0s
+          renewDeadline: 40s
+          retryPeriod: 500ms
+        """
+    )
+    assert found.leader_election == LeaderElectionConfig(
+        enabled=True,
+        namespace="team",
+        name="packer",
+        lease_seconds=60,
+        renew_deadline_seconds=40,
+        retry_seconds=0.5,
+    )
+    assert not parse("leaderElection: {leaderElect: false}").leader_election.enabled
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{resourceLock: endpoints}", 'leaderElection.resourceLock: must be "leases"'),
+        ("{leaderElect: maybe}", "leaderElection.leaderElect: must be true or false"),
+        ("{leaseDuration: 15}", "leaderElection.leaseDuration: must be a string"),
+        ("{retryPeriod: soon}", 'leaderElection.retryPeriod: must be a duration such as "15s"'),
+        ("{retryPeriod: -1s}", "leaderElection.retryPeriod: must not be negative"),
+        ("{identity: me}", "leaderElection.identity: not supported"),
+    ],
+)
+def test_a_leader_election_that_cannot_be_honoured_is_refused(text: str, message: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        parse(f"leaderElection: {text}")
+    assert str(refused.value) == message
 
 
 def test_profiles_by_name_with_weights_and_arguments() -> None:
