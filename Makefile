@@ -7,9 +7,11 @@ BIN := $(VENV)/bin
 STAMPS := .make
 ONLY ?=
 PYTEST_ARGS ?=
+MINUTES ?= 1
+SEED ?=
 BEHAVIOUR ?= docs/behaviour
 
-.PHONY: demo test check bench coverage-of-behaviour reference docs format clean help
+.PHONY: demo test fuzz check bench coverage-of-behaviour reference docs format clean help
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 26
@@ -77,6 +79,9 @@ demo: $(STAMPS)/run ## four nodes and their stories, live; leaves them running w
 
 test: $(STAMPS)/test $(STAMPS)/kubectl $(STAMPS)/containers $(STAMPS)/browser ## run all tests
 	@$(BIN)/python -m pytest -n 2 --dist loadfile -q $(PYTEST_ARGS)
+
+fuzz: $(STAMPS)/test ## fuzz every decoder of a live server; MINUTES=n, SEED=s
+	@$(BIN)/python -m tests.fuzz --minutes '$(MINUTES)' $(if $(SEED),--seed '$(SEED)')
 
 check: $(STAMPS)/lint ## ruff, mypy, import contracts, purity
 	@$(BIN)/ruff check .

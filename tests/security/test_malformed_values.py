@@ -159,6 +159,30 @@ async def test_nulls_and_empty_values_in_every_field_of_every_kind_are_answered(
                     assert answer.reason != "InternalError", (target, document, answer.message)
 
 
+FOUND_BY_FUZZING = {
+    "lone surrogate in a JSON patch": (JSON_PATCH, b'[{"op":"add","path":"/data/a","value":"\\ud800"}]', 200),
+    "lone surrogate in a merge patch": (MERGE_PATCH, b'{"data":{"a":"\\ud800"}}', 200),
+    "lone surrogate in a strategic patch": (STRATEGIC_PATCH, b'{"data":{"a":"\\udfff"}}', 200),
+    "metadata of an apply that is text": (APPLY_PATCH, b"apiVersion: v1\nkind: ConfigMap\nmetadata: nam", 400),
+    "metadata of an apply that is a list": (APPLY_PATCH, b"apiVersion: v1\nkind: ConfigMap\nmetadata: [a]", 400),
+}
+
+
+@pytest.mark.parametrize(("media", "body", "code"), FOUND_BY_FUZZING.values(), ids=FOUND_BY_FUZZING.keys())
+async def test_patch_that_fuzzing_found_is_answered(media: str, body: bytes, code: int) -> None:
+    async with attacked_server() as attacker:
+        answer = await attacker.send("PATCH", f"{VICTIM}?fieldManager=m", body, media)
+        assert (answer.code, answer.message) == (code, answer.message)
+
+
+async def test_null_element_in_a_strategic_patch_is_refused() -> None:
+    pod = b'{"metadata":{"name":"p"},"spec":{"containers":[{"name":"c","image":"i"}]}}'
+    patch = b'{"spec":{"containers":[{"name":"c"},null]}}'
+    async with attacked_server() as attacker:
+        assert (await attacker.send("POST", PODS, pod)).code == 201
+        assert_refused(await attacker.send("PATCH", f"{PODS}/p", patch, STRATEGIC_PATCH), 422)
+
+
 class NoClient:
     """Fails when it is asked for anything."""
 

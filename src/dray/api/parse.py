@@ -126,7 +126,7 @@ def _parse_slow_path(body: bytes) -> Any:
         raise ParseError(DEPTH_EXCEEDED) from None
     if is_too_deep(value):
         raise ParseError(DEPTH_EXCEEDED)
-    return _without_surrogates(value)
+    return without_surrogates(value)
 
 
 def parse_integer(text: str) -> int | float:
@@ -149,13 +149,14 @@ def _reject_constant(name: str) -> Any:
     raise ParseError(f"invalid character '{name.lstrip('-')[0]}' looking for beginning of value")
 
 
-def _without_surrogates(value: Any) -> Any:
+def without_surrogates(value: Any) -> Any:
+    """Return the value with lone surrogates replaced, which Go does and no UTF-8 can hold."""
     if isinstance(value, str):
         return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     if isinstance(value, list):
-        return [_without_surrogates(item) for item in value]
+        return [without_surrogates(item) for item in value]
     if isinstance(value, dict):
-        return {_without_surrogates(key): _without_surrogates(item) for key, item in value.items()}
+        return {without_surrogates(key): without_surrogates(item) for key, item in value.items()}
     return value
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 import orjson
 
 from dray.api.limits import DEPTH_EXCEEDED, is_too_deep
-from dray.api.parse import GO_EXPONENT_MIN, ParseError, parse_float, parse_integer
+from dray.api.parse import GO_EXPONENT_MIN, ParseError, parse_float, parse_integer, without_surrogates
 
 _QUOTED: Final = {"'": "'\\''", '"': "'\"'"}
 
@@ -31,7 +31,8 @@ def loads(body: bytes) -> Any:
 def _loads_slowly(body: bytes) -> Any:
     text = body.decode("utf-8", "replace")
     try:
-        return json.loads(text, parse_int=parse_integer, parse_float=parse_float, parse_constant=_reject_constant)
+        value = json.loads(text, parse_int=parse_integer, parse_float=parse_float, parse_constant=_reject_constant)
+        return value if is_too_deep(value) else without_surrogates(value)
     except json.JSONDecodeError as error:
         raise GoJSONError(_syntax_error(text, error)) from None
     except ParseError as error:

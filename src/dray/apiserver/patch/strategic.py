@@ -182,6 +182,8 @@ def _elements_are_objects(*lists: _List) -> bool:
     kinds = {json_kind(item) for items in lists for item in items}
     if "array" in kinds:
         raise PatchRejectedError("lists of lists are not supported")
+    if any(None in items for items in lists):
+        raise PatchRejectedError("null elements of lists are not supported")
     if len(kinds) > 1:
         raise PatchFailedError(f"list element types are not identical: {go_text.plain(list(lists))}")
     return kinds == {"object"}

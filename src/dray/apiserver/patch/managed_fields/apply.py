@@ -73,7 +73,10 @@ def apply(
     `kind` is the expected kind of the applied document.
     """
     _check_kind(applied, write.api_version, kind)
-    if (applied.get("metadata") or {}).get("managedFields") is not None:
+    metadata = applied.get("metadata") or {}
+    if not isinstance(metadata, dict):
+        raise BadRequestError("invalid object: metadata must be an object")
+    if metadata.get("managedFields") is not None:
         raise BadRequestError("metadata.managedFields must be nil")
     time = format_time(write.now)
     me = Manager.of(write.manager, APPLY, write.api_version, write.subresource)
