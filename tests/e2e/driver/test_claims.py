@@ -71,7 +71,7 @@ async def test_prepare_and_unprepare(cluster: Cluster, node: Node) -> None:
 @pytest.mark.behaviour("SP-110")
 async def test_nothing_is_noted_when_validation_fails(cluster: Cluster, node: Node) -> None:
     await cluster.claim("a", result("x"), pods=["p"])
-    await cluster.claim("other", result("x"), pods=["q"])
+    await cluster.claim("other", result("y"), pods=["q"])
     claim = await cluster.local.request("get", "resource.k8s.io/v1/resourceclaims/other@default")
     cases = {
         "a": "DRA driver test.example.com is not registered",
