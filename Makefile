@@ -9,9 +9,11 @@ ONLY ?=
 PYTEST_ARGS ?=
 MINUTES ?= 1
 SEED ?=
+RUNS ?= 200
+VARIANT ?=
 BEHAVIOUR ?= docs/behaviour
 
-.PHONY: demo test fuzz check bench coverage-of-behaviour reference docs format clean help
+.PHONY: demo test simulate fuzz check bench coverage-of-behaviour reference docs format clean help
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 26
@@ -82,6 +84,9 @@ test: $(STAMPS)/test $(STAMPS)/kubectl $(STAMPS)/containers $(STAMPS)/browser ##
 
 fuzz: $(STAMPS)/test ## fuzz every decoder of a live server; MINUTES=n, SEED=s
 	@$(BIN)/python -m tests.fuzz --minutes '$(MINUTES)' $(if $(SEED),--seed '$(SEED)')
+
+simulate: $(STAMPS)/test ## run simulations with faults; RUNS=n SEED=s, VARIANT=name for one
+	@$(BIN)/python -m tests.simulation --runs $(RUNS) $(if $(SEED),--seed $(SEED)) $(if $(VARIANT),--variant $(VARIANT))
 
 check: $(STAMPS)/lint ## ruff, mypy, import contracts, purity
 	@$(BIN)/ruff check .

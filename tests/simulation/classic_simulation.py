@@ -20,6 +20,7 @@ from dray.controllers.classic_claim.reconciler import ClassicClaimController
 from dray.controllers.reconciler import ControllerContext
 from dray.driver.classic import Allocation, Claim, ClassicController, NoRoomError
 from dray.driver.classic.reconciler import DriverReconciler
+from dray.lib.clock import Clock
 from dray.runtime.metrics import Metrics
 from dray.scheduler.config import ProfileConfig, SchedulerConfig
 from dray.scheduler.registry import BUILT_IN
@@ -162,9 +163,9 @@ class ClassicSimulation:
                     if process.alive:
                         await process.end()
 
-    def _driver(self, client: RestClient, rng: random.Random) -> list[Coroutine[Any, Any, Any]]:
-        informers = SharedInformerFactory(client, LoopClock(), rng)
-        reconciler = DriverReconciler(Boards(self, rng), client, informers, LoopClock(), Metrics())
+    def _driver(self, client: RestClient, rng: random.Random, clock: Clock) -> list[Coroutine[Any, Any, Any]]:
+        informers = SharedInformerFactory(client, clock, rng)
+        reconciler = DriverReconciler(Boards(self, rng), client, informers, clock, Metrics())
         return [informers.run(), reconciler.run()]
 
     def _fork(self) -> random.Random:
@@ -408,17 +409,15 @@ def _inline(name: str) -> Document:
 
 
 def _scheduler(name: str) -> Any:
-    def program(client: RestClient, rng: random.Random) -> list[Coroutine[Any, Any, Any]]:
-        informers = SharedInformerFactory(client, LoopClock(), rng)
+    def program(client: RestClient, rng: random.Random, clock: Clock) -> list[Coroutine[Any, Any, Any]]:
+        informers = SharedInformerFactory(client, clock, rng)
         config = SchedulerConfig(profiles=(ProfileConfig(scheduler_name=name),))
-        scheduler = Scheduler(
-            client, informers, LoopClock(), Metrics(), factories=BUILT_IN, config=config, features=GATES
-        )
+        scheduler = Scheduler(client, informers, clock, Metrics(), factories=BUILT_IN, config=config, features=GATES)
         return [informers.run(), scheduler.run()]
 
     return program
 
 
-def _controller(client: RestClient, rng: random.Random) -> list[Coroutine[Any, Any, Any]]:
-    informers = SharedInformerFactory(client, LoopClock(), rng)
-    return [informers.run(), ClassicClaimController(ControllerContext(client, informers, LoopClock())).run()]
+def _controller(client: RestClient, rng: random.Random, clock: Clock) -> list[Coroutine[Any, Any, Any]]:
+    informers = SharedInformerFactory(client, clock, rng)
+    return [informers.run(), ClassicClaimController(ControllerContext(client, informers, clock)).run()]

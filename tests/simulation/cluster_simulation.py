@@ -66,11 +66,21 @@ class CheckedServer:
 class ClusterSimulation:
     """`rng` is the only randomness, the loop the only clock."""
 
-    def __init__(self, seed: int, *, schedulers: int, extended: bool = False) -> None:
+    def __init__(
+        self,
+        seed: int,
+        *,
+        schedulers: int,
+        extended: bool = False,
+        exclusive: bool = False,
+        rates: FaultRates | None = None,
+    ) -> None:
         self._rng = random.Random(seed)
         # With Pods that ask for an extended resource, and a node where a device plugin has it.
         self.extended = extended
-        self.rates = FaultRates()
+        # Whether the server refuses to allocate a device twice; a kube-apiserver does not.
+        self.exclusive = exclusive
+        self.rates = rates or FaultRates()
         self.scheduler_names = ("default-scheduler", "other-scheduler")[:schedulers]
         self.programs = [SchedulerProgram(name) for name in self.scheduler_names]
         self.processes: list[Process] = []
@@ -86,6 +96,8 @@ class ClusterSimulation:
     async def run(self) -> None:
         async with AsyncExitStack() as stack:
             inner = await stack.enter_async_context(in_process_server(LoopClock(), self._fork(), TEAM))
+            if not self.exclusive:
+                inner._server.cache.devices.check = lambda *_: None  # type: ignore[method-assign]
             server = CheckedServer(inner, self)
             self.user = RestClient(
                 InProcessTransport(server, user="user", groups=("system:masters",), user_agent="user")
@@ -135,7 +147,7 @@ class ClusterSimulation:
     async def check(self) -> None:
         claims, pods = await self.state()
         checks.no_device_used_twice(claims, pods)
-        if len(self.scheduler_names) == 1:
+        if len(self.scheduler_names) == 1 or self.exclusive:
             checks.no_device_allocated_twice(claims)
         checks.reservations_are_allowed(claims)
         checks.one_special_claim_per_pod(claims)

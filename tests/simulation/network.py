@@ -1,21 +1,28 @@
-"""The way between a process and the API server, with everything that can go wrong on it."""
+"""The network between a process and the API server, with everything that can go wrong on it."""
 
 from __future__ import annotations
 
 import asyncio
 import random
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
+from datetime import datetime, timedelta
 
 from dray.api.document import Document
 from dray.api.errors import ConflictError, ExpiredError, ServiceUnavailableError
 from dray.client.in_process import InProcessTransport
 from dray.client.interface import WatchBatch
 from dray.client.rest import Call
+from dray.sim.replica.virtual_time import LoopClock
 
 # A request that nobody waits for any more arrives within this time or never; restarts take longer.
 LATE_SECONDS_MAX = 3.0
 OUTAGE_SECONDS_MAX = 4.0
+GAP_SECONDS_MAX = 6.0
+JUMP_SECONDS_MAX = 86_400.0
+# Enough for a list to be some lives of all processes old.
+SERVED_MAX = 8
 _READ_FAULTS = ("request_lost", "outage")
 _WRITE_FAULTS = ("request_lost", "outage", "conflict", "late", "answer_lost", "crash")
 _READS = frozenset({"get", "list", "watch"})
@@ -23,9 +30,11 @@ _READS = frozenset({"get", "list", "watch"})
 
 @dataclass
 class FaultRates:
-    """How often each fault happens, per request or per event; `on` switches all of them."""
+    """How often each fault happens, per request or per event, and how often each has happened.
 
-    on: bool = True
+    A rate of 0 takes no random number, so that the other variants of a simulation replay as before.
+    """
+
     slow: float = 0.05
     request_lost: float = 0.03
     conflict: float = 0.03
@@ -37,18 +46,86 @@ class FaultRates:
     event_twice: float = 0.03
     watch_broken: float = 0.02
     watch_expired: float = 0.01
+    # The watch is silent for a while and then expires: the states in between are never observed.
+    watch_gap: float = 0.0
+    # The first list of a life is one that was served before, as by an API server whose watch cache is behind.
+    list_stale: float = 0.0
+    # The time of day jumps by up to a day, forwards or backwards.
+    clock_jump: float = 0.0
+    # Switches all of them.
+    on: bool = field(default=True, kw_only=True)
+    # Requests sent and events received.
+    steps: int = field(default=0, kw_only=True)
+    fired: Counter[str] = field(default_factory=Counter, kw_only=True)
+    # Lists that were served, oldest first, by what was asked for.
+    served: dict[str, list[Document]] = field(default_factory=dict, kw_only=True)
+
+    def happens(self, name: str, rng: random.Random) -> bool:
+        """Decide whether a fault happens now, and count it."""
+        rate: float = getattr(self, name)
+        if not self.on or not rate or rng.random() >= rate:
+            return False
+        self.fired[name] += 1
+        return True
+
+    def choose(self, names: tuple[str, ...], rng: random.Random) -> str:
+        """Return the one of the faults that happens now, and count it; empty if none does."""
+        if not self.on:
+            return ""
+        point = rng.random()
+        for name in names:
+            point -= getattr(self, name)
+            if point < 0:
+                self.fired[name] += 1
+                return name
+        return ""
+
+    def serve(self, call: Call, answer: Document, rng: random.Random) -> Document:
+        """Return the list that a process gets: the answer, or at the start of a life perhaps an earlier one."""
+        if not self.list_stale:
+            return answer
+        key = f"{call.resource} {call.namespace} {call.query.get('labelSelector')} {call.query.get('fieldSelector')}"
+        earlier = self.served.setdefault(key, [])
+        if call.query.get("resourceVersion") == "0" and earlier and self.happens("list_stale", rng):
+            return rng.choice(earlier)
+        earlier.append(answer)
+        del earlier[:-SERVED_MAX]
+        return answer
+
+
+FAULTS = tuple(item.name for item in fields(FaultRates) if not item.kw_only)
+
+
+class JumpingClock(LoopClock):
+    """Implements `dray.lib.clock.Clock` for a machine whose time of day is set while processes run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._offset = timedelta()
+
+    def jump(self, rng: random.Random) -> None:
+        self._offset = timedelta(seconds=rng.uniform(-JUMP_SECONDS_MAX, JUMP_SECONDS_MAX))
+
+    def now(self) -> datetime:
+        return super().now() + self._offset
 
 
 class FaultyTransport:
     """Implements `dray.client.rest.Transport` for one life of one process."""
 
     def __init__(
-        self, inner: InProcessTransport, rng: random.Random, rates: FaultRates, crash: Callable[[], None]
+        self,
+        inner: InProcessTransport,
+        rng: random.Random,
+        rates: FaultRates,
+        crash: Callable[[], None],
+        clock: JumpingClock,
     ) -> None:
         self._inner = inner
         self._rng = rng
-        self._odds = rates
+        self._rates = rates
         self._crash = crash
+        self._clock = clock
         self._expire_next = False
         self._late: set[asyncio.Task[None]] = set()
         # Nothing gets through before this time.
@@ -58,8 +135,11 @@ class FaultyTransport:
 
     async def send(self, call: Call) -> Document:
         self._check_alive()
+        self._rates.steps += 1
+        if self._rates.happens("clock_jump", self._rng):
+            self._clock.jump(self._rng)
         await self._delay()
-        fault = self._fault(call)
+        fault = self._rates.choose(_READ_FAULTS if call.verb in _READS else _WRITE_FAULTS, self._rng)
         if fault == "request_lost":
             raise ServiceUnavailableError("request lost")
         if fault == "conflict":
@@ -80,6 +160,8 @@ class FaultyTransport:
         if fault == "crash":
             self._crash()
             raise ServiceUnavailableError("crashed after the write")
+        if call.verb == "list":
+            answer = self._rates.serve(call, answer, self._rng)
         await self._delay()
         return answer
 
@@ -93,30 +175,24 @@ class FaultyTransport:
         try:
             async for batch in inner:
                 for event in batch:
-                    if self._odds.on and self._rng.random() < self._odds.event_slow:
+                    self._rates.steps += 1
+                    if self._rates.happens("event_slow", self._rng):
                         await asyncio.sleep(self._rng.uniform(0.0, 2.0))
+                    if self._rates.happens("watch_gap", self._rng):
+                        await asyncio.sleep(self._rng.uniform(1.0, GAP_SECONDS_MAX))
+                        self._expire_next = True
+                        return
                     if self.dead or self._stream_fails():
                         # What was on its way is lost; the next watch begins where the last one was heard.
                         return
                     yield [event]
-                    if self._odds.on and self._rng.random() < self._odds.event_twice:
+                    if self._rates.happens("event_twice", self._rng):
                         yield [event]
         finally:
             await inner.aclose()
 
     async def close(self) -> None:
         """Nothing is held."""
-
-    def _fault(self, call: Call) -> str:
-        if not self._odds.on:
-            return ""
-        rates = self._odds
-        point = self._rng.random()
-        for name in _READ_FAULTS if call.verb in _READS else _WRITE_FAULTS:
-            point -= getattr(rates, name)
-            if point < 0:
-                return name
-        return ""
 
     def _send_late(self, call: Call) -> None:
         async def later(delay: float) -> None:
@@ -131,18 +207,16 @@ class FaultyTransport:
         task.add_done_callback(self._late.discard)
 
     def _stream_fails(self) -> bool:
-        if not self._odds.on:
-            return False
-        point = self._rng.random()
-        if point < self._odds.watch_expired:
+        fault = self._rates.choose(("watch_expired", "watch_broken"), self._rng)
+        if fault == "watch_expired":
             self._expire_next = True
-        return point < self._odds.watch_expired + self._odds.watch_broken
+        return bool(fault)
 
     async def _delay(self) -> None:
-        slow = self._odds.on and self._rng.random() < self._odds.slow
+        slow = self._rates.happens("slow", self._rng)
         await asyncio.sleep(self._rng.uniform(0.1, 2.0) if slow else self._rng.uniform(0.0, 0.005))
         self._check_alive()
-        if self._odds.on and asyncio.get_running_loop().time() < self._out_until:
+        if self._rates.on and asyncio.get_running_loop().time() < self._out_until:
             raise ServiceUnavailableError("outage")
 
     def _check_alive(self) -> None:

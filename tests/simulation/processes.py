@@ -14,12 +14,12 @@ from dray.client.rest import RestClient
 from dray.client.shared_informers import SharedInformerFactory
 from dray.controllers.reconciler import ControllerContext
 from dray.controllers.resource_claim.reconciler import ResourceClaimController
+from dray.lib.clock import Clock
 from dray.runtime.metrics import Metrics
 from dray.scheduler.config import ProfileConfig, SchedulerConfig
 from dray.scheduler.registry import BUILT_IN
 from dray.scheduler.scheduler import Scheduler
-from dray.sim.replica.virtual_time import LoopClock
-from tests.simulation.network import LATE_SECONDS_MAX, FaultRates, FaultyTransport
+from tests.simulation.network import LATE_SECONDS_MAX, FaultRates, FaultyTransport, JumpingClock
 
 # Longer than a request can be late, as a leader's lease makes sure.
 RESTART_SECONDS = (LATE_SECONDS_MAX + 0.5, LATE_SECONDS_MAX + 3.0)
@@ -27,8 +27,8 @@ _MASTERS = ("system:masters",)
 # No rule of the real process: followed kinds that the simulation has none of only cost time.
 GATES = FeatureGates.parse("DRADeviceTaintRules=false,DRAControlPlaneController=false")
 
-# Given a client, the coroutines that the process consists of.
-Program = Callable[[RestClient, random.Random], list[Coroutine[Any, Any, Any]]]
+# Given a client, randomness and a clock, the coroutines that the process consists of.
+Program = Callable[[RestClient, random.Random, Clock], list[Coroutine[Any, Any, Any]]]
 
 
 class Process:
@@ -40,16 +40,17 @@ class Process:
         self._program = program
         self._server = server
         self._rng = rng
-        self._odds = rates
+        self._rates = rates
         self._tasks: list[asyncio.Task[Any]] = []
         self._transport: FaultyTransport | None = None
         self._reviving: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         self.lives += 1
+        clock = JumpingClock()
         inner = InProcessTransport(self._server, user=self.name, groups=_MASTERS, user_agent=self.name)
-        transport = self._transport = FaultyTransport(inner, self._rng, self._odds, self.crash)
-        work = self._program(RestClient(transport), random.Random(self._rng.random()))
+        transport = self._transport = FaultyTransport(inner, self._rng, self._rates, self.crash, clock)
+        work = self._program(RestClient(transport), random.Random(self._rng.random()), clock)
         self._tasks = [asyncio.ensure_future(item) for item in work]
 
     @property
@@ -88,8 +89,7 @@ class SchedulerProgram:
         self._config = SchedulerConfig(profiles=(ProfileConfig(scheduler_name=scheduler_name),))
         self.current: Scheduler | None = None
 
-    def __call__(self, client: RestClient, rng: random.Random) -> list[Coroutine[Any, Any, Any]]:
-        clock = LoopClock()
+    def __call__(self, client: RestClient, rng: random.Random, clock: Clock) -> list[Coroutine[Any, Any, Any]]:
         informers = SharedInformerFactory(client, clock, rng)
         self.current = Scheduler(
             client, informers, clock, Metrics(), factories=BUILT_IN, config=self._config, features=GATES
@@ -97,8 +97,7 @@ class SchedulerProgram:
         return [informers.run(), self.current.run()]
 
 
-def controller_program(client: RestClient, rng: random.Random) -> list[Coroutine[Any, Any, Any]]:
+def controller_program(client: RestClient, rng: random.Random, clock: Clock) -> list[Coroutine[Any, Any, Any]]:
     """The claim controller."""
-    clock = LoopClock()
     informers = SharedInformerFactory(client, clock, rng)
     return [informers.run(), ResourceClaimController(ControllerContext(client, informers, clock)).run()]

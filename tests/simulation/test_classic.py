@@ -1,50 +1,37 @@
 """No board is leaked or given twice, whoever crashes at whichever moment; and when the faults end, all comes to rest.
 
-A failing seed replays exactly: `pytest tests/simulation -k classic_seed_123`, or `DRAY_SEED=123` for one not listed.
+A failing seed replays exactly: the failure prints the command. `DRAY_SEED=123` tests a seed that is not listed.
 """
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
-from dray.sim.replica.virtual_time import run_virtually
-from tests.simulation.classic_simulation import ClassicSimulation
+from tests.simulation.runs import declared_faults, faults_of, run, seeds
 
 # A run takes a third of a second; seeds that once failed stay in the list.
-SEEDS = (8, 18, 19, 318, *range(100, 117))
-
-
-def _seeds() -> list[int]:
-    chosen = os.environ.get("DRAY_SEED")
-    return [int(text) for text in chosen.split(",")] if chosen else list(SEEDS)
-
-
-def simulate(seed: int, *, schedulers: int) -> ClassicSimulation:
-    simulation = ClassicSimulation(seed, schedulers=schedulers)
-    try:
-        run_virtually(simulation.run())
-    except BaseException:
-        print(f"DRAY_SEED={seed}")
-        print("\n".join(simulation.story[-120:]))
-        raise
-    return simulation
+SEEDS = seeds((8, 18, 19, 318, *range(100, 117)))
+each_seed = pytest.mark.parametrize("seed", [pytest.param(seed, id=f"classic_seed_{seed}") for seed in SEEDS])
 
 
 @pytest.mark.behaviour("CL-12", "CL-24", "CL-29", "CL-30", "CL-32", "CL-40", "CL-41")
-@pytest.mark.parametrize("seed", [pytest.param(seed, id=f"classic_seed_{seed}") for seed in _seeds()])
+@each_seed
 def test_everybody_crashes(seed: int) -> None:
-    simulate(seed, schedulers=1)
+    faults_of("classic_one_scheduler", seed)
 
 
 @pytest.mark.behaviour("CL-12", "CL-40")
-@pytest.mark.parametrize("seed", [pytest.param(seed, id=f"classic_seed_{seed}") for seed in _seeds()])
+@each_seed
 def test_two_schedulers_at_once(seed: int) -> None:
-    simulate(seed, schedulers=2)
+    faults_of("classic_two_schedulers", seed)
+
+
+@pytest.mark.parametrize("variant", ["classic_one_scheduler", "classic_two_schedulers"])
+def test_every_fault_happens(variant: str) -> None:
+    assert declared_faults(variant) <= {name for seed in SEEDS for name in faults_of(variant, seed)}
 
 
 def test_a_seed_replays_exactly() -> None:
-    first, second = simulate(7, schedulers=2), simulate(7, schedulers=2)
-    assert first.story == second.story
-    assert first.writes > 50
+    first, second = run("classic_two_schedulers", 7), run("classic_two_schedulers", 7)
+    assert first == second
+    assert first.steps > 500

@@ -34,7 +34,7 @@ async def _share() -> None:
         tasks = [
             asyncio.ensure_future(part)
             for program in (SchedulerProgram("default-scheduler"), controller_program)
-            for part in program(user, random.Random(1))
+            for part in program(user, random.Random(1), LoopClock())
         ]
         try:
             await _fill_and_make_room(user)
