@@ -12,14 +12,6 @@ TOP: Final = Path(__file__).parents[2]
 SOURCE: Final = TOP / "src" / "dray"
 TASKS: Final = SOURCE / "runtime" / "tasks.py"
 FORBIDDEN: Final = frozenset({"create_task", "ensure_future"})
-# How many modules of a package still start tasks themselves. Lower these numbers; never raise one.
-ALLOWED: Final = {
-    "apiserver": 0,
-    "cli": 2,
-    "cmd": 5,
-    "controllers": 1,
-    "node": 4,
-}
 PACKAGES: Final = sorted(path.name for path in SOURCE.iterdir() if (path / "__init__.py").exists())
 
 
@@ -34,7 +26,7 @@ def starts_tasks(path: Path) -> bool:
 @pytest.mark.parametrize("package", PACKAGES)
 def test_tasks_are_started_by_one_module(package: str) -> None:
     found = [str(path) for path in (SOURCE / package).rglob("*.py") if path != TASKS and starts_tasks(path)]
-    assert len(found) <= ALLOWED.get(package, 0), found
+    assert found == []
 
 
 @pytest.mark.parametrize("folder", ["bench", "tools"])

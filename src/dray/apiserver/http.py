@@ -10,7 +10,7 @@ import ssl
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing, suppress
 from http import HTTPStatus
-from typing import Any, Final, cast
+from typing import Any, Final, NoReturn, cast
 
 import orjson
 
@@ -88,6 +88,10 @@ class Listener:
     async def start(self, sockets: Iterable[socket.socket], tls: ssl.SSLContext | None) -> None:
         """Listen on bound sockets, which then belong to the listener."""
         await self._http.listen(sockets, tls)
+
+    async def supervise(self) -> NoReturn:
+        """Raise the failure of a connection, which is a bug. To be spawned in the supervisor's group."""
+        await self._http.supervise()
 
     async def stop(self) -> None:
         """End watches, stop listening, let the other requests complete for a short time, and close."""

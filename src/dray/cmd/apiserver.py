@@ -41,14 +41,15 @@ from dray.runtime.http.server import bind
 from dray.runtime.metrics import Metrics
 from dray.runtime.settings import SettingsError
 from dray.runtime.system import PooledRandom, SystemClock
+from dray.runtime.tasks import TaskGroup
 from dray.store.interface import Store
 from dray.store.state import CompactionPolicy
 
 _ANY_ADDRESS: Final = ("0.0.0.0", "::", "")  # noqa: S104 - compared, not bound
 
 
-async def open_store(settings: APIServerSettings) -> Store:
-    """Open the store of the settings; its module is imported only if it is used."""
+async def open_store(settings: APIServerSettings, group: TaskGroup) -> Store:
+    """Open the store of the settings, whose tasks the group supervises; its module is imported only if it is used."""
     policy = CompactionPolicy(age_seconds=settings.compaction_interval)
     if settings.store == "memory":
         from dray.store.memory import MemoryStore
@@ -65,7 +66,9 @@ async def open_store(settings: APIServerSettings) -> Store:
         if settings.etcd_cafile:
             files = (Path(file) if file else None for file in (settings.etcd_certfile, settings.etcd_keyfile))
             tls = TLSFiles(Path(settings.etcd_cafile), *files)
-        return await EtcdStore.connect(settings.etcd_servers, prefix=settings.etcd_prefix, tls=tls, policy=policy)
+        etcd = await EtcdStore.connect(settings.etcd_servers, prefix=settings.etcd_prefix, tls=tls, policy=policy)
+        group.spawn(etcd.supervise(), "etcd store")
+        return etcd
     from dray.store.sqlite import SQLiteStore
 
     return await SQLiteStore.open(Path(settings.data_dir) / "state.db", policy=policy)
@@ -96,7 +99,9 @@ async def running(settings: APIServerSettings) -> AsyncIterator[Running]:
     data_dir = _make_directory(settings.data_dir)
     pki = ensure_pki(data_dir, hostname=socket.gethostname(), extra_names=settings.tls_names, now=clock.now())
     async with AsyncExitStack() as stack:
-        store = await open_store(settings)
+        # Entered first and left last: the store and the listener end in good order before their supervisor does.
+        group = await stack.enter_async_context(TaskGroup("apiserver process"))
+        store = await open_store(settings, group)
         stack.push_async_callback(store.close)
         kubelets = KubeletClient(kubelet_tls(pki, clock.now()))
         # Bound before the server is composed, which publishes its address; it listens when it can answer.
@@ -129,6 +134,7 @@ async def running(settings: APIServerSettings) -> AsyncIterator[Running]:
         limits = Limits(seats=settings.max_requests_inflight, watches_max=settings.max_watches)
         listener = Listener(server, RequestLimiter(FairQueue(limits), clock), RequestMetrics(metrics))
         stack.push_async_callback(listener.stop)
+        group.spawn(listener.supervise(), "listener")
         await listener.start(sockets, server_context(pki))
         url = f"https://{address}"
         _write_kubeconfigs(pki, url)

@@ -6,7 +6,6 @@ use the managers.
 
 from __future__ import annotations
 
-import asyncio
 import random
 from collections.abc import Sequence
 from dataclasses import replace
@@ -139,7 +138,7 @@ class NodeAgent:
 
     async def _serve(self) -> None:
         try:
-            await asyncio.Event().wait()
+            await self._server.supervise()
         finally:
             await self._server.stop()
 

@@ -22,6 +22,7 @@ from dray.runtime.http.requests import Request
 from dray.runtime.http.router import Handler, Reply, text
 from dray.runtime.http.server import page_server
 from dray.runtime.system import SystemClock
+from dray.runtime.tasks import first_completed
 
 COOKIE: Final = "dray-ui"
 _KEY: Final = "key"
@@ -44,7 +45,7 @@ async def run(settings: UISettings, stop: asyncio.Event) -> None:
         sys.stdout.flush()
         if settings.open:
             webbrowser.open(url)
-        await stop.wait()
+        await first_completed(stop.wait(), server.supervise())
     finally:
         await server.stop()
         await client.close()

@@ -16,7 +16,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import grpc
 import grpc.aio
@@ -331,6 +331,10 @@ class EtcdStore:
         due = self._schedule.due(now_seconds, revision=revision, compacted=self._compacted)
         if due:
             await self.compact(due)
+
+    async def supervise(self) -> NoReturn:
+        """Raise the failure of a task of the store, which is a bug. To be spawned in the supervisor's group."""
+        await self._tasks.supervise()
 
     async def close(self) -> None:
         """End all watches and connections; calls in progress fail as unavailable."""

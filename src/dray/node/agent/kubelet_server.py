@@ -5,7 +5,7 @@ from __future__ import annotations
 import ssl
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, NoReturn
 
 import orjson
 
@@ -50,6 +50,11 @@ class KubeletServer:
         )
         self._server = page_server(checked(router))
         return await self._server.start(host, port, tls)
+
+    async def supervise(self) -> NoReturn:
+        """Raise the failure of a connection, which is a bug; to be run by a supervisor after `start`."""
+        assert self._server is not None
+        await self._server.supervise()
 
     async def stop(self) -> None:
         """Stop listening."""

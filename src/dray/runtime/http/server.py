@@ -13,7 +13,7 @@ import ssl
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import aclosing
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, Final, NoReturn, TypeAlias, cast
 
 from dray.runtime.http.heads import date, response_head
 from dray.runtime.http.requests import TOO_MANY_REQUESTS, Limits, Request, RequestError, RequestParser
@@ -124,6 +124,7 @@ class HttpServer:
         self.on_head = on_head
         self.closing = False
         self.connections: set[ServerConnection] = set()
+        # Their supervisor runs `supervise`.
         self.tasks = ChildTasks("http connections")
         # Of all connections: the bytes of requests that were received and not answered.
         self.received_bytes = 0
@@ -149,6 +150,10 @@ class HttpServer:
                 backlog=_BACKLOG,
             )
             self._servers.append(server)
+
+    async def supervise(self) -> NoReturn:
+        """Raise the failure of a connection, which is a bug of the server. To be spawned in the supervisor's group."""
+        await self.tasks.supervise()
 
     async def stop(self) -> None:
         """Stop listening, close idle connections, let requests complete for a short time, and close the rest."""
@@ -475,6 +480,6 @@ async def serve_health(group: TaskGroup, host: str, port: int, metrics: Callable
 
 async def _stop_at_end(server: HttpServer) -> None:
     try:
-        await asyncio.Event().wait()
+        await server.supervise()
     finally:
         await server.stop()
