@@ -7,6 +7,8 @@ import random
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from dray.api.document import Document
 from dray.client.in_process import in_process_client
 from dray.client.interface import Client
@@ -17,6 +19,7 @@ from dray.cmd.settings import APIServerSettings
 from dray.runtime.metrics import Metrics
 from dray.runtime.tasks import TaskGroup
 from dray.scheduler.config import ProfileConfig, SchedulerConfig
+from dray.scheduler.plugins.dynamic_resources.tracker import ClaimTracker
 from dray.scheduler.registry import BUILT_IN
 from dray.scheduler.scheduler import Scheduler
 
@@ -64,7 +67,12 @@ async def submit(client: Client, number: int, scheduler: str) -> None:
     await client.create(PODS.unstructured, {"metadata": metadata, "spec": spec})
 
 
-async def test_two_schedulers_without_a_common_lease_give_no_device_twice(tmp_path: Path) -> None:
+@pytest.mark.parametrize("looks", [True, False], ids=["dray", "schedulers-that-do-not-look-for-other-claims"])
+async def test_two_schedulers_without_a_common_lease_give_no_device_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, looks: bool
+) -> None:
+    if not looks:
+        monkeypatch.setattr(ClaimTracker, "conflicting_claims", lambda *_arguments: ())
     settings = APIServerSettings(
         data_dir=str(tmp_path),
         port=0,
