@@ -183,7 +183,7 @@ async def test_after_a_restart_of_the_node_agent(cluster: Cluster) -> None:
     driver = FakeDriver()
     async with driver.running(root):
         await cluster.claim("a", result("x"), pods=["p"])
-        await cluster.claim("b", result("x"), pods=["q"])
+        await cluster.claim("b", result("y"), pods=["q"])
         async with node_running(root, cluster.client) as node:
             await ready(driver, node)
             for name, claim in (("p", "a"), ("q", "b")):
@@ -234,7 +234,7 @@ async def test_one_connection_serves_all_calls(cluster: Cluster, node: Node) -> 
     async with FakeDriver().running(node.root) as driver:
         await ready(driver, node)
         for name in ("a", "b", "c"):
-            await cluster.claim(name, result("x"), pods=["p"])
+            await cluster.claim(name, result(f"x-{name}"), pods=["p"])
             assert isinstance(await node.claims.prepare_claims(pod("p", name)), Prepared)
         assert len(driver.names("prepare")) == 3
         assert len(driver.peers) == 1
@@ -274,7 +274,7 @@ async def test_the_service_the_plugin_prefers_is_spoken(
 async def test_a_rolling_update_moves_to_the_new_instance_and_back_when_it_fails(cluster: Cluster, node: Node) -> None:
     old, new = FakeDriver(), FakeDriver()
     for name in ("a", "b", "c"):
-        await cluster.claim(name, result("x"), pods=["p"])
+        await cluster.claim(name, result(f"x-{name}"), pods=["p"])
     async with old.running(node.root, "old"):
         await ready(old, node)
         assert isinstance(await node.claims.prepare_claims(pod("p", "a")), Prepared)
@@ -441,7 +441,7 @@ async def test_pods_that_share_a_claim_wait_for_each_other_and_others_do_not(clu
     async with FakeDriver().running(node.root) as driver:
         await ready(driver, node)
         await cluster.claim("shared", result("x"), pods=["p", "q"])
-        await cluster.claim("own", result("x"), pods=["r"])
+        await cluster.claim("own", result("y"), pods=["r"])
         held, entered = asyncio.Event(), asyncio.Event()
         good = driver.on_prepare
 

@@ -194,7 +194,7 @@ async def test_calls_follow_each_other_also_across_instances(
     cluster: Cluster, node: Node, serialize: bool, most: int
 ) -> None:
     SlowDriver.under_way, SlowDriver.most, SlowDriver.wanted = 0, 0, most
-    uids = [(await cluster.claim(f"c{n}", result("x"), pods=["p"]))["metadata"]["uid"] for n in range(4)]
+    uids = [(await cluster.claim(f"c{n}", result(f"x{n}"), pods=["p"]))["metadata"]["uid"] for n in range(4)]
     folder = node.root / "plugins/test.example.com"
     async with (
         driver_running(SlowDriver(), node, pod_uid="one", serialize=serialize),
