@@ -36,6 +36,8 @@ class Report:
 
     inputs: dict[str, int] = field(default_factory=dict)
     findings: list[str] = field(default_factory=list)
+    # Targets and problems that have been reported.
+    known: set[tuple[str, str]] = field(default_factory=set)
     growth_bytes: int = 0
 
     @property
@@ -86,7 +88,9 @@ async def fuzz_seed(place: World, name: str, number: int, report: Report, count:
         for sent in variants(target, document, number, index):
             report.inputs[name] = report.inputs.get(name, 0) + 1
             problem = await _problem(place, target, sent)
-            if problem and len(report.findings) < FINDINGS_MAX:
+            # The same problem again hides no other one.
+            if problem and (name, problem) not in report.known and len(report.findings) < FINDINGS_MAX:
+                report.known.add((name, problem))
                 report.findings.append(
                     f"{name}: {problem}\n  {sent.method} {sent.target[:200]} {sent.media}\n  {sent.body[:300]!r}\n"
                     f"  replay: python -m tests.fuzz --only {name} --seed {number} --seeds 1"

@@ -17,6 +17,7 @@ from dray.dashboard.handler import Dashboard
 from tests.security.attacker import (
     APPLY_PATCH,
     CONFIG_MAPS,
+    DEFINITIONS,
     JSON_PATCH,
     JSON_TYPE,
     MERGE_PATCH,
@@ -181,6 +182,24 @@ async def test_null_element_in_a_strategic_patch_is_refused() -> None:
     async with attacked_server() as attacker:
         assert (await attacker.send("POST", PODS, pod)).code == 201
         assert_refused(await attacker.send("PATCH", f"{PODS}/p", patch, STRATEGIC_PATCH), 422)
+
+
+async def test_stop_signal_of_a_lifecycle_is_no_handler() -> None:
+    container = {"name": "c", "image": "i", "lifecycle": {"stopSignal": "SIGUSR1"}}
+    pod = orjson.dumps({"metadata": {"name": "p"}, "spec": {"os": {"name": "linux"}, "containers": [container]}})
+    async with attacked_server() as attacker:
+        answer = await attacker.send("POST", PODS, pod)
+        assert answer.code == 201, answer
+        assert b'"stopSignal":"SIGUSR1"' in answer.body
+
+
+async def test_version_of_a_definition_without_a_name_is_refused() -> None:
+    names = {"plural": "things", "kind": "Thing"}
+    versions = [{"served": True, "storage": True}]
+    spec = {"group": "example.com", "scope": "Cluster", "names": names, "versions": versions}
+    body = orjson.dumps({"metadata": {"name": "things.example.com"}, "spec": spec})
+    async with attacked_server() as attacker:
+        assert_refused(await attacker.send("POST", DEFINITIONS, body), 422, "spec.versions[0].name")
 
 
 class NoClient:

@@ -16,6 +16,8 @@ _TOKEN_EXPIRATION_SECONDS: Final = 3600
 _GRACE_PERIOD_SECONDS: Final = 30
 _CONTAINER_KINDS: Final = ("containers", "initContainers", "ephemeralContainers")
 _PROBES: Final = ("livenessProbe", "readinessProbe", "startupProbe")
+# The members of a lifecycle that are handlers; stopSignal is text.
+_HOOKS: Final = ("postStart", "preStop")
 _CACHE_SIZE: Final = 4096
 
 
@@ -95,8 +97,9 @@ def _default_handlers(container: Document) -> None:
     for name in _PROBES:
         if (probe := container.get(name)) is not None:
             _default_probe(probe)
-    for handler in (container.get("lifecycle") or {}).values():
-        _default_http_get((handler or {}).get("httpGet"))
+    lifecycle = container.get("lifecycle") or {}
+    for name in _HOOKS:
+        _default_http_get((lifecycle.get(name) or {}).get("httpGet"))
 
 
 def _default_resources(resources: Document | None) -> None:

@@ -37,7 +37,7 @@ class DefinitionStrategy(Strategy):
     def prepare_for_create(self, obj: Document, context: WriteContext) -> None:
         """Reset the status; no names are accepted yet."""
         _check_schemas(obj)
-        stored = [item["name"] for item in _versions(obj) if item.get("storage")]
+        stored = [item.get("name", "") for item in _versions(obj) if item.get("storage")]
         obj["status"] = {"conditions": None, "acceptedNames": {"plural": "", "kind": ""}, "storedVersions": stored}
         start_generation(obj)
 
@@ -55,7 +55,8 @@ class DefinitionStrategy(Strategy):
         restore(obj, old, "status")
         status = dict(obj.get("status") or {})
         stored = list(status.get("storedVersions") or ())
-        stored += [item["name"] for item in _versions(obj) if item.get("storage") and item["name"] not in stored]
+        names = [item.get("name", "") for item in _versions(obj) if item.get("storage")]
+        stored += [name for name in names if name not in stored]
         obj["status"] = status | {"storedVersions": stored}
         carry_generation(obj, old, changed=spec_changed(obj, old))
 
