@@ -179,7 +179,7 @@ def test_the_error_of_a_server_that_cannot_start_is_shown(folder: Path) -> None:
         done = demo(folder, f"--port={taken.getsockname()[1]}")
     assert done.returncode == 1
     assert "server did not become ready" in done.stderr
-    assert "address already in use" in done.stderr
+    assert "Address already in use" in done.stderr
     assert f"The logs are in {folder}" in done.stderr
     assert (folder / "server.log").exists()
     assert processes_of(folder) == []

@@ -196,7 +196,9 @@ async def test_folders_and_files_of_volumes_are_mounted_by_subpath(
     pod = await cluster.run(
         "p",
         shell(
-            "a", "echo folder > /real/x; cat /linked/x /etc/key; touch /etc/key || echo; echo ro", volumeMounts=mounts
+            "a",
+            "echo folder > /real/x; cat /linked/x /etc/key; touch /etc/key 2>&1 || echo; echo ro",
+            volumeMounts=mounts,
         ),
         initContainers=[shell("i", "busybox ln -s real /v/link", volumeMounts=[{"name": "v", "mountPath": "/v"}])],
         volumes=[{"name": "v", "emptyDir": {}}, {"name": "cm", "configMap": {"name": "cm"}}],

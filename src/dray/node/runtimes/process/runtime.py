@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -100,9 +101,8 @@ class ProcessRuntime(ShimRuntime):
                 *command,
                 cwd=job["directory"],
                 env=dict(job["env"]),
-                user=job.get("uid"),
-                group=job.get("gid"),
-                extra_groups=job.get("groups"),
+                # uvloop has no `user`, `group` and `extra_groups`.
+                preexec_fn=partial(_become, job.get("uid"), job.get("gid"), job.get("groups")),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.STDOUT,
@@ -131,6 +131,16 @@ def _identity(spec: ContainerSpec) -> dict[str, Any]:
     """Return the user and groups; the agent's own groups are never passed on."""
     security = spec.security
     return {"uid": security.user or 0, "gid": security.group or 0, "groups": list(security.supplemental_groups)}
+
+
+def _become(uid: int | None, gid: int | None, groups: Sequence[int] | None) -> None:
+    """Take on a container's user and groups, in the child process; the groups go first, while it may change them."""
+    if groups is not None:
+        os.setgroups(list(groups))
+    if gid is not None:
+        os.setgid(gid)
+    if uid is not None:
+        os.setuid(uid)
 
 
 async def finish(process: asyncio.subprocess.Process, timeout_seconds: float) -> ExecResult:
