@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.errors import HypothesisWarning, NonInteractiveExampleWarning
 
 from tests.fuzz.inputs import mutated
-from tests.fuzz.targets import TARGETS, Finding, Sent, Target, World, world
+from tests.fuzz.targets import TARGETS, Finding, FuzzedServer, Sent, Target, fuzzed_server
 
 # Documents of one seed, and inputs made from each: itself, and mutations of it.
 DOCUMENTS = 10
@@ -81,13 +81,13 @@ def variants(target: Target, document: Sent, number: int, index: int) -> Iterato
             yield Sent(document.method, document.target, mutated(document.body, rng), document.media)
 
 
-async def fuzz_seed(place: World, name: str, number: int, report: Report, count: int = DOCUMENTS) -> None:
+async def fuzz_seed(server: FuzzedServer, name: str, number: int, report: Report, count: int = DOCUMENTS) -> None:
     """Send all inputs of one seed to one target."""
     target = TARGETS[name]
     for index, document in enumerate(drawn(target, number, count)):
         for sent in variants(target, document, number, index):
             report.inputs[name] = report.inputs.get(name, 0) + 1
-            problem = await _problem(place, target, sent)
+            problem = await _problem(server, target, sent)
             # The same problem again hides no other one.
             if problem and (name, problem) not in report.known and len(report.findings) < FINDINGS_MAX:
                 report.known.add((name, problem))
@@ -97,10 +97,10 @@ async def fuzz_seed(place: World, name: str, number: int, report: Report, count:
                 )
 
 
-async def _problem(place: World, target: Target, sent: Sent) -> str:
+async def _problem(server: FuzzedServer, target: Target, sent: Sent) -> str:
     started = time.process_time()
     try:
-        await target.run(place, sent)
+        await target.run(server, sent)
     except Finding as finding:
         return str(finding)[:500]
     except Exception as error:  # noqa: BLE001 - whatever it is, it is found
@@ -130,11 +130,11 @@ async def fuzz(names: list[str], first: int, *, seeds: int | None, seconds: floa
     report = Report()
     until = time.monotonic() + seconds
     number = first
-    async with world() as place:
+    async with fuzzed_server() as server:
         before = 0
         while (seeds is None or number < first + seeds) and (seeds is not None or time.monotonic() < until):
             for name in names:
-                await fuzz_seed(place, name, number, report)
+                await fuzz_seed(server, name, number, report)
                 await asyncio.sleep(0)
             number += 1
             # The first rounds fill the caches.

@@ -72,7 +72,7 @@ class Sent:
     media: str = JSON_TYPE
 
 
-class World:
+class FuzzedServer:
     """A live server, over calls and over HTTP."""
 
     def __init__(self, attacker: Attacker, port: int) -> None:
@@ -84,7 +84,7 @@ class Finding(Exception):  # noqa: N818 - what fuzzing finds
     """An answer that must not be given."""
 
 
-Run = Callable[[World, Sent], Awaitable[None]]
+Run = Callable[[FuzzedServer, Sent], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ class Target:
 
 
 @asynccontextmanager
-async def world() -> AsyncIterator[World]:
+async def fuzzed_server() -> AsyncIterator[FuzzedServer]:
     """A server with a Pod to patch, listening on a loopback port without TLS."""
     async with attacked_server() as attacker:
         pod = b'{"metadata":{"name":"victim"},"spec":{"containers":[{"name":"c","image":"i"}]}}'
@@ -108,20 +108,20 @@ async def world() -> AsyncIterator[World]:
         listener = Listener(attacker._server, limiter, RequestMetrics(Metrics()))
         await listener.start([bound], None)
         try:
-            yield World(attacker, bound.getsockname()[1])
+            yield FuzzedServer(attacker, bound.getsockname()[1])
         finally:
             await listener.stop()
 
 
-async def _send(world: World, sent: Sent) -> None:
-    answer = await world.attacker.send(sent.method, sent.target, sent.body, sent.media)
+async def _send(server: FuzzedServer, sent: Sent) -> None:
+    answer = await server.attacker.send(sent.method, sent.target, sent.body, sent.media)
     if answer.reason == "InternalError":
         raise Finding(answer.message)
     if answer.code == 201 and sent.method == "POST":
-        await world.attacker.send("DELETE", f"{sent.target.partition('?')[0]}/fuzzed?gracePeriodSeconds=0")
+        await server.attacker.send("DELETE", f"{sent.target.partition('?')[0]}/fuzzed?gracePeriodSeconds=0")
 
 
-async def _cel(world: World, sent: Sent) -> None:
+async def _cel(server: FuzzedServer, sent: Sent) -> None:
     text = sent.body.decode("utf-8", "replace")
     try:
         program = compile_program(text, {"x": DYN})
@@ -130,7 +130,7 @@ async def _cel(world: World, sent: Sent) -> None:
         return
 
 
-async def _cdi(world: World, sent: Sent) -> None:
+async def _cdi(server: FuzzedServer, sent: Sent) -> None:
     for parse in (cdi.parse, cdi_cache._from_yaml):
         try:
             parse(sent.body)
@@ -138,7 +138,7 @@ async def _cdi(world: World, sent: Sent) -> None:
             continue
 
 
-async def _parser(world: World, sent: Sent) -> None:
+async def _parser(server: FuzzedServer, sent: Sent) -> None:
     parser = RequestParser(Limits())
     step = max(1, len(sent.body) // 5)
     try:
@@ -150,8 +150,8 @@ async def _parser(world: World, sent: Sent) -> None:
         _ = request.path, request.query
 
 
-async def _http(world: World, sent: Sent) -> None:
-    reader, writer = await asyncio.open_connection("127.0.0.1", world.port)
+async def _http(server: FuzzedServer, sent: Sent) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
     try:
         writer.write(sent.body)
         writer.write_eof()

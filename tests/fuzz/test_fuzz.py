@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.fuzz.fuzzer import Report, drawn, fuzz_seed
-from tests.fuzz.targets import TARGETS, Finding, Sent, Target, World, world
+from tests.fuzz.targets import TARGETS, Finding, FuzzedServer, Sent, Target, fuzzed_server
 
 SEED = 1
 
@@ -13,8 +13,8 @@ SEED = 1
 @pytest.mark.parametrize("name", TARGETS)
 async def test_no_input_of_a_seed_breaks_the_server(name: str) -> None:
     report = Report()
-    async with world() as place:
-        await fuzz_seed(place, name, SEED, report, count=3)
+    async with fuzzed_server() as server:
+        await fuzz_seed(server, name, SEED, report, count=3)
     assert report.findings == []
     assert report.inputs[name] > 20
 
@@ -25,12 +25,12 @@ def test_a_seed_draws_the_same_documents() -> None:
 
 
 async def test_crashes_and_internal_errors_are_findings(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def crash(place: World, sent: Sent) -> None:
+    async def crash(server: FuzzedServer, sent: Sent) -> None:
         raise Finding("internal") if len(sent.body) % 2 else KeyError("bug")
 
     monkeypatch.setitem(TARGETS, "broken", Target(TARGETS["json-body"].inputs, crash))
     report = Report()
-    async with world() as place:
-        await fuzz_seed(place, "broken", SEED, report, count=1)
+    async with fuzzed_server() as server:
+        await fuzz_seed(server, "broken", SEED, report, count=1)
     assert 0 < len(report.findings) <= report.total
     assert all("--only broken --seed 1" in finding for finding in report.findings)

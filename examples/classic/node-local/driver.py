@@ -45,13 +45,13 @@ class ScratchController(ClassicController):
 
     async def unsuitable_nodes(self, claims: Sequence[Claim], nodes: Sequence[str]) -> Iterable[str]:
         """Return the nodes with too little free space."""
-        room, wanted = await self.free_by_node(), sum(size(claim.parameters["size"]) for claim in claims)
-        return [node for node in nodes if room.get(node, 0) < wanted]
+        available, wanted = await self.free_by_node(), sum(size(claim.parameters["size"]) for claim in claims)
+        return [node for node in nodes if available.get(node, 0) < wanted]
 
     async def choose_node(self, claim: Claim, refused: Sequence[str]) -> str:
         """Choose a node with enough space for an Immediate claim."""
-        room, wanted = await self.free_by_node(), size(claim.parameters["size"])
-        return max((node for node in room if node not in refused and room[node] >= wanted), default="")
+        available, wanted = await self.free_by_node(), size(claim.parameters["size"])
+        return max((node for node in available if node not in refused and available[node] >= wanted), default="")
 
 
 class ScratchNode(ClassicController, NodePlugin):

@@ -143,23 +143,28 @@ def _setters(names: Sequence[str], *, pod: bool) -> str:
     return " and ".join([*(["pod"] if pod else []), *([_named(names)] if names else [])])
 
 
-def _use(names: Sequence[str]) -> str:
-    return "uses" if len(names) == 1 else "use"
-
-
-def app_armor_profile(subject: Subject) -> Violation | None:
-    """Forbid profiles other than the runtime's default and those of the node."""
+def _unconfined(subject: Subject, field: str) -> tuple[str, set[str]]:
+    """Return who sets a profile of a type that does not confine, and the types."""
     values: set[str] = set()
 
     def is_bad(context: Document) -> bool:
-        profile = context.get("appArmorProfile")
+        profile = context.get(field)
         if profile is None or profile.get("type") in _CONFINED:
             return False
         values.add(profile.get("type") or "")
         return True
 
     pod = is_bad(subject.security)
-    setters = _setters([name for name, context in subject.contexts() if is_bad(context)], pod=pod)
+    return _setters([name for name, context in subject.contexts() if is_bad(context)], pod=pod), values
+
+
+def _use(names: Sequence[str]) -> str:
+    return "uses" if len(names) == 1 else "use"
+
+
+def app_armor_profile(subject: Subject) -> Violation | None:
+    """Forbid profiles other than the runtime's default and those of the node."""
+    setters, values = _unconfined(subject, "appArmorProfile")
     annotations = sorted(
         f"{key}={quote(value)}"
         for key, value in subject.annotations.items()
@@ -317,17 +322,7 @@ def seccomp_annotations(subject: Subject) -> Violation | None:
 
 def seccomp_baseline(subject: Subject) -> Violation | None:
     """Forbid the profile Unconfined."""
-    values: set[str] = set()
-
-    def is_bad(context: Document) -> bool:
-        profile = context.get("seccompProfile")
-        if profile is None or profile.get("type") in _CONFINED:
-            return False
-        values.add(profile.get("type") or "")
-        return True
-
-    pod = is_bad(subject.security)
-    setters = _setters([name for name, context in subject.contexts() if is_bad(context)], pod=pod)
+    setters, values = _unconfined(subject, "seccompProfile")
     if not setters:
         return None
     listed = _quoted(sorted(values))

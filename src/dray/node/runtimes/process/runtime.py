@@ -18,6 +18,7 @@ from dray.node.cdi.cache import CdiCache
 from dray.node.runtimes.process.cpu_affinity import move_processes
 from dray.node.runtimes.process.limitations import mount_variables, warnings_for
 from dray.node.runtimes.runtime import ContainerSpec, ExecResult, Image, RuntimeFailure, Sandbox, Started
+from dray.node.runtimes.shim.program import set_identity
 from dray.node.runtimes.shim.runtime import ShimRuntime, end_group
 from dray.node.topology.machine import parse_cpus
 from dray.node.untrusted_files import remove_tree
@@ -102,7 +103,7 @@ class ProcessRuntime(ShimRuntime):
                 cwd=job["directory"],
                 env=dict(job["env"]),
                 # uvloop has no `user`, `group` and `extra_groups`.
-                preexec_fn=partial(_become, job.get("uid"), job.get("gid"), job.get("groups")),
+                preexec_fn=partial(set_identity, job),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.STDOUT,
@@ -131,16 +132,6 @@ def _identity(spec: ContainerSpec) -> dict[str, Any]:
     """Return the user and groups; the agent's own groups are never passed on."""
     security = spec.security
     return {"uid": security.user or 0, "gid": security.group or 0, "groups": list(security.supplemental_groups)}
-
-
-def _become(uid: int | None, gid: int | None, groups: Sequence[int] | None) -> None:
-    """Take on a container's user and groups, in the child process; the groups go first, while it may change them."""
-    if groups is not None:
-        os.setgroups(list(groups))
-    if gid is not None:
-        os.setgid(gid)
-    if uid is not None:
-        os.setuid(uid)
 
 
 async def finish(process: asyncio.subprocess.Process, timeout_seconds: float) -> ExecResult:

@@ -129,6 +129,16 @@ def _start_process(job: _Job, out: int, error: int) -> int:
     return pid
 
 
+def set_identity(job: _Job) -> None:
+    """Take on the container's user and groups; the user goes last, because only root may change the others."""
+    if job.get("groups") is not None:
+        os.setgroups(job["groups"])
+    if job.get("gid") is not None:
+        os.setgid(job["gid"])
+    if job.get("uid") is not None:
+        os.setuid(job["uid"])
+
+
 def _become(job: _Job, out: int, error: int) -> None:
     os.setsid()
     _standard_streams(out, error)
@@ -137,12 +147,7 @@ def _become(job: _Job, out: int, error: int) -> None:
         # A machine described in a file may have other CPUs than this one.
         with contextlib.suppress(OSError):
             os.sched_setaffinity(0, job["cpus"])
-    if job.get("groups") is not None:
-        os.setgroups(job["groups"])
-    if job.get("gid") is not None:
-        os.setgid(job["gid"])
-    if job.get("uid") is not None:
-        os.setuid(job["uid"])
+    set_identity(job)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD, signal.SIGPIPE):
         signal.signal(number, signal.SIG_DFL)
     os.execvpe(job["argv"][0], job["argv"], dict(job["env"]))  # noqa: S606 - no shell is meant
