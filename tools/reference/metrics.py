@@ -80,8 +80,7 @@ def described(metrics: Metrics) -> list[Described]:
 
 def _described(metrics: Metrics) -> Iterator[Described]:
     for family in metrics.families():
-        name = f"{family.name}_total" if family.type == "counter" else family.name
-        yield Described(name, family.type, family.labels, family.text)
+        yield Described(family.name, family.type, family.labels, family.text)
 
 
 def queues_of(metrics: Metrics) -> list[str]:

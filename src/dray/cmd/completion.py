@@ -46,6 +46,8 @@ def main(argv: Sequence[str]) -> int:
     from dray.cmd.main import PROCESSES, TOOLS
 
     summaries = {name: item.summary for table in (PROCESSES, TOOLS) for name, item in table.items()}
+    # The shell completes the first word.
+    summaries = {name: summary for name, summary in summaries.items() if " " not in name}
     flags = {name: flags_of(name) for name in summaries if name != "completion"}
     sys.stdout.write(script(shell, flags, summaries))
     return 0

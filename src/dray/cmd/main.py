@@ -50,6 +50,7 @@ class Tool(NamedTuple):
 
 
 TOOLS: Final = {
+    "node resources": Tool("print what the containers of this node hold", "dray.cli.node_resources"),
     "image": Tool("import, list and remove images of this node", "dray.cmd.image"),
     "explain": Tool("explain why a Pod or claim is pending, or why it got its devices", "dray.cli.explain"),
     "simulate": Tool("show which Pods would be scheduled, moved or pending after a change", "dray.cli.simulate"),
@@ -70,7 +71,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         sys.stdout.write(usage())
         return 0 if arguments else EXIT_USAGE
-    name, rest = arguments[0], arguments[1:]
+    # The name of a tool may have two words.
+    words = 2 if " ".join(arguments[:2]) in TOOLS else 1
+    name, rest = " ".join(arguments[:words]), arguments[words:]
     if name in ("version", "--version"):
         sys.stdout.write(f"dray {__version__}\n")
         return 0

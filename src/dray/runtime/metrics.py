@@ -25,7 +25,7 @@ _DIGITS_MAX: Final = 6
 
 @dataclass(slots=True)
 class Family:
-    """The samples of one metric; the name of a counter is without `_total`."""
+    """The samples of one metric under its full name."""
 
     name: str
     text: str
@@ -58,7 +58,7 @@ class Metric(ABC):
 
     @property
     def name(self) -> str:
-        """The name without suffix."""
+        """The full name; that of a counter usually ends in `_total`."""
         return self._name
 
     def labels(self, *values: str) -> Self:
@@ -95,7 +95,7 @@ class Metric(ABC):
 
 
 class Counter(Metric):
-    """A value that only grows; exposed with the suffix `_total`."""
+    """A value that only grows."""
 
     type = "counter"
     _value = 0.0
@@ -106,7 +106,7 @@ class Counter(Metric):
 
     def samples(self) -> Iterable[Sample]:
         """Return the value."""
-        return (("_total", {}, self._value),)
+        return (("", {}, self._value),)
 
 
 class Gauge(Metric):
@@ -180,8 +180,8 @@ class Metrics:
         self._lock = threading.Lock()
 
     def counter(self, name: str, text: str, labels: Sequence[str] = ()) -> Counter:
-        """Return the counter of the name, which ends in `_total`."""
-        return self._once(name, Counter, lambda: Counter(name.removesuffix("_total"), text, labels))
+        """Return the counter of the name."""
+        return self._once(name, Counter, lambda: Counter(name, text, labels))
 
     def gauge(self, name: str, text: str, labels: Sequence[str] = ()) -> Gauge:
         """Return the gauge of the name."""
@@ -226,9 +226,7 @@ class Metrics:
         with self._lock:
             metric = self._metrics.get(name)
             if metric is None:
-                metric = make()
-                assert all(metric.name != other.name for other in self._metrics.values()), f"{metric.name} is taken"
-                self._metrics[name] = metric
+                metric = self._metrics[name] = make()
             assert isinstance(metric, kind), f"{name} is registered as {type(metric).__name__}"
             return metric
 
@@ -244,9 +242,8 @@ def page(families: Iterable[Family]) -> str:
 
 
 def _lines(family: Family) -> Iterator[str]:
-    name = f"{family.name}_total" if family.type == "counter" else family.name
-    yield f"# HELP {name} {_escaped(family.text)}\n"
-    yield f"# TYPE {name} {family.type}\n"
+    yield f"# HELP {family.name} {_escaped(family.text)}\n"
+    yield f"# TYPE {family.name} {family.type}\n"
     for suffix, labels, value in family.samples:
         shown = ",".join(f'{key}="{_quoted(text)}"' for key, text in sorted(labels.items()))
         yield f"{family.name}{suffix}{f'{{{shown}}}' if shown else ''} {number(value)}\n"

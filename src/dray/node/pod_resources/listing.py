@@ -20,7 +20,7 @@ def listed(sources: Sources, *, active_only: bool) -> tuple[Pod, ...]:
     """Return the Pods to list."""
     if not active_only:
         return sources.pods.all()
-    return tuple([pod for pod in sources.pods.active() if pod.status.phase not in _TERMINAL_PHASES])
+    return tuple([pod for pod in sources.pods.active() if not _is_finished(pod)])
 
 
 def in_order(pods: Iterable[Pod]) -> list[Pod]:
@@ -28,18 +28,14 @@ def in_order(pods: Iterable[Pod]) -> list[Pod]:
     return sorted(pods, key=lambda pod: (pod.metadata.namespace or "", pod.metadata.name or ""))
 
 
-def is_finished(pod: Pod) -> bool:
-    """Whether the Pod will not run again."""
-    return pod.status.phase in _TERMINAL_PHASES
-
-
 def find(sources: Sources, name: NamespacedName, *, active_only: bool) -> Pod | None:
-    """Return the Pod of this name; a running one before finished ones."""
-    same = [pod for pod in sources.pods.all() if _name(pod) == name]
-    same.sort(key=is_finished)
-    if not same or (active_only and is_finished(same[0])):
-        return None
-    return same[0]
+    """Return the Pod of this name among the listed ones; a running one before finished ones."""
+    same = [pod for pod in listed(sources, active_only=active_only) if _name(pod) == name]
+    return min(same, key=_is_finished, default=None)
+
+
+def _is_finished(pod: Pod) -> bool:
+    return pod.status.phase in _TERMINAL_PHASES
 
 
 def _name(pod: Pod) -> NamespacedName:

@@ -1,14 +1,11 @@
-"""Metrics of PodResources, under Kubernetes' names.
-
-All but the total have names that the metrics library does not allow for counters, so they are gauges that only grow.
-"""
+"""Counters of PodResources, under Kubernetes' names."""
 
 from __future__ import annotations
 
 import enum
 from typing import Final
 
-from dray.runtime.metrics import Metrics
+from dray.runtime.metrics import Counter, Metrics
 
 _PREFIX: Final = "kubelet_pod_resources_endpoint"
 
@@ -25,14 +22,17 @@ class EndpointMetrics:
     """Counts requests and errors by API version."""
 
     def __init__(self, metrics: Metrics) -> None:
+        def counters(kind: str) -> dict[Method, Counter]:
+            names = {method: f"{_PREFIX}_{kind}_{method}" for method in Method}
+            return {
+                method: metrics.counter(name, f"{kind.capitalize()} of {method}", labels)
+                for method, name in names.items()
+            }
+
         labels = ["server_api_version"]
         self._total = metrics.counter(f"{_PREFIX}_requests_total", "Requests", labels)
-        self._requests = {
-            method: metrics.gauge(f"{_PREFIX}_requests_{method}", f"Requests of {method}", labels) for method in Method
-        }
-        self._errors = {
-            method: metrics.gauge(f"{_PREFIX}_errors_{method}", f"Errors of {method}", labels) for method in Method
-        }
+        self._requests = counters("requests")
+        self._errors = counters("errors")
 
     def requested(self, version: str, method: Method | None = None) -> None:
         """Count a request; those of v1alpha1 only in the total."""

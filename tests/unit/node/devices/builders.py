@@ -55,6 +55,8 @@ class Pods:
 
     def __init__(self, *pods: Pod) -> None:
         self.items = {item.metadata.uid or "": item for item in pods}
+        # UIDs of Pods that hold nothing, whatever their status says.
+        self.inactive: set[str] = set()
 
     def add(self, item: Pod) -> Pod:
         self.items[item.metadata.uid or ""] = item
@@ -64,7 +66,11 @@ class Pods:
         self.items.pop(uid, None)
 
     def active(self) -> tuple[Pod, ...]:
-        return tuple(item for item in self.items.values() if item.status.phase not in ("Succeeded", "Failed"))
+        return tuple(
+            item
+            for uid, item in self.items.items()
+            if uid not in self.inactive and item.status.phase not in ("Succeeded", "Failed")
+        )
 
     def all(self) -> tuple[Pod, ...]:
         return tuple(self.items.values())

@@ -223,6 +223,18 @@ def test_finding_one() -> None:
     assert uid("y", "b") == "4"
 
 
+@pytest.mark.behaviour("PR-16", "PR-17")
+def test_get_finds_only_what_is_listed() -> None:
+    """A Pod that was rejected is not active, though the API server may not have its status yet."""
+    pods = Pods(phase("1", "a", "x", "Pending"), phase("2", "b", "x", "Pending"))
+    pods.inactive.add("1")
+    sources = Sources(pods)
+    assert [item.metadata.uid for item in listed(sources, active_only=True)] == ["2"]
+    assert find(sources, NamespacedName("x", "a"), active_only=True) is None
+    assert find(sources, NamespacedName("x", "b"), active_only=True) is pods.get("2")
+    assert find(sources, NamespacedName("x", "a"), active_only=False) is pods.get("1")
+
+
 @pytest.mark.behaviour("PR-21")
 def test_the_bound() -> None:
     limiter = Limiter(100, 10, now=0.0)
