@@ -8,6 +8,7 @@ from typing import Final
 from dray.api.document import Document
 from dray.api.errors import AlreadyExistsError, ConflictError, NotFoundError
 from dray.apiserver.authorization.bootstrap import BootstrapWrite, Verb, plan_bootstrap
+from dray.apiserver.healthz import PostStartHooks
 from dray.apiserver.local_transport import LocalTransport
 from dray.client.interface import LocalRequest
 
@@ -24,6 +25,11 @@ _PRIORITIES: Final = (
         "For pods that the cluster cannot do without; they may be moved.",
     ),
 )
+_NAMESPACES_HOOK: Final = "start-system-namespaces-controller"
+_ROLES_HOOK: Final = "rbac/bootstrap-roles"
+_PRIORITIES_HOOK: Final = "scheduling/bootstrap-system-priority-classes"
+# The steps by their names in kube-apiserver.
+HOOKS: Final = (_NAMESPACES_HOOK, _ROLES_HOOK, _PRIORITIES_HOOK)
 _RBAC: Final = ("rbac.authorization.k8s.io", "v1")
 _RBAC_KINDS: Final = {
     "ClusterRole": "clusterroles",
@@ -36,16 +42,19 @@ _RBAC_KINDS: Final = {
 class Bootstrap:
     """Creates what is missing; safe to run at every start, and by several servers at once."""
 
-    def __init__(self, server: LocalTransport) -> None:
+    def __init__(self, server: LocalTransport, hooks: PostStartHooks) -> None:
         self._server = server
+        self._hooks = hooks
 
     async def run(self) -> None:
         """Create the initial objects."""
         await asyncio.gather(*(self._create("", "v1", "namespaces", _namespace(name)) for name in _NAMESPACES))
+        self._hooks.finish(_NAMESPACES_HOOK)
         await asyncio.gather(
             self._roles(),
             *(self._create("scheduling.k8s.io", "v1", "priorityclasses", _priority(*item)) for item in _PRIORITIES),
         )
+        self._hooks.finish(_ROLES_HOOK, _PRIORITIES_HOOK)
 
     async def _roles(self) -> None:
         existing: list[Document] = []

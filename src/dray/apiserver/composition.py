@@ -31,7 +31,7 @@ from dray.apiserver.endpoint import Endpoint
 from dray.apiserver.handlers.backend import Backend
 from dray.apiserver.handlers.nonresource import NonResourceHandler, NonResourceParts
 from dray.apiserver.handlers.subresources.pods import LogSource
-from dray.apiserver.healthz import HealthChecks
+from dray.apiserver.healthz import PROBE_TIMEOUT_SECONDS, HealthChecks, PostStartHooks, store_checks
 from dray.apiserver.local_transport import LocalTransport
 from dray.apiserver.object_cache import ObjectCache, TokenLookup
 from dray.apiserver.object_lookup import ObjectLookup
@@ -45,6 +45,8 @@ from dray.store.interface import Store, StoreError
 
 _LOG: Final = logging.getLogger("dray.apiserver")
 _COMPACTION_CHECK_SECONDS: Final = 5.0
+# Steps of the start that end when the object cache has been filled, by their names in kube-apiserver.
+_OWN_HOOKS: Final = ("generic-apiserver-start-informers", "crd-informer-synced")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +74,11 @@ class ServerConfig:
     metrics: Callable[[], bytes] = lambda: b""
     # Whether old revisions are removed from the store.
     compaction: bool = True
+    # Steps of the start that the caller finishes.
+    hooks: PostStartHooks = field(default_factory=PostStartHooks)
+    # Deadlines of the checks `etcd` and `etcd-readiness`.
+    healthcheck_timeout_seconds: float = PROBE_TIMEOUT_SECONDS
+    readycheck_timeout_seconds: float = PROBE_TIMEOUT_SECONDS
 
 
 @asynccontextmanager
@@ -95,7 +102,7 @@ async def running_server(config: ServerConfig) -> AsyncIterator[APIServer]:
     )
     nonresource = NonResourceParts(
         catalog=catalog,
-        health=HealthChecks(live={}, ready={"informer-sync": reflector.out_of_sync}),
+        health=_health(config, reflector),
         tokens=tokens,
         openapi=OpenAPI(catalog, schema_source(catalog)),
         metrics=config.metrics,
@@ -115,6 +122,7 @@ async def running_server(config: ServerConfig) -> AsyncIterator[APIServer]:
     )
     controller = CustomResourceController(definitions, catalog, LocalTransport(server), config.clock)
     await reflector.sync()
+    config.hooks.finish(*_OWN_HOOKS)
     async with TaskGroup("apiserver") as group:
         group.spawn(reflector.run(), "store reflector")
         group.spawn(tasks.supervise(), "requests")
@@ -122,6 +130,19 @@ async def running_server(config: ServerConfig) -> AsyncIterator[APIServer]:
         if config.compaction:
             group.spawn(_compact(config.store, config.clock), "compaction")
         yield server
+
+
+def _health(config: ServerConfig, reflector: StoreReflector) -> HealthChecks:
+    config.hooks.add(*_OWN_HOOKS)
+    store, store_readiness = store_checks(
+        config.store,
+        config.clock,
+        health_seconds=config.healthcheck_timeout_seconds,
+        readiness_seconds=config.readycheck_timeout_seconds,
+    )
+    return HealthChecks(
+        store=store, store_readiness=store_readiness, out_of_sync=reflector.out_of_sync, hooks=config.hooks
+    )
 
 
 def _backend(config: ServerConfig, cache: ObjectCache, documents: DocumentCache, tasks: ChildTasks) -> Backend:

@@ -1,42 +1,182 @@
-"""The checks behind /livez, /readyz and /healthz."""
+"""The checks behind /livez, /readyz and /healthz, in kube-apiserver's names and format.
+
+The three endpoints are public, so they name the checks that failed and withhold the reasons. The endpoint of a single
+check, which needs a permission, and the log have them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final
 
 from dray.apiserver.call import TextResult
+from dray.lib.clock import Clock
+from dray.store.interface import Store, StoreError
+
+_LOG: Final = logging.getLogger("dray.apiserver.healthz")
+_NO_SNIFF: Final = (("X-Content-Type-Options", "nosniff"),)
+# A result of the store is used again for this long, so that a flood of probes does not become one of requests to it.
+PROBE_REUSED_SECONDS: Final = 0.25
+# kube-apiserver's --etcd-healthcheck-timeout and --etcd-readycheck-timeout.
+PROBE_TIMEOUT_SECONDS: Final = 2.0
 
 # Returns None if all is well, else the reason of the failure.
-HealthCheck = Callable[[], str | None]
-_NO_SNIFF: Final = (("X-Content-Type-Options", "nosniff"),)
+HealthCheck = Callable[[], Awaitable[str | None]]
+
+
+class PostStartHooks:
+    """The steps of the start that others rely on; each is a check that fails until the step is finished."""
+
+    def __init__(self, names: Iterable[str] = ()) -> None:
+        self._finished = dict.fromkeys(names, False)
+
+    def add(self, *names: str) -> None:
+        """Expect further steps."""
+        for name in names:
+            self._finished.setdefault(name, False)
+
+    def finish(self, *names: str) -> None:
+        """Record that steps are finished."""
+        for name in names:
+            self._finished[name] = True
+
+    def checks(self) -> dict[str, HealthCheck]:
+        """Return a check for each step."""
+
+        def check(name: str) -> HealthCheck:
+            async def finished() -> str | None:
+                return None if self._finished[name] else "not finished"
+
+            return finished
+
+        return {f"poststarthook/{name}": check(name) for name in self._finished}
+
+
+class StoreProbe:
+    """A check that asks the store, with a deadline. Concurrent callers share one answer."""
+
+    def __init__(self, ask: Callable[[float], Awaitable[None]], clock: Clock, timeout_seconds: float) -> None:
+        self._ask = ask
+        self._clock = clock
+        self._timeout_seconds = timeout_seconds
+        self._asking = asyncio.Lock()
+        self._answer: str | None = None
+        self._answered_at: float | None = None
+
+    async def __call__(self) -> str | None:
+        """Return None if the store is well, else the reason; at most one deadline after an earlier call has ended."""
+        async with self._asking:
+            now = self._clock.monotonic()
+            if self._answered_at is None or now - self._answered_at >= PROBE_REUSED_SECONDS:
+                self._answer = await self._probe()
+                self._answered_at = self._clock.monotonic()
+            return self._answer
+
+    async def _probe(self) -> str | None:
+        try:
+            async with asyncio.timeout(self._timeout_seconds):
+                await self._ask(self._timeout_seconds)
+        except TimeoutError:
+            return f"the store did not answer within {self._timeout_seconds:g}s"
+        except StoreError as error:
+            return str(error)
+        return None
 
 
 class HealthChecks:
-    """Named checks; those of `ready` count for /readyz and /healthz only."""
+    """The checks of one server, in the order in which kube-apiserver lists them."""
 
-    def __init__(self, *, live: Mapping[str, HealthCheck], ready: Mapping[str, HealthCheck]) -> None:
-        self._live = {"ping": _ping, **live}
-        self._all = {**self._live, **ready}
+    def __init__(
+        self,
+        *,
+        store: HealthCheck,
+        store_readiness: HealthCheck,
+        out_of_sync: Callable[[], str | None],
+        hooks: PostStartHooks,
+    ) -> None:
+        async def informers_synced() -> str | None:
+            return out_of_sync()
 
-    def report(self, endpoint: str, query: Mapping[str, str]) -> TextResult:
-        """Answer one of the three endpoints; a failed check is reported with its reason."""
-        reasons = {name: check() for name, check in (self._live if endpoint == "livez" else self._all).items()}
-        failed = any(reason is not None for reason in reasons.values())
+        self._shutting_down = False
+        self._last_failed: dict[str, list[str]] = {}
+        live = {"ping": _ping, "etcd": store, **hooks.checks()}
+        ready = {
+            "ping": _ping,
+            "etcd": store,
+            "etcd-readiness": store_readiness,
+            "informer-sync": informers_synced,
+            **hooks.checks(),
+            "shutdown": self._check_shutdown,
+        }
+        self._checks: Final[Mapping[str, Mapping[str, HealthCheck]]] = {"healthz": live, "livez": live, "readyz": ready}
+
+    def shut_down(self) -> None:
+        """Report from now on that the server is not ready; requests are still served."""
+        self._shutting_down = True
+
+    def paths(self) -> list[str]:
+        """Return the path of every single check."""
+        return [f"/{endpoint}/{name}" for endpoint, checks in self._checks.items() for name in checks]
+
+    async def report(self, endpoint: str, query: Mapping[str, str]) -> TextResult:
+        """Answer one of the three endpoints; a failure always lists the checks."""
+        excluded = {name for name in query.get("exclude", "").split(",") if name}
+        checks = self._checks[endpoint]
+        asked = [name for name in checks if name not in excluded]
+        reasons = dict(zip(asked, await asyncio.gather(*(checks[name]() for name in asked)), strict=True))
+        failed = {name: reason for name, reason in reasons.items() if reason is not None}
+        self._log_change(endpoint, failed)
         if not failed and "verbose" not in query:
             return TextResult(b"ok", headers=_NO_SNIFF)
-        lines = [f"[+]{name} ok" if why is None else f"[-]{name} failed: {why}" for name, why in reasons.items()]
+        lines = [_line(name, failed, is_excluded=name in excluded) for name in checks]
+        if unknown := sorted(excluded - checks.keys()):
+            quoted = ",".join(f'"{name}"' for name in unknown)
+            lines.append(f"warn: some health checks cannot be excluded: no matches for {quoted}")
         text = "\n".join([*lines, f"{endpoint} check {'failed' if failed else 'passed'}", ""])
         return TextResult(text.encode(), status=500 if failed else 200, headers=_NO_SNIFF)
 
-    def report_one(self, name: str) -> TextResult | None:
-        """Answer for one check; None if there is none of that name."""
-        check = self._all.get(name)
+    async def report_one(self, endpoint: str, name: str) -> TextResult | None:
+        """Answer for one check of an endpoint, with the reason of a failure; None if there is none of that name."""
+        check = self._checks[endpoint].get(name)
         if check is None:
             return None
-        reason = check()
-        return TextResult((reason or "ok").encode(), status=200 if reason is None else 500, headers=_NO_SNIFF)
+        reason = await check()
+        if reason is None:
+            return TextResult(b"ok", headers=_NO_SNIFF)
+        return TextResult(f"internal server error: {reason}\n".encode(), status=500, headers=_NO_SNIFF)
+
+    async def _check_shutdown(self) -> str | None:
+        return "process is shutting down" if self._shutting_down else None
+
+    def _log_change(self, endpoint: str, failed: Mapping[str, str]) -> None:
+        """Log which checks fail, and why, when that has changed: probes come every few seconds."""
+        names = sorted(failed)
+        if names == self._last_failed.get(endpoint, []):
+            return
+        self._last_failed[endpoint] = names
+        if failed:
+            _LOG.warning("%s check failed: %s", endpoint, "; ".join(f"{name}: {failed[name]}" for name in names))
+        else:
+            _LOG.info("%s check passes again", endpoint)
 
 
-def _ping() -> str | None:
+def store_checks(
+    store: Store, clock: Clock, *, health_seconds: float, readiness_seconds: float
+) -> tuple[HealthCheck, HealthCheck]:
+    """Return the checks `etcd` and `etcd-readiness` of a store of any kind."""
+    return (
+        StoreProbe(store.check_health, clock, health_seconds),
+        StoreProbe(store.check_ready, clock, readiness_seconds),
+    )
+
+
+def _line(name: str, failed: Mapping[str, str], *, is_excluded: bool) -> str:
+    if is_excluded:
+        return f"[+]{name} excluded: ok"
+    return f"[-]{name} failed: reason withheld" if name in failed else f"[+]{name} ok"
+
+
+async def _ping() -> str | None:
     return None

@@ -36,9 +36,11 @@ class RequestInfo(msgspec.Struct, frozen=True):
 
 
 def parse_query(text: str) -> dict[str, str]:
-    """Return the query parameters; of a repeated one the first value."""
+    """Return the query parameters; of a repeated one the first value, except for a list of excluded checks."""
     query: dict[str, str] = {}
     for name, value in parse_qsl(text, keep_blank_values=True):
+        if name == "exclude" and name in query:
+            query[name] += f",{value}"
         query.setdefault(name, value)
     return query
 

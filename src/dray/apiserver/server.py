@@ -98,6 +98,7 @@ class APIServer:
         self.authenticator: Final = parts.authenticator
         self.authorizer: Final = backend.authorizer
         self.pages: Final = parts.pages
+        self.health: Final = parts.nonresource.health
         self._nonresource: Final = parts.nonresource
         self._settle_definition: Final = parts.settle_definition
         get = GetHandler(backend.store)

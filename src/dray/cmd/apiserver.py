@@ -24,9 +24,10 @@ from dray.apiserver.authentication.pki import (
     server_context,
     write_kubeconfig,
 )
-from dray.apiserver.bootstrap import Bootstrap
+from dray.apiserver.bootstrap import HOOKS, Bootstrap
 from dray.apiserver.composition import ServerConfig, running_server
 from dray.apiserver.fairness import FairQueue, Limits
+from dray.apiserver.healthz import PostStartHooks
 from dray.apiserver.http import Listener
 from dray.apiserver.kubelet_client import KubeletClient
 from dray.apiserver.local_transport import LocalTransport
@@ -109,6 +110,7 @@ async def running(settings: APIServerSettings) -> AsyncIterator[Running]:
         for bound in sockets:
             stack.callback(bound.close)
         address = f"{_url_host(settings.host)}:{sockets[0].getsockname()[1]}"
+        hooks = PostStartHooks(HOOKS)
         config = ServerConfig(
             store=store,
             endpoints=builtin.endpoints(),
@@ -126,11 +128,14 @@ async def running(settings: APIServerSettings) -> AsyncIterator[Running]:
             log_source=kubelets,
             pages=DashboardPages(clock),
             metrics=metrics.exposition,
+            hooks=hooks,
+            healthcheck_timeout_seconds=settings.etcd_healthcheck_timeout,
+            readycheck_timeout_seconds=settings.etcd_readycheck_timeout,
         )
         server = await stack.enter_async_context(running_server(config))
         stack.push_async_callback(kubelets.close)
         local = LocalTransport(server)
-        await Bootstrap(local).run()
+        await Bootstrap(local, hooks).run()
         limits = Limits(seats=settings.max_requests_inflight, watches_max=settings.max_watches)
         listener = Listener(server, RequestLimiter(FairQueue(limits), clock), RequestMetrics(metrics))
         stack.push_async_callback(listener.stop)
@@ -187,6 +192,13 @@ async def run(settings: APIServerSettings, stop: asyncio.Event) -> None:
     async with running(settings) as server:
         announce(server)
         await stop.wait()
+        await delay_shutdown(server, settings)
+
+
+async def delay_shutdown(running: Running, settings: APIServerSettings) -> None:
+    """Report that the server is not ready, and serve on until load balancers have noticed."""
+    running.server.health.shut_down()
+    await asyncio.sleep(settings.shutdown_delay_duration)
 
 
 def announce(running: Running) -> None:

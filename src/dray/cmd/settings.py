@@ -78,6 +78,15 @@ class APIServerSettings(Common):
     etcd_cafile: str = setting(STRING, "", "CA certificate of etcd")
     etcd_certfile: str = setting(STRING, "", "client certificate for etcd")
     etcd_keyfile: str = setting(STRING, "", "key of the client certificate for etcd")
+    etcd_healthcheck_timeout: float = setting(
+        DURATION, 2.0, "time in which any store must answer for /livez", flag="etcd-healthcheck-timeout"
+    )
+    etcd_readycheck_timeout: float = setting(
+        DURATION, 2.0, "time in which any store must answer for /readyz", flag="etcd-readycheck-timeout"
+    )
+    shutdown_delay_duration: float = setting(
+        DURATION, 0.0, "time to serve on after a signal to stop, while /readyz fails and /livez does not"
+    )
     token_auth_file: str = setting(STRING, "", 'CSV of static tokens: token,user,uid,"group1,group2"')
     tls_names: tuple[str, ...] = setting(
         STRINGS, (), "additional names and addresses in the server certificate", flag="tls-san", key="tlsSAN"

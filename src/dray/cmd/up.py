@@ -52,6 +52,7 @@ async def run(settings: UpSettings, stop: asyncio.Event) -> None:
         try:
             apiserver.announce(plane.server)
             await stop.wait()
+            await apiserver.delay_shutdown(plane.server, settings)
             await plane.group.cancel()
         finally:
             if agent is not None:

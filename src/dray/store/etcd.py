@@ -117,10 +117,20 @@ class Endpoints:
         attempts = len(self._channels) if method == "Range" else 1
         return await self._answered(self._kv, method, request, attempts=attempts)
 
-    async def status(self) -> Any:
+    async def read_within(self, request: object, timeout_seconds: float) -> Any:
+        """Read from the first member that responds; all of them together have the time given."""
+        attempts = len(self._channels)
+        return await self._answered(
+            self._kv, "Range", request, attempts=attempts, timeout_seconds=timeout_seconds / attempts
+        )
+
+    async def status(self, timeout_seconds: float | None = None) -> Any:
         """Return the status of the first member that responds, which becomes the current one."""
-        request = rpc_pb2.StatusRequest()
-        return await self._answered(self._maintenance, "Status", request, attempts=len(self._channels))
+        request, attempts = rpc_pb2.StatusRequest(), len(self._channels)
+        each_seconds = timeout_seconds / attempts if timeout_seconds else REQUEST_SECONDS
+        return await self._answered(
+            self._maintenance, "Status", request, attempts=attempts, timeout_seconds=each_seconds
+        )
 
     async def watch(self, create: Any) -> AsyncGenerator[Any, None]:
         """Yield the responses of one etcd watch, including the confirmation of its creation."""
@@ -146,10 +156,18 @@ class Endpoints:
         for channel in self._channels:
             await channel.close(None)
 
-    async def _answered(self, stubs: Sequence[Any], method: str, request: object, *, attempts: int) -> Any:
+    async def _answered(
+        self,
+        stubs: Sequence[Any],
+        method: str,
+        request: object,
+        *,
+        attempts: int,
+        timeout_seconds: float = REQUEST_SECONDS,
+    ) -> Any:
         for remaining in reversed(range(attempts)):
             try:
-                return await getattr(stubs[self._at], method)(request, timeout=REQUEST_SECONDS)
+                return await getattr(stubs[self._at], method)(request, timeout=timeout_seconds)
             except grpc.aio.AioRpcError as error:
                 translated = self._translated(error)
                 if not remaining or not isinstance(translated, StoreUnavailableError):
@@ -192,6 +210,8 @@ class EtcdStore:
         self._compacted = 0
         self._closed = False
         self._fed = asyncio.Event()
+        # Why the watch of etcd was interrupted; None while it runs.
+        self._feed_failure: str | None = None
         self._tasks = ChildTasks("etcd store")
         self._tasks.spawn(self._feed(), "etcd watch")
 
@@ -332,6 +352,21 @@ class EtcdStore:
         if due:
             await self.compact(due)
 
+    async def check_health(self, timeout_seconds: float) -> None:
+        """Read a key, as the leader of a majority of the members confirms."""
+        self._check_open()
+        request = rpc_pb2.RangeRequest(key=_fence_key(self._prefix), count_only=True)
+        await self._endpoints.read_within(request, timeout_seconds)
+
+    async def check_ready(self, timeout_seconds: float) -> None:
+        """Raise if etcd does not answer, has raised an alarm, or if its watch is interrupted."""
+        await self.check_health(timeout_seconds / 2)
+        status = await self._endpoints.status(timeout_seconds / 2)
+        if alarms := [str(error) for error in status.errors if "alarm" in error.lower()]:
+            raise StoreUnavailableError(f"etcd reports {', '.join(alarms)}")
+        if self._feed_failure is not None:
+            raise StoreUnavailableError(f"the watch of etcd is interrupted: {self._feed_failure}")
+
     async def supervise(self) -> NoReturn:
         """Raise the failure of a task of the store, which is a bug. To be spawned in the supervisor's group."""
         await self._tasks.supervise()
@@ -420,10 +455,13 @@ class EtcdStore:
             try:
                 await self._feed_from(seen)
             except _CompactedError as error:
+                self._feed_failure = str(error)
                 await self._start_over(error)
             except StoreError as error:
+                self._feed_failure = str(error)
                 _log.warning("the watch of etcd was interrupted at revision %d: %s", self._hub.revision, error)
-            except Exception:  # noqa: BLE001 - watches must not stop for good
+            except Exception as error:  # noqa: BLE001 - watches must not stop for good
+                self._feed_failure = str(error)
                 _log.exception("the watch of etcd was interrupted at revision %d", self._hub.revision)
             # The delay grows with each attempt that yielded no event.
             delay = RETRY_SECONDS_MIN if self._hub.revision > seen else min(2 * delay, RETRY_SECONDS_MAX)
@@ -432,6 +470,7 @@ class EtcdStore:
     async def _feed_from(self, revision: int) -> None:
         async with aclosing(self._endpoints.watch(self._watch_all(revision))) as responses:
             async for response in responses:
+                self._feed_failure = None
                 if response.created:
                     # Its revision may be ahead of events that follow.
                     continue

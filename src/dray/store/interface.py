@@ -219,5 +219,14 @@ class Store(Protocol):
     async def maintain(self, now_seconds: float) -> None:
         """Compact as the policy demands; the owner calls this every few seconds with the time of a monotonic clock."""
 
+    async def check_health(self, timeout_seconds: float) -> None:
+        """Return when the back end has answered; raise `StoreUnavailableError` if it cannot.
+
+        The caller stops waiting after the timeout, which an implementation may divide among several members.
+        """
+
+    async def check_ready(self, timeout_seconds: float) -> None:
+        """Like `check_health`; raise also while writes fail or the writes of other processes are not received."""
+
     async def close(self) -> None:
         """Finish pending writes, end all watches and release files and connections; may be called twice."""

@@ -102,6 +102,14 @@ class MemoryStore:
         if due:
             await self.compact(due)
 
+    async def check_health(self, timeout_seconds: float) -> None:
+        """Raise if the store is closed."""
+        self._open_state()
+
+    async def check_ready(self, timeout_seconds: float) -> None:
+        """Raise if the store is closed."""
+        self._open_state()
+
     async def close(self) -> None:
         """End all watches."""
         self._closed = True

@@ -35,6 +35,7 @@ from dray.store.sqlite_rows import (
     DELETE_TOMBSTONES,
     SELECT_AFTER,
     SELECT_CHANGES,
+    TOUCH_STATE,
     UPDATE_STATE,
     Loaded,
     entry_of,
@@ -98,6 +99,10 @@ class SQLiteStore:
         self._gathered: list[Write] = []
         self._outcome: asyncio.Future[None] | None = None
         self._closed = False
+        # Why the last write failed; None after one that succeeded.
+        self._write_failure: str | None = None
+        # A question to the writer that it has not answered; there is at most one.
+        self._probe: asyncio.Future[None] | None = None
         self._writer = WriterThread(connection, committed=self._on_committed, failed=self._on_failed)
 
     @classmethod
@@ -189,6 +194,21 @@ class SQLiteStore:
         if due or self._swept < state.compacted:
             await self.compact(max(due, state.compacted))
 
+    async def check_health(self, timeout_seconds: float) -> None:
+        """Wait for the writer thread, which a disk that does not answer blocks."""
+        await self._ask_writer(_read_version)
+
+    async def check_ready(self, timeout_seconds: float) -> None:
+        """Wait for the writer thread; after a write that failed, try another one."""
+        await self._ask_writer(_read_version)
+        if self._write_failure is None:
+            return
+        try:
+            await self._ask_writer(_write_nothing)
+        except StoreUnavailableError as error:
+            raise StoreUnavailableError(f"{self._write_failure}; another try: {error}") from error
+        self._write_failure = None
+
     async def close(self) -> None:
         """Finish pending writes, end all watches and release the file."""
         if self._closed:
@@ -202,6 +222,14 @@ class SQLiteStore:
         # Closing the last connection checkpoints the write-ahead log.
         self._connection.close()
         self._held.close()
+
+    async def _ask_writer(self, task: Callable[[sqlite3.Connection], None]) -> None:
+        """Run a task on the writer, after an earlier one that still waits; the caller may give up waiting."""
+        self._open_state()
+        while self._probe is not None and not self._probe.done():
+            await asyncio.wait((self._probe,))
+        self._probe = self._writer.submit_task(task)
+        await asyncio.shield(self._probe)
 
     def _open_state(self) -> StoreState:
         if self._closed:
@@ -257,6 +285,7 @@ class SQLiteStore:
             self._gathered = []
 
     def _on_committed(self, writes: list[Write]) -> None:
+        self._write_failure = None
         pending = self._pending
         self._pending_count -= len(writes)
         for write in writes:
@@ -269,6 +298,7 @@ class SQLiteStore:
         self._announce_outcome()
 
     def _on_failed(self, writes: list[Write], why: str) -> None:
+        self._write_failure = why
         if writes[0].epoch == self._epoch:
             # All planned writes depend on the failed ones: drop them and restart from the committed state.
             self._epoch += 1
@@ -349,6 +379,14 @@ def _events_after(revision: int) -> Callable[[sqlite3.Connection], list[Event]]:
         return [event_of(row, previous.get(row[4])) for row in rows if row[4] == 0 or row[4] in previous]
 
     return query
+
+
+def _read_version(connection: sqlite3.Connection) -> None:
+    connection.execute("PRAGMA data_version").fetchone()
+
+
+def _write_nothing(connection: sqlite3.Connection) -> None:
+    connection.execute(TOUCH_STATE)
 
 
 def _sweep(after: int, until: int, *, compacted: int) -> Callable[[sqlite3.Connection], None]:

@@ -49,6 +49,8 @@ SELECT_AFTER: Final = f"SELECT {COLUMNS} FROM log WHERE revision > ? ORDER BY re
 SELECT_CHANGES: Final = "SELECT key, previous_revision FROM log WHERE revision > ? AND revision <= ? ORDER BY revision"
 SELECT_STATE: Final = "SELECT name, value FROM state"
 UPDATE_STATE: Final = "UPDATE state SET value = ? WHERE name = ?"
+# Writes a page without a change.
+TOUCH_STATE: Final = "UPDATE state SET value = value"
 # A row is no longer needed once a later row of its key is at or before the compacted revision.
 DELETE_SUPERSEDED: Final = """DELETE FROM log WHERE revision IN (
     SELECT previous_revision FROM log WHERE revision > ? AND revision <= ? AND previous_revision > 0)"""

@@ -63,9 +63,13 @@ class WriterThread:
 
     async def run(self, task: Callable[[sqlite3.Connection], T]) -> T:
         """Run a function on the connection, between commits."""
-        done: asyncio.Future[object] = self._loop.create_future()
-        self._inbox.put(_Task(task, done))
-        return await done  # type: ignore[return-value]
+        return await self.submit_task(task)
+
+    def submit_task(self, task: Callable[[sqlite3.Connection], T]) -> asyncio.Future[T]:
+        """Queue a function, to be run on the connection between commits."""
+        done: asyncio.Future[T] = self._loop.create_future()
+        self._inbox.put(_Task(task, done))  # type: ignore[arg-type]
+        return done
 
     async def stop(self) -> None:
         """Commit the queued writes and end the thread."""

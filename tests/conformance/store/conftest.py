@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -69,6 +70,15 @@ class EtcdProcess:
                 time.sleep(0.05)
             else:
                 return
+
+    def freeze(self) -> None:
+        """Suspend the process: its connections stay open, and nothing is answered."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
 
     def stop(self) -> None:
         if self._process is not None:

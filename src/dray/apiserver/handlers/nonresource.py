@@ -35,6 +35,7 @@ KUBERNETES_VERSION: Final[Document] = {
     "compiler": "python",
     "platform": "linux/amd64",
 }
+HEALTH_ENDPOINTS: Final = ("healthz", "livez", "readyz")
 _AGGREGATED: Final = re.compile(
     r"application/json;g=apidiscovery\.k8s\.io;v=(v2|v2beta1);as=APIGroupDiscoveryList", re.IGNORECASE
 )
@@ -85,7 +86,7 @@ class NonResourceHandler:
 
     def __init__(self, parts: NonResourceParts) -> None:
         self._catalog = parts.catalog
-        self._health = parts.health
+        self.health: Final = parts.health
         self._tokens = parts.tokens
         self._openapi = parts.openapi
         self._metrics = parts.metrics
@@ -95,9 +96,6 @@ class NonResourceHandler:
             "": self._root,
             "version": lambda _call: DocumentResult(KUBERNETES_VERSION),
             "metrics": self._serve_metrics,
-            "healthz": self._serve_health,
-            "livez": self._serve_health,
-            "readyz": self._serve_health,
             "api": self._api,
             "apis": self._apis,
             "openapi/v2": self._serve_openapi_v2,
@@ -111,11 +109,13 @@ class NonResourceHandler:
     async def serve(self, call: Call) -> Result:
         """Handle a request whose path is not a resource."""
         path = call.info.path.strip("/")
+        endpoint, _, check = path.partition("/")
+        if endpoint in HEALTH_ENDPOINTS:
+            return await self._serve_health(call, endpoint, check)
         handler = self._exact.get(path) or self._prefixed(path)
         if handler is None:
             raise self.not_found()
-        if call.info.method not in ("GET", "HEAD"):
-            raise MethodNotAllowedError
+        _check_readable(call)
         return handler(call)
 
     def not_found(self) -> APIError:
@@ -124,8 +124,6 @@ class NonResourceHandler:
 
     def _prefixed(self, path: str) -> Callable[[Call], Result] | None:
         parts = path.split("/")
-        if parts[0] in ("livez", "readyz", "healthz") and len(parts) > 1:
-            return self._serve_health
         if path.startswith("openapi/v3/"):
             return lambda call: self._serve_openapi(call, path.removeprefix("openapi/v3/"))
         match parts:
@@ -138,7 +136,8 @@ class NonResourceHandler:
         return None
 
     def _root(self, _call: Call) -> Result:
-        paths = {f"/{path}" for path in self._exact if path}
+        paths = {f"/{path}" for path in (*self._exact, *HEALTH_ENDPOINTS) if path}
+        paths.update(self.health.paths())
         for group, versions in discovery.group_versions(self._catalog.endpoints()).items():
             base = f"/apis/{group}" if group else "/api"
             paths.add(base)
@@ -148,11 +147,11 @@ class NonResourceHandler:
     def _serve_metrics(self, _call: Call) -> Result:
         return TextResult(self._metrics(), "text/plain; version=0.0.4; charset=utf-8")
 
-    def _serve_health(self, call: Call) -> Result:
-        endpoint, _, check = call.info.path.strip("/").partition("/")
+    async def _serve_health(self, call: Call, endpoint: str, check: str) -> Result:
+        _check_readable(call)
         if not check:
-            return self._health.report(endpoint, call.query)
-        result = self._health.report_one(check)
+            return await self.health.report(endpoint, call.query)
+        result = await self.health.report_one(endpoint, check)
         if result is None:
             raise self.not_found()
         return result
@@ -228,6 +227,11 @@ class NonResourceHandler:
         if any(media in call.accept for media in gnostic.MEDIA_TYPES):
             return _hashed(call, self._openapi.v2_protobuf(), gnostic.MEDIA_TYPE)
         return _hashed(call, self._openapi.v2())
+
+
+def _check_readable(call: Call) -> None:
+    if call.info.method not in ("GET", "HEAD"):
+        raise MethodNotAllowedError
 
 
 def _raise_path_not_found(_call: Call) -> Result:
