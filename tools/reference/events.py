@@ -114,7 +114,6 @@ EVENTS: dict[str, Sequence[Row]] = {
         Row("NodeAffinity", W, "Pod", _AGENT, "the Pod's node affinity or selector does not match the node"),
         Row("OutOf", W, "Pod", _AGENT, "the node has insufficient resources, e.g. `OutOfcpu`"),
         Row("UnhealthyDevice", W, "Pod", _AGENT, "a device of the Pod became unhealthy", is_extension=True),
-        Row("CreateContainerConfigError", W, "Pod", _AGENT, "a device plugin does not respond"),
     ),
     "Classic drivers": (
         Row("FailedAllocation", W, "ResourceClaim", "driver/classic", "allocation failed", is_extension=True),
@@ -129,6 +128,7 @@ NO_EVENTS = {
     "CompletionsReached": "condition of a Job",
     "SuccessPolicy": "condition of a Job",
     "ErrImagePull": "reason of a waiting container; the Event is Failed",
+    "CreateContainerConfigError": "reason of a waiting container; the Event is Failed",
     "ErrImageNeverPull": "reason of a waiting container; the Event is Failed",
     "ProgressDeadlineExceeded": "condition of a Deployment",
     "Ready": "type of a condition",

@@ -55,7 +55,7 @@ class NodeManagers:
         self._dra = DraManager(client, context.name, root, clock, metrics, options)
         self.container_manager: ContainerManager = make_container_manager(
             root,
-            NodePods(pods, lambda: pods.synced, pods.running_at_start, pods.orphans),
+            NodePods(pods, lambda: pods.synced, pods.settled_at_start, pods.orphans, pods.admitted_before),
             clock,
             metrics,
             devices=_device_settings(settings),

@@ -3,7 +3,7 @@
 The order of calls for a Pod is `admit`, `prepare`, then for each start of a container `container_options` and
 `pre_start`, and `release` when all containers have stopped. The agent admits one Pod at a time. Every method but
 `admit` may be called repeatedly for a Pod, and must then return the same result. After a restart, the agent admits and
-prepares running Pods again, and does not start their containers.
+prepares running Pods again, and does not start their containers: what a Pod was given before, it keeps.
 """
 
 from __future__ import annotations

@@ -216,14 +216,20 @@ class Cluster:
 
     async def event(self, name: str, reason: str) -> Document:
         """Wait for an event about a Pod."""
-        options = ListOptions(field_selector=f"involvedObject.name={name},reason={reason}")
+        return await self.wait_event(name, lambda event: event["reason"] == reason)
+
+    async def wait_event(self, name: str, condition: Callable[[Document], object]) -> Document:
+        """Wait for an event about a Pod that meets a condition."""
+        options = ListOptions(field_selector=f"involvedObject.name={name}")
         deadline = time.monotonic() + POD_SECONDS_MAX
+        items: list[Document] = []
         while time.monotonic() < deadline:
-            found = (await self.client.list(EVENTS, self.namespace, options)).items
-            if found:
-                return found[0]
+            items = list((await self.client.list(EVENTS, self.namespace, options)).items)
+            found = next(filter(condition, items), None)
+            if found is not None:
+                return found
             await asyncio.sleep(LOOK_SECONDS)
-        raise AssertionError(f"no event {reason} of pod {name}")
+        raise AssertionError(f"no such event of pod {name}: {[(item['reason'], item['message']) for item in items]}")
 
 
 def container_status(pod: Document, name: str = "a") -> Document:

@@ -105,11 +105,14 @@ async def node(
     alignment: Alignment = ALIGNMENT,
     ready: Callable[[], bool] = lambda: True,
     running: Sequence[tuple[str, str]] = (),
+    admitted_before: Sequence[str] = (),
 ) -> AsyncIterator[Node]:
     """The node's side, serving registration."""
     pods, metrics = pods or Pods(), Metrics()
-    devices = DeviceManager(folder, NodePods(pods, ready, running), SystemClock(), metrics, settings)
-    result = Node(folder, devices, TopologyManager(devices, alignment=alignment), pods, metrics)
+    known = NodePods(pods, ready, running, admitted_before=admitted_before)
+    devices = DeviceManager(folder, known, SystemClock(), metrics, settings)
+    manager = TopologyManager(devices, alignment=alignment, admitted_before=admitted_before)
+    result = Node(folder, devices, manager, pods, metrics)
     result.manager.on_change(lambda uids: result.changes.append(tuple(uids)))
     async with task(devices.run()):
         await devices.wait_started()

@@ -27,7 +27,7 @@ class Agent:
         self.amounts = amounts
         self.pods = Pods(*(asking(uid, amount) for uid, amount in amounts.items()))
         running = [(uid, "main") for uid in amounts]
-        pods = NodePods(self.pods, running=running)
+        pods = NodePods(self.pods, settled=running)
         self.devices = DeviceManager(folder, pods, SystemClock(), Metrics())
         self.manager = TopologyManager(self.devices)
 

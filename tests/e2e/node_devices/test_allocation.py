@@ -94,7 +94,7 @@ async def test_pre_start_comes_before_each_start_and_can_hold_it_back(folder: st
         foo.pre_start_failure = "too hot"
         with pytest.raises(ResourceError) as caught:
             await here.manager.pre_start(pod_, "main")
-        assert caught.value.reason == "CreateContainerConfigError"
+        assert caught.value.reason == "Failed"
         assert caught.value.message == (
             "device plugin PreStartContainer rpc failed with err: rpc error: code = Unknown desc = too hot"
         )

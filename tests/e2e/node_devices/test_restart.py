@@ -8,10 +8,10 @@ import os
 import pytest
 
 from dray.api.document import Document
-from dray.node.resource_manager import Rejection
+from dray.node.resource_manager import Rejection, ResourceError
 from dray.runtime.files import replace_file
 from tests.e2e.node_devices.harness import Foo, node, plugin
-from tests.unit.node.devices.builders import FOO, Pods, asking
+from tests.unit.node.devices.builders import FOO, Pods, asking, container, pod
 
 PATH = "kubelet_internal_checkpoint"
 
@@ -58,20 +58,57 @@ async def test_running_pods_are_admitted_without_their_plugin(folder: str) -> No
             assert here.held("u3") == ["c"]
 
 
-@pytest.mark.behaviour("DP-47")
-async def test_after_a_reboot_pods_need_their_plugin(folder: str) -> None:
+@pytest.mark.behaviour("DP-47", "DP-51")
+async def test_containers_that_must_start_wait_for_their_plugin(folder: str) -> None:
     pods = Pods()
     await run_two(folder, pods)
+    # Neither container runs: one has ended, or the machine was booted again.
     async with node(folder, pods) as here:
-        assert await here.admit(asking("u1")) == Rejection(
+        assert await here.admit(asking("u1")) is None
+        with pytest.raises(ResourceError) as caught:
+            await here.manager.pre_start(asking("u1"), "main")
+        text = "waiting for the device plugin of vendor.com/foo to register"
+        assert (caught.value.reason, caught.value.message) == ("Failed", text)
+        # A Pod that was not admitted before cannot have devices now.
+        assert await here.admit(asking("u3")) == Rejection(
             "UnexpectedAdmissionError",
             "Allocate failed due to no healthy devices present; cannot allocate unhealthy devices vendor.com/foo, "
             "which is unexpected",
         )
         async with plugin(folder, Foo("a", "b")):
             await here.until_amounts(2, 2)
-            assert await here.admit(asking("u2")) is None
-            assert here.held("u2") == ["b"]
+            await here.manager.pre_start(asking("u1"), "main")
+            assert here.held("u1") == ["a"]
+
+
+@pytest.mark.behaviour("DP-47")
+async def test_an_init_container_that_has_completed_is_not_admitted_again(folder: str) -> None:
+    item = pod("u1", [container("main", {FOO: 1})], [container("init", {FOO: 1})])
+    pods = Pods()
+    async with node(folder, pods) as here, plugin(folder, Foo("a")):
+        await here.until_amounts(1, 1)
+        assert await here.admit(item) is None
+    # Also without the checkpoint.
+    for path in (PATH, ""):
+        async with node(folder, pods, running=[("u1", "main"), ("u1", "init")], admitted_before=["u1"]) as here:
+            assert await here.admit(item) is None
+            await here.manager.prepare(item)
+        if path:
+            os.remove(os.path.join(folder, path))
+
+
+@pytest.mark.behaviour("DP-47", "DP-34")
+async def test_without_the_checkpoint_an_admitted_pod_gets_devices_when_its_container_starts(folder: str) -> None:
+    pods = Pods()
+    await run_two(folder, pods)
+    os.remove(os.path.join(folder, PATH))
+    async with node(folder, pods, admitted_before=["u1"]) as here, plugin(folder, Foo()):
+        await here.until_amounts(0, 0)
+        assert await here.admit(asking("u1")) is None
+        assert here.held("u1") == []
+        with pytest.raises(ResourceError, match="no devices found allocated in local cache for pod u1"):
+            here.manager.container_options(asking("u1"), "main")
+        assert await here.admit(asking("u2")) is not None
 
 
 @pytest.mark.behaviour("DP-50")

@@ -23,7 +23,7 @@ from dray.node.agent.pod.events import (
     StartFailed,
     StopContainer,
 )
-from dray.node.agent.pod.machine import NORMAL, WARNING
+from dray.node.agent.pod.machine import CONFIG_ERROR, NORMAL, WARNING
 from dray.node.agent.pod_manager import PodWorker
 from dray.node.resource_manager import ResourceError, merge_options
 from dray.node.runtimes.runtime import ImageFailure, RuntimeFailure
@@ -58,9 +58,11 @@ class ContainerStarter:
             return StartFailed(action.container, error.reason, str(error))
         except ConfigError as error:
             self._record(worker, RecordEvent(WARNING, "Failed", f"Error: {error}", action.container))
-            return StartFailed(action.container, "CreateContainerConfigError", str(error), "")
+            return StartFailed(action.container, CONFIG_ERROR, str(error), "")
         except ResourceError as error:
-            return StartFailed(action.container, "CreateContainerConfigError", error.message, error.reason)
+            text = f"Error: {error.message}" if error.reason == "Failed" else error.message
+            self._record(worker, RecordEvent(WARNING, error.reason, text, action.container))
+            return StartFailed(action.container, CONFIG_ERROR, error.message, "")
         except Exception as error:  # noqa: BLE001 - whatever the failure, the start is retried
             if not isinstance(error, RuntimeFailure | CdiError | OSError):
                 _log.exception(

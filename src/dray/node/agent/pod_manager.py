@@ -78,8 +78,11 @@ class PodManager:
         self.workers: dict[str, PodWorker] = {}
         # Whether every Pod that the API server has for this node is in `workers`.
         self.synced = False
-        # Containers that were running when the agent started, as (Pod UID, name).
-        self.running_at_start: set[tuple[str, str]] = set()
+        # Containers that were running when the agent started, and init containers that had completed, as (Pod UID,
+        # name): they need no new resources.
+        self.settled_at_start: set[tuple[str, str]] = set()
+        # The UIDs of Pods that had containers when the agent started: an earlier agent has admitted them.
+        self.admitted_before: set[str] = set()
         # The Pod UIDs of running containers without a Pod, one for each container.
         self._orphans: list[str] = []
         self._listeners: list[Callable[[], None]] = []

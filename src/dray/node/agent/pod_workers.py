@@ -99,8 +99,9 @@ class PodWorkers:
         records = await self._deps.runtime.start(self.container_exited, self._deps.tasks)
         for record in records:
             self._found.setdefault(record.pod_uid, []).append(record)
+            self._pods.admitted_before.add(record.pod_uid)
             if record.exit is None:
-                self._pods.running_at_start.add((record.pod_uid, record.name))
+                self._pods.settled_at_start.add((record.pod_uid, record.name))
 
     def pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         """Handle an informer event."""
@@ -142,12 +143,16 @@ class PodWorkers:
             if worker is not None:
                 self._check_health(worker)
                 self._deps.status_manager.status_changed(worker)
+                self._retry(worker, Stage.PREPARING, Stage.RUNNING)
 
     def retry_now(self) -> None:
         """Retry preparations and releases without waiting for their delay; a resource manager's listener."""
         for worker in tuple(self._workers.values()):
-            if worker.machine.stage in (Stage.PREPARING, Stage.RELEASING):
-                self._post(worker, RetryNow())
+            self._retry(worker, Stage.PREPARING, Stage.RELEASING)
+
+    def _retry(self, worker: PodWorker, *stages: Stage) -> None:
+        if worker.machine.stage in stages:
+            self._post(worker, RetryNow())
 
     async def stop(self) -> None:
         """Cancel everything and stop the runtime; containers keep running."""
@@ -205,6 +210,7 @@ class PodWorkers:
         uid = pod.metadata.uid or ""
         records = self._found.pop(uid, [])
         machine = PodMachine(pod, records, now=self._clock.now(), timing=self._deps.timing)
+        self._pods.settled_at_start.update((uid, name) for name in machine.completed_init_containers)
         worker = self._workers[uid] = PodWorker(pod, machine, status_source=self.status_of)
         self._post(worker, PodAdded())
 
@@ -282,16 +288,18 @@ class PodWorkers:
 
     async def _request_admission(self, worker: PodWorker) -> Rejection | None:
         node = self._node()
-        # Pods found running at the start count before they are readmitted: new Pods must not take their resources.
+        # Pods found at the start count before they are readmitted: new Pods must not take their resources.
         others = [
             other.requests()
             for other in self._workers.values()
             if other is not worker and (other.machine.admitted or other.machine.awaits_readmission)
         ]
-        allocatable = self._deps.effective_allocatable(worker.pod, amounts_of(node.allocatable))
-        rejection = check_node_selector(worker.pod, node.labels) or check_fit(worker.requests(), others, allocatable)
-        if rejection is not None:
-            return rejection
+        if worker.uid not in self._pods.admitted_before:
+            allocatable = self._deps.effective_allocatable(worker.pod, amounts_of(node.allocatable))
+            rejection = check_node_selector(worker.pod, node.labels)
+            rejection = rejection or check_fit(worker.requests(), others, allocatable)
+            if rejection is not None:
+                return rejection
         for position, manager in enumerate(self._deps.managers):
             rejection = await manager.admit(worker.pod)
             if rejection is not None:

@@ -28,8 +28,8 @@ class AllocationRequest:
     slot: AssignmentKey
     amount: int
     reusable: frozenset[str] = frozenset()
-    # The container was running when the agent started: it has its devices, even if the plugin is not registered.
-    runs_already: bool = False
+    # The container was running or had completed when the agent started, and needs no devices.
+    settled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,12 +105,9 @@ class DeviceAllocator:
         self, need: AllocationRequest, affinity: int | None, *, asks: bool, preference: Sequence[str] | None = None
     ) -> Step:
         """Return the next step; `asks` tells whether the plugin implements GetPreferredAllocation."""
-        held = self.assignments.get(need.slot)
-        refusal = self._refusal(need, held)
-        if refusal is not None:
-            return refusal
-        if held is not None:
-            return Nothing()
+        decided = self._decide(need, self.assignments.get(need.slot))
+        if decided is not None:
+            return decided
         candidates = self._candidates(need, affinity)
         try:
             chosen = choose(candidates, preference if asks else ())
@@ -139,25 +136,24 @@ class DeviceAllocator:
             del self._marks[ticket]
         return self.assignments.remove(pod_uid)
 
-    def _refusal(self, need: AllocationRequest, held: Assignment | None) -> Refused | Nothing | None:
-        """Return a decision that needs no search for devices; None if a search is needed."""
+    def _decide(self, need: AllocationRequest, held: Assignment | None) -> Refused | Nothing | None:
+        """Return a decision that needs no search for devices; None if a search is needed.
+
+        What a container was given, also before an agent restart, it keeps: whether its plugin is there matters when the
+        container starts, and what becomes of an unhealthy device is for `unhealthy_device` to say.
+        """
         slot, resource = need.slot, need.slot.resource
         if held is not None and len(held.ids) != need.amount:
             return Refused(
                 f'pod "{slot.pod_uid}" container "{slot.container}" changed request for resource "{resource}" '
                 f"from {len(held.ids)} to {need.amount}"
             )
-        if need.runs_already:
+        if need.settled or held is not None:
             return Nothing()
         if not self.inventory.knows(resource):
             return Refused(f"cannot allocate unregistered device {resource}")
-        healthy = self.inventory.healthy(resource)
-        if not healthy:
+        if not self.inventory.healthy(resource):
             return Refused(f"no healthy devices present; cannot allocate unhealthy devices {resource}")
-        if held is not None and not held.ids <= healthy:
-            return Refused(
-                f"previously allocated devices are no longer healthy; cannot allocate unhealthy devices {resource}"
-            )
         return None
 
     def _candidates(self, need: AllocationRequest, affinity: int | None) -> Candidates:

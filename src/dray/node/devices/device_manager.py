@@ -54,8 +54,8 @@ from dray.runtime.tasks import CoalescedCall, TaskGroup, pause
 _log = logging.getLogger(__name__)
 
 SOCKET_NAME: Final = "kubelet.sock"
-# The Waiting reason of a container without devices.
-CONFIG_ERROR: Final = "CreateContainerConfigError"
+# kubelet's reason for the event of a container that cannot start.
+START_ERROR: Final = "Failed"
 _TERMINAL_PHASES: Final = frozenset({"Succeeded", "Failed"})
 _SERVER_STOP_SECONDS: Final = 1.0
 
@@ -84,10 +84,12 @@ class NodePods:
 
     source: PodSource
     ready: Callable[[], bool] = lambda: True
-    # Containers that were running when the agent started, as (Pod UID, name).
-    running: Collection[tuple[str, str]] = ()
+    # Containers that were running or had completed when the agent started, as (Pod UID, name).
+    settled: Collection[tuple[str, str]] = ()
     # UIDs of deleted Pods whose containers may still run.
     orphans: Callable[[], Collection[str]] = lambda: ()
+    # The UIDs of Pods that an earlier agent has admitted; they are not rejected.
+    admitted_before: Collection[str] = ()
 
     def holders(self) -> frozenset[str] | None:
         """Return the UIDs of Pods that may hold resources: all but finished ones; None while not all Pods are known."""
@@ -243,25 +245,31 @@ class DeviceManager(PodReservations):
         }
 
     async def allocate(self, pod: Pod, container: Container, affinity: int | None) -> None:
-        """Allocate the container's devices and save the assignment; raises `AllocationError`."""
-        await self._allocate(pod, container, affinity, runs_already=self._runs(pod, container.name))
+        """Allocate the container's devices and save the assignment; raises `AllocationError`.
+
+        A Pod that was admitted before an agent restart gets what is missing when its container starts.
+        """
+        try:
+            await self._allocate(pod, container, affinity, settled=self._is_settled(pod, container.name))
+        except AllocationError as error:
+            if pod.metadata.uid not in self._pods.admitted_before:
+                raise
+            _log.warning("devices not allocated yet: %s", error, extra=fields(pod_uid=pod.metadata.uid))
 
     def holds(self, pod_uid: str) -> bool:
         """Whether the Pod has devices."""
         return bool(self._allocator.assignments.of_pod(pod_uid))
 
-    def _runs(self, pod: Pod, container: str) -> bool:
-        return (pod.metadata.uid or "", container) in self._pods.running
+    def _is_settled(self, pod: Pod, container: str) -> bool:
+        return (pod.metadata.uid or "", container) in self._pods.settled
 
-    async def _allocate(
-        self, pod: Pod, container: Container, affinity: int | None, *, runs_already: bool = False
-    ) -> None:
+    async def _allocate(self, pod: Pod, container: Container, affinity: int | None, *, settled: bool = False) -> None:
         uid = pod.metadata.uid or ""
         async with self._allocating:
             changed = False
             for resource, amount in container_request(pod, container, self._allocator.knows).items():
                 spare = self._reusable(pod, container.name, resource)
-                need = AllocationRequest(AssignmentKey(uid, container.name, resource), amount, spare, runs_already)
+                need = AllocationRequest(AssignmentKey(uid, container.name, resource), amount, spare, settled)
                 changed |= await self._allocate_one(need, affinity)
             if changed:
                 await self._save()
@@ -311,7 +319,7 @@ class DeviceManager(PodReservations):
     async def prepare(self, pod: Pod) -> None:
         """Allocate devices of plugins that registered after the Pod's admission; raises `ResourceError`."""
         for container in containers_of(pod):
-            if self._missing(pod, container) and not self._runs(pod, container.name):
+            if self._missing(pod, container) and not self._is_settled(pod, container.name):
                 try:
                     await self._allocate(pod, container, None)
                 except AllocationError as error:
@@ -328,19 +336,22 @@ class DeviceManager(PodReservations):
             text = (
                 f"no devices found allocated in local cache for pod {uid}, container {container}, resource {resource}"
             )
-            raise ResourceError(CONFIG_ERROR, text)
+            raise ResourceError(START_ERROR, text)
         return run_options(self._allocator.assignments.of_container(uid, container))
 
     async def pre_start(self, pod: Pod, container: str) -> None:
         """Call PreStartContainer of the plugins that require it; raises `ResourceError`."""
         for slot, assignment in self._allocator.assignments.of_container(pod.metadata.uid or "", container):
             endpoint = self.plugin_handler.get(slot.resource)
-            if endpoint is None or not endpoint.options.pre_start_required:
+            if endpoint is None:
+                # Since the agent started, no plugin has said whether it must be called.
+                raise ResourceError(START_ERROR, f"waiting for the device plugin of {slot.resource} to register")
+            if not endpoint.options.pre_start_required:
                 continue
             try:
                 await endpoint.pre_start(in_order(assignment.ids))
             except EndpointError as error:
-                raise ResourceError(CONFIG_ERROR, str(error)) from error
+                raise ResourceError(START_ERROR, str(error)) from error
 
     async def _allocate_later(self, pod: Pod, container: Container) -> None:
         try:

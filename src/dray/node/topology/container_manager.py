@@ -121,7 +121,8 @@ def make_container_manager(
         if book is not None
     ]
     alignment = Alignment(topology.topology_manager_policy, topology.topology_manager_scope, machine.mask)
-    return ContainerManager(TopologyManager(plugins, booked, alignment), plugins, cpus, memory)
+    manager = TopologyManager(plugins, booked, alignment, pods.admitted_before)
+    return ContainerManager(manager, plugins, cpus, memory)
 
 
 def _cpus(root: str, machine: Machine, settings: TopologySettings) -> CPUManager | None:

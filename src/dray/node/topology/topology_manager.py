@@ -7,7 +7,7 @@ needed during admission only.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -77,10 +77,13 @@ class TopologyManager:
         devices: Devices | None,
         others: Sequence[HintProvider] = (),
         alignment: Alignment = NO_ALIGNMENT,
+        admitted_before: Collection[str] = (),
     ) -> None:
+        """`admitted_before` are the UIDs of Pods that an earlier agent has admitted: they need not be aligned."""
         self._devices = devices
         self._providers: tuple[HintProvider, ...] = (*([] if devices is None else [devices]), *others)
         self._alignment = alignment
+        self._admitted_before = admitted_before
         # Hints are valid only until the next allocation.
         self._admitting = asyncio.Lock()
 
@@ -106,7 +109,7 @@ class TopologyManager:
         for container in containers_of(pod):
             if not by_pod:
                 hint, admitted = self._decide(pod, container)
-            if not admitted:
+            if not admitted and pod.metadata.uid not in self._admitted_before:
                 return AFFINITY_ERROR
             assert hint is not None
             try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any, cast
 
 import pytest
@@ -12,10 +13,11 @@ from dray.node.agent.dependencies import Dependencies, NodeInfo
 from dray.node.agent.pod_manager import PodManager
 from dray.node.agent.pod_workers import RETRY_SECONDS, PodWorkers
 from dray.node.agent.probes.prober import Prober
+from dray.node.runtimes.runtime import ContainerRecord, ExitListener
 from dray.node.runtimes.simulated import SimulatedPodSetup, SimulatedRuntime
 from dray.runtime.system import SystemClock
 from dray.runtime.tasks import ChildTasks
-from tests.unit.node.agent.builders import UID, pod
+from tests.unit.node.agent.builders import UID, container, pod, record
 
 
 class Clock(SystemClock):
@@ -127,6 +129,35 @@ async def test_a_failure_that_belongs_to_no_pod_reaches_the_owner() -> None:
     with pytest.raises(ValueError, match="relist failed"):
         await supervised
     await workers.stop()
+
+
+class RestartedRuntime(SimulatedRuntime):
+    """Has a container of an earlier agent, which has ended."""
+
+    async def start(self, on_exit: ExitListener, tasks: ChildTasks) -> Sequence[ContainerRecord]:
+        await super().start(on_exit, tasks)
+        return (record(code=1),)
+
+
+@pytest.mark.behaviour("DP-47")
+@pytest.mark.parametrize("restarted", [False, True])
+async def test_a_pod_that_an_earlier_agent_admitted_stays_admitted(restarted: bool) -> None:
+    clock, recorder, tasks = Clock(), Recorder(), ChildTasks("test")
+    runtime = RestartedRuntime(clock) if restarted else SimulatedRuntime(clock)
+    dependencies = Dependencies(
+        clock, tasks, runtime, SimulatedPodSetup(), cast(Any, StatusManager()), recorder, cast(Prober, None)
+    )
+    workers = PodWorkers(lambda: NodeInfo("n1", allocatable={"pods": "1"}), PodManager(), dependencies)
+    await workers.start()
+    # The node's labels and resources have changed.
+    asks = container(resources={"requests": {"memory": "2Gi"}})
+    workers.pod_changed(None, pod(asks, nodeSelector={"gone": "true"}))
+    machine = workers.pods.workers[UID].machine
+    await until(lambda: machine.rejected or machine.containers.by_name["a"].running)
+    assert machine.rejected is not restarted
+    assert ("NodeAffinity" in recorder.reasons) is not restarted
+    await workers.stop()
+    await tasks.aclose()
 
 
 async def test_the_cpus_of_a_removed_pod_are_given_to_others_at_once() -> None:

@@ -39,9 +39,9 @@ def book(
 
 
 def begin(
-    given: DeviceAllocator, slot: AssignmentKey = SLOT, amount: int = 1, reusable: str = "", runs: bool = False
+    given: DeviceAllocator, slot: AssignmentKey = SLOT, amount: int = 1, reusable: str = "", settled: bool = False
 ) -> Step:
-    return given.begin(AllocationRequest(slot, amount, frozenset(reusable), runs), None, asks=False)
+    return given.begin(AllocationRequest(slot, amount, frozenset(reusable), settled), None, asks=False)
 
 
 def down(given: DeviceAllocator) -> DeviceAllocator:
@@ -68,11 +68,6 @@ REFUSALS = {
         1,
         "no healthy devices present; cannot allocate unhealthy devices vendor.com/foo",
     ),
-    "had unhealthy ones": (
-        book("a", Device("b", False), held={SLOT: ["b"]}),
-        1,
-        "previously allocated devices are no longer healthy; cannot allocate unhealthy devices vendor.com/foo",
-    ),
     "changed": (
         book("a", "b", held={SLOT: ["a"]}),
         2,
@@ -87,7 +82,7 @@ REFUSALS = {
         pytest.param(
             *row,
             id=name,
-            marks=pytest.mark.behaviour("DP-26" if name in ("had unhealthy ones", "changed") else "DP-25"),
+            marks=pytest.mark.behaviour("DP-26" if name == "changed" else "DP-25"),
         )
         for name, row in REFUSALS.items()
     ],
@@ -102,11 +97,25 @@ def test_what_a_container_has_it_keeps() -> None:
     assert begin(given) == Nothing()
 
 
+HELD = {
+    "plugin away": (book(registered=False, held={SLOT: ["b"]}), Nothing()),
+    "plugin stopped": (down(book("a", "b", held={SLOT: ["b"]})), Nothing()),
+    "unhealthy": (book("a", Device("b", False), held={SLOT: ["b"]}), Nothing()),
+    "vanished": (book("a", held={SLOT: ["b"]}), Nothing()),
+}
+
+
 @pytest.mark.behaviour("DP-47")
-def test_a_container_that_runs_needs_no_plugin() -> None:
-    given = book(registered=False, held={SLOT: ["a"]})
+@pytest.mark.parametrize(("given", "expected"), [pytest.param(*row, id=name) for name, row in HELD.items()])
+def test_what_was_given_before_a_restart_stays_given(given: DeviceAllocator, expected: Step) -> None:
+    assert begin(given) == expected
+
+
+@pytest.mark.behaviour("DP-47")
+def test_a_container_that_runs_needs_no_plugin_and_no_checkpoint() -> None:
+    given = book(registered=False)
     given.inventory.restore([FOO], 0)
-    assert begin(given, runs=True) == Nothing()
+    assert begin(given, settled=True) == Nothing()
     assert isinstance(begin(given), Refused)
 
 

@@ -67,6 +67,8 @@ NORMAL: Final = "Normal"
 WARNING: Final = "Warning"
 CRASH_LOOP: Final = "CrashLoopBackOff"
 IMAGE_BACKOFF: Final = "ImagePullBackOff"
+# The container waits for a resource, or refers to a missing object.
+CONFIG_ERROR: Final = "CreateContainerConfigError"
 DEADLINE: Final = Rejection("DeadlineExceeded", "Pod was active on the node longer than the specified deadline")
 TERMINAL_PHASES: Final = ("Succeeded", "Failed")
 
@@ -172,8 +174,14 @@ class PodMachine:
 
     @property
     def awaits_readmission(self) -> bool:
-        """Whether the Pod is not admitted yet, but has containers that kept running during an agent restart."""
-        return self.stage is Stage.ADMITTING and any(state.alive for state in self.containers.all)
+        """Whether the Pod is not admitted yet, but has containers from before an agent restart."""
+        return self.stage is Stage.ADMITTING and any(state.current is not None for state in self.containers.all)
+
+    @property
+    def completed_init_containers(self) -> tuple[str, ...]:
+        """The ordinary init containers that will not run again."""
+        states = (state for state in self.containers.initial if state.kind is ContainerKind.INIT)
+        return tuple(state.name for state in states if self.initialized or state.exit_code == 0)
 
     @property
     def admitted(self) -> bool:
@@ -227,6 +235,11 @@ class PodMachine:
 
     def _prepare_now(self, _event: RetryNow, now: datetime) -> None:
         self._prepare.retry_now(now)
+
+    def _start_now(self, _event: RetryNow, now: datetime) -> None:
+        for state in self.containers.all:
+            if state.waiting is not None and state.waiting.reason == CONFIG_ERROR:
+                state.retry_at = now
 
     def _fail(self, event: MustFail, now: datetime) -> None:
         self.failure = event.failure
@@ -340,6 +353,7 @@ class PodMachine:
         (Stage.RUNNING, PostStartFinished): _post_start_finished,
         (Stage.RUNNING, ProbeResultChanged): _probed,
         (Stage.RUNNING, MustFail): _fail,
+        (Stage.RUNNING, RetryNow): _start_now,
         (Stage.RUNNING, TimerFired): _ignore,
         # A Pod that was terminal before an agent restart begins here.
         (Stage.TERMINATING, PodAdded): _ignore,

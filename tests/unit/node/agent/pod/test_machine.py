@@ -278,6 +278,29 @@ def test_a_missing_configuration_is_waited_for_even_without_restarts() -> None:
     assert names(life.tell(TimerFired(), 10.0), StartContainer) == ["a"]
 
 
+@pytest.mark.behaviour("DP-51")
+def test_a_container_that_waits_for_its_plugin_starts_as_soon_as_it_is_there() -> None:
+    life = Life(pod(container("a"), container("b")))
+    life.running()
+    life.tell(StartFailed("a", "CreateContainerConfigError", "waiting for the device plugin of x.com/foo", ""))
+    life.tell(StartFailed("b", "ErrImagePull", "no such image"))
+    assert names(life.tell(RetryNow(), 1.0), StartContainer) == ["a"]
+    # It is being started, and nothing else waits for a plugin.
+    assert life.tell(RetryNow(), 2.0) == []
+
+
+@pytest.mark.behaviour("DP-47")
+def test_init_containers_that_will_not_run_again() -> None:
+    subject = pod(initContainers=[container("i"), container("j"), SIDECAR])
+    assert Life(subject).machine.completed_init_containers == ()
+    assert Life(subject, record("i", code=0)).machine.completed_init_containers == ("i",)
+    assert Life(subject, record("i", code=1)).machine.completed_init_containers == ()
+    # A container has run: whatever became of the records, initialization is over.
+    after = Life(subject, record("a", code=1)).machine
+    assert after.completed_init_containers == ("i", "j")
+    assert after.awaits_readmission
+
+
 def test_a_program_that_cannot_start_counts_as_a_run() -> None:
     life = Life(pod(restartPolicy="Never"))
     life.running()
