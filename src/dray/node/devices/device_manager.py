@@ -55,7 +55,7 @@ _log = logging.getLogger(__name__)
 
 SOCKET_NAME: Final = "kubelet.sock"
 # kubelet's reason for the event of a container that cannot start.
-START_ERROR: Final = "Failed"
+FAILED_TO_START: Final = "Failed"
 _TERMINAL_PHASES: Final = frozenset({"Succeeded", "Failed"})
 _SERVER_STOP_SECONDS: Final = 1.0
 
@@ -336,7 +336,7 @@ class DeviceManager(PodReservations):
             text = (
                 f"no devices found allocated in local cache for pod {uid}, container {container}, resource {resource}"
             )
-            raise ResourceError(START_ERROR, text)
+            raise ResourceError(FAILED_TO_START, text)
         return run_options(self._allocator.assignments.of_container(uid, container))
 
     async def pre_start(self, pod: Pod, container: str) -> None:
@@ -345,13 +345,13 @@ class DeviceManager(PodReservations):
             endpoint = self.plugin_handler.get(slot.resource)
             if endpoint is None:
                 # Since the agent started, no plugin has said whether it must be called.
-                raise ResourceError(START_ERROR, f"waiting for the device plugin of {slot.resource} to register")
+                raise ResourceError(FAILED_TO_START, f"waiting for the device plugin of {slot.resource} to register")
             if not endpoint.options.pre_start_required:
                 continue
             try:
                 await endpoint.pre_start(in_order(assignment.ids))
             except EndpointError as error:
-                raise ResourceError(START_ERROR, str(error)) from error
+                raise ResourceError(FAILED_TO_START, str(error)) from error
 
     async def _allocate_later(self, pod: Pod, container: Container) -> None:
         try:
