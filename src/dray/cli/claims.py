@@ -9,10 +9,10 @@ from typing import Final
 from dray.cli.command import add_namespace, add_watch, cluster_parser, run_table
 from dray.cli.output import Column, age, render
 from dray.sim.claims import ClaimRow, ClaimState, claim_rows
-from dray.sim.snapshot import Snapshot
+from dray.sim.snapshot import CLASSIC_CLAIM, Snapshot
 
 PROG: Final = "dray claims"
-KINDS: Final = ("ResourceClaim", "Pod")
+KINDS: Final = ("ResourceClaim", CLASSIC_CLAIM, "Pod")
 COLOURS: Final = {
     ClaimState.PENDING: "yellow",
     ClaimState.ALLOCATED: "cyan",
@@ -55,6 +55,7 @@ def columns(now: datetime) -> list[Column[ClaimRow]]:
         Column("ALLOCATED", lambda row: age(row.allocated, now)),
         Column("AGE", lambda row: age(row.created, now)),
         Column("SUBREQUESTS", lambda row: ", ".join(row.chosen), wide=True),
+        Column("GROUP", lambda row: row.group, wide=True),
         Column("DEVICE IDS", lambda row: ", ".join(row.devices), wide=True),
     ]
 

@@ -59,8 +59,8 @@ class _SnapshotCache:
     def __init__(self, client: Client) -> None:
         self._client = client
         self._informers = SharedInformerFactory(client, SystemClock(), random.SystemRandom())
-        # Kind -> API version and informer.
-        self._by_kind: dict[str, tuple[str, SharedInformer[Document]]] = {}
+        # apiVersion, kind and informer.
+        self._kinds: list[tuple[str, str, SharedInformer[Document]]] = []
         self.changed = asyncio.Event()
 
     async def start(self, group: TaskGroup, kinds: Sequence[str]) -> None:
@@ -69,9 +69,9 @@ class _SnapshotCache:
             if kind in served:
                 resource = served[kind]
                 api_version = GroupVersion(resource.group, resource.version).api_version
-                self._by_kind[kind] = api_version, self._informers.informer(resource)
+                self._kinds.append((api_version, resource.kind, self._informers.informer(resource)))
         group.spawn(self._informers.run(), "informers")
-        for _, informer in self._by_kind.values():
+        for _, _, informer in self._kinds:
             await informer.wait_for_sync()
             informer.add_handler(self._on_event)
         self.changed.set()
@@ -82,6 +82,6 @@ class _SnapshotCache:
     def snapshot(self) -> Snapshot:
         return Snapshot.of(
             {"apiVersion": api_version, "kind": kind, **item}
-            for kind, (api_version, informer) in self._by_kind.items()
+            for api_version, kind, informer in self._kinds
             for item in informer.lister.list()
         )

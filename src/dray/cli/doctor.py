@@ -18,7 +18,8 @@ from dray.node.devices import checkpoint as device_checkpoint
 from dray.node.dra import checkpoint as claim_checkpoint
 from dray.runtime.system import SystemClock
 from dray.sim.doctor.checkpoints import check_claims, check_devices
-from dray.sim.doctor.rules import Finding, Fix, Severity, examine
+from dray.sim.doctor.findings import Finding, Fix, Severity
+from dray.sim.doctor.rules import examine
 from dray.sim.snapshot import PLACEMENT_KINDS, Snapshot, SnapshotError
 
 PROG: Final = "dray doctor"

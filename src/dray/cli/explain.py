@@ -57,9 +57,14 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
 
 def lines(answer: Answer, node: str = "", *, colour: bool = False) -> Iterator[str]:
     """Return the text format."""
+    if answer.kind == "claim" and answer.classic:
+        yield from (f"claim {item.claim} {item.summary}" for item in answer.classic)
+        return
     yield _headline(answer, colour=colour)
     if answer.obstacle:
         yield f"  {answer.obstacle}"
+    yield from (f"  claim {item.claim} {item.summary}" for item in answer.classic)
+    if answer.obstacle:
         return
     yield from _given_lines(answer)
     shown = [item for item in answer.nodes if not node or item.node == node]

@@ -1,16 +1,19 @@
-"""One row per claim of a snapshot: requests, devices, consumers. Pure."""
+"""One row per claim of a snapshot, of either group: requests, devices, consumers. Pure."""
 
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Final
 
-from dray.api.document import NamespacedName
+from dray.api import classic_claims as classic
+from dray.api.types import cdi_v1alpha1
 from dray.api.types.core_v1 import NodeSelector, Pod
-from dray.api.types.resource_v1 import AllocationResult, DeviceRequest, ResourceClaim
+from dray.api.types.resource_v1 import DeviceRequest, ResourceClaim
 from dray.sim.devices import pods_of
-from dray.sim.snapshot import Snapshot
+from dray.sim.snapshot import DRA, Snapshot
 
 
 class ClaimState(enum.StrEnum):
@@ -38,13 +41,26 @@ class ClaimRow:
     pods: tuple[str, ...]
     created: datetime | None
     allocated: datetime | None
+    group: str = DRA
+
+
+# Whether a classic claim that is to be reallocated still has its resource is up to the driver.
+_CLASSIC_STATES: Final = {
+    classic.State.PENDING: ClaimState.PENDING,
+    classic.State.ALLOCATING: ClaimState.PENDING,
+    classic.State.REALLOCATE: ClaimState.PENDING,
+    classic.State.ALLOCATED: ClaimState.ALLOCATED,
+    classic.State.IN_USE: ClaimState.RESERVED,
+    classic.State.DELETING: ClaimState.DELETING,
+}
 
 
 def claim_rows(snapshot: Snapshot, namespace: str = "") -> list[ClaimRow]:
     """Return all claims, or those of one namespace, by namespace and name."""
-    return [
-        _row(claim, snapshot) for claim in snapshot.claims if not namespace or claim.metadata.namespace == namespace
-    ]
+    rows = [_row(claim, snapshot) for claim in snapshot.claims]
+    rows += [_classic_row(claim, snapshot) for claim in snapshot.classic_claims]
+    rows.sort(key=lambda row: (row.namespace, row.name))
+    return [row for row in rows if not namespace or row.namespace == namespace]
 
 
 def _row(claim: ResourceClaim, snapshot: Snapshot) -> ClaimRow:
@@ -57,10 +73,31 @@ def _row(claim: ResourceClaim, snapshot: Snapshot) -> ClaimRow:
         requests=tuple(request_text(request) for request in claim.spec.devices.requests),
         devices=tuple(f"{result.driver}/{result.pool}/{result.device}" for result in results),
         chosen=tuple(dict.fromkeys(result.request for result in results if "/" in result.request)),
-        node=_node(claim, allocation, snapshot),
+        node=""
+        if allocation is None
+        else _node_of([user.uid for user in claim.status.reserved_for], allocation.node_selector, snapshot),
         pods=pods_of(claim),
         created=claim.metadata.creation_timestamp,
         allocated=None if allocation is None else allocation.allocation_timestamp,
+    )
+
+
+def _classic_row(claim: cdi_v1alpha1.ResourceClaim, snapshot: Snapshot) -> ClaimRow:
+    users = classic.status_of(claim).reserved_for
+    selector = classic.driver_status(claim).available_on_nodes if classic.is_allocated(claim) else None
+    return ClaimRow(
+        namespace=claim.metadata.namespace or "",
+        name=claim.metadata.name or "",
+        state=_CLASSIC_STATES[classic.state_of(claim)],
+        requests=(claim.spec.resource_class_name,),
+        # What a classic driver allocates has no name in the API.
+        devices=(),
+        chosen=(),
+        node=_node_of([user.uid for user in users], selector, snapshot),
+        pods=tuple(user.name for user in users if classic.is_pod_reference(user)),
+        created=claim.metadata.creation_timestamp,
+        allocated=None,
+        group=classic.GROUP,
     )
 
 
@@ -85,14 +122,13 @@ def _wanted(device_class: str, mode: str | None, count: int | None) -> str:
     return f"all {device_class}" if mode == "All" else f"{count or 1} {device_class}"
 
 
-def _node(claim: ResourceClaim, allocation: AllocationResult | None, snapshot: Snapshot) -> str:
-    if allocation is None:
-        return ""
-    for user in claim.status.reserved_for:
-        pod: Pod | None = snapshot.pods_by_uid.get(user.uid)
+def _node_of(users: Sequence[str], selector: NodeSelector | None, snapshot: Snapshot) -> str:
+    """Return the node of a Pod with one of the UIDs, or the only one that the selector names."""
+    for uid in users:
+        pod: Pod | None = snapshot.pods_by_uid.get(uid)
         if pod is not None and pod.spec.node_name:
             return pod.spec.node_name
-    return "" if allocation.node_selector is None else selected_node(allocation.node_selector)
+    return "" if selector is None else selected_node(selector)
 
 
 def selected_node(selector: NodeSelector) -> str:
@@ -102,8 +138,3 @@ def selected_node(selector: NodeSelector) -> str:
             if field.key == "metadata.name" and field.operator == "In" and len(field.values) == 1:
                 return field.values[0]
     return ""
-
-
-def claim_key(row: ClaimRow) -> NamespacedName:
-    """Return the key of the row's claim."""
-    return NamespacedName(row.namespace, row.name)

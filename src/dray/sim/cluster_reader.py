@@ -6,10 +6,11 @@ import asyncio
 from collections.abc import Iterable
 from typing import Final
 
+from dray.api import classic_claims as classic
 from dray.api.document import Document
 from dray.api.errors import ForbiddenError
 from dray.client.interface import Client, ListOptions, Resource, ServedResource
-from dray.sim.snapshot import KINDS, Snapshot
+from dray.sim.snapshot import DRA, KINDS, Snapshot, kind_key
 
 PAGE: Final = 500
 # Kinds that many users may not list; without permission they are omitted.
@@ -46,17 +47,18 @@ async def _list(client: Client, resource: Resource[Document], *, skip: bool) -> 
             return found
 
 
-# Newest first.
-_VERSIONS: Final = ("v1", "v1beta2", "v1beta1", "v1alpha3")
+# By group, newest first.
+_VERSIONS: Final = {"": ("v1",), DRA: ("v1", "v1beta2", "v1beta1", "v1alpha3"), classic.GROUP: (classic.VERSION,)}
 
 
 def best_resources(resources: Iterable[ServedResource]) -> dict[str, Resource[Document]]:
     """Return for each kind of a snapshot the resource in the newest served version."""
     found: dict[str, ServedResource] = {}
     for item in resources:
-        if KINDS.get(item.kind) != (item.group, item.plural) or item.version not in _VERSIONS:
+        kind = kind_key(item.kind, item.group)
+        if KINDS.get(kind) != (item.group, item.plural) or item.version not in _VERSIONS[item.group]:
             continue
-        known = found.get(item.kind)
-        if known is None or _VERSIONS.index(item.version) < _VERSIONS.index(known.version):
-            found[item.kind] = item
+        known, versions = found.get(kind), _VERSIONS[item.group]
+        if known is None or versions.index(item.version) < versions.index(known.version):
+            found[kind] = item
     return {kind: item.resource() for kind, item in found.items()}

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
+from dray.api import classic_claims as classic
 from dray.api.codec import from_document
 from dray.api.conversion import resource as resource_conversion
 from dray.api.document import Document, GroupVersion, NamespacedName
-from dray.api.types import Message
+from dray.api.types import Message, cdi_v1alpha1
 from dray.api.types.core_v1 import Node, Pod
 from dray.api.types.resource_v1 import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 T = TypeVar("T", bound=Message)
 
 DRA: Final = resource_conversion.GROUP
+# Claims of cdi.k8s.io, whose kind has the same name as that of resource.k8s.io.
+CLASSIC_CLAIM: Final = f"ResourceClaim.{classic.GROUP}"
 # Kinds that a snapshot uses, with group and plural; others are stored unchanged.
 KINDS: Final[Mapping[str, tuple[str, str]]] = {
     "Namespace": ("", "namespaces"),
@@ -34,6 +37,8 @@ KINDS: Final[Mapping[str, tuple[str, str]]] = {
     "ResourceClaim": (DRA, "resourceclaims"),
     "ResourceClaimTemplate": (DRA, "resourceclaimtemplates"),
     "DeviceTaintRule": (DRA, "devicetaintrules"),
+    CLASSIC_CLAIM: (classic.GROUP, "resourceclaims"),
+    "ResourceClass": (classic.GROUP, "resourceclasses"),
 }
 # Kinds that determine where a Pod is placed and which devices it gets.
 PLACEMENT_KINDS: Final = (
@@ -44,6 +49,8 @@ PLACEMENT_KINDS: Final = (
     "ResourceSlice",
     "DeviceClass",
     "DeviceTaintRule",
+    CLASSIC_CLAIM,
+    "ResourceClass",
 )
 
 
@@ -63,7 +70,8 @@ class Snapshot:
         found: dict[str, list[Document]] = {}
         for document in _each(documents):
             converted = in_hub_version(document)
-            found.setdefault(_key(converted), []).append(converted)
+            group = GroupVersion.parse(converted["apiVersion"]).group
+            found.setdefault(kind_key(converted["kind"], group), []).append(converted)
         return cls(found)
 
     @cached_property
@@ -78,8 +86,18 @@ class Snapshot:
 
     @cached_property
     def claims(self) -> tuple[ResourceClaim, ...]:
-        """By namespace and name; without classic claims."""
+        """Claims of resource.k8s.io by namespace and name."""
         return self._typed("ResourceClaim", ResourceClaim)
+
+    @cached_property
+    def classic_claims(self) -> tuple[cdi_v1alpha1.ResourceClaim, ...]:
+        """Claims of cdi.k8s.io by namespace and name."""
+        return self._typed(CLASSIC_CLAIM, cdi_v1alpha1.ResourceClaim)
+
+    @cached_property
+    def classic_classes(self) -> Mapping[str, cdi_v1alpha1.ResourceClass]:
+        """Resource classes of cdi.k8s.io by name."""
+        return {item.metadata.name or "": item for item in self._typed("ResourceClass", cdi_v1alpha1.ResourceClass)}
 
     @cached_property
     def templates(self) -> tuple[ResourceClaimTemplate, ...]:
@@ -110,6 +128,23 @@ class Snapshot:
     def claims_by_key(self) -> Mapping[NamespacedName, ResourceClaim]:
         """Claims by key, as Pods refer to them."""
         return {NamespacedName(item.metadata.namespace or "", item.metadata.name or ""): item for item in self.claims}
+
+    @cached_property
+    def classic_claims_by_key(self) -> Mapping[NamespacedName, cdi_v1alpha1.ResourceClaim]:
+        """Classic claims by key, as Pods refer to them."""
+        return {
+            NamespacedName(item.metadata.namespace or "", item.metadata.name or ""): item
+            for item in self.classic_claims
+        }
+
+    def find_classic(self, namespace: str, name: str) -> cdi_v1alpha1.ResourceClaim | None:
+        """Return the classic claim of that name."""
+        return self.classic_claims_by_key.get(NamespacedName(namespace, name))
+
+    def classic_entries(self, pod: Pod) -> Iterator[classic.ClassicEntry]:
+        """Yield the entries of a Pod that refer to classic claims."""
+        namespace = pod.metadata.namespace or ""
+        return classic.classic_entries(pod, lambda name: self.find_classic(namespace, name) is not None)
 
     def inventory(self) -> Inventory:
         """Return a new inventory of all devices."""
@@ -169,10 +204,8 @@ def _with_type(item: Any, owner: Document) -> Document:
     return {"apiVersion": owner["apiVersion"], "kind": owner["kind"].removesuffix("List"), **item}
 
 
-def _key(document: Document) -> str:
-    """Return the kind, with the group if another group has a kind of that name."""
-    kind: str = document["kind"]
-    group = GroupVersion.parse(document["apiVersion"]).group
+def kind_key(kind: str, group: str) -> str:
+    """Return the key of a kind: its name, with the group if another group has a kind of that name."""
     return kind if kind not in KINDS or KINDS[kind][0] == group else f"{kind}.{group}"
 
 

@@ -126,3 +126,39 @@ def waiting_pod(name: str, template_name: str, **spec: Any) -> Document:
     given = pod(name)
     given["spec"] |= {"schedulerName": "default-scheduler", "resourceClaims": [entry]} | spec
     return given
+
+
+CLASSIC_DRIVER = "acme.example.com"
+
+
+def resource_class(name: str = "acme") -> Document:
+    """A class of cdi.k8s.io."""
+    return {
+        "apiVersion": "cdi.k8s.io/v1alpha1",
+        "kind": "ResourceClass",
+        "metadata": {"name": name},
+        "driverName": CLASSIC_DRIVER,
+    }
+
+
+def classic_claim(
+    name: str, *pods: str, mode: str = "Delayed", metadata: Document | None = None, **status: Any
+) -> Document:
+    """A claim of cdi.k8s.io, reserved for the Pods."""
+    if pods:
+        status["reservedFor"] = [
+            {"apiVersion": "v1", "kind": "Pod", "name": pod_name, "uid": f"uid-{pod_name}"} for pod_name in pods
+        ]
+    return {
+        "apiVersion": "cdi.k8s.io/v1alpha1",
+        "kind": "ResourceClaim",
+        "metadata": {
+            "name": name,
+            "namespace": "team",
+            "uid": f"uid-{name}",
+            "creationTimestamp": "2025-12-31T23:00:00Z",
+        }
+        | (metadata or {}),
+        "spec": {"resourceClassName": "acme", "allocationMode": mode},
+        "status": status,
+    }

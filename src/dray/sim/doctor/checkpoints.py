@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from dray.node.devices.checkpoint import Checkpoint
 from dray.node.dra.claims import ClaimInfo
-from dray.sim.doctor.rules import Finding, Severity
+from dray.sim.doctor.findings import Finding, Severity
 from dray.sim.snapshot import Snapshot
 
 

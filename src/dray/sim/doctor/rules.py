@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import enum
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from collections.abc import Iterator
+from datetime import datetime
 from typing import Any, Final
 
 from dray.allocator.pools import pool_key
@@ -14,44 +12,9 @@ from dray.api.pod_claims import FINALIZER, is_pod_done, is_pod_reference, pod_cl
 from dray.api.types.core_v1 import Pod
 from dray.api.types.resource_v1 import ResourceClaim
 from dray.sim.devices import holders_by_device
+from dray.sim.doctor.classic_rules import CLASSIC_RULES, unserved_classic
+from dray.sim.doctor.findings import STUCK_AFTER, Finding, Rule, Severity, dead_pod_text, remove_reservation
 from dray.sim.snapshot import Snapshot
-
-
-class Severity(enum.StrEnum):
-    """Severity of a finding."""
-
-    ERROR = "error"
-    WARNING = "warning"
-    NOTE = "note"
-
-
-@dataclass(frozen=True, slots=True)
-class Fix:
-    """A write that resolves the finding: a JSON patch whose `test` operations guard against changes."""
-
-    kind: str
-    namespace: str
-    name: str
-    operations: tuple[dict[str, Any], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One problem."""
-
-    severity: Severity
-    rule: str
-    # `kind namespace/name`
-    subject: str
-    what: str
-    # How to resolve it, as text or command.
-    advice: str
-    fix: Fix | None = None
-
-
-# Controllers need seconds; what lasts longer than this is stuck.
-STUCK_AFTER: Final = timedelta(minutes=2)
-Rule = Callable[[Snapshot, datetime], Iterator[Finding]]
 
 
 def dead_reservations(snapshot: Snapshot, _now: datetime) -> Iterator[Finding]:
@@ -63,21 +26,16 @@ def dead_reservations(snapshot: Snapshot, _now: datetime) -> Iterator[Finding]:
             pod = snapshot.pods_by_uid.get(user.uid)
             if pod is not None and not is_pod_done(pod):
                 continue
-            state = "has finished" if pod is not None else "does not exist"
             yield Finding(
                 Severity.ERROR,
                 "dead-reservation",
                 _claim(claim),
-                f"is reserved for Pod {user.name} (uid {user.uid}), which {state}",
+                f"is reserved for Pod {user.name} (uid {user.uid}), which {dead_pod_text(pod)}",
                 "the claim controller removes such reservations: check that it is running; --fix removes this one",
-                _remove_reservation(claim, index, user.uid),
+                remove_reservation(
+                    "ResourceClaim", claim.metadata.namespace or "", claim.metadata.name or "", index, user.uid
+                ),
             )
-
-
-def _remove_reservation(claim: ResourceClaim, index: int, uid: str) -> Fix:
-    path = f"/status/reservedFor/{index}"
-    operations = ({"op": "test", "path": f"{path}/uid", "value": uid}, {"op": "remove", "path": path})
-    return Fix("ResourceClaim", claim.metadata.namespace or "", claim.metadata.name or "", operations)
 
 
 def double_allocations(snapshot: Snapshot, _now: datetime) -> Iterator[Finding]:
@@ -169,17 +127,19 @@ def unserved_pods(snapshot: Snapshot, _now: datetime) -> Iterator[Finding]:
     for pod in snapshot.pods:
         if not pod.spec.node_name or is_pod_done(pod) or pod.metadata.deletion_timestamp is not None:
             continue
-        for entry in pod_claims(pod):
-            problem = _unserved(pod, entry.claim_name, snapshot.claims_by_key)
-            if problem:
+        entries = {entry.entry: _unserved(pod, entry.claim_name, snapshot) for entry in pod_claims(pod)}
+        entries |= {entry.entry: unserved_classic(pod, entry, snapshot) for entry in snapshot.classic_entries(pod)}
+        optional = {entry.name for entry in pod.spec.resource_claims if entry.optional}
+        for entry, problem in entries.items():
+            if problem and entry not in optional:
                 advice = "the node cannot start the Pod; delete it so that its replacement is scheduled again"
-                yield Finding(Severity.ERROR, "unserved-pod", _pod(pod), f"{problem} ({entry.entry})", advice)
+                yield Finding(Severity.ERROR, "unserved-pod", _pod(pod), f"{problem} ({entry})", advice)
 
 
-def _unserved(pod: Pod, name: str | None, claims: Mapping[NamespacedName, ResourceClaim]) -> str:
+def _unserved(pod: Pod, name: str | None, snapshot: Snapshot) -> str:
     if name is None:
         return "is scheduled but has no claim yet"
-    claim = claims.get(NamespacedName(pod.metadata.namespace or "", name))
+    claim = snapshot.claims_by_key.get(NamespacedName(pod.metadata.namespace or "", name))
     if claim is None:
         return f"uses claim {name}, which does not exist"
     if claim.status.allocation is None:
@@ -296,6 +256,7 @@ RULES: Final[tuple[Rule, ...]] = (
     orphaned_slices,
     dead_nodes,
     unused_allocations,
+    *CLASSIC_RULES,
     long_waits,
 )
 _ORDER: Final = {severity: place for place, severity in enumerate(Severity)}

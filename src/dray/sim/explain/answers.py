@@ -64,6 +64,15 @@ class Given:
 
 
 @dataclass(frozen=True, slots=True)
+class ClassicAnswer:
+    """A claim of cdi.k8s.io, and what it waits for; only its driver knows where it can be allocated."""
+
+    claim: str
+    driver: str
+    summary: str
+
+
+@dataclass(frozen=True, slots=True)
 class Answer:
     """The explanation of one Pod or claim."""
 
@@ -77,6 +86,7 @@ class Answer:
     obstacle: str = ""
     nodes: tuple[NodeAnswer, ...] = ()
     given: tuple[Given, ...] = ()
+    classic: tuple[ClassicAnswer, ...] = ()
     changes: tuple[Change, ...] = ()
     # For nodes that would fit without other claims: which claims have which devices.
     holders: tuple[str, ...] = ()

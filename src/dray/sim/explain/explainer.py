@@ -26,7 +26,16 @@ CLAIM_SECONDS: Final = 30.0
 
 def explain(snapshot: Snapshot, subject: Subject, now: datetime, *, node: str = "", gates: FeatureGates) -> Answer:
     """Explain the subject, with every device of `node`."""
+    if subject.kind == "claim" and subject.classic:
+        return _classic_answer(subject)
     return run_virtually(_explain(snapshot, subject, now, node, gates))
+
+
+def _classic_answer(subject: Subject) -> Answer:
+    """Return the answer for a classic claim: no filter of the scheduler decides about it alone."""
+    return Answer(
+        subject.kind, subject.key.namespace, subject.key.name, subject.standing, subject.node, classic=subject.classic
+    )
 
 
 async def _explain(snapshot: Snapshot, subject: Subject, now: datetime, node: str, gates: FeatureGates) -> Answer:
@@ -60,6 +69,7 @@ def _answer(replica: Replica, subject: Subject, pod: Pod, detailed: str) -> Answ
         obstacle=filters.obstacle,
         nodes=answers,
         given=given(subject, answers),
+        classic=subject.classic,
     )
     if answer.fitting or answer.obstacle or subject.standing is not Standing.PENDING:
         return answer

@@ -6,11 +6,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from dray.api import classic_claims as classic
 from dray.api.document import Document, NamespacedName
 from dray.api.pod_claims import extended_resource_claim_name, is_pod_done, pod_claims
+from dray.api.types import cdi_v1alpha1
 from dray.api.types.core_v1 import Pod
 from dray.api.types.resource_v1 import ResourceClaim
-from dray.sim.explain.answers import Given, NodeAnswer, Standing
+from dray.sim.classic_claims import claims_of, driver_of, summary
+from dray.sim.explain.answers import ClassicAnswer, Given, NodeAnswer, Standing
 from dray.sim.snapshot import Snapshot, SnapshotError
 
 # Pod for a claim that no Pod uses.
@@ -28,6 +31,7 @@ class Subject:
     node: str
     # The allocated claims.
     held: tuple[ResourceClaim, ...]
+    classic: tuple[ClassicAnswer, ...] = ()
 
 
 def pod_subject(snapshot: Snapshot, key: NamespacedName) -> Subject:
@@ -35,12 +39,17 @@ def pod_subject(snapshot: Snapshot, key: NamespacedName) -> Subject:
     pod = _pod(snapshot, key)
     if pod is None:
         raise SnapshotError(f'pods "{key.name}" not found in namespace "{key.namespace}"')
-    return Subject("pod", key, key, _standing(pod), pod.spec.node_name or "", _held(snapshot, pod))
+    node = pod.spec.node_name or ""
+    return Subject(
+        "pod", key, key, _standing(pod), node, _held(snapshot, pod), _classic(snapshot, claims_of(pod, snapshot))
+    )
 
 
 def claim_subject(snapshot: Snapshot, key: NamespacedName) -> Subject:
     """Find a claim and a Pod that uses it; raise `SnapshotError` if it does not exist."""
     claim = snapshot.claims_by_key.get(key)
+    if claim is None and key in snapshot.classic_claims_by_key:
+        return _classic_subject(snapshot, key)
     if claim is None:
         raise SnapshotError(f'resourceclaims "{key.name}" not found in namespace "{key.namespace}"')
     users = [pod for pod in snapshot.pods if key in set(claim_keys(pod)) and not is_pod_done(pod)]
@@ -52,6 +61,19 @@ def claim_subject(snapshot: Snapshot, key: NamespacedName) -> Subject:
     users.sort(key=lambda pod: bool(pod.spec.node_name))
     pod = users[0] if not held else users[-1]
     return Subject("claim", key, _key(pod), standing, pod.spec.node_name or "" if held else "", held)
+
+
+def _classic_subject(snapshot: Snapshot, key: NamespacedName) -> Subject:
+    """Return a classic claim, which is explained without a Pod: no node is evaluated for it."""
+    claim = snapshot.classic_claims_by_key[key]
+    standing = Standing.PLACED if classic.is_allocated(claim) else Standing.PENDING
+    return Subject("claim", key, key, standing, "", (), _classic(snapshot, [claim]))
+
+
+def _classic(snapshot: Snapshot, claims: Iterable[cdi_v1alpha1.ResourceClaim]) -> tuple[ClassicAnswer, ...]:
+    return tuple(
+        ClassicAnswer(classic.label(claim), driver_of(claim, snapshot), summary(claim, snapshot)) for claim in claims
+    )
 
 
 def before(snapshot: Snapshot, subject: Subject) -> Snapshot:

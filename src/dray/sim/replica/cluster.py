@@ -17,6 +17,7 @@ from dray.client.in_process import in_process_client
 from dray.client.interface import Client
 from dray.client.resources import JOBS, NODES, PODS, REPLICA_SETS, RESOURCE_CLAIMS
 from dray.client.shared_informers import SharedInformerFactory
+from dray.controllers.classic_claim.reconciler import ClassicClaimController
 from dray.controllers.daemon_set.reconciler import DaemonSetController
 from dray.controllers.deployment.reconciler import DeploymentController
 from dray.controllers.garbage_collector.reconciler import GarbageCollector
@@ -75,6 +76,8 @@ async def running(snapshot: Snapshot, now: datetime, options: Options) -> AsyncI
         context = ControllerContext(client, informers, clock, gates=options.gates, rng=rng)
         group.spawn(informers.run(), "informers")
         group.spawn(ResourceClaimController(context).run(), "claims")
+        if options.gates.enabled("DRAControlPlaneController"):
+            group.spawn(ClassicClaimController(context).run(), "classic claims")
         if options.schedules:
             group.spawn(GarbageCollector(context, shared=_CACHED).run(), "garbage collector")
             for kind in (DeploymentController, ReplicaSetController, DaemonSetController, JobController):

@@ -6,9 +6,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from dray.api import classic_claims as classic
 from dray.api.pod_claims import is_pod_done
 from dray.api.types.core_v1 import Pod
 from dray.sim import usage
+from dray.sim.classic_claims import claims_of, driver_of
 from dray.sim.devices import DeviceRow, device_rows
 from dray.sim.explain.subject import claim_keys
 from dray.sim.snapshot import Snapshot
@@ -96,7 +98,7 @@ def _outcome(pod: Pod, nodes_before: Mapping[tuple[str, str], str], after: Snaps
     namespace, name = key = _key(pod)
     node = pod.spec.node_name or ""
     devices = tuple(devices_of(pod, after)) if node else ()
-    return PodOutcome(namespace, name, nodes_before.get(key, ""), node, devices, "" if node else _why(pod))
+    return PodOutcome(namespace, name, nodes_before.get(key, ""), node, devices, "" if node else _why(pod, after))
 
 
 def devices_of(pod: Pod, snapshot: Snapshot) -> Iterable[str]:
@@ -108,7 +110,12 @@ def devices_of(pod: Pod, snapshot: Snapshot) -> Iterable[str]:
                 yield f"{result.driver}/{result.pool}/{result.device}"
 
 
-def _why(pod: Pod) -> str:
+def _why(pod: Pod, after: Snapshot) -> str:
+    for claim in claims_of(pod, after):
+        # The reason in the Pod's condition would be that this driver, which does not run here, does not answer.
+        if not classic.is_allocated(claim):
+            driver = driver_of(claim, after) or f"of class {claim.spec.resource_class_name}"
+            return f"classic claim {claim.metadata.name}: only its driver {driver} knows where it can be allocated"
     for condition in pod.status.conditions:
         if condition.type == "PodScheduled" and condition.status == "False":
             return condition.message or condition.reason or ""

@@ -9,7 +9,8 @@ from dray.node.devices.assignments import Assignment, AssignmentKey
 from dray.node.devices.checkpoint import Checkpoint
 from dray.node.dra.claims import ClaimInfo
 from dray.sim.doctor.checkpoints import check_claims, check_devices
-from dray.sim.doctor.rules import Finding, Severity, examine
+from dray.sim.doctor.findings import Finding, Severity
+from dray.sim.doctor.rules import examine
 from dray.sim.snapshot import Snapshot
 from tests.unit.sim.cluster import GPU, claim, device, device_class, node, pod, resource_slice, waiting_pod
 

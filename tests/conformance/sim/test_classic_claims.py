@@ -1,0 +1,89 @@
+"""What `dray explain` and `dray simulate` say about Pods with claims of cdi.k8s.io."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from dray.api.document import Document, NamespacedName
+from dray.api.features import FeatureGates
+from dray.cli.explain import lines
+from dray.sim.explain.explainer import explain
+from dray.sim.explain.subject import claim_subject, pod_subject
+from dray.sim.snapshot import Snapshot
+from dray.sim.whatif.changes import Changed
+from dray.sim.whatif.outcome import Outcome
+from dray.sim.whatif.simulation import Run, simulate
+from tests.unit.sim.cluster import CLASSIC_DRIVER, classic_claim, node, pod, resource_class
+
+NOW = datetime(2026, 1, 2, tzinfo=UTC)
+CLUSTER = [node("node-a"), node("node-b"), resource_class()]
+ON_NODE_A = {"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node-a"]}]}]}
+AVAILABLE = {"driver": {"availableOnNodes": ON_NODE_A}}
+
+
+def waiting(name: str = "train", **entry: object) -> Document:
+    made = pod(name)
+    made["spec"]["schedulerName"] = "default-scheduler"
+    made["spec"]["resourceClaims"] = [{"name": "acme", **(entry or {"resourceClaimName": "one"})}]
+    return made
+
+
+def explained(*more: Document, kind: str = "pod", name: str = "train") -> str:
+    snapshot = Snapshot.of([*CLUSTER, *more])
+    find = {"pod": pod_subject, "claim": claim_subject}[kind]
+    answer = explain(snapshot, find(snapshot, NamespacedName("team", name)), NOW, gates=FeatureGates())
+    return "\n".join(lines(answer))
+
+
+def simulated(*more: Document) -> Outcome:
+    snapshot = Snapshot.of([*CLUSTER, *more])
+    return simulate(Run(snapshot, Changed(snapshot), NOW, FeatureGates(), lambda *_: None), ())
+
+
+@pytest.mark.behaviour("CL-34")
+def test_a_claim_that_is_available_on_one_node() -> None:
+    claim = classic_claim("one", phase="Allocated", driverName=CLASSIC_DRIVER, scheduling=AVAILABLE)
+    assert (
+        explained(claim, waiting())
+        == f"""\
+pod team/train is pending: 1 of 2 nodes fit
+  claim team/one is allocated by driver {CLASSIC_DRIVER} on node node-a and not in use
+
+NODE     FITS   REASON
+node-a   yes    fits
+node-b   no     resourceclaim not available on the node"""
+    )
+    (outcome,) = simulated(claim, waiting()).placed
+    assert (outcome.name, outcome.node) == ("train", "node-a")
+
+
+def test_a_claim_that_its_driver_has_to_allocate() -> None:
+    claim = classic_claim("one", mode="Immediate")
+    shown = explained(claim, waiting()).splitlines()
+    assert shown[0] == "pod team/train is pending"
+    assert shown[1].startswith("  unallocated immediate resourceclaim")
+    assert shown[2] == f"  claim team/one is pending: driver {CLASSIC_DRIVER} has to allocate it"
+    assert explained(claim, kind="claim", name="one") == (
+        f"claim team/one is pending: driver {CLASSIC_DRIVER} has to allocate it"
+    )
+
+
+def test_simulate_says_that_only_the_driver_knows() -> None:
+    template = {"template": {"metadata": {}, "spec": {"resourceClassName": "acme"}}}
+    (outcome,) = simulated(waiting(**template)).pending
+    assert outcome.why == (
+        f"classic claim train-acme: only its driver {CLASSIC_DRIVER} knows where it can be allocated"
+    )
+
+
+def test_a_pod_that_runs_with_a_classic_claim() -> None:
+    claim = classic_claim("one", "train", phase="Allocated", driverName=CLASSIC_DRIVER, scheduling=AVAILABLE)
+    running = waiting()
+    running["spec"]["nodeName"] = "node-a"
+    assert explained(claim, running).splitlines()[:2] == [
+        "pod team/train is scheduled to node-a",
+        f"  claim team/one is allocated by driver {CLASSIC_DRIVER} on node node-a and used by train",
+    ]
+    assert simulated(claim, running).unchanged == 1
