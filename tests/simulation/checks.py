@@ -56,10 +56,7 @@ def reservations_are_allowed(claims: list[Document]) -> None:
 def running_pods_keep_their_devices(
     running: dict[str, dict[str, list[str]]], claims: list[Document], pods: list[Document]
 ) -> None:
-    """What a container has been given is not taken from it while it runs.
-
-    Its reservation may be missing for a moment, when a binding arrives that was taken for failed; never for long.
-    """
+    """What a container has been given is not taken from it while it runs."""
     known = {claim["metadata"]["uid"]: claim for claim in claims}
     names = {pod["metadata"]["uid"]: pod["metadata"]["name"] for pod in pods}
     for pod, held in running.items():
@@ -109,6 +106,13 @@ def claims_ready_for(pod: Document, claims: list[Document]) -> list[Document] | 
             return None
         found.append(claim)
     return found
+
+
+def bound_pods_are_reserved(claims: list[Document], pods: list[Document]) -> None:
+    """Nobody has a node before its claims are allocated and reserved for it, or keeps it longer than them."""
+    for pod in pods:
+        if is_bound(pod) and (special_name(pod) or not is_extended(pod)):
+            assert claims_ready_for(pod, claims) is not None, f"{pod['metadata']['name']} is bound and not reserved"
 
 
 def everything_is_settled(

@@ -91,6 +91,14 @@ def claims_ready_for(pod: Document, claims: list[Document]) -> list[Document] | 
     return found if len(found) == len(pod["spec"]["resourceClaims"]) else None
 
 
+def bound_pods_are_reserved(claims: list[Document], pods: list[Document]) -> Iterator[str]:
+    """Nobody has a node before its claims are reserved for it."""
+    for pod in pods:
+        alive = uid_of(pod) in _alive(pods) and not pod["metadata"].get("deletionTimestamp")
+        if alive and pod["spec"].get("nodeName") and claims_ready_for(pod, claims) is None:
+            yield f"{name_of(pod)} is bound and not reserved"
+
+
 # --- At rest. ---
 
 
@@ -147,15 +155,10 @@ def needless_waits(claims: list[Document], pods: list[Document], free: Mapping[s
 def bound_pods_that_never_ran(
     running: Mapping[str, frozenset[str]], claims: list[Document], pods: list[Document]
 ) -> Iterator[str]:
-    """Nobody has a node and waits there for ever.
-
-    Unless its user took its claim away, or another one got it before a binding came that was taken for failed.
-    """
+    """Nobody has a node and waits there for ever, unless its user took its claim away."""
     for pod in pods:
         if uid_of(pod) not in _alive(pods) or not pod["spec"].get("nodeName") or uid_of(pod) in running:
             continue
         wanted = claims_of(pod, claims)
-        if all(claim is not None and not claim["metadata"].get("deletionTimestamp") for claim in wanted) and all(
-            uid_of(pod) in users_of(claim) or is_reservable(claim) for claim in wanted if claim is not None
-        ):
+        if all(claim is not None and not claim["metadata"].get("deletionTimestamp") for claim in wanted):
             yield f"{name_of(pod)} is bound and was never started"

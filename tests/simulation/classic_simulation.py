@@ -133,7 +133,7 @@ class ClassicSimulation:
         self.writes = self.others_writes = 0
         # The first broken promise; ends the run.
         self.violation: AssertionError | None = None
-        self.story: list[str] = []
+        self.story = self.rates.story
 
     async def run(self) -> None:
         async with AsyncExitStack() as stack:
@@ -225,6 +225,7 @@ class ClassicSimulation:
             *checks.allocated_claims_have_boards(claims, self.hardware.held),
             *checks.boards_belong_to_claims(claims, self.hardware.held),
             *checks.users_are_allowed(claims),
+            *checks.bound_pods_are_reserved(claims, pods),
             *checks.running_pods_keep_their_claims(self.running, claims, pods),
         ):
             self.expect(False, problem)

@@ -91,7 +91,7 @@ class ClusterSimulation:
         self.writes = 0
         # The first broken promise; ends the run.
         self.violation: AssertionError | None = None
-        self.story: list[str] = []
+        self.story = self.rates.story
 
     async def run(self) -> None:
         async with AsyncExitStack() as stack:
@@ -150,6 +150,7 @@ class ClusterSimulation:
         if len(self.scheduler_names) == 1 or self.exclusive:
             checks.no_device_allocated_twice(claims)
         checks.reservations_are_allowed(claims)
+        checks.bound_pods_are_reserved(claims, pods)
         checks.one_special_claim_per_pod(claims)
         checks.running_pods_keep_their_devices(self.running, claims, pods)
 

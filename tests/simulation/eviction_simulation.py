@@ -101,7 +101,7 @@ class EvictionSimulation:
         self._rng = random.Random(seed)
         self.rates = FaultRates()
         self.dead: set[str] = set()
-        self.story: list[str] = []
+        self.story = self.rates.story
 
     async def run(self) -> None:
         async with in_process_server(LoopClock(), self._fork(), TEAM, LEASE_NAMESPACE, "default") as inner:

@@ -59,6 +59,8 @@ class FaultRates:
     fired: Counter[str] = field(default_factory=Counter, kw_only=True)
     # Lists that were served, oldest first, by what was asked for.
     served: dict[str, list[Document]] = field(default_factory=dict, kw_only=True)
+    # What happened in the run, a line each.
+    story: list[str] = field(default_factory=list, kw_only=True)
 
     def happens(self, name: str, rng: random.Random) -> bool:
         """Decide whether a fault happens now, and count it."""
@@ -139,7 +141,7 @@ class FaultyTransport:
         if self._rates.happens("clock_jump", self._rng):
             self._clock.jump(self._rng)
         await self._delay()
-        fault = self._rates.choose(_READ_FAULTS if call.verb in _READS else _WRITE_FAULTS, self._rng)
+        fault = self._choose_fault(call)
         if fault == "request_lost":
             raise ServiceUnavailableError("request lost")
         if fault == "conflict":
@@ -193,6 +195,15 @@ class FaultyTransport:
 
     async def close(self) -> None:
         """Nothing is held."""
+
+    def _choose_fault(self, call: Call) -> str:
+        fault = self._rates.choose(_READ_FAULTS if call.verb in _READS else _WRITE_FAULTS, self._rng)
+        if fault:
+            parts = (call.resource.plural if call.resource else "", call.name, call.subresource)
+            place = "/".join(part for part in parts if part)
+            time = asyncio.get_running_loop().time()
+            self._rates.story.append(f"{time:9.3f} {fault}: {self._inner._user_agent} {call.verb} {place}")
+        return fault
 
     def _send_late(self, call: Call) -> None:
         async def later(delay: float) -> None:

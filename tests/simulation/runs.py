@@ -18,7 +18,7 @@ from tests.simulation.eviction_simulation import EvictionSimulation
 from tests.simulation.network import FAULTS, FaultRates
 from tests.simulation.workload_simulation import WorkloadSimulation
 
-STORY_LINES_MAX = 120
+STORY_LINES_MAX = 200
 
 
 class Simulation(Protocol):

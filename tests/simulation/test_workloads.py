@@ -6,7 +6,8 @@ import pytest
 
 from tests.simulation.runs import declared_faults, faults_of, seeds
 
-SEEDS = seeds(range(1, 13))
+# Seeds that once failed stay in the list.
+SEEDS = seeds((7039, *range(1, 12)))
 
 
 @pytest.mark.parametrize("seed", SEEDS)

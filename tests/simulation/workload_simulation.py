@@ -96,7 +96,7 @@ class WorkloadSimulation:
     def __init__(self, seed: int) -> None:
         self._rng = random.Random(seed)
         self.rates = FaultRates(crash=0.04)
-        self.story: list[str] = []
+        self.story = self.rates.story
         self.violation: AssertionError | None = None
 
     def _fork(self) -> random.Random:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from dray.api.document import Document, GroupResource
 from dray.api.field_errors import FieldError, aggregate
+
+# Status codes after which a request was certainly not executed; after others the result is unknown.
+_REFUSALS: Final = frozenset({400, 401, 403, 404, 405, 409, 410, 413, 415, 422, 429})
 
 
 class APIError(Exception):
@@ -39,6 +42,11 @@ class APIError(Exception):
             status["details"] = details
         status["code"] = self.code
         return status
+
+
+def is_refusal(error: APIError) -> bool:
+    """Return whether the request was certainly not executed."""
+    return error.code in _REFUSALS
 
 
 def error_from_status(status: Document) -> APIError:

@@ -31,6 +31,8 @@ class _Creation:
     # What the Pod is for: a node, an index, or None.
     slot: Hashable
     expires: float
+    # Whether the result of an earlier request with this name is unknown: it may still create the Pod.
+    in_doubt: bool
     # None until the response arrives, and if it was lost.
     pod: Pod | None = None
 
@@ -46,8 +48,10 @@ class PodExpectations:
         self._deletions: dict[str, float] = {}
 
     def expect_creation(self, owner_uid: str, key: NamespacedName, slot: Hashable, now: float) -> None:
-        """Record that a Pod is about to be created."""
-        self._creations[key] = _Creation(owner_uid, slot, now + EXPIRY_SECONDS)
+        """Record that a Pod is about to be created, perhaps again."""
+        earlier = self._creations.get(key)
+        in_doubt = earlier is not None and earlier.pod is None
+        self._creations[key] = _Creation(owner_uid, slot, now + EXPIRY_SECONDS, in_doubt)
         self._by_owner.setdefault(owner_uid, {})[key] = None
 
     def created(self, pod: Pod) -> None:
@@ -57,8 +61,14 @@ class PodExpectations:
             creation.pod = pod
 
     def creation_failed(self, key: NamespacedName) -> None:
-        """Drop a creation that was rejected."""
+        """Drop a creation that cannot succeed any more."""
         self._drop(key)
+
+    def creation_rejected(self, key: NamespacedName) -> None:
+        """Drop a rejected creation, unless an earlier request can still succeed: the rejection says nothing of that."""
+        creation = self._creations.get(key)
+        if creation is not None and not creation.in_doubt:
+            self._drop(key)
 
     def expect_deletion(self, uid: str, now: float) -> None:
         """Record that a Pod is about to be deleted."""

@@ -162,7 +162,7 @@ class PodControl:
             pod = await self._create_or_find(owner, wanted)
         except APIError as error:
             if error.code < _SERVER_ERROR:
-                self.expectations.creation_failed(key)
+                self.expectations.creation_rejected(key)
             if is_namespace_terminating(error):
                 return None
             self._record(about, WARNING, FAILED_CREATE, f"Error creating: {error.message}")

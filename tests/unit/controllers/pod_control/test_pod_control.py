@@ -178,6 +178,18 @@ class TestUnseen:
         expectations.creation_failed(self.key)
         assert expectations.unanswered("u1") == []
 
+    def test_a_rejection_says_nothing_of_an_earlier_request_without_an_answer(self) -> None:
+        expectations = PodExpectations()
+        expectations.expect_creation("u1", self.key, "slot", 0.0)
+        expectations.expect_creation("u1", self.key, "slot", 1.0)
+        expectations.creation_rejected(self.key)
+        assert expectations.unanswered("u1") == [(self.key, "slot")]
+        expectations.apply("u1", (), EXPIRY_SECONDS + 2, NOW)
+        assert expectations.unanswered("u1") == []
+        expectations.expect_creation("u1", self.key, "slot", 0.0)
+        expectations.creation_rejected(self.key)
+        assert expectations.unanswered("u1") == []
+
     def test_what_is_not_told_of_is_to_be_confirmed(self) -> None:
         expectations = PodExpectations()
         expectations.expect_creation("u1", self.key, None, 0.0)

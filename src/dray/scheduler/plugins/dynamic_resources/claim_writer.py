@@ -12,7 +12,7 @@ import msgspec
 
 from dray.allocator import claim_label
 from dray.allocator.pools import pool_key
-from dray.api.errors import APIError, ConflictError, DeviceInUseError
+from dray.api.errors import APIError, ConflictError, DeviceInUseError, is_refusal
 from dray.api.pod_claims import FINALIZER, is_reserved_for
 from dray.api.types.core_v1 import Pod
 from dray.api.types.resource_v1 import AllocationResult, ResourceClaim
@@ -88,7 +88,7 @@ class ClaimWriter:
                 failure = error
                 if isinstance(error, DeviceInUseError):
                     break
-                if writes.is_refusal(error) and not isinstance(error, ConflictError):
+                if is_refusal(error) and not isinstance(error, ConflictError):
                     break
         assert failure is not None
         if pending.doubt is not None:
@@ -130,7 +130,7 @@ class ClaimWriter:
             pending.doubt = None
             raise
         except APIError as error:
-            if writes.is_refusal(error):
+            if is_refusal(error):
                 pending.doubt = before
             raise
         pending.doubt = None
@@ -195,7 +195,7 @@ class ClaimWriter:
             except ConflictError:
                 continue
             except APIError as failure:
-                if writes.is_refusal(failure):
+                if is_refusal(failure):
                     raise
                 _log.info("no response from the server", extra=fields(object=str(key_of(subject)), error=str(failure)))
                 await self._clock.sleep(SETTLE_SECONDS)

@@ -14,7 +14,7 @@ import msgspec
 
 from dray.allocator import claim_label
 from dray.api.document import Document
-from dray.api.errors import AlreadyExistsError, APIError, ConflictError
+from dray.api.errors import AlreadyExistsError, APIError, ConflictError, is_refusal
 from dray.api.pod_claims import FINALIZER, extended_resource_claim_name
 from dray.api.types.core_v1 import Pod, PodExtendedResourceClaimStatus
 from dray.api.types.resource_v1 import ResourceClaim
@@ -89,7 +89,7 @@ class ExtendedClaimWriter:
             try:
                 return await work()
             except APIError as failure:
-                if writes.is_refusal(failure) and not isinstance(failure, ConflictError):
+                if is_refusal(failure) and not isinstance(failure, ConflictError):
                     raise
             await self._clock.sleep(RETRY_SECONDS)
         return await work()
@@ -121,7 +121,7 @@ class ExtendedClaimWriter:
                 written = await self._set_status(current, wanted)
             except APIError as error:
                 failure = error
-                if not writes.is_refusal(error):
+                if not is_refusal(error):
                     self._uncertain.add(uid)
                 elif not isinstance(error, ConflictError):
                     break

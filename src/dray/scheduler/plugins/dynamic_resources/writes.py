@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 import msgspec
 
@@ -12,9 +11,6 @@ from dray.api.errors import APIError
 from dray.api.pod_claims import FINALIZER, is_reserved_for, reservation_of
 from dray.api.types.core_v1 import Pod
 from dray.api.types.resource_v1 import AllocationResult, ResourceClaim, ResourceClaimStatus
-
-# Status codes after which the write was certainly not executed; after others the result is unknown.
-_REFUSALS: Final = frozenset({400, 401, 403, 404, 405, 409, 410, 413, 415, 422, 429})
 
 
 class ClaimChangedError(Exception):
@@ -37,11 +33,6 @@ def taken_by(claim: ResourceClaim, others: Sequence[str]) -> DevicesTakenError:
     """Return the error that names the claims that hold the devices."""
     label = f"{claim.metadata.namespace}/{claim.metadata.name}"
     return DevicesTakenError(f"devices for claim {label} were allocated to {', '.join(others)} at the same time")
-
-
-def is_refusal(failure: APIError) -> bool:
-    """Return whether the write was certainly not executed."""
-    return failure.code in _REFUSALS
 
 
 def check_unchanged(planned: ResourceClaim, now: ResourceClaim, allocation: AllocationResult | None) -> None:

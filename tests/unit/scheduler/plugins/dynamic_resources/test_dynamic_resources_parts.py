@@ -10,7 +10,7 @@ import pytest
 
 from dray.allocator import Allocations
 from dray.api.document import Document, NamespacedName
-from dray.api.errors import ConflictError, NotFoundError, ServiceUnavailableError
+from dray.api.errors import ConflictError, NotFoundError, ServiceUnavailableError, is_refusal
 from dray.api.features import FeatureGates
 from dray.api.types.core_v1 import Pod
 from dray.api.types.resource_v1 import ResourceClaim
@@ -24,7 +24,6 @@ from dray.scheduler.plugins.dynamic_resources.tracker import ClaimTracker
 from dray.scheduler.plugins.dynamic_resources.writes import (
     ClaimChangedError,
     check_unchanged,
-    is_refusal,
     may_free,
     taken,
 )
