@@ -11,9 +11,10 @@ MINUTES ?= 1
 SEED ?=
 RUNS ?= 200
 VARIANT ?=
+MUTANTS ?=
 BEHAVIOUR ?= docs/behaviour
 
-.PHONY: demo test simulate fuzz check bench coverage-of-behaviour reference docs format clean help
+.PHONY: demo test simulate fuzz mutation check bench coverage-of-behaviour reference docs format clean help
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 26
@@ -49,6 +50,11 @@ $(STAMPS)/lint: $(STAMPS)/test pyproject.toml
 $(STAMPS)/docs: $(STAMPS)/run pyproject.toml
 	@echo "installing the site generator"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[docs]'
+	@touch $@
+
+$(STAMPS)/mutation: $(STAMPS)/test pyproject.toml
+	@echo "installing Cosmic Ray"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test,mutation]'
 	@touch $@
 
 $(STAMPS)/kubectl:
@@ -87,6 +93,9 @@ fuzz: $(STAMPS)/test ## fuzz every decoder of a live server; MINUTES=n, SEED=s
 
 simulate: $(STAMPS)/test ## run simulations with faults; RUNS=n SEED=s, VARIANT=name for one
 	@$(BIN)/python -m tests.simulation --runs $(RUNS) $(if $(SEED),--seed $(SEED)) $(if $(VARIANT),--variant $(VARIANT))
+
+mutation: $(STAMPS)/mutation ## run the tests on mutants of some packages; ONLY=allocator for one, SEED=s, MUTANTS=n
+	@$(BIN)/python -m tools.mutation $(ONLY) $(if $(SEED),--seed '$(SEED)') $(if $(MUTANTS),--mutants '$(MUTANTS)')
 
 check: $(STAMPS)/lint ## ruff, mypy, import contracts, purity
 	@$(BIN)/ruff check .

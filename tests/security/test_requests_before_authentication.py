@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-import socket
 import ssl
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
-from urllib.parse import urlsplit
 
 import pytest
 
-from tests.e2e.apiserver.calls import Caller, calling
+from tests.e2e.apiserver.calls import Caller, RawConnection, caller, calling
 from tests.servers import Server, running_server
 
 MAPS: Final = "/api/v1/namespaces/default/configmaps"
@@ -35,41 +33,9 @@ def admin(server: Server) -> Iterator[Caller]:
         yield found
 
 
-class Wire:
-    """A TLS connection without a certificate; it sends what it is given."""
-
-    def __init__(self, server: Server) -> None:
-        place = urlsplit(server.url)
-        context = ssl.create_default_context()
-        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-        plain = socket.create_connection((str(place.hostname), place.port or 443), timeout=WAIT_SECONDS)
-        self.socket = context.wrap_socket(plain)
-        self._file = self.socket.makefile("rb")
-
-    def answer(self) -> tuple[int, dict[str, str], bytes]:
-        """The next response."""
-        status = int(self._file.readline().split()[1])
-        headers: dict[str, str] = {}
-        while line := self._file.readline().strip():
-            name, _, value = line.decode().partition(": ")
-            headers[name.lower()] = value
-        return status, headers, self._file.read(int(headers.get("content-length", 0)))
-
-    def ended(self) -> bool:
-        """Whether the server closes the connection."""
-        try:
-            return self._file.read(1) == b""
-        except (ConnectionError, ssl.SSLError):
-            return True
-
-    def close(self) -> None:
-        self._file.close()
-        self.socket.close()
-
-
 @pytest.fixture
-def wire(server: Server) -> Iterator[Wire]:
-    found = Wire(server)
+def wire(server: Server) -> Iterator[RawConnection]:
+    found = RawConnection(caller(server, "anonymous"))
     yield found
     found.close()
 
@@ -91,8 +57,8 @@ JSON: Final = b"Content-Type: application/json\r\n"
 
 @pytest.mark.parametrize("auth", [b"", b"Authorization: Bearer wrong\r\n"], ids=["nobody", "wrong token"])
 @pytest.mark.parametrize("length", [b"Content-Length: 3000000\r\n", CHUNKED], ids=["length", "chunked"])
-def test_a_body_without_credentials_is_refused_before_it_is_read(wire: Wire, auth: bytes, length: bytes) -> None:
-    wire.socket.sendall(head("POST", MAPS, auth, length, JSON))
+def test_a_body_without_credentials_is_rejected_unread(wire: RawConnection, auth: bytes, length: bytes) -> None:
+    wire.send(head("POST", MAPS, auth, length, JSON))
     status, headers, body = wire.answer()
     assert status == (401 if auth else 403)
     assert headers["connection"] == "close"
@@ -100,22 +66,22 @@ def test_a_body_without_credentials_is_refused_before_it_is_read(wire: Wire, aut
     assert wire.ended()
 
 
-def test_impersonation_is_refused_before_the_body(wire: Wire) -> None:
-    wire.socket.sendall(head("POST", MAPS, ALICE, b"Impersonate-User: root\r\n", b"Content-Length: 3000000\r\n"))
+def test_impersonation_is_refused_before_the_body(wire: RawConnection) -> None:
+    wire.send(head("POST", MAPS, ALICE, b"Impersonate-User: root\r\n", b"Content-Length: 3000000\r\n"))
     status, _, body = wire.answer()
     assert status == 403
     assert "impersonate" in json.loads(body)["message"]
     assert wire.ended()
 
 
-def test_a_refused_body_waits_for_the_responses_before_it(wire: Wire) -> None:
-    wire.socket.sendall(head("GET", "/version") + head("POST", MAPS, b"Content-Length: 9\r\n"))
+def test_a_refused_body_waits_for_the_responses_before_it(wire: RawConnection) -> None:
+    wire.send(head("GET", "/version") + head("POST", MAPS, b"Content-Length: 9\r\n"))
     assert [wire.answer()[0], wire.answer()[0]] == [200, 403]
     assert wire.ended()
 
 
 @pytest.mark.parametrize("name", ["authorization", "impersonate-user"])
-def test_trailers_are_not_headers(wire: Wire, admin: Caller, name: str) -> None:
+def test_trailers_are_not_headers(wire: RawConnection, admin: Caller, name: str) -> None:
     trailers = {
         "authorization": ADMIN + b"X-Last: 1\r\n",
         "impersonate-user": b"X-First: 1\r\nImpersonate-User: admin\r\nImpersonate-Group: system:masters\r\n",
@@ -123,12 +89,12 @@ def test_trailers_are_not_headers(wire: Wire, admin: Caller, name: str) -> None:
     # alice may review her own access, and nothing else.
     review = b'{"spec": {"resourceAttributes": {"verb": "create", "resource": "pods"}}}'
     path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-    wire.socket.sendall(head("POST", path, ALICE, CHUNKED, JSON) + chunked(review, trailers))
+    wire.send(head("POST", path, ALICE, CHUNKED, JSON) + chunked(review, trailers))
     status, _, body = wire.answer()
     assert (status, json.loads(body)["status"]["allowed"]) == (201, False)
     # Nor do they belong to the next request of the connection.
-    wire.socket.sendall(head("POST", MAPS, ALICE, CHUNKED, JSON) + chunked(config_map(f"by-trailer-{name}"), trailers))
-    wire.socket.sendall(head("GET", MAPS))
+    wire.send(head("POST", MAPS, ALICE, CHUNKED, JSON) + chunked(config_map(f"by-trailer-{name}"), trailers))
+    wire.send(head("GET", MAPS))
     assert [wire.answer()[0], wire.answer()[0]] == [403, 403]
     assert admin.get(f"{MAPS}/by-trailer-{name}").status == 404
 
@@ -143,13 +109,13 @@ def test_trailers_are_not_headers(wire: Wire, admin: Caller, name: str) -> None:
     ids=["trailers too large", "malformed trailer", "malformed chunk"],
 )
 def test_what_is_answered_with_400_or_431_is_not_executed(
-    wire: Wire, admin: Caller, rest: bytes, status: int, request: pytest.FixtureRequest
+    wire: RawConnection, admin: Caller, rest: bytes, status: int, request: pytest.FixtureRequest
 ) -> None:
     name = request.node.callspec.id.replace(" ", "-")
     body = config_map(name)
     begun = head("POST", MAPS, ADMIN, CHUNKED, JSON) + b"%x\r\n%b\r\n" % (len(body), body)
     try:
-        wire.socket.sendall(begun + rest)
+        wire.send(begun + rest)
     except (ConnectionError, ssl.SSLError):
         # Refused while we were still sending; the response may be lost.
         assert status == 431
@@ -168,8 +134,8 @@ def test_aborted_bodies_leave_no_memory(server: Server, auth: bytes) -> None:
     """Without bounds each of these held 3 MB until the garbage collector ran."""
     before = resident_megabytes(server)
     for _ in range(20):
-        wire = Wire(server)
+        wire = RawConnection(caller(server, "anonymous"))
         with suppress(ConnectionError, ssl.SSLError):
-            wire.socket.sendall(head("POST", MAPS, auth, b"Content-Length: 3145728\r\n") + b"x" * 3_100_000)
+            wire.send(head("POST", MAPS, auth, b"Content-Length: 3145728\r\n") + b"x" * 3_100_000)
         wire.close()
     assert resident_megabytes(server) - before < 25

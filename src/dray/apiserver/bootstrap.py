@@ -9,8 +9,7 @@ from dray.api.document import Document
 from dray.api.errors import AlreadyExistsError, ConflictError, NotFoundError
 from dray.apiserver.authorization.bootstrap import BootstrapWrite, Verb, plan_bootstrap
 from dray.apiserver.healthz import PostStartHooks
-from dray.apiserver.local_transport import LocalTransport
-from dray.client.interface import LocalRequest
+from dray.apiserver.local_transport import LocalTransport, own_request
 
 _NAMESPACES: Final = ("default", "kube-system", "kube-public", "kube-node-lease")
 _PRIORITIES: Final = (
@@ -59,7 +58,7 @@ class Bootstrap:
     async def _roles(self) -> None:
         existing: list[Document] = []
         for kind, resource in _RBAC_KINDS.items():
-            listing = await self._server.handle(_request("list", *_RBAC, resource))
+            listing = await self._server.handle(own_request("list", *_RBAC, resource))
             existing.extend(item | {"kind": kind} for item in listing["items"])
         # Writes to one object keep their order; writes to different objects share group commits.
         planned: dict[tuple[str, str], list[BootstrapWrite]] = {}
@@ -80,9 +79,9 @@ class Bootstrap:
             if write.verb is Verb.CREATE:
                 await self._create(*_RBAC, resource, document)
             elif write.verb is Verb.UPDATE:
-                await self._server.handle(_request("update", *_RBAC, resource, body=document, **place))
+                await self._server.handle(own_request("update", *_RBAC, resource, body=document, **place))
             else:
-                await self._server.handle(_request("delete", *_RBAC, resource, **place))
+                await self._server.handle(own_request("delete", *_RBAC, resource, **place))
         except (ConflictError, NotFoundError):
             # Another server is doing the same.
             return
@@ -90,33 +89,11 @@ class Bootstrap:
     async def _create(self, group: str, version: str, resource: str, document: Document) -> None:
         namespace = document["metadata"].get("namespace", "")
         try:
-            await self._server.handle(_request("create", group, version, resource, namespace=namespace, body=document))
+            await self._server.handle(
+                own_request("create", group, version, resource, namespace=namespace, body=document)
+            )
         except AlreadyExistsError:
             return
-
-
-def _request(  # noqa: PLR0913 - the parts of a request line
-    verb: str,
-    group: str,
-    version: str,
-    resource: str,
-    *,
-    namespace: str = "",
-    name: str = "",
-    body: Document | None = None,
-) -> LocalRequest:
-    return LocalRequest(
-        user="system:apiserver",
-        groups=("system:masters",),
-        verb=verb,
-        group=group,
-        version=version,
-        resource=resource,
-        namespace=namespace,
-        name=name,
-        body=body,
-        user_agent="kube-apiserver",
-    )
 
 
 def _namespace(name: str) -> Document:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Final, cast
 
 import orjson
@@ -37,6 +37,8 @@ _METHODS: Final = {
     "delete": "DELETE",
     "deletecollection": "DELETE",
 }
+# A request of the API server to itself; the arguments are those of LocalRequest after user and groups.
+own_request: Final = partial(LocalRequest, "system:apiserver", ("system:masters",), user_agent="kube-apiserver")
 
 
 class LocalTransport:

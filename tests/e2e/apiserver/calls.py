@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import http.client
 import json
+import socket
 import ssl
 import tempfile
 from collections.abc import Iterator
@@ -87,6 +88,40 @@ class Caller:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+
+class RawConnection:
+    """A TLS connection with the caller's certificate, if any; it sends exactly the bytes that it is given."""
+
+    def __init__(self, caller: Caller) -> None:
+        place = urlsplit(caller.url)
+        assert place.hostname is not None
+        plain = socket.create_connection((place.hostname, place.port or 443), timeout=TIMEOUT_SECONDS)
+        self._socket: ssl.SSLSocket = caller.tls.wrap_socket(plain, server_hostname=place.hostname)
+        self.file = self._socket.makefile("rb")
+
+    def send(self, data: bytes) -> None:
+        self._socket.sendall(data)
+
+    def answer(self) -> tuple[int, dict[str, str], bytes]:
+        """The next response, which has a Content-Length."""
+        status = int(self.file.readline().split()[1])
+        headers: dict[str, str] = {}
+        while line := self.file.readline().strip():
+            name, _, value = line.decode().partition(": ")
+            headers[name.lower()] = value
+        return status, headers, self.file.read(int(headers.get("content-length", 0)))
+
+    def ended(self) -> bool:
+        """Whether the server has closed the connection."""
+        try:
+            return self.file.read(1) == b""
+        except (ConnectionError, ssl.SSLError):
+            return True
+
+    def close(self) -> None:
+        self.file.close()
+        self._socket.close()
 
 
 def chunks(answer: http.client.HTTPResponse) -> Iterator[bytes]:

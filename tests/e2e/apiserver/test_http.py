@@ -8,54 +8,18 @@ import json
 import socket
 import ssl
 from collections.abc import Iterator
-from urllib.parse import urlsplit
 
 import pytest
 
-from tests.e2e.apiserver.calls import Caller, calling, events
+from tests.e2e.apiserver.calls import Caller, RawConnection, calling, events
 from tests.servers import Server
 
 MAPS = "/api/v1/namespaces/default/configmaps"
-TIMEOUT_SECONDS = 20
-
-
-class Wire:
-    """A bare TLS connection: what is sent is what was written."""
-
-    def __init__(self, admin: Caller) -> None:
-        place = urlsplit(admin.url)
-        assert place.hostname is not None
-        plain = socket.create_connection((place.hostname, place.port or 443), timeout=TIMEOUT_SECONDS)
-        self._socket: ssl.SSLSocket = admin.tls.wrap_socket(plain, server_hostname=place.hostname)
-        self._file = self._socket.makefile("rb")
-
-    def send(self, data: bytes) -> None:
-        self._socket.sendall(data)
-
-    def answer(self) -> tuple[int, dict[str, str], bytes]:
-        """The next answer, of known length."""
-        status = int(self._file.readline().split()[1])
-        headers: dict[str, str] = {}
-        while line := self._file.readline().strip():
-            name, _, value = line.decode().partition(": ")
-            headers[name.lower()] = value
-        return status, headers, self._file.read(int(headers.get("content-length", 0)))
-
-    def ended(self) -> bool:
-        """Whether the server has closed the connection."""
-        try:
-            return self._file.read(1) == b""
-        except (ConnectionError, ssl.SSLError):
-            return True
-
-    def close(self) -> None:
-        self._file.close()
-        self._socket.close()
 
 
 @pytest.fixture
-def wire(admin: Caller) -> Iterator[Wire]:
-    found = Wire(admin)
+def wire(admin: Caller) -> Iterator[RawConnection]:
+    found = RawConnection(admin)
     yield found
     found.close()
 
@@ -157,7 +121,7 @@ def test_object_over_the_limit_of_its_kind(admin: Caller) -> None:
     assert "Too long" in answer.message
 
 
-def test_headers_over_the_limit(wire: Wire) -> None:
+def test_headers_over_the_limit(wire: RawConnection) -> None:
     wire.send(b"GET /version HTTP/1.1\r\nHost: localhost\r\n")
     piece = b"X-Filler: " + b"x" * 60_000 + b"\r\n"
     try:
@@ -171,7 +135,7 @@ def test_headers_over_the_limit(wire: Wire) -> None:
     assert wire.ended()
 
 
-def test_many_small_headers(wire: Wire) -> None:
+def test_many_small_headers(wire: RawConnection) -> None:
     wire.send(request("GET", "/version", *(f"X-Filler-{number}: {number}" for number in range(500))))
     assert wire.answer()[0] == 200
 
@@ -197,7 +161,7 @@ def test_many_small_headers(wire: Wire) -> None:
         ),
     ],
 )
-def test_malformed_requests_end_the_connection(wire: Wire, admin: Caller, data: bytes) -> None:
+def test_malformed_requests_end_the_connection(wire: RawConnection, admin: Caller, data: bytes) -> None:
     wire.send(data)
     assert wire.answer()[0] == 400
     assert wire.ended()
@@ -206,19 +170,19 @@ def test_malformed_requests_end_the_connection(wire: Wire, admin: Caller, data: 
 
 def test_half_a_request_then_gone(admin: Caller) -> None:
     for piece in (b"GET /ver", b"POST /api/v1/namespaces HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{"):
-        wire = Wire(admin)
+        wire = RawConnection(admin)
         wire.send(piece)
         wire.close()
     assert admin.get("/version").status == 200
 
 
-def test_request_in_single_bytes(wire: Wire) -> None:
+def test_request_in_single_bytes(wire: RawConnection) -> None:
     for byte in request("GET", "/version", "Accept: application/json"):
         wire.send(bytes([byte]))
     assert wire.answer()[0] == 200
 
 
-def test_pipelined_requests_are_answered_in_order(wire: Wire) -> None:
+def test_pipelined_requests_are_answered_in_order(wire: RawConnection) -> None:
     names = ["default", "kube-system", "missing", "kube-public"]
     wire.send(b"".join(request("GET", f"/api/v1/namespaces/{name}") for name in names))
     answers = [wire.answer() for _ in names]
@@ -227,7 +191,7 @@ def test_pipelined_requests_are_answered_in_order(wire: Wire) -> None:
     assert [body["metadata"].get("name") for body in bodies] == ["default", "kube-system", None, "kube-public"]
 
 
-def test_pipelined_writes_then_read(wire: Wire) -> None:
+def test_pipelined_writes_then_read(wire: RawConnection) -> None:
     body = json.dumps({"metadata": {"name": "piped"}, "data": {"a": "1"}}).encode()
     wire.send(
         request("POST", MAPS, "Content-Type: application/json", body=body)
@@ -238,7 +202,7 @@ def test_pipelined_writes_then_read(wire: Wire) -> None:
     assert [wire.answer()[0] for _ in range(4)] == [201, 200, 200, 404]
 
 
-def test_expect_continue(wire: Wire) -> None:
+def test_expect_continue(wire: RawConnection) -> None:
     body = b'{"metadata": {"name": "patient"}}'
     head = request(
         "POST",
@@ -253,7 +217,7 @@ def test_expect_continue(wire: Wire) -> None:
     assert wire.answer()[0] == 201
 
 
-def test_chunked_body(wire: Wire) -> None:
+def test_chunked_body(wire: RawConnection) -> None:
     body = b'{"metadata": {"name": "pieces"}, "data": {"a": "1"}}'
     pieces = [body[start : start + 7] for start in range(0, len(body), 7)]
     chunked = b"".join(b"%x;note=1\r\n%b\r\n" % (len(piece), piece) for piece in pieces) + b"0\r\nTrailer: x\r\n\r\n"
@@ -266,18 +230,18 @@ def test_chunked_body(wire: Wire) -> None:
 
 
 @pytest.mark.parametrize("path", ["/version", "/healthz", "/apis", "/openapi/v2"])
-def test_head(wire: Wire, path: str) -> None:
+def test_head(wire: RawConnection, path: str) -> None:
     wire.send(request("HEAD", path))
     # A HEAD answer has a length and no body: what follows must be the next answer.
     wire.send(request("GET", "/livez"))
-    status = wire._file.readline()
-    while wire._file.readline().strip():
+    status = wire.file.readline()
+    while wire.file.readline().strip():
         pass
     assert b" 200 " in status
     assert wire.answer()[2] == b"ok"
 
 
-def test_keep_alive_and_close(wire: Wire) -> None:
+def test_keep_alive_and_close(wire: RawConnection) -> None:
     for _ in range(20):
         wire.send(request("GET", "/livez"))
         assert wire.answer()[0] == 200
@@ -286,13 +250,13 @@ def test_keep_alive_and_close(wire: Wire) -> None:
     assert wire.ended()
 
 
-def test_http_1_0_closes(wire: Wire) -> None:
+def test_http_1_0_closes(wire: RawConnection) -> None:
     wire.send(b"GET /livez HTTP/1.0\r\n\r\n")
     assert wire.answer()[0] == 200
     assert wire.ended()
 
 
-def test_upgrades_are_not_taken_up(wire: Wire) -> None:
+def test_upgrades_are_not_taken_up(wire: RawConnection) -> None:
     wire.send(request("GET", "/version", "Connection: Upgrade", "Upgrade: websocket"))
     assert wire.answer()[0] in (200, 400)
 

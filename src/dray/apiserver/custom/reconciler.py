@@ -21,8 +21,7 @@ from dray.apiserver.custom.status import (
     plan_status,
     set_condition,
 )
-from dray.apiserver.local_transport import LocalTransport
-from dray.client.interface import LocalRequest
+from dray.apiserver.local_transport import LocalTransport, own_request
 from dray.lib.clock import Clock
 
 _LOG: Final = logging.getLogger("dray.apiserver.custom")
@@ -163,7 +162,7 @@ class CustomResourceController:
 
     async def _reconcile(self, name: str) -> None:
         try:
-            definition = await self._server.handle(_request("get", name=name))
+            definition = await self._server.handle(own_request("get", *_RESOURCE, name=name))
             if "deletionTimestamp" in definition["metadata"]:
                 await self._finalize(definition)
             else:
@@ -191,7 +190,7 @@ class CustomResourceController:
     async def _write_status(self, definition: Document, status: Document) -> Document:
         body = definition | {"status": status}
         name = definition["metadata"]["name"]
-        return await self._server.handle(_request("update", name=name, subresource="status", body=body))
+        return await self._server.handle(own_request("update", *_RESOURCE, name=name, subresource="status", body=body))
 
     async def _finalize(self, definition: Document) -> None:
         """Delete all objects, then remove the definition's finalizer."""
@@ -207,7 +206,7 @@ class CustomResourceController:
             return
         rest = [item for item in metadata["finalizers"] if item != FINALIZER]
         body = definition | {"metadata": metadata | {"finalizers": rest}}
-        await self._server.handle(_request("update", name=metadata["name"], body=body))
+        await self._server.handle(own_request("update", *_RESOURCE, name=metadata["name"], body=body))
 
     async def _delete_objects(self, definition: Document) -> bool:
         """Delete every object; return whether none is left."""
@@ -217,31 +216,6 @@ class CustomResourceController:
         if self._catalog.get(*place) is None:
             # The objects are not served, so they are deleted directly.
             return True
-        await self._server.handle(_request("deletecollection", place=place))
-        left = await self._server.handle(_request("list", place=place, query={"limit": "1"}))
+        await self._server.handle(own_request("deletecollection", *place))
+        left = await self._server.handle(own_request("list", *place, query={"limit": "1"}))
         return not left["items"]
-
-
-def _request(
-    verb: str,
-    *,
-    place: tuple[str, str, str] = _RESOURCE,
-    name: str = "",
-    subresource: str = "",
-    body: Document | None = None,
-    query: dict[str, str] | None = None,
-) -> LocalRequest:
-    group, version, resource = place
-    return LocalRequest(
-        user="system:apiserver",
-        groups=("system:masters",),
-        verb=verb,
-        group=group,
-        version=version,
-        resource=resource,
-        subresource=subresource,
-        name=name,
-        body=body,
-        query=query or {},
-        user_agent="kube-apiserver",
-    )
