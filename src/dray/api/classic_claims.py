@@ -20,7 +20,7 @@ from dray.api.types.cdi_v1alpha1 import (
     SchedulerSchedulingStatus,
 )
 from dray.api.types.core_v1 import Pod
-from dray.api.types.meta_v1 import OwnerReference
+from dray.api.types.meta_v1 import Condition, OwnerReference
 
 GROUP: Final = "cdi.k8s.io"
 VERSION: Final = "v1alpha1"
@@ -29,6 +29,10 @@ UNLIMITED: Final = -1
 PENDING_PHASE: Final = "Pending"
 ALLOCATED_PHASE: Final = "Allocated"
 REALLOCATE_PHASE: Final = "Reallocate"
+# The condition that says why a claim is not allocated, and its reasons.
+ALLOCATED_CONDITION: Final = "Allocated"
+NO_ROOM: Final = "NoRoom"
+DRIVER_FAILED: Final = "DriverFailed"
 
 _NO_STATUS: Final = ResourceClaimStatus()
 _NO_SCHEDULER: Final = SchedulerSchedulingStatus()
@@ -193,6 +197,14 @@ def is_immediate(claim: ResourceClaim) -> bool:
 def is_allocated(claim: ResourceClaim) -> bool:
     """Report whether the claim is allocated and not being deallocated."""
     return status_of(claim).phase == ALLOCATED_PHASE
+
+
+def failure_of(claim: ResourceClaim) -> Condition | None:
+    """Return why the driver's last attempt failed; None if the claim is allocated, or none has failed."""
+    for condition in status_of(claim).conditions:
+        if condition.type == ALLOCATED_CONDITION and condition.status == "False":
+            return condition
+    return None
 
 
 def label(claim: ResourceClaim | None) -> str:

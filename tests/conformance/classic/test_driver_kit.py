@@ -415,3 +415,52 @@ def test_the_driver_is_reminded_of_what_it_holds() -> None:
         assert f'classic_driver_operations_duration_seconds_count{{driver_name="{DRIVER}",is_error="false"' in text
 
     run_scenario(scenario, scheduler=False)
+
+
+# --- Available nodes. ---
+
+
+class Placed(Boards):
+    """Its boards can only be plugged in on some nodes, which it knows beforehand."""
+
+    async def available_nodes(self, claim: Claim) -> list[str]:
+        return ["n2"]
+
+
+async def _announced(cluster: Cluster, name: str) -> Document:
+    await cluster.claim(name)
+    found: Document = await cluster.eventually(
+        lambda: cluster.get_claim(name), lambda item: "scheduling" in (item.get("status") or {})
+    )
+    return found
+
+
+@pytest.mark.behaviour("CL-54", "CL-35")
+def test_a_driver_announces_where_a_claim_can_be_allocated_before_it_is() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        driver = Placed({"n1": 1, "n2": 1})
+        cluster.start_driver(driver)
+        claim = await _announced(cluster, "c")
+        terms = claim["status"]["scheduling"]["driver"]["availableOnNodes"]["nodeSelectorTerms"]
+        assert terms == [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n2"]}]}]
+        assert claim["status"]["phase"] == "Pending"
+        await cluster.pod("p", named("c"))
+        assert await cluster.node_of("p") == "n2"
+        # The scheduler has not even tried the other node.
+        assert driver.called("allocate") == [("c", "n2")]
+
+    run_scenario(scenario)
+
+
+@pytest.mark.behaviour("CL-54")
+def test_available_nodes_do_not_replace_the_answer_about_unsuitable_ones() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        driver = Placed({"n1": 2, "n2": 0})
+        cluster.start_driver(driver)
+        for name in ("a", "b"):
+            await _announced(cluster, name)
+        await cluster.pod("p", named("a", "a"), named("b", "b"))
+        await cluster.message("p", "(unsuitable)")
+        assert driver.called("allocate") == []
+
+    run_scenario(scenario)

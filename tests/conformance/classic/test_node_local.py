@@ -250,3 +250,39 @@ def _cut(cluster: Cluster, name: str, step: int, when: str) -> None:
         raise ServiceUnavailableError("cut off")
 
     transport.inner.send = send  # type: ignore[method-assign]
+
+
+@pytest.mark.behaviour("CL-53", "CL-31")
+def test_full_nodes_of_a_hopeful_centre_are_not_asked_again_and_again() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        hardware: Hardware = {}
+        cluster.start_driver(Centre(hardware, belief=100))
+        for node in ("n1", "n2"):
+            start_node(cluster, OnNode(node, hardware, room=0))
+        await cluster.pod("p", inline())
+        await cluster.message("p", "no room: n")
+        await asyncio.sleep(400)
+        writes = sum(len(cluster.transports[name].writes()) for name in ("n1", "n2", "driver", "scheduler"))
+        # About a dozen rounds, with five writes for each of two nodes.
+        assert writes < 150
+
+    run_scenario(scenario)
+
+
+@pytest.mark.behaviour("CL-53", "CL-31")
+def test_a_centre_that_chooses_a_full_node_for_an_immediate_claim_waits() -> None:
+    class Stubborn(Centre):
+        async def choose_node(self, claim: Claim, refused: Sequence[str]) -> str:
+            await super().choose_node(claim, refused)
+            return "n1"
+
+    async def scenario(cluster: Cluster) -> None:
+        hardware: Hardware = {}
+        centre = Stubborn(hardware)
+        cluster.start_driver(centre)
+        start_node(cluster, OnNode("n1", hardware, room=0))
+        await cluster.claim("c", "Immediate")
+        await asyncio.sleep(400)
+        assert 10 < len(centre.asked) < 40
+
+    run_scenario(scenario)

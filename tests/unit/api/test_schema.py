@@ -139,7 +139,7 @@ def test_the_classic_types_have_the_fields_of_their_design() -> None:
     expected = {
         "ResourceClass": "apiVersion kind metadata driverName parameters",
         "ResourceClaimSpec": "resourceClassName parameters allocationMode",
-        "ResourceClaimStatus": "phase driverName scheduling attributes userLimit reservedFor",
+        "ResourceClaimStatus": "phase driverName scheduling attributes userLimit reservedFor conditions",
         "SchedulerSchedulingStatus": "selectedNode potentialNodes",
         "DriverSchedulingStatus": "unsuitableNodes availableOnNodes",
     }

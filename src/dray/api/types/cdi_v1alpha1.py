@@ -40,6 +40,7 @@ class ResourceClaimStatus(Message, frozen=True, kw_only=True):
     attributes: Mapping[str, str] = msgspec.field(default_factory=dict)
     user_limit: int | None = None
     reserved_for: tuple[meta_v1.OwnerReference, ...] = ()
+    conditions: tuple[meta_v1.Condition, ...] = ()
 
 
 class SchedulingStatus(Message, frozen=True, kw_only=True):

@@ -5,11 +5,13 @@ Neither the existence of a claim's class nor the content of its parameters is va
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from dray.api.document import Document
-from dray.api.field_errors import FieldErrors, Path, duplicate, forbidden, invalid, not_supported, required
+from dray.api.field_errors import FieldErrors, Path, duplicate, forbidden, invalid, not_supported, required, too_many
 from dray.api.validation import resource_fields as fields
+from dray.api.validation.meta_v1 import validate_conditions
 
 ALLOCATION_MODES: Final = ("Delayed", "Immediate")
 # KEP-3063 also calls the last one "Deallocate"; this is its name on the wire.
@@ -56,6 +58,7 @@ def validate_claim_status(claim: Document, old: Document) -> FieldErrors:
         errors.append(required(_STATUS.child("driverName"), f"must be specified when `phase` is '{phase}'"))
     errors += _scheduling(status.get("scheduling") or {}, _STATUS.child("scheduling"))
     errors += _user_limit(status)
+    errors += _conditions(status.get("conditions") or (), _STATUS.child("conditions"))
     return errors + _reserved_for(claim, status, old_status)
 
 
@@ -95,6 +98,12 @@ def _user_limit(status: Document) -> FieldErrors:
     if limit is None or limit > 0 or limit == UNLIMITED_USERS:
         return []
     return [invalid(_STATUS.child("userLimit"), limit, "must be greater than zero, or -1 for any number of users")]
+
+
+def _conditions(conditions: Sequence[Document], path: Path) -> FieldErrors:
+    if len(conditions) > fields.CONDITIONS_MAX:
+        return [too_many(path, len(conditions), fields.CONDITIONS_MAX)]
+    return validate_conditions(conditions, path)
 
 
 def _reserved_for(claim: Document, status: Document, old_status: Document) -> FieldErrors:

@@ -3,7 +3,8 @@
 Guarantees for a controller: calls do not overlap (unless `concurrency` allows it), and one instance is active in the
 cluster. `allocate` is called for a claim without allocated resources. If that is uncertain, after a crash or a lost
 response, `deallocate` is called first. It must therefore accept that there is nothing to free, and a claim whose
-attributes were never recorded: then the uid identifies it. Errors are reported as events of the claim and retried.
+attributes were never recorded: then the uid identifies it. Errors are reported in the claim's status and events, and
+the call is repeated after 1 s, doubling to 60 s.
 
 Guarantees for a plugin: calls do not overlap, also across instances. `prepare` is called for claims that are not
 prepared, `unprepare` for claims that are or may be. After a crash the same call is repeated, so both must accept that
@@ -69,10 +70,15 @@ class Allocation:
     @property
     def selector(self) -> NodeSelector | None:
         """The value for the claim's status."""
-        if self.nodes is None or isinstance(self.nodes, NodeSelector):
-            return self.nodes
-        # A requirement on `metadata.name` takes one value.
-        return NodeSelector(node_selector_terms=tuple(_only(name) for name in sorted(set(self.nodes))))
+        return selector_of(self.nodes)
+
+
+def selector_of(nodes: NodeSelector | Iterable[str] | None) -> NodeSelector | None:
+    """Return the nodes as a selector; None for all nodes."""
+    if nodes is None or isinstance(nodes, NodeSelector):
+        return nodes
+    # A requirement on `metadata.name` takes one value.
+    return NodeSelector(node_selector_terms=tuple(_only(name) for name in sorted(set(nodes))))
 
 
 def _only(node_name: str) -> NodeSelectorTerm:
@@ -99,6 +105,12 @@ class ClassicController:
     ) -> Iterable[str] | Awaitable[Iterable[str]]:
         """Return the nodes where the claims of one Pod cannot all be allocated now; must be fast."""
         return ()
+
+    def available_nodes(
+        self, claim: Claim
+    ) -> NodeSelector | Iterable[str] | Awaitable[NodeSelector | Iterable[str] | None] | None:
+        """Return the nodes where the claim can ever be allocated, or None for all; the scheduler uses no others."""
+        return None
 
     def choose_node(self, claim: Claim, refused: Sequence[str]) -> str | Awaitable[str]:
         """With `node_local`: return the node for an immediate claim; empty to be called again later."""

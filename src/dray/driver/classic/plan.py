@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import hashlib
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 from typing import Final
 
 import msgspec
@@ -19,9 +20,13 @@ from dray.api.types.cdi_v1alpha1 import (
     ResourceClass,
     SchedulingStatus,
 )
+from dray.api.types.core_v1 import NodeSelector
+from dray.api.types.meta_v1 import Condition
 from dray.client.objects import key_of
 from dray.driver.classic.interface import Allocation, Claim
 
+# The length of an Event's message; a condition may have more.
+MESSAGE_LENGTH_MAX: Final = 1024
 # The API server limits the name after the slash; node names may be longer.
 FINALIZER_NAME_MAX: Final = 63
 
@@ -77,19 +82,33 @@ def is_managed(claim: ResourceClaim, driver: str, claim_class: ResourceClass | N
     return claim_class is not None and claim_class.driver_name == driver
 
 
-def task_for(claim: ResourceClaim | None, driver: str, claim_class: ResourceClass | None, node: str = "") -> Task:
-    """Return the task for the claim; without the class nothing new is begun."""
+def task_for(
+    claim: ResourceClaim | None,
+    driver: str,
+    claim_class: ResourceClass | None,
+    node: str = "",
+    *,
+    announces: bool = False,
+) -> Task:
+    """Return the task for the claim; without the class nothing new is begun.
+
+    A driver that announces available nodes is asked for them before the scheduler asks for unsuitable ones.
+    """
     if claim is None or not is_managed(claim, driver, claim_class, node):
         return Task.NOTHING
     task = _TASKS[classic.state_of(claim)][has_finalizer(claim, driver, node)]
     if task in (Task.RELEASE, Task.FREE) and classic.status_of(claim).reserved_for:
         return Task.NOTHING
-    if task is Task.CHECK and not classic.scheduler_status(claim).potential_nodes:
+    if task is Task.CHECK and not _is_asked(claim, announces=announces):
         return Task.NOTHING
     if task in (Task.CHECK, Task.ALLOCATE) and claim_class is None:
         # Undo an earlier attempt.
         return Task.CLEAN if has_finalizer(claim, driver, node) else Task.NOTHING
     return task
+
+
+def _is_asked(claim: ResourceClaim, *, announces: bool) -> bool:
+    return bool(classic.scheduler_status(claim).potential_nodes) or (announces and not classic.has_driver_status(claim))
 
 
 def task_on_node(claim: ResourceClaim | None, driver: str, claim_class: ResourceClass | None, node: str) -> Task:
@@ -104,9 +123,11 @@ def task_on_node(claim: ResourceClaim | None, driver: str, claim_class: Resource
     return Task.NOTHING if task is Task.FREE and not held else task
 
 
-def task_without_allocation(claim: ResourceClaim | None, driver: str, claim_class: ResourceClass | None) -> Task:
+def task_without_allocation(
+    claim: ResourceClaim | None, driver: str, claim_class: ResourceClass | None, *, announces: bool = False
+) -> Task:
     """Return the task of a controller that leaves allocation to nodes."""
-    task = task_for(claim, driver, claim_class)
+    task = task_for(claim, driver, claim_class, announces=announces)
     if claim is not None and task is Task.ALLOCATE and not classic.selected_node(claim):
         return Task.PLACE
     return task if task is Task.CHECK else Task.NOTHING
@@ -115,6 +136,11 @@ def task_without_allocation(claim: ResourceClaim | None, driver: str, claim_clas
 def changes_capacity(old: ResourceClaim | None, new: ResourceClaim | None, driver: str) -> bool:
     """Return whether the event allocates or frees resources of the driver."""
     return _holds(old, driver) is not _holds(new, driver)
+
+
+def frees_capacity(old: ResourceClaim | None, new: ResourceClaim | None, driver: str) -> bool:
+    """Return whether the event frees resources of the driver."""
+    return _holds(old, driver) and not _holds(new, driver)
 
 
 def _holds(claim: ResourceClaim | None, driver: str) -> bool:
@@ -170,12 +196,31 @@ def with_driver(claim: ResourceClaim, driver: str | None) -> ResourceClaim:
     return classic.with_status(claim, msgspec.structs.replace(classic.status_of(claim), driver_name=driver))
 
 
-def with_unsuitable_nodes(claim: ResourceClaim, unsuitable: Iterable[str]) -> ResourceClaim | None:
-    """Return the claim with these unsuitable nodes; None if it has them already."""
-    nodes = tuple(sorted(set(unsuitable)))
-    if classic.has_driver_status(claim) and classic.driver_status(claim).unsuitable_nodes == nodes:
+def with_nodes(
+    claim: ResourceClaim, unsuitable: Iterable[str], available: NodeSelector | None = None
+) -> ResourceClaim | None:
+    """Return the claim with these unsuitable and available nodes; None if it has them already."""
+    answer = DriverSchedulingStatus(unsuitable_nodes=tuple(sorted(set(unsuitable))), available_on_nodes=available)
+    if classic.has_driver_status(claim) and classic.driver_status(claim) == answer:
         return None
-    return _with_unsuitable(claim, nodes)
+    status = classic.status_of(claim)
+    scheduling = msgspec.structs.replace(status.scheduling or SchedulingStatus(), driver=answer)
+    return classic.with_status(claim, msgspec.structs.replace(status, scheduling=scheduling))
+
+
+def with_failure(claim: ResourceClaim, reason: str, message: str, now: datetime) -> ResourceClaim | None:
+    """Return the claim with the reason why it is not allocated; None if it has it already."""
+    message = message[:MESSAGE_LENGTH_MAX]
+    old = classic.failure_of(claim)
+    if old is not None and (old.reason, old.message) == (reason, message):
+        return None
+    since = old.last_transition_time if old is not None and old.last_transition_time is not None else now
+    condition = Condition(
+        type=classic.ALLOCATED_CONDITION, status="False", reason=reason, message=message, last_transition_time=since
+    )
+    status = classic.status_of(claim)
+    others = tuple(item for item in status.conditions if item.type != classic.ALLOCATED_CONDITION)
+    return classic.with_status(claim, msgspec.structs.replace(status, conditions=(*others, condition)))
 
 
 def rejected(claim: ResourceClaim, node: str, unsuitable: Iterable[str]) -> ResourceClaim:

@@ -2,14 +2,15 @@
 
 The finalizer is set before the author's code is called and removed after it has deallocated. `driverName` marks an
 attempt in progress. It is cleared before an attempt with unknown outcome is undone, so that late writes of that attempt
-fail.
+fail. A failure is recorded in the claim's status, and the attempt repeated with backoff; the kit's own writes never
+cause another attempt.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import Callable
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -26,9 +27,10 @@ from dray.client.objects import key_of, owner_uids
 from dray.client.resources import CLASSIC_CLAIMS, CLASSIC_CLASSES
 from dray.client.shared_informers import SharedInformerFactory
 from dray.driver.classic import plan
-from dray.driver.classic.interface import Allocation, ClassicController, NoRoomError
+from dray.driver.classic.attempts import Attempts, Request
+from dray.driver.classic.calls import AuthorCalls, DriverFailedError
+from dray.driver.classic.interface import Allocation, ClassicController, NoRoomError, selector_of
 from dray.driver.classic.plan import Task
-from dray.driver.program import call_author
 from dray.lib.clock import Clock
 from dray.runtime.logs import fields
 from dray.runtime.metrics import Metrics
@@ -47,6 +49,10 @@ REFRESH_SECONDS: Final = 1.0
 # Interval of refreshes for changes outside the driver.
 REPEAT_SECONDS: Final = 60.0
 _BY_CLASS: Final = "resource-class"
+# Tasks of claims that are not allocated; their failures are in the claim's status.
+_BEFORE_ALLOCATION: Final = frozenset({Task.CHECK, Task.ALLOCATE, Task.PLACE})
+# Something is left to do for the claim.
+_AGAIN: Final = Requeue(0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +63,12 @@ class Refresh:
 REFRESH: Final = Refresh()
 
 
-class DriverFailedError(APIError):
-    """The author's code raised an error, which is logged; the claim is retried."""
+@dataclass(frozen=True, slots=True)
+class _Settled:
+    """The version at which a claim was last reconciled, with the writes of that, and when it is due again."""
 
-    code = 500
-    reason = "DriverFailed"
+    version: int
+    due: float
 
 
 class DriverReconciler:
@@ -83,19 +90,17 @@ class DriverReconciler:
         self._client = client
         self._clock = clock
         self._recorder = EventRecorder(client, clock, Source(driver.name))
-        self._calls = asyncio.Semaphore(driver.concurrency)
-        # Resource versions written here that the informer has not delivered yet.
+        self._author = AuthorCalls(driver, clock, metrics)
+        # Whether the driver knows available nodes before it allocates.
+        self._announces = type(driver).available_nodes is not ClassicController.available_nodes
+        # The newest resource versions written here; the informer may not have delivered them yet.
         self._written: dict[NamespacedName, int] = {}
-        # Claims whose unsuitable nodes were reported.
-        self._waiting: dict[NamespacedName, None] = {}
+        self._settled: dict[NamespacedName, _Settled] = {}
+        # Claims whose unsuitable nodes were reported, with what was.
+        self._waiting: dict[NamespacedName, frozenset[str]] = {}
+        self._attempts = Attempts()
         self._refreshing = False
-        # Immediate claims that could not be allocated: when to retry, and the last backoff.
-        self._rejected: dict[NamespacedName, tuple[float, float]] = {}
-        self._seconds = metrics.histogram(
-            "classic_driver_operations_duration_seconds",
-            "Duration of one call of the driver",
-            ["driver_name", "operation", "is_error"],
-        )
+        self._was_freed = False
         self.controller: Controller[NamespacedName | Refresh] = Controller(
             driver.name, self.reconcile, clock, metrics=metrics, workers=WORKERS
         )
@@ -111,7 +116,9 @@ class DriverReconciler:
             await self._classes.wait_for_sync()
             await self._claims.wait_for_sync()
             held = [claim for claim in self._claims.lister.list() if plan.has_finalizer(claim, self._name, self._node)]
-            await self._call("start", self._driver.start, [plan.to_claim(claim, self._class(claim)) for claim in held])
+            await self._author.call(
+                "start", self._driver.start, [plan.to_claim(claim, self._class(claim)) for claim in held]
+            )
             await self.controller.run()
 
     # --- Event handlers. ---
@@ -119,12 +126,10 @@ class DriverReconciler:
     def _claim_changed(self, old: ResourceClaim | None, new: ResourceClaim | None) -> None:
         # Allocations by nodes are visible only in claims.
         if self._driver.node_local and plan.changes_capacity(old, new, self._name):
-            self._capacity_changed()
+            self._capacity_changed(freed=plan.frees_capacity(old, new, self._name))
         if new is None:
             if old is not None:
-                self._written.pop(key_of(old), None)
-                self._waiting.pop(key_of(old), None)
-                self._rejected.pop(key_of(old), None)
+                self._forget(key_of(old))
             return
         task = self._task(new)
         if task is not Task.CHECK:
@@ -135,78 +140,150 @@ class DriverReconciler:
     def _class_changed(self, _old: ResourceClass | None, new: ResourceClass | None) -> None:
         if new is not None and new.driver_name == self._name:
             for claim in self._claims.lister.by_index(_BY_CLASS, new.metadata.name or ""):
-                self.controller.queue.add(key_of(claim))
+                # Its parameters may have been the cause of a failure.
+                self._attempts.forget(key_of(claim))
+                self._wake(key_of(claim))
 
-    def _capacity_changed(self) -> None:
+    def _wake(self, key: NamespacedName) -> None:
+        self._settled.pop(key, None)
+        self.controller.queue.add(key)
+
+    def _forget(self, key: NamespacedName) -> None:
+        self._written.pop(key, None)
+        self._settled.pop(key, None)
+        self._waiting.pop(key, None)
+        self._attempts.forget(key)
+
+    def _capacity_changed(self, *, freed: bool) -> None:
         """Schedule a refresh: reported unsuitable nodes may be outdated."""
-        if not self._refreshing and (self._waiting or self._rejected):
+        self._was_freed |= freed
+        if not self._refreshing and (self._waiting or self._attempts):
             self._refreshing = True
             self.controller.queue.add_after(REFRESH, REFRESH_SECONDS)
+
+    def _refresh(self) -> None:
+        self._refreshing = False
+        waiting = [*self._waiting]
+        if self._was_freed:
+            waiting += self._attempts.room_was_made()
+        self._was_freed = False
+        for key in waiting:
+            self._wake(key)
 
     def _class(self, claim: ResourceClaim) -> ResourceClass | None:
         return self._classes.lister.get(claim.spec.resource_class_name)
 
     def _task(self, claim: ResourceClaim) -> Task:
+        claim_class = self._class(claim)
         if self._node:
-            return plan.task_on_node(claim, self._name, self._class(claim), self._node)
+            return plan.task_on_node(claim, self._name, claim_class, self._node)
         if self._driver.node_local:
-            return plan.task_without_allocation(claim, self._name, self._class(claim))
-        return plan.task_for(claim, self._name, self._class(claim))
+            return plan.task_without_allocation(claim, self._name, claim_class, announces=self._announces)
+        return plan.task_for(claim, self._name, claim_class, announces=self._announces)
 
     # --- One claim. ---
 
     async def reconcile(self, key: NamespacedName | Refresh) -> Result:
-        """Perform the driver's task for one claim."""
+        """Perform the driver's task for one claim, unless it was done already or has to wait."""
         if isinstance(key, Refresh):
-            self._refreshing = False
-            for waiting in (*self._waiting, *self._rejected):
-                self.controller.queue.add(waiting)
-            self._rejected.clear()
+            self._refresh()
             return None
         claim = self._claims.lister.get_key(key)
-        if claim is None or self._is_behind(claim):
+        if claim is None or _version(claim) < self._written.get(key, 0):
             # The informer event of the deletion or of the last write enqueues the key again.
             return None
-        claim_class = self._class(claim)
-        task = self._task(claim)
-        if task is Task.PLACE:
-            return await self._select_node(claim)
-        if task is Task.CHECK and claim_class is not None:
-            return await self._check(claim)
-        if task is Task.ALLOCATE and claim_class is not None:
-            return await self._allocate(claim, claim_class)
-        if task is Task.FREE:
-            await self._free(claim)
-        elif task is Task.CLEAN:
-            await self._clean(claim)
-        elif task is Task.RELEASE:
-            await self._deallocate(claim)
-            await self._remove_finalizer(claim)
-        return None
+        now = self._clock.monotonic()
+        settled = self._settled.pop(key, None)
+        if settled is not None and _version(claim) <= settled.version and now < settled.due:
+            # Woken by a write of its own.
+            return self._settle(key, settled.version, settled.due)
+        request = Request(claim.metadata.uid or "", self._task(claim), classic.selected_node(claim))
+        wait = self._attempts.wait(key, request, now)
+        if wait > 0:
+            return self._settle(key, _version(claim), now + wait)
+        try:
+            result = await self._perform(claim, request)
+        except DriverFailedError as failure:
+            result = await self._failed(claim, request, failure)
+        due = self._clock.monotonic() + result.after_seconds if result is not None else math.inf
+        return self._settle(key, max(_version(claim), self._written.get(key, 0)), due)
 
-    def _is_behind(self, claim: ResourceClaim) -> bool:
-        written = self._written.get(key_of(claim))
-        if written is None or _version(claim) < written:
-            return written is not None
-        del self._written[key_of(claim)]
-        return False
+    def _settle(self, key: NamespacedName, version: int, due: float) -> Result:
+        if self._claims.lister.get_key(key) is None:
+            # Deleted meanwhile: no later event would remove what is known of it.
+            self._forget(key)
+            return None
+        self._settled[key] = _Settled(version, due)
+        return None if due == math.inf else Requeue(due - self._clock.monotonic())
+
+    async def _perform(self, claim: ResourceClaim, request: Request) -> Result:
+        claim_class = self._class(claim)
+        match request.task:
+            case Task.PLACE:
+                return await self._select_node(claim, request)
+            case Task.CHECK if claim_class is not None:
+                return await self._check(claim)
+            case Task.ALLOCATE if claim_class is not None:
+                return await self._allocate(claim, claim_class, request)
+            case Task.FREE:
+                await self._free(claim)
+            case Task.CLEAN:
+                await self._clean(claim)
+            case Task.RELEASE:
+                await self._deallocate(claim)
+                await self._remove_finalizer(claim)
+            case _:
+                return None
+        self._attempts.succeeded(key_of(claim))
+        return _AGAIN
+
+    async def _failed(self, claim: ResourceClaim, request: Request, failure: DriverFailedError) -> Result:
+        """Report a failure of the author's code, and repeat the call later."""
+        wait = self._attempts.failed(key_of(claim), request, self._clock.monotonic())
+        reason = "FailedDeallocation" if failure.operation == "deallocate" else "FailedAllocation"
+        self._recorder.event(CLAIM_KIND, claim, WARNING, reason, str(failure))
+        try:
+            current = await self._live(claim)
+            if current is None or self._task(current) not in _BEFORE_ALLOCATION:
+                return Requeue(wait)
+            after = plan.with_failure(current, classic.DRIVER_FAILED, str(failure), self._clock.now())
+            if after is not None:
+                await self._write_status(current, after)
+        except APIError as error:
+            _log.info("failure not recorded", extra=fields(claim=classic.label(claim), error=str(error)))
+        return Requeue(wait)
 
     # --- Nodes. ---
 
     async def _check(self, claim: ResourceClaim) -> Result:
-        self._waiting[key_of(claim)] = None
-        after = plan.with_unsuitable_nodes(claim, await self._unsuitable(claim))
+        key = key_of(claim)
+        if self._driver.node_local:
+            # What was not reported here was refused by nodes.
+            listed = frozenset(classic.driver_status(claim).unsuitable_nodes)
+            refused = listed - self._waiting.get(key, frozenset())
+            if refused:
+                self._attempts.refuse(key, refused, self._clock.monotonic())
+        unsuitable = await self._unsuitable(claim)
+        available = None
+        if self._announces:
+            mine = plan.to_claim(claim, self._class(claim))
+            available = selector_of(await self._author.call("available_nodes", self._driver.available_nodes, mine))
+        self._waiting[key] = frozenset(unsuitable)
+        after = plan.with_nodes(claim, unsuitable, available)
         if after is not None:
             await self._write_status(claim, after)
-        return Requeue(REPEAT_SECONDS)
+        self._attempts.succeeded(key)
+        return Requeue(self._attempts.refused_for(key, self._clock.monotonic()) or REPEAT_SECONDS)
 
-    async def _unsuitable(self, claim: ResourceClaim) -> list[str]:
+    async def _unsuitable(self, claim: ResourceClaim) -> set[str]:
+        """Return the nodes that the driver reports, and those it has refused."""
+        refused = self._attempts.refused(key_of(claim), self._clock.monotonic())
         # Including nodes reported before: the scheduler omits them from the potential nodes.
         nodes = sorted(
             {*classic.scheduler_status(claim).potential_nodes, *classic.driver_status(claim).unsuitable_nodes}
         )
         if not nodes:
-            return []
+            return {*refused}
         owners = [owner.uid for owner in claim.metadata.owner_references if owner.controller]
         pod_claims = [item for uid in owners for item in self._claims.lister.owned_by(uid)]
         unallocated = [
@@ -215,47 +292,36 @@ class DriverReconciler:
             if item is claim or self._task(item) in (Task.CHECK, Task.ALLOCATE)
         ]
         arguments = [plan.to_claim(item, self._class(item)) for item in unallocated]
-        return list(await self._call("unsuitable_nodes", self._driver.unsuitable_nodes, arguments, nodes))
+        return {*refused, *await self._author.call("unsuitable_nodes", self._driver.unsuitable_nodes, arguments, nodes)}
 
-    async def _select_node(self, claim: ResourceClaim) -> Result:
+    async def _select_node(self, claim: ResourceClaim, request: Request) -> Result:
         """Select a node as the scheduler would; when all nodes have rejected the claim, retry with backoff."""
-        key, now = key_of(claim), self._clock.monotonic()
-        due, before = self._rejected.get(key, (0.0, 0.0))
-        if now < due:
-            return Requeue(due - now)
         refused = classic.driver_status(claim).unsuitable_nodes
         mine = plan.to_claim(claim, self._class(claim))
-        node = await self._call("choose_node", self._driver.choose_node, mine, refused)
-        if node:
+        node = await self._author.call("choose_node", self._driver.choose_node, mine, refused)
+        if node and node not in refused:
             await self._write_status(claim, plan.with_selected_node(claim, node))
             return None
-        wait = min(max(2 * before, REFRESH_SECONDS), REPEAT_SECONDS)
-        self._rejected[key] = (now + wait, wait)
+        wait = self._attempts.failed(key_of(claim), request, self._clock.monotonic(), no_room=True)
         if refused:
             await self._write_status(claim, plan.without_unsuitable_nodes(claim))
         return Requeue(wait)
 
     # --- Allocation. ---
 
-    async def _allocate(self, claim: ResourceClaim, claim_class: ResourceClass) -> Result:
-        due, _ = self._rejected.get(key_of(claim), (0.0, 0.0))
-        if self._clock.monotonic() < due:
-            return Requeue(due - self._clock.monotonic())
+    async def _allocate(self, claim: ResourceClaim, claim_class: ResourceClass, request: Request) -> Result:
         claim = await self._begin(claim)
         node = classic.selected_node(claim)
         mine = plan.to_claim(claim, claim_class)
         try:
-            allocation: Allocation = await self._call(
+            allocation: Allocation = await self._author.call(
                 "allocate", self._driver.allocate, mine, mine.class_parameters, mine.parameters, node or None
             )
         except NoRoomError as why:
-            return await self._reject(claim, node, why)
-        except DriverFailedError as failure:
-            self._record_event(claim, "FailedAllocation", str(failure))
-            raise
+            return await self._reject(claim, request, str(why) or "no room")
         await self._record(claim, allocation)
-        self._rejected.pop(key_of(claim), None)
-        self._capacity_changed()
+        self._attempts.forget(key_of(claim))
+        self._capacity_changed(freed=False)
         return None
 
     async def _begin(self, claim: ResourceClaim) -> ResourceClaim:
@@ -290,21 +356,34 @@ class DriverReconciler:
         # The outcome of the writes is unknown; the next reconcile clears `driverName` before it deallocates.
         raise DriverFailedError(f"allocation of claim {classic.label(claim)} could not be recorded")
 
-    async def _reject(self, claim: ResourceClaim, node: str, why: NoRoomError) -> Result:
-        """Report the failure: the scheduler selects another node, an immediate claim is retried with backoff."""
-        self._record_event(claim, "FailedAllocation", str(why) or "no room")
+    async def _reject(self, claim: ResourceClaim, request: Request, why: str) -> Result:
+        """Report the refusal: the scheduler selects another node, an immediate claim is retried with backoff.
+
+        The finalizer goes first: nothing is allocated, and the scheduler writes the claim as soon as it has no node.
+        """
+        claim = await self._remove_finalizer(claim)
+        key, node = key_of(claim), request.node
+        self._recorder.event(CLAIM_KIND, claim, WARNING, "FailedAllocation", why)
+        result = _AGAIN
         if node:
+            self._attempts.refuse(key, (node,), self._clock.monotonic())
+            after = plan.rejected(claim, node, await self._refused(claim))
+        else:
+            result = Requeue(self._attempts.failed(key, request, self._clock.monotonic(), no_room=True))
+            after = plan.with_driver(claim, None)
+        after = plan.with_failure(after, classic.NO_ROOM, why, self._clock.now()) or after
+        await self._write_status(claim, after)
+        return result
+
+    async def _refused(self, claim: ResourceClaim) -> Iterable[str]:
+        """Return the nodes to report with a refusal."""
+        if self._node:
             # An instance on a node keeps the reports about other nodes.
-            others = classic.driver_status(claim).unsuitable_nodes if self._node else await self._unsuitable(claim)
-            claim = await self._write_status(claim, plan.rejected(claim, node, others))
-            await self._remove_finalizer(claim)
-            return None
-        _, before = self._rejected.get(key_of(claim), (0.0, 0.0))
-        wait = min(max(2 * before, REFRESH_SECONDS), REPEAT_SECONDS)
-        self._rejected[key_of(claim)] = (self._clock.monotonic() + wait, wait)
-        claim = await self._write_status(claim, plan.with_driver(claim, None))
-        await self._remove_finalizer(claim)
-        return Requeue(wait)
+            return classic.driver_status(claim).unsuitable_nodes
+        try:
+            return await self._unsuitable(claim)
+        except DriverFailedError:
+            return self._attempts.refused(key_of(claim), self._clock.monotonic())
 
     # --- Deallocation. ---
 
@@ -325,41 +404,12 @@ class DriverReconciler:
         await self._remove_finalizer(claim)
 
     async def _deallocate(self, claim: ResourceClaim) -> None:
-        try:
-            await self._call("deallocate", self._driver.deallocate, plan.to_claim(claim, self._class(claim)))
-        except DriverFailedError as failure:
-            self._record_event(claim, "FailedDeallocation", str(failure))
-            raise
-        self._capacity_changed()
+        await self._author.call("deallocate", self._driver.deallocate, plan.to_claim(claim, self._class(claim)))
+        # What is undone of a failed attempt makes no room: it would start the other attempts without a backoff.
+        self._capacity_changed(freed=classic.status_of(claim).phase != classic.PENDING_PHASE)
 
-    async def _remove_finalizer(self, claim: ResourceClaim) -> None:
-        await self._write(claim, plan.without_finalizer(claim, self._name, self._node))
-
-    # --- The author's code. ---
-
-    async def _call(self, operation: str, method: Callable[..., Any], *given: Any) -> Any:
-        """Call a method of the author; its errors become `DriverFailedError`."""
-        async with self._calls:
-            started = self._clock.monotonic()
-            failed = "true"
-            try:
-                if getattr(ClassicController, operation) is getattr(method, "__func__", None):
-                    # Not overridden by the author: it does not block.
-                    answer = method(*given)
-                else:
-                    answer = await call_author(method, *given)
-                failed = "false"
-            except NoRoomError:
-                raise
-            except Exception as error:
-                _log.exception("driver failed", extra=fields(driver=self._name, operation=operation))
-                raise DriverFailedError(f"{type(error).__name__}: {error}") from error
-            finally:
-                self._seconds.labels(self._name, operation, failed).observe(self._clock.monotonic() - started)
-        return answer
-
-    def _record_event(self, claim: ResourceClaim, reason: str, message: str) -> None:
-        self._recorder.event(CLAIM_KIND, claim, WARNING, reason, message)
+    async def _remove_finalizer(self, claim: ResourceClaim) -> ResourceClaim:
+        return await self._write(claim, plan.without_finalizer(claim, self._name, self._node))
 
     # --- Writes, each with the resource version that was read. ---
 
@@ -379,8 +429,8 @@ class DriverReconciler:
 
     def _note_written(self, claim: ResourceClaim) -> ResourceClaim:
         known = self._claims.lister.get_key(key_of(claim))
-        if known is not None and _version(known) < _version(claim):
-            self._written[key_of(claim)] = _version(claim)
+        if known is not None:
+            self._written[key_of(claim)] = max(_version(claim), self._written.get(key_of(claim), 0))
         return claim
 
     async def _live(self, claim: ResourceClaim) -> ResourceClaim | None:

@@ -124,6 +124,7 @@ def test_defaults() -> None:
 
 
 SELECTOR = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "a", "operator": "Exists"}]}]}
+FAILED = {"type": "Allocated", "status": "False", "reason": "NoRoom", "lastTransitionTime": "2026-01-01T00:00:00Z"}
 # Given is (old, new).
 STATUSES = {
     "pending": ("CL-06", (claim(), claim({"phase": "Pending"})), []),
@@ -241,6 +242,22 @@ STATUSES = {
         "CL-12",
         (claim(allocated(), deleted=True), claim(allocated(reservedFor=[user("1")]), deleted=True)),
         ["status.reservedFor: Forbidden: new entries may not be added while `deletionTimestamp` is set"],
+    ),
+    "a reason": ("CL-52", (claim(), claim({"conditions": [FAILED]})), []),
+    "a reason twice": (
+        "CL-52",
+        (claim(), claim({"conditions": [FAILED, FAILED]})),
+        ['status.conditions[1].type: Duplicate value: "Allocated"'],
+    ),
+    "a condition without anything": (
+        "CL-52",
+        (claim(), claim({"conditions": [{"type": "Allocated", "status": "False"}]})),
+        [f"status.conditions[0].{name}: Required value: must be set" for name in ("lastTransitionTime", "reason")],
+    ),
+    "more conditions than anyone needs": (
+        "CL-52",
+        (claim(), claim({"conditions": [{**FAILED, "type": f"t{number}"} for number in range(9)]})),
+        ["status.conditions: Too many: 9: must have at most 8 items"],
     ),
     "an old user while deleting": (
         "CL-12",

@@ -58,11 +58,9 @@ class Hints:
 def is_news(old: ResourceClaim, new: ResourceClaim) -> bool:
     """Return whether a relevant field changed that schedulers do not write."""
     before, after = classic.status_of(old), classic.status_of(new)
-    if old.metadata.owner_references != new.metadata.owner_references:
-        return True
     if before.phase != after.phase:
         return after.phase != classic.REALLOCATE_PHASE
-    if len(after.reserved_for) < len(before.reserved_for) or before.user_limit != after.user_limit:
+    if len(after.reserved_for) < len(before.reserved_for) or _others(old) != _others(new):
         return True
     if classic.state_of(new) is State.ALLOCATING:
         # The driver is still working on it.
@@ -72,6 +70,12 @@ def is_news(old: ResourceClaim, new: ResourceClaim) -> bool:
     return classic.driver_status(old) != classic.driver_status(new) or classic.has_driver_status(
         old
     ) != classic.has_driver_status(new)
+
+
+def _others(claim: ResourceClaim) -> tuple[Any, ...]:
+    """Return what users and drivers write in any state; conditions say why a driver fails."""
+    metadata, status = claim.metadata, classic.status_of(claim)
+    return metadata.owner_references, metadata.deletion_timestamp, status.user_limit, status.conditions
 
 
 def concerns(pod: Pod, old: Any, new: Any) -> bool:

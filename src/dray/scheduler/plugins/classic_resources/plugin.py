@@ -38,7 +38,12 @@ from dray.scheduler.plugins.classic_resources import writes
 from dray.scheduler.plugins.classic_resources.claim_writer import ClassicWriter
 from dray.scheduler.plugins.classic_resources.hints import CLAIM_KEYS, Hints, same_name
 from dray.scheduler.plugins.classic_resources.pod_state import PodState, Wanted, claims_of
-from dray.scheduler.plugins.classic_resources.pre_binder import WAIT_ALLOCATION, ClassicBinder, waiting
+from dray.scheduler.plugins.classic_resources.pre_binder import (
+    WAIT_ALLOCATION,
+    ClassicBinder,
+    explained,
+    waiting,
+)
 from dray.scheduler.plugins.classic_resources.tracker import ClassicTracker
 from dray.scheduler.plugins.classic_resources.writes import ClaimChangedError
 from dray.scheduler.plugins.dynamic_resources.checks import NotReadyError
@@ -161,17 +166,23 @@ class ClassicResources:
 
     def _waits_for_driver(self, claim: ResourceClaim) -> Status | None:
         if classic.is_immediate(claim):
-            return self._pending(UNALLOCATED_IMMEDIATE, claim)
+            return self._without_class(claim) or self._pending(UNALLOCATED_IMMEDIATE, claim)
         node_name = classic.selected_node(claim)
         if self._handle.snapshot.get(node_name) is None:
             # The node does not exist any more: another one is selected.
             return None
         return self._pending(WAIT_ALLOCATION, claim, node_name)
 
-    def _cannot_be_placed(self, claim: ResourceClaim, pod: Pod) -> Status | None:
+    def _without_class(self, claim: ResourceClaim) -> Status | None:
         class_name = claim.spec.resource_class_name
-        if self._shared.classes.get(class_name) is None:
-            return unresolvable(f"resourceclaim {classic.label(claim)}: resource class {class_name} does not exist")
+        if self._shared.classes.get(class_name) is not None:
+            return None
+        return unresolvable(f"resourceclaim {classic.label(claim)}: resource class {class_name} does not exist")
+
+    def _cannot_be_placed(self, claim: ResourceClaim, pod: Pod) -> Status | None:
+        without_class = self._without_class(claim)
+        if without_class is not None:
+            return without_class
         if self._tracker.is_meant_by_others(claim, pod):
             return unresolvable(f"resource claim {classic.label(claim)} is in the process of being allocated")
         return None
@@ -224,7 +235,7 @@ class ClassicResources:
             except (ClaimChangedError, APIError) as failure:
                 return None, error(str(failure))
             return None, unschedulable(DEALLOCATING)
-        return None, unschedulable(UNRESERVED) if held else unschedulable()
+        return None, unschedulable(UNRESERVED) if held else unschedulable(*_failures(own))
 
     # --- Preferring nodes. ---
 
@@ -282,6 +293,12 @@ class ClassicResources:
         own: PodState | None = state.get(NAME)
         for claim in own.touched if own is not None else ():
             self._tracker.end(claim, pod.metadata.uid or "")
+
+
+def _failures(own: PodState) -> list[str]:
+    """Return why drivers could not allocate claims on nodes that are now unsuitable."""
+    found = [(item.claim, classic.failure_of(item.claim)) for item in own.needed if item.unsuitable]
+    return [f"resourceclaim {classic.label(claim)}: {explained(why)}" for claim, why in found if why is not None]
 
 
 class SwitchedOff:

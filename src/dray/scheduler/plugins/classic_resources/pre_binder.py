@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import Final
 
 from dray.api import classic_claims as classic
@@ -10,6 +11,7 @@ from dray.api.classic_claims import State
 from dray.api.errors import APIError
 from dray.api.types.cdi_v1alpha1 import ResourceClaim
 from dray.api.types.core_v1 import Pod
+from dray.api.types.meta_v1 import Condition
 from dray.framework.status import SUCCESS, Code, Status, error, unschedulable
 from dray.runtime.logs import fields
 from dray.scheduler.handle import Handle
@@ -22,6 +24,7 @@ _log = logging.getLogger(__name__)
 
 WAIT_ALLOCATION: Final = "waiting for resource driver to allocate resource"
 WAIT_INFORMATION: Final = "waiting for resource driver to provide information"
+_WHY: Final[Mapping[str, str]] = {classic.NO_ROOM: "no room", classic.DRIVER_FAILED: "driver failed"}
 WITHOUT: Final = "ResourceClaimNotAvailable"
 _NORMAL: Final = "Normal"
 
@@ -55,7 +58,7 @@ class ClassicBinder:
     async def _ask(self, own: PodState, node_name: str) -> Status:
         """Return whether several drivers must report unsuitable nodes before a node is selected."""
         pending = own.pending
-        select = len(pending) == 1 or all(classic.has_driver_status(item.claim) for item in pending)
+        select = len(pending) == 1 or all(_has_answered(item.claim) for item in pending)
         potential = writes.potential_nodes(own.nodes, node_name)
         node = self._handle.snapshot.get(node_name)
         wished = [item for item in own.optional if _is_open(item) and node is not None and item.may_be_on(node)]
@@ -137,6 +140,11 @@ def _is_open(item: Placed) -> bool:
     return classic.state_of(item.claim) is State.PENDING
 
 
+def _has_answered(claim: ResourceClaim) -> bool:
+    """Return whether the driver has reported unsuitable nodes; available ones it may report unasked."""
+    return classic.has_driver_status(claim) and bool(classic.scheduler_status(claim).potential_nodes)
+
+
 def _is_answered(claim: ResourceClaim) -> bool:
     return classic.state_of(claim) is not State.ALLOCATING
 
@@ -146,10 +154,20 @@ def _pending(reason: str, claim: ResourceClaim, node_name: str = "") -> Status:
 
 
 def waiting(reason: str, claim: ResourceClaim, node_name: str = "", driver: str = "") -> str:
-    """Return what the Pod waits for."""
+    """Return what the Pod waits for, and why the driver's last attempt failed."""
     parts = [f"resourceclaim {classic.label(claim)}"]
     if driver:
         parts.append(f"driver {driver}")
     if node_name:
         parts.append(f"node {node_name}")
-    return f"{reason} ({', '.join(parts)})"
+    text = f"{reason} ({', '.join(parts)})"
+    failure = classic.failure_of(claim)
+    # The nodes that had no room are not the one that is selected now.
+    if failure is None or (node_name and failure.reason == classic.NO_ROOM):
+        return text
+    return f"{text}: {explained(failure)}"
+
+
+def explained(failure: Condition) -> str:
+    """Return a failure of the driver for the Pod's condition."""
+    return f"{_WHY.get(failure.reason, failure.reason)}: {failure.message}"
