@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -83,7 +84,7 @@ async def _event_objects(cluster: Cluster, name: str, reason: str) -> list[Docum
 
 
 def _gaps(times: Sequence[float]) -> list[float]:
-    return [round(later - earlier) for earlier, later in zip(times, times[1:], strict=False)]
+    return [round(later - earlier) for earlier, later in pairwise(times)]
 
 
 @pytest.mark.behaviour("CL-52")
