@@ -17,6 +17,7 @@ from tests.conformance.allocator.builders import (
     holding,
     in_region,
     match,
+    node,
     ranged,
     request,
     shared,
@@ -89,6 +90,60 @@ SUMMARIES = {
             in_use=[holding("driver-a/pool-1/x", share_id="s", consumed_capacity={"cap": "4"})],
         ),
         'request "gpu": 1 device: 1 lack capacity',
+    ),
+    "a share of a device that is no longer shared": (
+        Case(
+            [claim(request("gpu", capacity={"cap": "2"}))],
+            [slice_of(device("plain"), shared("x", {"cap": ranged("4")}))],
+            in_use=[
+                holding("driver-a/pool-1/plain", name="first", share_id="s"),
+                holding("driver-a/pool-1/x", share_id="s", consumed_capacity={"cap": "4"}),
+            ],
+        ),
+        'request "gpu": 2 devices: 1 in use, 1 lack capacity',
+    ),
+    "capacity taken by another request": (
+        Case(
+            [claim(request("a", capacity={"cap": "4"}), request("b", capacity={"cap": "2"}))],
+            [slice_of(device("plain", taints=(taint(),)), shared("x", {"cap": ranged("4")}))],
+        ),
+        'request "b": 2 devices: 1 tainted (maintenance:NoSchedule), 1 lack capacity',
+    ),
+    "counters taken by another request": (
+        Case(
+            [claim(request("a"), request("b"), constraints=[distinct("numa")])],
+            [
+                slice_of(
+                    device("x", {"numa": 0}, consumes={"set": {"m": "3"}}),
+                    device("y", {"numa": 1}, consumes={"set": {"m": "2"}}),
+                    device("z", {"numa": 0}),
+                    size=2,
+                ),
+                slice_of(name="z", size=2, shared_counters=(counter_set("set", m="4"),)),
+            ],
+            in_use=[holding("driver-a/pool-1/z")],
+        ),
+        'request "b": 3 devices: 1 in use, 1 taken by request a, 1 lack counter set/m',
+    ),
+    "several alternatives after another request": (
+        Case([claim(request("a"), first_of("b", sub("big"), sub("small")))], [slice_of("x")]),
+        'request "b/big": 1 device: 1 taken by request a; request "b/small": 1 device: 1 taken by request a',
+    ),
+    "in use, in the node's region": (
+        Case(
+            [claim(request("gpu"))],
+            [slice_of("x", node_selector=in_region())],
+            in_use=[holding("driver-a/pool-1/x")],
+            node=node(region="region-1"),
+        ),
+        'request "gpu": 1 device: 1 in use',
+    ),
+    "devices that choose other nodes": (
+        Case(
+            [claim(request("gpu"))],
+            [slice_of(device("x", node_name="node-2"), per_device_node_selection=True)],
+        ),
+        'request "gpu": 1 device: 1 not reachable from the node',
     ),
     "no counters left": (
         Case(
@@ -187,6 +242,19 @@ DETAILS = {
     "no counters left": [
         ("driver-a/pool-1/x", Reason.COUNTER, "counter m of counter set set: 3 needed, 2 left"),
         ("driver-a/pool-1/y", Reason.IN_USE, "in use by claim ns/other"),
+    ],
+    "a share of a device that is no longer shared": [
+        ("driver-a/pool-1/plain", Reason.IN_USE, "in use by claim ns/first"),
+        ("driver-a/pool-1/x", Reason.CAPACITY, "capacity cap: 2 needed, 0 left"),
+    ],
+    "capacity taken by another request": [
+        ("driver-a/pool-1/plain", Reason.TAINT, "taint maintenance:NoSchedule is not tolerated"),
+        ("driver-a/pool-1/x", Reason.CAPACITY, "the shares chosen before leave too little capacity"),
+    ],
+    "counters taken by another request": [
+        ("driver-a/pool-1/z", Reason.IN_USE, "in use by claim ns/other"),
+        ("driver-a/pool-1/x", Reason.TAKEN, "taken by request a of claim ns/claim-0"),
+        ("driver-a/pool-1/y", Reason.COUNTER, "counter m of counter set set: 2 needed, 1 left"),
     ],
     "values differ": [
         (

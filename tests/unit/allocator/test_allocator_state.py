@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dray.allocator import Allocations, Allocator, Inventory
+from dray.allocator.content import attribute_values, has_list
 from dray.allocator.gates import Gates
 from dray.api.types import resource_v1 as r
 from dray.api.types.resource_v1 import ResourceClaim
@@ -186,6 +188,44 @@ def test_two_claims_can_hold_one_device_by_mistake() -> None:
         allocations.apply_claim(holding("driver-a/pool-1/a", name=name))
     allocations.remove_claim(holding("driver-a/pool-1/a", name="x"))
     assert allocations.in_use("driver-a/pool-1/a", shareable=False)
+
+
+def test_a_claim_holds_its_devices_beside_those_with_admin_access() -> None:
+    held = holding("driver-a/pool-1/a", "driver-a/pool-1/b")
+    assert held.status.allocation is not None
+    first, second = held.status.allocation.devices.results
+    results = (msgspec.structs.replace(first, admin_access=True), second)
+    allocation = r.AllocationResult(devices=r.DeviceAllocationResult(results=results))
+    allocations = Allocations()
+    allocations.apply_claim(msgspec.structs.replace(held, status=r.ResourceClaimStatus(allocation=allocation)))
+    assert not allocations.in_use("driver-a/pool-1/a", shareable=False)
+    assert allocations.in_use("driver-a/pool-1/b", shareable=False)
+
+
+def test_usage_counts_the_devices_of_the_class() -> None:
+    made = inventory(slice_of("a", "b", "c"), slice_of("x", driver="driver-b"))
+    allocations = Allocations()
+    allocations.apply_claim(holding("driver-a/pool-1/b", "driver-b/pool-1/x"))
+    allocator = Allocator(made, allocations)
+    assert allocator.usage(node(), "class-a") == (1, 3)
+    assert allocator.usage(node(), "unknown") == (0, 0)
+
+
+def test_an_unknown_node_can_be_removed_and_a_known_one_keeps_its_slices() -> None:
+    made = inventory(slice_of("x"))
+    made.remove_node("node-2")
+    made.remove_node("node-1")
+    assert device_names(Allocator(made, Allocations())) == ["x"]
+
+
+@pytest.mark.parametrize("kind", ["ints", "bools", "strings", "versions"])
+def test_each_kind_of_list_attribute_needs_its_gate(kind: str) -> None:
+    value = {"ints": 1, "bools": True, "strings": "a", "versions": "1.0.0"}[kind]
+    attribute = r.DeviceAttribute(**{kind: (value,)})
+    assert has_list(attribute)
+    assert attribute_values(attribute, lists=False) is None
+    assert attribute_values(attribute, lists=True) is not None
+    assert not has_list(r.DeviceAttribute(int_=1))
 
 
 def test_shares_are_added_up() -> None:

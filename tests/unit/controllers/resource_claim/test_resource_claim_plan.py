@@ -89,6 +89,15 @@ POD_CASES = {
         ["SP-78"],
     ),
     "find-existing-claim-by-label": (PodCase(WANTING, (MINE,), adopted=[("gpu", "mine")]), ["SP-77"]),
+    "one-claim-exists-and-one-does-not": (
+        PodCase(
+            pod(templates={"gpu": "template", "nic": "template"}),
+            (MINE,),
+            adopted=[("gpu", "mine")],
+            created=["pod-nic-"],
+        ),
+        ["SP-75", "SP-77"],
+    ),
     "existing-claim-of-another-entry": (
         PodCase(WANTING, (claim("nic", owner="pod-uid", entry="nic"),), created=["pod-gpu-"]),
         ["SP-77"],
@@ -145,6 +154,7 @@ POD_CASES = {
         ),
         [],
     ),
+    "nothing-disabled-is-used": (PodCase(WANTING, created=["pod-gpu-"], gates=OFF), []),
     "add-reserved": (
         PodCase(pod(claims={"gpu": "shared"}, node="node"), (claim("shared", allocated=True),), reserved=["shared"]),
         ["SP-81"],
