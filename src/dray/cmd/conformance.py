@@ -20,7 +20,8 @@ from dray.runtime import logs
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
 _DESCRIPTION: Final = (
-    "Check a DRA driver, or with --device-plugin a device plugin, against kubelet's protocol. The command acts as "
+    "Check a DRA driver, or with --device-plugin a device plugin, against kubelet's protocol; with --classic the "
+    "controller and the node plugin of a classic driver against theirs. The command acts as "
     "kubelet: it finds the driver's sockets in DIR, allocates claims from the devices that the driver publishes, and "
     "calls the driver. Start the driver with DIR as kubelet's root directory, or let --run start it."
 )
@@ -70,6 +71,12 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     arguments = parser.parse_args(argv)
     if not arguments.directory and not arguments.list:
         parser.error("DIR is required")
+    if arguments.classic and arguments.device_plugin:
+        parser.error("--classic and --device-plugin exclude each other")
+    if arguments.classic and not arguments.claim and not arguments.list:
+        parser.error("--classic needs --claim: only the driver's own parameters can be allocated")
+    if arguments.run_controller and not arguments.classic:
+        parser.error("--run-controller needs --classic")
     # The driver may be started in another directory.
     arguments.kubeconfig = str(Path(arguments.kubeconfig).resolve()) if arguments.kubeconfig else ""
     return arguments
@@ -78,6 +85,11 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
 def _add_driver_flags(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--device-plugin", action="store_true", help="check a device plugin, at DIR/device-plugins/kubelet.sock")
+    add(
+        "--classic",
+        action="store_true",
+        help="check a driver for claims of cdi.k8s.io; needs --claim with a ResourceClaim and its ResourceClass",
+    )
     add("--driver", default="", metavar="NAME", help="the driver to wait for; default: the first that registers")
     add(
         "--run",
@@ -85,6 +97,12 @@ def _add_driver_flags(parser: argparse.ArgumentParser) -> None:
         metavar="COMMAND",
         help="start the driver with this command, and kill and restart it for the checks that need it; {root} {cdi} "
         "{kubeconfig} {node} are replaced, KUBECONFIG and NODE_NAME are set",
+    )
+    add(
+        "--run-controller",
+        default="",
+        metavar="COMMAND",
+        help="with --classic: start the driver's controller with this command, and restart it, as --run for the plugin",
     )
     add(
         "--restart-command",
@@ -109,7 +127,7 @@ def _add_cluster_flags(parser: argparse.ArgumentParser) -> None:
         "--claim",
         default="",
         metavar="FILE",
-        help="a ResourceClaim to use, for drivers that need parameters, and its DeviceClasses",
+        help="a ResourceClaim to use, for drivers that need parameters, and its DeviceClasses or ResourceClass",
     )
     add(
         "--cdi-dir",
@@ -133,13 +151,16 @@ def _add_timeouts(parser: argparse.ArgumentParser) -> None:
 
 def _selected(arguments: argparse.Namespace) -> frozenset[str]:
     """Return the names of the requirements to check."""
-    applicable = {
-        name
-        for name, item in REQUIREMENTS.items()
-        if (item.section is Section.DEVICE_PLUGIN) == arguments.device_plugin
-    }
+    applicable = {name for name, item in REQUIREMENTS.items() if item.section in _sections(arguments)}
     selected = _parse_names(arguments.only) & applicable if arguments.only else applicable
     return frozenset(selected - _parse_names(arguments.skip))
+
+
+def _sections(arguments: argparse.Namespace) -> frozenset[Section]:
+    if arguments.device_plugin:
+        return frozenset({Section.DEVICE_PLUGIN})
+    classic = frozenset({Section.CLASSIC_CONTROLLER, Section.CLASSIC_PLUGIN})
+    return classic if arguments.classic else frozenset(Section) - classic - {Section.DEVICE_PLUGIN}
 
 
 def _parse_names(text: str) -> set[str]:

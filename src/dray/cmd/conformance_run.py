@@ -7,19 +7,20 @@ import os
 import shlex
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from pathlib import Path
 
 import yaml
 
 from dray.api.document import Document
+from dray.cli.conformance.classic_harness import ClassicHarness, ClassicParts
 from dray.cli.conformance.cluster_objects import ClusterObjects
 from dray.cli.conformance.findings import Finding, Verdict
 from dray.cli.conformance.harness import Harness, Restarter, Target, Timing
 from dray.cli.conformance.requirements import UsageError
 from dray.cli.conformance.restarters import CommandRestarter, DriverProcess, PromptRestarter
-from dray.cli.conformance.runner import run_driver_checks, run_plugin_checks
+from dray.cli.conformance.runner import run_classic_checks, run_driver_checks, run_plugin_checks
 from dray.client.credentials import load_access
 from dray.client.http import http_client
 from dray.client.interface import Client, Resource
@@ -39,13 +40,27 @@ async def run(arguments: argparse.Namespace, selected: Collection[str]) -> tuple
         objects = ClusterObjects(client, clock, target.node_name, arguments.namespace, claim)
         if not arguments.device_plugin:
             await objects.start(await _resources(client, others))
-        process = None
-        if arguments.run:
-            process = DriverProcess(_command(arguments.run, target, kubeconfig), _environment(target, kubeconfig))
-            await stack.enter_async_context(process)
+        process = await _start(stack, arguments.run, target, kubeconfig)
+        controller = await _start(stack, arguments.run_controller, target, kubeconfig)
         timing = Timing(arguments.timeout, arguments.call_timeout, repair_seconds=arguments.repair_timeout)
-        harness = Harness(target, objects, clock, timing, process or _restarter(arguments))
-        return await _collect(arguments, harness, kubeconfig, selected)
+        restarter = process or _restarter(arguments)
+        _report_progress(f"waiting for the driver in {target.root}; its API server: KUBECONFIG={kubeconfig}")
+        if arguments.classic:
+            parts = ClassicParts(client, arguments.namespace, claim, controller)
+            classic = ClassicHarness(target, objects, clock, timing, restarter, parts)
+            return await _collect(run_classic_checks(classic, selected), classic.driver_name)
+        harness = Harness(target, objects, clock, timing, restarter)
+        if arguments.device_plugin:
+            return await _collect(run_plugin_checks(harness, selected), _resource_name(harness))
+        return await _collect(run_driver_checks(harness, selected), _registered_name(harness))
+
+
+async def _start(stack: AsyncExitStack, command: str, target: Target, kubeconfig: str) -> DriverProcess | None:
+    if not command:
+        return None
+    process = DriverProcess(_command(command, target, kubeconfig), _environment(target, kubeconfig))
+    await stack.enter_async_context(process)
+    return process
 
 
 def _target(arguments: argparse.Namespace) -> Target:
@@ -57,21 +72,34 @@ def _target(arguments: argparse.Namespace) -> Target:
 
 
 async def _collect(
-    arguments: argparse.Namespace, harness: Harness, kubeconfig: str, selected: Collection[str]
+    results: AsyncGenerator[Finding, None], name: Callable[[], Awaitable[str]]
 ) -> tuple[list[Finding], str]:
-    checks = run_plugin_checks if arguments.device_plugin else run_driver_checks
-    _report_progress(f"waiting for the driver in {harness.target.root}; its API server: KUBECONFIG={kubeconfig}")
+    """Run the checks; `name` returns the driver's name once the first of them has passed."""
     findings: list[Finding] = []
-    subject = "the driver"
-    async with aclosing(checks(harness, selected)) as results:
+    subject = ""
+    async with aclosing(results):
         async for finding in results:
             findings.append(finding)
             if finding.verdict is Verdict.FAILED:
                 _report_progress(f"failed: {finding.title}: {finding.reason}")
-            if finding.name in ("registration-socket", "plugin-register") and finding.verdict is Verdict.PASSED:
-                subject = harness.kubelet.last.request.resource if arguments.device_plugin else harness.info.name
+            elif finding.verdict is Verdict.PASSED and not subject:
+                subject = await name()
                 _report_progress(f"found {subject}")
-    return findings, subject
+    return findings, subject or "the driver"
+
+
+def _resource_name(harness: Harness) -> Callable[[], Awaitable[str]]:
+    async def name() -> str:
+        return harness.kubelet.last.request.resource
+
+    return name
+
+
+def _registered_name(harness: Harness) -> Callable[[], Awaitable[str]]:
+    async def name() -> str:
+        return harness.info.name
+
+    return name
 
 
 def _report_progress(text: str) -> None:
@@ -115,7 +143,7 @@ def _copy_kubeconfig(kubeconfig: Path, copy: str) -> Path:
 
 
 def _read_claim(path: str) -> tuple[Document | None, list[Document]]:
-    """Return the claim of a file, and its DeviceClasses."""
+    """Return the claim of a file, and its classes."""
     if not path:
         return None, []
     try:
@@ -125,7 +153,7 @@ def _read_claim(path: str) -> tuple[Document | None, list[Document]]:
     claims = [item for item in documents if item.get("kind") == "ResourceClaim"]
     if len(claims) != 1:
         raise UsageError(f"--claim: {path} has {len(claims)} ResourceClaims, but must have exactly one")
-    return claims[0], [item for item in documents if item.get("kind") == "DeviceClass"]
+    return claims[0], [item for item in documents if item.get("kind") in ("DeviceClass", "ResourceClass")]
 
 
 async def _resources(client: Client, documents: Sequence[Document]) -> list[tuple[Resource[Document], Document]]:

@@ -23,8 +23,8 @@ ON_NODE_A = {"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "op
 AVAILABLE = {"driver": {"availableOnNodes": ON_NODE_A}}
 
 
-def waiting(name: str = "train", **entry: object) -> Document:
-    made = pod(name)
+def waiting(**entry: object) -> Document:
+    made = pod("train")
     made["spec"]["schedulerName"] = "default-scheduler"
     made["spec"]["resourceClaims"] = [{"name": "acme", **(entry or {"resourceClaimName": "one"})}]
     return made

@@ -13,6 +13,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from dray.cmd.conformance import main
 from tests.e2e.driver.cluster import short_folder
 
 pytestmark = pytest.mark.timeout(170)
@@ -67,6 +68,46 @@ def test_the_example_device_plugin_conforms() -> None:
     assert verdicts(report, "failed") == [], report
     assert verdicts(report, "skipped") == ["plugin-pre-start", "plugin-preferred"]
     assert (code, report["subject"]) == (0, "example.com/null")
+
+
+FABRIC = f"--claim={EXAMPLES / 'classic' / 'fabric' / 'claim.yaml'}"
+
+
+def test_the_example_of_a_classic_driver_conforms() -> None:
+    node = example("classic/fabric/driver.py", "node", "--node-name={node}", "--root-dir={root}", "--cdi-dir={cdi}")
+    controller = example("classic/fabric/driver.py", "controller", "--leader-elect=false")
+    code, report = run("--classic", FABRIC, "--run", node, "--run-controller", controller)
+    assert verdicts(report, "failed") == [], report
+    assert verdicts(report, "skipped") == []
+    assert (code, report["subject"]) == (0, "fabric.example.com")
+
+
+def test_a_classic_driver_that_does_not_run() -> None:
+    only = "--only=classic-immediate,classic-unsuitable,classic-other-driver,classic-controller-restarted"
+    code, report = run("--classic", FABRIC, only, "--call-timeout=0.2")
+    assert code == 1
+    reasons = {item["name"]: (item["verdict"], item["reason"]) for item in report["findings"]}
+    assert reasons == {
+        "classic-immediate": ("failed", "the driver did not allocate the claim within 0.2 s"),
+        "classic-unsuitable": ("failed", "the driver did not report unsuitable nodes within 0.2 s"),
+        "classic-other-driver": ("failed", "the driver did not report unsuitable nodes within 0.2 s"),
+        "classic-controller-restarted": ("failed", "the driver did not report unsuitable nodes within 0.2 s"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--classic"], "--classic needs --claim"),
+        (["--classic", "--device-plugin"], "exclude each other"),
+        (["--run-controller=true"], "--run-controller needs --classic"),
+    ],
+)
+def test_flags_that_do_not_fit(flags: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["somewhere", *flags])
+    assert caught.value.code == 2
+    assert message in capsys.readouterr().err
 
 
 def test_a_claim_given_with_a_flag(tmp_path: Path) -> None:

@@ -16,6 +16,8 @@ from dray.cli.conformance.rules.registration import Info
 from dray.cli.conformance.rules.responses import ClaimRef, ClaimResponse, PreparedDevice, Responses
 from dray.lib.clock import Clock
 from dray.rpc.dra_services import DRA_SERVICES
+from dray.rpc.pb.classic_dra.v1alpha1 import api_pb2 as classic
+from dray.rpc.pb.classic_dra.v1alpha1.api_pb2_grpc import NodeStub
 from dray.rpc.pb.dra_health.v1alpha1 import api_pb2 as health
 from dray.rpc.pb.dra_health.v1alpha1.api_pb2_grpc import DRAResourceHealthStub
 from dray.rpc.pb.plugin_registration.v1 import api_pb2 as registration
@@ -125,6 +127,17 @@ class DriverClient:
         finally:
             stream.cancel()
 
+    async def prepare_classic(self, uid: str) -> tuple[str, ...]:
+        """Call NodePrepareResource of a classic plugin and return the CDI devices."""
+        request = classic.NodePrepareResourceRequest(resource_uid=uid)
+        answer = await self._timed("NodePrepareResource", NodeStub(self._channel).NodePrepareResource, request)
+        return tuple(answer.cdi_device)
+
+    async def unprepare_classic(self, uid: str, cdi_devices: Sequence[str] = ()) -> None:
+        """Call NodeUnprepareResource of a classic plugin."""
+        request = classic.NodeUnprepareResourceRequest(resource_id=uid, cdi_device=cdi_devices)
+        await self._timed("NodeUnprepareResource", NodeStub(self._channel).NodeUnprepareResource, request)
+
     async def _call(
         self,
         version: str,
@@ -136,10 +149,11 @@ class DriverClient:
         messages = service.messages
         claims = [messages.Claim(namespace=ref.namespace, uid=ref.uid, name=ref.name) for ref in refs]
         request = getattr(messages, f"{method}Request")(claims=claims)
+        return await self._timed(method, getattr(service.stub(self._channel), method), request, deadline_seconds)
+
+    async def _timed(self, method: str, stub: Any, request: Any, deadline_seconds: float | None = None) -> Any:
         started = self._clock.monotonic()
-        call = getattr(service.stub(self._channel), method)(
-            request, timeout=deadline_seconds or self._call_seconds, wait_for_ready=True
-        )
+        call = stub(request, timeout=deadline_seconds or self._call_seconds, wait_for_ready=True)
         try:
             return await _translate_errors(method, call)
         finally:

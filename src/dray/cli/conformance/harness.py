@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Protocol, TypeAlias
+from typing import Final, Generic, Protocol, TypeVar
 
 from dray.cli.conformance.cluster_objects import CheckClaim, ClusterObjects
 from dray.cli.conformance.driver_client import CallError, DriverClient, get_info, notify
@@ -239,31 +239,33 @@ async def wait_until(condition: Callable[[], Awaitable[bool]], seconds: float, c
     return True
 
 
-# A coroutine that returns a remark, or raises `CheckFailedError` or `SkipError`. The second argument is the version of
-# the service; empty for checks that do not depend on it.
-Body: TypeAlias = Callable[[Harness, str], Awaitable[str | None]]
+H = TypeVar("H", bound=Harness)
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class Check(Generic[H]):
     """The check of a requirement."""
 
     name: str
-    body: Body
+    # A coroutine that returns a remark, or raises `CheckFailedError` or `SkipError`. The second argument is the version
+    # of the service; empty for checks that do not depend on it.
+    body: Callable[[H, str], Awaitable[str | None]]
     # Runs for each version of the service.
     each_version: bool = False
 
 
-class Checks:
+class Checks(Generic[H]):
     """The checks of a section, in the order of declaration."""
 
     def __init__(self) -> None:
-        self.all: list[Check] = []
+        self.all: list[Check[H]] = []
 
-    def check(self, name: str, *, each_version: bool = False) -> Callable[[Body], Body]:
+    def check(
+        self, name: str, *, each_version: bool = False
+    ) -> Callable[[Callable[[H, str], Awaitable[str | None]]], Callable[[H, str], Awaitable[str | None]]]:
         """Declare the check of a requirement."""
 
-        def declare(body: Body) -> Body:
+        def declare(body: Callable[[H, str], Awaitable[str | None]]) -> Callable[[H, str], Awaitable[str | None]]:
             self.all.append(Check(name, body, each_version))
             return body
 

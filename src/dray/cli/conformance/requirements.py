@@ -21,6 +21,8 @@ class Section(enum.StrEnum):
     HEALTH = "health"
     RECOVERY = "recovery"
     DEVICE_PLUGIN = "device plugin"
+    CLASSIC_CONTROLLER = "classic controller"
+    CLASSIC_PLUGIN = "classic plugin"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,7 @@ def _table(*rows: tuple[Section, str, str]) -> dict[str, Requirement]:
 
 
 _REGISTRATION, _SLICES, _CLAIMS = Section.REGISTRATION, Section.SLICES, Section.CLAIMS
+_CLASSIC, _CLASSIC_PLUGIN = Section.CLASSIC_CONTROLLER, Section.CLASSIC_PLUGIN
 _CDI, _HEALTH, _RECOVERY, _PLUGIN = Section.CDI, Section.HEALTH, Section.RECOVERY, Section.DEVICE_PLUGIN
 
 REQUIREMENTS: Final = _table(
@@ -226,5 +229,54 @@ REQUIREMENTS: Final = _table(
         _PLUGIN,
         "plugin-socket-again",
         "The plugin recreates its socket and registers when kubelet clears the directory and restarts.",
+    ),
+    (_CLASSIC, "classic-immediate", "A claim with allocationMode Immediate is allocated without a Pod."),
+    (
+        _CLASSIC,
+        "classic-allocated",
+        "An allocated claim has the phase Allocated, the driver's name and finalizer, a userLimit that is -1 or "
+        "positive, and no selectedNode, potentialNodes or unsuitableNodes.",
+    ),
+    (_CLASSIC, "classic-delayed", "A Delayed claim is not allocated before a node is selected."),
+    (
+        _CLASSIC,
+        "classic-unsuitable",
+        "When the scheduler sets potentialNodes, the driver reports which of them are unsuitable, if only none.",
+    ),
+    (
+        _CLASSIC,
+        "classic-selected",
+        "For a selected node the claim is allocated, available on that node; or the driver clears selectedNode and "
+        "reports the node as unsuitable.",
+    ),
+    (_CLASSIC, "classic-reallocate", "A claim in phase Reallocate is deallocated and becomes pending."),
+    (_CLASSIC, "classic-in-use", "A deleted claim keeps its finalizer while it is reserved for a Pod."),
+    (_CLASSIC, "classic-deleted", "A deleted claim is deallocated, and its finalizer removed."),
+    (_CLASSIC, "classic-other-driver", "Claims whose class names another driver are left alone."),
+    (
+        _CLASSIC,
+        "classic-controller-restarted",
+        "Claims that were created or deleted while the controller was down are allocated and deallocated after it.",
+    ),
+    (
+        _CLASSIC_PLUGIN,
+        "classic-socket",
+        "The plugin serves a registration socket; GetInfo responds with type ResourcePlugin and version v1alpha1.",
+    ),
+    (
+        _CLASSIC_PLUGIN,
+        "classic-prepare",
+        "NodePrepareResource succeeds for an allocated claim; the CDI devices it returns are qualified and exist.",
+    ),
+    (_CLASSIC_PLUGIN, "classic-prepare-repeated", "Preparing a prepared claim again returns the same CDI devices."),
+    (_CLASSIC_PLUGIN, "classic-prepare-unallocated", "Preparing a claim that is not allocated fails."),
+    (_CLASSIC_PLUGIN, "classic-prepare-unknown", "Preparing a claim that does not exist fails."),
+    (_CLASSIC_PLUGIN, "classic-unprepare", "A prepared claim can be unprepared, again and again, and prepared again."),
+    (_CLASSIC_PLUGIN, "classic-unprepare-unknown", "Unpreparing a claim that was never prepared succeeds."),
+    (_CLASSIC_PLUGIN, "classic-unprepare-deleted", "A claim whose object is deleted can be unprepared."),
+    (
+        _CLASSIC_PLUGIN,
+        "classic-plugin-restarted",
+        "Preparing a claim that was prepared before a restart returns the same; it can be unprepared.",
     ),
 )

@@ -7,22 +7,25 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from dray.api.errors import APIError
-from dray.cli.conformance.checks import claims, devices, plugins, recovery, registration, slices
+from dray.cli.conformance.checks import claims, classic, devices, plugins, recovery, registration, slices
+from dray.cli.conformance.classic_harness import ClassicHarness
 from dray.cli.conformance.driver_client import CallError
 from dray.cli.conformance.findings import CheckFailedError, Finding, SkipError, Verdict
-from dray.cli.conformance.harness import Check, Harness
+from dray.cli.conformance.harness import Check, H, Harness
 from dray.rpc.dra_services import DRA_SERVICES
 
-DRIVER_CHECKS: Final[Sequence[Check]] = (
+DRIVER_CHECKS: Final[Sequence[Check[Harness]]] = (
     *registration.CHECKS.all,
     *slices.CHECKS.all,
     *claims.CHECKS.all,
     *devices.CHECKS.all,
     *recovery.CHECKS.all,
 )
-PLUGIN_CHECKS: Final[Sequence[Check]] = tuple(plugins.CHECKS.all)
+PLUGIN_CHECKS: Final[Sequence[Check[Harness]]] = tuple(plugins.CHECKS.all)
 # All other checks depend on these; they always run.
 FIRST: Final = frozenset({"registration-socket", "plugin-register"})
+# The other checks of a classic plugin depend on this one.
+CLASSIC_FIRST: Final = "classic-socket"
 
 
 async def run_driver_checks(harness: Harness, selected: Collection[str]) -> AsyncGenerator[Finding, None]:
@@ -47,6 +50,19 @@ async def run_plugin_checks(harness: Harness, selected: Collection[str]) -> Asyn
                 yield await _finding(check, harness, "")
 
 
+async def run_classic_checks(harness: ClassicHarness, selected: Collection[str]) -> AsyncGenerator[Finding, None]:
+    """Check the controller and the node plugin of a classic driver and yield each finding."""
+    plugin_checks = {check.name for check in classic.PLUGIN.all}
+    if plugin_checks & set(selected):
+        selected = {*selected, CLASSIC_FIRST}
+    try:
+        for check in (*classic.PLUGIN.all[:1], *classic.CONTROLLER.all, *classic.PLUGIN.all[1:]):
+            if check.name in selected:
+                yield await _finding(check, harness, "")
+    finally:
+        await harness.close()
+
+
 @asynccontextmanager
 async def _kubelet(harness: Harness) -> AsyncIterator[None]:
     await harness.kubelet.start()
@@ -56,17 +72,17 @@ async def _kubelet(harness: Harness) -> AsyncIterator[None]:
         await harness.kubelet.stop()
 
 
-def _variants(check: Check, harness: Harness) -> Iterator[str]:
+def _variants(check: Check[Harness], harness: Harness) -> Iterator[str]:
     yield from DRA_SERVICES if check.each_version else ("",)
 
 
-async def _finding(check: Check, harness: Harness, version: str) -> Finding:
+async def _finding(check: Check[H], harness: H, version: str) -> Finding:
     started = harness.clock.monotonic()
     verdict, reason = await _verdict(check, harness, version)
     return Finding(check.name, verdict, reason, version.partition(".")[0], harness.clock.monotonic() - started)
 
 
-async def _verdict(check: Check, harness: Harness, version: str) -> tuple[Verdict, str]:
+async def _verdict(check: Check[H], harness: H, version: str) -> tuple[Verdict, str]:
     if version and version not in harness.versions():
         return Verdict.SKIPPED, f"the driver does not support {version}"
     try:

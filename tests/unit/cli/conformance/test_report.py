@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
 from xml.etree import ElementTree
 
 import orjson
 import pytest
 
+from dray.cli.conformance.checks import classic
 from dray.cli.conformance.findings import CheckFailedError, Finding, Verdict, conforms, fail_on
 from dray.cli.conformance.harness import Check
 from dray.cli.conformance.report import to_json, to_junit, to_text
@@ -22,7 +24,7 @@ FINDINGS = [
 
 
 def test_every_requirement_has_one_check() -> None:
-    checks: list[Check] = [*DRIVER_CHECKS, *PLUGIN_CHECKS]
+    checks: list[Check[Any]] = [*DRIVER_CHECKS, *PLUGIN_CHECKS, *classic.CONTROLLER.all, *classic.PLUGIN.all]
     assert sorted(check.name for check in checks) == sorted(REQUIREMENTS)
 
 

@@ -17,7 +17,7 @@ from dray.cli.conformance.rules.responses import (
     success_problems,
 )
 
-CHECKS: Final = Checks()
+CHECKS: Final[Checks[Harness]] = Checks()
 CONCURRENT_CALLS: Final = 4
 
 

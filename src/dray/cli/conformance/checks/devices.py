@@ -15,7 +15,7 @@ from dray.cli.conformance.harness import Checks, Harness
 from dray.cli.conformance.rules import devices as rules
 from dray.rpc.dra_services import HEALTH
 
-CHECKS: Final = Checks()
+CHECKS: Final[Checks[Harness]] = Checks()
 
 
 @asynccontextmanager

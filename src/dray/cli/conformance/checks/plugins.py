@@ -12,7 +12,7 @@ from dray.cli.conformance.kubelet import PluginClient, first_list
 from dray.cli.conformance.rules import devices as rules
 from dray.cli.conformance.rules import registration
 
-CHECKS: Final = Checks()
+CHECKS: Final[Checks[Harness]] = Checks()
 # A stream still open this long after its first list is considered to stay open.
 OPEN_SECONDS: Final = 0.5
 

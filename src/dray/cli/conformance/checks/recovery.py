@@ -15,7 +15,7 @@ from dray.cli.conformance.rules.registration import changed_problems
 from dray.cli.conformance.rules.responses import difference_problems
 from dray.runtime.tasks import TaskGroup
 
-CHECKS: Final = Checks()
+CHECKS: Final[Checks[Harness]] = Checks()
 # Calls are cancelled after these times.
 CANCEL_SECONDS: Final = (0.001, 0.02, 0.3)
 # The driver is killed this long after a call began: before it receives the call, at work, and about to respond.

@@ -13,7 +13,7 @@ from dray.cli.conformance.harness import Checks, Harness
 from dray.cli.conformance.rules import registration as rules
 from dray.rpc.dra_services import HEALTH
 
-CHECKS: Final = Checks()
+CHECKS: Final[Checks[Harness]] = Checks()
 
 
 @CHECKS.check("registration-socket")

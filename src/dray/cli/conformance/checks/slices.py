@@ -9,7 +9,7 @@ from dray.cli.conformance.findings import CheckFailedError, SkipError, fail_on
 from dray.cli.conformance.harness import Checks, Harness, wait_until
 from dray.cli.conformance.rules import slices as rules
 
-CHECKS: Final = Checks()
+CHECKS: Final[Checks[Harness]] = Checks()
 
 
 async def _slices(harness: Harness) -> list[Document]:
