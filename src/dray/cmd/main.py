@@ -58,6 +58,7 @@ TOOLS: Final = {
     "claims": Tool("list claims with their requests, devices and Pods", "dray.cli.claims"),
     "top": Tool("show device usage by class, node and namespace", "dray.cli.top"),
     "doctor": Tool("find and fix stuck, orphaned and inconsistent objects", "dray.cli.doctor"),
+    "recover": Tool("find acknowledged writes that a database has lost, and go on without them", "dray.cmd.recover"),
     "migrate": Tool("plan and check a migration from a device plugin to a driver", "dray.cli.migrate.command"),
     "conformance": Tool("check a driver or device plugin against kubelet's protocol", "dray.cmd.conformance"),
     "cel": Tool("show which devices a CEL selector matches", "dray.cli.cel"),

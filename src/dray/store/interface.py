@@ -81,6 +81,10 @@ class StoreDamagedError(StoreError):
     """The stored data is damaged; the message says what was found and how to recover."""
 
 
+class WritesLostError(StoreDamagedError):
+    """The stored data is sound, but misses writes that were acknowledged."""
+
+
 class StoreUnavailableError(StoreError):
     """The back end is unavailable (etcd down, disk full, store closed); a write may or may not have been committed."""
 

@@ -29,14 +29,12 @@ from dray.store.interface import (
     StoreDamagedError,
     StoreUnavailableError,
 )
-from dray.store.sqlite_file import connect, lock, open_database
+from dray.store.revision_mark import RevisionMark
+from dray.store.sqlite_file import connect, lock, open_database, sweep
 from dray.store.sqlite_rows import (
-    DELETE_SUPERSEDED,
-    DELETE_TOMBSTONES,
     SELECT_AFTER,
     SELECT_CHANGES,
     TOUCH_STATE,
-    UPDATE_STATE,
     Loaded,
     entry_of,
     event_of,
@@ -78,6 +76,7 @@ class SQLiteStore:
         self, path: Path, held: IO[bytes], connection: sqlite3.Connection, loaded: Loaded, policy: CompactionPolicy
     ) -> None:
         self._held = held
+        self._mark = RevisionMark(path, loaded.revision)
         self._connection = connection
         self._reading = connect(path, read_only=True)
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="store-reader")
@@ -112,7 +111,11 @@ class SQLiteStore:
         held = lock(path)
         try:
             connection, loaded = await asyncio.to_thread(open_database, path)
-            return cls(path, held, connection, loaded, policy or CompactionPolicy())
+            try:
+                return cls(path, held, connection, loaded, policy or CompactionPolicy())
+            except BaseException:
+                connection.close()
+                raise
         except BaseException:
             held.close()
             raise
@@ -188,8 +191,9 @@ class SQLiteStore:
                 self._swept = end
 
     async def maintain(self, now_seconds: float) -> None:
-        """Compact as the policy demands, and finish a compaction that a crash interrupted."""
+        """Compact as the policy demands, finish a compaction that a crash interrupted, and sync the mark."""
         state = self._open_state()
+        await self._sync_mark()
         due = self._schedule.due(now_seconds, revision=state.revision, compacted=state.compacted)
         if due or self._swept < state.compacted:
             await self.compact(max(due, state.compacted))
@@ -221,7 +225,14 @@ class SQLiteStore:
         self._reader.shutdown()
         # Closing the last connection checkpoints the write-ahead log.
         self._connection.close()
+        self._mark.close()
         self._held.close()
+
+    async def _sync_mark(self) -> None:
+        try:
+            await self._loop.run_in_executor(self._reader, self._mark.sync)
+        except OSError as error:
+            raise StoreUnavailableError(f"the revision mark cannot be synced: {error.strerror}") from error
 
     async def _ask_writer(self, task: Callable[[sqlite3.Connection], None]) -> None:
         """Run a task on the writer, after an earlier one that still waits; the caller may give up waiting."""
@@ -291,6 +302,8 @@ class SQLiteStore:
         for write in writes:
             if pending.get(write.event.entry.key) is write:
                 del pending[write.event.entry.key]
+        # Before anyone learns of the writes.
+        self._mark.write(writes[-1].event.entry.revision)
         self._state.apply([write.event for write in writes])
         for write in writes:
             if not write.done.done():
@@ -391,13 +404,4 @@ def _write_nothing(connection: sqlite3.Connection) -> None:
 
 def _sweep(after: int, until: int, *, compacted: int) -> Callable[[sqlite3.Connection], None]:
     """Return one step of a compaction, which also records its target."""
-
-    def change(connection: sqlite3.Connection) -> None:
-        connection.execute("BEGIN IMMEDIATE")
-        connection.execute(DELETE_SUPERSEDED, (after, until))
-        connection.execute(DELETE_TOMBSTONES, (after, until))
-        connection.execute(UPDATE_STATE, (compacted, "compacted_revision"))
-        connection.execute(UPDATE_STATE, (until, "swept_revision"))
-        connection.execute("COMMIT")
-
-    return change
+    return lambda connection: sweep(connection, after, until, compacted=compacted)

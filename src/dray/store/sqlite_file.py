@@ -1,19 +1,38 @@
 """The database file: locked, created atomically, verified and migrated when opened.
 
-An existing file is never emptied or replaced: one that cannot be read is refused with a message.
+An existing file is never emptied or replaced: one that cannot be read, or that misses acknowledged writes, is refused
+with a message. It is verified by a connection that cannot write, because SQLite copies the sound part of a damaged
+write-ahead log to the database and deletes the log when the last connection that can write is closed.
 """
 
 from __future__ import annotations
 
 import fcntl
-import os
 import sqlite3
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import IO
 
-from dray.store.interface import StoreDamagedError, StoreError, StoreLockedError, StoreUnavailableError
-from dray.store.sqlite_rows import APPLICATION_ID, MIGRATIONS, SELECT_ALL, SELECT_STATE, Loaded, load
+from dray.store.interface import (
+    StoreDamagedError,
+    StoreError,
+    StoreLockedError,
+    StoreUnavailableError,
+    WritesLostError,
+)
+from dray.store.revision_mark import mark_path, read_mark, sync_directory
+from dray.store.sqlite_rows import (
+    APPLICATION_ID,
+    DELETE_SUPERSEDED,
+    DELETE_TOMBSTONES,
+    MIGRATIONS,
+    SELECT_ALL,
+    SELECT_STATE,
+    UPDATE_STATE,
+    Loaded,
+    load,
+)
 from dray.store.state import REVISION_OF_EMPTY
 
 # Pages in the write-ahead log before a checkpoint: 16 MB, so that checkpoints are rare.
@@ -21,6 +40,9 @@ CHECKPOINT_PAGES = 4096
 STATEMENTS_CACHED = 128
 # Size of the page cache. All current entries are in memory already, and writes append to the file.
 CACHE_KIBIBYTES = 512
+# Revisions that are never assigned after writes were lost, besides the acknowledged ones: more than any store has
+# assigned between the last sync of the mark and the end of the machine.
+REVISIONS_SKIPPED = 1_000_000
 
 
 def lock(path: Path) -> IO[bytes]:
@@ -41,22 +63,78 @@ def lock(path: Path) -> IO[bytes]:
 def open_database(path: Path, migrations: Sequence[Sequence[str]] = MIGRATIONS) -> tuple[sqlite3.Connection, Loaded]:
     """Open or create the file and read its state; the caller holds the lock."""
     if not path.exists():
-        _refuse_orphaned_log(path)
+        _refuse_orphans(path)
         _create(path, migrations)
     elif path.stat().st_size == 0:
         raise _damaged(path, "the file is empty")
+    loaded = _verify(path, migrations)
+    _check_mark(path, loaded.revision)
     connection = None
     try:
         connection = connect(path)
-        _check_identity(connection, newest=len(migrations))
-        _check_pages(connection)
-        migrate(connection, migrations)
-        loaded = _load(connection)
+        if migrate(connection, migrations):
+            loaded = _load(connection)
     except (sqlite3.DatabaseError, StoreDamagedError, KeyError) as error:
         if connection is not None:
             connection.close()
         raise _refusal(path, error) from error
     return connection, loaded
+
+
+def lost_revisions(path: Path) -> range:
+    """Verify the file, without a change; return the acknowledged revisions that it misses."""
+    return range(_verify(path, MIGRATIONS).revision + 1, read_mark(path) + 1)
+
+
+def accept_lost_writes(path: Path, lost: range) -> int:
+    """Go on without the writes that the database misses; return the revision at which it goes on.
+
+    All revisions up to that one are compacted: none is assigned again, and clients that have observed one list again.
+    The caller holds the lock.
+    """
+    # The mark may be some seconds old, if the machine failed.
+    compacted = lost[-1] + REVISIONS_SKIPPED
+    try:
+        with closing(connect(path)) as connection:
+            sweep(connection, 0, compacted, compacted=compacted)
+    except sqlite3.DatabaseError as error:
+        raise _refusal(path, error) from error
+    return compacted
+
+
+def sweep(connection: sqlite3.Connection, after: int, until: int, *, compacted: int) -> None:
+    """Delete the rows that a compaction to `compacted` makes superfluous, in a range of revisions."""
+    connection.execute("BEGIN IMMEDIATE")
+    connection.execute(DELETE_SUPERSEDED, (after, until))
+    connection.execute(DELETE_TOMBSTONES, (after, until))
+    connection.execute(UPDATE_STATE, (compacted, "compacted_revision"))
+    connection.execute(UPDATE_STATE, (until, "swept_revision"))
+    connection.execute("COMMIT")
+
+
+def _verify(path: Path, migrations: Sequence[Sequence[str]]) -> Loaded:
+    """Read the whole file without changing it; raise if it is damaged."""
+    try:
+        with closing(connect(path, read_only=True)) as connection:
+            _check_identity(connection, newest=len(migrations))
+            _check_pages(connection)
+            return _load(connection)
+    except (sqlite3.DatabaseError, StoreDamagedError, KeyError) as error:
+        raise _refusal(path, error) from error
+
+
+def _check_mark(path: Path, revision: int) -> None:
+    acknowledged = read_mark(path)
+    if acknowledged <= revision:
+        return
+    log = log_path(path)
+    fault = "is damaged or not the one it had" if log.exists() and log.stat().st_size else "is missing"
+    raise WritesLostError(
+        f"{path} misses acknowledged writes: revisions {revision + 1} to {acknowledged} are lost. It ends at revision "
+        f"{revision}; its write-ahead log {log.name} {fault}, or the database was replaced by an older one. "
+        f"Nothing was changed. Put the files back or restore a backup. To go on without these writes, run "
+        f'"dray recover --data-dir={path.parent} --accept-loss"'
+    )
 
 
 def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
@@ -75,8 +153,8 @@ def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
     return connection
 
 
-def migrate(connection: sqlite3.Connection, migrations: Sequence[Sequence[str]]) -> None:
-    """Migrate the file to the newest version, each step in its own transaction."""
+def migrate(connection: sqlite3.Connection, migrations: Sequence[Sequence[str]]) -> bool:
+    """Migrate the file to the newest version, each step in its own transaction; return whether there were any."""
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     for number in range(version, len(migrations)):
         connection.execute("BEGIN IMMEDIATE")
@@ -88,6 +166,7 @@ def migrate(connection: sqlite3.Connection, migrations: Sequence[Sequence[str]])
         except BaseException:
             connection.execute("ROLLBACK")
             raise
+    return bool(version < len(migrations))
 
 
 def _create(path: Path, migrations: Sequence[Sequence[str]]) -> None:
@@ -106,23 +185,22 @@ def _create(path: Path, migrations: Sequence[Sequence[str]]) -> None:
         finally:
             connection.close()
         unfinished.rename(path)
-        _sync_directory(path.parent)
+        sync_directory(path.parent)
     except (OSError, sqlite3.OperationalError) as error:
         raise StoreUnavailableError(f"{path} cannot be created: {error}") from error
 
 
-def _sync_directory(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def log_path(path: Path) -> Path:
+    """Return the path of the database's write-ahead log."""
+    return path.with_name(path.name + "-wal")
 
 
-def _refuse_orphaned_log(path: Path) -> None:
-    log = path.with_name(path.name + "-wal")
+def _refuse_orphans(path: Path) -> None:
+    log = log_path(path)
     if log.exists() and log.stat().st_size:
         raise _damaged(path, f"the database is gone but its write-ahead log {log.name} is there")
+    if read_mark(path) > REVISION_OF_EMPTY:
+        raise _damaged(path, f"the database is gone but {mark_path(path).name}, the mark of its revision, is there")
 
 
 def _check_identity(connection: sqlite3.Connection, *, newest: int) -> None:
@@ -156,6 +234,6 @@ def _refusal(path: Path, error: Exception) -> StoreError:
 
 def _damaged(path: Path, what: str) -> StoreDamagedError:
     return StoreDamagedError(
-        f"{path} cannot be trusted: {what}. Nothing was changed. Restore the file from a backup, or move it and its "
-        f'"-wal" file away to start with an empty store'
+        f"{path} cannot be trusted: {what}. Nothing was changed. Restore the file from a backup, or move it and the "
+        f'files "{path.name}-wal" and "{path.name}-revision" away to start with an empty store'
     )
