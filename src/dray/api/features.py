@@ -30,7 +30,9 @@ class Gate:
 GATES: Final[Mapping[str, Gate]] = {
     # Of KEP-3573. Kubernetes has removed the gate and always enables the feature.
     "DevicePlugins": Gate(
-        default=True, stage=Stage.GA, description="Device plugins on nodes; when disabled, there is no `kubelet.sock`."
+        default=True,
+        stage=Stage.GA,
+        description="Device plugins on nodes; when disabled, none registers and the Node reports their resources as 0.",
     ),
     "DynamicResourceAllocation": Gate(
         default=True,

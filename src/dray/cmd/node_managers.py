@@ -47,11 +47,9 @@ class NodeManagers:
         settings, gates, root = context.settings, context.settings.feature_gates, str(context.root)
         client, clock, metrics = context.client, context.clock, context.metrics
         self._pods = pods
-        self._classic: ClassicClaimManager | None = None
-        options = DraOptions(gates)
-        if gates.enabled("DRAControlPlaneController"):
-            self._classic = ClassicClaimManager(client, root, clock, metrics)
-            options = DraOptions(gates, self._classic.has_claim)
+        self._serves_plugins = gates.enabled("DevicePlugins")
+        self._classic = ClassicClaimManager(client, root, clock, metrics, gates)
+        options = DraOptions(gates, self._classic.has_claim)
         self._dra = DraManager(client, context.name, root, clock, metrics, options)
         self.container_manager: ContainerManager = make_container_manager(
             root,
@@ -61,7 +59,8 @@ class NodeManagers:
             devices=_device_settings(settings),
             topology=_topology_settings(settings),
         )
-        self.all = self._in_order(serve_claims=gates.enabled("DynamicResourceAllocation"))
+        # A Pod passes through them in this order: classic claims come before others.
+        self.all: Sequence[ResourceManager] = (*self._claim_managers, self.container_manager.manager)
         self.plugins = PluginManager(str(context.root / "plugins_registry"), self._plugin_handlers(), clock, metrics)
         container_manager = self.container_manager
         sources = Sources(
@@ -74,29 +73,20 @@ class NodeManagers:
         self._pod_resources = PodResourcesServer(root, sources, clock, metrics, gates)
         pods.on_removed(self._reconcile_claims)
 
-    def _in_order(self, *, serve_claims: bool) -> Sequence[ResourceManager]:
-        """Return the managers in the order in which a Pod passes through them; classic claims come before others."""
-        if not serve_claims:
-            # Pods start without their claims; what earlier Pods hold is released when they are gone.
-            return (self.container_manager.manager,)
-        return (*self._claim_managers, self.container_manager.manager)
-
     @property
     def _claim_managers(self) -> tuple[ClaimManager[Any], ...]:
-        return (self._dra,) if self._classic is None else (self._classic, self._dra)
+        return (self._classic, self._dra)
 
     def _plugin_handlers(self) -> dict[str, PluginHandler]:
-        handlers: dict[str, PluginHandler] = {DRA_PLUGIN: self._dra}
-        if self._classic is not None:
-            handlers[RESOURCE_PLUGIN] = self._classic
-        if self.container_manager.devices is not None:
+        handlers: dict[str, PluginHandler] = {DRA_PLUGIN: self._dra, RESOURCE_PLUGIN: self._classic}
+        if self._serves_plugins:
             handlers[DEVICE_PLUGIN] = self.container_manager.devices.plugin_handler
         return handlers
 
     @property
     def is_new_node(self) -> bool:
-        """Whether the node has no device checkpoint, so that its Node object may list resources that are gone."""
-        return self.container_manager.devices is not None and self.container_manager.devices.is_new
+        """Whether the node has no usable device checkpoint: its Node object may list resources that are gone."""
+        return self.container_manager.devices.is_new
 
     @property
     def cpusets(self) -> CpusetLookup | None:
@@ -121,7 +111,7 @@ class NodeManagers:
             group.spawn(manager.run(self._pods.known_uids), manager.name)
         group.spawn(self.plugins.run(), "plugins")
         group.spawn(self._pod_resources.run(), "pod resources")
-        if self.container_manager.devices is not None:
+        if self._serves_plugins:
             group.spawn(self.container_manager.devices.run(), "device plugins")
 
     def _reconcile_claims(self) -> None:
@@ -129,10 +119,9 @@ class NodeManagers:
             manager.reconcile_soon()
 
 
-def _device_settings(settings: NodeSettings) -> DeviceSettings | None:
-    if not settings.feature_gates.enabled("DevicePlugins"):
-        return None
+def _device_settings(settings: NodeSettings) -> DeviceSettings:
     return DeviceSettings(
+        enabled=settings.feature_gates.enabled("DevicePlugins"),
         grace_seconds=settings.device_plugin_grace_period,
         fail_unhealthy=settings.unhealthy_devices == "fail",
         report_health=settings.feature_gates.enabled("ResourceHealthStatus"),

@@ -214,18 +214,20 @@ def test_a_pod_runs_without_what_it_can_do_without(kubectl: Kubectl, machine: Ma
         until(f"{name} is done", lambda name=name: phase(kubectl, name) == "Succeeded")  # type: ignore[misc]
 
 
-@pytest.mark.behaviour("CL-51")
-@pytest.mark.parametrize("gate", ["DRAControlPlaneController", "DynamicResourceAllocation"])
-def test_a_node_without_the_feature_starts_pods_without_their_resources(
-    kubectl: Kubectl, machine: MakeMachine, gate: str
+@pytest.mark.behaviour("CL-51", "NG-03")
+def test_a_node_without_the_feature_does_not_start_pods_without_their_resources(
+    kubectl: Kubectl, machine: MakeMachine, mock: None
 ) -> None:
+    gate = "DRAControlPlaneController"
     node = machine(f"--feature-gates={gate}=false")
     pod = mock_pod("p", "echo colour ${CLASS_COLOUR:-none}", node.name)
     del pod["spec"]["nodeSelector"]
     pod["spec"]["nodeName"] = node.name
     kubectl("create", "-f", "-", stdin=pod)
-    assert log(kubectl, "p") == "colour none"
-    until("it is done", lambda: phase(kubectl, "p") == "Succeeded")
+    text = f"the feature gate {gate} is disabled on this node"
+    until("it is refused", lambda: text in kubectl("get", "events", "-o", "yaml"))
+    assert phase(kubectl, "p") == "Pending"
+    kubectl("delete", "pod", "p")
 
 
 @pytest.mark.behaviour("CL-51", "CL-34")

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from dray.api.codec import from_document
 from dray.api.document import UID, Document
+from dray.api.features import FeatureGates
 from dray.api.types.core_v1 import Pod
 from dray.client.in_process import in_process_client
 from dray.client.interface import Client
 from dray.driver import Driver, DriverRunner, Options
-from dray.node.dra.dra_manager import DraManager
+from dray.node.dra.dra_manager import DraManager, DraOptions
 from dray.node.plugins.plugin_manager import PluginManager
 from dray.rpc.dra_services import DRA_PLUGIN
 from dray.runtime.metrics import Metrics
@@ -93,9 +94,11 @@ class Node:
 
 
 @asynccontextmanager
-async def node_running(root: Path, client: Client, known: Collection[UID] | None = None) -> AsyncIterator[Node]:
+async def node_running(
+    root: Path, client: Client, known: Collection[UID] | None = None, *, gates: str = ""
+) -> AsyncIterator[Node]:
     metrics = Metrics()
-    claims = DraManager(client, NODE, str(root), CLOCK, metrics)
+    claims = DraManager(client, NODE, str(root), CLOCK, metrics, DraOptions(FeatureGates.parse(gates)))
     plugins = PluginManager(str(root / "plugins_registry"), {DRA_PLUGIN: claims}, CLOCK, metrics)
     node = Node(root, client, claims, plugins, metrics, known)
     async with TaskGroup("node") as group:

@@ -86,17 +86,30 @@ def health(pod: dict[str, Any]) -> str | None:
     return found.get("a")
 
 
-@pytest.mark.behaviour("DP-15")
-async def test_without_the_gate_there_is_no_manager_and_no_socket(cluster: Cluster, agent: Agent) -> None:
-    (agent.root / "device-plugins/kubelet.sock").unlink(missing_ok=True)
-    await restart(agent, "--feature-gates=DevicePlugins=false")
-    assert not (agent.root / "device-plugins/kubelet.sock").exists()
-    # Pods without devices run as ever.
-    await cluster.run("p", shell("a", "true"))
-    await cluster.phase("p", "Succeeded")
-    assert not (agent.root / "device-plugins/kubelet.sock").exists()
-    await restart(agent)
-    assert (agent.root / "device-plugins/kubelet.sock").exists()
+@pytest.mark.behaviour("DP-15", "NG-01")
+async def test_without_the_gate_there_is_no_socket_and_nobody_runs_without_a_device(
+    cluster: Cluster, agent: Agent
+) -> None:
+    with plugin(agent, "a", "b"):
+        await until_amounts(cluster, 2, 2)
+        await cluster.run("keeps", with_foo(STAYS))
+        before = await cluster.wait("keeps", is_running())
+        (agent.root / "device-plugins/kubelet.sock").unlink(missing_ok=True)
+        await restart(agent, "--feature-gates=DevicePlugins=false")
+        await until_amounts(cluster, 0, 0)
+        # Pods without devices run as ever.
+        await cluster.run("p", shell("a", "true"))
+        await cluster.phase("p", "Succeeded")
+        await cluster.run("q", with_foo("true"))
+        pod = await cluster.phase("q", "Failed")
+        assert pod["status"]["reason"] == f"OutOf{FOO}"
+        assert not (agent.root / "device-plugins/kubelet.sock").exists()
+        after = await cluster.wait("keeps", is_running())
+        assert container_status(after)["containerID"] == container_status(before)["containerID"]
+        assert await held(agent) == {"keeps": ["a"]}
+        await restart(agent)
+        await until_amounts(cluster, 2, 2)
+        await end(cluster, "keeps")
 
 
 @pytest.mark.behaviour("DP-20")
@@ -108,6 +121,11 @@ async def test_a_node_set_up_anew_has_none_of_what_its_object_tells(cluster: Clu
     # With a checkpoint the node knows which resources are its own, and leaves others alone.
     await restart(agent)
     assert await amounts(cluster, "vendor.com/old") == ("3", "3")
+    # A Pod may have some of them, though no plugin serves them, but not more than there are.
+    await cluster.run("opaque", shell("a", "true", resources={"limits": {"vendor.com/old": "3"}}))
+    await cluster.phase("opaque", "Succeeded")
+    await cluster.run("greedy", shell("a", "true", resources={"limits": {"vendor.com/old": "4"}}))
+    assert (await cluster.phase("greedy", "Failed"))["status"]["reason"] == "OutOfvendor.com/old"
     agent.kill()
     (agent.root / "device-plugins/kubelet_internal_checkpoint").unlink()
     await set_resources(cluster, {FOO: "1"})

@@ -106,6 +106,7 @@ async def node(
     ready: Callable[[], bool] = lambda: True,
     running: Sequence[tuple[str, str]] = (),
     admitted_before: Sequence[str] = (),
+    serves: bool = True,
 ) -> AsyncIterator[Node]:
     """The node's side, serving registration."""
     pods, metrics = pods or Pods(), Metrics()
@@ -114,6 +115,9 @@ async def node(
     manager = TopologyManager(devices, alignment=alignment, admitted_before=admitted_before)
     result = Node(folder, devices, manager, pods, metrics)
     result.manager.on_change(lambda uids: result.changes.append(tuple(uids)))
+    if not serves:
+        yield result
+        return
     async with task(devices.run()):
         await devices.wait_started()
         yield result

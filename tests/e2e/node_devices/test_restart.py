@@ -8,6 +8,7 @@ import os
 import pytest
 
 from dray.api.document import Document
+from dray.node.devices.device_manager import DeviceSettings
 from dray.node.resource_manager import Rejection, ResourceError
 from dray.runtime.files import replace_file
 from tests.e2e.node_devices.harness import Foo, node, plugin
@@ -143,13 +144,38 @@ async def test_pods_deleted_meanwhile_give_their_devices_back(folder: str) -> No
         assert [item["PodUID"] for item in read(folder)["PodDeviceEntries"]] == ["u2", "u3"]
 
 
+@pytest.mark.behaviour("DP-15", "NG-01")
+async def test_with_the_gate_off_pods_keep_their_devices_and_no_others_come(folder: str) -> None:
+    pods = Pods()
+    await run_two(folder, pods)
+    disabled = DeviceSettings(enabled=False, grace_seconds=0)
+    async with node(folder, pods, disabled, running=[("u1", "main")], serves=False) as here:
+        assert "kubelet.sock" not in os.listdir(folder)
+        # The resource stays on the Node, as zero: Pods that ask for it do not fit.
+        assert here.amounts() == ("0", "0")
+        for uid in ("u1", "u2"):
+            assert await here.admit(asking(uid)) is None
+        assert (here.held("u1"), here.held("u2")) == (["a"], ["b"])
+        # One runs on, the other cannot start.
+        with pytest.raises(ResourceError) as caught:
+            await here.manager.pre_start(asking("u2"), "main")
+        text = "the feature gate DevicePlugins is disabled on this node, and the container has vendor.com/foo"
+        assert (caught.value.reason, caught.value.message) == ("Failed", text)
+        assert await here.admit(asking("u3")) is not None
+        await here.manager.release(asking("u1"))
+        assert [item["PodUID"] for item in read(folder)["PodDeviceEntries"]] == ["u2"]
+    async with node(folder, pods) as here, plugin(folder, Foo("a", "b")):
+        await here.until_amounts(2, 2)
+        await here.manager.pre_start(asking("u2"), "main")
+
+
 @pytest.mark.behaviour("DP-46", "DP-20")
-async def test_a_damaged_checkpoint_is_as_none_but_the_node_is_not_new(folder: str) -> None:
+async def test_a_damaged_checkpoint_is_as_none(folder: str) -> None:
     pods = Pods()
     await run_two(folder, pods)
     replace_file(os.path.join(folder, PATH), b"{}")
     async with node(folder, pods) as here:
-        assert not here.devices.is_new
+        assert here.devices.is_new
         assert here.held("u1") == []
         assert here.amounts() == (None, None)
 

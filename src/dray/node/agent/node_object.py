@@ -86,7 +86,12 @@ def capacity(spec: NodeSpec) -> dict[str, str]:
 
 def stale_resources(status: Document) -> tuple[str, ...]:
     """Return the extended resources in the status of an existing Node object."""
-    return tuple(sorted(name for name in status.get("capacity") or () if is_extended_resource_name(name)))
+    return tuple(sorted(extended_resources(status.get("capacity") or {})))
+
+
+def extended_resources(amounts: Mapping[str, str]) -> dict[str, str]:
+    """Return only the amounts of extended resources."""
+    return {name: amount for name, amount in amounts.items() if is_extended_resource_name(name)}
 
 
 def allocatable(spec: NodeSpec, added: Iterable[NodeResources]) -> dict[str, str]:

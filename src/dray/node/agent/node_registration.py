@@ -18,6 +18,7 @@ from dray.node.agent.node_object import (
     LEASE_SECONDS,
     NodeSpec,
     allocatable,
+    extended_resources,
     lease_document,
     node_document,
     node_status,
@@ -68,8 +69,9 @@ class NodeRegistration:
 
     @property
     def allocatable(self) -> dict[str, str]:
-        """Return the allocatable resources."""
-        return allocatable(self.spec, self._added())
+        """Return the allocatable resources, including extended resources that others have set in the Node's status."""
+        own = allocatable(self.spec, self._added())
+        return {**extended_resources((self._node.get("status") or {}).get("allocatable") or {}), **own}
 
     @property
     def labels(self) -> dict[str, str]:

@@ -13,6 +13,7 @@ from dray.api import classic_claims as classic
 from dray.api.classic_claims import Actor, ClassicEntry
 from dray.api.document import UID, NamespacedName
 from dray.api.errors import APIError, ConflictError, ForbiddenError, NotFoundError
+from dray.api.features import FeatureGates
 from dray.api.pod_claims import is_reserved_for
 from dray.api.types.cdi_v1alpha1 import ResourceClaim
 from dray.api.types.core_v1 import Container, Pod
@@ -37,6 +38,7 @@ from dray.node.dra.claim_manager import (
     Call,
     CallResult,
     ClaimManager,
+    disabled,
     find_container,
     uid_of,
 )
@@ -50,6 +52,8 @@ from dray.runtime.metrics import Metrics
 _log = logging.getLogger(__name__)
 
 FILE_NAME: Final = "classic_claims_state"
+NEEDED_GATES: Final = ("DynamicResourceAllocation", "DRAControlPlaneController")
+ALL: Final = FeatureGates()
 # How long a server is assumed to have no classic claims after it said so.
 ABSENT_SECONDS: Final = 60.0
 # Several nodes may remove their Pods from a shared claim concurrently; in each round one of them succeeds.
@@ -64,9 +68,11 @@ class ClassicClaimManager(ClaimManager[ClassicDriverClient]):
     # One failing claim must not fail the others.
     batched = False
 
-    def __init__(self, client: Client, root: str, clock: Clock, metrics: Metrics) -> None:
+    def __init__(self, client: Client, root: str, clock: Clock, metrics: Metrics, gates: FeatureGates = ALL) -> None:
         super().__init__(str(Path(root) / FILE_NAME), clock, DriverMetrics(metrics, prefix="classic_"))
         self._api = client
+        # While one of these is disabled, Pods keep the claims that they have, and get no others.
+        self._disabled_gate = next((gate for gate in NEEDED_GATES if not gates.enabled(gate)), None)
         # Until then the server is known to have no classic claims.
         self._absent_until = 0.0
 
@@ -105,10 +111,11 @@ class ClassicClaimManager(ClaimManager[ClassicDriverClient]):
         if not pod.spec.resource_claims:
             return
         try:
+            entries = self._entries(pod)
             if self._cache.claims_of(uid_of(pod)):
                 await self._unprepare(uid_of(pod))
             if pod.metadata.deletion_timestamp is not None:
-                for wanted in possible_entries(pod):
+                for wanted in entries:
                     await self._unreserve(pod, claim_key(pod, wanted))
         except (*EXPECTED, APIError) as error:
             text = f"Failed to unprepare dynamic resources: unprepare classic resources: {error}"
@@ -130,16 +137,33 @@ class ClassicClaimManager(ClaimManager[ClassicDriverClient]):
     async def _usable_claims(self, pod: Pod) -> tuple[ClaimInfo, ...]:
         """Check all claims before anything is recorded; raises `ClaimError`."""
         infos: dict[UID, ClaimInfo] = {}
-        for wanted in possible_entries(pod):
+        gate = self._disabled_gate
+        for wanted in self._entries(pod):
+            held = self._held(pod, wanted.claim_name)
+            if gate is not None and held is not None:
+                # Whatever the gate says, the Pod keeps what it has.
+                infos[held.uid] = held
+                continue
+            if gate is not None and not wanted.optional:
+                raise disabled(wanted.claim_name, gate)
             claim = await self._fetch(pod, wanted)
             if claim is None or is_left_out(pod, wanted, claim):
                 continue
+            if gate is not None:
+                raise disabled(wanted.claim_name, gate)
             info = check_usable(pod, wanted, claim)
             for driver in info.drivers:
                 self._client(driver)
             # Two entries may refer to the same claim.
             infos[info.uid] = info
         return tuple(infos.values())
+
+    def _entries(self, pod: Pod) -> tuple[ClassicEntry, ...]:
+        """Return the entries whose claims may be classic ones; while disabled, not those that only name a claim."""
+        found = possible_entries(pod)
+        if self._disabled_gate is None:
+            return found
+        return tuple(entry for entry in found if entry.generated or self.has_claim(pod, entry.claim_name))
 
     async def _fetch(self, pod: Pod, wanted: ClassicEntry) -> ResourceClaim | None:
         """Return the claim; None if the name is not that of a classic claim, or if the claim is optional."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -64,6 +65,9 @@ _SERVER_STOP_SECONDS: Final = 1.0
 class DeviceSettings:
     """Settings of the device manager."""
 
+    # The feature gate DevicePlugins. When disabled, no plugin can register: Pods keep the devices that they have, and
+    # the Node reports the resources as zero, so that no others come.
+    enabled: bool = True
     # How long a resource keeps its capacity without its plugin; 0 drops it at once, as in KEP-3573.
     grace_seconds: float = 300.0
     # Whether an unhealthy device fails the Pod that uses it, as in KEP-3573; otherwise, as in Kubernetes, its health is
@@ -127,10 +131,11 @@ class DeviceManager(PodReservations):
         self._settings = settings
         path = os.path.join(folder, checkpoint.FILE_NAME)
         self._file = CheckpointFile(path)
+        loaded = load_checkpoint(path)
         # Without a checkpoint the extended resources of an existing Node object are outdated.
-        self.is_new = not os.path.exists(path)
-        saved = load_checkpoint(path)
-        inventory = Inventory(settings.grace_seconds)
+        self.is_new = loaded is None
+        saved = checkpoint.Checkpoint() if loaded is None else loaded
+        inventory = Inventory(settings.grace_seconds if settings.enabled else math.inf)
         inventory.restore(saved.registered, clock.monotonic())
         self._allocator = DeviceAllocator(inventory, saved.assigned, settings.machine)
         # Registers plugins of both kinds of registration; the handler of type `DevicePlugin`.
@@ -344,14 +349,19 @@ class DeviceManager(PodReservations):
         for slot, assignment in self._allocator.assignments.of_container(pod.metadata.uid or "", container):
             endpoint = self.plugin_handler.get(slot.resource)
             if endpoint is None:
-                # Since the agent started, no plugin has said whether it must be called.
-                raise ResourceError(FAILED_TO_START, f"waiting for the device plugin of {slot.resource} to register")
+                raise ResourceError(FAILED_TO_START, self._without_plugin(slot.resource))
             if not endpoint.options.pre_start_required:
                 continue
             try:
                 await endpoint.pre_start(in_order(assignment.ids))
             except EndpointError as error:
                 raise ResourceError(FAILED_TO_START, str(error)) from error
+
+    def _without_plugin(self, resource: str) -> str:
+        """Return why a container cannot start: no plugin has said yet whether it must be called before."""
+        if not self._settings.enabled:
+            return f"the feature gate DevicePlugins is disabled on this node, and the container has {resource}"
+        return f"waiting for the device plugin of {resource} to register"
 
     async def _allocate_later(self, pod: Pod, container: Container) -> None:
         try:

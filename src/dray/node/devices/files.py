@@ -17,14 +17,14 @@ _log = logging.getLogger(__name__)
 FOLDER_MODE: Final = 0o750
 
 
-def load_checkpoint(path: str) -> Checkpoint:
-    """Return the last checkpoint; empty if there is none or, with an error in the log, if it is damaged."""
+def load_checkpoint(path: str) -> Checkpoint | None:
+    """Return the last checkpoint; None if there is none or, with an error in the log, if it is damaged."""
     try:
         content = read_checkpoint(path)
-        return Checkpoint() if content is None else decode(content)
+        return None if content is None else decode(content)
     except (CheckpointError, OSError) as error:
         _log.error("device checkpoint not used, beginning without", extra=fields(path=path, error=error))
-        return Checkpoint()
+        return None
 
 
 def make_folder(path: str) -> None:

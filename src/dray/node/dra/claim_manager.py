@@ -204,8 +204,11 @@ class ClaimManager(Generic[ClientT]):
 
     def has_claim(self, pod: Pod, name: str) -> bool:
         """Whether the Pod uses the claim."""
-        key = NamespacedName(pod.metadata.namespace or "", name)
-        return self._cache.used_by(uid_of(pod), key) is not None
+        return self._held(pod, name) is not None
+
+    def _held(self, pod: Pod, name: str) -> ClaimInfo | None:
+        """Return the claim if the Pod uses it already."""
+        return self._cache.used_by(uid_of(pod), NamespacedName(pod.metadata.namespace or "", name))
 
     async def _prepare(self, pod: Pod, infos: tuple[ClaimInfo, ...]) -> tuple[ClaimInfo, ...]:
         """Prepare the Pod's claims, except those that are prepared already."""
@@ -269,6 +272,11 @@ class ClaimManager(Generic[ClientT]):
 
     def _update_metrics(self) -> None:
         self._metrics.show_claims(*self._cache.counts())
+
+
+def disabled(name: str, gate: str) -> ClaimError:
+    """Return the error for a claim that the Pod does not use yet, and whose feature is disabled."""
+    return ClaimError(f"ResourceClaim {name}: the feature gate {gate} is disabled on this node")
 
 
 def uid_of(pod: Pod) -> UID:

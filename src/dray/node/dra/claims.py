@@ -21,6 +21,8 @@ NOT_CREATED: Final = "ResourceClaim not created yet"
 VARIABLE_PREFIX: Final = "DRAY_CLAIM_"
 ALLOCATED: Final = "allocated"
 NONE: Final = "none"
+# The entry of the claim of a Pod's extended resources; entries of the spec are never empty.
+EXTENDED_RESOURCES: Final = ""
 UNSUPPORTED: Final = "none of the supported fields are set"
 
 
@@ -107,12 +109,12 @@ def class_name_of(claim: ResourceClaim) -> str:
     return ",".join(filter(None, names))
 
 
-def pod_claims(pod: Pod, *, extended: bool = True) -> tuple[PodClaim, ...]:
+def pod_claims(pod: Pod) -> tuple[PodClaim, ...]:
     """Return the claims of the Pod, that of its extended resources last; entries without a claim are left out."""
     found = [claim for entry in pod.spec.resource_claims if (claim := _pod_claim(pod, entry)) is not None]
     special = pod.status.extended_resource_claim_status
-    if extended and special is not None:
-        found.append(PodClaim("", special.resource_claim_name, owned=False))
+    if special is not None:
+        found.append(PodClaim(EXTENDED_RESOURCES, special.resource_claim_name, owned=False))
     return tuple(found)
 
 
@@ -168,9 +170,9 @@ def _made_for(pod: Pod, claim: ResourceClaim) -> bool:
     )
 
 
-def container_requests(pod: Pod, container: Container, *, extended: bool = True) -> tuple[tuple[str, str], ...]:
+def container_requests(pod: Pod, container: Container) -> tuple[tuple[str, str], ...]:
     """Return the (claim name, request) pairs of the container; an empty request means all devices."""
-    return (*_claim_requests(pod, container), *(_extended_requests(pod, container) if extended else ()))
+    return (*_claim_requests(pod, container), *_extended_requests(pod, container))
 
 
 def _claim_requests(pod: Pod, container: Container) -> Iterator[tuple[str, str]]:

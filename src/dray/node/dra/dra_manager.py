@@ -25,10 +25,12 @@ from dray.node.dra.claim_manager import (
     Call,
     CallResult,
     ClaimManager,
+    disabled,
     find_container,
     uid_of,
 )
 from dray.node.dra.claims import (
+    EXTENDED_RESOURCES,
     ClaimError,
     ClaimInfo,
     PodClaim,
@@ -101,7 +103,7 @@ class DraManager(ClaimManager[DriverClient]):
         super().__init__(str(Path(root) / checkpoint.FILE_NAME), clock, DriverMetrics(metrics))
         self._api = client
         self._has_classic_claim = options.has_classic_claim
-        self._extended = options.gates.enabled("DRAExtendedResource")
+        self._gates = options.gates
         self._follow_health = options.gates.enabled("ResourceHealthStatus")
         self._cleaner = SliceCleaner(client, node_name, clock)
         self._health = HealthWatcher(str(Path(root) / health_cache.FILE_NAME), clock, self._health_changed)
@@ -160,7 +162,7 @@ class DraManager(ClaimManager[DriverClient]):
 
     def container_resources(self, pod: Pod, container: str) -> Sequence[Document]:
         """Return the health of the container's devices."""
-        found = find_container(pod, container)
+        found = find_container(pod, container) if self._follow_health else None
         return [] if found is None else [to_document(item) for item in self.resource_statuses(pod, found)]
 
     # --- Claims of Pods. ---
@@ -210,17 +212,32 @@ class DraManager(ClaimManager[DriverClient]):
     async def _usable_claims(self, pod: Pod) -> tuple[ClaimInfo, ...]:
         """Check all claims before anything is recorded; raises `ClaimError`."""
         infos = []
-        for wanted in pod_claims(pod, extended=self._extended):
+        for wanted in pod_claims(pod):
             if self._has_classic_claim(pod, wanted.name):
                 continue
+            gate = self._disabled_gate(wanted)
+            held = self._held(pod, wanted.name)
+            if gate is not None and held is not None:
+                # Whatever the gate says, the Pod keeps what it has.
+                infos.append(held)
+                continue
+            if gate is not None and not wanted.optional:
+                raise disabled(wanted.name, gate)
             claim = await self._fetch(pod, wanted)
             if claim is None or is_left_out(pod, wanted, claim):
                 continue
+            if gate is not None:
+                raise disabled(wanted.name, gate)
             info = check_usable(pod, wanted, claim)
             for driver in info.drivers:
                 self._client(driver)
             infos.append(info)
         return tuple(infos)
+
+    def _disabled_gate(self, wanted: PodClaim) -> str | None:
+        """Return the feature gate that the claim needs and that is disabled; None if all are enabled."""
+        needed = ["DynamicResourceAllocation", *(["DRAExtendedResource"] if wanted.entry == EXTENDED_RESOURCES else [])]
+        return next((gate for gate in needed if not self._gates.enabled(gate)), None)
 
     async def _fetch(self, pod: Pod, wanted: PodClaim) -> ResourceClaim | None:
         """Return the claim; None if it does not exist and is optional."""
@@ -234,7 +251,7 @@ class DraManager(ClaimManager[DriverClient]):
     def _requests(self, pod: Pod, container: Container) -> Iterator[tuple[str, str]]:
         """Yield the container's requests of claims that are this manager's and that the Pod has."""
         optional = optional_names(pod)
-        for name, request in container_requests(pod, container, extended=self._extended):
+        for name, request in container_requests(pod, container):
             if not self._has_classic_claim(pod, name) and (name not in optional or self.has_claim(pod, name)):
                 yield name, request
 

@@ -42,7 +42,7 @@ def _name(pod: Pod) -> NamespacedName:
     return NamespacedName(pod.metadata.namespace or "", pod.metadata.name or "")
 
 
-def pod_resources(pod: Pod, sources: Sources, *, dynamic: bool, extended: bool) -> v1.PodResources:
+def pod_resources(pod: Pod, sources: Sources, *, dynamic: bool) -> v1.PodResources:
     """Return the message of a Pod: its sidecars and containers; with `dynamic` also their claims."""
     message = v1.PodResources(name=pod.metadata.name, namespace=pod.metadata.namespace)
     for container in (*filter(is_restartable, pod.spec.init_containers), *pod.spec.containers):
@@ -55,7 +55,7 @@ def pod_resources(pod: Pod, sources: Sources, *, dynamic: bool, extended: bool) 
         if sources.memory is not None:
             entry.memory.extend(_memory(item) for item in sources.memory.blocks(uid, container.name))
         if dynamic:
-            entry.dynamic_resources.extend(_dynamic(pod, container, sources, extended=extended))
+            entry.dynamic_resources.extend(_dynamic(pod, container, sources))
     return message
 
 
@@ -106,13 +106,13 @@ def _topology(nodes: Iterable[int]) -> v1.TopologyInfo:
     return v1.TopologyInfo(nodes=[v1.NUMANode(id=node) for node in nodes])
 
 
-def _dynamic(pod: Pod, container: Container, sources: Sources, *, extended: bool) -> Iterator[v1.DynamicResource]:
+def _dynamic(pod: Pod, container: Container, sources: Sources) -> Iterator[v1.DynamicResource]:
     """Yield the container's claims; none if one of them is not prepared yet."""
     if sources.claims is None:
         return
     try:
         infos = sources.claims.claim_infos(pod, container)
-        asked = container_requests(pod, container, extended=extended)
+        asked = container_requests(pod, container)
     except ClaimError:
         return
     for info in infos:

@@ -17,10 +17,9 @@ from dray.rpc.pb.podresources.v1 import api_pb2 as v1
 class ListResponseCache:
     """Builds responses and caches the last one; Pods are immutable, so that identity is enough to compare them."""
 
-    def __init__(self, sources: Sources, *, dynamic: bool, extended: bool) -> None:
+    def __init__(self, sources: Sources, *, dynamic: bool) -> None:
         self._sources = sources
         self._dynamic = dynamic
-        self._extended = extended
         self._pods: tuple[Pod, ...] = ()
         self._revision: tuple[int, ...] = ()
         # By UID: the Pod and its part of the response.
@@ -48,7 +47,7 @@ class ListResponseCache:
 
     def one(self, pod: Pod) -> v1.PodResources:
         """Return the message of one Pod."""
-        return pod_resources(pod, self._sources, dynamic=self._dynamic, extended=self._extended)
+        return pod_resources(pod, self._sources, dynamic=self._dynamic)
 
 
 def _are_same(pods: tuple[Pod, ...], others: tuple[Pod, ...]) -> bool:

@@ -72,10 +72,9 @@ class PodResourcesServer:
 
 
 def gates_of(gates: FeatureGates) -> Gates:
-    """Return the feature gates of PodResources; claims also need DynamicResourceAllocation."""
+    """Return the feature gates of PodResources; what a Pod has is listed whatever other gates say."""
     return Gates(
-        dynamic=gates.enabled("DynamicResourceAllocation") and gates.enabled("KubeletPodResourcesDynamicResources"),
+        dynamic=gates.enabled("KubeletPodResourcesDynamicResources"),
         get=gates.enabled("KubeletPodResourcesGet"),
         active_only=gates.enabled("KubeletPodResourcesListUseActivePods"),
-        extended=gates.enabled("DRAExtendedResource"),
     )

@@ -33,7 +33,6 @@ class Gates:
     dynamic: bool = True
     get: bool = True
     active_only: bool = True
-    extended: bool = True
 
 
 class RateLimit:
@@ -55,7 +54,7 @@ class PodResources:
     def __init__(self, sources: Sources, gates: Gates, metrics: EndpointMetrics, limit: RateLimit) -> None:
         self._sources = sources
         self._gates = gates
-        self._answers = ListResponseCache(sources, dynamic=gates.dynamic, extended=gates.extended)
+        self._answers = ListResponseCache(sources, dynamic=gates.dynamic)
         self._metrics = metrics
         self._limit = limit
 

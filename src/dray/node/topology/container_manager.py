@@ -69,10 +69,10 @@ DEFAULT_TOPOLOGY: Final = TopologySettings()
 
 @dataclass(frozen=True, slots=True)
 class ContainerManager:
-    """The managers; `devices`, `cpus` and `memory` are None if disabled."""
+    """The managers; `cpus` and `memory` are None if disabled."""
 
     manager: TopologyManager
-    devices: DeviceManager | None
+    devices: DeviceManager
     cpus: CPUManager | None
     memory: MemoryManager | None
 
@@ -101,18 +101,16 @@ def make_container_manager(
     clock: Clock,
     metrics: Metrics,
     *,
-    devices: DeviceSettings | None = DEFAULT_DEVICES,
+    devices: DeviceSettings = DEFAULT_DEVICES,
     topology: TopologySettings = DEFAULT_TOPOLOGY,
 ) -> ContainerManager:
-    """Return the managers with their state below the root folder; without device settings there are no device plugins.
+    """Return the managers with their state below the root folder.
 
     Raises `StateError` or `TopologyError` if the state or the machine does not allow the agent to start.
     """
     machine = read_file(topology.topology_file) if topology.topology_file else read_machine()
-    plugins = None
-    if devices is not None:
-        here = replace(devices, machine=machine.mask)
-        plugins = DeviceManager(str(Path(root) / DEVICES_FOLDER), pods, clock, metrics, here)
+    here = replace(devices, machine=machine.mask)
+    plugins = DeviceManager(str(Path(root) / DEVICES_FOLDER), pods, clock, metrics, here)
     cpus = _cpus(root, machine, topology)
     memory = _memory(root, machine, topology)
     booked = [

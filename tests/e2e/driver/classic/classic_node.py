@@ -13,6 +13,7 @@ import grpc.aio
 
 from dray.api.codec import from_document
 from dray.api.document import UID, Document
+from dray.api.features import FeatureGates
 from dray.api.types.core_v1 import Pod
 from dray.client.interface import Client
 from dray.node.classic.claim_manager import ClassicClaimManager
@@ -53,10 +54,12 @@ class ClassicNode:
 
 
 @asynccontextmanager
-async def classic_node(root: Path, client: Client, known: Collection[UID] | None = None) -> AsyncIterator[ClassicNode]:
-    metrics = Metrics()
-    claims = ClassicClaimManager(client, str(root), CLOCK, metrics)
-    dynamic = DraManager(client, NODE, str(root), CLOCK, metrics, DraOptions(has_classic_claim=claims.has_claim))
+async def classic_node(
+    root: Path, client: Client, known: Collection[UID] | None = None, *, gates: str = ""
+) -> AsyncIterator[ClassicNode]:
+    metrics, parsed = Metrics(), FeatureGates.parse(gates)
+    claims = ClassicClaimManager(client, str(root), CLOCK, metrics, parsed)
+    dynamic = DraManager(client, NODE, str(root), CLOCK, metrics, DraOptions(parsed, claims.has_claim))
     plugins = PluginManager(
         str(root / "plugins_registry"), {RESOURCE_PLUGIN: claims, DRA_PLUGIN: dynamic}, CLOCK, metrics
     )

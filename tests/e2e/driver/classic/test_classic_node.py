@@ -472,3 +472,43 @@ async def test_a_server_without_classic_claims_is_no_obstacle(cluster: Cluster) 
         await node.manager.release(user)
         # It is not asked all the time.
         assert client.asked == 1
+
+
+# --- Feature gates. ---
+
+
+@pytest.mark.behaviour("NG-02", "NG-03", "CL-51")
+@pytest.mark.parametrize("gate", ["DRAControlPlaneController", "DynamicResourceAllocation"])
+async def test_without_the_feature_pods_keep_their_claims_and_others_do_not_start(cluster: Cluster, gate: str) -> None:
+    root = cluster.folder / "kubelet"
+    await make_claim(cluster, "shared", ["old", "new"])
+    await make_claim(cluster, "old-own", ["old"], owner="old")
+    await make_claim(cluster, "new-own", ["new"], owner="new")
+    old, new = (pod(name, by_name("shared"), inline("own")) for name in ("old", "new"))
+    plugin = FakePlugin()
+    async with classic_node(root, cluster.client) as node, plugin_serving(plugin, node):
+        await node.manager.prepare(old)
+        before = node.manager.container_options(old, "main")
+        assert len(before.cdi_devices) == 2
+    async with (
+        classic_node(root, cluster.client, gates=f"{gate}=false") as node,
+        plugin_serving(FakePlugin(), node) as again,
+    ):
+        await node.manager.prepare(old)
+        await node.structured.prepare(old)
+        assert node.manager.container_options(old, "main") == before
+        with pytest.raises(ResourceError) as caught:
+            await node.manager.prepare(new)
+        assert caught.value.reason == "FailedPrepareDynamicResources"
+        text = f"ResourceClaim new-own: the feature gate {gate} is disabled on this node"
+        assert caught.value.message.endswith(text)
+        # A claim by name is not looked for among classic ones.
+        only_named = pod("new", by_name("shared"))
+        await node.manager.prepare(only_named)
+        with pytest.raises(ResourceError):
+            await node.structured.prepare(only_named)
+        # Without the claim of its own, it can do.
+        await node.manager.prepare(pod("other", inline("own", optional=True)))
+        await node.manager.release(old)
+        assert node.claims.claims() == ()
+        assert sorted(call[0] for call in again.calls) == ["prepare", "prepare", "unprepare", "unprepare"]

@@ -51,7 +51,7 @@ async def test_containers_that_do_not_start_are_counted_by_reason(
 
     starter._run = run  # type: ignore[assignment, method-assign]
     await starter.start(PodWorker(life.machine.pod, life.machine), StartContainer("a", 0))
-    failed = "kubelet_started_containers_errors"
+    failed = "kubelet_started_containers_errors_total"
     samples = {labels["code"]: value for family in metrics.families() if family.name == failed
                for _, labels, value in family.samples}  # fmt: skip
     assert samples == counted

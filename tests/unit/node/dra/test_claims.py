@@ -73,7 +73,6 @@ def test_names_come_from_the_entry_or_the_status() -> None:
     assert pod_claims(pod(GENERATED, status=NOT_NEEDED)) == ()
     extended = pod(NAMED, status=EXTENDED)
     assert [item.name for item in pod_claims(extended)] == ["claim-a", "p-extended"]
-    assert [item.name for item in pod_claims(extended, extended=False)] == ["claim-a"]
 
 
 @pytest.mark.parametrize(
@@ -169,5 +168,4 @@ def test_containers_ask_by_claim_and_request() -> None:
     first, second = user.spec.containers
     extended = ("p-extended", "container-0-request-0")
     assert container_requests(user, first) == (("claim-a", ""), ("p-b-x", "r"), extended)
-    assert container_requests(user, first, extended=False) == (("claim-a", ""), ("p-b-x", "r"))
     assert container_requests(user, second) == ()

@@ -38,7 +38,7 @@ def device(resource: str, name: str, *nodes: int) -> v1.ContainerDevices:
 
 @pytest.mark.behaviour("PR-02", "PR-06", "PR-07")
 def test_containers_and_devices() -> None:
-    found = pod_resources(POD, Sources(Pods(), devices=HELD), dynamic=True, extended=True)
+    found = pod_resources(POD, Sources(Pods(), devices=HELD), dynamic=True)
     assert found == v1.PodResources(
         name="pod-u1",
         namespace="default",
@@ -72,15 +72,15 @@ def test_the_first_version_has_devices_of_containers_alone() -> None:
 @pytest.mark.behaviour("PR-08")
 def test_cpus_and_memory() -> None:
     item = pod("u1", [container("main")])
-    plain = pod_resources(item, Sources(Pods()), dynamic=True, extended=True).containers[0]
+    plain = pod_resources(item, Sources(Pods()), dynamic=True).containers[0]
     assert not plain.cpu_ids
     assert not plain.memory
     sources = Sources(Pods(), cpus=CPUs(), memory=Memory())
-    entry = pod_resources(item, sources, dynamic=True, extended=True).containers[0]
+    entry = pod_resources(item, sources, dynamic=True).containers[0]
     assert list(entry.cpu_ids) == [1, 2]
     nodes = v1.TopologyInfo(nodes=[v1.NUMANode(id=0), v1.NUMANode(id=1)])
     assert list(entry.memory) == [v1.ContainerMemory(memory_type="memory", size=2048, topology=nodes)]
-    other = pod_resources(pod("u2"), sources, dynamic=True, extended=True).containers[0]
+    other = pod_resources(pod("u2"), sources, dynamic=True).containers[0]
     assert other == v1.ContainerResources(name="main")
 
 
@@ -118,7 +118,7 @@ NIC = claim_resource("other", "p2", "nic", "o.com/nic=0")
 
 def dynamic(item: Pod, claims: Claims, *, on: bool = True) -> dict[str, list[v1.DynamicResource]]:
     sources = Sources(Pods(), claims=claims)
-    found = pod_resources(item, sources, dynamic=on, extended=True)
+    found = pod_resources(item, sources, dynamic=on)
     return {entry.name: list(entry.dynamic_resources) for entry in found.containers}
 
 
@@ -173,7 +173,7 @@ def test_without_the_gate_there_are_no_claims() -> None:
     assert dynamic(item, Claims(GPU), on=False) == {"c": []}
 
 
-@pytest.mark.behaviour("PR-19")
+@pytest.mark.behaviour("PR-19", "NG-06", "NG-07", "NG-08")
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -182,9 +182,9 @@ def test_without_the_gate_there_are_no_claims() -> None:
         ("PodResourcesGet=false", Gates(get=False)),
         ("KubeletPodResourcesDynamicResources=false", Gates(dynamic=False)),
         ("PodResourcesDynamicResources=false", Gates(dynamic=False)),
-        ("DynamicResourceAllocation=false", Gates(dynamic=False)),
+        ("DynamicResourceAllocation=false", Gates()),
         ("KubeletPodResourcesListUseActivePods=false", Gates(active_only=False)),
-        ("DRAExtendedResource=false", Gates(extended=False)),
+        ("DRAExtendedResource=false", Gates()),
     ],
 )
 def test_gates(text: str, expected: Gates) -> None:
@@ -283,7 +283,7 @@ def test_class_names() -> None:
 def test_an_answer_is_made_again_when_a_pod_or_what_it_has_is_another() -> None:
     first, second = asking("u1"), asking("u2")
     devices = Devices({("u1", "main"): [HeldDevice(FOO, "a", 1)]})
-    answers = ListResponseCache(Sources(Pods(), devices), dynamic=True, extended=True)
+    answers = ListResponseCache(Sources(Pods(), devices), dynamic=True)
     before = answers.all((first,))
     assert answers.all((first,)) is before
     # An equal Pod that is another object may have changed.

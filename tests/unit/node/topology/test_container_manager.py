@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dray.api.types.core_v1 import Pod
-from dray.node.devices.device_manager import NodePods
+from dray.node.devices.device_manager import DeviceSettings, NodePods
 from dray.node.resource_manager import Rejection
 from dray.node.topology.container_manager import ContainerManager, TopologySettings, make_container_manager
 from dray.node.topology.hint_provider import AllocationError
@@ -127,14 +127,15 @@ def test_another_policy_needs_a_drained_node(tmp_path: Path, changes: dict[str, 
 
 @pytest.mark.behaviour("DP-15")
 async def test_without_device_plugins_there_is_no_folder(tmp_path: Path) -> None:
-    local = make_container_manager(str(tmp_path), NodePods(Pods()), SystemClock(), Metrics(), devices=None)
+    disabled = DeviceSettings(enabled=False)
+    local = make_container_manager(str(tmp_path), NodePods(Pods()), SystemClock(), Metrics(), devices=disabled)
     item = pod("u", [container("a", {"vendor.com/foo": 1})])
     assert await local.manager.admit(item) is None
     await local.manager.prepare(item)
     await local.manager.pre_start(item, "a")
     assert local.manager.container_options(item, "a").envs == {}
     assert dict(local.manager.node_resources().capacity) == {}
-    assert local.manager.container_resources(item, "a") == ()
+    assert not local.manager.container_resources(item, "a")
     assert local.manager.check_health(item) is None
     assert os.listdir(tmp_path) == []
 

@@ -16,7 +16,7 @@ HealthOf = Callable[[DeviceKey], DeviceHealth]
 def resource_statuses(pod: Pod, container: Container, claim: Lookup, health: HealthOf) -> tuple[ResourceStatus, ...]:
     """Return the container's `allocatedResourcesStatus` entries, one for each claim or request, in order."""
     try:
-        names = {item.entry: item.name for item in pod_claims(pod, extended=False)}
+        names = {item.entry: item.name for item in pod_claims(pod)}
     except ClaimError:
         # A claim that does not exist yet has no devices.
         return ()
