@@ -125,10 +125,15 @@ class HttpTransport:
                 # The caller will try again, then with what the file or plugin says by then.
                 self._credentials.refused()
                 raise
+            yield ()
             while piece := await self._more(call, response):
-                events = [orjson.loads(line) for line in lines.feed(piece)]
-                if events:
-                    yield [(event["type"], event["object"]) for event in events]
+                try:
+                    events = [orjson.loads(line) for line in lines.feed(piece)]
+                    batch = [(event["type"], event["object"]) for event in events]
+                except (orjson.JSONDecodeError, LookupError, TypeError) as error:
+                    raise ServiceUnavailableError(f"{self._access.server}: the response is not a watch") from error
+                if batch:
+                    yield batch
 
     async def stream_bytes(self, path: str, query: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
         """A path's response as it comes, e.g. a Pod's log."""
@@ -153,6 +158,8 @@ class HttpTransport:
             found: Document = orjson.loads(data) if data else {}
         except orjson.JSONDecodeError as error:
             raise ServiceUnavailableError(f"{self._access.server}: response is not JSON: {error}") from error
+        if not isinstance(found, dict):
+            raise ServiceUnavailableError(f"{self._access.server}: response is not an object")
         return found
 
     async def _ask(self, call: Call, body: bytes | None, timeout_seconds: float | None) -> ClientResponse:

@@ -33,6 +33,7 @@ class InProcessTransport:
         """Follow the server's own watch."""
         batches = await self._server.watch(self._request(call))
         try:
+            yield ()
             async for batch in batches:
                 yield batch
         finally:

@@ -35,8 +35,17 @@ WATCH_HEALTHY_SECONDS: Final = 1.0
 # As in client-go: the watches of many clients must not end at the same time.
 WATCH_TIMEOUT_SECONDS: Final = (300, 600)
 
+# A streamed list that has not ended by then is given up: a plain list is always right, only larger.
+STREAM_SECONDS_MAX: Final = 60.0
+# A proxy may break streams; after so many broken ones in a row the list is requested plainly.
+STREAM_BREAKS_MAX: Final = 2
+
 _GONE: Final = 410
-_UNPROCESSABLE: Final = frozenset({400, 422})
+# The server does not know streamed lists: malformed, method not allowed, not acceptable, unsupported, invalid, and
+# not implemented.
+_STREAM_REFUSED: Final = frozenset({400, 405, 406, 415, 422, 501})
+# The server says nothing about streams: credentials, rights, overload, and no connection.
+_STREAM_UNDECIDED: Final = frozenset({401, 403, 429, 503})
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,15 +92,19 @@ class Informer(Generic[T]):
         self._cache: Indexer[T] = Indexer(indexes)
         self.lister: Lister[T] = Lister(self._cache)
         self._handlers: list[Handler[T]] = []
-        # Streams the list through the watch; switched off for good when the server refuses.
+        # Streams the list through the watch; switched off for good when the server refuses or cannot.
         self._watch_list = watch_list
+        # Streamed lists in a row that ended before they were complete.
+        self._stream_breaks = 0
         # The resource version of the cache; empty until the first list, and after an expiry.
         self._resource_version = ""
         # The objects of a list in progress; None when there is none.
         self._listing: Indexer[T] | None = None
         self._failures = 0
         self._watch_started = 0.0
-        # Whether the running watch has received an event.
+        # Whether the server has opened the latest watch.
+        self.is_watch_open = False
+        # Whether the latest watch has received an event.
         self._watch_received = False
         # Set by the first complete list and never reset.
         self.synced = False
@@ -112,6 +125,15 @@ class Informer(Generic[T]):
         """Call the handlers for every cached object, as an update without change."""
         for obj in self._cache.values():
             self._notify(obj, obj)
+
+    @property
+    def is_listing(self) -> bool:
+        """Whether a list is in progress, streamed or in pages."""
+        return self._listing is not None
+
+    def is_watch_healthy(self, now: float) -> bool:
+        """Return whether the watch has received an event or lasted a while, so that its end means nothing."""
+        return self._watch_received or now - self._watch_started >= WATCH_HEALTHY_SECONDS
 
     # --- Outcomes of actions; each method returns the next action. ---
 
@@ -141,10 +163,15 @@ class Informer(Generic[T]):
             return DoList(self._list_options(limit=0), delay)
         return self._relist(delay)
 
-    def watch_opened(self, now: float) -> None:
-        """Record that a watch is being opened; `now` is monotonic."""
+    def watch_requested(self, now: float) -> None:
+        """Record that a watch is being requested; `now` is monotonic."""
         self._watch_started = now
+        self.is_watch_open = False
         self._watch_received = False
+
+    def watch_opened(self) -> None:
+        """Record that the server has opened the watch."""
+        self.is_watch_open = True
 
     def event_received(self, event: WatchEvent[T] | Bookmark) -> None:
         """Apply one event of the watch."""
@@ -163,7 +190,7 @@ class Informer(Generic[T]):
 
     def watch_ended(self, error: APIError | None, now: float) -> Action:
         """Resume the watch, or relist when its resource version has expired."""
-        healthy = self._watch_received or now - self._watch_started >= WATCH_HEALTHY_SECONDS
+        healthy = self.is_watch_healthy(now)
         if error is None and healthy:
             self._failures = 0
         delay = 0.0 if error is None and healthy else self._backoff(error)
@@ -175,6 +202,11 @@ class Informer(Generic[T]):
             return self._relist(0.0 if self._failures == 1 else delay)
         return self._watch_action(delay)
 
+    def stream_timed_out(self) -> Action:
+        """Request the list plainly: the end of the streamed one did not come in time."""
+        self._watch_list = False
+        return self._relist()
+
     # --- Decisions. ---
 
     def _relist(self, delay: float = 0.0) -> Action:
@@ -184,11 +216,14 @@ class Informer(Generic[T]):
         return DoList(self._list_options(limit=PAGE_LIMIT), delay)
 
     def _streamed_list_broke(self, error: APIError | None, delay: float) -> Action:
-        if error is not None and error.code in _UNPROCESSABLE:
+        if error is not None and error.code == _GONE:
+            self._resource_version = ""
+            return self._relist(delay)
+        if self.is_watch_open or error is None or error.code not in _STREAM_UNDECIDED:
+            self._stream_breaks += 1
+        if self._stream_breaks >= STREAM_BREAKS_MAX or (error is not None and error.code in _STREAM_REFUSED):
             self._watch_list = False
             delay = 0.0
-        elif error is not None and error.code == _GONE:
-            self._resource_version = ""
         return self._relist(delay)
 
     def _watch_action(self, delay: float = 0.0) -> Action:
@@ -235,6 +270,7 @@ class Informer(Generic[T]):
         self._listing = None
         self._resource_version = resource_version
         self._failures = 0
+        self._stream_breaks = 0
         self.synced = True
         for key in self._cache.keys_outside(arrived):
             self._notify(self._cache.remove(key), None)

@@ -289,7 +289,10 @@ class Client(Protocol):
     def watch_batches(
         self, resource: Resource[T], namespace: str = "", options: WatchOptions = WATCH_ALL
     ) -> AsyncGenerator[Sequence[WatchEvent[T] | Bookmark], None]:
-        """As `watch`, with everything that came at once; a batch may be shared and is not to be changed."""
+        """As `watch`, with everything that came at once; a batch may be shared and is not to be changed.
+
+        An empty batch comes first, when the server has opened the watch.
+        """
 
     async def create(self, resource: Resource[T], obj: T, namespace: str = "", options: WriteOptions = WRITE) -> T:
         """Create; the namespace may also be in the object."""

@@ -17,10 +17,11 @@ from datetime import datetime
 from typing import Final
 
 from dray.api.document import Document, NamespacedName
-from dray.api.errors import APIError, NotFoundError
+from dray.api.errors import APIError, ConflictError, NotFoundError
 from dray.api.timestamps import format_micro_time
 from dray.client import resources
 from dray.client.interface import Client
+from dray.client.request_state import RequestState
 from dray.lib.clock import Clock
 from dray.runtime.logs import fields
 from dray.runtime.tasks import TaskGroup
@@ -156,6 +157,9 @@ class LeaderElector:
         self._holder = ""
         # The process leads until this time of the monotonic clock.
         self._leads_until = 0.0
+        self._state = RequestState(_log, f"lease {lease}", LEASES, lease.namespace)
+        # The request of the current attempt.
+        self._verb = "get"
 
     @property
     def is_leader(self) -> bool:
@@ -166,6 +170,10 @@ class LeaderElector:
     def holder(self) -> str:
         """The holder of the Lease when it was last read."""
         return self._holder
+
+    def health(self) -> str | None:
+        """Return why the Lease cannot be read or written, None if it can; a health check."""
+        return self._state.health(f"lease {self._lease} has not been read")
 
     async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
         """Wait to become leader, then run `lead`; return when it returns, raise when the Lease is lost.
@@ -209,18 +217,25 @@ class LeaderElector:
         started = self._clock.monotonic()
         try:
             held = await self._write_if_due()
-        except APIError as error:
+        except ConflictError as error:
+            # Another candidate was faster.
             _log.debug("leader election attempt failed", extra=fields(lease=str(self._lease), error=str(error)))
             return False
+        except APIError as error:
+            self._state.failed(self._verb, error)
+            return False
+        self._state.succeeded()
         if held:
             # Counted from before the write: the response may have been delayed.
             self._leads_until = started + self._timing.renew_deadline_seconds
         return held
 
     async def _write_if_due(self) -> bool:
+        self._verb = "get"
         try:
             lease = await self._client.get(LEASES, self._lease.name, self._lease.namespace)
         except NotFoundError:
+            self._verb = "create"
             written = await self._client.create(LEASES, self._new_lease(), self._lease.namespace)
             self._observe(written)
             return True
@@ -231,6 +246,7 @@ class LeaderElector:
         )
         if not isinstance(decision, AcquireOrRenew):
             return False
+        self._verb = "update"
         # Bound to the version read: of two candidates that write at once, one gets a conflict.
         self._observe(await self._client.update(LEASES, {**lease, "spec": decision.spec}))
         return True

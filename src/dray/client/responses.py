@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol, TypeVar
 
 from dray.api.document import Document, GroupVersion, NamespacedName
-from dray.api.errors import APIError, error_from_status
+from dray.api.errors import APIError, InternalError, error_from_status
 from dray.client.codec import decode
 from dray.client.interface import Bookmark, EventType, ListPage, Resource, ServedResource, WatchBatch, WatchEvent
 
@@ -53,8 +53,11 @@ def read_event(
     if event_type == "BOOKMARK":
         annotations = metadata.get("annotations") or {}
         return Bookmark(resource_version, annotations.get(INITIAL_EVENTS_END) == "true")
+    kind = _EVENT_TYPES.get(event_type)
+    if kind is None:
+        raise InternalError(f"unknown type of watch event: {event_type!r}")
     key = NamespacedName(metadata.get("namespace") or "", metadata.get("name") or "")
-    return WatchEvent(_EVENT_TYPES[event_type], decode(resource, document), key, resource_version)
+    return WatchEvent(kind, decode(resource, document), key, resource_version)
 
 
 def read_batch(

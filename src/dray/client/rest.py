@@ -61,7 +61,7 @@ class Transport(Protocol):
         """The answer to anything but a watch."""
 
     def stream(self, call: Call) -> AsyncIterator[WatchBatch]:
-        """The events of a watch, as they come."""
+        """The events of a watch, as they come; a first, empty batch says that the watch is open."""
 
     async def close(self) -> None:
         """Release what the transport holds."""
@@ -111,7 +111,7 @@ class RestClient:
         try:
             async for batch in stream:
                 events, failure = self._read(batch, resource)
-                if events:
+                if events or not batch:
                     yield events
                 if failure is not None:
                     raise failure

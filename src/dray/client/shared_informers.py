@@ -12,8 +12,9 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from dray.api.errors import APIError
 from dray.client.indexer import IndexFunction, Lister
-from dray.client.informer import Action, DoList, DoWatch, Handler, Informer, Selection
+from dray.client.informer import STREAM_SECONDS_MAX, Action, DoList, DoWatch, Handler, Informer, Selection
 from dray.client.interface import Bookmark, Client, Resource, WatchEvent
+from dray.client.request_state import RequestState
 from dray.lib.clock import Clock
 from dray.runtime.logs import fields
 from dray.runtime.tasks import TaskGroup
@@ -23,6 +24,9 @@ _log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 EVERYTHING: Final = Selection()
+
+_GONE: Final = 410
+_NOT_LISTED: Final = "waiting for the first list"
 
 _Key: TypeAlias = tuple[Resource[Any], Selection]
 
@@ -51,6 +55,14 @@ class SharedInformer(Generic[T]):
         self._clock = clock
         self._namespace = namespace
         self._synced = asyncio.Event()
+        self._state = RequestState(_log, str(resource.group_resource), resource, namespace)
+        # Whether the latest failure came instead of a watch and not in it.
+        self._failed_to_open = False
+
+    @property
+    def failure(self) -> str | None:
+        """Why the server is not being followed: the failure of the latest list or watch."""
+        return self._state.failure
 
     @property
     def synced(self) -> bool:
@@ -87,8 +99,10 @@ class SharedInformer(Generic[T]):
         try:
             page = await self._client.list(self.resource, self._namespace, action.options)
         except APIError as error:
-            self._log_failure("list failed", error)
+            if error.code != _GONE:
+                self._state.failed("list", error)
             return self._informer.list_failed(error)
+        self._state.succeeded()
         if self._transform is not None:
             page = replace(page, items=[self._transform(item) for item in page.items])
         following = self._informer.page_received(page)
@@ -96,19 +110,40 @@ class SharedInformer(Generic[T]):
         return following
 
     async def _watch(self, action: DoWatch) -> Action:
-        self._informer.watch_opened(self._clock.monotonic())
+        self._informer.watch_requested(self._clock.monotonic())
+        streaming = self._informer.is_listing
         failure: APIError | None = None
         stream = self._client.watch_batches(self.resource, self._namespace, action.options)
         try:
-            async with aclosing(stream) as batches:
-                async for batch in batches:
+            async with asyncio.timeout(STREAM_SECONDS_MAX if streaming else None) as deadline, aclosing(stream):
+                async for batch in stream:
+                    self._informer.watch_opened()
+                    if self._state.failure is not None and (batch or self._failed_to_open):
+                        self._state.succeeded()
                     for event in batch if self._transform is None else map(self._transform_event, batch):
                         self._informer.event_received(event)
+                    if streaming and not self._informer.is_listing:
+                        streaming = False
+                        deadline.reschedule(None)
                     self._update_synced()
+        except TimeoutError:
+            _log.warning("streamed list did not end, will be listed", extra=self._fields())
+            return self._informer.stream_timed_out()
         except APIError as error:
-            self._log_failure("watch ended", error)
             failure = error
-        return self._informer.watch_ended(failure, self._clock.monotonic())
+        now = self._clock.monotonic()
+        if failure is not None:
+            self._watch_failed(failure, now)
+        return self._informer.watch_ended(failure, now)
+
+    def _watch_failed(self, error: APIError, now: float) -> None:
+        """Record the failure, unless it only ends a watch that worked: then the next attempt tells."""
+        opened = self._informer.is_watch_open
+        if error.code == _GONE or (opened and self._informer.is_watch_healthy(now)):
+            _log.info("watch ended", extra=self._fields(reason=error.reason, error=error))
+        else:
+            self._failed_to_open = not opened
+            self._state.failed("watch", error)
 
     def _transform_event(self, event: WatchEvent[Any] | Bookmark) -> WatchEvent[T] | Bookmark:
         if isinstance(event, Bookmark):
@@ -120,8 +155,8 @@ class SharedInformer(Generic[T]):
         if self._informer.synced:
             self._synced.set()
 
-    def _log_failure(self, message: str, error: APIError) -> None:
-        _log.info(message, extra=fields(resource=str(self.resource.group_resource), reason=error.reason, error=error))
+    def _fields(self, **values: Any) -> dict[str, Any]:
+        return fields(subject=str(self.resource.group_resource), **values)
 
 
 class SharedInformerFactory:
@@ -132,6 +167,8 @@ class SharedInformerFactory:
         self._clock = clock
         self._rng = rng
         self._informers: dict[_Key, SharedInformer[Any]] = {}
+        # Informers of kinds that come and go, without which the component can work.
+        self._optional: set[_Key] = set()
         self._tasks: dict[_Key, asyncio.Task[Any]] = {}
         self._group: TaskGroup | None = None
 
@@ -156,12 +193,16 @@ class SharedInformerFactory:
         return shared
 
     def transformed(self, resource: Resource[Any], transform: Transform[T]) -> SharedInformer[T]:
-        """Return an informer of all objects that caches them transformed; not shared, the caller stops it."""
+        """Return an informer of all objects that caches them transformed; not shared, the caller stops it.
+
+        It does not count for `out_of_sync`.
+        """
         assert (resource, EVERYTHING) not in self._informers
         rng = random.Random(self._rng.random())  # noqa: S311 - spreads load, guards nothing
         shared: SharedInformer[T] = SharedInformer(
             self._client, resource, Informer(EVERYTHING, rng, watch_list=True), self._clock, transform=transform
         )
+        self._optional.add((resource, EVERYTHING))
         self._start((resource, EVERYTHING), shared)
         return shared
 
@@ -172,6 +213,7 @@ class SharedInformerFactory:
     def stop(self, resource: Resource[Any], selection: Selection = EVERYTHING) -> None:
         """Stop the informer of a selection, e.g. because its kind is no longer served."""
         self._informers.pop((resource, selection), None)
+        self._optional.discard((resource, selection))
         task = self._tasks.pop((resource, selection), None)
         if task is not None:
             task.cancel()
@@ -192,6 +234,16 @@ class SharedInformerFactory:
         """Return when every informer requested so far has its first list."""
         for informer in tuple(self._informers.values()):
             await informer.wait_for_sync()
+
+    def out_of_sync(self) -> str | None:
+        """Return which informers do not follow the server and why, None if all do; a health check."""
+        by_reason: dict[str, set[str]] = {}
+        for key, informer in self._informers.items():
+            reason = informer.failure or (None if informer.synced else _NOT_LISTED)
+            if reason is not None and key not in self._optional:
+                by_reason.setdefault(reason, set()).add(str(informer.resource.group_resource))
+        found = [f"{', '.join(sorted(names))}: {reason}" for reason, names in by_reason.items()]
+        return "; ".join(sorted(found)) or None
 
     def _spawn(self, key: _Key) -> None:
         if self._group is not None and key not in self._tasks:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import random
 import socket
@@ -10,23 +11,34 @@ import sys
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Final
 
 from dray import __version__
 from dray.api.document import NamespacedName
+from dray.api.errors import APIError
 from dray.api.features import FeatureGates
 from dray.client.credentials import load_access
 from dray.client.http import http_client
 from dray.client.interface import Client
 from dray.client.kubeconfig import Access
 from dray.client.leader_election import LeaderElector, Timing
+from dray.client.request_state import RequestState
+from dray.client.shared_informers import SharedInformerFactory
 from dray.cmd.settings import ControllerManagerSettings, SchedulerSettings
 from dray.lib.clock import Clock
-from dray.runtime.http.server import serve_health
+from dray.runtime.health import HealthChecks
+from dray.runtime.http.health import serve_health
+from dray.runtime.logs import fields
 from dray.runtime.metrics import Metrics
 from dray.runtime.system import SystemClock
 from dray.runtime.tasks import TaskGroup
+
+_log = logging.getLogger(__name__)
+
+# Between requests to a server that does not answer when the component starts; doubled up to the maximum, with jitter.
+RETRY_FIRST_SECONDS: Final = 0.5
+RETRY_SECONDS_MAX: Final = 2.0
+READY_POLL_SECONDS: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +61,8 @@ class Election:
     timing: Timing = field(default_factory=Timing)
 
 
-# Starts the component's tasks in the group.
-Spawn = Callable[[TaskGroup, Dependencies], object]
+# Starts the component's tasks in the group; returns their informers, which must be in sync for it to be ready.
+Spawn = Callable[[TaskGroup, Dependencies], SharedInformerFactory]
 
 
 async def run_component(
@@ -62,34 +74,91 @@ async def run_component(
     election: Election | None,
 ) -> None:
     """Run the tasks, with leader election if there is one, until stopped; the name is that of the field manager."""
-    clock, metrics = SystemClock(), Metrics()
     access = load_access(os.environ, path=settings.kubeconfig)
+    clock = SystemClock()
     client = http_client(access, clock, user_agent=f"{name}/{__version__}")
+    component = _Component(name, client, access, clock, election)
     try:
-        # Readiness is reported only after the server has answered.
-        await client.get_path("/version")
-        gates = await served_features(client, settings.feature_gates)
-        work = partial(_work, name, spawn, Dependencies(client, access, clock, metrics, gates))
         async with TaskGroup(name) as group:
-            port = await serve_health(group, settings.host, settings.port, metrics.exposition)
-            group.spawn(work() if election is None else _elector(election, client, clock).run(work), "lead")
-            sys.stdout.write(f"ready {access.server} health http://{settings.host}:{port}\n")
-            sys.stdout.flush()
+            port = await serve_health(
+                group, settings.host, settings.port, component.metrics.exposition, component.health
+            )
+            address = f"http://{settings.host}:{port}"
+            _log.info("serving health checks and metrics", extra=fields(address=address))
+            group.spawn(component.run(spawn, settings.feature_gates), "run")
+            group.spawn(announce_ready(component.health, clock, f"ready {access.server} health {address}"), "announce")
             await group.wait(stop)
     finally:
         await client.close()
 
 
-async def _work(name: str, spawn: Spawn, dependencies: Dependencies) -> None:
-    async with TaskGroup(f"{name} tasks") as group:
-        spawn(group, dependencies)
-        await group.wait()
+async def announce_ready(health: HealthChecks, clock: Clock, line: str) -> None:
+    """Print the line when all checks of readiness hold for the first time."""
+    while health.failures():
+        await clock.sleep(READY_POLL_SECONDS)
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
 
 
-def _elector(election: Election, client: Client, clock: Clock) -> LeaderElector:
-    rng = random.Random()  # noqa: S311 - spreads load, guards nothing
-    identity = f"{socket.gethostname()}_{uuid.uuid4()}"
-    return LeaderElector(client, clock, rng, lease=election.lease, identity=identity, timing=election.timing)
+class _Component:
+    """A component and the state of its health."""
+
+    def __init__(self, name: str, client: Client, access: Access, clock: Clock, election: Election | None) -> None:
+        self._name = name
+        self._client = client
+        self._access = access
+        self._clock = clock
+        self.metrics = Metrics()
+        self._rng = random.Random()  # noqa: S311 - spreads load, guards nothing
+        self._elector = None if election is None else self._make_elector(election)
+        self._discovery = RequestState(_log, "API discovery")
+        # None until the component starts its work, which a candidate does when it is elected.
+        self._informers: SharedInformerFactory | None = None
+        self.health = HealthChecks()
+        self.health.add("informer-sync", self._out_of_sync)
+        if self._elector is not None:
+            # The name of the check in kube-scheduler and kube-controller-manager.
+            self.health.add("leaderElection", self._elector.health)
+
+    async def run(self, spawn: Spawn, features: FeatureGates) -> None:
+        """Run the component's tasks while it leads."""
+        gates = await self._served_features(features)
+
+        async def work() -> None:
+            async with TaskGroup(f"{self._name} tasks") as group:
+                dependencies = Dependencies(self._client, self._access, self._clock, self.metrics, gates)
+                self._informers = spawn(group, dependencies)
+                await group.wait()
+
+        await (work() if self._elector is None else self._elector.run(work))
+
+    async def _served_features(self, features: FeatureGates) -> FeatureGates:
+        """Return the served features as soon as the server answers."""
+        delay = RETRY_FIRST_SECONDS
+        while True:
+            try:
+                gates = await served_features(self._client, features)
+            except APIError as error:
+                self._discovery.failed("get", error)
+                await self._clock.sleep(delay * (0.5 + self._rng.random() / 2))
+                delay = min(delay * 2, RETRY_SECONDS_MAX)
+            else:
+                self._discovery.succeeded()
+                return gates
+
+    def _out_of_sync(self) -> str | None:
+        if self._informers is not None:
+            return self._informers.out_of_sync()
+        if not self._discovery.has_succeeded:
+            return self._discovery.failure or "waiting for the API server"
+        is_candidate = self._elector is not None and not self._elector.is_leader
+        return None if is_candidate else "informers have not started"
+
+    def _make_elector(self, election: Election) -> LeaderElector:
+        identity = f"{socket.gethostname()}_{uuid.uuid4()}"
+        return LeaderElector(
+            self._client, self._clock, self._rng, lease=election.lease, identity=identity, timing=election.timing
+        )
 
 
 # Feature gates that need a resource (group, version, plural); without it their informers would never sync.

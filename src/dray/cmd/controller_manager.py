@@ -8,6 +8,7 @@ from typing import Final
 
 from dray.api.document import NamespacedName
 from dray.client.kubeconfig import Access
+from dray.client.shared_informers import SharedInformerFactory
 from dray.cmd.component import Dependencies, Election, run_component
 from dray.cmd.controllers import spawn_controllers
 from dray.cmd.settings import ControllerManagerSettings
@@ -19,8 +20,8 @@ _NAME: Final = "kube-controller-manager"
 async def run(settings: ControllerManagerSettings, stop: asyncio.Event) -> None:
     """Run the controllers, with leader election if enabled, until stopped."""
 
-    def spawn(group: TaskGroup, dependencies: Dependencies) -> None:
-        spawn_controllers(
+    def spawn(group: TaskGroup, dependencies: Dependencies) -> SharedInformerFactory:
+        return spawn_controllers(
             group,
             dependencies.client,
             dependencies.clock,

@@ -43,8 +43,11 @@ def spawn_controllers(  # noqa: PLR0913 - wiring: each is a part that the caller
     root_ca: str,
     gates: FeatureGates | None = None,
     nodes: NodeControl | None = None,
-) -> None:
-    """Run every controller in the group; `root_ca` is the CA certificate that Pods verify the API server with."""
+) -> SharedInformerFactory:
+    """Run every controller in the group; `root_ca` is the CA certificate that Pods verify the API server with.
+
+    Returns the informers.
+    """
     rng = random.Random()  # noqa: S311 - spreads load, guards nothing
     gates = gates or FeatureGates()
     informers = SharedInformerFactory(client, clock, rng)
@@ -71,6 +74,7 @@ def spawn_controllers(  # noqa: PLR0913 - wiring: each is a part that the caller
     group.spawn(informers.run(), "informers")
     for controller in controllers:
         group.spawn(controller.run(), type(controller).__name__)
+    return informers
 
 
 def _cached_kinds(gates: FeatureGates) -> Iterator[Resource[Any]]:

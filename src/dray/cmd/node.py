@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import sys
 from pathlib import Path
 
 from dray.client.http import http_client
 from dray.client.interface import Client
+from dray.cmd.component import announce_ready
 from dray.cmd.node_agent import NodeAgent, make_root
 from dray.cmd.node_identity import find_identity
 from dray.cmd.node_managers import NodeContext
@@ -17,16 +17,19 @@ from dray.lib.clock import Clock
 from dray.node.agent.machine_info import read_machine
 from dray.runtime.metrics import Metrics
 from dray.runtime.system import SystemClock
-from dray.runtime.tasks import TaskGroup
+from dray.runtime.tasks import TaskGroup, first_completed
 
 
 async def run(settings: NodeSettings, stop: asyncio.Event) -> None:
     """Run the agent until a stop signal; its containers keep running."""
     async with TaskGroup("node") as group:
-        agent, ready = await start_local(settings, group, SystemClock())
+        # Registration is retried until the server answers, which must not delay the end of the process.
+        position, started = await first_completed(stop.wait(), start_local(settings, group, SystemClock()))
+        if position == 0:
+            return
+        agent, ready = started
         try:
-            sys.stdout.write(f"{ready}\n")
-            sys.stdout.flush()
+            group.spawn(announce_ready(agent.health, SystemClock(), ready), "announce")
             await group.wait(stop)
             await group.cancel()
         finally:

@@ -6,6 +6,7 @@ use the managers.
 
 from __future__ import annotations
 
+import logging
 import random
 from collections.abc import Sequence
 from dataclasses import replace
@@ -36,8 +37,13 @@ from dray.node.agent.probes.prober import Prober
 from dray.node.agent.status_manager import StatusManager
 from dray.node.cdi.cache import CdiCache
 from dray.node.runtimes.runtime import Runtime
+from dray.runtime.health import HealthChecks
+from dray.runtime.http.health import health_routes, serve_health
+from dray.runtime.logs import fields
 from dray.runtime.settings import SettingsError
 from dray.runtime.tasks import ChildTasks, TaskGroup
+
+_log = logging.getLogger(__name__)
 
 COMPONENT: Final = "kubelet"
 # The layout that drivers and plugins expect.
@@ -92,7 +98,16 @@ class NodeAgent:
                 start_metrics=ContainerStartMetrics(context.metrics),
             ),
         )
-        self._server = KubeletServer(self._pods, clock, pod_setup.log_root, context.metrics.exposition)
+        jitter = random.Random()  # noqa: S311 - spreads load
+        self._informers = SharedInformerFactory(client, clock, jitter)
+        self._assigned = self._informers.informer(PODS, Selection(field_selector=f"spec.nodeName={context.name}"))
+        self.health = HealthChecks()
+        self.health.add("informer-sync", self._informers.out_of_sync)
+        self.health.add("node-status", self._registration.node_health)
+        self.health.add("node-lease", self._registration.lease_health)
+        self._server = KubeletServer(
+            self._pods, clock, pod_setup.log_root, context.metrics.exposition, health_routes(self.health)
+        )
         self.managers.subscribe(self._resources_changed, self.workers.retry_now)
 
     async def start(self, group: TaskGroup) -> int:
@@ -101,6 +116,7 @@ class NodeAgent:
         group.spawn(self._tasks.supervise(), "pod workers")
         await self.workers.start()
         self.managers.spawn(group)
+        await self._serve_health(group)
         port = await self._server.start(settings.host, settings.port, serving_context(self._identity))
         self._registration.set_endpoint(port, f"{self._runtime.name}://{self._runtime.version}")
         await self._registration.register()
@@ -120,6 +136,17 @@ class NodeAgent:
     async def stop(self) -> None:
         """Stop the Pod workers and the runtime; containers keep running."""
         await self.workers.stop()
+
+    async def _serve_health(self, group: TaskGroup) -> None:
+        """Serve health checks over plain HTTP; as in kubelet, a port that is in use does not stop the agent."""
+        settings = self._context.settings
+        if not settings.healthz_port:
+            return
+        host, port = settings.healthz_bind_address, settings.healthz_port
+        try:
+            await serve_health(group, host, port, self._context.metrics.exposition, self.health)
+        except OSError as error:
+            _log.error("health checks are not served", extra=fields(address=f"{host}:{port}", error=str(error)))
 
     def _resources_changed(self, uids: Sequence[str]) -> None:
         if uids:
@@ -143,14 +170,10 @@ class NodeAgent:
             await self._server.stop()
 
     async def _watch_pods(self) -> None:
-        context = self._context
-        jitter = random.Random()  # noqa: S311 - spreads load
-        informers = SharedInformerFactory(context.client, context.clock, jitter)
-        pods = informers.informer(PODS, Selection(field_selector=f"spec.nodeName={context.name}"))
-        pods.add_handler(self.workers.pod_changed)
+        self._assigned.add_handler(self.workers.pod_changed)
         async with TaskGroup("pods") as group:
-            group.spawn(informers.run(), "informers")
-            await pods.wait_for_sync()
+            group.spawn(self._informers.run(), "informers")
+            await self._assigned.wait_for_sync()
             self.workers.pods_synced()
             await group.wait()
 

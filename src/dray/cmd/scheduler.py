@@ -35,15 +35,15 @@ def spawn_scheduler(
     *,
     config: SchedulerConfig,
     features: FeatureGates,
-) -> Scheduler:
-    """Run a scheduler in the group."""
+) -> SharedInformerFactory:
+    """Run a scheduler in the group; return its informers."""
     informers = SharedInformerFactory(client, clock, random.Random())  # noqa: S311 - spreads load, guards nothing
     scheduler = Scheduler(
         client, informers, clock, metrics, factories=find_factories(), config=config, features=features
     )
     group.spawn(informers.run(), "scheduler informers")
     group.spawn(scheduler.run(), "scheduler")
-    return scheduler
+    return informers
 
 
 def _election(config: SchedulerConfig, settings: SchedulerSettings) -> Election | None:
@@ -76,8 +76,8 @@ async def run(settings: SchedulerSettings, stop: asyncio.Event) -> None:
 
     config = read_config(settings.scheduler_config)
 
-    def spawn(group: TaskGroup, dependencies: Dependencies) -> None:
-        spawn_scheduler(
+    def spawn(group: TaskGroup, dependencies: Dependencies) -> SharedInformerFactory:
+        return spawn_scheduler(
             group,
             dependencies.client,
             dependencies.clock,

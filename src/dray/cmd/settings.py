@@ -213,6 +213,8 @@ class NodeSettings(Common):
     host: str = setting(STRING, "0.0.0.0", "address to serve logs on", flag="address", key="address")  # noqa: S104
     node_ip: str = setting(STRING, "", "IP address of the node; empty means to detect it")
     port: int = setting(PORT, 10250, "port to serve logs on; 0 picks a free one")
+    healthz_bind_address: str = setting(STRING, "127.0.0.1", "address for health checks over plain HTTP")
+    healthz_port: int = setting(PORT, 10248, "port for health checks over plain HTTP; 0 disables them")
     node_labels: tuple[str, ...] = setting(STRINGS, (), "labels to register the Node with, key=value")
     register_with_taints: tuple[str, ...] = setting(STRINGS, (), "taints to register the Node with, key=value:effect")
     max_pods: int = setting(number(1, 10_000), 110, "maximum number of Pods on this node")

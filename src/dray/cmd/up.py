@@ -133,6 +133,7 @@ async def _start_node(settings: UpSettings, plane: ControlPlane) -> NodeAgent:
         runtime=settings.node_runtime,
         cdi_spec_dirs=settings.node_cdi_spec_dirs,
         port=0,
+        healthz_port=0,
     )
     agent, _ = await node.start_local(own, plane.group, plane.server.clock)
     return agent

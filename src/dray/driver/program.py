@@ -15,7 +15,8 @@ from dray.client.http import http_client
 from dray.client.interface import Client
 from dray.lib.clock import Clock
 from dray.runtime import logs
-from dray.runtime.http.server import serve_health
+from dray.runtime.health import HealthChecks
+from dray.runtime.http.health import serve_health
 from dray.runtime.metrics import Metrics
 from dray.runtime.settings import HelpRequested, SettingsError, load
 from dray.runtime.system import SystemClock
@@ -64,6 +65,7 @@ class ProgramContext:
     # Set by SIGTERM and SIGINT.
     stop: asyncio.Event
     group: TaskGroup
+    health: HealthChecks
 
 
 def run_program(
@@ -100,15 +102,15 @@ async def program_context(
     settings: ProgramSettings, environ: Mapping[str, str], name: str, *, kubeconfig: str = "", user_agent: str = ""
 ) -> AsyncIterator[ProgramContext]:
     """Provide a client, metrics and stop signals for the time of the block; `name` is the driver's."""
-    clock, metrics, stop = SystemClock(), Metrics(), asyncio.Event()
+    clock, metrics, stop, health = SystemClock(), Metrics(), asyncio.Event(), HealthChecks()
     access = load_access(environ, path=kubeconfig or settings.kubeconfig)
     client = http_client(access, clock, user_agent=user_agent) if user_agent else http_client(access, clock)
     stop_on_signals(stop)
     try:
         async with TaskGroup(name) as group:
             if settings.metrics_port:
-                await serve_health(group, "127.0.0.1", settings.metrics_port, metrics.exposition)
-            yield ProgramContext(client, clock, metrics, stop, group)
+                await serve_health(group, "127.0.0.1", settings.metrics_port, metrics.exposition, health)
+            yield ProgramContext(client, clock, metrics, stop, group, health)
     finally:
         await client.close()
 

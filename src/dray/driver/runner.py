@@ -91,11 +91,11 @@ class DriverRunner(RegisteredPlugin):
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._folder = options.folder(driver.name)
-        self._informers = SharedInformerFactory(client, clock, random.SystemRandom())
+        self.informers = SharedInformerFactory(client, clock, random.SystemRandom())
         settings = PublishSettings(driver.name, options.node_name, repair_seconds=options.repair_seconds)
         if options.on_error is not None:
             settings = PublishSettings(driver.name, options.node_name, options.on_error, options.repair_seconds)
-        self.publisher = SlicePublisher(client, self._informers, clock, settings)
+        self.publisher = SlicePublisher(client, self.informers, clock, settings)
         self._reports = HealthReports()
         self._health = servicer.ResourceHealth(self._reports, clock)
         os.makedirs(self._folder, _FOLDER_MODE, exist_ok=True)
@@ -127,7 +127,7 @@ class DriverRunner(RegisteredPlugin):
         """Serve until `stop` is set; prepared claims stay prepared, since Pods use them."""
         self._driver.start()
         async with self._serving(), TaskGroup(self._driver.name) as group:
-            group.spawn(self._informers.run(), "informers")
+            group.spawn(self.informers.run(), "informers")
             group.spawn(self.publisher.run(), "slices")
             self.publisher.publish(self._driver.pools())
             _log.info("driver started", extra=fields(driver=self._driver.name, node=self._options.node_name))
@@ -176,7 +176,7 @@ class Settings:
     plugin_dir: str = setting(STRING, "", "The driver's own folder; below the root folder by default.")
     cdi_dir: str = setting(STRING, CDI_FOLDER, "Folder of CDI files.")
     pod_uid: str = setting(STRING, "", "UID of the driver's Pod, for rolling updates.", environment="POD_UID")
-    metrics_port: int = setting(PORT, 0, "Port of /metrics and /healthz on loopback; 0 for none.")
+    metrics_port: int = setting(PORT, 0, "Port of metrics and health checks on loopback; 0 for none.")
     remove_slices_on_stop: bool = setting(BOOLEAN, default=False, text="Withdraw the devices when stopping.")
     log_format: str = setting(STRING, "text", "text or json.")
     v: int = setting(number(0, 10), 0, "Detail of the log.", flag="v")
@@ -204,4 +204,5 @@ async def _run(driver: Driver, settings: Settings, environ: Mapping[str, str]) -
     )
     async with program_context(settings, environ, driver.name) as program:
         runner = DriverRunner(driver, program.client, options, program.clock, program.metrics)
+        program.health.add("informer-sync", runner.informers.out_of_sync)
         await runner.run(program.stop)

@@ -281,6 +281,53 @@ async def test_an_expired_watch_raises_from_within_the_stream() -> None:
             await anext(client.watch(PODS, options=WatchOptions(resource_version="1")))
 
 
+@pytest.mark.parametrize("body", [b"<html>proxy</html>\n", b'{"kind":"PodList","items":[]}\n', b"[1]\n", b"1\n"])
+async def test_a_response_that_is_no_watch_is_a_failure_of_the_server(body: bytes) -> None:
+    """Of a proxy that answers by itself, or that drops the query."""
+
+    async def answer(_request: Request) -> Reply:
+        return Reply(body)
+
+    async with serving(answer) as client:
+        with pytest.raises(ServiceUnavailableError, match="the response is not a watch"):
+            await anext(client.watch(PODS))
+
+
+async def test_a_response_that_is_no_object_is_a_failure_of_the_server() -> None:
+    async with serving(lambda _: respond(b"[]")) as client:
+        with pytest.raises(ServiceUnavailableError, match="response is not an object"):
+            await client.list(PODS)
+
+
+async def respond(body: bytes) -> Reply:
+    return Reply(body)
+
+
+async def test_an_informer_lists_when_a_proxy_breaks_streams_with_its_own_pages() -> None:
+    """It gives them a status of 200, and passes lists and plain watches on."""
+
+    async def answer(request: Request) -> Reply:
+        if "sendInitialEvents" in request.query:
+            return Reply(b"<html>not possible</html>\n")
+        if "watch" in request.query:
+            return Reply(stream=silence())
+        return json({"kind": "PodList", "metadata": {"resourceVersion": "5"}, "items": []})
+
+    async with serving(answer, clock=SystemClock()) as client:
+        informers = SharedInformerFactory(client, SystemClock(), random.Random(1))
+        informer = informers.informer(PODS, watch_list=True)
+        task = asyncio.create_task(informers.run())
+        await asyncio.wait_for(informer.wait_for_sync(), 10)
+        assert informers.out_of_sync() is None
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def silence() -> AsyncGenerator[bytes, None]:
+    await asyncio.Event().wait()
+    yield b""
+
+
 async def test_leaving_a_watch_early_closes_its_connection() -> None:
     hang = asyncio.Event()
     async with serving(stream(event("ADDED", "a", 1), hang=hang)) as client:

@@ -314,6 +314,42 @@ async def test_slices_follow_the_drivers_devices_and_are_repaired(cluster: Clust
     assert names(await cluster.slices()) == ["x"]
 
 
+@pytest.mark.behaviour("SP-139")
+@pytest.mark.parametrize("collected_before", [True, False])
+async def test_slices_come_back_for_a_node_that_was_deleted_and_registered_again(
+    cluster: Cluster, node: Node, collected_before: bool
+) -> None:
+    """Whether the garbage collector deletes the slices before the new Node exists, or after."""
+    body: Document = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}}
+    driver = PoolDriver()
+    driver.wanted = {"a": Pool((device("x"),)), "b": Pool((device("y"),))}
+    errors: list[Exception] = []
+    async with driver_running(driver, node, on_error=errors.append):
+        items = await settled(cluster, ["x", "y"])
+        first = items[0]["metadata"]["name"]
+        await cluster.local.request("delete", f"core/v1/nodes/{NODE}")
+        if collected_before:
+            for item in items:
+                await cluster.local.request("delete", f"resource.k8s.io/v1/resourceslices/{item['metadata']['name']}")
+            await settled(cluster, [])
+        uid = (await cluster.create("core/v1/nodes", body))["metadata"]["uid"]
+        if not collected_before:
+            # Only the first is collected in time; the other is given to the new Node.
+            await cluster.local.request("delete", f"resource.k8s.io/v1/resourceslices/{first}")
+
+        async def belong_to_the_new_node() -> bool:
+            found = await cluster.slices()
+            return names(found) == ["x", "y"] and all(
+                [owner["uid"] for owner in item["metadata"]["ownerReferences"]] == [uid] for item in found
+            )
+
+        await until(belong_to_the_new_node)
+        if not collected_before:
+            kept = {item["metadata"]["name"] for item in await cluster.slices()}
+            assert items[1]["metadata"]["name"] in kept
+    assert errors == []
+
+
 @pytest.mark.behaviour("SP-137")
 async def test_slices_go_with_the_driver_only_when_told_to(cluster: Cluster, node: Node) -> None:
     async with driver_running(TestDriver(), node, remove_slices_on_stop=True):

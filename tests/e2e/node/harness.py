@@ -70,6 +70,7 @@ class Agent:
             f"--hostname-override={self.name}",
             f"--cdi-spec-dirs={self.root}/cdi",
             "--port=0",
+            "--healthz-port=0",
             "--container-restart-backoff=300ms",
             *self.flags,
         )

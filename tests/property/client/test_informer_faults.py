@@ -90,7 +90,7 @@ class Driver:
 
     def _open(self, fault: APIError | None) -> None:
         options: Any = self.action.options
-        self.informer.watch_opened(self.now)
+        self.informer.watch_requested(self.now)
         resumed = bool(options.resource_version) and not options.send_initial_events
         if fault is None and resumed and int(options.resource_version) < self.history.compacted:
             fault = ExpiredError("too old resource version")

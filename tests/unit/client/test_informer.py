@@ -10,11 +10,20 @@ from contextlib import asynccontextmanager
 import pytest
 
 from dray.api.document import Document, GroupVersion
-from dray.api.errors import InvalidError, ServiceUnavailableError, TooManyRequestsError
+from dray.api.errors import APIError, ForbiddenError, InvalidError, ServiceUnavailableError, TooManyRequestsError
+from dray.client import shared_informers
 from dray.client.in_process import in_process_client
 from dray.client.indexer import BY_OWNER_UID, label_values
 from dray.client.informer import DoList, DoWatch, Informer, Selection
-from dray.client.interface import Bookmark, EventType, ListPage, WatchEvent, unstructured
+from dray.client.interface import (
+    Bookmark,
+    EventType,
+    ListPage,
+    LocalRequest,
+    WatchBatch,
+    WatchEvent,
+    unstructured,
+)
 from dray.client.objects import key_of, owner_uids
 from dray.client.shared_informers import SharedInformer, SharedInformerFactory
 from dray.runtime.system import SystemClock
@@ -97,12 +106,126 @@ async def test_one_informer_per_resource_and_selection() -> None:
         assert informers.informer(PODS) is not everything
 
 
+class UnstreamingServer(FakeLocalServer):
+    """A server, or a proxy before it, that cannot stream lists; `kind` says how."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind = kind
+
+    async def watch(self, request: LocalRequest) -> AsyncIterator[WatchBatch]:
+        stream = await super().watch(request)
+        return self._broken(stream) if "sendInitialEvents" in request.query else stream
+
+    async def _broken(self, stream: AsyncIterator[WatchBatch]) -> AsyncIterator[WatchBatch]:
+        if self.kind == "refuses":
+            raise InvalidError("meta.k8s.io", "ListOptions", "", [])
+        if self.kind == "cannot":
+            raise refusal(501)
+        if self.kind == "gateway times out":
+            raise refusal(504)
+        async for batch in stream:
+            ended = any("annotations" in item["metadata"] for _, item in batch)
+            if not ended:
+                yield batch
+            elif self.kind == "cuts with an error":
+                raise ServiceUnavailableError("connection reset")
+            elif self.kind == "cuts":
+                return
+
+
+def refusal(code: int) -> APIError:
+    error = APIError("no")
+    error.code = code
+    return error
+
+
+@pytest.mark.parametrize("kind", ["refuses", "cannot", "gateway times out", "ignores", "cuts", "cuts with an error"])
+async def test_a_server_that_cannot_stream_is_listed(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared_informers, "STREAM_SECONDS_MAX", 0.05)
+    server = UnstreamingServer(kind)
+    server.put("", "pods", pod("a"))
+    async with running(server) as informers:
+        informer = informers.informer(PODS, watch_list=True)
+        await asyncio.wait_for(informers.wait_for_sync(), 5)
+        assert names(informer) == ["a"]
+        server.put("", "pods", pod("b"))
+        await until(lambda: names(informer) == ["a", "b"])
+        # The list that an expiry needs is a plain one at once.
+        server.compact()
+        seen = len(server.requests)
+        server.break_watches()
+        server.put("", "pods", pod("c"))
+        await until(lambda: names(informer) == ["a", "b", "c"])
+    assert not any("sendInitialEvents" in request.query for request in server.requests[seen:])
+
+
+@pytest.mark.parametrize("code", [401, 403, 429, 503])
+def test_a_failure_that_says_nothing_about_streams_is_retried_as_a_stream(code: int) -> None:
+    informer: Informer[Document] = Informer(Selection(), random.Random(1), watch_list=True)
+    following = informer.start()
+    for _ in range(5):
+        informer.watch_requested(0)
+        following = informer.watch_ended(refusal(code), 0)
+    assert isinstance(following, DoWatch)
+    assert following.options.send_initial_events
+    assert following.delay_seconds > 0
+
+
+LIST_PODS = 'User "u" cannot list resource "pods" in API group "" at the cluster scope'
+WATCH_PODS = 'User "u" cannot watch resource "pods" in API group "" at the cluster scope'
+
+
+async def test_a_refused_list_is_out_of_sync_until_it_is_allowed(caplog: pytest.LogCaptureFixture) -> None:
+    server = FakeLocalServer()
+    server.put("", "pods", pod("a"))
+    server.before = fail(3, ForbiddenError(PODS.group_resource, "", LIST_PODS), verb="list")
+    async with running(server) as informers:
+        informers.informer(PODS)
+        assert informers.out_of_sync() == "pods: waiting for the first list"
+        await until(lambda: len(server.requests) > 1)
+        assert informers.out_of_sync() == f"pods: pods is forbidden: {LIST_PODS}"
+        await until(lambda: informers.out_of_sync() is None)
+    assert [record.getMessage() for record in caplog.records] == ["list failed, will be retried"]
+
+
+async def test_a_watch_that_is_refused_later_is_out_of_sync_until_it_is_allowed() -> None:
+    """Also if no event follows: an open watch is enough."""
+    server = FakeLocalServer()
+    async with running(server) as informers:
+        informers.informer(PODS)
+        await until(lambda: server.requests != [] and server.requests[-1].verb == "watch")
+        server.before = fail(2, ForbiddenError(PODS.group_resource, "", WATCH_PODS), verb="watch")
+        server.break_watches()
+        await until(lambda: informers.out_of_sync() == f"pods: pods is forbidden: {WATCH_PODS}")
+        await until(lambda: informers.out_of_sync() is None)
+
+
+async def test_an_informer_of_a_kind_that_may_vanish_does_not_count() -> None:
+    server = FakeLocalServer()
+    server.before = fail(1000, ForbiddenError(PODS.group_resource, "", LIST_PODS), resource="pods")
+    async with running(server) as informers:
+        optional = informers.transformed(PODS, lambda document: document)
+        await until(lambda: optional.failure is not None)
+        assert informers.out_of_sync() is None
+
+
+async def test_informers_that_fail_alike_are_named_together() -> None:
+    server = FakeLocalServer()
+    server.before = fail(1000, ServiceUnavailableError("GET https://10.0.0.1: connection refused"))
+    async with running(server) as informers:
+        informers.informer(PODS)
+        informers.informer(unstructured(GroupVersion("coordination.k8s.io", "v1"), "leases", "Lease"))
+        reason = "leases.coordination.k8s.io, pods: GET https://10.0.0.1: connection refused"
+        await until(lambda: informers.out_of_sync() == reason)
+
+
 def test_a_refused_streamed_list_falls_back_to_listing() -> None:
     informer: Informer[Document] = Informer(Selection(), random.Random(1), watch_list=True)
     first = informer.start()
     assert isinstance(first, DoWatch)
     assert first.options.send_initial_events
-    informer.watch_opened(0)
+    informer.watch_requested(0)
     following = informer.watch_ended(InvalidError("meta.k8s.io", "ListOptions", "", []), 0)
     assert isinstance(following, DoList)
     assert following.delay_seconds == 0
@@ -116,7 +239,7 @@ def test_the_server_s_retry_after_is_obeyed() -> None:
 
 def test_a_watch_resumes_at_the_last_bookmark() -> None:
     informer = synced_informer()
-    informer.watch_opened(0)
+    informer.watch_requested(0)
     informer.event_received(Bookmark("55"))
     following = informer.watch_ended(None, 10)
     assert isinstance(following, DoWatch)
@@ -127,7 +250,7 @@ def test_a_watch_that_ends_at_once_backs_off_with_growing_waits() -> None:
     informer = synced_informer()
     delays = []
     for _ in range(12):
-        informer.watch_opened(0)
+        informer.watch_requested(0)
         delays.append(informer.watch_ended(None, 0).delay_seconds)
     assert 0.025 <= delays[0] <= 0.05
     assert 5 <= delays[-1] <= 10

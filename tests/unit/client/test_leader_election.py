@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from dray.api.document import NamespacedName
-from dray.api.errors import ServiceUnavailableError
+from dray.api.document import GroupResource, NamespacedName
+from dray.api.errors import ForbiddenError, ServiceUnavailableError
 from dray.client.in_process import in_process_client
 from dray.client.interface import LocalRequest
 from dray.client.leader_election import (
@@ -171,4 +171,44 @@ async def test_never_two_leaders_under_random_cuts(seed: int) -> None:
         assert len(candidates.leading) <= 1
     failed = [task.exception() for task in candidates.tasks.values() if task.done() and not task.cancelled()]
     assert not [error for error in failed if error is not None]
+    await candidates.stop()
+
+
+@pytest.mark.parametrize(("verb", "named"), [("get", "get"), ("create", "create"), ("update", "update")])
+async def test_a_forbidden_lease_is_logged_once_and_unhealthy(
+    verb: str, named: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    candidates = Candidates()
+    if verb == "update":
+        lease = {"metadata": {"name": "lock", "namespace": "kube-system"}, "spec": {}}
+        candidates.server.put("coordination.k8s.io", "leases", lease)
+    right = f'cannot {named} resource "leases" in API group "coordination.k8s.io" in the namespace "kube-system"'
+    refused = ForbiddenError(GroupResource("coordination.k8s.io", "leases"), "lock", f'User "a" {right}')
+
+    def refuse(request: LocalRequest) -> None:
+        if request.verb == verb:
+            raise refused
+
+    candidates.server.before = refuse
+    elector = candidates.start("a")
+    assert elector.health() == "lease kube-system/lock has not been read"
+    await candidates.pass_time(20)
+    assert elector.health() == f'leases.coordination.k8s.io "lock" is forbidden: User "a" {right}'
+    assert not candidates.leading
+    warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert warnings == [f"{verb} failed, will be retried"]
+    candidates.server.before = lambda _: None
+    await candidates.pass_time(5)
+    assert elector.health() is None
+    assert candidates.leading == {"a"}
+    await candidates.stop()
+
+
+async def test_a_candidate_that_waits_is_healthy() -> None:
+    candidates = Candidates()
+    candidates.start("a")
+    await candidates.pass_time(1)
+    second = candidates.start("b")
+    await candidates.pass_time(5)
+    assert (candidates.leading, second.health()) == ({"a"}, None)
     await candidates.stop()

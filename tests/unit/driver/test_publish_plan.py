@@ -35,7 +35,8 @@ def store(plan: Plan, existing: tuple[ResourceSlice, ...] = ()) -> tuple[Resourc
         items[item.metadata.name] = item
     for item, _ in plan.create:
         name = f"{item.metadata.generate_name}{next(NUMBERS)}"
-        items[name] = msgspec.structs.replace(item, metadata=ObjectMeta(name=name, uid=name))
+        metadata = ObjectMeta(name=name, uid=name, owner_references=item.metadata.owner_references)
+        items[name] = msgspec.structs.replace(item, metadata=metadata)
     return tuple(items.values())
 
 
@@ -130,7 +131,9 @@ def test_a_higher_generation_of_the_driver_wins_and_a_lower_one_counts_for_nothi
 def test_slices_of_an_older_generation_are_deleted() -> None:
     old = published(pool(3))
     new = store(plan(pool(3, generation=4)), ())
-    renamed = tuple(msgspec.structs.replace(item, metadata=ObjectMeta(name="new")) for item in new)
+    renamed = tuple(
+        msgspec.structs.replace(item, metadata=ObjectMeta(name="new", owner_references=(OWNER,))) for item in new
+    )
     assert plan(pool(3), (*old, *renamed)) == Plan(delete=old)
 
 
@@ -218,3 +221,26 @@ def _renamed(items: tuple[ResourceSlice, ...], prefix: str) -> list[ResourceSlic
         msgspec.structs.replace(item, metadata=ObjectMeta(name=f"{prefix}-{number}"))
         for number, item in enumerate(items)
     ]
+
+
+NEW_OWNER = OwnerReference(api_version="v1", kind="Node", name="node-1", uid="new-uid", controller=True)
+
+
+def test_slices_of_a_node_that_was_deleted_and_registered_again_are_given_to_the_new_one() -> None:
+    """Otherwise the garbage collector deletes them; the devices are the same, so the generation is too."""
+    existing = published(pool(300))
+    made = plan_pool(replace(PUBLISHER, owner=NEW_OWNER), "p", pool(300), existing, ())
+    assert (made.delete, made.create) == ((), ())
+    assert [item.metadata.owner_references for item, _ in made.update] == [(NEW_OWNER,)] * 3
+    assert [item.spec for item, _ in made.update] == [item.spec for item in existing]
+    assert plan_pool(replace(PUBLISHER, owner=NEW_OWNER), "p", pool(300), store(made, existing), ()).empty
+
+
+def test_other_owners_of_a_slice_stay() -> None:
+    (item,) = published(pool(1))
+    other = OwnerReference(api_version="apps/v1", kind="DaemonSet", name="d", uid="d")
+    existing = msgspec.structs.replace(
+        item, metadata=msgspec.structs.replace(item.metadata, owner_references=(OWNER, other))
+    )
+    ((updated, _),) = plan_pool(replace(PUBLISHER, owner=NEW_OWNER), "p", pool(1), (existing,), ()).update
+    assert updated.metadata.owner_references == (other, NEW_OWNER)

@@ -27,6 +27,7 @@ from dray.driver.classic.interface import ClassicController
 from dray.driver.classic.reconciler import DriverReconciler
 from dray.driver.program import program_context, run_program
 from dray.lib.clock import Clock
+from dray.runtime.health import HealthChecks
 from dray.runtime.metrics import Metrics
 from dray.runtime.settings import BOOLEAN, DURATION, PORT, STRING, SettingsError, load, number, setting
 from dray.runtime.tasks import TaskGroup
@@ -54,14 +55,18 @@ async def serve(
     clock: Clock,
     metrics: Metrics | None = None,
     options: Options | None = None,
+    health: HealthChecks | None = None,
 ) -> None:
     """Run the controller until cancelled, while leading; raise `LeadershipLostError` when the lease is lost."""
     options = options or Options()
     metrics = metrics or Metrics()
+    health = health or HealthChecks()
     controller.client = client
+    informers = SharedInformerFactory(client, clock, random.SystemRandom())
+    # A candidate has no informers, and is in sync.
+    health.add("informer-sync", informers.out_of_sync)
 
     async def work() -> None:
-        informers = SharedInformerFactory(client, clock, random.SystemRandom())
         reconciler = DriverReconciler(controller, client, informers, clock, metrics, options.node_name)
         async with TaskGroup(controller.name) as group:
             group.spawn(informers.run(), "informers")
@@ -79,6 +84,8 @@ async def serve(
         identity=options.identity or f"{socket.gethostname()}_{uuid.uuid4()}",
         timing=options.timing,
     )
+    # The name of the check in kube-controller-manager.
+    health.add("leaderElection", elector.health)
     await elector.run(work)
 
 
@@ -98,7 +105,7 @@ class Settings:
     leader_elect_retry_period: float = setting(
         DURATION, RETRY_SECONDS, "Time between attempts to acquire or renew the Lease."
     )
-    metrics_port: int = setting(PORT, 0, "Port of /metrics and /healthz on loopback; 0 for none.")
+    metrics_port: int = setting(PORT, 0, "Port of metrics and health checks on loopback; 0 for none.")
     log_format: str = setting(STRING, "text", "text or json.")
     v: int = setting(number(0, 10), 0, "Log verbosity.", flag="v")
 
@@ -137,6 +144,6 @@ async def _run(controller: ClassicController, settings: Settings, kubeconfig: st
     options = Options(settings.leader_elect, settings.lease_namespace, timing=settings.timing)
     agent = f"{controller.name}/dray"
     async with program_context(settings, environ, controller.name, kubeconfig=kubeconfig, user_agent=agent) as program:
-        work = serve(controller, program.client, program.clock, program.metrics, options)
+        work = serve(controller, program.client, program.clock, program.metrics, options, program.health)
         program.group.spawn(work, "controller")
         await program.group.wait(program.stop)

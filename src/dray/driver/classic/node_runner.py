@@ -92,9 +92,9 @@ class NodePluginRunner(RegisteredPlugin):
         self._local = local
         folder = options.folder(plugin.name)
         os.makedirs(folder, _FOLDER_MODE, exist_ok=True)
-        self._informers = SharedInformerFactory(client, clock, random.SystemRandom())
+        self.informers = SharedInformerFactory(client, clock, random.SystemRandom())
         prepared = PreparerOptions(plugin.name, PreparedClaims(folder, options.cdi_folder), folder, clock, metrics)
-        self._preparer = NodePluginPreparer(plugin, client, self._informers, prepared)
+        self._preparer = NodePluginPreparer(plugin, client, self.informers, prepared)
         plugin.node_name = options.node_name
         plugin.client = client
 
@@ -106,7 +106,7 @@ class NodePluginRunner(RegisteredPlugin):
         service = self._options.service_socket(self._plugin.name)
         registration = self._options.registration_socket(self._plugin.name)
         async with TaskGroup(self._plugin.name) as group:
-            group.spawn(self._informers.run(), "informers")
+            group.spawn(self.informers.run(), "informers")
             if self._local is not None:
                 own = Options(node_name=self._options.node_name)
                 group.spawn(serve(self._local, self._client, self._clock, self._metrics, own), "allocation")
@@ -139,7 +139,7 @@ class NodeSettings:
     root_dir: str = setting(STRING, ROOT, "kubelet's root folder.")
     cdi_dir: str = setting(STRING, CDI_FOLDER, "Folder of CDI files.")
     pod_uid: str = setting(STRING, "", "UID of the plugin's Pod, for rolling updates.", environment="POD_UID")
-    metrics_port: int = setting(PORT, 0, "Port of /metrics and /healthz on loopback; 0 for none.")
+    metrics_port: int = setting(PORT, 0, "Port of metrics and health checks on loopback; 0 for none.")
     log_format: str = setting(STRING, "text", "text or json.")
     v: int = setting(number(0, 10), 0, "Detail of the log.", flag="v")
 
@@ -168,6 +168,7 @@ async def _run(
     options = NodeOptions(settings.node_name, settings.root_dir, settings.cdi_dir, settings.pod_uid)
     async with program_context(settings, environ, plugin.name, user_agent=f"{plugin.name}/dray") as program:
         runner = NodePluginRunner(plugin, program.client, options, program.clock, program.metrics, local)
+        program.health.add("informer-sync", runner.informers.out_of_sync)
         await runner.run(program.stop)
 
 

@@ -3,6 +3,9 @@
 The generation of a pool identifies the slices that belong together. It is kept if at most one slice is written and none
 is new: one write is atomic. Otherwise it is incremented in all slices. Obsolete slices are deleted first, so that
 removed devices are not allocated while the rest is written.
+
+Slices belong to the Node by its UID. A Node that was deleted and registered again has another one: slices of its
+predecessor are given to it, since the garbage collector would delete them. The generation stays, as the devices do.
 """
 
 from __future__ import annotations
@@ -68,9 +71,13 @@ def plan_pool(
     if generation != newest:
         changed = list(kept)
         published_pool = msgspec.structs.replace(published_pool, generation=generation)
+    elsewhere = [index for index, item in kept.items() if not _belongs_to(item, publisher.owner)]
     return Plan(
         obsolete,
-        tuple((_updated(kept[index], published_pool, wanted[index]), wanted[index]) for index in sorted(changed)),
+        tuple(
+            (_updated(publisher, kept[index], published_pool, wanted[index]), wanted[index])
+            for index in sorted({*changed, *elsewhere})
+        ),
         tuple((_created(publisher, published_pool, wanted[index], pool), wanted[index]) for index in new),
     )
 
@@ -104,7 +111,11 @@ def _match(expected: Sequence[SliceContent], existing: Sequence[ResourceSlice]) 
     return matched
 
 
-def _updated(item: ResourceSlice, pool: ResourcePool, content: SliceContent) -> ResourceSlice:
+def _belongs_to(item: ResourceSlice, owner: OwnerReference | None) -> bool:
+    return owner is None or any(each.uid == owner.uid for each in item.metadata.owner_references)
+
+
+def _updated(publisher: Publisher, item: ResourceSlice, pool: ResourcePool, content: SliceContent) -> ResourceSlice:
     spec = msgspec.structs.replace(
         item.spec,
         pool=pool,
@@ -114,7 +125,15 @@ def _updated(item: ResourceSlice, pool: ResourcePool, content: SliceContent) -> 
         all_nodes=content.all_nodes or None,
         per_device_node_selection=content.per_device_nodes or None,
     )
-    return msgspec.structs.replace(item, spec=spec)
+    return msgspec.structs.replace(item, metadata=_owned(item.metadata, publisher.owner), spec=spec)
+
+
+def _owned(metadata: ObjectMeta, owner: OwnerReference | None) -> ObjectMeta:
+    """Return the metadata with the owner instead of other Nodes; an object has one controller."""
+    if owner is None or any(each.uid == owner.uid for each in metadata.owner_references):
+        return metadata
+    others = [each for each in metadata.owner_references if not each.controller and each.kind != owner.kind]
+    return msgspec.structs.replace(metadata, owner_references=(*others, owner))
 
 
 def _created(publisher: Publisher, published: ResourcePool, content: SliceContent, pool: Pool) -> ResourceSlice:

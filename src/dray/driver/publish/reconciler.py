@@ -11,15 +11,16 @@ from typing import Final
 from dray.api.errors import APIError, InvalidError, NotFoundError
 from dray.api.types.meta_v1 import OwnerReference
 from dray.api.types.resource_v1 import ResourceSlice
-from dray.client.controller import Controller
+from dray.client.controller import Controller, Requeue, Result
 from dray.client.informer import Selection
 from dray.client.interface import Client, DeleteOptions, ListOptions
 from dray.client.objects import resource_version_of
+from dray.client.request_state import RequestState
 from dray.client.resources import NODES, RESOURCE_SLICES
 from dray.client.shared_informers import SharedInformer, SharedInformerFactory
 from dray.driver.devices import Pool
 from dray.driver.publish.contents import SliceContent, content_of
-from dray.driver.publish.plan import Publisher, plan_pool
+from dray.driver.publish.plan import Plan, Publisher, plan_pool
 from dray.lib.clock import Clock
 from dray.runtime.logs import fields
 from dray.runtime.metrics import Metrics
@@ -70,7 +71,9 @@ class SlicePublisher:
         self._pools: Mapping[str, Pool] | None = None
         # By pool: requested and stored contents where the API server dropped fields.
         self._accepted: dict[str, list[tuple[SliceContent, SliceContent]]] = {}
+        # The Node as last read; None before, and for a driver without a node.
         self._owner: OwnerReference | None = None
+        self._node_state = RequestState(_log, f"node {self._node_name}", NODES)
         self._event = asyncio.Event()
         self._selector = f"spec.driver={self._driver}"
         if self._node_name:
@@ -112,13 +115,42 @@ class SlicePublisher:
             if item is not None and self._pools is not None:
                 self._controller.queue.add_after(item.spec.pool.name, self._repair_seconds)
 
-    async def _reconcile(self, pool_name: str) -> None:
+    async def _reconcile(self, pool_name: str) -> Result:
         if self._pools is None:
-            return
-        pool = self._pools.get(pool_name)
+            return None
+        try:
+            plan = await self._plan_with_owner(pool_name)
+        except NotFoundError:
+            # The node agent registers it again.
+            return Requeue(self._repair_seconds)
+        await self._write(plan, self._accepted.setdefault(pool_name, []))
+        return None
+
+    async def _plan_with_owner(self, pool_name: str) -> Plan:
+        """Plan; slices are created for the Node that exists now, which may not be the one of the deleted slices."""
+        if not self._node_name:
+            return self._plan(pool_name)
+        is_known = self._owner is not None
+        if not is_known:
+            await self._read_owner()
+        plan = self._plan(pool_name)
+        if not is_known or not plan.create:
+            return plan
+        before = self._owner
+        await self._read_owner()
+        if self._owner != before:
+            for name in self._pools or ():
+                self._controller.queue.add(name)
+        return self._plan(pool_name)
+
+    def _plan(self, pool_name: str) -> Plan:
+        assert self._pools is not None
+        publisher = Publisher(self._driver, self._node_name, self._owner)
+        existing = self._slices.lister.by_index(POOL_INDEX, pool_name)
         accepted = self._accepted.setdefault(pool_name, [])
-        publisher = Publisher(self._driver, self._node_name, await self._owner_reference())
-        plan = plan_pool(publisher, pool_name, pool, self._slices.lister.by_index(POOL_INDEX, pool_name), accepted)
+        return plan_pool(publisher, pool_name, self._pools.get(pool_name), existing, accepted)
+
+    async def _write(self, plan: Plan, accepted: list[tuple[SliceContent, SliceContent]]) -> None:
         try:
             for item in plan.delete:
                 await self._delete(item)
@@ -185,13 +217,16 @@ class SlicePublisher:
             )
         )
 
-    async def _owner_reference(self) -> OwnerReference | None:
-        if self._node_name and self._owner is None:
+    async def _read_owner(self) -> None:
+        try:
             node = await self._client.get(NODES, self._node_name)
-            self._owner = OwnerReference(
-                api_version="v1", kind="Node", name=self._node_name, uid=node.metadata.uid or "", controller=True
-            )
-        return self._owner
+        except APIError as error:
+            self._node_state.failed("get", error)
+            raise
+        self._node_state.succeeded()
+        self._owner = OwnerReference(
+            api_version="v1", kind="Node", name=self._node_name, uid=node.metadata.uid or "", controller=True
+        )
 
 
 def _pool_of(item: ResourceSlice) -> tuple[str, ...]:

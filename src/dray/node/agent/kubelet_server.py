@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final, NoReturn
 
@@ -16,6 +16,8 @@ from dray.node.agent.logs.cri_format import LogOptionsError, read_options
 from dray.node.agent.logs.reader import stream
 from dray.node.agent.pod.containers import ContainerState
 from dray.node.agent.pod_manager import PodManager, PodWorker
+from dray.runtime.health import HealthChecks
+from dray.runtime.http.health import health_routes
 from dray.runtime.http.requests import Request
 from dray.runtime.http.router import Handler, Reply, Router, text
 from dray.runtime.http.server import HttpServer, page_server
@@ -30,12 +32,18 @@ class KubeletServer:
     """Serves logs, Pods and metrics to clients with a certificate of the cluster's CA."""
 
     def __init__(
-        self, pods: PodManager, clock: Clock, log_root: Path, metrics: Callable[[], bytes] = lambda: b""
+        self,
+        pods: PodManager,
+        clock: Clock,
+        log_root: Path,
+        metrics: Callable[[], bytes] = lambda: b"",
+        health: Mapping[str, Handler] | None = None,
     ) -> None:
         self._manager = pods
         self._clock = clock
         self._log_root = log_root
         self._metrics = metrics
+        self._health = health if health is not None else health_routes(HealthChecks())
         self._server: HttpServer | None = None
 
     async def start(self, host: str, port: int, tls: ssl.SSLContext) -> int:
@@ -44,8 +52,8 @@ class KubeletServer:
             {
                 "/containerLogs/{namespace}/{pod}/{container}": self._logs,
                 "/pods": self._pods,
-                "/healthz": self._healthy,
                 "/metrics": self._exposed,
+                **self._health,
             }
         )
         self._server = page_server(checked(router))
@@ -60,9 +68,6 @@ class KubeletServer:
         """Stop listening."""
         if self._server is not None:
             await self._server.stop()
-
-    async def _healthy(self, _request: Request) -> Reply:
-        return text("ok")
 
     async def _exposed(self, _request: Request) -> Reply:
         return Reply(self._metrics(), content_type=CONTENT_TYPE)

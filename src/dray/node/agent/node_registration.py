@@ -12,6 +12,7 @@ from dray.api.document import Document
 from dray.api.errors import AlreadyExistsError, APIError, ConflictError, NotFoundError
 from dray.client import resources
 from dray.client.interface import Client, Patch, PatchType, WriteOptions
+from dray.client.request_state import RequestState
 from dray.lib.clock import Clock
 from dray.node.agent.node_object import (
     LEASE_NAMESPACE,
@@ -27,7 +28,6 @@ from dray.node.agent.node_object import (
     without_heartbeats,
 )
 from dray.node.resource_manager import NodeResources
-from dray.runtime.logs import fields
 
 _log = logging.getLogger(__name__)
 
@@ -66,6 +66,18 @@ class NodeRegistration:
         self._told: Document | None = None
         self._told_at = 0.0
         self._lease: Document | None = None
+        self._node_state = RequestState(_log, f"node {spec.name}", NODES)
+        self._lease_state = RequestState(_log, f"lease {LEASE_NAMESPACE}/{spec.name}", LEASES, LEASE_NAMESPACE)
+        # The latest requests for the Node and for the Lease.
+        self._node_verb = self._lease_verb = "create"
+
+    def node_health(self) -> str | None:
+        """Return why the Node cannot be registered or updated, None if it can; a health check."""
+        return self._node_state.health("the Node has not been registered")
+
+    def lease_health(self) -> str | None:
+        """Return why the Lease cannot be renewed, None if it can; a health check."""
+        return self._lease_state.health("the Lease has not been renewed")
 
     @property
     def allocatable(self) -> dict[str, str]:
@@ -96,7 +108,9 @@ class NodeRegistration:
         try:
             await self._write_status()
         except APIError as error:
-            _log.warning("node status not written", extra=fields(node=self.spec.name, error=str(error)))
+            self._node_state.failed(self._node_verb, error)
+        else:
+            self._node_state.succeeded()
 
     def resources_changed(self) -> None:
         """Write the status soon."""
@@ -110,10 +124,11 @@ class NodeRegistration:
                 await self._register()
                 await self._write_status()
             except APIError as error:
-                _log.warning("node not registered", extra=fields(node=self.spec.name, error=str(error)))
+                self._node_state.failed(self._node_verb, error)
                 await self._clock.sleep(delay)
                 delay = min(delay * 2, RETRY_SECONDS_MAX)
             else:
+                self._node_state.succeeded()
                 return
 
     async def run(self) -> None:
@@ -126,6 +141,7 @@ class NodeRegistration:
                 pass
             self._changed.clear()
             try:
+                self._node_verb = "get"
                 # The node lifecycle controller may have changed the conditions.
                 self.observe(await self._client.get(NODES, self.spec.name, resource_version="0"))
                 await self._write_status()
@@ -133,7 +149,9 @@ class NodeRegistration:
                 self._told = None
                 await self.register()
             except APIError as error:
-                _log.warning("node status not written", extra=fields(node=self.spec.name, error=str(error)))
+                self._node_state.failed(self._node_verb, error)
+            else:
+                self._node_state.succeeded()
 
     async def renew_lease(self) -> None:
         """Renew the Lease until cancelled."""
@@ -147,10 +165,13 @@ class NodeRegistration:
             await self._renew()
         except APIError as error:
             self._lease = None
-            _log.warning("lease not renewed", extra=fields(node=self.spec.name, error=str(error)))
+            self._lease_state.failed(self._lease_verb, error)
+        else:
+            self._lease_state.succeeded()
 
     async def _register(self) -> None:
         wanted = node_document(self.spec)
+        self._node_verb = "create"
         try:
             self._node = await self._client.create(NODES, wanted)
         except AlreadyExistsError:
@@ -158,6 +179,7 @@ class NodeRegistration:
                 name: wanted["metadata"][name] for name in ("labels", "annotations") if name in wanted["metadata"]
             }
             patch = Patch(PatchType.STRATEGIC, {"metadata": metadata})
+            self._node_verb = "patch"
             self._node = await self._client.patch(NODES, self.spec.name, "", patch)
             if self._drop_resources:
                 self.spec = replace(self.spec, stale=stale_resources(self._node.get("status") or {}))
@@ -171,6 +193,7 @@ class NodeRegistration:
         if same and self._clock.monotonic() - self._told_at < STATUS_WRITE_SECONDS:
             return
         patch = Patch(PatchType.STRATEGIC, {"status": status})
+        self._node_verb = "patch"
         self._node = await self._client.patch(NODES, self.spec.name, "", patch, _STATUS)
         self._told, self._told_at = status, self._clock.monotonic()
 
@@ -178,14 +201,24 @@ class NodeRegistration:
         uid = (self._node.get("metadata") or {}).get("uid") or ""
         wanted = lease_document(self.spec.name, uid, self._clock.now(), seconds=self._lease_seconds)
         if self._lease is None:
+            self._lease_verb = "create"
             try:
                 self._lease = await self._client.create(LEASES, wanted, LEASE_NAMESPACE)
             except AlreadyExistsError:
-                self._lease = await self._client.get(LEASES, self.spec.name, LEASE_NAMESPACE)
+                self._lease = await self._read_lease()
             else:
                 return
         renewed = {**self._lease, "spec": {**self._lease.get("spec", {}), **wanted["spec"]}}
+        self._lease_verb = "update"
         try:
             self._lease = await self._client.update(LEASES, renewed)
         except ConflictError:
-            self._lease = await self._client.get(LEASES, self.spec.name, LEASE_NAMESPACE)
+            self._lease = await self._read_lease()
+        except NotFoundError:
+            # Collected together with a Node that was deleted.
+            self._lease_verb = "create"
+            self._lease = await self._client.create(LEASES, wanted, LEASE_NAMESPACE)
+
+    async def _read_lease(self) -> Document:
+        self._lease_verb = "get"
+        return await self._client.get(LEASES, self.spec.name, LEASE_NAMESPACE)

@@ -17,9 +17,8 @@ from typing import Any, Final, NoReturn, TypeAlias, cast
 
 from dray.runtime.http.heads import date, response_head
 from dray.runtime.http.requests import TOO_MANY_REQUESTS, Limits, Request, RequestError, RequestParser
-from dray.runtime.http.router import TEXT, Handler, Reply, Router, text
-from dray.runtime.metrics import CONTENT_TYPE
-from dray.runtime.tasks import ChildTasks, TaskGroup
+from dray.runtime.http.router import TEXT, Handler, Reply, text
+from dray.runtime.tasks import ChildTasks
 
 _log = logging.getLogger(__name__)
 
@@ -461,25 +460,3 @@ async def _with_body(reply: Reply) -> AsyncGenerator[bytes, None]:
     yield reply.body
     async for chunk in reply.stream:
         yield chunk
-
-
-async def serve_health(group: TaskGroup, host: str, port: int, metrics: Callable[[], bytes]) -> int:
-    """Serve /healthz, /livez, /readyz and /metrics on plain HTTP while the group runs; return the port."""
-
-    async def healthy(_request: Request) -> Reply:
-        return text("ok")
-
-    async def exposed(_request: Request) -> Reply:
-        return Reply(metrics(), content_type=CONTENT_TYPE)
-
-    server = page_server(Router({"/healthz": healthy, "/livez": healthy, "/readyz": healthy, "/metrics": exposed}))
-    bound = await server.start(host, port)
-    group.spawn(_stop_at_end(server), "health")
-    return bound
-
-
-async def _stop_at_end(server: HttpServer) -> None:
-    try:
-        await server.supervise()
-    finally:
-        await server.stop()

@@ -11,9 +11,10 @@ from contextlib import asynccontextmanager, closing
 
 import pytest
 
+from dray.runtime.http.health import serve_health
 from dray.runtime.http.requests import Limits, Request
 from dray.runtime.http.router import Handler, Reply, Router, text
-from dray.runtime.http.server import HttpServer, page_server, serve_health
+from dray.runtime.http.server import HttpServer, page_server
 from dray.runtime.tasks import TaskGroup
 from tests.e2e.runtime.http.harness import WAIT_SECONDS, Certificates, Reader, Writer, until
 
