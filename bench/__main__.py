@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 
-from bench import allocator, classic, node, rows, scheduler, server, store, workloads
+from bench import allocator, classic, fairness, node, rows, scheduler, server, store, workloads
 from bench.rows import Row, Target
 from bench.server import Size
 
@@ -27,6 +27,11 @@ def allocator_rows(_size: Size) -> Iterator[Row]:
     for found in allocator.rows():
         name = found["name"]
         yield Row(f"allocator: {name}", found["value"], found["unit"], found["parameters"], targets.get(name))
+
+
+def fairness_rows(size: Size) -> Iterator[Row]:
+    """Measure the requests of one user beside another's many connections."""
+    return fairness.rows(fairness.QUICK if size is server.QUICK else fairness.FULL)
 
 
 def node_rows(size: Size) -> Iterator[Row]:
@@ -46,6 +51,7 @@ def classic_rows(size: Size) -> Iterator[Row]:
 
 BENCHMARKS: dict[str, Callable[[Size], Iterator[Row]]] = {
     **server.BENCHMARKS,
+    "fairness": fairness_rows,
     "store": store_rows,
     "allocator": allocator_rows,
     "scheduler": scheduler_rows,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import itertools
 import json
 import os
 import ssl
@@ -101,17 +102,23 @@ async def connect(endpoint: Endpoint) -> Connection:
     return connection
 
 
-def read_endpoint(kubeconfig: str) -> Endpoint:
-    """Return the server of a kubeconfig, with its user's certificate."""
+def read_endpoint(kubeconfig: str, *, certificate: bool = True) -> Endpoint:
+    """Return the server of a kubeconfig, with its user's certificate or without one."""
     with open(kubeconfig) as file:
         document = yaml.safe_load(file)
     cluster, user = document["clusters"][0]["cluster"], document["users"][0]["user"]
     context = ssl.create_default_context(cadata=base64.b64decode(cluster["certificate-authority-data"]).decode())
+    if not certificate:
+        return _at(cluster["server"], context)
     with tempfile.NamedTemporaryFile() as pair:
         pair.write(base64.b64decode(user["client-certificate-data"]) + base64.b64decode(user["client-key-data"]))
         pair.flush()
         context.load_cert_chain(pair.name)
-    url = urlsplit(cluster["server"])
+    return _at(cluster["server"], context)
+
+
+def _at(server: str, context: ssl.SSLContext) -> Endpoint:
+    url = urlsplit(server)
     assert url.hostname is not None
     assert url.port is not None
     if url.hostname not in ("127.0.0.1", "localhost", "::1"):
@@ -119,9 +126,11 @@ def read_endpoint(kubeconfig: str) -> Endpoint:
     return Endpoint(url.hostname, url.port, context)
 
 
-def request(method: str, path: str, body: bytes = b"") -> bytes:
+def request(method: str, path: str, body: bytes = b"", token: str = "", accept: str = "application/json") -> bytes:
     """Return the bytes of a request."""
-    head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nAccept: application/json\r\n"
+    head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nAccept: {accept}\r\n"
+    if token:
+        head += f"Authorization: Bearer {token}\r\n"
     if body:
         head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n"
     return head.encode() + b"\r\n" + body
@@ -222,6 +231,28 @@ async def read(endpoint: Endpoint, plan: dict[str, Any]) -> dict[str, Any]:
     return {**await timed(endpoint, plan, client, times), "bytes": size}
 
 
+async def hold(endpoint: Endpoint, plan: dict[str, Any]) -> dict[str, Any]:
+    """Send the requests of one user on all its connections for a time, as fast as each is answered."""
+    times: list[float] = []
+    numbers = itertools.count()
+    namespace, token = plan["namespace"], plan["token"]
+    accept = plan.get("accept", "application/json")
+
+    async def client(connection: Connection) -> None:
+        until = time.perf_counter() + plan["seconds"]
+        while (start := time.perf_counter()) < until:
+            if plan.get("path"):
+                answer = await connection.call(request("GET", plan["path"], token=token, accept=accept))
+                check(answer, b"200")
+            else:
+                body = config_map(f"{plan['prefix']}-{next(numbers)}", namespace)
+                check(await connection.call(request("POST", maps(namespace), body, token)), b"201")
+            times.append(time.perf_counter() - start)
+            await asyncio.sleep(plan.get("pause", 0.0))
+
+    return await timed(endpoint, plan, client, times)
+
+
 async def timed(endpoint: Endpoint, plan: dict[str, Any], client: Any, times: list[float]) -> dict[str, Any]:
     """Connect all clients, then run them concurrently; connecting is not measured."""
     connections = [await connect(endpoint) for _ in range(plan["clients"])]
@@ -305,12 +336,12 @@ async def watch(endpoint: Endpoint, plan: dict[str, Any]) -> dict[str, Any]:
     return {"seconds": seconds, "times": latencies, "server_cpu": used}
 
 
-MODES = {"create": create, "update": update, "read": read, "watch": watch}
+MODES = {"create": create, "update": update, "read": read, "hold": hold, "watch": watch}
 
 
 async def run(plan: dict[str, Any]) -> dict[str, Any]:
     """Run a plan."""
-    return await MODES[plan["mode"]](read_endpoint(plan["kubeconfig"]), plan)
+    return await MODES[plan["mode"]](read_endpoint(plan["kubeconfig"], certificate=not plan.get("token")), plan)
 
 
 def main() -> None:

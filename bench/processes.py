@@ -76,19 +76,35 @@ def _wait_until_open(port: int, process: subprocess.Popen[bytes]) -> None:
 
 def load(server: Server, mode: str, **plan: Any) -> dict[str, Any]:
     """Run the load generator with a plan and return its measurements."""
+    with loading(server, mode, **plan) as process:
+        return measurements(process)
+
+
+@contextlib.contextmanager
+def loading(server: Server, mode: str, **plan: Any) -> Iterator[subprocess.Popen[str]]:
+    """Run the load generator with a plan during the block; the caller reads its `measurements`."""
     plan = {"namespace": "default", **plan, "mode": mode}
     plan |= {"kubeconfig": str(server.kubeconfig), "pid": server.process.pid}
-    result = subprocess.run(
-        [sys.executable, "-m", "bench.load"],
-        input=json.dumps(plan),
-        capture_output=True,
-        text=True,
-        timeout=LOAD_SECONDS_MAX,
-        check=False,
-    )
-    if result.returncode:
-        raise SystemExit(f"the load generator failed: {result.stderr[-2000:]}")
-    found: dict[str, Any] = json.loads(result.stdout)
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        [sys.executable, "-m", "bench.load"], stdin=pipe, stdout=pipe, stderr=pipe, text=True
+    ) as process:
+        assert process.stdin is not None
+        process.stdin.write(json.dumps(plan))
+        process.stdin.close()
+        process.stdin = None
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def measurements(process: subprocess.Popen[str]) -> dict[str, Any]:
+    """Wait for a load generator and return its measurements."""
+    written, complaints = process.communicate(timeout=LOAD_SECONDS_MAX)
+    if process.returncode:
+        raise SystemExit(f"the load generator failed: {complaints[-2000:]}")
+    found: dict[str, Any] = json.loads(written)
     return found
 
 

@@ -12,7 +12,8 @@ from datetime import UTC, datetime
 from dray.api.document import Document
 from dray.api.errors import APIError
 from dray.apiserver.call import Call, DocumentResult, ListResult, ObjectResult
-from dray.apiserver.encoding import encode_document_result, encode_list, encode_object_result
+from dray.apiserver.encoding import encode_document_result, encode_object_result
+from dray.apiserver.list_encoding import encode_list
 from dray.apiserver.negotiation import JSON
 from dray.apiserver.request import UserInfo
 from dray.apiserver.routes import parse_query, parse_request

@@ -74,6 +74,22 @@ async def test_number_beyond_64_bits_is_refused_by_its_field(number: str) -> Non
         assert_refused(await attacker.send("POST", CONFIG_MAPS, body, YAML_TYPE), 400, "cannot unmarshal")
 
 
+@pytest.mark.parametrize(
+    ("field", "value", "kind"),
+    [
+        ("apiVersion", "61", "number"),
+        ("apiVersion", "[v1]", "array"),
+        ("kind", "{a: b}", "object"),
+        ("kind", "true", "bool"),
+    ],
+)
+async def test_kind_or_version_that_is_no_text_is_refused(field: str, value: str, kind: str) -> None:
+    body = f"apiVersion: v2\nkind: Other\n{field}: {value}\n".encode()
+    async with attacked_server() as attacker:
+        answer = await attacker.send("POST", CONFIG_MAPS, body, YAML_TYPE)
+        assert_refused(answer, 400, f"json: cannot unmarshal {kind} into Go struct field .{field} of type string")
+
+
 async def test_index_with_5000_digits_in_a_patch_is_refused() -> None:
     body = orjson.dumps([{"op": "add", "path": f"/metadata/managedFields/{DIGITS}", "value": 1}])
     async with attacked_server() as attacker:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 import msgspec
 
@@ -13,6 +13,19 @@ from dray.apiserver.endpoint import Endpoint
 from dray.apiserver.request import UserInfo
 from dray.apiserver.routes import RequestInfo
 from dray.store.interface import Entry
+
+
+class Pacer(Protocol):
+    """Lets long work pause for the requests of others."""
+
+    def start(self) -> None:
+        """Begin to measure, after waiting for something else than a turn."""
+
+    def is_due(self) -> bool:
+        """Return whether the work has taken so long that it should pause."""
+
+    async def pause(self) -> None:
+        """Return when the work may continue."""
 
 
 class Call(msgspec.Struct):
@@ -26,6 +39,8 @@ class Call(msgspec.Struct):
     user_agent: str = ""
     accept: str = ""
     if_none_match: str = ""
+    # None for calls that are not paced: those in the same process.
+    pacer: Pacer | None = None
     warnings: list[str] = msgspec.field(default_factory=list)
 
     @property

@@ -62,12 +62,16 @@ def _json_type(value: object) -> str:
         return "bool"
     if isinstance(value, int | float):
         return "number"
+    if isinstance(value, dict):
+        return "object"
     return "array" if isinstance(value, list) else "string"
 
 
 def check_kind(document: Document, endpoint: Endpoint) -> None:
     """The document must be of the endpoint's kind and version; both may be left out."""
     kind, api_version = document.get("kind") or "", document.get("apiVersion") or ""
+    if not isinstance(kind, str) or not isinstance(api_version, str):
+        raise _untyped(document, endpoint.gvk.kind)
     if kind and kind != endpoint.gvk.kind:
         version = GroupVersion.parse(api_version).version
         raise BadRequestError(
@@ -80,6 +84,14 @@ def check_kind(document: Document, endpoint: Endpoint) -> None:
             f"({endpoint.api_version})"
         )
     document["kind"], document["apiVersion"] = endpoint.gvk.kind, endpoint.api_version
+
+
+def _untyped(document: Document, kind: str) -> BadRequestError:
+    field = next(field for field in ("apiVersion", "kind") if not isinstance(document.get(field) or "", str))
+    return BadRequestError(
+        f"the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; json parse error: "
+        f"json: cannot unmarshal {_json_type(document[field])} into Go struct field .{field} of type string"
+    )
 
 
 def _internal(endpoint: Endpoint) -> str:

@@ -11,7 +11,7 @@ import yaml
 
 from dray.api.document import Document
 from dray.api.protobuf import encode_object, watch_frame
-from dray.apiserver.call import DocumentResult, ListResult, ObjectResult, WatchFrame
+from dray.apiserver.call import DocumentResult, ObjectResult, WatchFrame
 from dray.apiserver.endpoint import Endpoint
 from dray.apiserver.negotiation import Media, Representation
 from dray.apiserver.tables import TableOptions, partial_metadata, table
@@ -34,9 +34,10 @@ def served_document(endpoint: Endpoint, entry: Entry) -> Document:
     return endpoint.served(endpoint.decode(entry.value, entry.revision))
 
 
-def dump(document: Document, representation: Representation) -> bytes:
-    """Serialize one document."""
+def dump(document: Document | list[Document], representation: Representation) -> bytes:
+    """Serialize one document; in YAML also a list."""
     if representation.media is Media.PROTOBUF:
+        assert isinstance(document, dict)
         return encode_object(document)
     if representation.media is Media.YAML:
         text: str = yaml.dump(
@@ -103,26 +104,6 @@ def transform(
     return document
 
 
-def encode_list(result: ListResult, representation: Representation, *, include: str, now: datetime) -> bytes:
-    """Encode a list."""
-    endpoint = result.endpoint
-    if representation.media is Media.JSON and not representation.transform and not representation.pretty:
-        return _encode_json_list(result)
-    documents = [served_document(endpoint, entry) for entry in result.entries]
-    if representation.transform == "Table":
-        options = TableOptions(representation.api_version, include, now)
-        return dump(table(endpoint, documents, options, list_metadata=result.metadata()), representation)
-    if representation.transform:
-        listing: Document = {
-            "kind": "PartialObjectMetadataList",
-            "apiVersion": representation.api_version,
-            "metadata": result.metadata(),
-            "items": [partial_metadata(document, representation.api_version) for document in documents],
-        }
-        return dump(listing, representation)
-    return dump(list_document(endpoint, documents, result.metadata()), representation)
-
-
 def list_document(endpoint: Endpoint, documents: Sequence[Document], metadata: Document) -> Document:
     """Return a typed list; items of built-in kinds have no kind and apiVersion."""
     items = list(documents)
@@ -136,30 +117,6 @@ def list_document(endpoint: Endpoint, documents: Sequence[Document], metadata: D
         "metadata": metadata,
         "items": items,
     }
-
-
-def _encode_json_list(result: ListResult) -> bytes:
-    endpoint = result.endpoint
-    head = orjson.dumps(
-        {
-            "kind": endpoint.definition.list_kind,
-            "apiVersion": endpoint.api_version,
-            "metadata": result.metadata(),
-        }
-    )
-    items = b",".join(_json_item(endpoint, entry) for entry in result.entries)
-    return b'%b,"items":[%b]}\n' % (head[:-1], items)
-
-
-def _json_item(endpoint: Endpoint, entry: Entry) -> bytes:
-    if endpoint.is_storage_version and entry.value.startswith(endpoint.head):
-        if endpoint.custom:
-            return endpoint.splice(entry.value, entry.revision)
-        return endpoint.splice_item(entry.value, entry.revision)
-    document = served_document(endpoint, entry)
-    if not endpoint.custom:
-        del document["kind"], document["apiVersion"]
-    return orjson.dumps(document)
 
 
 class FrameEncoder:

@@ -10,7 +10,7 @@ import ssl
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing, suppress
 from http import HTTPStatus
-from typing import Any, Final, NoReturn, cast
+from typing import Any, Final, NamedTuple, NoReturn, cast
 
 import orjson
 
@@ -22,6 +22,7 @@ from dray.apiserver.call import (
     DocumentResult,
     ListResult,
     ObjectResult,
+    Pacer,
     Result,
     TextResult,
     WatchResult,
@@ -32,10 +33,10 @@ from dray.apiserver.encoding import (
     FrameEncoder,
     dump,
     encode_document_result,
-    encode_list,
     encode_object_result,
 )
 from dray.apiserver.handlers.nonresource import PageNotFoundError
+from dray.apiserver.list_encoding import ListEncoder
 from dray.apiserver.metrics import RequestMetrics
 from dray.apiserver.negotiation import JSON, Media, Representation, UnavailableRepresentationError, negotiate
 from dray.apiserver.request import ANONYMOUS, UserInfo
@@ -66,12 +67,26 @@ LIMITS: Final = Limits(
 )
 # Smaller responses are not worth the time to compress.
 GZIP_SIZE_MIN: Final = 128 * 1024
-_GZIP_THREAD_SIZE_MIN: Final = 1024 * 1024
+_GZIP_THREAD_SIZE_MIN: Final = 256 * 1024
 _GZIP_LEVEL: Final = 1
 REQUEST_TIMEOUT_SECONDS: Final = 60.0
 # A watch is written in chunks of about this size, which bounds the memory of a slow reader of large objects.
 _CHUNK_SIZE: Final = 256 * 1024
+# Larger responses are encrypted and written in parts of this size, with other requests in between.
+_PART_SIZE: Final = 256 * 1024
+# Smaller batches of events are encoded in one go.
+_PACED_FRAMES_MIN: Final = 64
 _NO_CACHE: Final = ("Cache-Control", "no-cache, private")
+
+
+class _Exchange(NamedTuple):
+    """One request, where its response is written, and in which form."""
+
+    request: Request
+    response: Response
+    call: Call
+    representation: Representation
+    include: str = "Metadata"
 
 
 class Listener:
@@ -141,22 +156,38 @@ class Listener:
             raise RequestEntityTooLargeError(f"Request entity too large: limit is {BODY_SIZE_MAX}")
         page = self._page(call)
         if page is not None:
-            return await self._write_text(request, response, page)
+            return await self._write(_Exchange(request, response, call, JSON), page, page.body, None)
         call.user = self._authenticate(request) if request.context is None else request.context
         representation, include = self._negotiate(call)
+        exchange = _Exchange(request, response, call, representation, include)
         if (call.info.verb == "watch" and call.info.resource) or call.info.path == UI_STREAM:
-            with self._limiter.watch(call.user):
+            return await self._limiter.run_watch(call.user, lambda pacer: self._serve_watch(exchange, pacer))
+        path = "" if call.info.resource else call.info.path
+        answered = await self._limiter.run(call.user, path, lambda pacer: self._serve_seated(exchange, pacer))
+        return answered if isinstance(answered, int) else await self._write_stream(exchange, answered)
+
+    async def _serve_seated(self, exchange: _Exchange, pacer: Pacer) -> int | TextResult:
+        """Execute a request and write its response; a stream, which takes no seat, is returned."""
+        call = exchange.call
+        call.pacer = pacer
+        try:
+            async with asyncio.timeout(REQUEST_TIMEOUT_SECONDS):
                 result = await self._server.execute(call)
-                return await self._write_result(request, response, call, result, (representation, include))
-        async with self._limiter.seat(call.user, "" if call.info.resource else call.info.path):
-            try:
-                async with asyncio.timeout(REQUEST_TIMEOUT_SECONDS):
-                    result = await self._server.execute(call)
-            except TimeoutError as error:
-                raise errors.RequestTimeoutError(
-                    f"Timeout: request did not complete within {REQUEST_TIMEOUT_SECONDS:.0f}s"
-                ) from error
-        return await self._write_result(request, response, call, result, (representation, include))
+                if isinstance(result, TextResult) and result.stream is not None:
+                    return result
+                body = await self._encode(exchange, result, pacer)
+        except TimeoutError as error:
+            raise errors.RequestTimeoutError(
+                f"Timeout: request did not complete within {REQUEST_TIMEOUT_SECONDS:.0f}s"
+            ) from error
+        return await self._write(exchange, result, body, pacer)
+
+    async def _serve_watch(self, exchange: _Exchange, pacer: Pacer) -> int:
+        exchange.call.pacer = pacer
+        result = await self._server.execute(exchange.call)
+        if isinstance(result, WatchResult) or (isinstance(result, TextResult) and result.stream is not None):
+            return await self._write_stream(exchange, result)
+        return await self._write(exchange, result, await self._encode(exchange, result, pacer), pacer)
 
     def _page(self, call: Call) -> TextResult | None:
         """Return a page that needs no credentials, such as the dashboard without its data."""
@@ -193,64 +224,82 @@ class Listener:
             include = check_include_object(call.query.get("includeObject", ""))
         return representation, include
 
-    async def _write_result(
-        self, request: Request, response: Response, call: Call, result: Result, form: tuple[Representation, str]
-    ) -> int:
-        representation, include = form
-        warnings = _warning_headers(call)
-        if isinstance(result, WatchResult):
-            content_type = WATCH_CONTENT_TYPES[representation.media]
-            headers = (_NO_CACHE, ("Content-Type", content_type), *warnings)
-            await response.stream(200, headers, self._frames(result, representation, include))
-            return 200
-        if isinstance(result, TextResult):
-            return await self._write_text(request, response, result)
-        body = self._encode(result, representation, include)
-        status = 200 if isinstance(result, ListResult) else result.status
-        headers = (_NO_CACHE, ("Content-Type", CONTENT_TYPES[representation.media]), *warnings)
-        encoding, body = await _compress(request, body)
-        response.send(status, (*headers, *encoding), body)
-        return status
-
-    async def _write_text(self, request: Request, response: Response, result: TextResult) -> int:
-        headers: tuple[tuple[str, str], ...] = (("Content-Type", result.content_type), *result.headers)
-        if not any(name == "Cache-Control" for name, _ in result.headers):
-            headers = (_NO_CACHE, *headers)
-        if result.stream is not None:
-            await response.stream(result.status, headers, result.stream)
-            return result.status
-        encoding, body = await _compress(request, result.body)
-        response.send(result.status, (*headers, *encoding), body)
-        return result.status
-
-    def _encode(self, result: Result, representation: Representation, include: str) -> bytes:
-        now = self._server.clock.now()
+    async def _encode(self, exchange: _Exchange, result: Result, pacer: Pacer) -> bytes:
+        """Return the body of a response; other requests go before the rest of a long list."""
+        representation, include, now = exchange.representation, exchange.include, self._server.clock.now()
         if isinstance(result, ObjectResult):
             return encode_object_result(result, representation, include=include, now=now)
-        if isinstance(result, ListResult):
-            return encode_list(result, representation, include=include, now=now)
-        assert isinstance(result, DocumentResult)
-        return encode_document_result(result, representation, include=include, now=now)
+        if isinstance(result, TextResult):
+            return result.body
+        if isinstance(result, DocumentResult):
+            return encode_document_result(result, representation, include=include, now=now)
+        assert isinstance(result, ListResult)
+        encoder = ListEncoder(result, representation, include=include, now=now)
+        for _ in encoder.steps():
+            if pacer.is_due():
+                await pacer.pause()
+        return encoder.body()
 
-    async def _frames(
-        self, result: WatchResult, representation: Representation, include: str
-    ) -> AsyncGenerator[bytes, None]:
-        encoder = FrameEncoder(result.endpoint, representation, include)
+    async def _write(self, exchange: _Exchange, result: Result, body: bytes, pacer: Pacer | None) -> int:
+        """Write a complete response, a large one in parts."""
+        assert not isinstance(result, WatchResult)
+        status = 200 if isinstance(result, ListResult) else result.status
+        encoding, body = await _compress(exchange.request, body)
+        headers = (*self._headers(exchange, result), *encoding)
+        response = exchange.response
+        if len(body) <= _PART_SIZE or pacer is None:
+            response.send(status, headers, body)
+            return status
+        for _ in response.write_parts(status, headers, body, _PART_SIZE):
+            if pacer.is_due():
+                await pacer.pause()
+        return status
+
+    async def _write_stream(self, exchange: _Exchange, result: TextResult | WatchResult) -> int:
+        """Write what has no known length, as fast as the client reads."""
+        headers = self._headers(exchange, result)
+        if isinstance(result, WatchResult):
+            await exchange.response.stream(200, headers, self._frames(result, exchange))
+            return 200
+        assert result.stream is not None
+        await exchange.response.stream(result.status, headers, result.stream)
+        return result.status
+
+    def _headers(self, exchange: _Exchange, result: Result) -> tuple[tuple[str, str], ...]:
+        if isinstance(result, TextResult):
+            headers: tuple[tuple[str, str], ...] = (("Content-Type", result.content_type), *result.headers)
+            cached = any(name == "Cache-Control" for name, _ in result.headers)
+            return headers if cached else (_NO_CACHE, *headers)
+        types = WATCH_CONTENT_TYPES if isinstance(result, WatchResult) else CONTENT_TYPES
+        content_type = ("Content-Type", types[exchange.representation.media])
+        return _NO_CACHE, content_type, *_warning_headers(exchange.call)
+
+    async def _frames(self, result: WatchResult, exchange: _Exchange) -> AsyncGenerator[bytes, None]:
+        encoder = FrameEncoder(result.endpoint, exchange.representation, exchange.include)
+        pacer = exchange.call.pacer
         async with aclosing(cast("Any", result.frames)) as frames:
             async for batch in frames:
                 now = self._server.clock.now()
                 chunk, size = [], 0
+                # Initial objects, and events that were missed.
+                paced = pacer if len(batch) >= _PACED_FRAMES_MIN else None
+                if paced is not None:
+                    paced.start()
                 for frame in batch:
                     chunk.append(encoder.encode(frame, now))
                     size += len(chunk[-1])
                     if size >= _CHUNK_SIZE:
                         yield b"".join(chunk)
                         chunk, size = [], 0
+                    if paced is not None and paced.is_due():
+                        await paced.pause()
                 if chunk:
                     yield b"".join(chunk)
 
     def _write_error(self, response: Response, call: Call, error: APIError) -> None:
-        if not response.is_closing:
+        if response.is_started:
+            response.abort()
+        elif not response.is_closing:
             response.send(error.code, *_error_response(call, error))
 
 

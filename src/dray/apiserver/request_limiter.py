@@ -1,74 +1,136 @@
-"""Limits concurrent requests: waits for the seats that the fair queue assigns."""
+"""Limits concurrent requests: measures the time they use, and starts or continues them when the fair queue says so."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING, Final
+import types
+from collections.abc import Callable, Coroutine, Generator, Iterable
+from typing import Any, Final, TypeVar
 
 from dray.api.errors import TooManyRequestsError
-from dray.apiserver.fairness import Admitted, FairQueue, Queued, Rejected, Ticket, TicketState
+from dray.apiserver.call import Pacer
+from dray.apiserver.fairness import REJECTED, FairQueue, Rejected, Ticket, TicketState, is_exempt
 from dray.apiserver.request import UserInfo
 from dray.lib.clock import Clock
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+T = TypeVar("T")
 
 # How often tickets that have waited too long are removed while there are any.
 _SWEEP_SECONDS: Final = 1.0
 
 
 class RequestLimiter:
-    """Admits requests; those beyond the limit wait in the fair queue or are rejected."""
+    """Runs requests; those beyond the limits wait in the fair queue or are rejected."""
 
     def __init__(self, queue: FairQueue, clock: Clock) -> None:
         self._queue = queue
-        self._clock = clock
+        self._now: Final = clock.monotonic
+        self._turn_seconds: Final = queue.limits.turn_seconds
         self._waiting: dict[Ticket, asyncio.Future[None]] = {}
+        self._turn_scheduled = False
         self._sweeping = False
 
-    @asynccontextmanager
-    async def seat(self, user: UserInfo, path: str) -> AsyncIterator[None]:
-        """Hold a seat while one request is served."""
-        admission = self._queue.admit(user, self._clock.monotonic(), path=path)
-        if isinstance(admission, Rejected):
-            raise TooManyRequestsError(admission.message, admission.retry_after_seconds)
-        held: Admitted | Ticket
-        if isinstance(admission, Queued):
-            held = admission.ticket
-            await self._wait(held)
-        else:
-            held = admission
+    async def run(self, user: UserInfo, path: str, work: Callable[[Pacer], Coroutine[Any, Any, T]]) -> T:
+        """Run one request when there is a seat for it; `path` is given for non-resource requests."""
+        if is_exempt(user, path):
+            return await work(_ExemptPacer(self._now, self._turn_seconds))
+        ticket = self._queue.admit(user, self._now())
+        if isinstance(ticket, Rejected):
+            raise TooManyRequestsError(ticket.message, ticket.retry_after_seconds)
+        if not self._turn_scheduled:
+            self._schedule_turn()
+        if ticket.state is TicketState.WAITING:
+            await self._wait_for_seat(ticket)
         try:
-            yield
+            return await self._timed(work(_TicketPacer(self, ticket)), ticket)
         finally:
-            self._wake(self._queue.release(held, self._clock.monotonic()))
+            self._end(ticket)
 
-    @contextmanager
-    def watch(self, user: UserInfo) -> Iterator[None]:
-        """Count a watch while it is open."""
-        admission = self._queue.admit_watch(user)
-        if isinstance(admission, Rejected):
-            raise TooManyRequestsError(admission.message, admission.retry_after_seconds)
+    async def run_watch(self, user: UserInfo, work: Callable[[Pacer], Coroutine[Any, Any, T]]) -> T:
+        """Run one watch; its time is measured only where it calls the pacer."""
+        ticket = self._queue.admit_watch(user)
+        if isinstance(ticket, Rejected):
+            raise TooManyRequestsError(ticket.message, ticket.retry_after_seconds)
+        exempt = is_exempt(user)
         try:
-            yield
+            return await work(_ExemptPacer(self._now, self._turn_seconds) if exempt else _WatchPacer(self, ticket))
         finally:
-            self._queue.release_watch(user)
+            self._queue.release_watch(ticket)
 
-    async def _wait(self, ticket: Ticket) -> None:
+    def is_due(self, ticket: Ticket) -> bool:
+        """Return whether the running part of a request has used a turn."""
+        return self._now() - ticket.started_at >= self._turn_seconds
+
+    def start(self, ticket: Ticket) -> None:
+        """Begin to measure the running part of a request."""
+        ticket.started_at = self._now()
+
+    async def pause(self, ticket: Ticket) -> None:
+        """Continue a running request when it is the user's turn."""
+        self._queue.charge(ticket, self._now() - ticket.started_at)
+        # What follows until the request is woken is charged to its next part.
+        ticket.started_at = self._now()
+        self._queue.pause(ticket)
+        if not self._turn_scheduled:
+            self._schedule_turn()
+        await self._woken(ticket)
+
+    @types.coroutine
+    def _timed(self, work: Coroutine[Any, Any, T], ticket: Ticket) -> Generator[Any, None, T]:
+        """Await the coroutine and charge the time of each of its steps, without the time that it waits."""
+        now, charge = self._now, self._queue.charge
+        error: BaseException | None = None
+        while True:
+            ticket.started_at = now()
+            try:
+                awaited = work.send(None) if error is None else work.throw(error)
+            except StopIteration as end:
+                result: T = end.value
+                return result
+            finally:
+                # A kept error would refer to this frame, and so to itself.
+                error = None
+                charge(ticket, now() - ticket.started_at)
+            try:
+                yield awaited
+            except BaseException as raised:  # noqa: BLE001 - passed on
+                error = raised
+
+    async def _wait_for_seat(self, ticket: Ticket) -> None:
+        if not self._sweeping:
+            self._sweep_later()
+        try:
+            await self._woken(ticket)
+        except asyncio.CancelledError:
+            self._end(ticket)
+            raise
+        if ticket.state is TicketState.DONE:
+            raise TooManyRequestsError(REJECTED.message)
+
+    def _end(self, ticket: Ticket) -> None:
+        self._queue.cancel(ticket)
+        if self._queue.has_tickets and not self._turn_scheduled:
+            self._schedule_turn()
+
+    async def _woken(self, ticket: Ticket) -> None:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting[ticket] = future
-        self._sweep_later()
         try:
             await future
-        except asyncio.CancelledError:
-            self._wake(self._queue.cancel(ticket, self._clock.monotonic()))
-            raise
         finally:
             self._waiting.pop(ticket, None)
-        if ticket.state is TicketState.DONE:
-            raise TooManyRequestsError(Rejected().message)
+
+    def _schedule_turn(self) -> None:
+        self._turn_scheduled = True
+        asyncio.get_running_loop().call_soon(self._next_turn)
+
+    def _next_turn(self) -> None:
+        self._turn_scheduled = False
+        woken = self._queue.next_turn(self._now())
+        if woken:
+            self._wake(woken)
+            # After the woken ones have run.
+            self._schedule_turn()
 
     def _wake(self, tickets: Iterable[Ticket]) -> None:
         for ticket in tickets:
@@ -77,12 +139,68 @@ class RequestLimiter:
                 future.set_result(None)
 
     def _sweep_later(self) -> None:
-        if not self._sweeping:
-            self._sweeping = True
-            asyncio.get_running_loop().call_later(_SWEEP_SECONDS, self._sweep)
+        self._sweeping = True
+        asyncio.get_running_loop().call_later(_SWEEP_SECONDS, self._sweep)
 
     def _sweep(self) -> None:
         self._sweeping = False
-        self._wake(self._queue.expire(self._clock.monotonic()))
+        self._wake(self._queue.expire(self._now()))
         if self._waiting:
             self._sweep_later()
+
+
+class _ExemptPacer:
+    """Lets other requests go first once in a while, without waiting for a turn."""
+
+    __slots__ = ("_now", "_started_at", "_turn_seconds")
+
+    def __init__(self, now: Callable[[], float], turn_seconds: float) -> None:
+        self._now = now
+        self._turn_seconds = turn_seconds
+        self._started_at = now()
+
+    def start(self) -> None:
+        self._started_at = self._now()
+
+    def is_due(self) -> bool:
+        return self._now() - self._started_at >= self._turn_seconds
+
+    async def pause(self) -> None:
+        await asyncio.sleep(0)
+        self._started_at = self._now()
+
+
+class _TicketPacer:
+    """Pauses a request whose steps the limiter measures."""
+
+    __slots__ = ("_limiter", "_ticket")
+
+    def __init__(self, limiter: RequestLimiter, ticket: Ticket) -> None:
+        self._limiter = limiter
+        self._ticket = ticket
+
+    def start(self) -> None:
+        """Every step is measured from its beginning."""
+
+    def is_due(self) -> bool:
+        return self._limiter.is_due(self._ticket)
+
+    async def pause(self) -> None:
+        await self._limiter.pause(self._ticket)
+
+
+class _WatchPacer(_TicketPacer):
+    """Pauses a watch, which mostly waits for events."""
+
+    __slots__ = ()
+
+    def __init__(self, limiter: RequestLimiter, ticket: Ticket) -> None:
+        super().__init__(limiter, ticket)
+        limiter.start(ticket)
+
+    def start(self) -> None:
+        self._limiter.start(self._ticket)
+
+    async def pause(self) -> None:
+        await self._limiter.pause(self._ticket)
+        self._limiter.start(self._ticket)

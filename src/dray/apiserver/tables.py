@@ -62,11 +62,12 @@ def table(
         "apiVersion": options.api_version,
         "metadata": list_metadata,
         "columnDefinitions": column_definitions(endpoint) if header else None,
-        "rows": [_row(endpoint, document, options) for document in documents],
+        "rows": [table_row(endpoint, document, options) for document in documents],
     }
 
 
-def _row(endpoint: Endpoint, document: Document, options: TableOptions) -> Document:
+def table_row(endpoint: Endpoint, document: Document, options: TableOptions) -> Document:
+    """Return the row of a served document."""
     row: Document = {"cells": [column.cell(document, options.now) for column in endpoint.definition.columns]}
     if options.include == "Object":
         row["object"] = document

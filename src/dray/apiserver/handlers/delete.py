@@ -72,9 +72,13 @@ class DeleteHandler:
         options = parse_delete_options(call.query, _body(call))
         selection = {name: value for name, value in call.query.items() if name in _SELECTION_PARAMETERS}
         listing = await self._get.list_selected(
-            endpoint, call.info.namespace, parse_list_options(selection, watch=False)
+            endpoint, call.info.namespace, parse_list_options(selection, watch=False), pacer=call.pacer
         )
-        documents = [served_document(endpoint, entry) for entry in listing.entries]
+        documents = []
+        for entry in listing.entries:
+            documents.append(served_document(endpoint, entry))
+            if call.pacer is not None and call.pacer.is_due():
+                await call.pacer.pause()
         for document in documents:
             metadata = document["metadata"]
             try:

@@ -8,7 +8,7 @@ from typing import Final
 
 from dray.api import errors
 from dray.api.errors import APIError, ExpiredError, NotFoundError
-from dray.apiserver.call import Call, ListResult, ObjectResult
+from dray.apiserver.call import Call, ListResult, ObjectResult, Pacer
 from dray.apiserver.endpoint import Endpoint
 from dray.apiserver.options import (
     ListOptions,
@@ -48,10 +48,10 @@ class GetHandler:
     async def list(self, call: Call, endpoint: Endpoint) -> ListResult:
         """Return a list."""
         options = parse_list_options(call.query, watch=False)
-        return await self.list_selected(endpoint, call.info.namespace, options, name=call.info.name)
+        return await self.list_selected(endpoint, call.info.namespace, options, name=call.info.name, pacer=call.pacer)
 
     async def list_selected(
-        self, endpoint: Endpoint, namespace: str, options: ListOptions, *, name: str = ""
+        self, endpoint: Endpoint, namespace: str, options: ListOptions, *, name: str = "", pacer: Pacer | None = None
     ) -> ListResult:
         """Return a list by parsed options."""
         selection = select(endpoint, namespace, name, options)
@@ -64,7 +64,9 @@ class GetHandler:
         elif options.revision is not None:
             limit, revision = await self._revision_of(options, limit)
         try:
-            return await self._collect(endpoint, selection, limit, revision, start)
+            if selection.matches is None:
+                return await self._collect(endpoint, selection.prefix, limit, revision, start)
+            return await self._collect_matching(endpoint, selection, limit, revision, start, pacer)
         except RevisionCompactedError as error:
             raise _expired(options) from error
         except FutureRevisionError as error:
@@ -90,25 +92,31 @@ class GetHandler:
             return ListResult(endpoint, (), revision)
         return ListResult(endpoint, (entry,), revision)
 
-    async def _collect(
-        self, endpoint: Endpoint, selection: Selection, limit: int, revision: int, start: str
-    ) -> ListResult:
-        if selection.matches is None:
-            page = await self._store.list_page(selection.prefix, limit=limit, start_after=start, revision=revision)
-            more = page.remaining > 0
-            token = _token(selection.prefix, page.entries, page.revision) if more else ""
-            return ListResult(endpoint, page.entries, page.revision, token, page.remaining if more else None)
-        return await self._collect_matching(endpoint, selection, limit, revision, start)
+    async def _collect(self, endpoint: Endpoint, prefix: str, limit: int, revision: int, start: str) -> ListResult:
+        page = await self._store.list_page(prefix, limit=limit, start_after=start, revision=revision)
+        more = page.remaining > 0
+        token = _token(prefix, page.entries, page.revision) if more else ""
+        return ListResult(endpoint, page.entries, page.revision, token, page.remaining if more else None)
 
     async def _collect_matching(
-        self, endpoint: Endpoint, selection: Selection, limit: int, revision: int, start: str
+        self,
+        endpoint: Endpoint,
+        selection: Selection,
+        limit: int,
+        revision: int,
+        start: str,
+        pacer: Pacer | None,
     ) -> ListResult:
         found: list[Entry] = []
         while True:
             size = _SCAN_PAGE if limit else 0
             page: Page = await self._store.list_page(selection.prefix, limit=size, start_after=start, revision=revision)
             revision = page.revision
+            if pacer is not None:
+                pacer.start()
             for position, entry in enumerate(page.entries):
+                if pacer is not None and pacer.is_due():
+                    await pacer.pause()
                 if not _matches(endpoint, selection, entry):
                     continue
                 found.append(entry)

@@ -100,7 +100,7 @@ class WatchHandler:
         options = parse_list_options(call.query, watch=True)
         selection = select(endpoint, call.info.namespace, call.info.name, options)
         timeout = options.timeout_seconds or _TIMEOUT_SECONDS_MIN * (1 + self._random.random())
-        initial, revision = await self._initial(endpoint, call.info.namespace, call.info.name, options)
+        initial, revision = await self._initial(endpoint, call, options)
         try:
             stream = await self._stream(endpoint, selection, revision)
         except RevisionCompactedError as error:
@@ -126,9 +126,7 @@ class WatchHandler:
             fanout = self._fanouts[key] = FieldFanout(self._store, endpoint, getter, self._documents, self._tasks)
         return await fanout.subscribe(value, revision)
 
-    async def _initial(
-        self, endpoint: Endpoint, namespace: str, name: str, options: ListOptions
-    ) -> tuple[list[WatchFrame], int]:
+    async def _initial(self, endpoint: Endpoint, call: Call, options: ListOptions) -> tuple[list[WatchFrame], int]:
         """Return the frames of the existing objects, and the revision to watch from."""
         wanted = options.revision or 0
         if options.send_initial_events is None and wanted:
@@ -138,7 +136,8 @@ class WatchHandler:
         if wanted:
             await self._get.wait_for(wanted)
         query = ListOptions(label_selector=options.label_selector, field_selector=options.field_selector)
-        listing = await self._get.list_selected(endpoint, namespace, query, name=name)
+        info = call.info
+        listing = await self._get.list_selected(endpoint, info.namespace, query, name=info.name, pacer=call.pacer)
         frames = [WatchFrame("ADDED", entry) for entry in listing.entries]
         if options.send_initial_events and options.allow_bookmarks:
             frames.append(bookmark(endpoint, listing.revision, initial_events_end=True))

@@ -11,7 +11,7 @@ import logging
 import socket
 import ssl
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from typing import Any, Final, NoReturn, TypeAlias, cast
 
@@ -31,13 +31,15 @@ Headers: TypeAlias = Sequence[tuple[str, str]]
 
 
 class Response:
-    """Writes the response to one request; exactly one of `send` and `stream` is called."""
+    """Writes the response to one request; exactly one of `send`, `write_parts` and `stream` is called."""
 
-    __slots__ = ("_connection", "_request")
+    __slots__ = ("_connection", "_request", "is_started")
 
     def __init__(self, connection: ServerConnection, request: Request) -> None:
         self._connection = connection
         self._request = request
+        # Whether the head has been written.
+        self.is_started = False
 
     @property
     def is_closing(self) -> bool:
@@ -51,6 +53,15 @@ class Response:
             return
         head = self._head(status, (*headers, ("Content-Length", str(len(body)))))
         self._connection.write(head if self._request.method == "HEAD" else head + body)
+
+    def write_parts(self, status: int, headers: Headers, body: bytes, size: int) -> Iterator[None]:
+        """Write a complete response in parts of some size, one in each step; an unfinished one must be aborted."""
+        self._connection.write(self._head(status, (*headers, ("Content-Length", str(len(body))))))
+        for start in range(0, 0 if self._request.method == "HEAD" else len(body), size):
+            if self.is_closing:
+                return
+            self._connection.write(body[start : start + size])
+            yield
 
     async def stream(self, status: int, headers: Headers, chunks: AsyncGenerator[bytes, None]) -> None:
         """Write a response of unknown length, no faster than the client reads, and close the generator."""
@@ -76,6 +87,7 @@ class Response:
 
     def _head(self, status: int, headers: Headers) -> bytes:
         server = self._connection.server
+        self.is_started = True
         if not self._request.keep_alive or server.closing:
             headers = (*headers, _CLOSE)
         return response_head(status, headers, server.date())
