@@ -14,15 +14,18 @@ from typing import Any
 import pytest
 
 from dray.store import sqlite as sqlite_module
+from dray.store import sqlite_file
 from dray.store.interface import (
     Entry,
     KeyExistsError,
     RevisionCompactedError,
     RevisionConflictError,
+    StoreError,
+    StoreLockedError,
     StoreUnavailableError,
 )
 from dray.store.sqlite import SQLiteStore
-from dray.store.sqlite_file import migrate, open_database
+from dray.store.sqlite_file import lock, migrate, open_database
 from dray.store.sqlite_rows import BATCH_ROWS_MAX, MIGRATIONS
 from dray.store.state import CompactionPolicy
 
@@ -274,3 +277,38 @@ async def test_the_file_is_durable_and_marked(store: SQLiteStore, path: Path) ->
         ]
     )
     assert settings == ["wal", 2, 0x44726179, len(MIGRATIONS)]
+
+
+async def test_a_file_has_one_user_until_it_is_closed(store: SQLiteStore, path: Path) -> None:
+    with pytest.raises(StoreLockedError, match="in use by another process"):
+        await SQLiteStore.open(path)
+    await store.close()
+    await (await SQLiteStore.open(path)).close()
+
+
+@pytest.fixture
+def damaged(path: Path) -> Path:
+    path.write_bytes(b"not a database" * 1000)
+    return path
+
+
+async def test_a_failed_open_releases_the_lock(damaged: Path) -> None:
+    with pytest.raises(StoreError) as raised:
+        await SQLiteStore.open(damaged)
+    # The error still refers to the frame that took the lock.
+    lock(damaged).close()
+    assert raised.value is not None
+
+
+async def test_a_creation_cut_short_is_repeated(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path.with_name(path.name + ".new").write_bytes(b"unfinished")
+    synced: list[bool] = []
+    monkeypatch.setattr(
+        sqlite_file, "_sync_directory", lambda directory: synced.append((directory / path.name).exists())
+    )
+    store = await SQLiteStore.open(path)
+    await store.create(PODS + "a", b"")
+    await store.close()
+    # The directory is synced after the rename: a crash leaves the whole file or none.
+    assert synced == [True]
+    assert not path.with_name(path.name + ".new").exists()

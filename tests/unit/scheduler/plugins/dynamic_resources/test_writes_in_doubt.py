@@ -24,7 +24,7 @@ from dray.framework.snapshot import Snapshot
 from dray.framework.status import Code, Status
 from dray.runtime.metrics import Metrics
 from dray.scheduler.handle import Handle
-from dray.scheduler.plugins.dynamic_resources.claim_writer import ClaimWriter
+from dray.scheduler.plugins.dynamic_resources.claim_writer import RETRY_SECONDS, SETTLE_SECONDS, ClaimWriter
 from dray.scheduler.plugins.dynamic_resources.pod_state import PodState
 from dray.scheduler.plugins.dynamic_resources.pre_binder import PreBinder
 from dray.scheduler.plugins.dynamic_resources.tracker import ClaimTracker
@@ -200,3 +200,23 @@ def test_a_write_in_doubt_is_settled_whatever_the_server_answers(answers: tuple[
         return scheduler.server.calls
 
     assert run_virtually(scenario()) == calls
+
+
+@pytest.mark.behaviour("SP-104")
+def test_a_server_without_a_response_is_not_asked_again_at_once() -> None:
+    async def scenario() -> tuple[float, float]:
+        loop = asyncio.get_running_loop()
+        down = ServiceUnavailableError("down")
+        scheduler = Scheduler(down, down, claim("mine", version=2))
+        start = loop.time()
+        await scheduler.writer.until_answered(claim("mine"), lambda _: scheduler.server.update_status())
+        settled = loop.time() - start
+        mine = claim("mine", version=1, devices=("gpu-0",))
+        retrying = Scheduler(down, mine, claim("mine", version=2, devices=("gpu-0",), users=("pod",)))
+        retrying.observe(1, mine)
+        start = loop.time()
+        await retrying.writer.take(mine, None, pod("mine"))
+        assert retrying.server.calls == ["update_status", "get", "update_status"]
+        return settled, loop.time() - start
+
+    assert run_virtually(scenario()) == pytest.approx((2 * SETTLE_SECONDS, RETRY_SECONDS))
