@@ -18,12 +18,15 @@ from dray.node.devices import checkpoint as device_checkpoint
 from dray.node.dra import checkpoint as claim_checkpoint
 from dray.runtime.system import SystemClock
 from dray.sim.doctor.checkpoints import check_claims, check_devices
+from dray.sim.doctor.drivers import check_drivers
 from dray.sim.doctor.findings import Finding, Fix, Severity
 from dray.sim.doctor.rules import examine
 from dray.sim.snapshot import PLACEMENT_KINDS, Snapshot, SnapshotError
 
 PROG: Final = "dray doctor"
 _COLOURS: Final = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.NOTE: "cyan"}
+# The time that a plugin on a node has to answer.
+_PLUGIN_SECONDS: Final = 2.0
 # Where node agents store checkpoints, below their root directory.
 _CHECKPOINT_DIRECTORIES: Final = (".", "plugins", "device-plugins")
 
@@ -43,7 +46,8 @@ def main(argv: Sequence[str]) -> int:
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
     description = (
         "Find stuck, orphaned and inconsistent objects: claims that are not deleted, reservations of deleted Pods, "
-        "devices allocated twice, unusable pools, and with --node-root-dir differences to a node's checkpoints."
+        "devices allocated twice, unusable pools, and with --node-root-dir differences to a node's checkpoints and "
+        "drivers."
     )
     parser = cluster_parser(PROG, description, formats=("text", "json", "yaml"))
     parser.add_argument("--fix", action="store_true", help="fix what a single safe write can fix")
@@ -78,6 +82,19 @@ def _node_findings(arguments: argparse.Namespace, snapshot: Snapshot) -> Iterato
             yield _damaged(name, path, error, "drain the node, remove the file and restart the node agent")
         else:
             yield from check_devices(name, allocated, snapshot)
+    yield from check_drivers(name, _running_drivers(Path(arguments.node_root_dir)), snapshot)
+
+
+def _running_drivers(root: Path) -> list[str]:
+    """Return the DRA drivers that answer on their registration sockets."""
+    # Imported on use: only a check on a node needs gRPC.
+    import asyncio
+
+    from dray.node.plugins.plugin_manager import find_plugins
+    from dray.rpc.dra_services import DRA_PLUGIN
+
+    plugins = asyncio.run(find_plugins(str(root / "plugins_registry"), _PLUGIN_SECONDS))
+    return [plugin.name for plugin in plugins if plugin.type == DRA_PLUGIN]
 
 
 def _checkpoints(root: Path, name: str) -> Iterator[tuple[Path, bytes]]:

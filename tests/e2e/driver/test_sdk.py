@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
@@ -12,6 +13,7 @@ import pytest
 
 from dray.api.document import UID, Document
 from dray.api.features import FeatureGates
+from dray.cli import doctor
 from dray.client.in_process import in_process_client
 from dray.driver import (
     Claim,
@@ -31,6 +33,8 @@ from dray.node.dra.dra_manager import Prepared, PrepareError
 from dray.rpc.pb.dra.v1 import api_pb2 as v1
 from dray.rpc.pb.dra.v1.api_pb2_grpc import DRAPluginStub
 from dray.rpc.sockets import SocketError, connect
+from dray.sim.doctor.drivers import check_drivers
+from dray.sim.snapshot import Snapshot
 from tests.e2e.driver.cluster import NODE, Cluster, Node, driver_running, node_running, pod, result, short_folder, until
 from tests.local_server import local_server
 
@@ -312,6 +316,17 @@ async def test_slices_follow_the_drivers_devices_and_are_repaired(cluster: Clust
         await settled(cluster, ["x"])
     # They stay when the driver stops: it may be a restart.
     assert names(await cluster.slices()) == ["x"]
+
+
+async def test_doctor_finds_a_driver_that_runs_and_publishes_nothing(cluster: Cluster, node: Node) -> None:
+    """As it was after `kubectl delete node`; sockets of drivers that are gone do not hold it up."""
+    driver = PoolDriver()
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(node.root / "plugins_registry" / "gone.example.com-reg.sock"))
+    async with driver_running(driver, node):
+        assert await asyncio.to_thread(doctor._running_drivers, node.root) == [driver.name]
+        snapshot = Snapshot.of(await cluster.slices())
+        assert [finding.rule for finding in check_drivers(NODE, [driver.name], snapshot)] == ["unpublished-driver"]
 
 
 @pytest.mark.behaviour("SP-139")

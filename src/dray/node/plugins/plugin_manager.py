@@ -155,6 +155,20 @@ class PluginManager:
         self._shown = shown
 
 
+async def find_plugins(folder: str, timeout_seconds: float) -> tuple[Plugin, ...]:
+    """Ask the plugins of a folder who they are, without registering them; those that do not answer are left out."""
+
+    async def ask(socket: SocketFile) -> Plugin | None:
+        try:
+            async with asyncio.timeout(timeout_seconds), _dialled(socket.path) as stub:
+                return await _get_info(stub, socket.path)
+        except (RegistrationError, TimeoutError):
+            return None
+
+    found = await asyncio.gather(*(ask(socket) for socket in find_sockets(folder)))
+    return tuple(plugin for plugin in found if plugin is not None)
+
+
 @asynccontextmanager
 async def _dialled(path: str) -> AsyncIterator[Any]:
     async with connect(path) as channel:

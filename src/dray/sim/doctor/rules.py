@@ -195,6 +195,23 @@ def broken_pools(snapshot: Snapshot, _now: datetime) -> Iterator[Finding]:
             yield Finding(Severity.ERROR, "invalid-pool", f"pool {pool.key}", pool.problem, advice)
 
 
+def former_nodes(snapshot: Snapshot, _now: datetime) -> Iterator[Finding]:
+    """Yield slices that belong to a Node which was deleted, and registered again with another UID."""
+    uids = {item.metadata.name: item.metadata.uid for item in snapshot.nodes}
+    for item in snapshot.slices:
+        for owner in item.metadata.owner_references:
+            uid = uids.get(owner.name) if owner.kind == "Node" else None
+            if uid is None or owner.uid == uid:
+                continue
+            yield Finding(
+                Severity.ERROR,
+                "former-node",
+                f"resourceslice {item.metadata.name}",
+                f"belongs to an earlier Node {owner.name} (uid {owner.uid}, now {uid}) and will be garbage-collected",
+                f"if the devices do not come back within a minute, restart driver {item.spec.driver} on the node",
+            )
+
+
 def orphaned_slices(snapshot: Snapshot, _now: datetime) -> Iterator[Finding]:
     """Yield slices of nodes that do not exist."""
     nodes = {item.metadata.name for item in snapshot.nodes}
@@ -253,6 +270,7 @@ RULES: Final[tuple[Rule, ...]] = (
     missing_classes,
     broken_pools,
     lost_devices,
+    former_nodes,
     orphaned_slices,
     dead_nodes,
     unused_allocations,

@@ -9,6 +9,7 @@ from dray.node.devices.assignments import Assignment, AssignmentKey
 from dray.node.devices.checkpoint import Checkpoint
 from dray.node.dra.claims import ClaimInfo
 from dray.sim.doctor.checkpoints import check_claims, check_devices
+from dray.sim.doctor.drivers import check_drivers
 from dray.sim.doctor.findings import Finding, Severity
 from dray.sim.doctor.rules import examine
 from dray.sim.snapshot import Snapshot
@@ -177,3 +178,37 @@ def test_devices_allocated_to_a_deleted_pod() -> None:
     kept = Checkpoint(tuple((AssignmentKey(uid, "c", "x/gpu"), Assignment({}, b"")) for uid in ("uid-p", "uid-gone")))
     (finding,) = check_devices("node-a", kept, snapshot)
     assert finding.what == "has allocated x/gpu to a Pod (uid uid-gone) that does not exist"
+
+
+def owned_slice(uid: str) -> Document:
+    made = resource_slice("node-b", GPU, device("gpu-0"), nodeName="node-b")
+    made["metadata"]["ownerReferences"] = [
+        {"apiVersion": "v1", "kind": "Node", "name": "node-b", "uid": uid, "controller": True}
+    ]
+    return made
+
+
+def test_a_slice_of_a_node_that_was_deleted_and_registered_again() -> None:
+    again = node("node-b")
+    again["metadata"]["uid"] = "new"
+    assert found(again, owned_slice("new")) == []
+    (finding,) = found(again, owned_slice("old"))
+    assert (finding.severity, finding.rule, finding.subject) == (Severity.ERROR, "former-node", "resourceslice node-b")
+    assert finding.what == ("belongs to an earlier Node node-b (uid old, now new) and will be garbage-collected")
+    # A Node that does not exist is another finding.
+    assert [item.rule for item in found(owned_slice("old"))] == ["orphaned-slice"]
+
+
+def test_a_driver_that_runs_on_a_node_and_publishes_nothing_for_it() -> None:
+    snapshot = Snapshot.of(
+        [
+            *SOUND,
+            resource_slice("other", "elsewhere.example.com", device("x"), nodeName="node-b"),
+            resource_slice("shared", "fabric.example.com", device("x"), allNodes=True),
+        ]
+    )
+    drivers = [GPU, "elsewhere.example.com", "fabric.example.com", "silent.example.com"]
+    assert [(item.rule, item.subject, item.what.split()[2]) for item in check_drivers("node-a", drivers, snapshot)] == [
+        ("unpublished-driver", "node node-a", "elsewhere.example.com,"),
+        ("unpublished-driver", "node node-a", "silent.example.com,"),
+    ]
