@@ -1,0 +1,161 @@
+"""Writes of claims against a store that fails, waits and is shared as the test says."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+import pytest
+
+from dray.api.document import Document
+from dray.api.errors import ConflictError, DeviceInUseError
+from dray.apiserver import allocation_writer
+from dray.apiserver.allocation_writer import AllocationWriter
+from dray.apiserver.device_ledger import IN_DOUBT_SECONDS, DeviceLedger, uses_of
+from dray.lib.clock import VirtualClock
+from dray.store.interface import NO_GUARDS, Entry, GuardConflictError, RevisionConflictError, StoreUnavailableError
+
+
+class ScriptedStore:
+    """Answers each update with the next of its outcomes: a revision, or an error."""
+
+    def __init__(self, *outcomes: int | BaseException, shared: bool = False) -> None:
+        self.shared = shared
+        self.outcomes = list(outcomes)
+        self.guards: list[Mapping[str, int]] = []
+        self.entries: dict[str, Entry] = {}
+
+    async def update(
+        self, key: str, value: bytes, *, expected_revision: int, guards: Mapping[str, int] = NO_GUARDS
+    ) -> Entry:
+        self.guards.append(guards)
+        await asyncio.sleep(0)
+        outcome = self.outcomes.pop(0)
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return Entry(key, value, outcome, 1)
+
+    async def get(self, key: str) -> Entry | None:
+        return self.entries.get(key)
+
+
+def claim(name: str, *devices: str) -> Document:
+    results = [{"request": "r", "driver": "d", "pool": "p", "device": device} for device in devices]
+    status = {"allocation": {"devices": {"results": results}}} if devices else {}
+    return {"metadata": {"name": name, "namespace": "ns"}, "status": status}
+
+
+class Cluster:
+    def __init__(self, *outcomes: int | BaseException, shared: bool = False) -> None:
+        self.store = ScriptedStore(*outcomes, shared=shared)
+        self.ledger = DeviceLedger()
+        self.clock = VirtualClock(lambda: asyncio.get_running_loop().create_future())
+        self.writer = AllocationWriter(self.store, self.ledger, self.clock)  # type: ignore[arg-type]
+
+    async def give(self, name: str, *devices: str, old: tuple[str, ...] = (), base: int = 1) -> Entry:
+        entry = Entry(f"/registry/resource.k8s.io/resourceclaims/ns/{name}", b"", base, 1)
+        new = claim(name, *devices)
+        return await self.writer.update(entry, claim(name, *old), new, orjson.dumps(new))
+
+    def is_held(self, device: str) -> bool:
+        return self.ledger.check("ns/nobody", (), uses_of(claim("nobody", device))) is not None
+
+
+async def test_the_refusal_names_device_and_holder_and_nothing_is_written() -> None:
+    cluster = Cluster(5)
+    await cluster.give("a", "gpu")
+    with pytest.raises(DeviceInUseError, match=r"device d/p/gpu is allocated to claim ns/a") as refused:
+        await cluster.give("b", "gpu")
+    assert refused.value.code == 409
+    assert cluster.store.outcomes == []
+    assert len(cluster.store.guards) == 1
+
+
+async def test_of_two_writes_at_once_one_is_refused() -> None:
+    cluster = Cluster(5, 6)
+    outcomes = await asyncio.gather(cluster.give("a", "gpu"), cluster.give("b", "gpu"), return_exceptions=True)
+    assert sorted(type(outcome).__name__ for outcome in outcomes) == ["DeviceInUseError", "Entry"]
+
+
+async def test_a_write_that_changes_no_allocation_is_not_checked() -> None:
+    cluster = Cluster(5, 6)
+    cluster.ledger.observe("ns/other", uses_of(claim("other", "gpu")), 1)
+    await cluster.give("a", "gpu", old=("gpu",))
+    assert cluster.store.outcomes == [6]
+
+
+async def test_a_refused_write_frees_its_device() -> None:
+    cluster = Cluster(RevisionConflictError(Entry("k", b"", 9, 1)), 6)
+    with pytest.raises(RevisionConflictError):
+        await cluster.give("a", "gpu")
+    await cluster.give("b", "gpu")
+
+
+@pytest.mark.parametrize("failure", [StoreUnavailableError("gone"), asyncio.CancelledError()])
+async def test_a_write_without_an_answer_holds_its_device_for_a_time(failure: Any) -> None:
+    cluster = Cluster(failure, 6)
+    with pytest.raises(type(failure)):
+        await cluster.give("a", "gpu")
+    with pytest.raises(DeviceInUseError):
+        await cluster.give("b", "gpu")
+    cluster.clock.advance(IN_DOUBT_SECONDS)
+    await cluster.give("b", "gpu")
+
+
+async def test_a_deleted_claim_frees_its_device_before_the_event() -> None:
+    cluster = Cluster(5, 6)
+    await cluster.give("a", "gpu")
+    cluster.writer.deleted(claim("a", "gpu"), 6)
+    assert not cluster.is_held("gpu")
+    cluster.ledger.observe("ns/a", uses_of(claim("a", "gpu")), 5)
+    assert not cluster.is_held("gpu"), "an event that was on its way is older"
+
+
+async def test_only_a_shared_store_is_given_guards() -> None:
+    alone, shared = Cluster(5), Cluster(5, shared=True)
+    shared.ledger.progressed(3)
+    for cluster in (alone, shared):
+        await cluster.give("a", "gpu", "nic", old=("nic",))
+    assert alone.store.guards == [NO_GUARDS]
+    assert shared.store.guards == [{"d/p/gpu": 3}], "none for what the claim had"
+
+
+async def test_a_guard_of_another_server_is_awaited_and_its_device_refused() -> None:
+    cluster = Cluster(GuardConflictError({"d/p/gpu": 7}), 8, shared=True)
+    writing = asyncio.ensure_future(cluster.give("a", "gpu"))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert not writing.done(), "the write of revision 7 is not observed yet"
+    holder = claim("other", "gpu")
+    cluster.store.entries["/registry/resource.k8s.io/resourceclaims/ns/other"] = Entry("k", orjson.dumps(holder), 7, 1)
+    cluster.ledger.observe("ns/other", uses_of(holder), 7)
+    cluster.ledger.progressed(7)
+    with pytest.raises(DeviceInUseError, match="ns/other"):
+        await writing
+    assert cluster.store.outcomes == [8]
+
+
+async def test_a_holder_that_has_let_go_through_another_server_is_read_again() -> None:
+    cluster = Cluster(8, shared=True)
+    cluster.ledger.observe("ns/other", uses_of(claim("other", "gpu")), 3)
+    entry = Entry("k", orjson.dumps(claim("other")), 6, 1)
+    cluster.store.entries["/registry/resource.k8s.io/resourceclaims/ns/other"] = entry
+    await cluster.give("a", "gpu")
+    assert cluster.store.outcomes == []
+
+
+async def test_events_that_do_not_come_make_the_server_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(allocation_writer, "CATCH_UP_SECONDS", 0.01)
+    cluster = Cluster(GuardConflictError({"d/p/gpu": 7}), shared=True)
+    with pytest.raises(StoreUnavailableError, match="not observed in time"):
+        await cluster.give("a", "gpu")
+
+
+async def test_the_server_gives_up_after_many_rounds() -> None:
+    conflict = GuardConflictError({"d/p/gpu": 0})
+    cluster = Cluster(*(conflict for _ in range(allocation_writer._ATTEMPTS_MAX)), shared=True)
+    with pytest.raises(ConflictError):
+        await cluster.give("a", "gpu")
+    assert not cluster.is_held("gpu")
