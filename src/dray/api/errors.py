@@ -287,6 +287,13 @@ class RequestTimeoutError(APIError):
     reason = "Timeout"
 
 
+class InsufficientStorageError(APIError):
+    """The store has no space left: the write was not stored. A code of HTTP; Kubernetes has no reason for it."""
+
+    code = 507
+    reason = "InsufficientStorage"
+
+
 _BY_REASON: dict[str, type[APIError]] = {
     cls.reason: cls
     for cls in (
@@ -306,6 +313,7 @@ _BY_REASON: dict[str, type[APIError]] = {
         TooManyRequestsError,
         InternalError,
         ServiceUnavailableError,
+        InsufficientStorageError,
         RequestTimeoutError,
     )
 }

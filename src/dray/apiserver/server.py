@@ -12,6 +12,7 @@ from typing import Final, Protocol
 from dray.api.document import Document, GroupResource
 from dray.api.errors import (
     APIError,
+    InsufficientStorageError,
     InternalError,
     MethodNotAllowedError,
     PathNotFoundError,
@@ -40,7 +41,7 @@ from dray.apiserver.registry.strategy import Strategy
 from dray.apiserver.request import ANONYMOUS, Attributes
 from dray.apiserver.routes import RequestInfo
 from dray.runtime.tasks import ChildTasks
-from dray.store.interface import StoreError, StoreUnavailableError
+from dray.store.interface import StoreError, StoreFullError, StoreUnavailableError
 
 Handler = Callable[[Call, Endpoint], Awaitable[Result]]
 
@@ -81,6 +82,8 @@ class ServerParts:
 
 def store_error(error: StoreError) -> APIError:
     """Return the error that a client gets for a failure of the store."""
+    if isinstance(error, StoreFullError):
+        return InsufficientStorageError(f"the store is full: {error}")
     if isinstance(error, StoreUnavailableError):
         return ServiceUnavailableError(f"the store does not answer: {error}")
     return InternalError(error)

@@ -38,6 +38,7 @@ from dray.apiserver.server import APIServer
 from dray.cmd.dashboard import DashboardPages
 from dray.cmd.settings import APIServerSettings
 from dray.lib.clock import Clock
+from dray.runtime.disk_errors import explained_errors
 from dray.runtime.http.server import bind
 from dray.runtime.metrics import Metrics
 from dray.runtime.settings import SettingsError
@@ -98,7 +99,8 @@ async def running(settings: APIServerSettings) -> AsyncIterator[Running]:
     plugins, pod_security = _admission_plugins(settings), _pod_security(settings)
     clock, metrics = SystemClock(), Metrics()
     data_dir = _make_directory(settings.data_dir)
-    pki = ensure_pki(data_dir, hostname=socket.gethostname(), extra_names=settings.tls_names, now=clock.now())
+    with explained_errors(data_dir):
+        pki = ensure_pki(data_dir, hostname=socket.gethostname(), extra_names=settings.tls_names, now=clock.now())
     async with AsyncExitStack() as stack:
         # Entered first and left last: the store and the listener end in good order before their supervisor does.
         group = await stack.enter_async_context(TaskGroup("apiserver process"))
@@ -142,13 +144,15 @@ async def running(settings: APIServerSettings) -> AsyncIterator[Running]:
         group.spawn(listener.supervise(), "listener")
         await listener.start(sockets, server_context(pki))
         url = f"https://{address}"
-        _write_kubeconfigs(pki, url)
+        with explained_errors(data_dir):
+            _write_kubeconfigs(pki, url)
         yield Running(server, local, store, pki, clock, metrics, url, data_dir / "kubeconfig")
 
 
 def _make_directory(name: str) -> Path:
     path = Path(name).resolve()
-    path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with explained_errors(path):
+        path.mkdir(parents=True, exist_ok=True, mode=0o700)
     return path
 
 

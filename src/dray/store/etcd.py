@@ -37,6 +37,7 @@ from dray.store.interface import (
     RevisionCompactedError,
     RevisionConflictError,
     StoreError,
+    StoreFullError,
     StoreUnavailableError,
 )
 from dray.store.state import CompactionPolicy, CompactionSchedule
@@ -52,6 +53,7 @@ RETRY_SECONDS_MAX = 5.0
 
 _COMPACTED_TEXT = "required revision has been compacted"
 _FUTURE_TEXT = "required revision is a future revision"
+_FULL_TEXT = "database space exceeded"
 _UNAVAILABLE = (
     grpc.StatusCode.UNAVAILABLE,
     grpc.StatusCode.DEADLINE_EXCEEDED,
@@ -182,6 +184,8 @@ class Endpoints:
             return _CompactedError(0)
         if _FUTURE_TEXT in details:
             return _FutureError(details)
+        if _FULL_TEXT in details:
+            return StoreFullError(f"etcd: {details}")
         if error.code() in _UNAVAILABLE:
             self._at = (self._at + 1) % len(self._channels)
             return StoreUnavailableError(f"etcd does not answer: {details}")

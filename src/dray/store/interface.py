@@ -89,6 +89,10 @@ class StoreUnavailableError(StoreError):
     """The back end is unavailable (etcd down, disk full, store closed); a write may or may not have been committed."""
 
 
+class StoreFullError(StoreUnavailableError):
+    """The back end has no space left: the write was not stored, and reads go on."""
+
+
 class StoreLockedError(StoreError):
     """Another process has the stored data open."""
 

@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Final
 from zlib import crc32
 
+from dray.runtime.disk_errors import explain_failure
+from dray.runtime.files import sync_folder
 from dray.store.interface import StoreUnavailableError
 
 _log = logging.getLogger(__name__)
@@ -74,12 +76,13 @@ class RevisionMark:
                 os.pwrite(self._file, content, 0)
                 os.ftruncate(self._file, len(content))
                 os.fsync(self._file)
-                sync_directory(self._path.parent)
+                sync_folder(str(self._path.parent))
             except BaseException:
                 os.close(self._file)
                 raise
         except OSError as error:
-            raise StoreUnavailableError(f"{self._path} cannot be written: {error.strerror}") from error
+            reason = explain_failure((self._path, self._path.parent), error_number=error.errno)
+            raise StoreUnavailableError(f"{self._path} cannot be written: {reason or error.strerror}") from error
 
     def write(self, revision: int) -> None:
         """Record a committed revision; it overwrites the same bytes, so that it needs no space on the disk."""
@@ -108,12 +111,3 @@ class RevisionMark:
         except OSError as error:
             _log.warning("%s cannot be synced: %s", self._path, error.strerror)
         os.close(self._file)
-
-
-def sync_directory(directory: Path) -> None:
-    """Make the names in a directory durable."""
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -30,7 +30,7 @@ from dray.store.interface import (
     StoreUnavailableError,
 )
 from dray.store.revision_mark import RevisionMark
-from dray.store.sqlite_file import connect, lock, open_database, sweep
+from dray.store.sqlite_file import connect, find_problem, inodes, lock, open_database, sweep
 from dray.store.sqlite_rows import (
     SELECT_AFTER,
     SELECT_CHANGES,
@@ -77,6 +77,7 @@ class SQLiteStore:
     ) -> None:
         self._held = held
         self._mark = RevisionMark(path, loaded.revision)
+        self._inodes = inodes(path)
         self._connection = connection
         self._reading = connect(path, read_only=True)
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="store-reader")
@@ -101,7 +102,7 @@ class SQLiteStore:
         # Why the last write failed; None after one that succeeded.
         self._write_failure: str | None = None
         # A question to the writer that it has not answered; there is at most one.
-        self._probe: asyncio.Future[None] | None = None
+        self._probe: asyncio.Future[Any] | None = None
         self._writer = WriterThread(connection, committed=self._on_committed, failed=self._on_failed)
 
     @classmethod
@@ -203,8 +204,10 @@ class SQLiteStore:
         await self._ask_writer(_read_version)
 
     async def check_ready(self, timeout_seconds: float) -> None:
-        """Wait for the writer thread; after a write that failed, try another one."""
-        await self._ask_writer(_read_version)
+        """Wait for the writer thread, and check its files and their disk; after a write that failed, try another."""
+        problem = await self._ask_writer(lambda _: find_problem(self._inodes))
+        if problem is not None:
+            raise problem
         if self._write_failure is None:
             return
         try:
@@ -234,13 +237,13 @@ class SQLiteStore:
         except OSError as error:
             raise StoreUnavailableError(f"the revision mark cannot be synced: {error.strerror}") from error
 
-    async def _ask_writer(self, task: Callable[[sqlite3.Connection], None]) -> None:
+    async def _ask_writer(self, task: Callable[[sqlite3.Connection], T]) -> T:
         """Run a task on the writer, after an earlier one that still waits; the caller may give up waiting."""
         self._open_state()
         while self._probe is not None and not self._probe.done():
             await asyncio.wait((self._probe,))
-        self._probe = self._writer.submit_task(task)
-        await asyncio.shield(self._probe)
+        self._probe = probe = self._writer.submit_task(task)
+        return await asyncio.shield(probe)
 
     def _open_state(self) -> StoreState:
         if self._closed:
@@ -310,8 +313,8 @@ class SQLiteStore:
                 write.done.set_result(write.event.entry)
         self._announce_outcome()
 
-    def _on_failed(self, writes: list[Write], why: str) -> None:
-        self._write_failure = why
+    def _on_failed(self, writes: list[Write], failure: StoreUnavailableError) -> None:
+        self._write_failure = str(failure)
         if writes[0].epoch == self._epoch:
             # All planned writes depend on the failed ones: drop them and restart from the committed state.
             self._epoch += 1
@@ -321,7 +324,7 @@ class SQLiteStore:
         self._pending_count -= len(writes)
         for write in writes:
             if not write.done.done():
-                write.done.set_exception(StoreUnavailableError(why))
+                write.done.set_exception(type(failure)(*failure.args))
         self._announce_outcome()
 
     async def _read(self, query: Callable[[sqlite3.Connection], T]) -> T:

@@ -9,19 +9,22 @@ from __future__ import annotations
 
 import fcntl
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import IO
 
+from dray.runtime.disk_errors import explain_failure, is_without_space
+from dray.runtime.files import sync_folder
 from dray.store.interface import (
     StoreDamagedError,
     StoreError,
+    StoreFullError,
     StoreLockedError,
     StoreUnavailableError,
     WritesLostError,
 )
-from dray.store.revision_mark import mark_path, read_mark, sync_directory
+from dray.store.revision_mark import mark_path, read_mark
 from dray.store.sqlite_rows import (
     APPLICATION_ID,
     DELETE_SUPERSEDED,
@@ -38,6 +41,15 @@ from dray.store.state import REVISION_OF_EMPTY
 # Pages in the write-ahead log before a checkpoint: 16 MB, so that checkpoints are rare.
 CHECKPOINT_PAGES = 4096
 STATEMENTS_CACHED = 128
+# Failures of the disk or of permissions, and among them those that mean that the file is damaged.
+_UNAVAILABLE_CODES = (
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_PERM,
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_IOERR,
+)
+_DAMAGE_CODES = (sqlite3.SQLITE_IOERR_SHORT_READ, sqlite3.SQLITE_IOERR_CORRUPTFS)
 # Size of the page cache. All current entries are in memory already, and writes append to the file.
 CACHE_KIBIBYTES = 512
 # Revisions that are never assigned after writes were lost, besides the acknowledged ones: more than any store has
@@ -51,7 +63,7 @@ def lock(path: Path) -> IO[bytes]:
     try:
         held = path.with_name(path.name + ".lock").open("ab")
     except OSError as error:
-        raise StoreUnavailableError(f"{path} cannot be locked: {error.strerror}") from error
+        raise _unavailable(path, "locked", error, error_number=error.errno) from error
     try:
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
@@ -185,14 +197,38 @@ def _create(path: Path, migrations: Sequence[Sequence[str]]) -> None:
         finally:
             connection.close()
         unfinished.rename(path)
-        sync_directory(path.parent)
-    except (OSError, sqlite3.OperationalError) as error:
-        raise StoreUnavailableError(f"{path} cannot be created: {error}") from error
+        sync_folder(str(path.parent))
+    except OSError as error:
+        raise _unavailable(path, "created", error, error_number=error.errno) from error
+    except sqlite3.OperationalError as error:
+        raise _unavailable(path, "created", error) from error
 
 
 def log_path(path: Path) -> Path:
     """Return the path of the database's write-ahead log."""
     return path.with_name(path.name + "-wal")
+
+
+def inodes(path: Path) -> dict[Path, int]:
+    """Return what identifies the database and its log, both open, for `find_problem`."""
+    return {file: file.stat().st_ino for file in (path, log_path(path))}
+
+
+def find_problem(known: Mapping[Path, int]) -> StoreUnavailableError | None:
+    """Return the error of a full disk, or of a file that was deleted or replaced while it is open; None if all is well.
+
+    The content of such a file is lost when the process ends.
+    """
+    for file, inode in known.items():
+        try:
+            found = file.stat().st_ino
+            if is_without_space(file.parent):
+                return StoreFullError(f"no space is left on the disk of {file.parent}")
+        except OSError as error:
+            return StoreUnavailableError(f"{file} was deleted while the server runs: {error.strerror}")
+        if found != inode:
+            return StoreUnavailableError(f"{file} was replaced while the server runs")
+    return None
 
 
 def _refuse_orphans(path: Path) -> None:
@@ -226,10 +262,22 @@ def _load(connection: sqlite3.Connection) -> Loaded:
 
 def _refusal(path: Path, error: Exception) -> StoreError:
     # SQLite reports unreadable text and missing tables as operational errors; they count as damage.
-    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
-    if code in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_FULL):
-        return StoreUnavailableError(f"{path} cannot be opened: {error}")
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
+    if code not in _DAMAGE_CODES and code & 0xFF in _UNAVAILABLE_CODES:
+        return _unavailable(path, "opened", error)
     return _damaged(path, str(error))
+
+
+def _unavailable(path: Path, step: str, error: Exception, *, error_number: int | None = None) -> StoreUnavailableError:
+    """Return the error of a file that may be sound: it never advises to replace it."""
+    files = (path.parent, path, log_path(path), mark_path(path))
+    reason = explain_failure(files, error_number=error_number, is_full=is_full(error))
+    return StoreUnavailableError(f"{path} cannot be {step}: {reason or error}")
+
+
+def is_full(error: Exception) -> bool:
+    """Return whether SQLite found no space for a write."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_FULL
 
 
 def _damaged(path: Path, what: str) -> StoreDamagedError:

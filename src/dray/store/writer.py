@@ -16,7 +16,8 @@ from typing import TypeVar
 
 import msgspec
 
-from dray.store.interface import Entry, Event, StoreUnavailableError
+from dray.store.interface import Entry, Event, StoreFullError, StoreUnavailableError
+from dray.store.sqlite_file import is_full
 from dray.store.sqlite_rows import BATCH_ROWS_MAX, insertion
 
 T = TypeVar("T")
@@ -44,7 +45,7 @@ class WriterThread:
         connection: sqlite3.Connection,
         *,
         committed: Callable[[list[Write]], None],
-        failed: Callable[[list[Write], str], None],
+        failed: Callable[[list[Write], StoreUnavailableError], None],
     ) -> None:
         self._connection = connection
         self._loop = asyncio.get_running_loop()
@@ -53,6 +54,7 @@ class WriterThread:
         self._inbox: SimpleQueue[list[Write] | _Task | None] = SimpleQueue()
         # Later writes of an epoch with a failure depend on what was rolled back. Used by the thread only.
         self._broken_epoch = -1
+        self._broken = sqlite3.Error()
         self._stopped: asyncio.Future[None] = self._loop.create_future()
         self._thread = threading.Thread(target=self._work, name="store-writer", daemon=True)
         self._thread.start()
@@ -108,7 +110,7 @@ class WriterThread:
     def _commit(self, writes: list[Write]) -> None:
         if writes[0].epoch == self._broken_epoch:
             broken = [write for write in writes if write.epoch == self._broken_epoch]
-            self._report(self._failed, broken, "an earlier write could not be stored")
+            self._report(self._failed, broken, _failure(self._broken, "an earlier write could not be stored"))
             writes = writes[len(broken) :]
         if writes:
             self._insert(writes)
@@ -118,9 +120,9 @@ class WriterThread:
         try:
             self._connection.execute(*insertion([write.event for write in writes]))
         except sqlite3.Error as error:
-            self._broken_epoch = writes[0].epoch
+            self._broken_epoch, self._broken = writes[0].epoch, error
             self._undo()
-            self._report(self._failed, writes, f"the write could not be stored: {error}")
+            self._report(self._failed, writes, _failure(error, "the write could not be stored"))
         else:
             self._report(self._committed, writes)
 
@@ -129,7 +131,7 @@ class WriterThread:
             result = task.run(self._connection)
         except sqlite3.Error as error:
             self._undo()
-            self._report(_reject, task.done, StoreUnavailableError(str(error)))
+            self._report(_reject, task.done, _failure(error, "the database could not be changed"))
         else:
             self._report(_resolve, task.done, result)
 
@@ -144,6 +146,12 @@ class WriterThread:
         except RuntimeError:
             # The event loop was closed without closing the store; the result is not awaited.
             return
+
+
+def _failure(error: sqlite3.Error, what: str) -> StoreUnavailableError:
+    if is_full(error):
+        return StoreFullError(f"{what}: no space is left on the disk")
+    return StoreUnavailableError(f"{what}: {error}")
 
 
 def _resolve(future: asyncio.Future[object], result: object) -> None:
