@@ -91,8 +91,8 @@ test: $(STAMPS)/test $(STAMPS)/kubectl $(STAMPS)/containers $(STAMPS)/browser ##
 fuzz: $(STAMPS)/test ## fuzz every decoder of a live server; MINUTES=n, SEED=s
 	@$(BIN)/python -m tests.fuzz --minutes '$(MINUTES)' $(if $(SEED),--seed '$(SEED)')
 
-simulate: $(STAMPS)/test ## run simulations with faults; RUNS=n SEED=s, VARIANT=name for one
-	@$(BIN)/python -m tests.simulation --runs $(RUNS) $(if $(SEED),--seed $(SEED)) $(if $(VARIANT),--variant $(VARIANT))
+simulate: $(STAMPS)/test ## run simulations with faults; RUNS=n SEED=s, VARIANT=name for one, CRASH=all
+	@$(BIN)/python -m tests.simulation --runs $(RUNS) $(if $(SEED),--seed $(SEED)) $(if $(VARIANT),--variant $(VARIANT)) $(if $(CRASH),--crash $(CRASH))
 
 mutation: $(STAMPS)/mutation ## run the tests on mutants of some packages; ONLY=allocator for one, SEED=s, MUTANTS=n
 	@$(BIN)/python -m tools.mutation $(ONLY) $(if $(SEED),--seed '$(SEED)') $(if $(MUTANTS),--mutants '$(MUTANTS)')

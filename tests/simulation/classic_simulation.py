@@ -96,7 +96,7 @@ class Boards(ClassicController):
 
     async def _work(self, what: str) -> None:
         await asyncio.sleep(self._rng.uniform(0.0, 0.02))
-        if self._simulation.rates.on and self._rng.random() < 0.03:
+        if self._simulation.rates.happens("driver_broken", self._rng):
             raise OSError(f"{what} broke")
 
 
@@ -122,9 +122,10 @@ class CheckedServer:
 class ClassicSimulation:
     """`rng` is the only randomness, the loop the only clock."""
 
-    def __init__(self, seed: int, *, schedulers: int) -> None:
+    def __init__(self, seed: int, *, schedulers: int, rates: FaultRates | None = None, actions: int = ACTIONS) -> None:
         self._rng = random.Random(seed)
-        self.rates = FaultRates()
+        self.rates = rates or FaultRates(driver_broken=0.03)
+        self._actions = actions
         self.scheduler_names = ("default-scheduler", "other-scheduler")[:schedulers]
         self.hardware = Hardware()
         self.processes: list[Process] = []
@@ -249,7 +250,7 @@ class ClassicSimulation:
         await self.user.patch(NODES, name, "", Patch(PatchType.MERGE, {"spec": {"taints": None}}))
 
     async def _run_workload(self) -> None:
-        for _ in range(ACTIONS):
+        for _ in range(self._actions):
             await asyncio.sleep(self._rng.uniform(0.0, 1.5))
             self._raise_violation()
             try:
@@ -294,7 +295,11 @@ class ClassicSimulation:
             case "node":
                 await self._replace_node(self._rng.choice(NODE_NAMES))
             case _:
-                self._rng.choice(self.processes).crash()
+                self._crash(self._rng.choice(self.processes))
+
+    def _crash(self, process: Process) -> None:
+        if self.rates.crash:
+            process.crash()
 
     async def _lose(self, name: str) -> None:
         """The Pod's node has died: nobody takes its reservations back."""

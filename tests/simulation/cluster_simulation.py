@@ -74,8 +74,10 @@ class ClusterSimulation:
         extended: bool = False,
         exclusive: bool = False,
         rates: FaultRates | None = None,
+        actions: int = ACTIONS,
     ) -> None:
         self._rng = random.Random(seed)
+        self._actions = actions
         # With Pods that ask for an extended resource, and a node where a device plugin has it.
         self.extended = extended
         # Whether the server refuses to allocate a device twice; a kube-apiserver does not.
@@ -175,7 +177,7 @@ class ClusterSimulation:
             await self.user.create(NODES, {"metadata": {"name": PLUGIN_NODE}, "status": status})
 
     async def _run_workload(self) -> None:
-        for _ in range(ACTIONS):
+        for _ in range(self._actions):
             await asyncio.sleep(self._rng.uniform(0.0, 1.5))
             self._raise_violation()
             try:
@@ -205,8 +207,9 @@ class ClusterSimulation:
                 await self.user.create(CLAIMS, {"metadata": metadata, "spec": {"devices": {"requests": [_request()]}}})
             case "delete claim":
                 await self.user.delete(CLAIMS, self._rng.choice(SHARED_NAMES), TEAM)
-            case "crash":
-                self._rng.choice(self.processes).crash()
+            case _:
+                if self.rates.crash:
+                    self._rng.choice(self.processes).crash()
 
     def _pod(self, name: str, entry: Document) -> Document:
         spec = {

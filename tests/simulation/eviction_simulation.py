@@ -34,7 +34,7 @@ from tests.simulation.processes import Process
 NODE_COUNT = 6
 PODS_PER_NODE = 2
 HEARTBEAT_SECONDS = 10.0
-LIFE_SECONDS = 400.0
+ACTIONS = 12
 HEAL_SECONDS = 600.0
 FAST = Rates(primary=1.0)
 WAIT = [
@@ -97,9 +97,10 @@ class Witness:
 class EvictionSimulation:
     """One run."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, rates: FaultRates | None = None, actions: int = ACTIONS) -> None:
         self._rng = random.Random(seed)
-        self.rates = FaultRates()
+        self.rates = rates or FaultRates(heartbeat_lost=0.2)
+        self._actions = actions
         self.dead: set[str] = set()
         self.story = self.rates.story
 
@@ -143,7 +144,7 @@ class EvictionSimulation:
             if name in self.dead:
                 return
             # At most two in a row are lost: 33 s of silence, and what the way adds.
-            skipped = skipped + 1 if skipped < 2 and rng.random() < 0.2 else 0
+            skipped = skipped + 1 if skipped < 2 and self.rates.happens("heartbeat_lost", rng) else 0
             if skipped:
                 continue
             await simulation.renew(name)
@@ -152,15 +153,14 @@ class EvictionSimulation:
                 await simulation.report(name)
 
     async def _run_workload(self, simulation: Cluster, process: Process, witness: Witness) -> None:
-        ends = asyncio.get_running_loop().time() + LIFE_SECONDS
-        while asyncio.get_running_loop().time() < ends:
+        for _ in range(self._actions):
             await asyncio.sleep(self._rng.uniform(5, 60))
             # Never the last two: with nothing well, nothing is emptied.
             if len(self.dead) < NODE_COUNT // 2 and self._rng.random() < 0.5:
                 name = self._rng.choice(sorted(simulation.living - self.dead))
                 self.dead.add(name)
                 simulation.living.discard(name)
-            if self._rng.random() < 0.3:
+            if self.rates.crash and self._rng.random() < 0.3:
                 process.crash()
             self._check(witness)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field, fields
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
 
 from dray.api.document import Document
@@ -21,11 +21,28 @@ LATE_SECONDS_MAX = 3.0
 OUTAGE_SECONDS_MAX = 4.0
 GAP_SECONDS_MAX = 6.0
 JUMP_SECONDS_MAX = 86_400.0
-# Enough for a list to be some lives of all processes old.
-SERVED_MAX = 8
 _READ_FAULTS = ("request_lost", "outage")
 _WRITE_FAULTS = ("request_lost", "outage", "conflict", "late", "answer_lost", "crash")
+# What becomes of the write at which a process crashes: executed, never sent, or executed after the crash.
+CRASH_OUTCOMES = ("landed", "lost", "late")
 _READS = frozenset({"get", "list", "watch"})
+
+
+@dataclass(frozen=True)
+class CrashPoint:
+    """The one write of a run at which a process crashes; writes are counted from 1, over all lives, without Events."""
+
+    process: str
+    write: int
+    outcome: str
+
+    @classmethod
+    def parse(cls, text: str) -> CrashPoint:
+        process, write, outcome = text.split(":")
+        return cls(process, int(write), outcome)
+
+    def __str__(self) -> str:
+        return f"{self.process}:{self.write}:{self.outcome}"
 
 
 @dataclass
@@ -48,19 +65,35 @@ class FaultRates:
     watch_expired: float = 0.01
     # The watch is silent for a while and then expires: the states in between are never observed.
     watch_gap: float = 0.0
-    # The first list of a life is one that was served before, as by an API server whose watch cache is behind.
-    list_stale: float = 0.0
+    # The watch is silent for a while and then continues: whoever acts in between acts on the past.
+    watch_stalled: float = 0.0
     # The time of day jumps by up to a day, forwards or backwards.
     clock_jump: float = 0.0
+    # A request to a driver fails.
+    driver_broken: float = 0.0
+    # A node's heartbeat is not sent.
+    heartbeat_lost: float = 0.0
     # Switches all of them.
     on: bool = field(default=True, kw_only=True)
     # Requests sent and events received.
     steps: int = field(default=0, kw_only=True)
     fired: Counter[str] = field(default_factory=Counter, kw_only=True)
-    # Lists that were served, oldest first, by what was asked for.
-    served: dict[str, list[Document]] = field(default_factory=dict, kw_only=True)
     # What happened in the run, a line each.
     story: list[str] = field(default_factory=list, kw_only=True)
+    crash_point: CrashPoint | None = field(default=None, kw_only=True)
+    # Writes by process.
+    writes: Counter[str] = field(default_factory=Counter, kw_only=True)
+
+    @classmethod
+    def of(cls, rates: Mapping[str, float]) -> FaultRates:
+        """Return the usual rates but for these."""
+        assert rates.keys() <= set(FAULTS)
+        return replace(cls(), **rates)  # type: ignore[arg-type]
+
+    @classmethod
+    def none(cls, crash_point: CrashPoint | None = None) -> FaultRates:
+        """Return rates with which nothing happens but perhaps one crash."""
+        return replace(cls.of(dict.fromkeys(FAULTS, 0.0)), crash_point=crash_point)
 
     def happens(self, name: str, rng: random.Random) -> bool:
         """Decide whether a fault happens now, and count it."""
@@ -82,17 +115,14 @@ class FaultRates:
                 return name
         return ""
 
-    def serve(self, call: Call, answer: Document, rng: random.Random) -> Document:
-        """Return the list that a process gets: the answer, or at the start of a life perhaps an earlier one."""
-        if not self.list_stale:
-            return answer
-        key = f"{call.resource} {call.namespace} {call.query.get('labelSelector')} {call.query.get('fieldSelector')}"
-        earlier = self.served.setdefault(key, [])
-        if call.query.get("resourceVersion") == "0" and earlier and self.happens("list_stale", rng):
-            return rng.choice(earlier)
-        earlier.append(answer)
-        del earlier[:-SERVED_MAX]
-        return answer
+    def count_write(self, process: str) -> str:
+        """Count a write; return the fault if this is the one at which the process crashes."""
+        self.writes[process] += 1
+        point = self.crash_point
+        if point is None or (point.process, point.write) != (process, self.writes[process]):
+            return ""
+        self.fired[f"crash_{point.outcome}"] += 1
+        return f"crash_{point.outcome}"
 
 
 FAULTS = tuple(item.name for item in fields(FaultRates) if not item.kw_only)
@@ -137,35 +167,45 @@ class FaultyTransport:
 
     async def send(self, call: Call) -> Document:
         self._check_alive()
+        # An API server whose watch cache lags may answer it with a state from before the process was started.
+        assert call.verb != "list" or call.query.get("resourceVersion") != "0", "a list of any version"
         self._rates.steps += 1
         if self._rates.happens("clock_jump", self._rng):
             self._clock.jump(self._rng)
         await self._delay()
         fault = self._choose_fault(call)
-        if fault == "request_lost":
-            raise ServiceUnavailableError("request lost")
-        if fault == "conflict":
-            raise ConflictError(call.resource.group_resource if call.resource else None, call.name, "made up")  # type: ignore[arg-type]
-        if fault == "late":
-            self._send_late(call)
-            await asyncio.sleep(self._rng.uniform(0.1, 1.0))
-            raise ServiceUnavailableError("request late")
-        if fault == "outage":
-            self._out_until = asyncio.get_running_loop().time() + self._rng.uniform(0.5, OUTAGE_SECONDS_MAX)
-            if call.verb not in _READS:
-                self._send_late(call)
-            raise ServiceUnavailableError("outage")
+        await self._fail_before(fault, call)
         answer = await self._inner.send(call)
         if fault == "answer_lost":
             await asyncio.sleep(self._rng.uniform(0.0, 1.0))
             raise ServiceUnavailableError("answer lost")
-        if fault == "crash":
+        if fault in ("crash", "crash_landed"):
             self._crash()
             raise ServiceUnavailableError("crashed after the write")
-        if call.verb == "list":
-            answer = self._rates.serve(call, answer, self._rng)
         await self._delay()
         return answer
+
+    async def _fail_before(self, fault: str, call: Call) -> None:
+        """Raise if the request is not executed, or not yet."""
+        match fault:
+            case "request_lost":
+                raise ServiceUnavailableError("request lost")
+            case "conflict":
+                raise ConflictError(call.resource.group_resource if call.resource else None, call.name, "made up")  # type: ignore[arg-type]
+            case "late":
+                self._send_late(call)
+                await asyncio.sleep(self._rng.uniform(0.1, 1.0))
+                raise ServiceUnavailableError("request late")
+            case "outage":
+                self._out_until = asyncio.get_running_loop().time() + self._rng.uniform(0.5, OUTAGE_SECONDS_MAX)
+                if call.verb not in _READS:
+                    self._send_late(call)
+                raise ServiceUnavailableError("outage")
+            case "crash_lost" | "crash_late":
+                if fault == "crash_late":
+                    self._send_late(call)
+                self._crash()
+                raise ServiceUnavailableError("crashed before the answer")
 
     async def stream(self, call: Call) -> AsyncIterator[WatchBatch]:
         self._check_alive()
@@ -180,6 +220,8 @@ class FaultyTransport:
                     self._rates.steps += 1
                     if self._rates.happens("event_slow", self._rng):
                         await asyncio.sleep(self._rng.uniform(0.0, 2.0))
+                    if self._rates.happens("watch_stalled", self._rng):
+                        await asyncio.sleep(self._rng.uniform(1.0, GAP_SECONDS_MAX))
                     if self._rates.happens("watch_gap", self._rng):
                         await asyncio.sleep(self._rng.uniform(1.0, GAP_SECONDS_MAX))
                         self._expire_next = True
@@ -197,9 +239,12 @@ class FaultyTransport:
         """Nothing is held."""
 
     def _choose_fault(self, call: Call) -> str:
+        resource = call.resource.plural if call.resource else ""
         fault = self._rates.choose(_READ_FAULTS if call.verb in _READS else _WRITE_FAULTS, self._rng)
+        if call.verb not in _READS and resource != "events":
+            fault = self._rates.count_write(self._inner._user_agent) or fault
         if fault:
-            parts = (call.resource.plural if call.resource else "", call.name, call.subresource)
+            parts = (resource, call.name, call.subresource)
             place = "/".join(part for part in parts if part)
             time = asyncio.get_running_loop().time()
             self._rates.story.append(f"{time:9.3f} {fault}: {self._inner._user_agent} {call.verb} {place}")

@@ -15,7 +15,7 @@ from dray.sim.replica.virtual_time import run_virtually
 from tests.simulation.classic_simulation import ClassicSimulation
 from tests.simulation.cluster_simulation import ClusterSimulation
 from tests.simulation.eviction_simulation import EvictionSimulation
-from tests.simulation.network import FAULTS, FaultRates
+from tests.simulation.network import CRASH_OUTCOMES, FAULTS, CrashPoint, FaultRates
 from tests.simulation.workload_simulation import WorkloadSimulation
 
 STORY_LINES_MAX = 200
@@ -31,31 +31,53 @@ class Simulation(Protocol):
         """Run to the end; raises `AssertionError` for a broken promise."""
 
 
-def _stale_caches(seed: int) -> ClusterSimulation:
-    """Caches of schedulers and claim controllers in the three patterns that break controllers.
-
-    They crash in intermediate states, miss states, and begin a life with a state of the past.
-    """
-    return ClusterSimulation(seed, schedulers=2, rates=FaultRates(crash=0.03, watch_gap=0.03, list_stale=0.5))
+# Caches in the three patterns that break controllers: a crash in an intermediate state, states that are never observed,
+# and a state of the past.
+_STALE: Mapping[str, float] = {"crash": 0.03, "watch_gap": 0.03, "watch_stalled": 0.05}
+_JUMPS: Mapping[str, float] = {"clock_jump": 0.02}
 
 
-def _clock_jumps(seed: int) -> ClusterSimulation:
-    return ClusterSimulation(seed, schedulers=1, rates=FaultRates(clock_jump=0.02))
+def _variant(simulation: Callable[..., Simulation], **rates: float) -> Callable[..., Simulation]:
+    """Return a simulation with rates of its own, unless others are given."""
+
+    def make(seed: int, **options: Any) -> Simulation:
+        return simulation(seed, **{"rates": FaultRates.of(rates)} | options)
+
+    return make
 
 
-VARIANTS: Mapping[str, Callable[[int], Simulation]] = {
+_two_schedulers = partial(ClusterSimulation, schedulers=2)
+_classic_two_schedulers = partial(ClassicSimulation, schedulers=2)
+
+VARIANTS: Mapping[str, Callable[..., Simulation]] = {
     "one_scheduler": partial(ClusterSimulation, schedulers=1),
-    "two_schedulers": partial(ClusterSimulation, schedulers=2),
+    "two_schedulers": _two_schedulers,
     "extended_one_scheduler": partial(ClusterSimulation, schedulers=1, extended=True),
     "extended_two_schedulers": partial(ClusterSimulation, schedulers=2, extended=True),
     "exclusive_devices": partial(ClusterSimulation, schedulers=2, exclusive=True),
-    "stale_caches": _stale_caches,
-    "clock_jumps": _clock_jumps,
+    "stale_caches": _variant(_two_schedulers, **_STALE),
+    "clock_jumps": _variant(partial(ClusterSimulation, schedulers=1), **_JUMPS),
     "classic_one_scheduler": partial(ClassicSimulation, schedulers=1),
-    "classic_two_schedulers": partial(ClassicSimulation, schedulers=2),
+    "classic_two_schedulers": _classic_two_schedulers,
+    "classic_stale_caches": _variant(_classic_two_schedulers, driver_broken=0.03, **_STALE),
+    "classic_clock_jumps": _variant(_classic_two_schedulers, driver_broken=0.03, **_JUMPS),
     "workloads": WorkloadSimulation,
+    "workloads_stale_caches": _variant(WorkloadSimulation, **_STALE),
+    "workloads_clock_jumps": _variant(WorkloadSimulation, crash=0.04, **_JUMPS),
     "evictions": EvictionSimulation,
+    "evictions_stale_caches": _variant(EvictionSimulation, heartbeat_lost=0.2, **_STALE),
+    "evictions_clock_jumps": _variant(EvictionSimulation, heartbeat_lost=0.2, **_JUMPS),
 }
+
+# Those of which every write is made the last one of its process, in turn.
+CRASH_VARIANTS = (
+    "one_scheduler",
+    "two_schedulers",
+    "extended_one_scheduler",
+    "classic_one_scheduler",
+    "workloads",
+    "evictions",
+)
 
 
 @dataclass(frozen=True)
@@ -69,23 +91,51 @@ class Outcome:
     # The broken promise; empty if there is none.
     violation: str
     story: tuple[str, ...] = ()
+    # The write at which a process crashed, in the form of `CrashPoint.parse`.
+    crash: str = ""
 
     @property
     def replay(self) -> str:
         """The command that repeats the run."""
-        return f"make simulate RUNS=1 SEED={self.seed} VARIANT={self.variant}"
+        crash = f" CRASH={self.crash}" if self.crash else ""
+        return f"make simulate RUNS=1 SEED={self.seed} VARIANT={self.variant}{crash}"
 
 
 def run(variant: str, seed: int) -> Outcome:
     """Run one variant with one seed."""
-    simulation = VARIANTS[variant](seed)
+    return _run(variant, seed, VARIANTS[variant](seed))
+
+
+def run_with_crash(variant: str, seed: int, crash: str, actions: int | None = None) -> Outcome:
+    """Run one variant without any fault but one crash; a shorter run has fewer actions."""
+    return _run(variant, seed, _without_faults(variant, seed, CrashPoint.parse(crash), actions), crash)
+
+
+def crash_points(variant: str, seed: int, actions: int | None = None) -> list[str]:
+    """Return all the writes of a run without faults, each with every outcome of a crash."""
+    simulation = _without_faults(variant, seed, None, actions)
+    outcome = _run(variant, seed, simulation)
+    assert not outcome.violation, outcome.violation
+    return [
+        str(CrashPoint(process, write, result))
+        for process, count in sorted(simulation.rates.writes.items())
+        for write in range(1, count + 1)
+        for result in CRASH_OUTCOMES
+    ]
+
+
+def _without_faults(variant: str, seed: int, crash: CrashPoint | None, actions: int | None) -> Simulation:
+    return VARIANTS[variant](seed, rates=FaultRates.none(crash), **({} if actions is None else {"actions": actions}))
+
+
+def _run(variant: str, seed: int, simulation: Simulation, crash: str = "") -> Outcome:
     violation = ""
     try:
         run_virtually(simulation.run())
     except Exception as failure:  # noqa: BLE001 - whatever ends a run is a finding
         violation = f"{type(failure).__name__}: {failure}"
     rates = simulation.rates
-    return Outcome(variant, seed, rates.steps, rates.fired, violation, tuple(simulation.story))
+    return Outcome(variant, seed, rates.steps, rates.fired, violation, tuple(simulation.story), crash)
 
 
 @cache

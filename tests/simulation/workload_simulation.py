@@ -39,6 +39,7 @@ DEPLOYMENTS = unstructured(APPS, "deployments", "Deployment")
 DAEMON_SETS = unstructured(APPS, "daemonsets", "DaemonSet")
 JOBS = unstructured(GroupVersion("batch", "v1"), "jobs", "Job")
 NODES = 3
+ACTIONS = 20
 _MASTERS = ("system:masters",)
 
 
@@ -93,9 +94,10 @@ class CheckedServer:
 class WorkloadSimulation:
     """`rng` is the only randomness, the loop the only clock."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, rates: FaultRates | None = None, actions: int = ACTIONS) -> None:
         self._rng = random.Random(seed)
-        self.rates = FaultRates(crash=0.04)
+        self.rates = rates or FaultRates(crash=0.04)
+        self._actions = actions
         self.story = self.rates.story
         self.violation: AssertionError | None = None
 
@@ -170,7 +172,7 @@ class WorkloadSimulation:
             await self.user.create(JOBS, {"metadata": {"name": name, "namespace": TEAM}, "spec": spec})
 
     async def _run_workload(self) -> None:
-        for number in range(20):
+        for number in range(self._actions):
             await asyncio.sleep(self._rng.uniform(0.0, 4.0))
             self._raise_violation()
             try:
@@ -192,8 +194,9 @@ class WorkloadSimulation:
                 await self._change(DEPLOYMENTS, "rolling", {"replicas": self._rng.randint(0, 8)})
             case "daemons":
                 await self._change(DAEMON_SETS, "agent", {"template": _image(number)})
-            case "crash":
-                self.process.crash()
+            case _:
+                if self.rates.crash:
+                    self.process.crash()
 
     async def _change(self, resource: Any, name: str, spec: Document) -> None:
         await self.user.patch(resource, name, TEAM, Patch(PatchType.MERGE, {"spec": spec}))

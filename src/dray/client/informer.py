@@ -138,12 +138,12 @@ class Informer(Generic[T]):
     # --- Outcomes of actions; each method returns the next action. ---
 
     def start(self) -> Action:
-        """Return the first action."""
-        if self._watch_list:
-            return self._relist()
-        self._listing = Indexer()
-        # "0" lets the server answer from its cache; nothing is known yet that it could be older than.
-        return DoList(self._list_options(limit=PAGE_LIMIT, resource_version="0"))
+        """Return the first action.
+
+        The list is the most recent one. With resource version "0" a kube-apiserver whose watch cache lags could answer
+        with a state from before the last restart, and a controller would repeat what its predecessor has done since.
+        """
+        return self._relist()
 
     def page_received(self, page: ListPage[T]) -> Action:
         """Add a page; after the last one the cache is replaced by the list."""
@@ -229,13 +229,12 @@ class Informer(Generic[T]):
     def _watch_action(self, delay: float = 0.0) -> Action:
         return DoWatch(self._watch_options(initial=False), delay)
 
-    def _list_options(self, *, limit: int, resource_version: str = "", continue_token: str = "") -> ListOptions:
+    def _list_options(self, *, limit: int, continue_token: str = "") -> ListOptions:
         return ListOptions(
             label_selector=self._selection.label_selector,
             field_selector=self._selection.field_selector,
             limit=limit,
             continue_token=continue_token,
-            resource_version=resource_version,
         )
 
     def _watch_options(self, *, initial: bool) -> WatchOptions:

@@ -295,3 +295,10 @@ def synced_informer(*objects: Document) -> Informer[Document]:
     informer.start()
     informer.page_received(ListPage(objects, "1"))
     return informer
+
+
+def test_the_first_list_is_the_most_recent_one() -> None:
+    """With "0", a kube-apiserver that lags could answer with a state from before the process was started."""
+    action = Informer[Document](Selection(), random.Random(1)).start()
+    assert isinstance(action, DoList)
+    assert action.options.resource_version == ""
