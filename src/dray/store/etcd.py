@@ -24,6 +24,7 @@ import grpc.aio
 from dray.rpc.pb.etcd import mvcc_pb2, rpc_pb2, rpc_pb2_grpc
 from dray.runtime.tasks import ChildTasks
 from dray.store.buffered_watch import BufferedWatch
+from dray.store.etcd_guards import Guards
 from dray.store.interface import (
     NO_GUARDS,
     Entry,
@@ -207,6 +208,7 @@ class EtcdStore:
     def __init__(self, endpoints: Endpoints, *, prefix: str, fence_revision: int, policy: CompactionPolicy) -> None:
         self._endpoints = endpoints
         self._prefix = prefix.encode()
+        self._guards = Guards(self._prefix)
         history = EventHistory(fence_revision, events_max=RECENT_EVENTS_MAX, bytes_max=RECENT_BYTES_MAX)
         self._hub = WatchHub(fence_revision, history)
         self._schedule = CompactionSchedule(policy)
@@ -232,6 +234,7 @@ class EtcdStore:
         reached = Endpoints(endpoints, tls.credentials() if tls else None)
         try:
             await reached.status()
+            await Guards(prefix.encode()).create_floor(reached.call)
             fence_revision = await _write_fence(reached, prefix.encode())
         except BaseException:
             await reached.close()
@@ -350,11 +353,12 @@ class EtcdStore:
         self._compacted = max(self._compacted, revision)
 
     async def maintain(self, now_seconds: float) -> None:
-        """Compact as the policy demands."""
+        """Compact as the policy demands, and delete the guards of the compacted time."""
         revision = await self.revision()
         due = self._schedule.due(now_seconds, revision=revision, compacted=self._compacted)
         if due:
             await self.compact(due)
+            await self._guards.collect(self._call, due)
 
     async def check_health(self, timeout_seconds: float) -> None:
         """Read a key, as the leader of a majority of the members confirms."""
@@ -401,17 +405,9 @@ class EtcdStore:
             key=name, target=rpc_pb2.Compare.MOD, result=rpc_pb2.Compare.EQUAL, mod_revision=expected_revision
         )
         read = rpc_pb2.RequestOp(request_range=rpc_pb2.RangeRequest(key=name))
-        compare, success, failure = [unchanged], operations, [read]
-        for guard, revision in guards.items():
-            place = _guard_key(self._prefix, guard)
-            compare.append(
-                rpc_pb2.Compare(
-                    key=place, target=rpc_pb2.Compare.MOD, result=rpc_pb2.Compare.LESS, mod_revision=revision + 1
-                )
-            )
-            success.append(rpc_pb2.RequestOp(request_put=rpc_pb2.PutRequest(key=place)))
-            failure.append(rpc_pb2.RequestOp(request_range=rpc_pb2.RangeRequest(key=place, keys_only=True)))
-        return await self._call("Txn", rpc_pb2.TxnRequest(compare=compare, success=success, failure=failure))
+        request = rpc_pb2.TxnRequest(compare=[unchanged], success=operations, failure=[read])
+        self._guards.extend(request, guards)
+        return await self._call("Txn", request)
 
     def _check_guard(
         self, response: Any, key: str, expected_revision: int, guards: Mapping[str, int] = NO_GUARDS
@@ -423,8 +419,7 @@ class EtcdStore:
             raise KeyNotFoundError(key)
         if found[0].mod_revision != expected_revision:
             raise RevisionConflictError(self._entry(found[0]))
-        written = {guard: int(kvs[0].mod_revision) for guard, kvs in zip(guards, others, strict=True) if kvs}
-        raise GuardConflictError({guard: at for guard, at in written.items() if at > guards[guard]})
+        raise GuardConflictError(self._guards.written_since(guards, others))
 
     async def _read_at(self, request: Any) -> Any:
         try:
@@ -538,11 +533,6 @@ class EtcdStore:
         first = self._to_etcd(prefix or "/")
         start = self._prefix + start_after.encode() + b"\0" if start_after >= prefix and start_after else first
         return start, _range_end(first)
-
-
-def _guard_key(prefix: bytes, name: str) -> bytes:
-    # Like the fence, none of the store's keys.
-    return prefix + b"!guards/" + name.encode()
 
 
 def _fence_key(prefix: bytes) -> bytes:

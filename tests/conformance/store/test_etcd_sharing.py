@@ -10,16 +10,19 @@ from typing import Protocol
 
 import pytest
 
+from dray.rpc.pb.etcd import rpc_pb2
 from dray.store import etcd as etcd_module
 from dray.store.etcd import EtcdStore
 from dray.store.interface import (
     Event,
+    GuardConflictError,
     KeyExistsError,
     RevisionCompactedError,
     RevisionConflictError,
     StoreUnavailableError,
     Watch,
 )
+from dray.store.state import CompactionPolicy
 
 WAIT_SECONDS = 30
 PODS = "/registry/core/pods/"
@@ -191,3 +194,67 @@ async def test_a_feed_outrun_by_a_compaction_ends_its_watches_and_starts_over(et
         async with await behind.watch(PODS, after_revision=page.revision) as again:
             later = await ahead.create(PODS + "b", b"")
             assert [event.entry for event in await take(again, 1)] == [later]
+
+
+async def count_guards(store: EtcdStore, prefix: str) -> int:
+    start, end = f"{prefix}!guards/".encode(), f"{prefix}!guards0".encode()
+    return int((await store._call("Range", rpc_pb2.RangeRequest(key=start, range_end=end, count_only=True))).count)
+
+
+async def guarded_writes(store: EtcdStore, count: int) -> int:
+    """Write guards of that many devices; return the revision of the last write."""
+    entry = await store.create("/claim", b"0")
+    for number in range(count):
+        entry = await store.update(
+            "/claim", b"%d" % number, expected_revision=entry.revision, guards={f"device-{number}": entry.revision}
+        )
+    return entry.revision
+
+
+async def test_guards_of_the_compacted_time_are_deleted(etcd: Process) -> None:
+    """There are as many as devices that were allocated lately, not as many as there ever were."""
+    async with connected(etcd, "/collected") as store:
+        last = await guarded_writes(store, 250)
+        assert await store._guards.collect(store._call, last - 1) == 249
+        assert await count_guards(store, "/collected") == 1
+        assert await store._guards.collect(store._call, last) == 1
+        assert await store._guards.collect(store._call, last) == 0
+        assert await count_guards(store, "/collected") == 0
+
+
+async def test_a_writer_that_is_behind_the_deleted_guards_is_refused(etcd: Process) -> None:
+    async with connected(etcd, "/behind") as one, connected(etcd, "/behind") as other:
+        last = await guarded_writes(one, 3)
+        await one._guards.collect(one._call, last)
+        made = await other.create("/other", b"1")
+        with pytest.raises(GuardConflictError) as refused:
+            await other.update("/other", b"2", expected_revision=made.revision, guards={"device-0": last - 1})
+        assert refused.value.revisions == {"device-0": last}, "it has to catch up to the newest of the deleted guards"
+        await other.update("/other", b"2", expected_revision=made.revision, guards={"device-0": last})
+
+
+async def test_the_floor_is_never_lowered(etcd: Process) -> None:
+    async with connected(etcd, "/floor") as one, connected(etcd, "/floor") as other:
+        last = await guarded_writes(one, 3)
+        made = await other.create("/other", b"1")
+        written = await other.update("/other", b"2", expected_revision=made.revision, guards={"late": made.revision})
+        await one._guards.collect(one._call, written.revision)
+        third = await one.create("/third", b"1")
+        await one.update("/third", b"2", expected_revision=third.revision, guards={"x": third.revision})
+        await other._guards.collect(other._call, third.revision + 10)
+        with pytest.raises(GuardConflictError):
+            await one.update("/claim", b"x", expected_revision=last, guards={"late": written.revision - 1})
+    async with connected(etcd, "/floor") as again:
+        with pytest.raises(GuardConflictError):
+            await again.update("/claim", b"x", expected_revision=last, guards={"late": written.revision - 1})
+
+
+async def test_compaction_deletes_guards(etcd: Process) -> None:
+    store = await EtcdStore.connect([etcd.endpoint], prefix="/kept", policy=CompactionPolicy(age_seconds=10))
+    try:
+        await guarded_writes(store, 5)
+        for seconds in range(0, 60, 5):
+            await store.maintain(float(seconds))
+        assert await count_guards(store, "/kept") == 0
+    finally:
+        await store.close()
