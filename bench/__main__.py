@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 
-from bench import allocator, classic, fairness, node, rows, scheduler, server, store, workloads
+from bench import allocator, classic, fairness, node, rows, scheduler, server, sharing, store, workloads
 from bench.rows import Row, Target
 from bench.server import Size
 
@@ -49,6 +49,11 @@ def classic_rows(size: Size) -> Iterator[Row]:
     return classic.rows(classic.QUICK if size is server.QUICK else classic.FULL)
 
 
+def sharing_rows(_size: Size) -> Iterator[Row]:
+    """Measure the scheduling of Pods that share one claim."""
+    return sharing.rows()
+
+
 BENCHMARKS: dict[str, Callable[[Size], Iterator[Row]]] = {
     **server.BENCHMARKS,
     "fairness": fairness_rows,
@@ -56,6 +61,7 @@ BENCHMARKS: dict[str, Callable[[Size], Iterator[Row]]] = {
     "allocator": allocator_rows,
     "scheduler": scheduler_rows,
     "classic": classic_rows,
+    "sharing": sharing_rows,
     "node": node_rows,
 }
 

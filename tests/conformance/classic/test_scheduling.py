@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dray.api.document import Document
-from dray.api.errors import InternalError
+from dray.api.errors import BadRequestError
 from dray.client.interface import Patch, PatchType
 from dray.sim.replica.virtual_time import run_virtually
 from tests.conformance.classic.cluster import (
@@ -366,7 +366,7 @@ def test_a_pod_that_cannot_be_bound_leaves_its_claims() -> None:
         def refuse(call: Any) -> Exception | None:
             if call.subresource == "binding" and len(refused) < 2:
                 refused.append(call.name)
-                return InternalError("made up")
+                return BadRequestError("made up")
             return None
 
         cluster.transports["scheduler"].fail = refuse

@@ -18,6 +18,7 @@ from dray.client.resources import CLASSIC_CLAIMS, PODS
 from dray.lib.clock import Clock
 from dray.runtime.logs import fields
 from dray.runtime.tasks import first_completed
+from dray.scheduler.plugins.claim_batches import ClaimBatches
 from dray.scheduler.plugins.classic_resources import writes
 from dray.scheduler.plugins.classic_resources.tracker import ClassicTracker
 from dray.scheduler.plugins.classic_resources.writes import ClaimChangedError
@@ -44,6 +45,14 @@ class ClassicWriter:
         self._client = client
         self._clock = clock
         self._tracker = tracker
+        self._batches: ClaimBatches[ResourceClaim] = ClaimBatches(self._write_newest, ClaimChangedError)
+
+    async def reserve(self, claim: ResourceClaim, pod: Pod) -> ResourceClaim:
+        """Add the Pod to reservedFor, in one write with other Pods of this scheduler; raises like `write`."""
+        return await self._batches.submit(claim, lambda now: writes.reserved(now, claim, pod))
+
+    async def _write_newest(self, claim: ResourceClaim, change: Change) -> ResourceClaim:
+        return await self.write(self._current(claim) or claim, change)
 
     async def write(self, claim: ResourceClaim, change: Change) -> ResourceClaim:
         """Write the change, on the version at hand or on what is read when that is no longer the latest.
@@ -82,10 +91,11 @@ class ClassicWriter:
         """Remove the Pod from reservedFor, unless it was bound after all; retry without a limit."""
         while True:
             try:
-                current = await self._live(claim)
-                if current is None or current.metadata.uid != claim.metadata.uid or await self._has_node(pod):
-                    return
-                await self._write_once(current, lambda now: writes.unreserved(now, pod))
+                if not await self._has_node(pod):
+                    await self._batches.submit(claim, lambda now: writes.unreserved(now, pod))
+            except ClaimChangedError:
+                # The claim was deleted.
+                return
             except ConflictError:
                 continue
             except APIError as failure:

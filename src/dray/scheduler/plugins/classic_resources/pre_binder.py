@@ -119,7 +119,7 @@ class ClassicBinder:
             return
         # Recorded first, because the write may succeed without a response.
         own.written[claim.metadata.uid or ""] = claim
-        await self._writer.write(claim, lambda now: writes.reserved(now, claim, pod))
+        await self._writer.reserve(claim, pod)
 
     async def undo(self, own: PodState, pod: Pod) -> None:
         """Remove the reservations that were written, or may have been."""

@@ -13,15 +13,16 @@ import msgspec
 from dray.allocator import claim_label
 from dray.allocator.pools import pool_key
 from dray.api.errors import APIError, ConflictError, DeviceInUseError, is_refusal
-from dray.api.pod_claims import FINALIZER, is_reserved_for
+from dray.api.pod_claims import FINALIZER
 from dray.api.types.core_v1 import Pod
 from dray.api.types.resource_v1 import AllocationResult, ResourceClaim
-from dray.client.interface import Client, Patch, PatchType, WriteOptions, ignore_not_found
+from dray.client.interface import Client, ignore_not_found
 from dray.client.objects import key_of
 from dray.client.resources import PODS, RESOURCE_CLAIMS
 from dray.lib.clock import Clock
 from dray.runtime.logs import fields
 from dray.runtime.tasks import first_completed
+from dray.scheduler.plugins.claim_batches import Change, ClaimBatches
 from dray.scheduler.plugins.claim_watch import is_older
 from dray.scheduler.plugins.dynamic_resources import writes
 from dray.scheduler.plugins.dynamic_resources.tracker import ClaimTracker
@@ -41,8 +42,6 @@ SETTLE_SECONDS: Final = 1.0
 OBSERVE_SECONDS_MAX: Final = 30.0
 # How often the holder of a device is looked for, every 10 ms; it was written before the refusal.
 HOLDER_POLLS_MAX: Final = 100
-
-_STATUS: Final = WriteOptions(subresource="status")
 
 
 class _PendingWrite(msgspec.Struct):
@@ -64,6 +63,7 @@ class ClaimWriter:
         self._client = client
         self._clock = clock
         self._tracker = tracker
+        self._batches: ClaimBatches[ResourceClaim] = ClaimBatches(self._write_users, ClaimChangedError)
 
     # --- Allocating and reserving. ---
 
@@ -136,6 +136,41 @@ class ClaimWriter:
         pending.doubt = None
         return written
 
+    async def reserve(self, claim: ResourceClaim, pod: Pod) -> ResourceClaim:
+        """Add the Pod to reservedFor of an allocated claim, in one write with other Pods of this scheduler.
+
+        Raises `ClaimChangedError`, or the `APIError` of the last attempt.
+        """
+        return await self._batches.submit(claim, lambda now: writes.reserved(now, claim, pod))
+
+    async def _write_users(self, claim: ResourceClaim, change: Change[ResourceClaim]) -> ResourceClaim:
+        """Write a change of reservedFor on the newest version known, or on what is read after a conflict."""
+        current = self._tracker.get(key_of(claim))
+        if current is None or current.metadata.uid != claim.metadata.uid:
+            current = claim
+        for attempt in range(ATTEMPTS_MAX):
+            try:
+                if attempt:
+                    await self._clock.sleep(RETRY_SECONDS)
+                    current = await self._read_live(claim)
+                wanted = change(current)
+                if wanted is not None:
+                    current = await self._client.update_status(RESOURCE_CLAIMS, wanted)
+            except APIError as error:
+                last = attempt == ATTEMPTS_MAX - 1
+                if last or (is_refusal(error) and not isinstance(error, ConflictError)):
+                    raise
+            else:
+                self._tracker.assume(current)
+                return current
+        raise AssertionError
+
+    async def _read_live(self, claim: ResourceClaim) -> ResourceClaim:
+        current = await ignore_not_found(self._client.get(RESOURCE_CLAIMS, *_key(claim)))
+        if current is None or current.metadata.uid != claim.metadata.uid:
+            raise ClaimChangedError(f"claim {claim_label(claim)} got deleted in the meantime")
+        return current
+
     # --- Unreserving and deallocating. ---
 
     async def settle(self, doubt: ResourceClaim) -> None:
@@ -170,22 +205,14 @@ class ClaimWriter:
 
         The Pod's next attempt reads the claim, so this must be complete before.
         """
-        # The first attempt uses the last written version, later ones read the claim.
-        latest: ResourceClaim | None = claim
 
         async def remove_user(claim: ResourceClaim) -> None:
-            nonlocal latest
-            current, latest = latest, None
-            if current is None:
-                current = await ignore_not_found(self._client.get(RESOURCE_CLAIMS, *_key(claim)))
-            if current is None or current.metadata.uid != claim.metadata.uid or await self._has_node(pod):
-                return
-            if is_reserved_for(current, pod):
-                patch = Patch(PatchType.STRATEGIC, writes.unreserve_patch(current, pod))
-                current = await self._client.patch(RESOURCE_CLAIMS, *_key(claim), patch, _STATUS)
-            self._tracker.assume(current)
+            if not await self._has_node(pod):
+                await self._batches.submit(claim, lambda now: writes.unreserved(now, pod))
 
-        await self.until_answered(claim, remove_user)
+        # Nothing is left to remove from a deleted claim.
+        with suppress(ClaimChangedError):
+            await self.until_answered(claim, remove_user)
 
     async def until_answered(self, subject: S, work: Callable[[S], Awaitable[T]]) -> T:
         """Retry until the server responds, without a limit; raise a rejection."""

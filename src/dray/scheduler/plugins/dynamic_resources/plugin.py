@@ -137,7 +137,9 @@ class DynamicResources:
             claims = claims_of(pod, self._tracker.get, self._is_classic)
             optional = optional_uids(pod, claims)
             if optional:
-                claims = [claim for claim in claims if claim.metadata.uid not in optional or self._is_usable(claim)]
+                claims = [
+                    claim for claim in claims if claim.metadata.uid not in optional or self._is_usable(pod, claim)
+                ]
             extended_claim = self._tracker.extended_resource_claim_of(pod.metadata.uid or "") if names else None
             if not claims and extended_claim is None and not any(map(self._variants.serves, names)):
                 return None, SKIP
@@ -152,9 +154,9 @@ class DynamicResources:
             own.reduced = tuple(self._reduced(own, optional, names, extended_claim))
         return None, SUCCESS if rejection is None else rejection
 
-    def _is_usable(self, claim: ResourceClaim) -> bool:
+    def _is_usable(self, pod: Pod, claim: ResourceClaim) -> bool:
         try:
-            self._check(PodState(Pod(), ()), 0, claim)
+            self._check(PodState(pod, ()), 0, claim)
         except NotReadyError:
             return False
         return True

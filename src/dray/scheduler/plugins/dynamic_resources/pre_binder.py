@@ -31,7 +31,11 @@ from dray.scheduler.plugins.dynamic_resources.class_metrics import classes_given
 from dray.scheduler.plugins.dynamic_resources.device_state import DeviceState
 from dray.scheduler.plugins.dynamic_resources.extended_resources import status_of
 from dray.scheduler.plugins.dynamic_resources.pod_state import PodState
-from dray.scheduler.plugins.dynamic_resources.writes import ClaimChangedError, DevicesTakenError, InDoubtError
+from dray.scheduler.plugins.dynamic_resources.writes import (
+    ClaimChangedError,
+    DevicesTakenError,
+    InDoubtError,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -130,16 +134,9 @@ class PreBinder:
             allocation = msgspec.structs.replace(
                 allocation, allocation_timestamp=self._clock.now().replace(microsecond=0)
             )
-        try:
-            written = await self._writer.take(claim, allocation, pod)
-        except DevicesTakenError as taken:
-            return outdated(str(taken))
-        except InDoubtError as doubt:
-            if allocation is not None:
-                own.in_doubt[claim.metadata.uid or ""] = doubt.claim
-            return error(str(doubt))
-        except (ClaimChangedError, APIError) as failure:
-            return error(str(failure))
+        written = await self._write_claim(own, claim, allocation, pod)
+        if isinstance(written, Status):
+            return written
         own.written[claim.metadata.uid or ""] = written
         self._tracker.assume(written)
         # After `assume`, so that the devices are never free.
@@ -148,6 +145,21 @@ class PreBinder:
             return SUCCESS
         self._observe_wait(written, allocation)
         return await self._check_conflicts(written, pod)
+
+    async def _write_claim(
+        self, own: PodState, claim: ResourceClaim, allocation: AllocationResult | None, pod: Pod
+    ) -> ResourceClaim | Status:
+        try:
+            if allocation is None:
+                return await self._writer.reserve(claim, pod)
+            return await self._writer.take(claim, allocation, pod)
+        except DevicesTakenError as taken:
+            return outdated(str(taken))
+        except InDoubtError as doubt:
+            own.in_doubt[claim.metadata.uid or ""] = doubt.claim
+            return error(str(doubt))
+        except (ClaimChangedError, APIError) as failure:
+            return error(str(failure))
 
     def _observe_wait(self, claim: ResourceClaim, allocation: AllocationResult) -> None:
         created = claim.metadata.creation_timestamp

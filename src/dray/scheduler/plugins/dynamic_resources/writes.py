@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from dray.api.document import Document
-from dray.api.errors import APIError
-from dray.api.pod_claims import FINALIZER, is_reserved_for, reservation_of
+from dray.api.errors import APIError, InvalidError
+from dray.api.field_errors import Path, too_many
+from dray.api.pod_claims import FINALIZER, RESERVED_FOR_MAX, is_reserved_for, reservation_of
 from dray.api.types.core_v1 import Pod
 from dray.api.types.resource_v1 import AllocationResult, ResourceClaim, ResourceClaimStatus
 
@@ -86,6 +86,27 @@ def taken(claim: ResourceClaim, allocation: AllocationResult | None, pod: Pod) -
     return msgspec.structs.replace(claim, status=status)
 
 
+def reserved(claim: ResourceClaim, planned: ResourceClaim, pod: Pod) -> ResourceClaim | None:
+    """Return the allocated claim reserved for the Pod; None if it is. Raises `ClaimChangedError` if it has changed."""
+    check_unchanged(planned, claim, None)
+    if is_reserved_for(claim, pod):
+        return None
+    users = len(claim.status.reserved_for) + 1
+    if users > RESERVED_FOR_MAX:
+        # The server's answer to this Pod; with it, the write would fail for the others too.
+        invalid = [too_many(Path("status", "reservedFor"), users, RESERVED_FOR_MAX)]
+        raise ClaimChangedError(InvalidError("resource.k8s.io", "ResourceClaim", claim.metadata.name or "", invalid).message)
+    return taken(claim, None, pod)
+
+
+def unreserved(claim: ResourceClaim, pod: Pod) -> ResourceClaim | None:
+    """Return the claim without the Pod in reservedFor; None if it is not there."""
+    if not is_reserved_for(claim, pod):
+        return None
+    users = tuple(user for user in claim.status.reserved_for if user.uid != pod.metadata.uid)
+    return msgspec.structs.replace(claim, status=msgspec.structs.replace(claim.status, reserved_for=users))
+
+
 def freed(claim: ResourceClaim) -> ResourceClaim:
     """Return the claim without allocation, reservations and device status."""
     return msgspec.structs.replace(claim, status=ResourceClaimStatus())
@@ -96,11 +117,3 @@ def may_free(claim: ResourceClaim, pod: Pod) -> bool:
     if claim.status.allocation is None:
         return False
     return all(user.uid == pod.metadata.uid for user in claim.status.reserved_for)
-
-
-def unreserve_patch(claim: ResourceClaim, pod: Pod) -> Document:
-    """Return the patch that removes the Pod from reservedFor, conditional on uid and version."""
-    return {
-        "metadata": {"uid": claim.metadata.uid, "resourceVersion": claim.metadata.resource_version},
-        "status": {"reservedFor": [{"$patch": "delete", "uid": pod.metadata.uid}]},
-    }
