@@ -94,8 +94,9 @@ def reserved(claim: ResourceClaim, planned: ResourceClaim, pod: Pod) -> Resource
     users = len(claim.status.reserved_for) + 1
     if users > RESERVED_FOR_MAX:
         # The server's answer to this Pod; with it, the write would fail for the others too.
-        invalid = [too_many(Path("status", "reservedFor"), users, RESERVED_FOR_MAX)]
-        raise ClaimChangedError(InvalidError("resource.k8s.io", "ResourceClaim", claim.metadata.name or "", invalid).message)
+        invalid = [too_many(Path("status").child("reservedFor"), users, RESERVED_FOR_MAX)]
+        refusal = InvalidError("resource.k8s.io", "ResourceClaim", claim.metadata.name or "", invalid)
+        raise ClaimChangedError(refusal.message)
     return taken(claim, None, pod)
 
 
