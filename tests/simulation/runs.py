@@ -11,11 +11,14 @@ from typing import Any, Protocol
 
 import pytest
 
-from dray.sim.replica.virtual_time import run_virtually
 from tests.simulation.classic_simulation import ClassicSimulation
 from tests.simulation.cluster_simulation import ClusterSimulation
 from tests.simulation.eviction_simulation import EvictionSimulation
+from tests.simulation.faults import Faults
 from tests.simulation.network import CRASH_OUTCOMES, FAULTS, CrashPoint, FaultRates
+from tests.simulation.server_simulation import ServerSimulation
+from tests.simulation.store_simulation import StoreSimulation
+from tests.simulation.threadless import run_without_threads
 from tests.simulation.workload_simulation import WorkloadSimulation
 
 STORY_LINES_MAX = 200
@@ -24,8 +27,11 @@ STORY_LINES_MAX = 200
 class Simulation(Protocol):
     """One run of one cluster."""
 
-    rates: FaultRates
     story: list[str]
+
+    @property
+    def rates(self) -> FaultRates | Faults:
+        """The faults, and the count of steps."""
 
     async def run(self) -> None:
         """Run to the end; raises `AssertionError` for a broken promise."""
@@ -67,6 +73,10 @@ VARIANTS: Mapping[str, Callable[..., Simulation]] = {
     "evictions": EvictionSimulation,
     "evictions_stale_caches": _variant(EvictionSimulation, heartbeat_lost=0.2, **_STALE),
     "evictions_clock_jumps": _variant(EvictionSimulation, heartbeat_lost=0.2, **_JUMPS),
+    "sqlite_store": partial(StoreSimulation, backend="sqlite"),
+    "etcd_store": partial(StoreSimulation, backend="etcd"),
+    "sqlite_server": partial(ServerSimulation, backend="sqlite"),
+    "etcd_servers": partial(ServerSimulation, backend="etcd", servers=2),
 }
 
 # Those of which every write is made the last one of its process, in turn.
@@ -116,6 +126,7 @@ def crash_points(variant: str, seed: int, actions: int | None = None) -> list[st
     simulation = _without_faults(variant, seed, None, actions)
     outcome = _run(variant, seed, simulation)
     assert not outcome.violation, outcome.violation
+    assert isinstance(simulation.rates, FaultRates)
     return [
         str(CrashPoint(process, write, result))
         for process, count in sorted(simulation.rates.writes.items())
@@ -131,11 +142,17 @@ def _without_faults(variant: str, seed: int, crash: CrashPoint | None, actions: 
 def _run(variant: str, seed: int, simulation: Simulation, crash: str = "") -> Outcome:
     violation = ""
     try:
-        run_virtually(simulation.run())
+        run_without_threads(simulation.run())
     except Exception as failure:  # noqa: BLE001 - whatever ends a run is a finding
-        violation = f"{type(failure).__name__}: {failure}"
+        violation = _describe(failure)
     rates = simulation.rates
     return Outcome(variant, seed, rates.steps, rates.fired, violation, tuple(simulation.story), crash)
+
+
+def _describe(failure: BaseException) -> str:
+    while isinstance(failure, BaseExceptionGroup):
+        failure = failure.exceptions[0]
+    return f"{type(failure).__name__}: {failure}"
 
 
 @cache
@@ -155,6 +172,8 @@ def faults_of(variant: str, seed: int) -> Counter[str]:
 def declared_faults(variant: str) -> set[str]:
     """Return the faults that the variant is to have."""
     rates = VARIANTS[variant](0).rates
+    if isinstance(rates, Faults):
+        return rates.declared
     return {name for name in FAULTS if getattr(rates, name)}
 
 

@@ -42,4 +42,4 @@ def test_every_fault_happens(variant: str) -> None:
 
 
 def test_every_fault_is_declared_by_a_variant() -> None:
-    assert set(FAULTS) == set().union(*map(declared_faults, VARIANTS))
+    assert set(FAULTS) <= set().union(*map(declared_faults, VARIANTS))

@@ -38,13 +38,12 @@ def _endpoints() -> tuple[Endpoint, ...]:
     return tuple(builtin.endpoints())
 
 
-@asynccontextmanager
-async def in_process_server(
-    clock: Clock, rng: random.Random, *, gates: FeatureGates | None = None, contents: Iterable[Document] = ()
-) -> AsyncIterator[LocalTransport]:
-    """Run a server whose store has the contents from the start, without validation."""
-    store, token_ids = MemoryStore(), itertools.count()
-    config = ServerConfig(
+def in_process_config(
+    store: Store, clock: Clock, rng: random.Random, *, gates: FeatureGates | None = None
+) -> ServerConfig:
+    """Return the configuration of a server without a port; nothing compacts its store."""
+    token_ids = itertools.count()
+    return ServerConfig(
         store=store,
         endpoints=_endpoints(),
         clock=clock,
@@ -58,6 +57,15 @@ async def in_process_server(
         admission_plugins=enabled_plugins(disable=("TaintNodesByCondition",)),
         compaction=False,
     )
+
+
+@asynccontextmanager
+async def in_process_server(
+    clock: Clock, rng: random.Random, *, gates: FeatureGates | None = None, contents: Iterable[Document] = ()
+) -> AsyncIterator[LocalTransport]:
+    """Run a server whose store has the contents from the start, without validation."""
+    store = MemoryStore()
+    config = in_process_config(store, clock, rng, gates=gates)
     try:
         await _fill(store, Catalog(_endpoints()), contents, format_time(clock.now()), rng)
         async with running_server(config) as server:

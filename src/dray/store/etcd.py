@@ -61,6 +61,8 @@ _UNAVAILABLE = (
     grpc.StatusCode.CANCELLED,
     grpc.StatusCode.RESOURCE_EXHAUSTED,
 )
+# A member that has lost the others ends the watch, instead of keeping it open without events.
+_REQUIRE_LEADER = (("hasleader", "true"),)
 _CHANNEL_OPTIONS = (
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
@@ -137,7 +139,7 @@ class Endpoints:
 
     async def watch(self, create: Any) -> AsyncGenerator[Any, None]:
         """Yield the responses of one etcd watch, including the confirmation of its creation."""
-        stream = self._watch[self._at].Watch()
+        stream = self._watch[self._at].Watch(metadata=_REQUIRE_LEADER)
         try:
             await stream.write(rpc_pb2.WatchRequest(create_request=create))
             async for response in stream:

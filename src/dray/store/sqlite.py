@@ -30,7 +30,7 @@ from dray.store.interface import (
     StoreUnavailableError,
 )
 from dray.store.revision_mark import RevisionMark
-from dray.store.sqlite_file import connect, find_problem, inodes, lock, open_database, sweep
+from dray.store.sqlite_file import connect_reader, find_problem, inodes, lock, open_database, sweep
 from dray.store.sqlite_rows import (
     SELECT_AFTER,
     SELECT_CHANGES,
@@ -79,7 +79,7 @@ class SQLiteStore:
         self._mark = RevisionMark(path, loaded.revision)
         self._inodes = inodes(path)
         self._connection = connection
-        self._reading = connect(path, read_only=True)
+        self._reading = connect_reader(path)
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="store-reader")
         self._loop = asyncio.get_running_loop()
         self._history = EventHistory(loaded.revision, events_max=RECENT_EVENTS_MAX, bytes_max=RECENT_BYTES_MAX)

@@ -84,6 +84,7 @@ def open_database(path: Path, migrations: Sequence[Sequence[str]] = MIGRATIONS) 
     connection = None
     try:
         connection = connect(path)
+        _use_write_ahead_log(connection)
         if migrate(connection, migrations):
             loaded = _load(connection)
     except (sqlite3.DatabaseError, StoreDamagedError, KeyError) as error:
@@ -165,6 +166,25 @@ def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
     return connection
 
 
+def connect_reader(path: Path) -> sqlite3.Connection:
+    """Return a connection that reads beside the writer's.
+
+    It can write files but no rows: after a failed write, whoever comes next has to build the index of the log again.
+    """
+    connection = connect(path)
+    connection.execute("PRAGMA query_only = ON")
+    return connection
+
+
+def _use_write_ahead_log(connection: sqlite3.Connection) -> None:
+    """Switch a file to the write-ahead log, once and for all; raise if that fails, which SQLite does not."""
+    (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+    if mode != "wal":
+        failure = sqlite3.OperationalError("the write-ahead log cannot be used")
+        failure.sqlite_errorcode = sqlite3.SQLITE_CANTOPEN
+        raise failure
+
+
 def migrate(connection: sqlite3.Connection, migrations: Sequence[Sequence[str]]) -> bool:
     """Migrate the file to the newest version, each step in its own transaction; return whether there were any."""
     (version,) = connection.execute("PRAGMA user_version").fetchone()
@@ -193,7 +213,7 @@ def _create(path: Path, migrations: Sequence[Sequence[str]]) -> None:
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             migrate(connection, migrations)
-            connection.execute("PRAGMA journal_mode = WAL")
+            _use_write_ahead_log(connection)
         finally:
             connection.close()
         unfinished.rename(path)

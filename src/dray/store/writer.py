@@ -80,22 +80,28 @@ class WriterThread:
         self._thread.join()
 
     def _work(self) -> None:
+        while self._work_once():
+            pass
+
+    def _work_once(self) -> bool:
+        """Wait for work and perform all of it that can be committed together; return False after the last time."""
+        writes: list[Write] = []
+        task: _Task | None = None
         running = True
-        while running:
-            writes: list[Write] = []
-            task: _Task | None = None
-            for item in self._waiting():
-                if item is None:
-                    running = False
-                elif isinstance(item, _Task):
-                    task = item
-                else:
-                    writes += item
-            for start in range(0, len(writes), BATCH_ROWS_MAX):
-                self._commit(writes[start : start + BATCH_ROWS_MAX])
-            if task is not None:
-                self._perform(task)
-        self._report(_resolve, self._stopped, None)
+        for item in self._waiting():
+            if item is None:
+                running = False
+            elif isinstance(item, _Task):
+                task = item
+            else:
+                writes += item
+        for start in range(0, len(writes), BATCH_ROWS_MAX):
+            self._commit(writes[start : start + BATCH_ROWS_MAX])
+        if task is not None:
+            self._perform(task)
+        if not running:
+            self._report(_resolve, self._stopped, None)
+        return running
 
     def _waiting(self) -> list[list[Write] | _Task | None]:
         """Return everything in the inbox up to the first item that is not a write."""

@@ -300,12 +300,29 @@ async def test_a_failed_open_releases_the_lock(damaged: Path) -> None:
     assert raised.value is not None
 
 
+async def test_a_file_without_a_log_gets_one(path: Path) -> None:
+    """SQLite does not report that it could not switch to the log, for example because the disk was full."""
+    store = await SQLiteStore.open(path)
+    await store.create(PODS + "a", b"")
+    await store.close()
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("PRAGMA journal_mode = DELETE").fetchone() == ("delete",)
+    store = await SQLiteStore.open(path)
+    assert store._connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    await store.create(PODS + "b", b"")
+    await store.close()
+
+
+def test_a_file_that_cannot_have_a_log_is_refused() -> None:
+    """A database in memory, for example."""
+    with closing(sqlite3.connect(":memory:")) as connection, pytest.raises(sqlite3.OperationalError):
+        sqlite_file._use_write_ahead_log(connection)
+
+
 async def test_a_creation_cut_short_is_repeated(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path.with_name(path.name + ".new").write_bytes(b"unfinished")
     synced: list[bool] = []
-    monkeypatch.setattr(
-        sqlite_file, "_sync_directory", lambda directory: synced.append((directory / path.name).exists())
-    )
+    monkeypatch.setattr(sqlite_file, "sync_folder", lambda folder: synced.append((Path(folder) / path.name).exists()))
     store = await SQLiteStore.open(path)
     await store.create(PODS + "a", b"")
     await store.close()

@@ -86,11 +86,11 @@ class GetHandler:
     async def _list_single(self, endpoint: Endpoint, selection: Selection, options: ListOptions) -> ListResult:
         if options.revision:
             await self.wait_for(options.revision)
-        entry = await self._store.get(selection.prefix)
-        revision = await self._store.revision()
-        if entry is None or not _matches(endpoint, selection, entry):
-            return ListResult(endpoint, (), revision)
-        return ListResult(endpoint, (entry,), revision)
+        # One read, so that the revision is that of the entry: a watch from it would miss a change in between. The
+        # key itself comes before all others that begin with it.
+        page = await self._store.list_page(selection.prefix, limit=1)
+        found = [entry for entry in page.entries if entry.key == selection.prefix]
+        return ListResult(endpoint, [entry for entry in found if _matches(endpoint, selection, entry)], page.revision)
 
     async def _collect(self, endpoint: Endpoint, prefix: str, limit: int, revision: int, start: str) -> ListResult:
         page = await self._store.list_page(prefix, limit=limit, start_after=start, revision=revision)

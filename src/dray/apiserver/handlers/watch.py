@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Final
 
 from dray.api.document import Document
-from dray.api.errors import APIError, ExpiredError
+from dray.api.errors import APIError, ExpiredError, ServiceUnavailableError
 from dray.apiserver.call import Call, WatchFrame, WatchResult
 from dray.apiserver.endpoint import Endpoint
 from dray.apiserver.handlers.backend import Backend
@@ -23,6 +23,7 @@ from dray.store.interface import (
     EventType,
     FutureRevisionError,
     RevisionCompactedError,
+    StoreUnavailableError,
     Watch,
     WatchOverflowError,
 )
@@ -161,7 +162,7 @@ class WatchHandler:
             async for batch in stream:
                 frames = self._frames_of(batch, selection, timers)
                 if options.allow_bookmarks and timers.bookmark_due():
-                    frames = [*frames, bookmark(endpoint, stream.progress)]
+                    frames = [*frames, bookmark(endpoint, max(stream.progress, timers.not_before))]
                 if frames:
                     yield frames
                 if timers.ended:
@@ -171,6 +172,9 @@ class WatchHandler:
             yield [_expired_frame(stream.progress, await self._store.revision())]
         except RevisionCompactedError as error:
             yield [_expired_frame(stream.progress, error.compacted)]
+        except StoreUnavailableError as error:
+            # The client watches again from the last event.
+            yield [error_frame(ServiceUnavailableError(f"the store does not answer: {error}"))]
         finally:
             self._open.discard(timers)
             timers.cancel()

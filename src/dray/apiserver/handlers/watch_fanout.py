@@ -15,11 +15,22 @@ from dray.api.document import Document
 from dray.apiserver.document_cache import DocumentCache
 from dray.apiserver.endpoint import Endpoint
 from dray.runtime.tasks import ChildTasks
-from dray.store.interface import Event, EventType, Store, StoreError, Watch, WatchOverflowError
+from dray.store.interface import (
+    Event,
+    EventType,
+    Store,
+    StoreError,
+    StoreUnavailableError,
+    Watch,
+    WatchOverflowError,
+)
 
 # As much as the store buffers for a watch of its own.
 BUFFER_EVENTS_MAX: Final = 10_000
 BUFFER_BYTES_MAX: Final = 64 * 1024 * 1024
+# The events of a store that others write to may come later than the revision that it reports.
+CATCH_UP_PAUSE_SECONDS: Final = 0.005
+CATCH_UP_SECONDS_MAX: Final = 10.0
 
 Getter = Callable[[Document], str]
 
@@ -202,11 +213,19 @@ class FieldFanout:
         missed: list[Event] = []
         async with await self._store.watch(self._endpoint.prefix, after_revision=watch.after_revision) as past:
             batches = past.__aiter__()
+            deadline = asyncio.get_running_loop().time() + CATCH_UP_SECONDS_MAX
             while past.progress < joined:
                 past.wake()
+                batch = await anext(batches)
                 missed.extend(
-                    event
-                    for event in await anext(batches)
-                    if event.revision <= joined and watch.value in self._values(event)
+                    event for event in batch if event.revision <= joined and watch.value in self._values(event)
                 )
+                if not batch:
+                    await _pause_until(deadline)
         watch.prepend(missed)
+
+
+async def _pause_until(deadline: float) -> None:
+    if asyncio.get_running_loop().time() >= deadline:
+        raise StoreUnavailableError("the store's watch does not reach its newest revision")
+    await asyncio.sleep(CATCH_UP_PAUSE_SECONDS)

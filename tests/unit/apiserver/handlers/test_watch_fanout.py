@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any, Self
 
 import orjson
+import pytest
 
 from dray.apiserver.document_cache import DocumentCache
 from dray.apiserver.endpoint import Endpoint
+from dray.apiserver.handlers import watch_fanout
 from dray.apiserver.handlers.watch_fanout import FieldFanout, FieldWatch
 from dray.apiserver.registry import builtin
 from dray.runtime.tasks import ChildTasks
-from dray.store.interface import Entry, Event, EventType
+from dray.store.interface import Entry, Event, EventType, StoreUnavailableError
 from dray.store.memory import MemoryStore
 
 PODS = next(item for item in builtin.definitions() if (item.group, item.resource) == ("", "pods"))
@@ -121,3 +124,68 @@ async def test_the_end_of_the_store_ends_every_watch() -> None:
     await store.close()
     async with asyncio.timeout(5):
         assert [batch async for batch in watch] == []
+
+
+class _LaggingWatch:
+    """The watch of a store whose events come later than the revision that it reports."""
+
+    def __init__(self, progress: Callable[[], int]) -> None:
+        self._progress = progress
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self.aclose()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> tuple[Event, ...]:
+        return ()
+
+    @property
+    def progress(self) -> int:
+        return self._progress()
+
+    def wake(self) -> None:
+        pass
+
+    async def aclose(self) -> None:
+        pass
+
+
+class _LaggingStore(MemoryStore):
+    """Its newest revision is 9, and its watches are at `reached`."""
+
+    reached = 1
+
+    async def revision(self) -> int:
+        return 9
+
+    async def watch(self, prefix: str, *, after_revision: int) -> Any:
+        if after_revision == 9:
+            return await super().watch(prefix, after_revision=1)
+        return _LaggingWatch(lambda: self.reached)
+
+
+async def test_a_watch_from_the_past_lets_others_run_until_the_events_have_come() -> None:
+    """Another server's writes are in etcd before this server's feed has them."""
+    store = _LaggingStore()
+    subscribing = asyncio.ensure_future(fanout_of(store).subscribe("n1", 1))
+    await asyncio.sleep(0.02)
+    assert not subscribing.done()
+    store.reached = 9
+    async with asyncio.timeout(5):
+        await (await subscribing).aclose()
+    await store.close()
+
+
+async def test_a_watch_whose_events_never_come_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch_fanout, "CATCH_UP_SECONDS_MAX", 0.02)
+    store = _LaggingStore()
+    fanout = fanout_of(store)
+    with pytest.raises(StoreUnavailableError, match="does not reach its newest revision"):
+        await fanout.subscribe("n1", 1)
+    assert fanout._task is None
+    await store.close()
