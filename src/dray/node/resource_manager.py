@@ -1,7 +1,7 @@
 """The interface of resource managers: claims, devices, CPUs and memory.
 
 The order of calls for a Pod is `admit`, `prepare`, then for each start of a container `container_options` and
-`pre_start`, and `release` when all containers have stopped. The agent admits one Pod at a time. Every method but
+`pre_start`, and `release` when all containers have stopped. Calls for different Pods run concurrently. Every method but
 `admit` may be called repeatedly for a Pod, and must then return the same result. After a restart, the agent admits and
 prepares running Pods again, and does not start their containers: what a Pod was given before, it keeps.
 """
@@ -114,6 +114,9 @@ class ResourceManager(Protocol):
 
     async def admit(self, pod: Pod) -> Rejection | None:
         """Reserve what the Pod requests; return why it is rejected, or None. A rejected Pod holds nothing."""
+
+    def waits_for(self, pod: Pod) -> str:
+        """Return whom a pending call for the Pod waits for, in the words of an event; empty if nobody."""
 
     async def prepare(self, pod: Pod) -> None:
         """Prepare the Pod's resources before any container starts; raises `ResourceError`."""

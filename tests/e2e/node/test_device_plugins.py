@@ -157,6 +157,7 @@ async def test_running_pods_are_admitted_again_though_the_plugin_is_away(cluster
         await cluster.run("r", with_foo("true"))
         pod = await cluster.phase("r", "Failed")
         assert pod["status"]["reason"] == f"OutOf{FOO}"
+        assert "containerStatuses" not in pod["status"]
         for name in ("p", "q"):
             after = await cluster.wait(name, is_running())
             assert container_status(after)["containerID"] == container_status(before[name])["containerID"]

@@ -103,9 +103,29 @@ async def test_options_are_asked_for(folder: str) -> None:
         assert await refused(here.call_register()) == text
         raw.refuse_options = False
         await here.call_register(options=pb.DevicePluginOptions(get_preferred_allocation_available=True))
+        # What either says counts.
+        both = pb.DevicePluginOptions(pre_start_required=True, get_preferred_allocation_available=True)
         endpoint = here.devices.plugin_handler.get(FOO)
         assert endpoint is not None
-        assert endpoint.options == raw.options
+        assert endpoint.options == both
+        raw.options = pb.DevicePluginOptions()
+        await here.call_register(options=pb.DevicePluginOptions(pre_start_required=True))
+        endpoint = here.devices.plugin_handler.get(FOO)
+        assert endpoint is not None
+        assert endpoint.options == pb.DevicePluginOptions(pre_start_required=True)
+
+
+@pytest.mark.behaviour("DP-55")
+async def test_ids_may_be_as_long_as_plugins_make_them(folder: str) -> None:
+    long = "d" * 64
+    raw = Raw(long, "e" * 5000)
+    async with node(folder) as here, raw_server(f"{folder}/foo.sock", raw, add_DevicePluginServicer_to_server):
+        await here.call_register()
+        await here.until_amounts(2, 2)
+    # The SDK holds its plugins to the limit of the API.
+    with pytest.raises(ValueError, match="63"):
+        async with node(folder), plugin(folder, Foo(long)) as serving:
+            await serving
 
 
 @pytest.mark.behaviour("DP-09", "DP-10", "DP-36")

@@ -40,6 +40,8 @@ class PodWorker:
     overwritten: bool = False
     delete_requested: bool = False
     status_source: Callable[[PodWorker], Document | None] = lambda _worker: None
+    # The Pod has passed the checks of its admission, and waits for the resource managers.
+    fits: bool = False
     _requests: Mapping[str, int] | None = None
 
     @property

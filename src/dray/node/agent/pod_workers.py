@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, ClassVar, Final, TypeAlias
 
@@ -64,6 +65,9 @@ ORPHAN_GRACE_SECONDS: Final = 30.0
 RETRY_SECONDS: Final = 2.0
 # kubelet's reason for the event about it.
 FAILED_SYNC: Final = "FailedSync"
+# A plugin or driver that takes longer is named in an event.
+LONG_WAIT_SECONDS: Final = 5.0
+LONG_WAIT: Final = "WaitingForDevices"
 
 _Work: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 
@@ -83,7 +87,6 @@ class PodWorkers:
         self._cpusets = CpusetReconciler(dependencies.runtime, dependencies.clock, dependencies.cpusets)
         self._starter = ContainerStarter(dependencies, self._cpusets, self._record)
         self._stopper = ContainerStopper(dependencies, self._address, self._record)
-        self._admission = asyncio.Lock()
         # Cleanups, which outlive their Pods.
         self._cleanups: set[asyncio.Task[Any]] = set()
 
@@ -273,33 +276,26 @@ class PodWorkers:
         self._spawn(worker, lambda: self._admit(worker), "admission")
 
     async def _admit(self, worker: PodWorker) -> None:
-        async with self._admission:
-            try:
+        try:
+            with self._waits_noted(worker):
                 rejection = await self._request_admission(worker)
-            except Exception as error:  # noqa: BLE001 - whatever the failure, the Pod is rejected
-                _log.exception("admission failed", extra=fields(pod=str(key_of(worker.pod))))
-                rejection = Rejection(UNEXPECTED_ADMISSION_ERROR, str(error))
-            if rejection is None:
-                # Other containers leave the Pod's exclusive CPUs before any of its own starts.
-                await self._cpusets.reconcile(self._running())
+        except Exception as error:  # noqa: BLE001 - whatever the failure, the Pod is rejected
+            _log.exception("admission failed", extra=fields(pod=str(key_of(worker.pod))))
+            rejection = Rejection(UNEXPECTED_ADMISSION_ERROR, str(error))
+        if rejection is None:
+            # Other containers leave the Pod's exclusive CPUs before any of its own starts.
+            await self._cpusets.reconcile(self._running())
         self._post(worker, Rejected(rejection) if rejection is not None else Admitted())
+        worker.fits = False
         # During admission health changes are ignored.
         self._check_health(worker)
 
     async def _request_admission(self, worker: PodWorker) -> Rejection | None:
-        node = self._node()
-        # Pods found at the start count before they are readmitted: new Pods must not take their resources.
-        others = [
-            other.requests()
-            for other in self._workers.values()
-            if other is not worker and (other.machine.admitted or other.machine.awaits_readmission)
-        ]
-        if worker.uid not in self._pods.admitted_before:
-            allocatable = self._deps.effective_allocatable(worker.pod, amounts_of(node.allocatable))
-            rejection = check_node_selector(worker.pod, node.labels)
-            rejection = rejection or check_fit(worker.requests(), others, allocatable)
-            if rejection is not None:
-                return rejection
+        rejection = self._check(worker)
+        if rejection is not None:
+            return rejection
+        # From here on the Pod counts for others, which are admitted while it waits for its managers.
+        worker.fits = True
         for position, manager in enumerate(self._deps.managers):
             rejection = await manager.admit(worker.pod)
             if rejection is not None:
@@ -307,6 +303,34 @@ class PodWorkers:
                     await self._attempt(earlier.release(worker.pod), "release of a rejected Pod")
                 return rejection
         return None
+
+    def _check(self, worker: PodWorker) -> Rejection | None:
+        """Return why the node cannot have the Pod."""
+        node = self._node()
+        # Pods found at the start count before they are readmitted: new Pods must not take their resources.
+        others = [
+            other.requests()
+            for other in self._workers.values()
+            if other is not worker and (other.machine.admitted or other.fits or other.machine.awaits_readmission)
+        ]
+        if worker.uid not in self._pods.admitted_before:
+            allocatable = self._deps.effective_allocatable(worker.pod, amounts_of(node.allocatable))
+            rejection = check_node_selector(worker.pod, node.labels)
+            return rejection or check_fit(worker.requests(), others, allocatable)
+        return None
+
+    @contextmanager
+    def _waits_noted(self, worker: PodWorker) -> Iterator[None]:
+        """Record an event if the Pod waits long for something that one of its managers can name."""
+        timer = asyncio.get_running_loop().call_later(LONG_WAIT_SECONDS, self._note_wait, worker)
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+    def _note_wait(self, worker: PodWorker) -> None:
+        for text in filter(None, (manager.waits_for(worker.pod) for manager in self._deps.managers)):
+            self._record(worker, RecordEvent(WARNING, LONG_WAIT, text))
 
     def _check_health(self, worker: PodWorker) -> None:
         failure = next(filter(None, (check(worker.pod) for check in self._deps.health_checks)), None)
@@ -329,8 +353,9 @@ class PodWorkers:
         setup = self._deps.pod_setup
         try:
             await setup.prepare(worker.pod)
-            for manager in self._deps.managers:
-                await manager.prepare(worker.pod)
+            with self._waits_noted(worker):
+                for manager in self._deps.managers:
+                    await manager.prepare(worker.pod)
             addresses = await self._deps.runtime.ensure_sandbox(setup.sandbox(worker.pod))
         except ResourceError as error:
             self._post(worker, PrepareFailed(error.reason, error.message))
@@ -370,7 +395,9 @@ class PodWorkers:
         self._spawn(worker, lambda: self._start_container(worker, action), f"start of {action.container}")
 
     async def _start_container(self, worker: PodWorker, action: StartContainer) -> None:
-        self._post(worker, await self._starter.start(worker, action))
+        with self._waits_noted(worker):
+            event = await self._starter.start(worker, action)
+        self._post(worker, event)
 
     def _perform_post_start(self, worker: PodWorker, action: RunPostStart) -> None:
         self._spawn(worker, lambda: self._post_start(worker, action), f"postStart hook of {action.container}")

@@ -2,14 +2,15 @@
 
 An allocation of one resource to one container starts with `begin`. Its result is nothing to do, a refusal, a request
 for the plugin's preference (`begin` is called again with it), or a call of Allocate for devices that are reserved
-until `succeeded` or `failed`. Messages are kubelet's, since they are shown in Pod statuses.
+until `succeeded` or `failed`, or until `undo_point` or `free_pod` drops the reservation. Messages are kubelet's, since
+they are shown in Pod statuses.
 """
 
 from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NewType
 
@@ -69,6 +70,14 @@ class _Mark:
     ids: frozenset[str]
 
 
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """Devices that are reserved for one resource of one container until Allocate has been called."""
+
+    slot: AssignmentKey
+    call: CallAllocate
+
+
 class DeviceAllocator:
     """The devices of a node and their assignments; changed only by its methods and those of its `inventory`."""
 
@@ -89,6 +98,13 @@ class DeviceAllocator:
     def knows(self, resource: str) -> bool:
         """Return whether a device plugin manages the resource, or did when its devices were allocated."""
         return self.inventory.knows(resource) or resource in self.assignments.resources()
+
+    def held(self, slot: AssignmentKey) -> frozenset[str]:
+        """Return the devices that are assigned to the slot or reserved for it."""
+        found = self.assignments.get(slot)
+        if found is not None:
+            return found.ids
+        return next((mark.ids for mark in self._marks.values() if mark.slot == slot), frozenset())
 
     def in_use(self, resource: str) -> frozenset[str]:
         """Return the devices that are assigned or being allocated."""
@@ -130,6 +146,25 @@ class DeviceAllocator:
         """Drop the reservation of devices that were not allocated."""
         self._marks.pop(ticket, None)
 
+    def reservations(self, pod_uid: str) -> tuple[Reservation, ...]:
+        """Return the reservations for the Pod, in the order in which they were made."""
+        return tuple(
+            Reservation(mark.slot, CallAllocate(ticket, in_order(mark.ids)))
+            for ticket, mark in self._marks.items()
+            if mark.slot.pod_uid == pod_uid
+        )
+
+    def undo_point(self, pod_uid: str) -> Callable[[], None]:
+        """Return a function that drops the reservations for the Pod that were made since."""
+        last = self._tickets
+
+        def undo() -> None:
+            for item in self.reservations(pod_uid):
+                if item.call.ticket > last:
+                    self.failed(item.call.ticket)
+
+        return undo
+
     def free_pod(self, pod_uid: str) -> bool:
         """Free the devices of the Pod; return whether any were assigned."""
         for ticket in [ticket for ticket, mark in self._marks.items() if mark.slot.pod_uid == pod_uid]:
@@ -148,7 +183,7 @@ class DeviceAllocator:
                 f'pod "{slot.pod_uid}" container "{slot.container}" changed request for resource "{resource}" '
                 f"from {len(held.ids)} to {need.amount}"
             )
-        if need.settled or held is not None:
+        if need.settled or self.held(slot):
             return Nothing()
         if not self.inventory.knows(resource):
             return Refused(f"cannot allocate unregistered device {resource}")

@@ -10,7 +10,8 @@ import asyncio
 import logging
 import math
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -26,14 +27,14 @@ from dray.node.devices.allocator import (
     AskPreference,
     CallAllocate,
     DeviceAllocator,
-    Nothing,
     Refused,
 )
 from dray.node.devices.assignments import NO_NUMA_NODE, AssignmentKey, container_request, pod_request
+from dray.node.devices.device_selection import PreferenceRequest
 from dray.node.devices.endpoint import Endpoint, EndpointError
 from dray.node.devices.files import load_checkpoint, make_folder, remove_sockets
 from dray.node.devices.inventory import Inventory, in_order
-from dray.node.devices.plugin_handler import DevicePluginHandler
+from dray.node.devices.plugin_handler import DEFAULT_LIVENESS, DevicePluginHandler, Liveness
 from dray.node.devices.responses import resource_statuses, run_options, unhealthy_device
 from dray.node.devices.servicer import DeviceMetrics, Registration
 from dray.node.resource_manager import (
@@ -45,12 +46,12 @@ from dray.node.resource_manager import (
     RunOptions,
 )
 from dray.node.topology.containers import containers_of, reusable
-from dray.node.topology.hint_provider import AllocationError, PodReservations
+from dray.node.topology.hint_provider import AllocationError, PodReservations, PreferenceNeededError
 from dray.node.topology.hints import NUMA_NODES_MAX, Hint
 from dray.rpc.sockets import listen
 from dray.runtime.logs import fields
 from dray.runtime.metrics import Metrics
-from dray.runtime.tasks import CoalescedCall, TaskGroup, pause
+from dray.runtime.tasks import CoalescedCall, KeyedLocks, TaskGroup, pause
 
 _log = logging.getLogger(__name__)
 
@@ -75,6 +76,7 @@ class DeviceSettings:
     fail_unhealthy: bool = True
     # Whether `allocatedResourcesStatus` includes devices (feature gate ResourceHealthStatus).
     report_health: bool = True
+    liveness: Liveness = DEFAULT_LIVENESS
     # The set of the machine's NUMA nodes.
     machine: int = (1 << NUMA_NODES_MAX) - 1
 
@@ -112,6 +114,15 @@ class HeldDevice:
     numa_node: int | None
 
 
+class DevicePreferenceNeededError(PreferenceNeededError):
+    """A plugin must be asked which devices it prefers."""
+
+    def __init__(self, slot: AssignmentKey, question: PreferenceRequest) -> None:
+        super().__init__(f"{slot}: {question}")
+        self.slot = slot
+        self.question = question
+
+
 class DeviceManager(PodReservations):
     """See the module."""
 
@@ -139,8 +150,13 @@ class DeviceManager(PodReservations):
         inventory.restore(saved.registered, clock.monotonic())
         self._allocator = DeviceAllocator(inventory, saved.assigned, settings.machine)
         # Registers plugins of both kinds of registration; the handler of type `DevicePlugin`.
-        self.plugin_handler = DevicePluginHandler(inventory, clock, self._devices_changed)
-        self._allocating = asyncio.Lock()
+        self.plugin_handler = DevicePluginHandler(inventory, clock, self._devices_changed, settings.liveness)
+        # By Pod: allocations at the start of containers.
+        self._locks = KeyedLocks()
+        # The answers of plugins about devices that are not reserved yet.
+        self._preferences: dict[AssignmentKey, Sequence[str]] = {}
+        # The call that each Pod waits for.
+        self._waits: dict[str, str] = {}
         self._saves = CoalescedCall(self._write)
         self._written = checkpoint.Written()
         self._listeners: list[Callable[[Sequence[str]], None]] = []
@@ -224,6 +240,8 @@ class DeviceManager(PodReservations):
         return self._allocator.assignments.pod_uids()
 
     def _free(self, pod_uid: str) -> bool:
+        for slot in [slot for slot in self._preferences if slot.pod_uid == pod_uid]:
+            del self._preferences[slot]
         return self._allocator.free_pod(pod_uid)
 
     def hints(self, pod: Pod, container: Container) -> dict[str, Sequence[Hint] | None]:
@@ -249,17 +267,37 @@ class DeviceManager(PodReservations):
             for resource, amount in pod_request(pod, self._allocator.knows).items()
         }
 
-    async def allocate(self, pod: Pod, container: Container, affinity: int | None) -> None:
-        """Allocate the container's devices and save the assignment; raises `AllocationError`.
+    def reserve(self, pod: Pod, container: Container, affinity: int | None) -> None:
+        """Reserve the container's devices; raises `AllocationError` or `PreferenceNeededError`.
 
         A Pod that was admitted before an agent restart gets what is missing when its container starts.
         """
         try:
-            await self._allocate(pod, container, affinity, settled=self._is_settled(pod, container.name))
+            self._reserve(pod, container, affinity, settled=self._is_settled(pod, container.name))
         except AllocationError as error:
-            if pod.metadata.uid not in self._pods.admitted_before:
-                raise
-            _log.warning("devices not allocated yet: %s", error, extra=fields(pod_uid=pod.metadata.uid))
+            self._raise_unless_admitted(pod.metadata.uid or "", error)
+
+    def undo_point(self, pod_uid: str) -> Callable[[], None]:
+        """Return a function that undoes the Pod's reservations since."""
+        return self._allocator.undo_point(pod_uid)
+
+    async def ask(self, needed: PreferenceNeededError) -> None:
+        """Call GetPreferredAllocation; raises `AllocationError`."""
+        assert isinstance(needed, DevicePreferenceNeededError)
+        slot = needed.slot
+        try:
+            with self._waiting(slot, "GetPreferredAllocation"):
+                self._preferences[slot] = await self._endpoint(slot.resource).preferred(needed.question)
+        except EndpointError as error:
+            self._raise_unless_admitted(slot.pod_uid, AllocationError(str(error)))
+            self._preferences[slot] = ()
+
+    async def commit(self, pod: Pod) -> None:
+        """Call Allocate for the reserved devices and save the assignments; raises `AllocationError`."""
+        try:
+            await self._commit(pod.metadata.uid or "")
+        except AllocationError as error:
+            self._raise_unless_admitted(pod.metadata.uid or "", error)
 
     def holds(self, pod_uid: str) -> bool:
         """Whether the Pod has devices."""
@@ -268,52 +306,87 @@ class DeviceManager(PodReservations):
     def _is_settled(self, pod: Pod, container: str) -> bool:
         return (pod.metadata.uid or "", container) in self._pods.settled
 
-    async def _allocate(self, pod: Pod, container: Container, affinity: int | None, *, settled: bool = False) -> None:
-        uid = pod.metadata.uid or ""
-        async with self._allocating:
-            changed = False
-            for resource, amount in container_request(pod, container, self._allocator.knows).items():
-                spare = self._reusable(pod, container.name, resource)
-                need = AllocationRequest(AssignmentKey(uid, container.name, resource), amount, spare, settled)
-                changed |= await self._allocate_one(need, affinity)
-            if changed:
-                await self._save()
+    def _raise_unless_admitted(self, pod_uid: str, error: AllocationError) -> None:
+        if pod_uid not in self._pods.admitted_before:
+            raise error
+        _log.warning("devices not allocated yet: %s", error, extra=fields(pod_uid=pod_uid))
 
-    async def _allocate_one(self, need: AllocationRequest, affinity: int | None) -> bool:
-        endpoint = self.plugin_handler.get(need.slot.resource)
-        asks = endpoint is not None and endpoint.options.get_preferred_allocation_available
-        step = self._allocator.begin(need, affinity, asks=asks)
-        try:
+    def _reserve(self, pod: Pod, container: Container, affinity: int | None, *, settled: bool = False) -> None:
+        uid = pod.metadata.uid or ""
+        for resource, amount in container_request(pod, container, self._allocator.knows).items():
+            slot = AssignmentKey(uid, container.name, resource)
+            need = AllocationRequest(slot, amount, self._reusable(pod, container.name, resource), settled)
+            endpoint = self.plugin_handler.get(resource)
+            asks = endpoint is not None and endpoint.options.get_preferred_allocation_available
+            step = self._allocator.begin(need, affinity, asks=asks, preference=self._preferences.get(slot))
             if isinstance(step, AskPreference):
-                assert endpoint is not None
-                preference = await endpoint.preferred(step.question)
-                # Devices may have become unhealthy in the meantime, so everything is checked again.
-                step = self._allocator.begin(need, affinity, asks=asks, preference=preference)
+                raise DevicePreferenceNeededError(slot, step.question)
             if isinstance(step, Refused):
                 raise AllocationError(step.message)
-            if isinstance(step, Nothing):
-                return False
-            assert isinstance(step, CallAllocate)
-            await self._call_allocate(endpoint, need.slot, step)
-        except EndpointError as error:
-            raise AllocationError(str(error)) from error
-        return True
 
-    async def _call_allocate(self, endpoint: Endpoint | None, slot: AssignmentKey, step: CallAllocate) -> None:
+    async def _commit(self, pod_uid: str) -> None:
+        reserved = self._allocator.reservations(pod_uid)
+        try:
+            for item in reserved:
+                await self._call_allocate(item.slot, item.call)
+        finally:
+            for item in reserved:
+                # What Allocate was not called for is free again; the others are assigned by now.
+                self._allocator.failed(item.call.ticket)
+                self._preferences.pop(item.slot, None)
+        if reserved:
+            await self._save()
+
+    async def _allocate(self, pod: Pod, container: Container) -> None:
+        """Allocate the devices of one container, without alignment; raises `AllocationError`."""
+        uid = pod.metadata.uid or ""
+        async with self._locks.held([uid]):
+            while True:
+                undo = self._allocator.undo_point(uid)
+                try:
+                    self._reserve(pod, container, None)
+                    break
+                except DevicePreferenceNeededError as needed:
+                    undo()
+                    await self.ask(needed)
+                except AllocationError:
+                    undo()
+                    raise
+            await self._commit(uid)
+
+    async def _call_allocate(self, slot: AssignmentKey, step: CallAllocate) -> None:
         started = self._clock.monotonic()
         try:
-            response = await _endpoint(endpoint, slot.resource).allocate(step.ids)
-        except BaseException:
-            self._allocator.failed(step.ticket)
-            raise
+            with self._waiting(slot, "Allocate"):
+                response = await self._endpoint(slot.resource).allocate(step.ids)
+        except EndpointError as error:
+            raise AllocationError(str(error)) from error
         finally:
             self._metrics.allocated(slot.resource, self._clock.monotonic() - started)
         if not self._allocator.succeeded(step.ticket, response):
             raise AllocationError(f"pod {slot.pod_uid} was removed while its devices were allocated")
 
+    def _endpoint(self, resource: str) -> Endpoint:
+        endpoint = self.plugin_handler.get(resource)
+        if endpoint is None:
+            raise EndpointError(f"unknown Device Plugin {resource}")
+        return endpoint
+
+    @contextmanager
+    def _waiting(self, slot: AssignmentKey, method: str) -> Iterator[None]:
+        """Note that the Pod waits for a plugin."""
+        self._waits[slot.pod_uid] = f"waiting for {method} of the device plugin of {slot.resource}"
+        try:
+            yield
+        finally:
+            self._waits.pop(slot.pod_uid, None)
+
+    def waits_for(self, pod: Pod) -> str:
+        """Return which call of a plugin the Pod waits for; empty if none."""
+        return self._waits.get(pod.metadata.uid or "", "")
+
     def _held(self, pod_uid: str, container: str, resource: str) -> frozenset[str]:
-        found = self._allocator.assignments.get(AssignmentKey(pod_uid, container, resource))
-        return frozenset() if found is None else found.ids
+        return self._allocator.held(AssignmentKey(pod_uid, container, resource))
 
     def _reusable(self, pod: Pod, container: str, resource: str) -> frozenset[str]:
         uid = pod.metadata.uid or ""
@@ -326,7 +399,7 @@ class DeviceManager(PodReservations):
         for container in containers_of(pod):
             if self._missing(pod, container) and not self._is_settled(pod, container.name):
                 try:
-                    await self._allocate(pod, container, None)
+                    await self._allocate(pod, container)
                 except AllocationError as error:
                     raise ResourceError(UNEXPECTED_ADMISSION_ERROR, str(error)) from error
 
@@ -353,7 +426,8 @@ class DeviceManager(PodReservations):
             if not endpoint.options.pre_start_required:
                 continue
             try:
-                await endpoint.pre_start(in_order(assignment.ids))
+                with self._waiting(slot, "PreStartContainer"):
+                    await endpoint.pre_start(in_order(assignment.ids))
             except EndpointError as error:
                 raise ResourceError(FAILED_TO_START, str(error)) from error
 
@@ -365,7 +439,7 @@ class DeviceManager(PodReservations):
 
     async def _allocate_later(self, pod: Pod, container: Container) -> None:
         try:
-            await self._allocate(pod, container, None)
+            await self._allocate(pod, container)
         except AllocationError as error:
             _log.warning("devices not allocated: %s", error, extra=fields(pod_uid=pod.metadata.uid))
 
@@ -440,9 +514,3 @@ class DeviceManager(PodReservations):
             work.close()
         else:
             self._group.spawn(work, name)
-
-
-def _endpoint(endpoint: Endpoint | None, resource: str) -> Endpoint:
-    if endpoint is None:
-        raise EndpointError(f"unknown Device Plugin {resource}")
-    return endpoint

@@ -2,7 +2,7 @@
 
 A registration opens a *session*: one ListAndWatch stream of that plugin. Reports and the end of an older session do not
 affect a newer one. When a session ends, the resource's devices are unhealthy; after the grace period the resource is
-dropped, and its capacity is reported as zero.
+dropped, and its capacity is reported as zero. While a plugin does not answer, its session is suspended.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from typing import Final, NewType
 from dray.node.topology.hints import mask_of
 
 Session = NewType("Session", int)
+# How many names of devices are kept, sorted and of those that have vanished; a node has hundreds, seldom thousands.
+NAMES_KEPT: Final = 16384
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +41,30 @@ class _Resource:
     endpoint: str = ""
     # The current session has sent its devices; until then those of the previous one are kept as unhealthy.
     listed: bool = False
+    # The plugin does not answer: until it does, its devices are unhealthy.
+    suspended: bool = False
+    # The IDs that the current session has reported, in order; one that is no longer in `devices` has vanished.
+    reported: dict[str, None] = field(default_factory=dict)
     # The healthy devices in the order of names, computed on demand.
     healthy: tuple[Device, ...] | None = None
     healthy_ids: frozenset[str] = frozenset()
     has_topology: bool = False
     # Set exactly while there is no session.
     stopped_at: float | None = None
+
+    @property
+    def current(self) -> bool:
+        """Whether the devices are known to be as the plugin reported them."""
+        return self.listed and not self.suspended
+
+    def health(self, device_id: str) -> bool | None:
+        """Whether the device is healthy; None if the plugin has not said so."""
+        if not self.current:
+            return None
+        device = self.devices.get(device_id)
+        if device is not None:
+            return device.healthy
+        return False if device_id in self.reported else None
 
 
 class TakenError(Exception):
@@ -79,7 +99,8 @@ class Inventory:
         self._sessions += 1
         found = self._resources.setdefault(resource, _Resource())
         found.session, found.endpoint = Session(self._sessions), endpoint
-        found.listed, found.stopped_at = False, None
+        found.listed, found.suspended, found.stopped_at = False, False, None
+        found.reported = {}
         self._dropped.discard(resource)
         return found.session
 
@@ -88,21 +109,32 @@ class Inventory:
         found = self._resources.get(resource)
         if found is None or found.session != session:
             return None
-        before = {name: self.is_healthy(resource, name) for name in found.devices}
-        found.devices, found.healthy = {device.id: device for device in devices}, None
-        found.has_topology = any(device.numa_nodes for device in found.devices.values())
+        listed = {device.id: device for device in devices}
+        before = {name: found.health(name) for name in found.devices.keys() | found.reported.keys() | listed.keys()}
+        found.devices, found.healthy = listed, None
+        found.has_topology = any(device.numa_nodes for device in listed.values())
         found.listed = True
-        changed = {name for name, was in before.items() if self.is_healthy(resource, name) != was}
-        return frozenset(changed | (found.devices.keys() - before.keys()))
+        found.reported |= dict.fromkeys(listed)
+        for name in list(found.reported)[: max(len(found.reported) - NAMES_KEPT, 0)]:
+            if name not in listed:
+                del found.reported[name]
+        return frozenset(name for name, was in before.items() if found.health(name) != was)
 
     def closed(self, resource: str, session: Session, now: float) -> frozenset[str] | None:
-        """End a session; return the IDs that became unhealthy, or None for an old session."""
+        """End a session; return the IDs of the devices, whose health is unknown now, or None for an old session."""
         found = self._resources.get(resource)
         if found is None or found.session != session:
             return None
-        healthy = self.healthy(resource)
-        found.session, found.listed, found.stopped_at = None, False, now
-        return healthy
+        found.session, found.listed, found.suspended, found.stopped_at = None, False, False, now
+        return frozenset(found.devices)
+
+    def suspend(self, resource: str, session: Session, *, suspended: bool) -> frozenset[str] | None:
+        """Note whether the plugin answers; return the IDs of the devices, or None without a change."""
+        found = self._resources.get(resource)
+        if found is None or found.session != session or found.suspended == suspended:
+            return None
+        found.suspended = suspended
+        return frozenset(found.devices)
 
     def expire(self, now: float) -> bool:
         """Drop the resources whose grace period is over; return whether there were any."""
@@ -143,23 +175,23 @@ class Inventory:
         found = self._resources.get(resource)
         return {} if found is None else found.devices
 
-    def is_current(self, resource: str) -> bool:
-        """Whether a plugin is connected and has reported its devices."""
-        found = self._resources.get(resource)
-        return found is not None and found.listed
-
     def is_healthy(self, resource: str, device_id: str) -> bool:
         """Whether the device is healthy."""
+        return bool(self.health(resource, device_id))
+
+    def health(self, resource: str, device_id: str) -> bool | None:
+        """Whether the device is healthy; None if that is unknown.
+
+        A device that its plugin no longer lists is unhealthy. A plugin that has started anew may list its devices one
+        after the other: until it has listed the device once, its health is unknown.
+        """
         found = self._resources.get(resource)
-        if found is None or not found.listed:
-            return False
-        device = found.devices.get(device_id)
-        return device is not None and device.healthy
+        return None if found is None else found.health(device_id)
 
     def healthy(self, resource: str) -> frozenset[str]:
         """Return the IDs of healthy devices."""
         found = self._resources.get(resource)
-        if found is None or not found.listed:
+        if found is None or not found.current:
             return frozenset()
         self._look(found)
         return found.healthy_ids
@@ -167,7 +199,7 @@ class Inventory:
     def healthy_devices(self, resource: str) -> tuple[Device, ...]:
         """Return the healthy devices in the order of names."""
         found = self._resources.get(resource)
-        return () if found is None or not found.listed else self._look(found)
+        return () if found is None or not found.current else self._look(found)
 
     @staticmethod
     def _look(found: _Resource) -> tuple[Device, ...]:
@@ -193,8 +225,6 @@ class Inventory:
 
 
 _NUMBERS: Final = re.compile(r"([0-9]+)")
-# The same devices are sorted repeatedly; a node has hundreds of them, seldom thousands.
-NAMES_KEPT: Final = 16384
 
 
 @functools.lru_cache(maxsize=NAMES_KEPT)

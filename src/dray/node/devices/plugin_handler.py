@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Coroutine
+from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from dray.lib.clock import Clock
@@ -15,6 +16,8 @@ from dray.node.devices.endpoint import Endpoint, EndpointError
 from dray.node.devices.inventory import Inventory, Session, TakenError
 from dray.node.devices.servicer import RegistrationError, check_plugin
 from dray.node.plugins.handler import Plugin, PluginError
+from dray.rpc.liveness import is_greeted
+from dray.rpc.pb.deviceplugin.v1beta1 import api_pb2 as pb
 from dray.runtime.logs import fields
 from dray.runtime.tasks import TaskGroup
 
@@ -23,6 +26,17 @@ _log = logging.getLogger(__name__)
 DIAL_TIMEOUT_SECONDS: Final = 10.0
 # Plugins that already listen are connected at once; for others Register returns after this time, and dialling goes on.
 REGISTER_WAIT_SECONDS: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Liveness:
+    """How often it is checked that a plugin's process answers, and how long it may take."""
+
+    period_seconds: float = 10.0
+    late_seconds: float = 20.0
+
+
+DEFAULT_LIVENESS: Final = Liveness()
 
 
 class OnDevices(Protocol):
@@ -35,10 +49,13 @@ class OnDevices(Protocol):
 class DevicePluginHandler:
     """The connected device plugins; updates the inventory."""
 
-    def __init__(self, inventory: Inventory, clock: Clock, on_devices: OnDevices) -> None:
+    def __init__(
+        self, inventory: Inventory, clock: Clock, on_devices: OnDevices, liveness: Liveness = DEFAULT_LIVENESS
+    ) -> None:
         self._inventory = inventory
         self._clock = clock
         self._on_devices = on_devices
+        self._liveness = liveness
         # By resource; a stopped one stays until it is replaced.
         self._endpoints: dict[str, Endpoint] = {}
         # Set by the owner while plugins can register.
@@ -53,10 +70,10 @@ class DevicePluginHandler:
         for endpoint in self._endpoints.values():
             await endpoint.stop()
 
-    async def connect(self, resource: str, path: str) -> None:
+    async def connect(self, resource: str, path: str, options: pb.DevicePluginOptions) -> None:
         """Connect to a plugin that called Register; raises `RegistrationError`."""
         self._check_free(resource, path)
-        endpoint = Endpoint(resource, path)
+        endpoint = Endpoint(resource, path, options)
         if await endpoint.dial(REGISTER_WAIT_SECONDS):
             await self._adopt(endpoint)
         else:
@@ -127,10 +144,12 @@ class DevicePluginHandler:
         """Update the plugin's devices until its stream ends."""
         resource = endpoint.resource
         try:
-            async for devices in endpoint.watch():
-                changed = self._inventory.update_devices(resource, session, devices)
-                if changed is not None:
-                    await self._on_devices(resource, changed, save=True)
+            async with TaskGroup(f"device plugin {resource}") as group:
+                group.spawn(self._watch_liveness(endpoint, session), f"liveness of {endpoint.path}")
+                async for devices in endpoint.watch():
+                    changed = self._inventory.update_devices(resource, session, devices)
+                    if changed is not None:
+                        await self._on_devices(resource, changed, save=True)
         except EndpointError as error:
             _log.warning("%s", error, extra=fields(resource=resource))
         finally:
@@ -138,6 +157,29 @@ class DevicePluginHandler:
             if changed is not None:
                 await self._on_devices(resource, changed, save=False)
             await endpoint.stop()
+
+    async def _watch_liveness(self, endpoint: Endpoint, session: Session) -> None:
+        """Suspend the session while the plugin's process does not answer."""
+
+        def suspend() -> None:
+            self._spawn(self._suspend(endpoint, session, suspended=True), f"suspension of {endpoint.path}")
+
+        while True:
+            await self._clock.sleep(self._liveness.period_seconds)
+            if await is_greeted(endpoint.path, self._liveness.late_seconds, suspend):
+                await self._suspend(endpoint, session, suspended=False)
+
+    async def _suspend(self, endpoint: Endpoint, session: Session, *, suspended: bool) -> None:
+        changed = self._inventory.suspend(endpoint.resource, session, suspended=suspended)
+        if changed is None:
+            return
+        if suspended:
+            endpoint.stall()
+        else:
+            endpoint.resume()
+        text = "device plugin does not answer" if suspended else "device plugin answers again"
+        _log.warning(text, extra=fields(resource=endpoint.resource, endpoint=endpoint.path))
+        await self._on_devices(endpoint.resource, changed, save=False)
 
     def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
         if self.group is None:

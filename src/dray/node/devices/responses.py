@@ -72,10 +72,11 @@ def resource_statuses(assigned: Iterable[tuple[AssignmentKey, Assignment]], inve
 
 
 def health_of(inventory: Inventory, resource: str, device_id: str) -> str:
-    """Return Healthy, Unhealthy (also for a device that is no longer listed), or Unknown without a plugin."""
-    if not inventory.is_current(resource):
+    """Return Healthy, Unhealthy (also for a device that is no longer listed), or Unknown (also without a plugin)."""
+    healthy = inventory.health(resource, device_id)
+    if healthy is None:
         return UNKNOWN
-    return HEALTHY if inventory.is_healthy(resource, device_id) else UNHEALTHY
+    return HEALTHY if healthy else UNHEALTHY
 
 
 REASON: Final = "UnhealthyDevice"
@@ -84,18 +85,19 @@ REASON: Final = "UnhealthyDevice"
 def unhealthy_device(
     pod: Pod, assigned: Iterable[tuple[AssignmentKey, Assignment]], inventory: Inventory
 ) -> Rejection | None:
-    """Return a failure for the first unhealthy device that a container still uses, as KEP-3573 requires.
+    """Return a failure for the first unhealthy or vanished device that a container still uses, as KEP-3573 requires.
 
-    Only the report of a connected plugin counts, and only for devices that it lists.
+    Only the report of a connected plugin counts, and only for devices that it has listed.
     """
     done = _finished_init_containers(pod)
     for slot, assignment in assigned:
-        if slot.container in done or not inventory.is_current(slot.resource):
+        if slot.container in done:
             continue
         devices = inventory.devices(slot.resource)
         for name in in_order(assignment.ids):
-            if name in devices and not devices[name].healthy:
-                text = f"device {name} of resource {slot.resource}, in use by container {slot.container}, is unhealthy"
+            if inventory.health(slot.resource, name) is False:
+                what = "is unhealthy" if name in devices else "is no longer listed by its device plugin"
+                text = f"device {name} of resource {slot.resource}, in use by container {slot.container}, {what}"
                 return Rejection(REASON, text)
     return None
 

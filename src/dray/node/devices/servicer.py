@@ -15,8 +15,8 @@ from dray.rpc.pb.deviceplugin.v1beta1 import api_pb2 as pb
 from dray.rpc.pb.deviceplugin.v1beta1.api_pb2_grpc import RegistrationServicer, add_RegistrationServicer_to_server
 from dray.runtime.metrics import Metrics
 
-# Resource name and socket path; raises `RegistrationError`.
-Connect = Callable[[str, str], Awaitable[None]]
+# Resource name, socket path and options; raises `RegistrationError`.
+Connect = Callable[[str, str, pb.DevicePluginOptions], Awaitable[None]]
 
 
 class Registration(RegistrationServicer):  # type: ignore[misc]
@@ -38,7 +38,8 @@ class Registration(RegistrationServicer):  # type: ignore[misc]
         self._metrics.registered(request.resource_name)
         try:
             check_request(request.version, request.resource_name)
-            await self._connect(request.resource_name, os.path.join(self._folder, request.endpoint))
+            path = os.path.join(self._folder, request.endpoint)
+            await self._connect(request.resource_name, path, request.options)
         except RegistrationError as error:
             await context.abort(grpc.StatusCode.UNKNOWN, str(error))
         return pb.Empty()

@@ -80,6 +80,8 @@ class ClaimManager(Generic[ClientT]):
         self._save = CoalescedCall(self._write)
         self._encoded: checkpoint.Encoded = {}
         self._wake = asyncio.Event()
+        # The drivers that are preparing claims, by the Pod that waits for them.
+        self._calls_of: dict[UID, set[str]] = {}
         self._driver_listeners: list[Callable[[], None]] = []
         self._change_listeners: list[Callable[[Sequence[str]], None]] = []
         self._update_metrics()
@@ -181,6 +183,11 @@ class ClaimManager(Generic[ClientT]):
         """Admit every Pod: whether it may use its claims is checked when they are prepared."""
         return None
 
+    def waits_for(self, pod: Pod) -> str:
+        """Return which drivers the Pod waits for."""
+        drivers = self._calls_of.get(uid_of(pod), ())
+        return f"waiting for {self.driver_kind} {', '.join(sorted(drivers))}" if drivers else ""
+
     async def pre_start(self, pod: Pod, container: str) -> None:
         """Do nothing."""
 
@@ -215,7 +222,12 @@ class ClaimManager(Generic[ClientT]):
         pod_uid = uid_of(pod)
         # A Pod's lock is always acquired before those of claims, so that two callers cannot wait for each other.
         async with self._locks.held([f"pod/{pod_uid}"]), self._locks.held(info.uid for info in infos):
-            await self._perform(self._cache.handle(PodAdmitted(pod_uid, infos)))
+            actions = self._cache.handle(PodAdmitted(pod_uid, infos))
+            self._calls_of[pod_uid] = {action.driver for action in actions if isinstance(action, CallPrepare)}
+            try:
+                await self._perform(actions)
+            finally:
+                del self._calls_of[pod_uid]
             return self._cache.claims_of(pod_uid)
 
     async def _unprepare(self, pod_uid: UID) -> None:

@@ -16,14 +16,22 @@ class AllocationError(Exception):
     """A container cannot have what it requests; the message is shown in the Pod's status."""
 
 
-class HintProvider(Protocol):
-    """Allocates a resource that has an affinity to NUMA nodes."""
+class PreferenceNeededError(Exception):
+    """A provider must ask another process before it can reserve; after `ask`, everything is reserved anew."""
 
-    async def refresh(self, admitting: str | None = None) -> None:
+
+class HintProvider(Protocol):
+    """Allocates a resource that has an affinity to NUMA nodes.
+
+    Hints are valid only until the next reservation, so that a Pod's resources are reserved in one step, without
+    awaiting anything. Slow work, such as calls of plugins, follows in `commit`, while other Pods are admitted.
+    """
+
+    async def refresh(self, admitting: Collection[str] = ()) -> None:
         """Free what deleted Pods hold; called before hints are requested.
 
-        `admitting` is the UID of the Pod that is being admitted: it keeps what it is given, although the agent may not
-        list it yet.
+        `admitting` are the UIDs of Pods that are being admitted: they keep what they are given, although the agent may
+        not list them yet.
         """
 
     def hints(self, pod: Pod, container: Container) -> ResourceHints:
@@ -32,11 +40,20 @@ class HintProvider(Protocol):
     def pod_hints(self, pod: Pod) -> ResourceHints:
         """Return the NUMA nodes that could serve the requests of all containers."""
 
-    async def allocate(self, pod: Pod, container: Container, affinity: int | None) -> None:
-        """Allocate what the container requests, from these NUMA nodes if possible; raises `AllocationError`.
+    def reserve(self, pod: Pod, container: Container, affinity: int | None) -> None:
+        """Reserve what the container requests, from these NUMA nodes if possible.
 
-        A container that has it already keeps it.
+        A container that has it already keeps it. Raises `AllocationError` or `PreferenceNeededError`.
         """
+
+    def undo_point(self, pod_uid: str) -> Callable[[], None]:
+        """Return a function that undoes the Pod's reservations since, unless they were committed."""
+
+    async def ask(self, needed: PreferenceNeededError) -> None:
+        """Ask what `reserve` needs to know; raises `AllocationError`."""
+
+    async def commit(self, pod: Pod) -> None:
+        """Allocate what is reserved for the Pod; it is on disk before this returns. Raises `AllocationError`."""
 
     def holds(self, pod_uid: str) -> bool:
         """Whether the Pod has anything."""
@@ -53,8 +70,6 @@ class PodReservations:
 
     def __init__(self, known_pods: Callable[[], Collection[str] | None]) -> None:
         self._known_pods = known_pods
-        # The Pod admitted last: the agent may not list it as admitted yet.
-        self._admitting = ""
 
     # For subclasses.
 
@@ -72,16 +87,18 @@ class PodReservations:
 
     # See `HintProvider`.
 
-    async def refresh(self, admitting: str | None = None) -> None:
+    async def refresh(self, admitting: Collection[str] = ()) -> None:
         """Free what deleted and finished Pods hold, once all Pods are known."""
-        if admitting is not None:
-            self._admitting = admitting
         known = self._known_pods()
         if known is None:
             return
-        freed = [self._free(uid) for uid in self._holders() if uid not in known and uid != self._admitting]
+        freed = [self._free(uid) for uid in self._holders() if uid not in known and uid not in admitting]
         if any(freed):
             await self._save_or_log()
+
+    async def ask(self, needed: PreferenceNeededError) -> None:
+        """Raise an error: nothing needs to be asked."""
+        raise AssertionError("nothing to ask") from needed
 
     async def free(self, pod_uid: str) -> None:
         """Free everything the Pod holds."""

@@ -33,6 +33,19 @@ class Assignments(Generic[Assigned]):
         self.revision += 1
         return True
 
+    def undo_point(self, pod_uid: str) -> Callable[[], None]:
+        """Return a function that restores what the Pod has now."""
+        before = dict(self._pods.get(pod_uid, {}))
+
+        def undo() -> None:
+            if before == self._pods.get(pod_uid, {}):
+                return
+            self.free(pod_uid)
+            if before:
+                self._pods[pod_uid] = before
+
+        return undo
+
     def _assign(self, pod_uid: str, container: str, assigned: Assigned) -> None:
         self._pods.setdefault(pod_uid, {})[container] = assigned
         self.revision += 1
@@ -49,6 +62,9 @@ class Policy(Protocol):
 
     def allocate(self, pod: Pod, container: Container, affinity: int | None) -> bool:
         """Assign what the container requests; return whether anything changed. Raises `AllocationError`."""
+
+    def undo_point(self, pod_uid: str) -> Callable[[], None]:
+        """See `HintProvider`."""
 
     def free(self, pod_uid: str) -> bool:
         """Free what the Pod has; return whether it had anything."""
@@ -70,6 +86,8 @@ class ReservedResource(PodReservations):
         super().__init__(known_pods)
         self._policy = policy
         self._saving = asyncio.Lock()
+        # The UIDs of Pods whose reservations are not on disk yet.
+        self._unsaved: set[str] = set()
         self._file = CheckpointFile(path)
         content = read_checkpoint(path)
         if content is None:
@@ -85,9 +103,20 @@ class ReservedResource(PodReservations):
         """Return the policy's hints."""
         return self._policy.pod_hints(pod)
 
-    async def allocate(self, pod: Pod, container: Container, affinity: int | None) -> None:
-        """Assign what the container requests; the state is on disk before this returns."""
+    def reserve(self, pod: Pod, container: Container, affinity: int | None) -> None:
+        """Assign what the container requests."""
         if self._policy.allocate(pod, container, affinity):
+            self._unsaved.add(pod.metadata.uid or "")
+
+    def undo_point(self, pod_uid: str) -> Callable[[], None]:
+        """Return a function that undoes the Pod's reservations since."""
+        return self._policy.undo_point(pod_uid)
+
+    async def commit(self, pod: Pod) -> None:
+        """Write the state if it has anything new of the Pod."""
+        uid = pod.metadata.uid or ""
+        if uid in self._unsaved:
+            self._unsaved.discard(uid)
             await self._save()
 
     def holds(self, pod_uid: str) -> bool:

@@ -1,12 +1,12 @@
 """The topology manager: admits Pods with devices, CPUs and memory aligned by NUMA node.
 
 It is the `ResourceManager` for all three. Each hint provider saves its own assignments; the affinities chosen here are
-needed during admission only.
+needed during admission only. Pods are admitted concurrently: what a Pod gets is reserved in one step, and a Pod that
+waits for a device plugin does not hold up others.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -21,7 +21,7 @@ from dray.node.resource_manager import (
     RunOptions,
 )
 from dray.node.topology.containers import containers_of
-from dray.node.topology.hint_provider import AllocationError, HintProvider
+from dray.node.topology.hint_provider import AllocationError, HintProvider, PreferenceNeededError
 from dray.node.topology.hints import Hint, Policy, Scope, decide
 
 AFFINITY_ERROR: Final = Rejection("TopologyAffinityError", "Resources cannot be allocated with Topology locality")
@@ -37,6 +37,9 @@ class Devices(HintProvider, Protocol):
         """See `ResourceManager`."""
 
     async def pre_start(self, pod: Pod, container: str) -> None:
+        """See `ResourceManager`."""
+
+    def waits_for(self, pod: Pod) -> str:
         """See `ResourceManager`."""
 
     def node_resources(self) -> NodeResources:
@@ -84,8 +87,8 @@ class TopologyManager:
         self._providers: tuple[HintProvider, ...] = (*([] if devices is None else [devices]), *others)
         self._alignment = alignment
         self._admitted_before = admitted_before
-        # Hints are valid only until the next allocation.
-        self._admitting = asyncio.Lock()
+        # The UIDs of Pods that are being admitted.
+        self._admitting: set[str] = set()
 
     async def admit(self, pod: Pod) -> Rejection | None:
         """Allocate the resources of every container, init containers first; a rejected Pod gets nothing.
@@ -93,31 +96,62 @@ class TopologyManager:
         What it had before an agent restart it keeps until `release`: its containers may still run.
         """
         uid = pod.metadata.uid or ""
-        async with self._admitting:
+        self._admitting.add(uid)
+        try:
             for provider in self._providers:
-                await provider.refresh(uid)
+                await provider.refresh(self._admitting)
             had_nothing = [provider for provider in self._providers if not provider.holds(uid)]
             rejection = await self._admit(pod)
             if rejection is not None:
                 for provider in had_nothing:
                     await provider.free(uid)
             return rejection
+        finally:
+            self._admitting.discard(uid)
 
     async def _admit(self, pod: Pod) -> Rejection | None:
+        try:
+            if not await self._reserve(pod):
+                return AFFINITY_ERROR
+            for provider in self._providers:
+                await provider.commit(pod)
+        except AllocationError as error:
+            return Rejection(UNEXPECTED_ADMISSION_ERROR, f"Allocate failed due to {error}, which is unexpected")
+        return None
+
+    async def _reserve(self, pod: Pod) -> bool:
+        """Reserve everything in one step, again whenever a plugin had to be asked; return False if it is not aligned.
+
+        Each question is about another container and resource, so that there is an end.
+        """
+        while True:
+            undo = [provider.undo_point(pod.metadata.uid or "") for provider in self._providers]
+            reserved, needed = False, None
+            try:
+                reserved = self._reserve_now(pod)
+            except PreferenceNeededError as error:
+                needed = error
+            finally:
+                if not reserved:
+                    for undo_one in undo:
+                        undo_one()
+            if needed is None:
+                return reserved
+            assert self._devices is not None, "only device plugins have preferences"
+            await self._devices.ask(needed)
+
+    def _reserve_now(self, pod: Pod) -> bool:
         by_pod = self._alignment.scope is Scope.POD
         hint, admitted = self._decide(pod, None) if by_pod else (None, True)
         for container in containers_of(pod):
             if not by_pod:
                 hint, admitted = self._decide(pod, container)
             if not admitted and pod.metadata.uid not in self._admitted_before:
-                return AFFINITY_ERROR
+                return False
             assert hint is not None
-            try:
-                for provider in self._providers:
-                    await provider.allocate(pod, container, hint.affinity)
-            except AllocationError as error:
-                return Rejection(UNEXPECTED_ADMISSION_ERROR, f"Allocate failed due to {error}, which is unexpected")
-        return None
+            for provider in self._providers:
+                provider.reserve(pod, container, hint.affinity)
+        return True
 
     def _decide(self, pod: Pod, container: Container | None) -> tuple[Hint, bool]:
         policy = self._alignment.policy
@@ -128,6 +162,10 @@ class TopologyManager:
             for provider in self._providers
         ]
         return decide(policy, self._alignment.machine, hints)
+
+    def waits_for(self, pod: Pod) -> str:
+        """Return which device plugin the Pod waits for."""
+        return "" if self._devices is None else self._devices.waits_for(pod)
 
     async def prepare(self, pod: Pod) -> None:
         """Allocate devices of plugins that registered after the Pod's admission."""

@@ -8,11 +8,14 @@ from typing import Any, cast
 
 import pytest
 
+from dray.api.types.core_v1 import Pod
 from dray.node.agent.cpuset_reconciler import CpusetLookup
 from dray.node.agent.dependencies import Dependencies, NodeInfo
+from dray.node.agent.pod.machine import Stage
 from dray.node.agent.pod_manager import PodManager
 from dray.node.agent.pod_workers import RETRY_SECONDS, PodWorkers
 from dray.node.agent.probes.prober import Prober
+from dray.node.resource_manager import NO_OPTIONS, Rejection, RunOptions
 from dray.node.runtimes.runtime import ContainerRecord, ExitListener
 from dray.node.runtimes.simulated import SimulatedPodSetup, SimulatedRuntime
 from dray.runtime.system import SystemClock
@@ -175,5 +178,59 @@ async def test_the_cpus_of_a_removed_pod_are_given_to_others_at_once() -> None:
     # Only the release sets the CPUs here: the periodic reconciliation is not running.
     identifier = states[1].current.id
     await until(lambda: UID not in workers.pods.workers and runtime.cpus.get(identifier) == "0-3")
+    await workers.stop()
+    await tasks.aclose()
+
+
+class SlowManager:
+    """Admits one Pod only when it is told to; says whom it waits for."""
+
+    name = "slow"
+
+    def __init__(self, slow: str) -> None:
+        self.slow = slow
+        self.go = asyncio.Event()
+
+    async def admit(self, item: Pod) -> Rejection | None:
+        if item.metadata.name == self.slow:
+            await self.go.wait()
+        return None
+
+    def waits_for(self, item: Pod) -> str:
+        return "waiting for Allocate" if item.metadata.name == self.slow and not self.go.is_set() else ""
+
+    async def nothing(self, *_: Any) -> None:
+        pass
+
+    prepare = pre_start = release = nothing
+
+    def container_options(self, *_: Any) -> RunOptions:
+        return NO_OPTIONS
+
+
+@pytest.mark.behaviour("DP-53")
+async def test_a_pod_that_waits_for_a_plugin_holds_up_no_other_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dray.node.agent.pod_workers.LONG_WAIT_SECONDS", 0.0)
+    clock, recorder, tasks = Clock(), Recorder(), ChildTasks("test")
+    manager = SlowManager("slow")
+    dependencies = Dependencies(
+        *(clock, tasks, SimulatedRuntime(clock), SimulatedPodSetup(), cast(Any, StatusManager()), recorder),
+        cast(Prober, None),
+        [cast(Any, manager)],
+    )
+    node = NodeInfo("n1", allocatable={"cpu": "3", "memory": "1Gi", "pods": "10"})
+    workers = PodWorkers(lambda: node, PodManager(), dependencies)
+    await workers.start()
+    asks = container(resources={"requests": {"cpu": "1"}})
+    two = container(resources={"requests": {"cpu": "2"}})
+    for name, spec in (("slow", asks), ("quick", two), ("late", two)):
+        workers.pod_changed(None, pod(spec, metadata={"name": name, "uid": name}))
+    slow, quick, late = (workers.pods.workers[name].machine for name in ("slow", "quick", "late"))
+    await until(lambda: quick.containers.by_name["a"].running and "WaitingForDevices" in recorder.reasons)
+    # The Pod that waits has its CPUs already.
+    assert late.rejected
+    assert slow.stage is Stage.ADMITTING
+    manager.go.set()
+    await until(lambda: slow.containers.by_name["a"].running)
     await workers.stop()
     await tasks.aclose()

@@ -45,7 +45,7 @@ def test_a_list_replaces_the_one_before() -> None:
 @pytest.mark.behaviour("DP-09", "DP-10")
 def test_the_end_of_the_stream_makes_all_unhealthy_and_the_grace_ends_it() -> None:
     inventory, session = listed("ab", "c")
-    assert inventory.closed(FOO, session, 1000) == {"a", "b"}
+    assert inventory.closed(FOO, session, 1000) == {"a", "b", "c"}
     assert amounts(inventory) == (3, 0)
     assert inventory.next_expiry == 1300
     assert not inventory.expire(1299.9)
@@ -54,6 +54,57 @@ def test_the_end_of_the_stream_makes_all_unhealthy_and_the_grace_ends_it() -> No
     assert amounts(inventory) == (0, 0)
     assert not inventory.knows(FOO)
     assert inventory.next_expiry is None
+
+
+@pytest.mark.behaviour("DP-19")
+def test_health_is_unknown_without_the_plugin_also_of_what_was_unhealthy() -> None:
+    inventory, session = listed("a", "b")
+    inventory.closed(FOO, session, 1000)
+    assert [health_of(inventory, FOO, name) for name in "ab"] == ["Unknown", "Unknown"]
+    again = inventory.opened(FOO, "foo.sock")
+    assert inventory.update_devices(FOO, again, devices("a", "b")) == {"a", "b"}
+    assert [health_of(inventory, FOO, name) for name in "ab"] == ["Healthy", "Unhealthy"]
+
+
+@pytest.mark.behaviour("DP-54")
+def test_a_device_that_has_vanished_is_unhealthy_unless_the_plugin_has_started_anew() -> None:
+    inventory, session = listed("ab")
+    assert inventory.update_devices(FOO, session, devices("a")) == {"b"}
+    assert [health_of(inventory, FOO, name) for name in "abc"] == ["Healthy", "Unhealthy", "Unknown"]
+    assert inventory.update_devices(FOO, session, devices("")) == {"a"}
+    inventory.closed(FOO, session, 1000)
+    again = inventory.opened(FOO, "foo.sock")
+    # Its devices may come one after the other.
+    inventory.update_devices(FOO, again, devices(""))
+    assert health_of(inventory, FOO, "a") == "Unknown"
+    assert inventory.update_devices(FOO, again, devices("b")) == {"b"}
+    assert [health_of(inventory, FOO, name) for name in "ab"] == ["Unknown", "Healthy"]
+
+
+@pytest.mark.behaviour("DP-54")
+def test_names_of_vanished_devices_are_not_kept_without_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dray.node.devices.inventory.NAMES_KEPT", 3)
+    inventory, session = listed("abcde")
+    inventory.update_devices(FOO, session, devices("e"))
+    assert [health_of(inventory, FOO, name) for name in "abcde"] == [*["Unknown"] * 2, *["Unhealthy"] * 2, "Healthy"]
+
+
+@pytest.mark.behaviour("DP-52")
+def test_a_plugin_that_does_not_answer_is_suspended() -> None:
+    inventory, session = listed("a", "b")
+    assert inventory.suspend(FOO, session, suspended=True) == {"a", "b"}
+    assert inventory.suspend(FOO, session, suspended=True) is None
+    assert amounts(inventory) == (2, 0)
+    assert health_of(inventory, FOO, "b") == "Unknown"
+    assert inventory.next_expiry is None
+    assert inventory.suspend(FOO, session, suspended=False) == {"a", "b"}
+    assert amounts(inventory) == (2, 1)
+    # A new session begins anew.
+    inventory.suspend(FOO, session, suspended=True)
+    again = inventory.opened(FOO, "foo.sock")
+    assert inventory.suspend(FOO, session, suspended=False) is None
+    inventory.update_devices(FOO, again, devices("a"))
+    assert amounts(inventory) == (1, 1)
 
 
 @pytest.mark.behaviour("DP-10")
@@ -124,6 +175,6 @@ def test_topology_from_the_wire() -> None:
 @pytest.mark.behaviour("DP-18")
 def test_health_in_statuses() -> None:
     inventory, session = listed("a", "b")
-    assert [health_of(inventory, FOO, name) for name in "abc"] == ["Healthy", "Unhealthy", "Unhealthy"]
+    assert [health_of(inventory, FOO, name) for name in "abc"] == ["Healthy", "Unhealthy", "Unknown"]
     inventory.closed(FOO, session, 0)
     assert [health_of(inventory, FOO, name) for name in "ab"] == ["Unknown", "Unknown"]

@@ -91,8 +91,20 @@ def test_an_unhealthy_device_fails_its_pod() -> None:
     assert unhealthy_device(item, held, inventory(Device("a", False))) == FAILED
 
 
+@pytest.mark.behaviour("DP-54")
+def test_a_device_that_has_vanished_fails_its_pod() -> None:
+    item = pod("u", [container("main", {FOO: 1})])
+    held = [(AssignmentKey("u", "main", FOO), Assignment({-1: ("a",)}, b""))]
+    devices = inventory(Device("a", True), Device("b", True))
+    session = devices.session(FOO)
+    assert session is not None
+    devices.update_devices(FOO, session, [Device("b", True)])
+    text = "device a of resource vendor.com/foo, in use by container main, is no longer listed by its device plugin"
+    assert unhealthy_device(item, held, devices) == Rejection("UnhealthyDevice", text)
+
+
 @pytest.mark.behaviour("DP-13")
-def test_a_missing_plugin_or_device_fails_nothing() -> None:
+def test_a_plugin_that_is_gone_or_has_not_listed_the_device_yet_fails_nothing() -> None:
     item = pod("u", [container("main", {FOO: 1})])
     held = [(AssignmentKey("u", "main", FOO), Assignment({-1: ("a",)}, b""))]
     gone = inventory(Device("a", False))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from dray.api.types.core_v1 import Pod
 from dray.node.devices.device_manager import DeviceSettings, NodePods
 from dray.node.resource_manager import Rejection
 from dray.node.topology.container_manager import ContainerManager, TopologySettings, make_container_manager
-from dray.node.topology.hint_provider import AllocationError
+from dray.node.topology.hint_provider import AllocationError, PreferenceNeededError
 from dray.node.topology.hints import Hint, Policy, ResourceHints, Scope
 from dray.node.topology.state_file import StateError
 from dray.node.topology.topology_manager import Alignment, TopologyManager
@@ -143,8 +144,20 @@ async def test_without_device_plugins_there_is_no_folder(tmp_path: Path) -> None
 class Picky:
     """Would only do with the second node, and cannot allocate."""
 
-    async def refresh(self, admitting: str | None = None) -> None:
+    def __init__(self) -> None:
+        self.undone: list[str] = []
+
+    async def refresh(self, admitting: Collection[str] = ()) -> None:
         pass
+
+    def undo_point(self, pod_uid: str) -> Callable[[], None]:
+        return lambda: self.undone.append(pod_uid)
+
+    async def ask(self, needed: PreferenceNeededError) -> None:
+        raise AssertionError from needed
+
+    async def commit(self, _pod: Pod) -> None:
+        raise AssertionError("nothing is reserved")
 
     def hints(self, _pod: Pod, _container: Any) -> ResourceHints:
         return {"x": [Hint(2, preferred=True)]}
@@ -152,7 +165,7 @@ class Picky:
     def pod_hints(self, _pod: Pod) -> ResourceHints:
         return {"x": []}
 
-    async def allocate(self, _pod: Pod, _container: Any, affinity: int | None) -> None:
+    def reserve(self, _pod: Pod, _container: Any, affinity: int | None) -> None:
         raise AllocationError(f"affinity {affinity}")
 
     def holds(self, _pod_uid: str) -> bool:
@@ -173,3 +186,4 @@ async def test_failures_are_told_and_freed() -> None:
     by_pod = TopologyManager(None, [picky], Alignment(Policy.RESTRICTED, Scope.POD, 0b11))
     assert await by_pod.admit(pod("v")) == LOCALITY
     assert picky.freed == "v"
+    assert picky.undone == ["u", "v"]

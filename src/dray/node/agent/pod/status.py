@@ -73,8 +73,8 @@ def pod_status(
     if verdict is not None and (machine.stage >= Stage.TERMINATED or not machine.rejected):
         status |= {"reason": verdict.reason, "message": _verdict_message(machine)}
     if machine.rejected and not any(state.current for state in machine.containers.all):
-        # A rejected Pod has no container statuses.
-        return status
+        # A rejected Pod has no container statuses: kubectl would show their reason instead of the Pod's.
+        return {**status, "containerStatuses": None, "initContainerStatuses": None}
     build = _Builder(machine, host, allocated)
     if machine.containers.initial:
         status["initContainerStatuses"] = [build.status(state) for state in machine.containers.initial]

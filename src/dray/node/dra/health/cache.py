@@ -1,7 +1,7 @@
 """The cached health reports of drivers, and their expiry.
 
-Pure; time is an argument. A report is the complete list; a device that is left out of it, or whose report is older
-than its timeout (30 s unless the driver says otherwise), is Unknown.
+Pure; time is an argument. A device whose last report is older than its timeout (30 s unless the driver says otherwise)
+is Unknown; so is one that the driver leaves out of its reports, when that time has passed.
 """
 
 from __future__ import annotations

@@ -154,9 +154,11 @@ def test_restarts_are_counted_and_the_last_state_kept() -> None:
     assert state(status(life)) == ("waiting", "ContainerCreating")
 
 
+@pytest.mark.behaviour("DP-23")
 def test_a_rejected_pod_has_no_containers() -> None:
     life = Life(pod())
     life.tell(PodAdded())
+    assert state(status(life)) == ("waiting", "ContainerCreating")
     life.tell(Rejected(Rejection("OutOfcpu", "Node didn't have enough resource: cpu")))
     # While it may have something from before it has not failed yet.
     assert (status(life)["phase"], status(life).get("reason")) == ("Pending", None)
@@ -164,7 +166,8 @@ def test_a_rejected_pod_has_no_containers() -> None:
     seen = status(life)
     assert (seen["phase"], seen["reason"]) == ("Failed", "OutOfcpu")
     assert seen["message"] == "Pod was rejected: Node didn't have enough resource: cpu"
-    assert "containerStatuses" not in seen
+    # What was reported before is taken back: kubectl would show ContainerCreating instead of the Pod's reason.
+    assert (seen["containerStatuses"], seen["initContainerStatuses"]) == (None, None)
 
 
 def test_a_doomed_pod_says_why_without_being_rejected() -> None:
