@@ -47,11 +47,11 @@ def spawn_scheduler(
 
 
 def _election(config: SchedulerConfig, settings: SchedulerSettings) -> Election | None:
-    """Return the Lease by the flags, else by the configuration; either can disable the election."""
+    """Return the Lease by the flags that are given, else by the configuration; None without an election."""
     from dray.cmd.component import Election
 
     wanted = config.leader_election
-    if not (settings.leader_elect and wanted.enabled):
+    if not (wanted.enabled if settings.leader_elect is None else settings.leader_elect):
         return None
     lease = NamespacedName(
         settings.leader_elect_resource_namespace or wanted.namespace,

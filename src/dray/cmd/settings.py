@@ -172,7 +172,11 @@ class SchedulerSettings(Common):
 
     kubeconfig: str = setting(STRING, "", "kubeconfig of the API server; empty means in-cluster")
     scheduler_config: str = setting(STRING, "", "file with a KubeSchedulerConfiguration; empty means the defaults")
-    leader_elect: bool = setting(BOOLEAN, default=True, text="run only while holding the leader lease")
+    leader_elect: bool | None = setting(
+        BOOLEAN,
+        default=None,
+        text="run only while holding the leader lease; not given means the configuration's, or true",
+    )
     leader_elect_resource_name: str = setting(
         STRING, "", "name of the Lease; empty means that of the configuration, or kube-scheduler"
     )

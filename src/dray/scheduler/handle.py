@@ -8,6 +8,7 @@ from typing import Any, Protocol, TypeAlias
 
 from dray.api.features import FeatureGates
 from dray.api.types.core_v1 import Node, Pod
+from dray.api.types.resource_v1 import ResourceClaim
 from dray.client.interface import Client
 from dray.client.shared_informers import SharedInformerFactory
 from dray.framework.events import ClusterEvent
@@ -103,9 +104,10 @@ class Handle:
     notify: Callable[[ClusterEvent, Any, Any], None] = _ignore
     # Moves a Pod, by uid, to the active queue.
     activate: Callable[[str], None] = _ignore
-    # Record an Event (object, type, reason, message) of a Pod or a node.
+    # Record an Event (object, type, reason, message) of a Pod, a node or a claim.
     record: Callable[[Pod, str, str, str], None] = _ignore
     record_node: Callable[[Node, str, str, str], None] = _ignore
+    record_claim: Callable[[ResourceClaim, str, str, str], None] = _ignore
     extended_resources: ExtendedResources = field(default_factory=ExtendedResources)
     # State that plugins of several profiles share; each key has one owner.
     shared: dict[str, Any] = field(default_factory=dict)

@@ -11,9 +11,10 @@ from typing import Final
 from dray.api.document import Document
 from dray.api.errors import APIError
 from dray.api.types.core_v1 import Node, Pod
+from dray.api.types.resource_v1 import ResourceClaim
 from dray.client.event_recorder import EventRecord, EventRecorder, Source, reference_to
 from dray.client.interface import Client, Patch, PatchType, WriteOptions
-from dray.client.resources import NODES, PODS
+from dray.client.resources import NODES, PODS, RESOURCE_CLAIMS
 from dray.lib.clock import Clock
 from dray.runtime.logs import fields
 from dray.runtime.tasks import ChildTasks, TaskGroup
@@ -32,6 +33,7 @@ STATUS_WRITES_MAX: Final = 64
 _STATUS: Final = WriteOptions(subresource="status")
 _POD: Final = PODS.group_version_kind
 _NODE: Final = NODES.group_version_kind
+_CLAIM: Final = RESOURCE_CLAIMS.group_version_kind
 
 
 class Reporter:
@@ -66,9 +68,16 @@ class Reporter:
 
     def node_event(self, node: Node, event_type: str, reason: str, message: str) -> None:
         """Record an Event of a node, in the name of the first profile."""
+        self._add(EventRecord(reference_to(_NODE, node), event_type, reason, message))
+
+    def claim_event(self, claim: ResourceClaim, event_type: str, reason: str, message: str) -> None:
+        """Record an Event of a claim, in the name of the first profile."""
+        self._add(EventRecord(reference_to(_CLAIM, claim), event_type, reason, message))
+
+    def _add(self, record: EventRecord) -> None:
         queue = next(iter(self._queues.values()), None)
         if queue is not None:
-            queue.add(EventRecord(reference_to(_NODE, node), event_type, reason, message))
+            queue.add(record)
 
     def set_status(self, pod: Pod, reason: str, message: str, nominated: str | None = None) -> None:
         """Start writing the condition, if it differs."""

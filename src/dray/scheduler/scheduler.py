@@ -114,6 +114,7 @@ class Scheduler:
             activate=self._activate,
             record=self._reporter.event,
             record_node=self._reporter.node_event,
+            record_claim=self._reporter.claim_event,
         )
         self.profiles = make_profiles(config.profiles, factories, self.handle)
         self.queue = SchedulingQueue(

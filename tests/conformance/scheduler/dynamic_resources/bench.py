@@ -166,6 +166,7 @@ class Recorded:
     notified: list[tuple[ClusterEvent, Any, Any]] = field(default_factory=list)
     events: list[tuple[str, str]] = field(default_factory=list)
     node_events: list[tuple[str, str, str]] = field(default_factory=list)
+    claim_events: list[tuple[str, str, str]] = field(default_factory=list)
 
 
 @dataclass
@@ -314,6 +315,9 @@ async def bench(gates: str = "", **arguments: str) -> AsyncIterator[Bench]:
             record=lambda _pod, _type, reason, message: recorded.events.append((reason, message)),
             record_node=lambda node, _type, reason, message: recorded.node_events.append(
                 (node.metadata.name or "", reason, message)
+            ),
+            record_claim=lambda found, _type, reason, message: recorded.claim_events.append(
+                (found.metadata.name or "", reason, message)
             ),
         )
         plugin = make_dynamic_resources(arguments, handle)

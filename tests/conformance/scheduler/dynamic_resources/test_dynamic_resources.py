@@ -477,6 +477,30 @@ def kube_apiserver(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(DeviceLedger, "check", lambda *_args: None)
 
 
+@pytest.mark.usefixtures("kube_apiserver")
+async def test_a_device_of_two_claims_is_told_of_on_both_once_and_again_after_it_was_resolved() -> None:
+    async with bench() as cluster:
+        told = cluster.recorded.claim_events
+        await cluster.create(*WORKER, allocated("one", "worker", "gpu-0"))
+        assert told == []
+        await cluster.create(allocated("two", "worker", "gpu-0"))
+        text = "device gpu.example.com/worker/gpu-0 is also allocated to claim team/"
+        assert told == [
+            ("one", "DeviceAllocatedTwice", f"{text}two"),
+            ("two", "DeviceAllocatedTwice", f"{text}one"),
+        ]
+        stored = await cluster.user.get(RESOURCE_CLAIMS, "two", TEAM)
+        labelled = msgspec.structs.replace(stored.metadata, labels={"a": "b"})
+        await cluster.user.update(RESOURCE_CLAIMS, msgspec.structs.replace(stored, metadata=labelled))
+        await cluster.create(allocated("three", "worker", "gpu-1"))
+        assert len(told) == 2, "each case once"
+        stored = await cluster.user.get(RESOURCE_CLAIMS, "one", TEAM)
+        released = msgspec.structs.replace(stored, status=type(stored.status)())
+        await cluster.user.update_status(RESOURCE_CLAIMS, released)
+        await cluster.create(allocated("four", "worker", "gpu-0"))
+        assert [name for name, _, _ in told[2:]] == ["four", "two"]
+
+
 async def test_a_device_that_the_server_refuses_is_given_up_and_the_pod_tried_again_at_once() -> None:
     async with bench() as cluster:
         await cluster.create(*WORKER, claim("mine"))

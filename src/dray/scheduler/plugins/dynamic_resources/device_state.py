@@ -20,6 +20,7 @@ from dray.scheduler.handle import Handle
 from dray.scheduler.plugins.dynamic_resources.claim_writer import ClaimWriter
 from dray.scheduler.plugins.dynamic_resources.class_metrics import NAME as NAME_OF_COLLECTOR
 from dray.scheduler.plugins.dynamic_resources.class_metrics import ClassCollector, ClassMeasure, measure
+from dray.scheduler.plugins.dynamic_resources.double_allocations import ALLOCATED_TWICE, DoubleAllocations
 from dray.scheduler.plugins.dynamic_resources.double_offers import OFFERED_TWICE, DoubleOffer, DoubleOffers
 from dray.scheduler.plugins.dynamic_resources.extended_claim_writer import ExtendedClaimWriter
 from dray.scheduler.plugins.dynamic_resources.extended_resources import is_extended_resource_claim
@@ -49,9 +50,10 @@ class DeviceState:
         enabled = handle.features.enabled("DRAExtendedResource")
         self.variants = Variants(self.resources, self.allocator.usage, enabled=enabled)
         self._double_offers = DoubleOffers(self.allocator, self.resources)
+        self._double_allocations = DoubleAllocations(self.allocations, claims.lister.get_key)
         self._handle = handle
         self._pods = handle.informers.informer(PODS, UNFINISHED, indexes={_BY_CLAIM: _claim_keys})
-        claims.add_handler(self.tracker.changed)
+        claims.add_handler(self._claim_changed)
         handle.informers.informer(RESOURCE_SLICES).add_handler(self._slice_changed)
         handle.informers.informer(DEVICE_CLASSES).add_handler(self._class_changed)
         handle.informers.informer(NODES).add_handler(self._node_changed)
@@ -77,6 +79,11 @@ class DeviceState:
         if device_class is None:
             return 0, 0
         return self.allocator.usage(node.node, device_class)
+
+    def _claim_changed(self, old: ResourceClaim | None, new: ResourceClaim | None) -> None:
+        self.tracker.changed(old, new)
+        for found in self._double_allocations.claim_changed(old, new):
+            self._handle.record_claim(found.claim, WARNING, ALLOCATED_TWICE, found.message)
 
     def _slice_changed(self, old: ResourceSlice | None, new: ResourceSlice | None) -> None:
         if new is not None:
