@@ -19,7 +19,7 @@ from tests.shared_documents import assert_unchanged
 
 @dataclass(slots=True)
 class Local:
-    """Requests in one line each, as an administrator unless said otherwise."""
+    """Requests in one line each, as an administrator by default."""
 
     running: apiserver.Running
     groups: tuple[str, ...] = ("system:masters",)

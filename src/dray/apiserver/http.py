@@ -115,7 +115,7 @@ class Listener:
         await self._http.stop()
 
     def _check_head(self, request: Request) -> None:
-        """Authenticate a request with a body before the body is read; nobody's must be authorized as well."""
+        """Authenticate a request with a body before the body is read; an anonymous one must be authorized as well."""
         headers = request.headers
         if "transfer-encoding" not in headers and headers.get("content-length", "0") == "0":
             return

@@ -227,9 +227,9 @@ class SchedulingQueue:
         uid = queued.uid
         since = self._in_flight.get(uid)
         queued.rejecting_plugins, queued.pending_plugins = frozenset(plugins), frozenset(pending)
-        rejected_by_nobody = not (queued.rejecting_plugins or queued.pending_plugins)
+        without_rejecting_plugin = not (queued.rejecting_plugins or queued.pending_plugins)
         queued.queued_at = now
-        if is_error or rejected_by_nobody:
+        if is_error or without_rejecting_plugin:
             queued.errors_in_a_row += 1
         else:
             queued.errors_in_a_row = 0
@@ -239,7 +239,7 @@ class SchedulingQueue:
         if uid in self:
             # It was deleted and recreated, or added again, meanwhile.
             return
-        if is_error or rejected_by_nobody:
+        if is_error or without_rejecting_plugin:
             if at_once and queued.errors_in_a_row <= RETRIES_AT_ONCE_MAX:
                 self._enqueue(queued, now, RETRY)
             else:

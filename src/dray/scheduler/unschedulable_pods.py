@@ -1,7 +1,7 @@
 """Rejected and gated Pods, indexed by the events that may requeue them.
 
 Pure. An event costs what it concerns: nothing when no plugin is interested, and only the Pods with a common key when
-the plugin has said how its events and Pods belong together.
+the plugin has declared how its events relate to Pods.
 """
 
 from __future__ import annotations

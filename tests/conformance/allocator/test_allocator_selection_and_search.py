@@ -222,7 +222,7 @@ FITS = [
     ),
     row(
         "SP-55",
-        "a selector that would fail on a device nobody needs",
+        "a selector that would fail on a device that is not needed",
         Case(
             [claim(request("r", "class-a", 1, SPECIAL))],
             [slice_of(device("good", {"special": True}), device("bare"))],

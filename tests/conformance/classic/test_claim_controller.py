@@ -122,7 +122,7 @@ def test_users_that_are_gone_are_forgotten_and_the_claim_stays_allocated() -> No
         done = await cluster.pod("done", named("shared"), nodeName="n1")
         stays = await cluster.pod("stays", named("shared"), nodeName="n2")
         await _allocate(cluster, "shared", gone, done, stays, limit=-1)
-        # Its node has died: nobody but the controller can take its reservation back.
+        # Its node has died: only the controller can remove its reservation.
         await cluster.user.delete(PODS, "gone", TEAM, NOW)
         await cluster.eventually(lambda: _users(cluster, "shared"), lambda users: users == ["done", "stays"])
         await cluster.set_phase("done", "Failed")

@@ -102,7 +102,7 @@ def test_parameters_of_class_and_claim_come_apart() -> None:
 
 
 @pytest.mark.behaviour("CL-30", "CL-24")
-def test_a_deleted_claim_is_freed_when_nobody_uses_it_any_more() -> None:
+def test_a_deleted_claim_is_freed_when_it_is_unused() -> None:
     async def scenario(cluster: Cluster) -> None:
         driver = Boards({"n1": 1})
         cluster.start_driver(driver)
@@ -121,7 +121,7 @@ def test_a_deleted_claim_is_freed_when_nobody_uses_it_any_more() -> None:
 
 
 @pytest.mark.behaviour("CL-29")
-def test_nothing_is_freed_while_it_is_used_whoever_asks() -> None:
+def test_nothing_is_freed_while_it_is_used() -> None:
     async def scenario(cluster: Cluster) -> None:
         driver = Boards({"n1": 1})
         cluster.start_driver(driver)
@@ -155,7 +155,7 @@ def test_a_claim_is_freed_after_its_class_has_gone() -> None:
 
 
 @pytest.mark.behaviour("CL-32", "CL-24")
-def test_a_driver_that_breaks_is_tried_again_and_its_user_is_told() -> None:
+def test_a_failing_driver_is_retried_and_reported_to_the_user() -> None:
     async def scenario(cluster: Cluster) -> None:
         driver = Boards({"n1": 1})
         driver.fail = {"allocate": [OSError("cable"), OSError("cable")]}
@@ -389,7 +389,7 @@ def test_of_two_instances_one_works_and_the_other_takes_over() -> None:
             await group.cancel()
         assert first.called("allocate") == [("one", "")]
         assert second.called("allocate") == [("two", "")]
-        # It was told what the first one had allocated.
+        # It received what the first one had allocated.
         assert sorted(second.held.values()) == ["n1", "n1"]
 
     run_scenario(scenario, scheduler=False)

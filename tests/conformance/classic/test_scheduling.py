@@ -385,7 +385,7 @@ def test_a_pod_that_cannot_be_bound_leaves_its_claims() -> None:
 
 
 @pytest.mark.behaviour("CL-14")
-def test_a_name_in_both_groups_is_an_error_that_the_user_is_told_of() -> None:
+def test_a_name_in_both_groups_is_reported_to_the_user() -> None:
     async def scenario(cluster: Cluster) -> None:
         cluster.start_driver(Boards({"n1": 1}))
         await cluster.claim("both", "Immediate")

@@ -73,7 +73,7 @@ class Watched:
                 yield batch
 
     async def _passing(self, call: Call) -> None:
-        """Wait while the news of this resource is held back."""
+        """Wait while the events of this resource are held back."""
         while call.resource is not None and call.resource.plural in self.held:  # noqa: ASYNC110 - virtual time
             await asyncio.sleep(0.01)
 

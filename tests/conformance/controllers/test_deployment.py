@@ -239,7 +239,7 @@ def test_paused_and_resumed() -> None:
     run_scenario(scenario)
 
 
-def test_a_missed_deadline_is_told_and_taken_back() -> None:
+def test_a_missed_deadline_is_reported_and_cleared() -> None:
     async def scenario(cluster: Cluster) -> None:
         await cluster.create(DEPLOYMENTS, "web", spec(2, progressDeadlineSeconds=60))
         await rolled_out(cluster)
@@ -281,7 +281,7 @@ def test_scaling_in_the_middle_is_shared_out() -> None:
     run_scenario(scenario)
 
 
-def test_a_failing_set_is_told() -> None:
+def test_a_failing_replica_set_is_reported() -> None:
     def refuse(call: Call) -> Exception | None:
         pods = call.verb == "create" and call.resource is not None and call.resource.plural == "pods"
         return ForbiddenError(GroupResource("", "pods"), "x", "exceeded quota") if pods else None
@@ -305,7 +305,7 @@ def test_a_failing_set_is_told() -> None:
     run_scenario(scenario)
 
 
-def test_a_refused_replica_set_is_told() -> None:
+def test_a_refused_replica_set_is_reported() -> None:
     def refuse(call: Call) -> Exception | None:
         sets = call.verb == "create" and call.resource is not None and call.resource.plural == "replicasets"
         return ForbiddenError(GroupResource("apps", "replicasets"), "x", "no") if sets else None

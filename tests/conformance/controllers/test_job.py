@@ -107,7 +107,7 @@ def test_failures_wait_and_then_end_the_job() -> None:
         failed = ("True", "BackoffLimitExceeded", "Job has reached the specified backoff limit")
         assert conditions(status) == {"FailureTarget": failed, "Failed": failed}
         waits = [round(after - before) for before, after in itertools.pairwise(sorted(seen.values()))]
-        # From the end of one to the start of the next; times are told in whole seconds.
+        # From the end of one to the start of the next; timestamps have whole seconds.
         assert [abs(wait - wanted) <= 1 for wait, wanted in zip(waits, (10, 20, 40), strict=True)] == [True] * 3
         assert ("Warning", *failed[1:]) in await cluster.events("job")
         assert "completionTime" not in status
@@ -355,17 +355,17 @@ def test_every_third_write_fails_and_the_counts_are_right(plural: str, lost: boo
 
 
 @pytest.mark.parametrize("silent", [("pods",), ("jobs",), ("pods", "jobs")], ids="-".join)
-def test_what_the_informers_have_not_told_of_is_not_counted_again(silent: tuple[str, ...]) -> None:
+def test_unobserved_changes_are_not_counted_twice(silent: tuple[str, ...]) -> None:
     """From the first named Pod on, the controller hears nothing of its own writes for a while."""
-    heard: list[Call] = []
+    acknowledged: list[Call] = []
     cluster: Cluster
 
     def listen(call: Call) -> Exception | None:
         status = (call.body or {}).get("status") if isinstance(call.body, dict) else None
         if call.resource is not None and call.resource.plural == "jobs" and status:
             named = status.get("uncountedTerminatedPods") or {}
-            if named.get("succeeded") and not heard:
-                heard.append(call)
+            if named.get("succeeded") and not acknowledged:
+                acknowledged.append(call)
                 cluster.transport.held.update(silent)
         return None
 
@@ -383,6 +383,6 @@ def test_what_the_informers_have_not_told_of_is_not_counted_again(silent: tuple[
         assert len(await cluster.list(PODS)) == 4
 
     async def first_named() -> bool:
-        return bool(heard)
+        return bool(acknowledged)
 
     run_scenario(scenario)

@@ -147,9 +147,9 @@ def test_more_pods_succeeded_than_were_asked_for() -> None:
         status = await ended(cluster)
         assert status["succeeded"] == 2
         message = "Too many succeeded pods running after completion count reached"
-        told = await cluster.events("job")
-        assert ("Warning", "TooManySucceededPods", message) in told
-        assert ("Normal", "Completed", "Job completed") in told
+        events = await cluster.events("job")
+        assert ("Warning", "TooManySucceededPods", message) in events
+        assert ("Normal", "Completed", "Job completed") in events
         assert samples(metrics, "job_pods_finished") == {("NonIndexed", "succeeded"): 2}
 
     run_scenario(scenario, nodes=0, scheduler=False, prepare=prepare)

@@ -94,7 +94,7 @@ def test_a_deleted_owner_adopts_nothing() -> None:
     run_virtually(scenario())
 
 
-def test_a_refused_pod_is_told_as_a_condition() -> None:
+def test_a_refused_pod_is_reported_in_a_condition() -> None:
     why = "exceeded quota: few, requested: pods=1, used: pods=2, limited: pods=2"
     refused: list[str] = []
     cluster: Cluster

@@ -145,7 +145,7 @@ def test_cancelled_when_the_rule_goes() -> None:
     virtually(scenario)
 
 
-def test_a_rule_for_nobody() -> None:
+def test_a_rule_that_selects_no_device() -> None:
     async def scenario(cluster: Cluster) -> None:
         await furnish(cluster)
         await rule(cluster, device="d9")

@@ -72,7 +72,7 @@ def test_a_node_out_of_service_and_its_devices() -> None:
         await cluster.user.patch(CLAIMS, "c", TEAM, Patch(PatchType.MERGE, {"metadata": {"finalizers": [FINALIZER]}}))
         assert claim["status"]["reservedFor"]
         await cluster.until(lambda: cluster.terminating("p"))
-        # Its node is dead, so nobody lets go of it.
+        # Its node is dead, so that its finalizer stays.
         await asyncio.sleep(200)
         assert not await cluster.gone("p")
         await cluster.taint("n", OUT)

@@ -73,7 +73,7 @@ def test_a_pod_that_comes_to_a_tainted_node() -> None:
     virtually(scenario)
 
 
-def test_other_effects_evict_nobody() -> None:
+def test_other_effects_evict_no_pod() -> None:
     async def scenario(cluster: Cluster) -> None:
         await furnish(cluster, p=[])
         await cluster.taint("n", "k:NoSchedule", "l:PreferNoSchedule")

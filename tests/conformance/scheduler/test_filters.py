@@ -253,7 +253,7 @@ def test_rejected_before_any_node(spec: dict[str, Any], plugin: str, reason: str
         },
     ],
 )
-def test_wishes_of_kinds_not_built_keep_nobody_pending(spec: dict[str, Any]) -> None:
+def test_unsupported_preferences_keep_no_pod_pending(spec: dict[str, Any]) -> None:
     assert isinstance(place(Case(spec)), Placement)
 
 

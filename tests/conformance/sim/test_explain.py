@@ -155,7 +155,7 @@ def test_what_was_given_is_explained_by_what_was_passed_over() -> None:
         ]
 
 
-def test_a_claim_that_nobody_uses_is_tried_alone() -> None:
+def test_an_unused_claim_is_explained_alone() -> None:
     answer = asked(claim("lonely"), kind="claim", name="lonely")
     assert (answer.standing, answer.fitting) == (Standing.PENDING, 3)
 

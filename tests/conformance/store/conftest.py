@@ -25,7 +25,7 @@ _prefix_numbers = itertools.count()
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports no one listens on, found together so that they differ."""
+    """Free ports, found together so that they differ."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for each in sockets:

@@ -178,7 +178,7 @@ async def test_a_member_that_is_down_is_passed_over(etcd: Process) -> None:
 
 
 async def test_a_feed_outrun_by_a_compaction_ends_its_watches_and_starts_over(etcd: Process) -> None:
-    """Events it had not heard are gone: whoever watches must list again, and then misses nothing."""
+    """Events that it had not received are gone: watchers must list again, and then miss nothing."""
     async with connected(etcd, "/outrun") as behind, connected(etcd, "/outrun") as ahead:
         watch = await behind.watch(PODS, after_revision=await behind.revision())
         await behind._tasks.aclose()

@@ -301,7 +301,7 @@ async def test_a_watch_hears_only_of_its_prefix(store: Store, prefix: str, expec
 
 
 async def test_a_list_and_a_watch_from_its_revision_miss_nothing(store: Store) -> None:
-    """Writers run throughout; whoever lists and then watches ends up with the same state as the store."""
+    """Writers run throughout; a client that lists and then watches ends up with the state of the store."""
 
     async def write(number: int) -> None:
         entry = await store.create(pod(f"p{number}"), b"0")
@@ -383,7 +383,7 @@ async def test_waking_a_watch_yields_what_there_is_or_nothing(store: Store) -> N
         assert [event.entry for event in await take(watch, 1)] == [entry]
 
 
-async def test_a_watcher_that_does_not_keep_up_is_told(store: Store, backend: str) -> None:
+async def test_a_slow_watcher_gets_an_error(store: Store, backend: str) -> None:
     if backend != "memory":
         pytest.skip("the buffer is the same for all; filling it takes long elsewhere")
     async with await store.watch(PODS, after_revision=await store.revision()) as slow:

@@ -161,7 +161,7 @@ def tls_context(authority: bytes, certificate: bytes = b"", key: bytes = b"") ->
 
 
 def caller(server: Server, token: str = "") -> Caller:
-    """The administrator by certificate, or whoever the token names; `anonymous` is nobody."""
+    """The administrator by certificate, or the user of the token; `anonymous` sends no credentials."""
     url, authority, certificate, key = read_kubeconfig(server.kubeconfig)
     if not token:
         return Caller(url, tls_context(authority, certificate, key))

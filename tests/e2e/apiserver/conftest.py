@@ -1,4 +1,4 @@
-"""Callers of the module's server: the administrator, a user without rights, and nobody."""
+"""Callers of the module's server: the administrator, a user without permissions, and an anonymous client."""
 
 from __future__ import annotations
 
@@ -23,6 +23,6 @@ def alice(server: Server) -> Iterator[Caller]:
 
 
 @pytest.fixture
-def nobody(server: Server) -> Iterator[Caller]:
+def anonymous(server: Server) -> Iterator[Caller]:
     with calling(server, "anonymous") as found:
         yield found

@@ -68,8 +68,8 @@ def test_a_flood_of_one_user_does_not_drown_the_others(server: Server) -> None:
         # Administrators and probes do not queue at all.
         started = time.monotonic()
         assert admin.get(MAPS).status == 200
-        with calling(server, "anonymous") as nobody:
-            assert nobody.get("/readyz").status == 200
+        with calling(server, "anonymous") as anonymous:
+            assert anonymous.get("/readyz").status == 200
         assert time.monotonic() - started < 2
         statuses = Counter(connection.getresponse().status for connection in flood[SEATS + QUEUE + 10 : -1])
         assert set(statuses) == {429}
@@ -119,7 +119,7 @@ def test_a_reader_that_does_not_read_costs_little(server: Server) -> None:
             write_many(admin, text, 40)
             # The store's own history keeps what it must for other watches; each sleeping reader adds a piece or two.
             assert resident_bytes(server) - before < 40 * len(text) * 2
-            # They are not lost: whoever reads on gets everything, in order.
+            # They are not lost: a client that reads on gets everything, in order.
             seen = [found["data"]["n"] for _, found in take(events(sleepers[0]), 60)]
             assert seen == [str(number) for number in [*range(20), *range(40)]]
 

@@ -242,7 +242,7 @@ def test_directory_that_cannot_be_made(tmp_path: Path) -> None:
 # --- what the ready line promises
 
 
-def test_who_is_told_ready_can_create_a_pod_at_once(tmp_path: Path) -> None:
+def test_a_ready_server_accepts_pods_at_once(tmp_path: Path) -> None:
     """Its account is there; the scheduler, which is loaded after the server, places it."""
     with running_server(tmp_path, "--nodes=1") as server, calling(server) as admin:
         pod = {"metadata": {"name": "first"}, "spec": {"containers": [{"name": "a", "image": "a"}]}}

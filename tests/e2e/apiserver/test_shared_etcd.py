@@ -1,4 +1,4 @@
-"""Two API servers on one etcd: whoever asks either of them sees the same cluster."""
+"""Two API servers on one etcd: clients of either of them see the same cluster."""
 
 from __future__ import annotations
 

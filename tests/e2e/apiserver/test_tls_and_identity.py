@@ -1,4 +1,4 @@
-"""Who gets in: TLS both ways, tokens, nobody, and what lies open on disk."""
+"""Authentication: mutual TLS, tokens, anonymous requests, and file modes."""
 
 from __future__ import annotations
 
@@ -82,19 +82,19 @@ def test_plain_http_is_not_served(server: Server) -> None:
 
 
 @pytest.mark.parametrize("path", OPEN_PATHS)
-def test_nobody_may_ask_for_health_and_version(nobody: Caller, path: str) -> None:
-    assert nobody.get(path).status == 200
+def test_anonymous_requests_may_read_health_and_version(anonymous: Caller, path: str) -> None:
+    assert anonymous.get(path).status == 200
 
 
 @pytest.mark.parametrize("path", CLOSED_PATHS)
-def test_nobody_may_ask_for_anything_else(nobody: Caller, path: str) -> None:
-    answer = nobody.get(path)
+def test_anonymous_requests_may_read_nothing_else(anonymous: Caller, path: str) -> None:
+    answer = anonymous.get(path)
     assert answer.status == 403, answer.body
     assert 'User "system:anonymous" cannot' in answer.message
 
 
-def test_nobody_may_write(nobody: Caller) -> None:
-    answer = nobody.call("POST", "/api/v1/namespaces", {"metadata": {"name": "x"}})
+def test_anonymous_requests_may_not_write(anonymous: Caller) -> None:
+    answer = anonymous.call("POST", "/api/v1/namespaces", {"metadata": {"name": "x"}})
     assert answer.status == 403
     assert (
         answer.message
@@ -103,22 +103,22 @@ def test_nobody_may_write(nobody: Caller) -> None:
 
 
 @pytest.mark.parametrize("header", ["Bearer wrong", "Bearer a.b.c", "bearer  wrong", "Bearer eyJhbGciOiJub25lIn0.e30."])
-def test_bad_token(nobody: Caller, header: str) -> None:
-    # A token that says nothing is refused, even where nobody may go.
+def test_bad_token(anonymous: Caller, header: str) -> None:
+    # An invalid token is refused, even where anonymous requests are allowed.
     for path in ("/api/v1/namespaces", "/version"):
-        answer = nobody.get(path, Authorization=header)
+        answer = anonymous.get(path, Authorization=header)
         assert answer.status == 401, answer.body
         assert answer.json()["reason"] == "Unauthorized"
 
 
-def test_other_schemes_are_nobody(nobody: Caller) -> None:
-    assert nobody.get("/api/v1/namespaces", Authorization="Basic YTpi").status == 403
+def test_other_authentication_schemes_are_anonymous(anonymous: Caller) -> None:
+    assert anonymous.get("/api/v1/namespaces", Authorization="Basic YTpi").status == 403
 
 
 def test_no_anonymous_requests_when_switched_off(tmp_path: Path) -> None:
-    with running_server(tmp_path, "--anonymous-auth=false") as server, calling(server, "anonymous") as nobody:
-        assert nobody.get("/version").status == 401
-        assert nobody.get("/version", Authorization="Bearer admin-token").status == 200
+    with running_server(tmp_path, "--anonymous-auth=false") as server, calling(server, "anonymous") as anonymous:
+        assert anonymous.get("/version").status == 401
+        assert anonymous.get("/version", Authorization="Bearer admin-token").status == 200
 
 
 def test_token_of_a_user_without_rights(alice: Caller) -> None:

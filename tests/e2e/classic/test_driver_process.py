@@ -51,7 +51,7 @@ def driver(server: Server, hardware: Path) -> Iterator[subprocess.Popen[bytes]]:
 def pod(name: str) -> Document:
     entry = {"name": "board", "template": {"spec": {"resourceClassName": "board", "parameters": {"memory": "2Gi"}}}}
     container = {"name": "c", "image": "i", "resources": {"claims": ["board"]}}
-    # The nodes are objects only, and nobody sends their heartbeats.
+    # The nodes are objects only, without heartbeats.
     spec = {"containers": [container], "resourceClaims": [entry], "tolerations": [{"operator": "Exists"}]}
     return {"metadata": {"name": name, "namespace": "default"}, "spec": spec}
 

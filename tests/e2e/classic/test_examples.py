@@ -95,7 +95,7 @@ def test_an_accelerator_goes_from_node_to_node(
     assert log(kubectl, "first") == f"acc-0 on {here.name}"
     assert "availableOnNodes" not in json.dumps(claim(kubectl, "accelerator"))
     kubectl("create", "-f", "-", stdin=on(named(pod, "second"), there.name))
-    until("it is told why it waits", lambda: events(kubectl, "FailedScheduling"))
+    until("an event says why it waits", lambda: events(kubectl, "FailedScheduling"))
     assert claim_users(kubectl, "accelerator") == ["first"]
     kubectl("delete", "pod", "first")
     runs(kubectl, "second")

@@ -94,7 +94,7 @@ def test_what_a_dead_node_held_is_used_elsewhere(
     kubectl("create", "-f", "-", stdin=on(named(fabric, "holder"), dying.name))
     runs(kubectl, "holder")
     kubectl("create", "-f", "-", stdin=on(named(fabric, "waiter"), other.name))
-    until("it is told why it waits", lambda: events(kubectl, "FailedScheduling"))
+    until("an event says why it waits", lambda: events(kubectl, "FailedScheduling"))
     dying.power_cut()
     ready = 'status.conditions[?(@.type=="Ready")].status'
     until("the node is unknown", lambda: kubectl.field(f"node/{dying.name}", ready) == "Unknown")
@@ -131,7 +131,7 @@ def test_an_agent_killed_and_back_gives_back_what_it_has_to(
     node.agent.start()
     until("the Pod is gone", lambda: is_gone(kubectl, "pod/first"))
     assert cdi_files(node) == []
-    until("nobody uses the claim", lambda: claim_users(kubectl, "accelerator") == [])
+    until("the claim is unused", lambda: claim_users(kubectl, "accelerator") == [])
     assert claim(kubectl, "accelerator")["status"]["phase"] == "Allocated"
 
 
@@ -147,7 +147,7 @@ def test_a_pod_torn_away_leaves_nothing_behind(kubectl: Kubectl, machine: MakeMa
     # Also when the driver cannot be asked at first.
     plugin.kill()
     kubectl("delete", "pod", "first", "--force", "--grace-period=0")
-    until("nobody uses the claim", lambda: claim_users(kubectl, "accelerator") == [])
+    until("the claim is unused", lambda: claim_users(kubectl, "accelerator") == [])
     node.example("fabric")
     until("it is unprepared", lambda: cdi_files(node) == [])
     kubectl("create", "-f", "-", stdin=on(named(fabric, "second"), node.name))
@@ -162,7 +162,7 @@ def test_a_pod_that_no_scheduler_has_seen_does_not_run(kubectl: Kubectl, machine
     del pod["spec"]["nodeSelector"]
     pod["spec"]["nodeName"] = node.name
     kubectl("create", "-f", "-", stdin=pod)
-    text = until("it is told why", lambda: events(kubectl, "FailedPrepareDynamicResources"))
+    text = until("an event says why", lambda: events(kubectl, "FailedPrepareDynamicResources"))
     assert "prepare classic resources: ResourceClaim p-mock" in text
     assert phase(kubectl, "p") == "Pending"
     assert cdi_files(node) == []
@@ -181,7 +181,7 @@ def test_a_driver_killed_between_its_work_and_its_answer(
     dying = node.plugin(HERE / "crashing_mock.py", str(tmp_path / "killed"))
     kubectl("create", "-f", "-", stdin=mock_pod("p", "echo $CLASS_COLOUR; exec sleep 600", node.name))
     until("the driver is dead", lambda: dying.process.poll() is not None)
-    text = until("the Pod is told", lambda: events(kubectl, "FailedPrepareDynamicResources"))
+    text = until("the Pod has an event", lambda: events(kubectl, "FailedPrepareDynamicResources"))
     assert "NodePrepareResource: rpc error" in text
     assert len(cdi_files(node)) == 1
     node.plugin(HERE / "crashing_mock.py", str(tmp_path / "killed"))

@@ -225,7 +225,7 @@ async def test_reads_are_retried_and_broken_writes_are_not() -> None:
     assert len(seen) == 1
 
 
-async def test_too_many_requests_waits_as_told_for_writes_too_and_not_for_ever() -> None:
+async def test_retry_after_is_obeyed_for_writes_too_and_within_a_limit() -> None:
     clock = EagerClock()
     handler, seen = failing_first(2, 429, {"Retry-After": "3"})
     async with serving(handler, clock=clock) as client:

@@ -90,7 +90,7 @@ async def who_is(access: Access) -> str:
 async def eventually(condition: Callable[[], bool]) -> None:
     """Wait on the thing itself, looking often, not long."""
     async with asyncio.timeout(WAIT_SECONDS):
-        while not condition():  # noqa: ASYNC110 - the informer has no event for "has heard all"
+        while not condition():  # noqa: ASYNC110 - the informer has no event for "is up to date"
             await asyncio.sleep(0.01)
 
 
@@ -327,11 +327,11 @@ def closing_output(server: Server) -> Any:
 
 
 class Recorder:
-    """What an informer's handler heard: the last state of each object, and every change of its data."""
+    """What an informer's handler received: the last state of each object, and every change of its data."""
 
     def __init__(self) -> None:
         self.state: dict[str, str] = {}
-        self.told: list[tuple[str, str | None, str | None]] = []
+        self.changes: list[tuple[str, str | None, str | None]] = []
 
     def __call__(self, old: Document | None, new: Document | None) -> None:
         name = (new or old or {})["metadata"]["name"]
@@ -343,7 +343,7 @@ class Recorder:
             del self.state[name]
         else:
             self.state[name] = after
-        self.told.append((name, before, after))
+        self.changes.append((name, before, after))
 
 
 async def write_some(client: RestClient, round_number: int, expected: dict[str, str]) -> None:
@@ -365,12 +365,12 @@ async def test_informer_misses_nothing_across_restarts(tmp_path: Path, power_cut
     server = await asyncio.to_thread(start_server, tmp_path)
     port = int(server.url.rpartition(":")[2])
     expected: dict[str, str] = {}
-    heard = Recorder()
+    recorder = Recorder()
     try:
         async with connected(admin_access(server)) as client, connected(admin_access(server)) as writer:
             informers = SharedInformerFactory(client, SystemClock(), random.Random(1))
             informer = informers.informer(CONFIG_MAPS)
-            informer.add_handler(lambda old, new: heard(old, new) if (new or old or {})["data"].get("n") else None)
+            informer.add_handler(lambda old, new: recorder(old, new) if (new or old or {})["data"].get("n") else None)
             running = asyncio.create_task(informers.run())
             await asyncio.wait_for(informers.wait_for_sync(), WAIT_SECONDS)
             for round_number in range(3):
@@ -384,14 +384,14 @@ async def test_informer_misses_nothing_across_restarts(tmp_path: Path, power_cut
                 assert {
                     item["metadata"]["name"]: item["data"]["n"] for item in listing.items if "n" in item["data"]
                 } == expected
-                await eventually(lambda: heard.state == expected)
+                await eventually(lambda: recorder.state == expected)
             await write_some(writer, 9, expected)
-            await eventually(lambda: heard.state == expected)
+            await eventually(lambda: recorder.state == expected)
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)
     finally:
         with closing_output(server):
             server.stop()
-    additions = [name for name, before, _ in heard.told if before is None]
-    # Nothing is told twice either.
+    additions = [name for name, before, _ in recorder.changes if before is None]
+    # Nothing is delivered twice either.
     assert len(additions) == len(set(additions)) == 80

@@ -34,7 +34,7 @@ DeviceClass: Any = objects.new_class(
 
 @contextmanager
 def sync_api(server: Server) -> Iterator[Any]:
-    """kr8s leaves its connections to the garbage collector, which is then heard in some other test."""
+    """kr8s leaves its connections to the garbage collector, which then warns in some other test."""
     found: Any = kr8s.api(kubeconfig=str(server.kubeconfig))
     try:
         yield found

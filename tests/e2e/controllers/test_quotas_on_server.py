@@ -63,14 +63,14 @@ def short_unexplained_period(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def limit(local: Local, hard: dict[str, str], name: str = "q", **spec: Any) -> None:
-    """Make a quota and wait until it is counted, and the server has heard of it."""
+    """Make a quota and wait until it is counted, and the server has observed it."""
     await local.request("create", QUOTAS + TEAM, {"metadata": {"name": name}, "spec": {"hard": hard, **spec}})
     async with asyncio.timeout(WAIT_SECONDS_MAX):
-        while not _heard(local, name):  # noqa: ASYNC110 - the condition is the server's state
+        while not _is_observed(local, name):  # noqa: ASYNC110 - the condition is the server's state
             await asyncio.sleep(0.01)
 
 
-def _heard(local: Local, name: str) -> bool:
+def _is_observed(local: Local, name: str) -> bool:
     quotas = local.running.server.cache.quotas.get("team", {})
     return bool((quotas.get(name, {}).get("status") or {}).get("used"))
 
@@ -245,7 +245,7 @@ async def test_claims_are_limited_by_number_and_by_devices(local: Local) -> None
         await claim(local, "b", 2)
     await claim(local, "b", 1)
     assert await used(local) == {"count/resourceclaims.resource.k8s.io": "2", DEVICES: "4"}
-    # The status of a claim is nobody's business here.
+    # The status of a claim is not counted.
     found = await local.request("get", f"{CLAIMS}/a{TEAM}")
     await local.request("update", f"{CLAIMS}/a/status{TEAM}", found)
     await local.request("delete", f"{CLAIMS}/a{TEAM}")

@@ -348,7 +348,7 @@ async def test_health_reaches_the_containers_status(cluster: Cluster, node: Node
             assert await notified.get() == ["uid-p"]
         assert shown() == [("Unhealthy", "hot")]
         assert "hot" in (node.root / "dra_health_state").read_text()
-        # It counts for a second now, and nobody says it again.
+        # It is valid for a second now, and not reported again.
         driver.healths.put_nowait(
             [health.DeviceHealth(device=identifier, health=health.HEALTHY, health_check_timeout_seconds=1)]
         )

@@ -75,7 +75,7 @@ async def test_sockets_present_at_the_start_are_picked_up() -> None:
 
 
 @pytest.mark.behaviour("SP-128", "SP-131")
-async def test_failures_are_told_to_the_plugin_and_tried_again() -> None:
+async def test_registration_failures_are_sent_to_the_plugin_and_retried() -> None:
     handler, driver = Handler(), FakeDriver("d")
     handler.validate_failures = handler.register_failures = 1
     unknown = FakeDriver("u", kind="CSIPlugin")
@@ -103,7 +103,7 @@ async def test_failures_are_told_to_the_plugin_and_tried_again() -> None:
 
 
 @pytest.mark.behaviour("SP-129")
-async def test_a_plugin_that_cannot_be_told_is_given_up_and_tried_again() -> None:
+async def test_a_plugin_that_cannot_be_notified_is_dropped_and_retried() -> None:
     handler, driver = Handler(), FakeDriver("d")
     driver.notify_failures = 1
     with short_folder() as folder:

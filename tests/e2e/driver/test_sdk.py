@@ -124,7 +124,7 @@ async def test_one_claims_failure_is_its_own(cluster: Cluster, node: Node) -> No
             "u": 'retrieve claim default/none: resourceclaims.resource.k8s.io "none" not found',
         }
         assert driver.notes == ["prepare good"]
-        # A claim it never heard of is unprepared already.
+        # An unknown claim is unprepared already.
         undone = await DRAPluginStub(channel).NodeUnprepareResources(
             v1.NodeUnprepareResourcesRequest(
                 claims=[v1.Claim(namespace="default", name="bad", uid=bad["metadata"]["uid"])]
@@ -243,7 +243,7 @@ async def test_a_driver_may_serve_one_version_alone(cluster: Cluster, node: Node
     assert driver.notes == ["prepare a"]
 
 
-async def test_shares_are_told_in_v1(cluster: Cluster, node: Node) -> None:
+async def test_shares_are_reported_in_v1(cluster: Cluster, node: Node) -> None:
     share = "7c0b9a5e-0000-4000-8000-000000000000"
     await cluster.claim("a", result("x", shareID=share), pods=["p"])
     async with driver_running(TestDriver(), node):
@@ -366,7 +366,7 @@ async def test_slices_come_back_for_a_node_that_was_deleted_and_registered_again
 
 
 @pytest.mark.behaviour("SP-137")
-async def test_slices_go_with_the_driver_only_when_told_to(cluster: Cluster, node: Node) -> None:
+async def test_slices_are_deleted_with_the_driver_only_if_configured(cluster: Cluster, node: Node) -> None:
     async with driver_running(TestDriver(), node, remove_slices_on_stop=True):
         await settled(cluster, ["x", "y"])
     assert await cluster.slices() == []
@@ -413,7 +413,7 @@ async def test_pools_of_an_earlier_run_are_removed(cluster: Cluster, node: Node)
 
 
 @pytest.mark.behaviour("SP-140")
-async def test_fields_the_server_drops_are_told_once_and_not_fought_over() -> None:
+async def test_dropped_fields_are_reported_once_and_not_rewritten() -> None:
     assert not FeatureGates.parse("DRAPartitionableDevices=false").enabled("DRAPartitionableDevices")
     errors: list[Exception] = []
     driver = PoolDriver()
@@ -438,7 +438,7 @@ async def test_fields_the_server_drops_are_told_once_and_not_fought_over() -> No
     assert len(errors) == 2
 
 
-async def test_what_the_server_refuses_is_told(cluster: Cluster, node: Node) -> None:
+async def test_refused_writes_are_reported(cluster: Cluster, node: Node) -> None:
     errors: list[Exception] = []
     driver = TestDriver(device("Not_A_Name"))
     async with driver_running(driver, node, on_error=errors.append):
@@ -484,7 +484,7 @@ def test_the_command_line(capsys: Any) -> None:
     assert capsys.readouterr().err == "--node-name: needs a value\n"
 
 
-def test_a_missing_folder_is_told_without_a_traceback(
+def test_a_missing_folder_is_reported_without_a_traceback(
     tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from dray.driver import run

@@ -180,7 +180,7 @@ def test_a_device_taint_rule_evicts(kubectl: Kubectl, machine: Callable[[], Mach
     assert not is_deleted(kubectl, "holder")
     kubectl("patch", resource, "--type=merge", '--patch={"spec":{"taint":{"effect":"NoExecute"}}}')
     until("the holder is gone", lambda: is_gone(kubectl, "pod/holder"))
-    # The port is free, but nobody may have it.
+    # The port is free, but must not be used.
     until("its claim is free", lambda: not kubectl.field("resourceclaim/first", "status.allocation"))
     assert phase(kubectl, "waiter") == "Pending"
     # The rule's status is brought up to date every ten seconds, which is not waited for here.

@@ -1,4 +1,4 @@
-"""One Deployment that nobody changes, while its nodes move from a device plugin to a driver; all real processes."""
+"""One unchanged Deployment, while its nodes move from a device plugin to a driver; all real processes."""
 
 from __future__ import annotations
 

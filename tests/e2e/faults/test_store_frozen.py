@@ -42,21 +42,21 @@ def lines(answer: Answer) -> list[str]:
     return answer.body.decode().splitlines()
 
 
-def check_frozen(admin: Caller, nobody: Caller) -> None:
+def check_frozen(admin: Caller, anonymous: Caller) -> None:
     started = time.monotonic()
-    live = poll(lambda: nobody.get("/livez"), 500, FAIL_SECONDS_MAX)
+    live = poll(lambda: anonymous.get("/livez"), 500, FAIL_SECONDS_MAX)
     assert time.monotonic() - started < FAIL_SECONDS_MAX
     assert "[-]etcd failed: reason withheld" in lines(live)
     assert lines(live)[-1] == "livez check failed"
-    ready = nobody.get("/readyz")
+    ready = anonymous.get("/readyz")
     assert ready.status == 500
     assert {"[+]ping ok", "[-]etcd failed: reason withheld", "[-]etcd-readiness failed: reason withheld"} < {
         *lines(ready)
     }
     one = admin.get("/readyz/etcd")
     assert (one.status, one.body[:22]) == (500, b"internal server error:")
-    assert nobody.get("/readyz/etcd").status == 403
-    assert nobody.get("/livez?exclude=etcd").status == 200
+    assert anonymous.get("/readyz/etcd").status == 403
+    assert anonymous.get("/livez?exclude=etcd").status == 200
 
 
 def test_a_frozen_etcd_and_one_that_is_down_fail_the_probes(etcd: EtcdProcess, tmp_path: Path) -> None:
@@ -65,18 +65,18 @@ def test_a_frozen_etcd_and_one_that_is_down_fail_the_probes(etcd: EtcdProcess, t
     with (
         running_server(tmp_path / "server", *flags, command="apiserver") as server,
         calling(server) as admin,
-        calling(server, "anonymous") as nobody,
+        calling(server, "anonymous") as anonymous,
     ):
-        assert nobody.get("/readyz").body == b"ok"
+        assert anonymous.get("/readyz").body == b"ok"
         etcd.freeze()
-        check_frozen(admin, nobody)
+        check_frozen(admin, anonymous)
         etcd.thaw()
-        poll(lambda: nobody.get("/livez"), 200, RECOVER_SECONDS_MAX)
-        poll(lambda: nobody.get("/readyz"), 200, RECOVER_SECONDS_MAX)
+        poll(lambda: anonymous.get("/livez"), 200, RECOVER_SECONDS_MAX)
+        poll(lambda: anonymous.get("/readyz"), 200, RECOVER_SECONDS_MAX)
         etcd.stop()
-        check_frozen(admin, nobody)
+        check_frozen(admin, anonymous)
         etcd.start()
-        poll(lambda: nobody.get("/readyz"), 200, RECOVER_SECONDS_MAX)
+        poll(lambda: anonymous.get("/readyz"), 200, RECOVER_SECONDS_MAX)
 
 
 async def test_a_blocked_writer_of_sqlite_fails_the_probes(tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ async def test_a_blocked_writer_of_sqlite_fails_the_probes(tmp_path: Path) -> No
                 pass
 
 
-def test_a_server_that_is_told_to_stop_serves_on_and_is_not_ready(tmp_path: Path) -> None:
+def test_a_stopping_server_keeps_serving_and_is_not_ready(tmp_path: Path) -> None:
     flags = ("--store=memory", "--shutdown-delay-duration=1s")
     with (
         running_server(tmp_path / "server", *flags, command="apiserver") as server,

@@ -134,7 +134,7 @@ def busybox_root(folder: Path) -> Path:
 
 @contextlib.contextmanager
 def mounting_folder(prefix: str) -> Iterator[Path]:
-    """A folder for programs that leave mounts behind, which would be in the way of whoever removes it."""
+    """A folder for programs that leave mounts behind, which would keep it from being removed."""
     folder = Path(tempfile.mkdtemp(prefix=prefix))
     try:
         yield folder

@@ -91,7 +91,7 @@ async def test_a_claims_devices_reach_its_container_alone(
         await cluster.phase("p", "Succeeded")
         assert kubectl("logs", "p", "-c", "a") == "hello world\n"
         assert kubectl("logs", "p", "-c", "b") == "none\n"
-        # Given back before the Pod was said to be over.
+        # Unprepared before the Pod was reported as finished.
         assert list((agent.root / "cdi").glob("*.json")) == []
 
 

@@ -236,7 +236,7 @@ async def test_long_logs_take_turns_and_cpus_can_change(agent: Agent, socket: Pa
     await runtime.start(ended.put_nowait, ChildTasks("test"))
     sandbox = Sandbox("logs-uid", "ns", "logs", "logs", str(tmp_path / "logs"), host_network=True)
     await runtime.ensure_sandbox(sandbox)
-    # Some more than fits into two files, a little at a time; then where it may run, until told to end.
+    # Some more than fits into two files, a little at a time; then where it may run, until stopped.
     script = (
         "i=0; while test $i -lt 300; do i=$((i+1)); head -c 75000 /dev/zero | tr '\\0' x; echo; done; "
         'while true; do echo "cpus $(grep Cpus_allowed_list /proc/self/status)"; sleep 0.05; done'

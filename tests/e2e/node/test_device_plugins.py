@@ -87,7 +87,7 @@ def health(pod: dict[str, Any]) -> str | None:
 
 
 @pytest.mark.behaviour("DP-15", "NG-01")
-async def test_without_the_gate_there_is_no_socket_and_nobody_runs_without_a_device(
+async def test_without_the_gate_there_is_no_socket_and_no_pod_runs_without_its_device(
     cluster: Cluster, agent: Agent
 ) -> None:
     with plugin(agent, "a", "b"):
@@ -218,7 +218,7 @@ async def test_finished_pods_are_not_admitted_again(cluster: Cluster, agent: Age
         pod = await cluster.wait("ends", is_running())
         agent.kill()
         devices.kill()
-        # It comes to its end while nobody looks.
+        # It ends while the agent is down.
         marker.touch()
         name = container_status(pod)["containerID"].rpartition("/")[2]
         await until(lambda: list(agent.root.glob(f"containers/*/{name}/exit.json")))

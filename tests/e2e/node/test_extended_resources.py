@@ -162,7 +162,7 @@ async def test_what_is_mapped_is_not_asked_of_the_device_plugin(
         await logged(kubectl, "a", "slot-3 none")
         await logged(kubectl, "b", "none x")
         assert await held(agent) == {"p": ["x"]}
-        # One more does not fit, whoever gave the others.
+        # One more does not fit, whichever side allocated the others.
         await cluster.run("q", asking("a", FOO))
         assert (await cluster.phase("q", "Failed"))["status"]["reason"] == f"OutOf{FOO}"
         await end(cluster, "p", "q")

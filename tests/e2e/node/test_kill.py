@@ -33,7 +33,7 @@ GOING = ("stop", "unprepare", "release", "removal")
 
 
 class Crashing(Agent):
-    """An agent that can be told where to die."""
+    """An agent that ends at a chosen point."""
 
     __slots__ = ()
 

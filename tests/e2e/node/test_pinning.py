@@ -34,36 +34,36 @@ def flags() -> tuple[str, ...]:
     return ("--cpu-manager-policy=static", "--reserved-cpus=0")
 
 
-def said(kubectl: Kubectl, name: str) -> list[str]:
+def cpusets(kubectl: Kubectl, name: str) -> list[str]:
     return kubectl("logs", name).split()
 
 
 async def test_shared_cpus_shrink_and_grow(cluster: Cluster, agent: Agent, kubectl: Kubectl) -> None:
     await cluster.run("shared", shell("a", TELLS))
     await cluster.wait("shared", is_running())
-    await until(lambda: said(kubectl, "shared") == [ALL])
+    await until(lambda: cpusets(kubectl, "shared") == [ALL])
     amounts: dict[str, Any] = {"cpu": "1", "memory": "20Mi"}
     alone = shell("a", TELLS, resources={"limits": amounts, "requests": amounts})
     await cluster.run("alone", alone)
     await cluster.wait("alone", is_running())
-    await until(lambda: len(said(kubectl, "alone")) == 1)
-    (mine,) = said(kubectl, "alone")
+    await until(lambda: len(cpusets(kubectl, "alone")) == 1)
+    (mine,) = cpusets(kubectl, "alone")
     assert mine not in ("0", ALL)
-    # It was told before the other started.
-    await until(lambda: len(said(kubectl, "shared")) == 2)
-    left = said(kubectl, "shared")[1]
+    # It was updated before the other started.
+    await until(lambda: len(cpusets(kubectl, "shared")) == 2)
+    left = cpusets(kubectl, "shared")[1]
     assert mine not in left.replace("-", ",").split(",")
     # The next agent finds them where they are, and leaves them there.
     agent.kill()
     agent.start()
     await cluster.run("late", shell("a", TELLS))
     await cluster.wait("late", is_running())
-    await until(lambda: said(kubectl, "late") == [left])
-    assert said(kubectl, "shared") == [ALL, left]
-    assert said(kubectl, "alone") == [mine]
+    await until(lambda: cpusets(kubectl, "late") == [left])
+    assert cpusets(kubectl, "shared") == [ALL, left]
+    assert cpusets(kubectl, "alone") == [mine]
     await cluster.delete("alone")
     await cluster.gone("alone")
-    await until(lambda: said(kubectl, "shared") == [ALL, left, ALL])
-    await until(lambda: said(kubectl, "late") == [left, ALL])
+    await until(lambda: cpusets(kubectl, "shared") == [ALL, left, ALL])
+    await until(lambda: cpusets(kubectl, "late") == [left, ALL])
     for name in ("shared", "late"):
         await cluster.delete(name, 0)

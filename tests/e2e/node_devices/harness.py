@@ -63,7 +63,7 @@ async def task(work: Any) -> AsyncIterator[asyncio.Task[Any]]:
 
 @dataclass
 class Node:
-    """The node's side; `changes` is what listeners were told."""
+    """The node's side; `changes` is what listeners received."""
 
     folder: str
     devices: DeviceManager

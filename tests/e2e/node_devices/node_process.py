@@ -1,4 +1,4 @@
-"""The node's side as a process: `node_process.py FOLDER`, told what to do by lines of JSON, which it answers.
+"""The node's side as a process: `node_process.py FOLDER`, controlled by lines of JSON, which it answers.
 
 Like an agent it keeps the Pods it admitted in a file and admits them again when it starts; all containers run on.
 """

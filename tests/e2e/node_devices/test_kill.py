@@ -237,7 +237,7 @@ def test_node_killed_after_a_pod_was_removed(processes: NodeAndPlugin) -> None:
     processes.both()
     assert processes.do(do="admit", uid="u1", amount=3) is None
     processes.kill_node()
-    # The Pod is deleted while nobody looks.
+    # The Pod is deleted while the agent is down.
     Path(processes.sockets).with_suffix(".pods").write_text("{}")
     processes.start_node()
     processes.until_allocatable(3)

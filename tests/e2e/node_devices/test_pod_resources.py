@@ -128,8 +128,8 @@ async def test_claims_survive_a_restart_without_driver_and_api_server(folder: st
     device = ClaimDevice("pool", "gpu-0", None, ("req",), ("v.com/gpu=0",))
     saved = ClaimInfo(UID("c1"), NamespacedName("default", "gpus"), {"drv": (device,)}, frozenset({UID("u1")}))
     CheckpointFile(os.path.join(folder, checkpoint.FILE_NAME)).replace(checkpoint.encode([saved]))
-    nobody = cast(Any, None)
-    claims = DraManager(nobody, "node", folder, SystemClock(), Metrics())
+    unused = cast(Any, None)
+    claims = DraManager(unused, "node", folder, SystemClock(), Metrics())
     pods = Pods()
     async with served(folder, Sources(pods, claims=claims)) as client:
         assert await client.list() == {}

@@ -44,7 +44,7 @@ async def test_starting_removes_sockets_and_keeps_other_files(folder: str) -> No
 
 
 @pytest.mark.behaviour("DP-03", "DP-04", "DP-14")
-async def test_refusals_are_told_and_counted(folder: str) -> None:
+async def test_refused_registrations_are_reported_and_counted(folder: str) -> None:
     async with node(folder) as here:
         assert await refused(here.call_register(version="v1alpha")) == (
             'requested API version "v1alpha" is not supported by kubelet. Supported version is ["v1beta1"]'

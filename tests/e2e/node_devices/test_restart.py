@@ -136,7 +136,7 @@ async def test_pods_deleted_meanwhile_give_their_devices_back(folder: str) -> No
     ):
         await here.until_amounts(2, 2)
         assert await here.admit(asking("u2")) is None
-        # Until all Pods are known nobody can say which are gone.
+        # Until all Pods are known, none counts as gone.
         assert await here.admit(asking("u3")) is not None
         ready[0] = True
         assert await here.admit(asking("u3")) is None

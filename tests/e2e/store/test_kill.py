@@ -20,7 +20,7 @@ from dray.store.sqlite import SQLiteStore
 from dray.store.sqlite_file import lock
 
 KILLS = 100
-# Lines heard before a kill; the moment within the next write is left to chance.
+# Lines read before a kill; the moment within the next write is left to chance.
 LINES_BEFORE_KILL_MAX = 600
 WRITER = Path(__file__).with_name("kill_writer.py")
 
@@ -37,7 +37,7 @@ NEVER = Written(0, None)
 
 
 class Acknowledged:
-    """What the killed processes said they had stored, and what they had begun."""
+    """What the killed processes reported as stored, and what they had begun."""
 
     def __init__(self) -> None:
         self.last: dict[str, Written] = {}

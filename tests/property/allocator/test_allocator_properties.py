@@ -189,7 +189,7 @@ def test_the_first_solution_is_found(data: st.DataObject) -> None:
 
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.data())
-def test_what_is_kept_never_differs_from_what_is_new(data: st.DataObject) -> None:
+def test_cached_state_never_differs_from_fresh_state(data: st.DataObject) -> None:
     """After any changes the answers are those of an inventory and allocations made afresh."""
     inventory, allocations = inventory_of([]), Allocations()
     allocator = Allocator(inventory, allocations, GATES)

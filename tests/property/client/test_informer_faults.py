@@ -51,13 +51,13 @@ class Driver:
         self.history = history
         self.informer: Informer[Document] = Informer(Selection(), random.Random(7), watch_list=watch_list)
         self.story: dict[str, list[tuple[Document | None, Document | None]]] = {}
-        self.informer.add_handler(self._heard)
+        self.informer.add_handler(self._deliver)
         self.action: Action = self.informer.start()
         self.stream: Iterator[WatchEvent[Document] | Bookmark] | None = None
         self.position = 0
         self.now = 0.0
 
-    def _heard(self, old: Document | None, new: Document | None) -> None:
+    def _deliver(self, old: Document | None, new: Document | None) -> None:
         name = (new or old or {})["metadata"]["name"]
         self.story.setdefault(name, []).append((old, new))
 
@@ -163,8 +163,8 @@ def check_story(driver: Driver) -> None:
     for name, story in driver.story.items():
         last: Document | None = None
         for old, new in story:
-            assert old == last, f"{name}: told {old} after {last}"
-            assert old != new, f"{name}: told nothing new"
+            assert old == last, f"{name}: delivered {old} after {last}"
+            assert old != new, f"{name}: delivered nothing new"
             if old is not None and new is not None:
                 assert old["metadata"]["uid"] == new["metadata"]["uid"]
                 assert int(old["metadata"]["resourceVersion"]) < int(new["metadata"]["resourceVersion"])
@@ -187,11 +187,11 @@ def test_the_cache_follows_and_the_story_has_no_gaps(steps: list[Any], watch_lis
 
 @settings(max_examples=100, deadline=None)
 @given(writes=st.lists(st.tuples(st.sampled_from(NAMES), st.booleans()), max_size=30))
-def test_without_faults_every_single_change_is_told(writes: list[tuple[str, bool]]) -> None:
+def test_without_faults_every_change_is_delivered(writes: list[tuple[str, bool]]) -> None:
     driver = Driver(History(), watch_list=False)
     driver.heal()
     for name, delete in writes:
         driver.history.write(name, delete=delete)
         driver.heal()
-    told = sum(len(story) for story in driver.story.values())
-    assert told == len(driver.history.events)
+    delivered = sum(len(story) for story in driver.story.values())
+    assert delivered == len(driver.history.events)

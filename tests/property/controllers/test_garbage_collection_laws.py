@@ -35,7 +35,7 @@ class Ownership:
         return {owner for dependent, owner, _ in self.edges if dependent == name}
 
     def gone(self) -> set[str]:
-        """The slow and plain answer: whoever has owners, all of which are gone, goes."""
+        """The slow and simple algorithm: objects whose owners are all gone are deleted."""
         gone = {self.deleted}
         if self.policy is PropagationPolicy.ORPHAN:
             return gone

@@ -55,8 +55,8 @@ class Model:
     # When it was reserved; not written yet.
     pending: list[float] = field(default_factory=list)
     objects: list[int] = field(default_factory=list)
-    # What the controller has not heard yet: when, which, and whether it came or went.
-    news: list[tuple[float, int, bool]] = field(default_factory=list)
+    # Events that the controller has not received: when, which, and whether the object was created or deleted.
+    undelivered: list[tuple[float, int, bool]] = field(default_factory=list)
     usage_of_quota: QuotaUsage = field(default_factory=lambda: QuotaUsage(quota(0), extended=True))
 
     def reserve(self) -> None:
@@ -70,7 +70,7 @@ class Model:
             self.pending.pop(0)
             self.count += 1
             self.objects.append(self.count)
-            self.news.append((self.now, self.count, True))
+            self.undelivered.append((self.now, self.count, True))
             assert len(self.objects) <= HARD
 
     def crash(self) -> None:
@@ -79,11 +79,11 @@ class Model:
 
     def delete(self) -> None:
         if self.objects:
-            self.news.append((self.now, self.objects.pop(0), False))
+            self.undelivered.append((self.now, self.objects.pop(0), False))
 
     def hear(self) -> None:
-        if self.news:
-            _, number, came = self.news.pop(0)
+        if self.undelivered:
+            _, number, came = self.undelivered.pop(0)
             if came:
                 self.usage_of_quota.put(MAPS, number, parse_amounts({NAME: "1"}))
             else:
@@ -101,11 +101,11 @@ class Model:
         self.used = int(status.used[NAME])
 
     def pass_time(self, seconds: float = UNEXPLAINED_SECONDS / 3) -> None:
-        """Time goes by; a write, and the news of it, take less than the controller's patience together."""
+        """Time goes by; a write, and its event, take less than the controller's patience together."""
         oldest = self.now + seconds - UNEXPLAINED_SECONDS / 2
         while self.pending and self.pending[0] <= oldest:
             self.write()
-        while self.news and self.news[0][0] <= oldest:
+        while self.undelivered and self.undelivered[0][0] <= oldest:
             self.hear()
         self.now += seconds
 

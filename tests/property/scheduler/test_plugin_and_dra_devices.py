@@ -63,7 +63,7 @@ class Cluster:
     # --- Hardware. ---
 
     def hand_over(self, name: str, owner: str) -> None:
-        """From whoever has the cards to somebody else, never to two at once."""
+        """Move the cards from one owner to another, never to two at once."""
         amounts = {"cpu": "4", "memory": "8Gi", "pods": "1000"}
         if owner == "plugin":
             amounts[GPU] = str(CARDS)

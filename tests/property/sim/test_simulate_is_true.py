@@ -90,9 +90,9 @@ def test_what_is_said_is_what_happens(seed: int) -> None:
     cluster, manifests = random_cluster(rng), random_manifests(rng)
     before = Snapshot.of(cluster)
     run = Run(before, Changed(before), datetime(2026, 1, 1, tzinfo=UTC), FeatureGates(), lambda *_: None)
-    said = simulate(run, manifests)
+    predicted = simulate(run, manifests)
     happened = compare(before, asyncio.run(really(cluster, manifests)))
-    assert {(row.name, row.node, row.devices) for row in said.placed} == {
+    assert {(row.name, row.node, row.devices) for row in predicted.placed} == {
         (row.name, row.node, row.devices) for row in happened.placed
     }
-    assert {row.name for row in said.pending} == {row.name for row in happened.pending}
+    assert {row.name for row in predicted.pending} == {row.name for row in happened.pending}

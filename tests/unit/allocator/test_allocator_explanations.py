@@ -200,7 +200,7 @@ SUMMARIES = {
 
 
 @pytest.mark.parametrize("name", SUMMARIES)
-def test_one_line_says_why(name: str) -> None:
+def test_summaries(name: str) -> None:
     case, expected = SUMMARIES[name]
     explanation = case.allocator().explain(case.node, case.claims)
     assert not explanation.fits

@@ -221,7 +221,7 @@ def test_an_unknown_node_can_be_removed_and_a_known_one_keeps_its_slices() -> No
 @pytest.mark.parametrize("kind", ["ints", "bools", "strings", "versions"])
 def test_each_kind_of_list_attribute_needs_its_gate(kind: str) -> None:
     value = {"ints": 1, "bools": True, "strings": "a", "versions": "1.0.0"}[kind]
-    attribute = r.DeviceAttribute(**{kind: (value,)})
+    attribute = msgspec.convert({kind: [value]}, r.DeviceAttribute)
     assert has_list(attribute)
     assert attribute_values(attribute, lists=False) is None
     assert attribute_values(attribute, lists=True) is not None
@@ -252,7 +252,7 @@ def test_other_pools_are_not_looked_at_again() -> None:
 
 @settings(max_examples=100)
 @given(st.lists(st.tuples(st.sampled_from("xyz"), st.sampled_from(["a", "b", ""]), st.booleans()), max_size=12))
-def test_what_is_left_does_not_depend_on_the_way(changes: list[tuple[str, str, bool]]) -> None:
+def test_the_result_does_not_depend_on_the_order_of_changes(changes: list[tuple[str, str, bool]]) -> None:
     allocations = Allocations()
     last: dict[str, ResourceClaim | None] = {}
     for name, used, removed in changes:

@@ -215,7 +215,7 @@ def test_a_client_that_goes_away_leaves_no_trace() -> None:
     assert (queue.seats_taken, queue.queued, queue.has_tickets) == (0, 0, False)
 
 
-def test_nobody_waits_for_ever() -> None:
+def test_queued_requests_time_out() -> None:
     queue, running = full()
     early, late = queued(queue, "alice", now=0), queued(queue, "alice", now=5)
     bob = queued(queue, "bob", now=5)

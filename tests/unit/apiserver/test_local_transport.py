@@ -40,7 +40,7 @@ async def test_the_answer_to_a_deletion_is_the_caller_s(version: str) -> None:
         assert answer["apiVersion"] == f"resource.k8s.io/{version}"
         answer["spec"]["devices"]["requests"].clear()
         async with aclosing(cast(Any, watch)) as batches:
-            [(kind, heard)] = await anext(batches)
+            [(kind, received)] = await anext(batches)
         assert kind == "DELETED"
-        assert heard["metadata"] == answer["metadata"]
-        assert heard["spec"]["devices"]["requests"][0]["name"] == "gpu"
+        assert received["metadata"] == answer["metadata"]
+        assert received["spec"]["devices"]["requests"][0]["name"] == "gpu"

@@ -75,8 +75,8 @@ def test_similar_events_far_apart_are_not_combined() -> None:
 
 def test_a_source_may_record_25_events_at_once_and_then_one_per_5_minutes() -> None:
     correlator = EventCorrelator(Source("test"))
-    told = [correlator.correlate(event(), NOW) is not None for _ in range(30)]
-    assert told == [True] * 25 + [False] * 5
+    sent = [correlator.correlate(event(), NOW) is not None for _ in range(30)]
+    assert sent == [True] * 25 + [False] * 5
     assert correlator.correlate(event(), NOW + timedelta(seconds=299)) is None
     assert correlator.correlate(event(), NOW + timedelta(seconds=301)) is not None
     # Another object has a rate of its own; another version of the same object does not.
@@ -115,7 +115,7 @@ def clock_here() -> VirtualClock:
 
 
 class SlowClient:
-    """Lets writes wait until it is told; notes which are under way."""
+    """Blocks writes until released; records those in flight."""
 
     def __init__(self) -> None:
         self.begun: list[str] = []

@@ -65,10 +65,10 @@ def names(informer: SharedInformer[Document]) -> list[str]:
 async def test_follows_the_server_through_breaks_and_expiry(watch_list: bool) -> None:
     server = FakeLocalServer()
     server.put("", "pods", pod("a"))
-    heard: list[str] = []
+    delivered: list[str] = []
     async with running(server) as informers:
         informer = informers.informer(PODS, watch_list=watch_list)
-        informer.add_handler(lambda old, new: heard.append(f"{old is not None:d}{new is not None:d}"))
+        informer.add_handler(lambda old, new: delivered.append(f"{old is not None:d}{new is not None:d}"))
         await asyncio.wait_for(informers.wait_for_sync(), 5)
         assert names(informer) == ["a"]
         server.put("", "pods", pod("b"))
@@ -80,7 +80,7 @@ async def test_follows_the_server_through_breaks_and_expiry(watch_list: bool) ->
         server.compact()
         server.break_watches()
         await until(lambda: names(informer) == ["b", "c"])
-    assert heard == ["01", "01", "10", "01"]
+    assert delivered == ["01", "01", "10", "01"]
 
 
 async def test_a_failing_server_is_asked_again() -> None:
@@ -258,20 +258,22 @@ def test_a_watch_that_ends_at_once_backs_off_with_growing_waits() -> None:
 
 def test_a_recreated_object_is_a_deletion_and_an_addition() -> None:
     informer = synced_informer(pod("a", uid="1", resourceVersion="1"))
-    heard: list[tuple[str, str]] = []
+    delivered: list[tuple[str, str]] = []
     informer.add_handler(
-        lambda old, new: heard.append((old["metadata"]["uid"] if old else "", new["metadata"]["uid"] if new else ""))
+        lambda old, new: delivered.append(
+            (old["metadata"]["uid"] if old else "", new["metadata"]["uid"] if new else "")
+        )
     )
     informer.event_received(event(EventType.ADDED, pod("a", uid="2", resourceVersion="9")))
-    assert heard == [("", "1"), ("1", ""), ("", "2")]
+    assert delivered == [("", "1"), ("1", ""), ("", "2")]
 
 
 def test_resync_tells_everything_again() -> None:
     informer = synced_informer(pod("a", resourceVersion="1"))
-    heard: list[bool] = []
-    informer.add_handler(lambda old, new: heard.append(old is new))
+    delivered: list[bool] = []
+    informer.add_handler(lambda old, new: delivered.append(old is new))
     informer.resync()
-    assert heard == [False, True]
+    assert delivered == [False, True]
 
 
 def test_indexes_follow_changes() -> None:

@@ -73,7 +73,7 @@ async def test_what_is_taken_from_an_object(kind: type[Monitor], document: Docum
     [
         pytest.param(pod("1"), pod("2"), False, id="another version"),
         pytest.param(short("1"), short("2"), False, id="another version, little kept"),
-        pytest.param(short("1"), short("2", finalizers=[]), False, id="none, told otherwise"),
+        pytest.param(short("1"), short("2", finalizers=[]), False, id="empty list"),
         pytest.param(short("1"), short("2", finalizers=["x/y"]), True, id="a finalizer, little kept"),
         pytest.param(short("1", finalizers=["x/y"]), short("2"), True, id="no finalizer, little kept"),
         pytest.param(short("1", ownerReferences=[OWNER]), short("2"), True, id="no owner, little kept"),
@@ -99,7 +99,7 @@ async def test_what_is_relevant_change(kind: type[Monitor], old: Document, new: 
     ("document", "little"),
     [
         pytest.param(short(), True, id="nothing of interest"),
-        pytest.param(short(labels={"a": "b"}, ownerReferences=[]), True, id="nothing of interest, told so"),
+        pytest.param(short(labels={"a": "b"}, ownerReferences=[]), True, id="no owners, empty list"),
         pytest.param(short(ownerReferences=[OWNER]), False, id="owned"),
         pytest.param(short(finalizers=["x/y"]), False, id="held"),
         pytest.param(short(deletionTimestamp=WHEN), False, id="being deleted"),
@@ -123,7 +123,7 @@ def test_little_is_kept_of_most_objects_and_nothing_is_lost(document: Document, 
     assert (key_of(kept), state_of(kept)) == (key_of(whole), state_of(whole))
 
 
-def test_everybody_has_the_same_time_and_is_told_once() -> None:
+def test_all_deadlines_are_equal_and_fire_once() -> None:
     deadlines = DeadlineSet(1.0)
     assert deadlines.next_seconds(0.0) is None
     assert deadlines.add(UID("a"), 0.0)
@@ -139,7 +139,7 @@ def test_everybody_has_the_same_time_and_is_told_once() -> None:
     assert (deadlines.pop_expired(9.0), deadlines.next_seconds(9.0)) == ((), None)
 
 
-def test_who_is_gone_is_not_told() -> None:
+def test_a_removed_deadline_does_not_fire() -> None:
     deadlines = DeadlineSet(1.0)
     deadlines.add(UID("a"), 0.0)
     deadlines.add(UID("b"), 0.0)

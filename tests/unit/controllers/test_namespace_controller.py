@@ -70,7 +70,7 @@ async def test_a_deleted_namespace_is_emptied_and_goes() -> None:
     assert [item["metadata"]["name"] for item in server.all("configmaps")] == ["kept"]
 
 
-async def test_what_remains_is_told_and_waited_for() -> None:
+async def test_remaining_objects_are_reported_and_waited_for() -> None:
     server = FakeLocalServer()
     server.put("", "namespaces", namespace("a"))
     server.put("", "pods", {"metadata": {"name": "p", "namespace": "a", "finalizers": ["example.com/hold"]}})
@@ -98,7 +98,7 @@ async def test_what_remains_is_told_and_waited_for() -> None:
     assert server.all("configmaps") == []
 
 
-async def test_failures_are_told_and_retried() -> None:
+async def test_failures_are_reported_and_retried() -> None:
     server = FakeLocalServer()
     server.put("", "namespaces", namespace("a"))
     server.put("", "configmaps", {"metadata": {"name": "x", "namespace": "a"}})

@@ -1,4 +1,4 @@
-"""What a classic driver's controller can be told."""
+"""Settings of a classic driver's controller."""
 
 from __future__ import annotations
 

@@ -37,12 +37,12 @@ async def test_a_file_that_is_no_socket_is_left_alone(tmp_path: Path) -> None:
     assert path.read_text() == "precious"
 
 
-async def test_a_path_that_is_too_long_is_told() -> None:
+async def test_a_path_that_is_too_long_is_an_error() -> None:
     with pytest.raises(SocketError, match=f"at most {PATH_LENGTH_MAX} bytes"):
         await listen(grpc.aio.server(), "/tmp/" + "x" * PATH_LENGTH_MAX)
 
 
-async def test_a_folder_that_is_not_there_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_missing_folder_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SocketError, match=r"none/s\.sock"):
         await listen(grpc.aio.server(), "none/s.sock")

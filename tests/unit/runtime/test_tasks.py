@@ -260,7 +260,7 @@ async def test_a_failed_child_task_reaches_the_supervisor(caplog: pytest.LogCapt
     assert len(children) == 0
 
 
-async def test_closing_child_tasks_cancels_them_and_raises_what_nobody_has_seen() -> None:
+async def test_closing_child_tasks_cancels_them_and_raises_unobserved_errors() -> None:
     cancelled: list[str] = []
     children = ChildTasks("object")
     children.spawn(forever(cancelled), "one")

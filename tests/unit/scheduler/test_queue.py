@@ -209,7 +209,7 @@ def test_an_event_before_the_attempt_is_no_news() -> None:
     assert queue.recorded_events == 0
 
 
-def test_events_that_interest_nobody_are_not_remembered() -> None:
+def test_events_without_interested_plugins_are_not_kept() -> None:
     queue = make_queue()
     queue.add(pod_info("a"), 0.0)
     queue.pop(0.0)
@@ -231,7 +231,7 @@ def test_a_change_of_one_pending_pod_says_nothing_about_another() -> None:
     assert queue.counts() == {"active": 0, "backoff": 1, "unschedulable": 1, "gated": 0}
 
 
-def test_the_flush_wakes_whoever_waits_too_long() -> None:
+def test_the_flush_requeues_pods_that_waited_too_long() -> None:
     queue = make_queue()
     rejected(queue, "a", "Fit")
     queue.flush(300.0)

@@ -109,7 +109,7 @@ class Subject:
 
     @property
     def has_user_namespace(self) -> bool:
-        """Whether root in the containers is nobody on the node."""
+        """Whether root in the containers is an unprivileged user on the node."""
         return self.spec.get("hostUsers") is False
 
     @property
@@ -139,7 +139,7 @@ def _named(names: Sequence[str], word: str = "container") -> str:
 
 
 def _setters(names: Sequence[str], *, pod: bool) -> str:
-    """Return who sets a field: the Pod, containers or both; empty if nobody does."""
+    """Return who sets a field: the Pod, containers or both; empty if neither does."""
     return " and ".join([*(["pod"] if pod else []), *([_named(names)] if names else [])])
 
 
@@ -280,7 +280,7 @@ def unless_user_namespace(control: Control, subject: Subject) -> Violation | Non
 
 
 def unless_windows(control: Control, subject: Subject) -> Violation | None:
-    """Apply a control to Pods that are not said to run on Windows."""
+    """Apply a control to Pods that are not declared to run on Windows."""
     return None if subject.is_windows else control(subject)
 
 

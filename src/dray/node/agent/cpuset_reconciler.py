@@ -40,7 +40,7 @@ class CpusetReconciler:
         self._clock = clock
         self._pinning = pinning
         # By container ID. Containers started before an agent restart are missing, and are updated once more.
-        self._told: dict[str, str] = {}
+        self._last_applied: dict[str, str] = {}
         # Concurrent reconciliations could overwrite newer CPUs by older ones.
         self._telling = asyncio.Lock()
         self._at_once = asyncio.Semaphore(MOVES_AT_ONCE_MAX)
@@ -52,7 +52,7 @@ class CpusetReconciler:
     def started(self, container_id: str, cpus: str) -> None:
         """Note the CPUs that a container was started with."""
         if self._pinning is not None:
-            self._told[container_id] = cpus
+            self._last_applied[container_id] = cpus
 
     async def reconcile(self, running: Iterable[RunningContainer]) -> None:
         """Update the containers whose CPUs have changed."""
@@ -68,11 +68,11 @@ class CpusetReconciler:
             await self._clock.sleep(LOOK_SECONDS)
             found = tuple(running())
             here = {item.id for item in found}
-            self._told = {name: cpus for name, cpus in self._told.items() if name in here}
+            self._last_applied = {name: cpus for name, cpus in self._last_applied.items() if name in here}
             await self.reconcile(found)
 
     async def _move(self, item: RunningContainer, cpus: str) -> None:
-        if not cpus or self._told.get(item.id) == cpus:
+        if not cpus or self._last_applied.get(item.id) == cpus:
             return
         try:
             async with self._at_once:
@@ -81,4 +81,4 @@ class CpusetReconciler:
             where = fields(pod=item.pod.metadata.name, container=item.name, cpus=cpus, error=str(error))
             _log.warning("cpuset not updated", extra=where)
         else:
-            self._told[item.id] = cpus
+            self._last_applied[item.id] = cpus

@@ -63,8 +63,8 @@ class NodeRegistration:
         self._drop_resources = is_new_node
         self._changed = asyncio.Event()
         self._node: Document = {}
-        self._told: Document | None = None
-        self._told_at = 0.0
+        self._last_reported: Document | None = None
+        self._reported_at = 0.0
         self._lease: Document | None = None
         self._node_state = RequestState(_log, f"node {spec.name}", NODES)
         self._lease_state = RequestState(_log, f"lease {LEASE_NAMESPACE}/{spec.name}", LEASES, LEASE_NAMESPACE)
@@ -146,7 +146,7 @@ class NodeRegistration:
                 self.observe(await self._client.get(NODES, self.spec.name, resource_version="0"))
                 await self._write_status()
             except NotFoundError:
-                self._told = None
+                self._last_reported = None
                 await self.register()
             except APIError as error:
                 self._node_state.failed(self._node_verb, error)
@@ -189,13 +189,13 @@ class NodeRegistration:
     async def _write_status(self) -> None:
         now = self._clock.now()
         status = node_status(self.spec, self._added(), self._node.get("status") or {}, now)
-        same = self._told is not None and without_heartbeats(status) == without_heartbeats(self._told)
-        if same and self._clock.monotonic() - self._told_at < STATUS_WRITE_SECONDS:
+        same = self._last_reported is not None and without_heartbeats(status) == without_heartbeats(self._last_reported)
+        if same and self._clock.monotonic() - self._reported_at < STATUS_WRITE_SECONDS:
             return
         patch = Patch(PatchType.STRATEGIC, {"status": status})
         self._node_verb = "patch"
         self._node = await self._client.patch(NODES, self.spec.name, "", patch, _STATUS)
-        self._told, self._told_at = status, self._clock.monotonic()
+        self._last_reported, self._reported_at = status, self._clock.monotonic()
 
     async def _renew(self) -> None:
         uid = (self._node.get("metadata") or {}).get("uid") or ""

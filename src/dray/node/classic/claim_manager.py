@@ -54,7 +54,7 @@ _log = logging.getLogger(__name__)
 FILE_NAME: Final = "classic_claims_state"
 NEEDED_GATES: Final = ("DynamicResourceAllocation", "DRAControlPlaneController")
 ALL: Final = FeatureGates()
-# How long a server is assumed to have no classic claims after it said so.
+# How long a server is assumed to have no classic claims after it answered so.
 ABSENT_SECONDS: Final = 60.0
 # Several nodes may remove their Pods from a shared claim concurrently; in each round one of them succeeds.
 UNRESERVE_ATTEMPTS_MAX: Final = 10

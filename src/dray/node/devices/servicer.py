@@ -92,7 +92,7 @@ def check_request(version: str, resource: str) -> None:
 
 
 def check_plugin(name: str, versions: Collection[str]) -> None:
-    """Check what a socket in the registration folder said of itself."""
+    """Validate the registration info of a socket."""
     if VERSION not in versions:
         raise RegistrationError(
             f"manager version, {VERSION}, is not among plugin supported versions [{' '.join(versions)}]"

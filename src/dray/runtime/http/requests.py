@@ -38,7 +38,7 @@ class RequestError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits and deadlines of a server, per connection unless said otherwise. A deadline of None never expires."""
+    """Limits and deadlines of a server, per connection unless noted otherwise. A deadline of None never expires."""
 
     # Bytes of a head, or of trailers and chunk extensions.
     head_bytes_max: int = HEAD_BYTES_MAX
@@ -215,7 +215,7 @@ class RequestParser:
         self._target += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Add a header; trailers are dropped, for nobody has looked at them when the head was checked."""
+        """Add a header; trailers are dropped, because they come after the head was checked."""
         if self._in_head:
             key, text = name.decode("latin-1"), value.decode("latin-1")
             self._request.raw_headers.append((key, text))

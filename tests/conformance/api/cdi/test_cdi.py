@@ -85,7 +85,7 @@ def test_class(given: Document, expected: list[str]) -> None:
 
 
 CLAIMS = {
-    "class that nobody has": ("CL-04", claim(resourceClassName="not-there"), []),
+    "class that does not exist": ("CL-04", claim(resourceClassName="not-there"), []),
     "immediate": ("CL-05", claim(allocationMode="Immediate"), []),
     "delayed": ("CL-05", claim(allocationMode="Delayed", parameters={}), []),
     "unknown mode": (
@@ -135,7 +135,7 @@ STATUSES = {
         (claim(), claim(allocated(phase="Deallocate"))),
         ['status.phase: Unsupported value: "Deallocate": supported values: "Allocated", "Pending", "Reallocate"'],
     ),
-    "allocated by nobody": (
+    "allocated without a driver": (
         "CL-07",
         (claim(), claim({"phase": "Allocated"})),
         ["status.driverName: Required value: must be specified when `phase` is 'Allocated'"],

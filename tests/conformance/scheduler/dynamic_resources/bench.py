@@ -202,7 +202,7 @@ class Bench:
             await self.seen(resource, made)
 
     async def seen(self, resource: Resource[Any], obj: Any) -> None:
-        """Wait until the plugin's informer has told of the object."""
+        """Wait until the plugin's informer has delivered the object."""
         metadata = obj["metadata"] if isinstance(obj, dict) else obj.metadata
         name, namespace = (metadata["name"], "") if isinstance(obj, dict) else (metadata.name, metadata.namespace or "")
         lister = self.handle.informers.informer(resource).lister

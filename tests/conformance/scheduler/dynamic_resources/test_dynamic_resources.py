@@ -260,7 +260,7 @@ async def test_one_unused_claim_is_freed_at_a_time() -> None:
 
 @pytest.mark.behaviour("SP-98")
 @pytest.mark.parametrize("mine", [True, False])
-async def test_a_claim_is_freed_only_if_nobody_else_uses_it(mine: bool) -> None:
+async def test_a_claim_is_freed_only_if_no_other_pod_uses_it(mine: bool) -> None:
     async with bench() as cluster:
         await cluster.create(*WORKER, allocated("claim", "elsewhere", "gpu-0"))
         attempt = await cluster.start(pod("pod", "claim"))
@@ -466,7 +466,7 @@ async def test_devices_of_a_write_without_an_answer_are_not_given_away(arrives: 
         await cluster.plugin.unreserve_writes(attempt.state, attempt.pod, "worker")
         assert bool(cluster.feasible(cluster.attempt(other.pod))) is not arrives
         if not arrives:
-            # Too late: it can no longer be written over what others were told.
+            # Too late: it can no longer be written over what others have observed.
             with pytest.raises(ConflictError):
                 await cluster.transport.inner.send(held[0])
 

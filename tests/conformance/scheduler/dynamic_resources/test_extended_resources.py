@@ -501,7 +501,7 @@ async def test_a_pod_that_got_its_node_after_all_keeps_the_claim_it_names(named:
 
 
 @pytest.mark.behaviour("XR-06", "XR-28")
-async def test_a_claim_whose_creation_nobody_heard_of_is_used() -> None:
+async def test_a_claim_whose_creation_was_not_observed_is_used() -> None:
     async with bench() as cluster:
         await cluster.create(*WORKER)
         attempt = await cluster.start(asking(gpu=1))
@@ -715,7 +715,7 @@ async def test_which_classes_wake_a_pod(old: Document | None, new: Document | No
 
 
 @pytest.mark.behaviour("XR-13")
-async def test_a_class_without_devices_for_anybody_wakes_nobody_of_fit() -> None:
+async def test_a_class_without_devices_requeues_no_pod_rejected_by_fit() -> None:
     async with bench() as cluster:
         pod = (await cluster.start(asking(gpu=1))).pod
         fit = NodeResourcesFit({}, cluster.handle)
@@ -738,21 +738,21 @@ async def test_a_plugin_that_goes_wakes_a_pod_that_devices_can_serve() -> None:
 
 
 @pytest.mark.behaviour("XR-11")
-async def test_a_node_that_has_a_resource_both_ways_is_told_of_once() -> None:
+async def test_a_node_that_offers_a_resource_twice_is_reported_once() -> None:
     async with bench() as cluster:
-        told = cluster.node_events
+        events = cluster.node_events
         await cluster.create(named_class(), node_with("worker", gpu=4), node_with("other", gpu=1))
-        assert told == []
+        assert events == []
         await cluster.create(resource_slice("worker", "gpu-0", "gpu-1"))
         message = (
             f"{GPU} is offered by a device plugin (4) and by devices of class gpu (2); Pods get the device plugin's"
         )
-        assert told == [("worker", "ExtendedResourceOfferedTwice", message)]
+        assert events == [("worker", "ExtendedResourceOfferedTwice", message)]
         await _plugin_changed(cluster, 4)
-        assert len(told) == 1
+        assert len(events) == 1
         await _plugin_changed(cluster, 0)
         await _plugin_changed(cluster, 3)
-        assert len(told) == 2
+        assert len(events) == 2
         attempt = await cluster.start(asking(gpu=1))
         assert "worker" in cluster.feasible(attempt)
         assert (await cluster.take(attempt, "worker")).is_success

@@ -73,7 +73,7 @@ async def classic_node(
 
 @asynccontextmanager
 async def plugin_serving(fake: FakePlugin, node: ClassicNode, socket: str = "") -> AsyncIterator[FakePlugin]:
-    """Serve and wait until the node has said what it thinks of it."""
+    """Serve and wait for the result of the registration."""
     name = socket or fake.name
     folder = node.root / "plugins" / name
     folder.mkdir(parents=True, exist_ok=True)

@@ -61,7 +61,7 @@ def uid_of(claim: Any) -> str:
 async def test_a_resource_plugin_registers_whatever_its_versions(node: ClassicNode, versions: tuple[str, ...]) -> None:
     async with plugin_serving(FakePlugin(versions=versions), node) as fake:
         assert await fake.statuses.get() == (True, "")
-        # The plugin is told first, and then it is in the list.
+        # The plugin is notified first, and then listed.
         await until(lambda: node.drivers() == [DRIVER])
     await until(lambda: node.drivers() == [])
 
@@ -253,7 +253,7 @@ async def test_a_pod_that_ended_by_itself_is_left_to_the_controller(
     user = pod("p", by_name("a"))
     await node.manager.prepare(user)
     await node.manager.release(user)
-    # An agent that restarts before it has told of the end must still find the Pod among the users.
+    # An agent that restarts before it has reported the end must still find the Pod among the users.
     assert await users(cluster, "a") == ["p"]
 
 
@@ -275,18 +275,18 @@ async def test_an_unknown_resource_is_verified_before_it_is_tried_again(
     cluster: Cluster, node: ClassicNode, plugin: FakePlugin
 ) -> None:
     async def unknown(_uid: str, context: Any) -> None:
-        await context.abort(grpc.StatusCode.NOT_FOUND, "never heard of it")
+        await context.abort(grpc.StatusCode.NOT_FOUND, "unknown claim")
 
     uid = uid_of(await make_claim(cluster, "a", ["p"]))
     user = pod("p", by_name("a"))
     good, plugin.on_prepare = plugin.on_prepare, unknown
-    with pytest.raises(ResourceError, match="code = NotFound desc = never heard of it"):
+    with pytest.raises(ResourceError, match="code = NotFound desc = unknown claim"):
         await node.manager.prepare(user)
     plugin.on_prepare = good
     await node.manager.prepare(user)
     plugin.on_unprepare = unknown
     # The claim is there: the plugin must be wrong, and is asked again.
-    with pytest.raises(ResourceError, match="never heard of it"):
+    with pytest.raises(ResourceError, match="unknown claim"):
         await node.manager.release(user)
     await cluster.local.request("delete", f"{CLAIMS}/a@default")
     await node.manager.release(user)
@@ -297,12 +297,12 @@ async def test_an_unknown_resource_is_verified_before_it_is_tried_again(
 @pytest.mark.behaviour("CL-49")
 async def test_a_deleted_claim_is_not_asked_for_again(cluster: Cluster, node: ClassicNode, plugin: FakePlugin) -> None:
     async def unknown(_uid: str, context: Any) -> None:
-        await context.abort(grpc.StatusCode.NOT_FOUND, "never heard of it")
+        await context.abort(grpc.StatusCode.NOT_FOUND, "unknown claim")
 
     await make_claim(cluster, "p-own", ["p"], owner="p")
     user = pod("p", inline("own"))
     plugin.on_prepare = unknown
-    with pytest.raises(ResourceError, match="never heard of it"):
+    with pytest.raises(ResourceError, match="unknown claim"):
         await node.manager.prepare(user)
     await cluster.local.request("delete", f"{CLAIMS}/p-own@default")
     with pytest.raises(ResourceError, match="p-own does not exist"):
@@ -328,7 +328,7 @@ async def test_the_checkpoint_is_there_before_the_call_and_a_restart_undoes_what
         with pytest.raises(ResourceError, match="the power is gone"):
             await node.manager.prepare(pod("p", by_name("a")))
     assert saved == [frozenset({UID("uid-p")})]
-    # The Pod is gone when the agent comes back; whether the plugin did anything, nobody knows.
+    # The Pod is gone when the agent comes back; whether the plugin did anything is unknown.
     async with classic_node(root, cluster.client, known=()) as node, plugin_serving(FakePlugin(), node) as fake:
         await until(lambda: fake.calls)
         assert fake.calls == [("unprepare", uid)]
@@ -435,7 +435,7 @@ async def test_a_node_needs_no_more_than_its_own_rights(cluster: Cluster) -> Non
         await node.structured.prepare(user)
         await node.manager.release(user)
         assert (await users(cluster, "a"), await users(cluster, "p-own")) == (["other"], ["other"])
-        # Once the Pod is gone from the API server its node is told nothing of its claims; that is no reason to wait.
+        # Once the Pod is gone from the API server its node gets no events of its claims, and must not wait.
         await cluster.client.delete(PODS, "p", "default", DeleteOptions(grace_period_seconds=0))
         await node.manager.release(user)
         with pytest.raises(ResourceError, match=r"fetch ResourceClaim a: .* is forbidden"):

@@ -125,7 +125,7 @@ async def test_a_claim_is_prepared_with_all_that_is_known_of_it(cluster: Cluster
 
 
 @pytest.mark.behaviour("CL-47", "CL-48", "CL-49")
-async def test_calls_may_be_repeated_and_unknown_resources_are_told_apart(cluster: Cluster, node: ClassicNode) -> None:
+async def test_calls_are_idempotent_and_unknown_resources_distinguished(cluster: Cluster, node: ClassicNode) -> None:
     uid = (await make_claim(cluster, "a", ["p"]))["metadata"]["uid"]
     plugin = Cards()
     async with running(plugin, node), connect(str(node.root / "plugins" / NAME / "classic/plugin.sock")) as channel:
@@ -166,7 +166,7 @@ async def test_coroutines_and_devices_that_are_there_already(cluster: Cluster, n
         assert plugin.undone
 
 
-async def test_what_the_author_raises_is_told_and_tried_again(cluster: Cluster, node: ClassicNode) -> None:
+async def test_errors_of_the_driver_are_reported_and_retried(cluster: Cluster, node: ClassicNode) -> None:
     await make_claim(cluster, "a", ["p"])
     plugin = Cards()
     user = pod("p", by_name("a"))

@@ -1,4 +1,4 @@
-"""Both event loops, certificates, and an eye on sockets that nobody closed."""
+"""Both event loops, certificates, and a check for unclosed sockets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Servers that do what they are told, byte by byte, and a small proxy; none of them uses the code they are to test."""
+"""Servers that follow a script byte by byte, and a small proxy; none of them uses the code they are to test."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Writer: TypeAlias = asyncio.StreamWriter
 
 @dataclass
 class Certificates:
-    """An authority, another that nobody trusts, and what the first certified."""
+    """An authority, another that is not trusted, and what the first certified."""
 
     folder: Path
     authority: bytes

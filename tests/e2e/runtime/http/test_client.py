@@ -1,4 +1,4 @@
-"""The client against servers that do as they are told: kept connections, broken ones, timeouts, cancellation."""
+"""The client against scripted servers: kept connections, broken ones, timeouts, cancellation."""
 
 from __future__ import annotations
 
@@ -293,7 +293,7 @@ async def test_a_request_cancelled_as_its_answer_comes_leaves_a_good_connection(
 @pytest.mark.parametrize("leaves", [False, True])
 @pytest.mark.parametrize("with_tls", [False, True])
 async def test_a_slow_reader_is_not_buried(tls: Certificates, *, with_tls: bool, leaves: bool) -> None:
-    """More than all socket buffers hold: the server stays behind while nobody reads, or closes when all is sent."""
+    """More than all socket buffers hold: the server blocks until the client reads, or closes when all is sent."""
     size, sent = 64 * 1024 * 1024, 0
 
     async def act(script: Script, reader: Reader, writer: Writer) -> None:
@@ -321,7 +321,7 @@ async def test_a_slow_reader_is_not_buried(tls: Certificates, *, with_tls: bool,
         await client.close()
 
 
-async def test_what_nobody_reads_stays_at_the_server() -> None:
+async def test_unread_data_stays_at_the_server() -> None:
     stuck = asyncio.Event()
 
     async def act(script: Script, reader: Reader, writer: Writer) -> None:
@@ -370,7 +370,7 @@ async def test_closing_ends_everything() -> None:
         assert sorted([await asyncio.wait_for(script.ended.get(), WAIT_SECONDS) for _ in range(3)]) == [1, 2, 3]
 
 
-async def test_nobody_there_is_said_in_a_few_words() -> None:
+async def test_the_error_of_a_refused_connection_is_short() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
@@ -440,7 +440,7 @@ async def test_tls_is_checked_as_asked(tls: Certificates) -> None:
         ):
             with pytest.raises(ConnectError, match=words):
                 await ask(HttpClient(route))
-        assert len(script.requests) == 8, "nothing is said to a server that is not the right one"
+        assert len(script.requests) == 8, "nothing is sent to a server with the wrong certificate"
 
 
 async def test_a_client_shows_its_certificate(tls: Certificates) -> None:
@@ -453,7 +453,7 @@ async def test_a_client_shows_its_certificate(tls: Certificates) -> None:
             await ask(HttpClient(Route(here, tls.client())))
 
 
-async def test_a_server_that_does_not_speak_tls_is_told_from_one_that_is_silent(tls: Certificates) -> None:
+async def test_a_server_without_tls_is_distinguished_from_a_silent_one(tls: Certificates) -> None:
     async def speak(_script: Script, reader: Reader, writer: Writer) -> None:
         await reader.read(1)
         writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")

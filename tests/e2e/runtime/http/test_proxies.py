@@ -72,17 +72,17 @@ async def test_a_proxy_that_refuses_or_is_not_there_is_named(tls: Certificates) 
 
 
 @pytest.mark.parametrize(
-    ("said", "words"),
+    ("response", "words"),
     [
         (b"", "without a response"),
         (b"SSH-2.0-x\r\n", "malformed"),
         (b"HTTP/1.1 200 OK\r\n\r\nSSH-2.0-x", "unexpected data"),
     ],
 )
-async def test_what_is_no_proxy_is_seen(tls: Certificates, said: bytes, words: str) -> None:
+async def test_what_is_no_proxy_is_seen(tls: Certificates, response: bytes, words: str) -> None:
     async def act(script: Script, reader: Reader, writer: Writer) -> None:
         await script.read(reader)
-        writer.write(said)
+        writer.write(response)
         await writer.drain()
 
     async with scripted(act) as proxy:
@@ -91,11 +91,11 @@ async def test_what_is_no_proxy_is_seen(tls: Certificates, said: bytes, words: s
             await ask(HttpClient(Route(Origin("https", "h", 1), tls.client(), proxy=through)))
 
 
-@pytest.mark.parametrize("said", [b"", b"HTTP/1.1 200 OK\r\n\r\n"])
-async def test_leaving_a_tunnel_half_built_leaves_nothing(tls: Certificates, said: bytes) -> None:
+@pytest.mark.parametrize("response", [b"", b"HTTP/1.1 200 OK\r\n\r\n"])
+async def test_leaving_a_tunnel_half_built_leaves_nothing(tls: Certificates, response: bytes) -> None:
     async def act(script: Script, reader: Reader, writer: Writer) -> None:
         await script.read(reader)
-        writer.write(said)
+        writer.write(response)
         await reader.read()
 
     async with scripted(act) as proxy:

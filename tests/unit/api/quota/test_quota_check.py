@@ -61,7 +61,7 @@ ROWS = {
         {"configmaps": "1"},
     ),
     "nothing under its names": (quota({"secrets": "1"}), {"configmaps": "1"}, {}),
-    "a limit whose usage nobody has counted yet": (quota({}), {"configmaps": "1"}, {}),
+    "a limit without counted usage": (quota({}), {"configmaps": "1"}, {}),
     "scopes are for Pods alone": (quota({"configmaps": "1"}, scopes=["BestEffort"]), {"configmaps": "1"}, {}),
 }
 

@@ -331,7 +331,7 @@ def test_names_of_counts_lead_back_to_the_kind(resource: GroupResource) -> None:
 # --- Required amounts of containers, and scopes.
 
 DEMANDS = {
-    "all said": ((container(cpu="1"),), ("requests.cpu",), None),
+    "all specified": ((container(cpu="1"),), ("requests.cpu",), None),
     "a limit is missing": ((container(cpu="1"),), ("limits.cpu",), "must specify limits.cpu for: c"),
     "several, by name": (
         (container("b"), container("a", cpu="1")),

@@ -1,4 +1,4 @@
-"""Reserving: exactly as much as there is, whoever asks and however many ask at once."""
+"""Reserving: exactly as much as there is, also for concurrent requests."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ async def test_of_many_at_once_on_two_servers_exactly_as_many_as_fit_get_in() ->
     assert await cluster.used() == {"count/configmaps": "10"}
 
 
-async def test_whoever_is_refused_by_one_quota_has_taken_nothing_of_another() -> None:
+async def test_a_request_refused_by_one_quota_reserves_nothing_of_another() -> None:
     cluster = Cluster()
     await cluster.add(quota("a", {"configmaps": "20"}), quota("b", {"count/configmaps": "10"}))
     writes = (cluster.reserve(MAPS, config_map(f"m{i}"), server=i % 2) for i in range(50))
@@ -186,7 +186,7 @@ async def test_a_quota_that_went_meanwhile_limits_nothing() -> None:
     assert held.charged == {}
 
 
-async def test_a_failing_store_is_told_to_everybody_who_waits() -> None:
+async def test_a_store_failure_reaches_all_waiting_requests() -> None:
     cluster = Cluster()
     await cluster.add(quota("q", {"configmaps": "9"}))
 
@@ -222,7 +222,7 @@ async def test_messages_name_what_is_missing_before_what_is_exceeded() -> None:
     assert caught.value.message == 'pods "p" is forbidden: failed quota: b: must specify limits.cpu for: c'
 
 
-async def test_usage_that_nobody_has_counted_yet() -> None:
+async def test_usage_that_is_not_counted_yet() -> None:
     cluster = Cluster()
     await cluster.add(quota("q", {"pods": "1"}, used={}))
     with pytest.raises(ForbiddenError) as caught:

@@ -215,7 +215,7 @@ def acting(authorizer: Authorizer, user: UserInfo, *headers: tuple[str, str]) ->
             UserInfo("bob", "7", ("system:authenticated",), {"scopes": ("view",)}),
             id="uid and extra",
         ),
-        pytest.param([("Impersonate-User", "system:anonymous")], ANONYMOUS, id="nobody"),
+        pytest.param([("Impersonate-User", "system:anonymous")], ANONYMOUS, id="anonymous"),
         pytest.param(
             [("Impersonate-User", "system:serviceaccount:x:robot")],
             UserInfo(

@@ -186,7 +186,7 @@ def test_what_others_updated_stays() -> None:
     assert owned(after) == {"m1": {"f:data": {"f:b": {}}}, "updater": {"f:data": {"f:a": {}, "f:c": {}}}}
 
 
-def test_what_nobody_owns_stays_in_an_item_that_stays() -> None:
+def test_unowned_fields_stay_in_a_kept_item() -> None:
     applied = pod({"name": "c", "image": "i"})
     live = run(None, applied)
     defaulted = copy.deepcopy(live)

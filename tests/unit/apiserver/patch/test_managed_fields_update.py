@@ -282,7 +282,7 @@ def test_a_change_of_nothing_changes_no_time() -> None:
     assert update(old, old, now=LATER) == old["metadata"]["managedFields"]
 
 
-def test_what_the_server_sets_is_nobodys() -> None:
+def test_fields_that_the_server_sets_have_no_manager() -> None:
     old = stored(claim(), update(None, claim()))
     new = copy.deepcopy(old)
     new["metadata"] |= {"resourceVersion": "7", "generation": 2, "creationTimestamp": "2026-11-15T21:37:01Z"}

@@ -63,7 +63,7 @@ def test_indexes(text: str, indexes: set[int], written: str) -> None:
         pytest.param(job(parallelism=0), [worker("a")], 0, ["a"], id="none at all"),
         pytest.param(job(suspend=True), [worker("a"), worker("b")], 0, ["a", "b"], id="suspended"),
         pytest.param(job(deleting=True), [worker("a")], 0, [], id="deleted"),
-        pytest.param(job(parallelism=3), [worker("a"), worker("b", held=False)], 0, ["b"], id="nobody would count it"),
+        pytest.param(job(parallelism=3), [worker("a"), worker("b", held=False)], 0, ["b"], id="no finalizer"),
     ],
 )
 def test_pods(item: Job, pods: list[Pod], create: int, discard: list[str]) -> None:
@@ -251,7 +251,7 @@ def test_a_named_pod_is_not_judged_again() -> None:
 
 
 @pytest.mark.parametrize(
-    ("item", "told"),
+    ("item", "reasons"),
     [
         (job({"succeeded": 4}), ["Completed"]),
         (job({"succeeded": 5}), ["TooManySucceededPods", "Completed"]),
@@ -260,9 +260,9 @@ def test_a_named_pod_is_not_judged_again() -> None:
     ],
     ids=["as many as asked for", "more", "a work queue", "failed"],
 )
-def test_what_is_told_at_the_end(item: Job, told: list[str]) -> None:
+def test_events_of_a_finished_job(item: Job, reasons: list[str]) -> None:
     events = account(make_job_state(item, [], (), NOW)).events
-    assert [event.reason for event in events] == told
+    assert [event.reason for event in events] == reasons
     assert all(event.warning is (event.reason != "Completed") for event in events)
 
 
@@ -278,7 +278,7 @@ def test_the_end_waits_for_what_still_runs() -> None:
     last = account(make_job_state(item, [], (), NOW))
     assert [state.type for state in last.status.conditions] == ["SuccessCriteriaMet", "Complete"]
     assert last.status.completion_time == NOW
-    assert [told.message for told in last.events] == ["Job completed"]
+    assert [event.message for event in last.events] == ["Job completed"]
 
 
 def test_pods_of_a_job_that_is_decided() -> None:
@@ -358,5 +358,5 @@ def test_counting_in_any_order_with_any_interruption(seed: int) -> None:
     ],
 )
 def test_time_to_live(seconds: int | None, conditions: list[str], expected: float | None) -> None:
-    told = [{"type": kind, "status": "True", "lastTransitionTime": ago(30)} for kind in conditions]
-    assert expires_in_seconds(job({"conditions": told}, ttlSecondsAfterFinished=seconds), NOW) == expected
+    listed = [{"type": kind, "status": "True", "lastTransitionTime": ago(30)} for kind in conditions]
+    assert expires_in_seconds(job({"conditions": listed}, ttlSecondsAfterFinished=seconds), NOW) == expected

@@ -47,7 +47,7 @@ class Seen:
         return self.heartbeats.newly_missed(now)
 
 
-def test_a_node_is_missed_after_its_grace_period_and_told_once() -> None:
+def test_a_node_is_unreachable_after_its_grace_period_and_reported_once() -> None:
     seen = Seen()
     seen.node(0, "n", 0)
     assert seen.silent(50) == []
@@ -135,7 +135,7 @@ def test_gone_and_back_under_the_same_name() -> None:
     seen.node(49, "n", 49)
     assert seen.silent(60) == []
     assert seen.silent(99.1) == ["n"]
-    assert not seen.lease(1, 1, "unheard-of")
+    assert not seen.lease(1, 1, "unknown")
 
 
 def test_all_are_excused() -> None:

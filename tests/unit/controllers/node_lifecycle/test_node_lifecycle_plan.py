@@ -129,7 +129,7 @@ EMPTYING = {
     "has its turn": (node("Ready=False"), {"permitted": True}, NoExecute.SET),
     "tainted already": (node("Ready=Unknown", taints=(f"{NOT_READY}:NoExecute",)), {}, NoExecute.SET),
     "somebody took the taint away": (node("Ready=Unknown"), {"done": True}, NoExecute.KEEP),
-    "nobody is well anywhere": (
+    "all zones unhealthy": (
         node("Ready=Unknown", taints=(f"{UNREACHABLE}:NoExecute",)),
         {"stopped": True, "permitted": True},
         NoExecute.REMOVE,

@@ -49,16 +49,16 @@ def held_by(name: str, kind: str = "ReplicaSet", labels: dict[str, str] | None =
         pytest.param(None, held_by("web", kind="DaemonSet"), [], id="a controller of another kind"),
         pytest.param(None, pod(labels=WEB), ["web"], id="an orphan that one could adopt"),
         pytest.param(None, pod(labels={"app": "retired"}), [], id="an orphan of one that adopts no more"),
-        pytest.param(None, pod(), [], id="an orphan of nobody"),
+        pytest.param(None, pod(), [], id="an orphan that matches no owner"),
         pytest.param(pod(labels=WEB), pod(labels=WEB, phase="Failed"), [], id="an orphan that stays as it is"),
         pytest.param(pod(labels=WEB), pod(labels=DATABASE), ["database"], id="an orphan with other labels"),
         pytest.param(held_by("web", labels=WEB), pod(labels=WEB), ["web", "web"], id="one that was let go"),
     ],
 )
 def test_who_is_woken(old: Pod | None, new: Pod | None, woken: list[str]) -> None:
-    nobody: Any = None
+    unused: Any = None
     informer: Informer[ReplicaSet] = Informer(EVERYTHING, random.Random(0))
-    owners = SharedInformer(nobody, REPLICA_SETS, informer, nobody)
+    owners = SharedInformer(unused, REPLICA_SETS, informer, unused)
     informer.start()
     # The one of another namespace could adopt nothing here.
     sets = [replica_set("web"), replica_set("database"), replica_set("retired"), replica_set("web", "elsewhere")]

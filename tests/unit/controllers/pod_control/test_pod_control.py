@@ -1,4 +1,4 @@
-"""Facts about Pods, whose they are, what they are called, and what the informer has not told of yet."""
+"""Facts about Pods, whose they are, what they are called, and what the informer has not delivered yet."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ class TestUnseen:
         pods = expectations.apply("u1", cached, now, NOW)
         return [(item.metadata.name or "", item.metadata.deletion_timestamp is not None) for item in pods]
 
-    def test_a_creation_shows_until_told(self) -> None:
+    def test_a_creation_is_expected_until_it_is_observed(self) -> None:
         expectations = PodExpectations()
         expectations.expect_creation("u1", self.key, None, 0.0)
         assert self.view(expectations) == []
@@ -190,7 +190,7 @@ class TestUnseen:
         expectations.creation_rejected(self.key)
         assert expectations.unanswered("u1") == []
 
-    def test_what_is_not_told_of_is_to_be_confirmed(self) -> None:
+    def test_unobserved_objects_are_confirmed_by_live_reads(self) -> None:
         expectations = PodExpectations()
         expectations.expect_creation("u1", self.key, None, 0.0)
         assert expectations.pending("u1")
@@ -208,7 +208,7 @@ class TestUnseen:
         assert self.view(expectations, now=EXPIRY_SECONDS) == [("p", False)]
         assert self.view(expectations, now=EXPIRY_SECONDS + 1) == []
 
-    def test_a_deletion_shows_until_told(self) -> None:
+    def test_a_deletion_is_expected_until_it_is_observed(self) -> None:
         expectations = PodExpectations()
         expectations.expect_deletion("uid-p", 0.0)
         assert self.view(expectations, pod(), pod("q")) == [("p", True), ("q", False)]
@@ -216,11 +216,11 @@ class TestUnseen:
         assert self.view(expectations, pod()) == [("p", True)]
         assert self.view(expectations, pod(), now=EXPIRY_SECONDS + 1) == [("p", False)]
 
-    @pytest.mark.parametrize("news", [None, pod(deleting=True), pod(uid="another")])
-    def test_the_end_of_a_deletion(self, news: Pod | None) -> None:
+    @pytest.mark.parametrize("observed", [None, pod(deleting=True), pod(uid="another")])
+    def test_the_end_of_a_deletion(self, observed: Pod | None) -> None:
         expectations = PodExpectations()
         expectations.expect_deletion("uid-p", 0.0)
-        expectations.observe(pod(), news)
+        expectations.observe(pod(), observed)
         assert self.view(expectations, pod()) == [("p", False)]
 
     def test_a_failed_deletion_and_a_gone_owner(self) -> None:

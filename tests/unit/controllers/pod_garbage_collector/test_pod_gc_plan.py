@@ -1,4 +1,4 @@
-"""Which Pods nobody will finish."""
+"""Which Pods no node agent will finish."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ OUT = "node.kubernetes.io/out-of-service"
     [
         pytest.param(node("Unknown", OUT), True, id="out of service"),
         pytest.param(node("False", "a", OUT), True, id="not ready"),
-        pytest.param(node(None, OUT), True, id="never heard of"),
+        pytest.param(node(None, OUT), True, id="unknown"),
         pytest.param(node("True", OUT), False, id="a node that says it is ready may have running containers"),
         pytest.param(node("Unknown", "a"), False, id="another taint"),
     ],

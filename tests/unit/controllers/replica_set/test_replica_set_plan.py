@@ -88,7 +88,7 @@ def test_status() -> None:
     )
 
 
-def test_a_failure_is_told_once_and_taken_back() -> None:
+def test_a_failure_is_reported_once_and_cleared() -> None:
     before = replica_set()
     failure = plan.Failure("FailedCreate", "no")
     status = plan.status_of(before, [], failure, NOW)

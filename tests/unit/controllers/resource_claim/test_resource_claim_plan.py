@@ -194,7 +194,7 @@ def test_pods(case: PodCase) -> None:
 
 
 @pytest.mark.behaviour("SP-75")
-def test_what_a_generated_claim_has() -> None:
+def test_fields_of_a_generated_claim() -> None:
     source = template("template", exact("one"), labels={"l": "1"}, annotations={"a": "2"})
     plan = plan_pod(WANTING, lambda _: None, (), {"template": source}.get, ON)
     [(entry, made)] = plan.create
@@ -210,7 +210,7 @@ def test_what_a_generated_claim_has() -> None:
 
 
 @pytest.mark.behaviour("SP-76")
-def test_the_status_keeps_names_known_before() -> None:
+def test_the_status_keeps_existing_names() -> None:
     given = pod(templates={"a": "t", "b": "t", "c": "t"}, named={"a": "claim-a", "c": None})
     patch = status_patch(given, {"b": "claim-b"})
     assert patch["status"] == {
@@ -224,7 +224,7 @@ def test_the_status_keeps_names_known_before() -> None:
 
 
 @pytest.mark.behaviour("SP-78")
-def test_a_named_claim_that_is_not_seen_is_confirmed_first() -> None:
+def test_a_named_claim_that_is_not_cached_is_confirmed_first() -> None:
     assert names_to_confirm(NAMED, lambda _: None) == ("mine",)
     assert names_to_confirm(NAMED, lambda _: MINE) == ()
     assert names_to_confirm(pod(claims={"gpu": "shared"}), lambda _: None) == ()
@@ -360,12 +360,12 @@ def test_keeping_a_claim_writes_nothing() -> None:
         pytest.param(claim(owner="pod-uid"), None, False, (), id="owner-not-seen"),
     ],
 )
-def test_who_is_asked_for(given: ResourceClaim, cached: Pod | None, deleted: bool, expected: tuple[str, ...]) -> None:
+def test_pods_to_confirm(given: ResourceClaim, cached: Pod | None, deleted: bool, expected: tuple[str, ...]) -> None:
     assert pods_to_confirm(given, lambda _: cached, lambda _: deleted) == expected
 
 
 @pytest.mark.behaviour("SP-77")
-def test_created_claims_are_remembered_until_seen_and_not_for_long() -> None:
+def test_created_claims_are_cached_until_observed_or_expired() -> None:
     created = CreatedClaims()
     created.add(MINE, 0.0)
     key = next(iter(created._entries))
@@ -382,7 +382,7 @@ def test_created_claims_are_remembered_until_seen_and_not_for_long() -> None:
 
 
 @pytest.mark.behaviour("SP-88", "PL-34")
-def test_claims_are_counted_by_what_they_are() -> None:
+def test_claims_are_counted_by_their_labels() -> None:
     metrics = Metrics()
     counts = ClaimMetrics(metrics)
     plain = claim("plain")

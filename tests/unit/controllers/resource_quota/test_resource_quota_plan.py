@@ -22,7 +22,7 @@ def quota(hard: dict[str, str], status: dict[str, Any] | None = None, **spec: An
     return msgspec.convert(document, ResourceQuota)
 
 
-def told(hard: str, used: str, limit: str | None = None) -> ResourceQuota:
+def with_status(hard: str, used: str, limit: str | None = None) -> ResourceQuota:
     return quota({"pods": limit or hard}, {"hard": {"pods": hard}, "used": {"pods": used}})
 
 
@@ -32,16 +32,16 @@ LEFT = UNEXPLAINED_SECONDS - SHORT
 # The quota, what is counted, what was freed, how long it was quiet; then what is written and when to look again.
 ROWS = {
     "new": (quota({"pods": "5"}), "2", "0", SHORT, ("5", "2"), None),
-    "right": (told("5", "2"), "2", "0", SHORT, None, None),
-    "right, written otherwise": (told("5", "2"), "2000m", "0", SHORT, None, None),
-    "limit raised": (told("5", "2", limit="9"), "2", "0", SHORT, ("9", "2"), None),
-    "more than was told": (told("5", "2"), "3", "0", SHORT, ("5", "3"), None),
-    "freed": (told("5", "4"), "1", "3", SHORT, ("5", "1"), None),
-    "less, and nobody knows why: a write may be under way": (told("5", "4"), "1", "0", SHORT, None, LEFT),
-    "less than what was freed explains": (told("5", "4"), "1", "2", SHORT, None, LEFT),
-    "more was freed than was charged": (told("5", "4"), "1", "4", SHORT, None, LEFT),
-    "less for long": (told("5", "4"), "1", "0", LONG, ("5", "1"), None),
-    "less, but the limit is new": (told("5", "4", limit="9"), "1", "0", SHORT, ("9", "4"), LEFT),
+    "right": (with_status("5", "2"), "2", "0", SHORT, None, None),
+    "right, written otherwise": (with_status("5", "2"), "2000m", "0", SHORT, None, None),
+    "limit raised": (with_status("5", "2", limit="9"), "2", "0", SHORT, ("9", "2"), None),
+    "more than in the status": (with_status("5", "2"), "3", "0", SHORT, ("5", "3"), None),
+    "freed": (with_status("5", "4"), "1", "3", SHORT, ("5", "1"), None),
+    "less without a known reason: a write may be in flight": (with_status("5", "4"), "1", "0", SHORT, None, LEFT),
+    "less than what was freed explains": (with_status("5", "4"), "1", "2", SHORT, None, LEFT),
+    "more was freed than was charged": (with_status("5", "4"), "1", "4", SHORT, None, LEFT),
+    "less for long": (with_status("5", "4"), "1", "0", LONG, ("5", "1"), None),
+    "less, but the limit is new": (with_status("5", "4", limit="9"), "1", "0", SHORT, ("9", "4"), LEFT),
 }
 
 
@@ -62,7 +62,7 @@ def test_names_no_longer_limited_leave_the_status() -> None:
 
 
 def test_a_status_that_is_right_is_left_alone() -> None:
-    assert plan_quota(told("5", "0"), parse_amounts({"pods": "0"}), {}, LONG) == Plan()
+    assert plan_quota(with_status("5", "0"), parse_amounts({"pods": "0"}), {}, LONG) == Plan()
 
 
 # --- The account. ---

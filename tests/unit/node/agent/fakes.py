@@ -21,7 +21,7 @@ class Clock:
 
 
 class Runtime:
-    """Notes what it is told; `failures` is how often it fails first."""
+    """Records its calls; `failures` is how often it fails first."""
 
     def __init__(self, failures: int = 0) -> None:
         self.failures = failures

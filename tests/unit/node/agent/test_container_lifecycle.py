@@ -18,14 +18,14 @@ from tests.unit.node.agent.fakes import Clock, Runtime
 
 @pytest.mark.parametrize(("grace", "expected"), [(5.0, [5.0, 3.0, 1.0, 0.0]), (0.0, [0.0] * 4)])
 async def test_a_container_is_stopped_until_it_has_ended_within_its_grace(grace: float, expected: list[float]) -> None:
-    runtime, clock, said = Runtime(failures=3), Clock(), []
+    runtime, clock, reasons = Runtime(failures=3), Clock(), []
     life = Life(pod())
     work = PodWorker(life.machine.pod, life.machine)
     parts = cast(Dependencies, type("P", (), {"runtime": runtime, "clock": clock, "prober": None}))
-    stopper = ContainerStopper(parts, lambda _work: "", lambda _work, tell: said.append(tell.reason))
+    stopper = ContainerStopper(parts, lambda _work: "", lambda _work, tell: reasons.append(tell.reason))
     await stopper.stop(work, StopContainer("a", "id-a", grace, hook=False))
     assert [seconds for _, seconds in runtime.calls] == expected
-    assert said == ["FailedKillPod"] * 3
+    assert reasons == ["FailedKillPod"] * 3
     assert clock.now_seconds == 3 * STOP_RETRY_SECONDS
 
 

@@ -11,7 +11,7 @@ from tests.unit.node.agent.fakes import Clock, Runtime
 A, B = (RunningContainer(pod(), name, f"id-{name}") for name in ("a", "b"))
 
 
-async def test_containers_are_told_once_and_again_when_their_cpus_are_others() -> None:
+async def test_containers_are_updated_once_per_change_of_their_cpus() -> None:
     runtime, shared = Runtime(), ["0-3"]
     cpusets = CpusetReconciler(
         cast(Any, runtime), cast(Any, Clock()), lambda _pod, name: (shared[0] if name == "a" else "7", "")
@@ -34,7 +34,7 @@ async def test_a_container_that_was_not_moved_is_tried_again() -> None:
     assert runtime.calls == [("id-a", "0")] * 2
 
 
-async def test_where_nothing_is_pinned_nobody_is_told() -> None:
+async def test_nothing_is_updated_if_no_container_is_pinned() -> None:
     runtime = Runtime()
     cpusets = CpusetReconciler(cast(Any, runtime), cast(Any, Clock()), None)
     assert cpusets.lookup(pod(), "a") == ("", "")

@@ -60,7 +60,7 @@ async def test_a_node_that_cannot_be_written_is_unhealthy(server: FakeLocalServe
     node.resources_changed()
     node.observe({"metadata": {"uid": "other"}, "status": {"conditions": []}})
     server.before = fail(1, ForbiddenError(GroupResource("", "nodes"), "n", "no"), verb="patch")
-    node._told = None
+    node._last_reported = None
     await node.correct_once()
     reason = 'nodes "n" is forbidden: no: cannot patch resource "nodes" in API group "" at the cluster scope'
     assert node.node_health() == reason

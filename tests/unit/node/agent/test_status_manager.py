@@ -1,4 +1,4 @@
-"""Whether a Pod's readiness must be told again."""
+"""Whether a Pod's status must be written again."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ def sent(status: str) -> dict[str, Any]:
 ROWS = {
     "a controller says otherwise": (pod("8", "False"), sent("True"), "7", True),
     "our own words": (pod("8", "True"), sent("True"), "7", False),
-    "older news": (pod("6", "False"), sent("True"), "7", False),
-    "the news of our last words": (pod("7", "False"), sent("True"), "7", False),
-    "nothing said yet": (pod("8", "False"), None, "", False),
+    "older version": (pod("6", "False"), sent("True"), "7", False),
+    "the version of the last write": (pod("7", "False"), sent("True"), "7", False),
+    "nothing written yet": (pod("8", "False"), None, "", False),
     "not answered yet": (pod("8", "False"), sent("True"), "", False),
-    "nobody says anything": (pod("8"), sent("True"), "7", False),
+    "no condition on either side": (pod("8"), sent("True"), "7", False),
     "versions that cannot be compared": (pod("b", "False"), sent("True"), "a", False),
     "ready though we say it is not": (pod("10", "True"), sent("False"), "9", True),
 }

@@ -63,7 +63,7 @@ HELD = {"i": "ab", "s": "b", "j": "cd", "main": "a", "other": ""}
         pytest.param("s", "b", id="takes over, but not what main has", marks=pytest.mark.behaviour("DP-30")),
         pytest.param("j", "", id="all kept by those that run", marks=pytest.mark.behaviour("DP-30")),
         pytest.param("main", "acd", id="its own and what inits left", marks=pytest.mark.behaviour("DP-29")),
-        pytest.param("other", "cd", id="what nobody took", marks=pytest.mark.behaviour("DP-29")),
+        pytest.param("other", "cd", id="unallocated", marks=pytest.mark.behaviour("DP-29")),
     ],
 )
 def test_reusable(name: str, expected: str) -> None:

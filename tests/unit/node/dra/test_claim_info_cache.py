@@ -61,7 +61,7 @@ def test_prepared_when_every_driver_has_answered_and_then_left_alone() -> None:
     assert book.phase(ref("x").uid) is Phase.PREPARING
     book.handle(prepared("d2", "x"))
     assert book.phase(ref("x").uid) is Phase.PREPARED
-    # A second Pod is noted, but nobody is asked again; a new claim of its is.
+    # A second Pod is recorded without another call; a new claim of it is prepared.
     assert book.handle(PodAdmitted(B, (info("x", "d1", "d2"), info("y")))) == (SAVE, CallPrepare("d1", (ref("y"),)))
 
 
@@ -146,7 +146,7 @@ def test_after_a_restart_a_gone_pod_is_unprepared() -> None:
     assert restarted.handle(PodGone(A)) == (CallUnprepare("d1", (ref("x"),)),)
 
 
-def test_a_claim_that_no_driver_has_a_part_in_needs_nobody() -> None:
+def test_a_claim_without_devices_calls_no_driver() -> None:
     book = ClaimInfoCache()
     empty = ClaimInfo(UID("uid-x"), NamespacedName("default", "x"), {})
     assert book.handle(PodAdmitted(A, (empty,))) == (SAVE,)

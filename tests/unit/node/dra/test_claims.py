@@ -82,7 +82,7 @@ def test_names_come_from_the_entry_or_the_status() -> None:
         ({"name": "b"}, 'pod "default/p", spec.resourceClaim "b": none of the supported fields are set'),
     ],
 )
-def test_a_claim_without_a_name_is_told(entry: Document, message: str) -> None:
+def test_a_claim_without_a_name_is_an_error(entry: Document, message: str) -> None:
     with pytest.raises(ClaimError) as refused:
         pod_claims(pod(entry))
     assert str(refused.value) == message

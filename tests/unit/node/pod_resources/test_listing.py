@@ -251,7 +251,7 @@ def test_numbers_of_both_forms() -> None:
     numbers = {field.number: field.name for field in v1.DynamicResource.DESCRIPTOR.fields}
     assert numbers == {1: "class_name", 2: "claim_name", 3: "claim_namespace", 4: "claim_resources"}
     assert content.startswith(b"\x0a\x0dclass-of-gpus\x12\x04gpus\x1a\x07default\x22")
-    # What a later version adds is kept apart and harms nobody.
+    # What a later version adds is kept apart and does no harm.
     assert v1.DynamicResource.FromString(content + b"\xfa\x01\x01x").claim_name == "gpus"
 
 

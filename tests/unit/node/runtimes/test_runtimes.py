@@ -1,4 +1,4 @@
-"""What runtimes are told: OCI configurations, CRI requests, images, and what the process runtime cannot do."""
+"""What runtimes receive: OCI configurations, CRI requests, images, and what the process runtime cannot do."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_capabilities(security: Security, expected: set[str]) -> None:
     assert set(capability_set(security, BOUNDING)) == expected
 
 
-def test_whoever_is_not_root_holds_no_capability() -> None:
+def test_users_other_than_root_hold_no_capabilities() -> None:
     found = oci(user=(1000, 1000))["process"]["capabilities"]
     assert found["effective"] == []
     assert found["bounding"]
@@ -301,7 +301,7 @@ def test_what_cri_has_no_words_for_is_refused(content: dict[str, Any], message: 
     assert message in str(caught.value)
 
 
-def test_a_runtime_that_knows_cdi_is_told_names() -> None:
+def test_a_runtime_with_cdi_support_gets_device_names() -> None:
     config = container_config(spec(cdi_devices=("v/c=g", "v/c=h")), "n1", "x", None)
     assert [item.name for item in config.CDI_devices] == ["v/c=g", "v/c=h"]
 

@@ -105,7 +105,7 @@ async def test_after_a_restart_everything_is_as_before(tmp_path: Path) -> None:
     assert again.cpuset(item, "a") == "4-7"
     assert await admit(again, pods, item) is None
     assert (again.cpuset(item, "a"), again.memory_nodes(item, "a")) == ("4-7", "1")
-    # What a container runs with is nobody else's, though the Pod is not admitted in its new shape.
+    # What a container runs with belongs to no other, though the Pod is not admitted in its new shape.
     assert await admit(again, pods, guaranteed("u1", ("a", 3, "1Gi"))) == LOCALITY
     assert await admit(again, pods, guaranteed("u2", ("a", 4, "4Gi"))) == LOCALITY
     pods.remove("u1")
@@ -176,7 +176,7 @@ class Picky:
 
 
 @pytest.mark.behaviour("DP-23")
-async def test_failures_are_told_and_freed() -> None:
+async def test_failures_are_reported_and_their_resources_freed() -> None:
     picky = Picky()
     manager = TopologyManager(None, [picky], Alignment(Policy.RESTRICTED, Scope.CONTAINER, 0b11))
     assert await manager.admit(pod("u")) == Rejection(

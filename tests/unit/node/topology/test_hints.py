@@ -26,7 +26,7 @@ BOTH = [yes(1), yes(2), no(3)]
 
 # The texts of KEP-693 and of kubelet's own documentation of the four policies.
 DECISIONS: dict[str, tuple[list[ResourceHints], dict[Policy, tuple[Hint, bool]]]] = {
-    "nobody cares": (
+    "no preferences": (
         [{}, {"a": None}],
         {
             Policy.NONE: (yes(None), True),
@@ -122,7 +122,7 @@ def test_items() -> None:
 
 
 def slow_merge(machine: int, lists: list[list[Hint]]) -> Hint:
-    """Every combination, each compared with the best so far by the rules as they are told."""
+    """Every combination, each compared with the best so far by the documented rules."""
     widths = [[hint.affinity.bit_count() for hint in hints if hint.affinity is not None] for hints in lists]
     wanted = max((min(found) for found in widths if found), default=0)
     best: Hint | None = None

@@ -77,7 +77,7 @@ def test_some_answers_have_no_body_whatever_they_say(data: bytes, method: str) -
     ],
 )
 @pytest.mark.parametrize("data", [LENGTH, CHUNKED])
-def test_what_nobody_asked_for_leaves_the_answer_whole_and_the_connection_unfit(data: bytes, more: bytes) -> None:
+def test_unsolicited_bytes_keep_the_response_and_close_the_connection(data: bytes, more: bytes) -> None:
     reader, body = read(data + more)
     assert (body, reader.complete, reader.reusable) == (b"hello", True, False)
     later, _ = read(data)

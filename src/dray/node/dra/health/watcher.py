@@ -34,7 +34,7 @@ class HealthWatcher:
         self._on_change = on_change
         self._cache = HealthCache()
         # By driver, the endpoint of its latest report: during a rolling update the end of the old stream is ignored.
-        self._told_by: dict[str, str] = {}
+        self._reporting_endpoints: dict[str, str] = {}
         self._wake = asyncio.Event()
         self._restore()
 
@@ -71,13 +71,13 @@ class HealthWatcher:
             )
             for item in devices
         }
-        self._told_by[connection.driver] = connection.endpoint
+        self._reporting_endpoints[connection.driver] = connection.endpoint
         self._changed(self._cache.report(connection.driver, reported, self._clock.now()))
         self._wake.set()
 
     def _ended(self, connection: DriverClient) -> None:
-        if self._told_by.get(connection.driver) == connection.endpoint:
-            del self._told_by[connection.driver]
+        if self._reporting_endpoints.get(connection.driver) == connection.endpoint:
+            del self._reporting_endpoints[connection.driver]
             self._changed(self._cache.clear(connection.driver))
 
     def _changed(self, keys: frozenset[DeviceKey]) -> None:

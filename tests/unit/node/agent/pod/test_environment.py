@@ -105,7 +105,7 @@ def test_optional_references_may_be_missing() -> None:
     assert env(envFrom=[{"configMapRef": {"name": "no", "optional": True}}]).keys() == {"KUBERNETES_SERVICE_HOST"}
 
 
-def test_the_api_server_is_always_told_other_services_only_when_asked() -> None:
+def test_the_api_server_is_always_in_the_environment_and_services_if_enabled() -> None:
     subject = a_container()
     assert "DB_HOST" in environment(pod(), subject, SOURCES, AROUND)
     assert environment(pod(enableServiceLinks=False), subject, SOURCES, AROUND) == {
@@ -170,7 +170,7 @@ def test_a_token_can_be_read_by_a_pod_that_is_not_root() -> None:
     assert found["token"].mode == 0o644
 
 
-# --- What the runtime is told. ---
+# --- What the runtime receives. ---
 
 
 def test_mounts_of_parts_of_volumes() -> None:

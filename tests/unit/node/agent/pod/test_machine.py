@@ -144,7 +144,7 @@ def test_a_device_that_breaks_during_admission_takes_nothing_back_yet() -> None:
     assert "Release" in kinds(life.tell(MustFail(Rejection("UnhealthyDevice", "gone"))))
 
 
-def test_what_was_missing_arrives_and_nobody_waits_longer() -> None:
+def test_a_pod_starts_when_missing_objects_arrive() -> None:
     life = Life(pod())
     life.tell(PodAdded())
     life.tell(Admitted())
@@ -158,7 +158,7 @@ def test_what_was_missing_arrives_and_nobody_waits_longer() -> None:
 
 
 @pytest.mark.behaviour("SP-116")
-def test_a_failing_preparation_is_told_and_tried_again_before_anything_starts() -> None:
+def test_a_failed_preparation_is_reported_and_retried_before_containers_start() -> None:
     life = Life(pod())
     life.tell(PodAdded())
     life.tell(Admitted())

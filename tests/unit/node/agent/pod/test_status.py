@@ -26,8 +26,8 @@ HOST = HostInfo("runc", ("10.0.0.1",))
 DELETED = {"deletionTimestamp": "2026-01-01T00:00:30Z", "deletionGracePeriodSeconds": 30}
 
 
-def status(life: Life, told: Document | None = None) -> Document:
-    return pod_status(life.machine, HOST, at(life.now), reported=told)
+def status(life: Life, reported: Document | None = None) -> Document:
+    return pod_status(life.machine, HOST, at(life.now), reported=reported)
 
 
 def conditions(document: Document) -> dict[str, tuple[str, str | None]]:
@@ -200,8 +200,8 @@ def test_readiness_gates_hold_the_pod_back() -> None:
     ready = next(item for item in status(life)["conditions"] if item["type"] == "Ready")
     assert ready["reason"] == "ReadinessGatesNotReady"
     assert ready["message"] == 'corresponding condition of pod readiness gate "example.com/ok" does not exist.'
-    told = {"conditions": [{"type": "example.com/ok", "status": "True"}]}
-    life.tell(PodUpdated(pod(readinessGates=[{"conditionType": "example.com/ok"}], status=told)))
+    reported = {"conditions": [{"type": "example.com/ok", "status": "True"}]}
+    life.tell(PodUpdated(pod(readinessGates=[{"conditionType": "example.com/ok"}], status=reported)))
     assert conditions(status(life))["Ready"] == ("True", None)
 
 

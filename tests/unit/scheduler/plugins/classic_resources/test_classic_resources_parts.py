@@ -186,15 +186,15 @@ def test_reserving_what_has_changed() -> None:
 
 
 def test_what_was_written_counts_until_the_informer_has_caught_up() -> None:
-    told = {NamespacedName("default", "c"): claim()}
-    tracker = ClassicTracker(told.get)
+    cached = {NamespacedName("default", "c"): claim()}
+    tracker = ClassicTracker(cached.get)
     written = claim(version=3, scheduling=asks("n1", node="n1"))
     tracker.assume(written)
     assert tracker.get(NamespacedName("default", "c")) is written
     assert tracker.waiting_on("n1") == 1
     tracker.changed(claim(), claim(version=2))
     assert tracker.get(NamespacedName("default", "c")) is written
-    newer = told[NamespacedName("default", "c")] = claim(version=4, phase="Allocated")
+    newer = cached[NamespacedName("default", "c")] = claim(version=4, phase="Allocated")
     tracker.changed(claim(version=2), newer)
     assert tracker.get(NamespacedName("default", "c")) is newer
     assert tracker.waiting_on("n1") == 0

@@ -116,7 +116,7 @@ def test_a_created_claim_does_not_hide_what_the_informer_has_observed() -> None:
     key = NamespacedName("team", "claim")
     cache.tracker.created(claim(version=1))
     assert cache.tracker.get(key) is not None
-    cache.tell(claim(version=2))
+    cache.observe(claim(version=2))
     cache.tracker.created(claim(version=1))
     current = cache.tracker.get(key)
     assert current is not None

@@ -1,4 +1,4 @@
-"""The thinking parts of DynamicResources: hints, the tracker of claims, arguments, conditions, writes."""
+"""The pure parts of DynamicResources: hints, the tracker of claims, arguments, conditions, writes."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ class Cache:
         self.allocations = Allocations()
         self.tracker = ClaimTracker(self.allocations, self.known.get)
 
-    def tell(self, new: ResourceClaim) -> None:
+    def observe(self, new: ResourceClaim) -> None:
         key = NamespacedName("team", new.metadata.name or "")
         old = self.known.get(key)
         self.known[key] = new
@@ -163,7 +163,7 @@ class Cache:
 @pytest.mark.behaviour("SP-99", "SP-101", "SP-104")
 def test_a_device_is_in_use_from_reserve_on_without_a_gap() -> None:
     cache = Cache()
-    cache.tell(claim(version=1))
+    cache.observe(claim(version=1))
     allocation = claim(devices=("a",)).status.allocation
     assert allocation is not None
     cache.tracker.start_in_flight(claim(), allocation, "pod")
@@ -173,22 +173,22 @@ def test_a_device_is_in_use_from_reserve_on_without_a_gap() -> None:
     assert cache.tracker.end_in_flight(claim(), "pod")
     assert cache.used == {"a"}
     # News of the finalizer, which was written before: it must not undo what is known.
-    cache.tell(claim(version=2))
+    cache.observe(claim(version=2))
     assert cache.used == {"a"}
     assert cache.tracker.get(KEY) is written
-    cache.tell(written)
+    cache.observe(written)
     assert cache.used == {"a"}
-    cache.tell(claim(version=4))
+    cache.observe(claim(version=4))
     assert cache.used == set()
 
 
 @pytest.mark.behaviour("SP-101")
 def test_an_assumption_ends_with_the_write_it_was_made_for_or_a_later_one() -> None:
     cache = Cache()
-    cache.tell(claim(version=1))
+    cache.observe(claim(version=1))
     cache.tracker.assume(claim(version=3, devices=("a",)))
     # The informer lost its watch and listed again: it never tells of version 3.
-    cache.tell(claim(version=7))
+    cache.observe(claim(version=7))
     assert cache.used == set()
     cache.tracker.assume(claim(version=5, devices=("b",)))
     assert cache.used == set()
@@ -200,16 +200,16 @@ def test_an_assumption_ends_with_the_write_it_was_made_for_or_a_later_one() -> N
 
 def test_a_claim_made_again_is_another_claim() -> None:
     cache = Cache()
-    cache.tell(claim(version=1))
+    cache.observe(claim(version=1))
     cache.remove("claim")
-    cache.tell(claim(version=5, uid="another"))
+    cache.observe(claim(version=5, uid="another"))
     cache.tracker.assume(claim(version=9, devices=("a",)))
     assert cache.used == set()
 
 
 def test_a_mark_belongs_to_the_attempt_that_made_it() -> None:
     cache = Cache()
-    cache.tell(claim())
+    cache.observe(claim())
     allocation = claim(devices=("a",)).status.allocation
     assert allocation is not None
     cache.tracker.start_in_flight(claim(), allocation, "pod")
@@ -220,26 +220,26 @@ def test_a_mark_belongs_to_the_attempt_that_made_it() -> None:
 
 
 @pytest.mark.behaviour("SP-104")
-def test_rivals_hold_the_same_device() -> None:
+def test_conflicting_claims_hold_the_same_device() -> None:
     cache = Cache()
     mine = claim("mine", devices=("a", "b"))
-    cache.tell(mine)
+    cache.observe(mine)
     assert cache.tracker.conflicting_claims(mine, mine.status.allocation) == ()
-    cache.tell(claim("theirs", devices=("b",)))
-    cache.tell(claim("others", devices=("c",)))
+    cache.observe(claim("theirs", devices=("b",)))
+    cache.observe(claim("others", devices=("c",)))
     assert cache.tracker.conflicting_claims(mine, mine.status.allocation) == ("team/theirs",)
 
 
-def test_watchers_hear_of_a_claim_until_they_stop() -> None:
+def test_watchers_are_notified_of_a_claim_until_they_stop() -> None:
     cache = Cache()
-    heard: list[str | None] = []
-    stop = cache.tracker.watch(claim(), lambda now: heard.append(now.metadata.resource_version if now else None))
-    cache.tell(claim(version=1))
-    cache.tell(claim("other"))
+    observed: list[str | None] = []
+    stop = cache.tracker.watch(claim(), lambda now: observed.append(now.metadata.resource_version if now else None))
+    cache.observe(claim(version=1))
+    cache.observe(claim("other"))
     cache.remove("claim")
     stop()
-    cache.tell(claim(version=5))
-    assert heard == ["1", None]
+    cache.observe(claim(version=5))
+    assert observed == ["1", None]
     assert not cache.tracker._watchers
 
 
@@ -283,8 +283,8 @@ def waiting_claim(*conditions: str, since: datetime = NOW) -> ResourceClaim:
             ]
         },
     }
-    told = [{"type": item, "status": "True"} for item in conditions] + [{"type": "z", "status": "False"}]
-    devices = [{"driver": "d", "pool": "p", "device": "a", "conditions": told}]
+    listed = [{"type": item, "status": "True"} for item in conditions] + [{"type": "z", "status": "False"}]
+    devices = [{"driver": "d", "pool": "p", "device": "a", "conditions": listed}]
     return msgspec.convert({"status": {"allocation": allocation, "devices": devices}}, ResourceClaim)
 
 
@@ -292,7 +292,7 @@ def waiting_claim(*conditions: str, since: datetime = NOW) -> ResourceClaim:
 @pytest.mark.parametrize(
     ("conditions", "seconds", "expected"),
     [
-        pytest.param((), 0, Readiness.WAITING, id="nothing-told"),
+        pytest.param((), 0, Readiness.WAITING, id="no-conditions"),
         pytest.param(("x",), 0, Readiness.WAITING, id="one-of-two"),
         pytest.param(("x", "y"), 0, Readiness.READY, id="all"),
         pytest.param(("x", "y"), 601, Readiness.READY, id="all-though-late"),
