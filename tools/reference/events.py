@@ -46,6 +46,8 @@ EVENTS: dict[str, Sequence[Row]] = {
     "The scheduler": (
         Row("Scheduled", N, "Pod", "scheduler", "the Pod was bound to a node"),
         Row("FailedScheduling", W, "Pod", "scheduler", "no node fits, or an error occurred"),
+        Row("NotReadyForScheduling", W, "Pod", "scheduler",
+            "a claim of the Pod is missing, is being deleted, or is not its own"),
         Row("BindingConditionsPending", N, "Pod", "scheduler/plugins/dynamic_resources",
             "the devices are not ready yet; the Pod is bound afterwards"),
         Row("ExtendedResourceOfferedTwice", W, "Node", "scheduler/plugins/dynamic_resources",

@@ -52,6 +52,8 @@ class Diagnosis:
 POD_SCHEDULED: Final = "PodScheduled"
 REASON_UNSCHEDULABLE: Final = "Unschedulable"
 REASON_ERROR: Final = "SchedulerError"
+# Of a Pod that a PreEnqueue plugin keeps out of the queue.
+REASON_NOT_READY: Final = "NotReadyForScheduling"
 
 
 def plan_status(pod: Pod, reason: str, message: str, now: datetime, nominated: str | None = None) -> Document | None:

@@ -30,6 +30,7 @@ from dray.framework.events import (
 )
 from dray.framework.pod_info import PodInfo
 from dray.framework.status import SUCCESS, Status
+from dray.scheduler.plugins.queueing import SchedulingGates
 from dray.scheduler.queued_pod import QueuedPod
 from dray.scheduler.unschedulable_pods import UnschedulablePods
 
@@ -40,6 +41,10 @@ UNSCHEDULABLE_SECONDS_MAX: Final = 300.0
 FLUSH_EVERY_SECONDS: Final = 30.0
 # Failed attempts in a row that are repeated without a backoff, if they ask for it.
 RETRIES_AT_ONCE_MAX: Final = 5
+# How long a Pod is gated before its status says so: most claims exist sooner. The same as kube-scheduler's.
+GATED_REPORT_SECONDS: Final = 5.0
+# Gates that the API server reports.
+_REPORTED_ELSEWHERE: Final = frozenset({SchedulingGates.name})
 # Bounds the memory while a Pod waits long at Permit.
 EVENTS_RECORDED_MAX: Final = 100_000
 ADD: Final = ClusterEvent(UNSCHEDULED_POD, Action.ADD, "UnscheduledPodAdd")
@@ -150,6 +155,8 @@ class SchedulingQueue:
         self._error_backoff = _Heap()
         self._unschedulable = UnschedulablePods(registrations)
         self._gated = UnschedulablePods(registrations)
+        # (time, uid) of gated Pods whose status is to be written; in order, since the delay is the same for all.
+        self._gate_reports: deque[tuple[float, str]] = deque()
         # uid -> number of the last event before the Pod was popped; never decreases.
         self._in_flight: dict[str, int] = {}
         self._events: deque[_EventRecord] = deque()
@@ -278,9 +285,22 @@ class SchedulingQueue:
                 self._requeue_if_helped(queued, FLUSH, None, None, now)
 
     def next_due(self) -> float | None:
-        """Return when the next backoff ends; None if there is none."""
+        """Return when the next backoff ends, or the next gated Pod is to be reported; None if there is none."""
         firsts = (heap.peek() for heap in (self._backoff, self._error_backoff))
-        return min((first[0][0] for first in firsts if first is not None), default=None)
+        dues = [first[0][0] for first in firsts if first is not None]
+        if self._gate_reports:
+            dues.append(self._gate_reports[0][0])
+        return min(dues, default=None)
+
+    def gated_to_report(self, now: float) -> list[QueuedPod]:
+        """Return the Pods that have been gated for a while, each once for the same reason."""
+        found: list[QueuedPod] = []
+        while self._gate_reports and self._gate_reports[0][0] <= now:
+            queued = self._gated.get(self._gate_reports.popleft()[1])
+            if queued is not None and queued.gated_message != queued.reported_gate:
+                queued.reported_gate = queued.gated_message
+                found.append(queued)
+        return found
 
     # --- State. ---
 
@@ -332,11 +352,13 @@ class SchedulingQueue:
         rules = self._rules(queued.pod)
         status = rules.pre_enqueue(queued.pod)
         if status is not SUCCESS and not status.is_success:
-            queued.gated_by = status.plugin
+            queued.gated_by, queued.gated_message = status.plugin, status.message
+            if queued.gated_message != queued.reported_gate and queued.gated_by not in _REPORTED_ELSEWHERE:
+                self._gate_reports.append((now + GATED_REPORT_SECONDS, queued.uid))
             self._gated.add(queued, (queued.gated_by,))
             self._observe("gated", event.label)
             return
-        queued.gated_by = ""
+        queued.gated_by = queued.gated_message = queued.reported_gate = ""
         queued.sort_key = rules.sort_key(queued.info.priority, queued.queued_at)
         self._active.push(queued.sort_key, queued)
         self._observe("active", event.label)

@@ -16,6 +16,7 @@ class QueuedPod:
         "attempts",
         "errors_in_a_row",
         "gated_by",
+        "gated_message",
         "info",
         "last_message",
         "last_recorded_at",
@@ -23,6 +24,7 @@ class QueuedPod:
         "queued_at",
         "rejected_times",
         "rejecting_plugins",
+        "reported_gate",
         "sort_key",
         "uid",
     )
@@ -42,8 +44,11 @@ class QueuedPod:
         # The plugins that rejected it in the last attempt; `pending_plugins` asked for no backoff.
         self.rejecting_plugins: frozenset[str] = frozenset()
         self.pending_plugins: frozenset[str] = frozenset()
-        # The PreEnqueue plugin that gates it; empty if none does.
+        # The PreEnqueue plugin that gates it, and why; empty if none does.
         self.gated_by = ""
+        self.gated_message = ""
+        # The reason that was last reported in the Pod's status.
+        self.reported_gate = ""
         self.sort_key: Any = None
         # The message of the last FailedScheduling Event, and when it was recorded; set by the scheduler.
         self.last_message = ""

@@ -30,7 +30,7 @@ from dray.scheduler.cache import Cache
 from dray.scheduler.cluster_events import ASSIGNED_POD_DELETE, RESOURCES_BY_EVENT, UNFINISHED
 from dray.scheduler.config import SchedulerConfig
 from dray.scheduler.cycle import AttemptError, Cycle, Placement
-from dray.scheduler.diagnosis import REASON_ERROR, REASON_UNSCHEDULABLE, Diagnosis
+from dray.scheduler.diagnosis import REASON_ERROR, REASON_NOT_READY, REASON_UNSCHEDULABLE, Diagnosis
 from dray.scheduler.event_handlers import EventHandlers
 from dray.scheduler.handle import Handle, PluginFactory
 from dray.scheduler.metrics import SchedulerMetrics
@@ -167,6 +167,7 @@ class Scheduler:
         resumed = self._clock.monotonic()
         while True:
             now = self._clock.monotonic()
+            self._report_gated(now)
             queued = self.queue.pop(now)
             if queued is None:
                 await self._wait_for_work()
@@ -176,6 +177,12 @@ class Scheduler:
             if self._clock.monotonic() - resumed > YIELD_AFTER_SECONDS:
                 await asyncio.sleep(0)
                 resumed = self._clock.monotonic()
+
+    def _report_gated(self, now: float) -> None:
+        """Write why Pods are not in the queue, if that has lasted."""
+        for queued in self.queue.gated_to_report(now):
+            self._reporter.set_status(queued.pod, REASON_NOT_READY, queued.gated_message)
+            self._reporter.event(queued.pod, WARNING, REASON_NOT_READY, queued.gated_message)
 
     async def _wait_for_work(self) -> None:
         self._wake.clear()

@@ -307,3 +307,20 @@ def test_a_pod_made_again_under_its_name_is_another_one() -> None:
     queue.done("1")
     assert isinstance(queue.pop(0.1).info, PodInfo)  # type: ignore[union-attr]
     assert popped(queue, 20.0) == ""
+
+
+@pytest.mark.behaviour("CL-56")
+def test_a_gated_pod_is_reported_once_after_a_while() -> None:
+    queue = make_queue()
+    gated = pod_info("a", schedulingGates=[{"name": "g"}])
+    queue.add(gated, 0.0)
+    queue.add(pod_info("b", schedulingGates=[{"name": "g"}]), 1.0)
+    queue.add(pod_info("c"), 1.0)
+    assert (queue.next_due(), queue.gated_to_report(4.9)) == (5.0, [])
+    # Ungated in time.
+    queue.update(pod_info("b"), GATES_GONE, gated.pod, 2.0)
+    assert [item.gated_message for item in queue.gated_to_report(6.0)] == ["gated"]
+    assert queue.gated_to_report(100.0) == []
+    # An event that does not help does not report it again.
+    queue.update(gated, GATES_GONE, gated.pod, 100.0)
+    assert queue.gated_to_report(200.0) == []

@@ -33,12 +33,11 @@ class Hints:
         if is_freed(old, new):
             return Hint.QUEUE
         if new is None:
-            # The Pod waits for the deletion of its unusable claim.
-            return Hint.QUEUE if old is not None and is_extended_resource_claim_of(old, pod) else Hint.SKIP
+            # The Pod waits for the deletion of its unusable claim, or has to say that its claim is missing.
+            return Hint.QUEUE if old is not None and _uses(pod, old) else Hint.SKIP
         if not _uses(pod, new):
             return Hint.SKIP
-        # Changes of metadata are irrelevant.
-        return Hint.QUEUE if old is None or old.status != new.status else Hint.SKIP
+        return Hint.QUEUE if old is None or _is_news(old, new) else Hint.SKIP
 
     def pod_changed(self, pod: Pod, _old: Pod | None, new: Pod | None) -> Hint:
         """Queue if all claims named in the Pod's status exist."""
@@ -107,6 +106,11 @@ def is_freed(old: ResourceClaim | None, new: ResourceClaim | None) -> bool:
     if old is None or old.status.allocation is None:
         return False
     return new is None or new.status.allocation is None
+
+
+def _is_news(old: ResourceClaim, new: ResourceClaim) -> bool:
+    """Return whether the status changed, or the claim is being deleted; other metadata is irrelevant."""
+    return old.status != new.status or old.metadata.deletion_timestamp != new.metadata.deletion_timestamp
 
 
 def _uses(pod: Pod, claim: ResourceClaim) -> bool:

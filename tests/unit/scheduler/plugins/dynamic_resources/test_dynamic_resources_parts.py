@@ -86,7 +86,7 @@ def pod(*claims: str, template: str = "", named: str = "", uid: str = "pod") -> 
         pytest.param(claim("other", devices=("a",)), claim("other"), Hint.QUEUE, id="claim-deallocate"),
         pytest.param(claim("other", devices=("a",)), None, Hint.QUEUE, id="allocated-claim-gone"),
         pytest.param(claim("other"), None, Hint.SKIP, id="unallocated-claim-gone"),
-        pytest.param(claim(), None, Hint.SKIP, id="own-claim-gone"),
+        pytest.param(claim(), None, Hint.QUEUE, id="own-claim-gone"),
         pytest.param(claim(devices=("a",)), claim(), Hint.QUEUE, id="own-claim-deallocated"),
     ],
 )
