@@ -31,6 +31,7 @@ from dray.runtime.metrics import Metrics
 from dray.runtime.system import SystemClock
 from dray.runtime.tasks import TaskGroup
 from dray.scheduler.config_loader import read_config
+from dray.scheduler.pod_resource_metrics import PodResourceMetrics
 
 INTRODUCTION = """Every process serves its metrics at `/metrics` in the Prometheus text format; see
 [operating](../operating.md#metrics) for the endpoints. `dray up` serves the metrics of API server, controllers and
@@ -40,6 +41,7 @@ WHERE = {
     "API server": "`dray apiserver`, `dray up`",
     "controllers": "`dray controller-manager`, `dray up`",
     "scheduler": "`dray scheduler`, `dray up`",
+    "pods in the scheduler": "`dray scheduler` at `/metrics/resources`, while it leads",
     "node agent": "`dray node`",
     "driver": "drivers that use the SDK, with `--metrics-port`",
     "classic driver": "the controller of a classic driver, with `--metrics-port`",
@@ -103,6 +105,7 @@ async def collected() -> Mapping[str, Metrics]:
                 spawn_controllers(group, client, clock, found["controllers"], root_ca="")
                 spawn_scheduler(group, client, clock, found["scheduler"], config=read_config(""), features=_gates())
                 await group.cancel()
+            found["pods in the scheduler"].collect_once("pods", lambda: PodResourceMetrics(lambda: ()))
             _make_node(client, clock, found["node agent"], folder)
             _make_drivers(client, clock, found, folder)
     return found

@@ -140,9 +140,13 @@ def _growth(result: Growth) -> str:
     pending = len(result.outcome.pending)
     if result.enough:
         return (
-            f"Add {result.nodes} nodes: no Pod is pending then" if result.nodes else "No Pod is pending: add no nodes"
+            f"Add {_nodes(result.nodes)}: no Pod is pending then" if result.nodes else "No Pod is pending: add no nodes"
         )
-    return f"Adding nodes does not help: with {result.nodes} more nodes, {pending} Pods are still pending"
+    return f"Adding nodes does not help: with {_nodes(result.nodes, 'more ')}, {pending} Pods are still pending"
+
+
+def _nodes(count: int, more: str = "") -> str:
+    return f"{count} {more}node" if count == 1 else f"{count} {more}nodes"
 
 
 def outcome_lines(outcome: Outcome, *, colour: bool = False) -> Iterator[str]:

@@ -28,6 +28,7 @@ from dray.cmd.settings import ControllerManagerSettings, SchedulerSettings
 from dray.lib.clock import Clock
 from dray.runtime.health import HealthChecks
 from dray.runtime.http.health import serve_health
+from dray.runtime.http.router import Handler
 from dray.runtime.logs import fields
 from dray.runtime.metrics import Metrics
 from dray.runtime.system import SystemClock
@@ -72,8 +73,12 @@ async def run_component(
     spawn: Spawn,
     *,
     election: Election | None,
+    pages: Mapping[str, Handler] | None = None,
 ) -> None:
-    """Run the tasks, with leader election if there is one, until stopped; the name is that of the field manager."""
+    """Run the tasks, with leader election if there is one, until stopped; the name is that of the field manager.
+
+    The pages are served next to health checks and metrics.
+    """
     access = load_access(os.environ, path=settings.kubeconfig)
     clock = SystemClock()
     client = http_client(access, clock, user_agent=f"{name}/{__version__}")
@@ -81,7 +86,7 @@ async def run_component(
     try:
         async with TaskGroup(name) as group:
             port = await serve_health(
-                group, settings.host, settings.port, component.metrics.exposition, component.health
+                group, settings.host, settings.port, component.metrics.exposition, component.health, pages
             )
             address = f"http://{settings.host}:{port}"
             _log.info("serving health checks and metrics", extra=fields(address=address))

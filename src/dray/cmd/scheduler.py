@@ -8,15 +8,22 @@ from typing import TYPE_CHECKING, Final
 
 from dray.api.document import NamespacedName
 from dray.api.features import FeatureGates
+from dray.api.types.core_v1 import Pod
+from dray.client.indexer import Lister
 from dray.client.interface import Client
 from dray.client.leader_election import Timing
+from dray.client.resources import PODS
 from dray.client.shared_informers import SharedInformerFactory
 from dray.cmd.settings import SchedulerSettings
 from dray.lib.clock import Clock
-from dray.runtime.metrics import Metrics
+from dray.runtime.http.requests import Request
+from dray.runtime.http.router import Reply
+from dray.runtime.metrics import CONTENT_TYPE, Metrics
 from dray.runtime.tasks import TaskGroup
+from dray.scheduler.cluster_events import UNFINISHED
 from dray.scheduler.config import ConfigError, SchedulerConfig
 from dray.scheduler.config_loader import find_factories, read_config
+from dray.scheduler.pod_resource_metrics import pod_resources_page
 from dray.scheduler.scheduler import Scheduler
 
 if TYPE_CHECKING:
@@ -75,9 +82,10 @@ async def run(settings: SchedulerSettings, stop: asyncio.Event) -> None:
     from dray.cmd.component import Dependencies, run_component
 
     config = read_config(settings.scheduler_config)
+    resources = PodResourcePage()
 
     def spawn(group: TaskGroup, dependencies: Dependencies) -> SharedInformerFactory:
-        return spawn_scheduler(
+        informers = spawn_scheduler(
             group,
             dependencies.client,
             dependencies.clock,
@@ -85,5 +93,22 @@ async def run(settings: SchedulerSettings, stop: asyncio.Event) -> None:
             config=config,
             features=dependencies.gates,
         )
+        resources.pods = informers.informer(PODS, UNFINISHED).lister
+        return informers
 
-    await run_component(FIELD_MANAGER, settings, stop, spawn, election=_election(config, settings))
+    election, pages = _election(config, settings), {"/metrics/resources": resources.serve}
+    await run_component(FIELD_MANAGER, settings, stop, spawn, election=election, pages=pages)
+
+
+class PodResourcePage:
+    """Serves `/metrics/resources`; as in kube-scheduler, it is empty unless the scheduler leads."""
+
+    def __init__(self) -> None:
+        self.pods: Lister[Pod] | None = None
+
+    async def serve(self, _request: Request) -> Reply:
+        """Return the metrics of all Pods; computed in a thread, since there may be many."""
+        if self.pods is None:
+            return Reply(content_type=CONTENT_TYPE)
+        pods = self.pods.list()
+        return Reply(await asyncio.to_thread(pod_resources_page, pods), content_type=CONTENT_TYPE)

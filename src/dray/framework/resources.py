@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from dray.api.quantity import Quantity
@@ -112,28 +112,48 @@ def pod_requests(pod: Pod, defaults: Mapping[str, int] | None = None) -> dict[st
     Containers and sidecars run at the same time. An init container runs alone with the sidecars before it.
     """
     statuses = _statuses(pod)
-    total: dict[str, int] = {}
-    for container in pod.spec.containers:
-        _add(total, _container_requests(container, statuses, defaults))
-    if pod.spec.init_containers:
-        _add_init_containers(total, pod.spec.init_containers, statuses, defaults)
+    total = _combined(pod, lambda container: _container_requests(container, statuses, defaults))
     if pod.spec.resources is not None:
-        _apply_pod_level(total, pod)
+        _apply_pod_level(total, pod.spec.resources.requests)
     if pod.spec.overhead:
         _add(total, amounts_of(pod.spec.overhead))
     return total
 
 
+def declared_requests(pod: Pod) -> dict[str, int]:
+    """Return the requests by the Pod's spec alone, without what a resize leaves in its status."""
+    total = _combined(pod, lambda container: amounts_of(container.resources.requests))
+    if pod.spec.resources is not None:
+        _apply_pod_level(total, pod.spec.resources.requests)
+    _add(total, amounts_of(pod.spec.overhead))
+    return total
+
+
+def declared_limits(pod: Pod) -> dict[str, int]:
+    """Return the limits by the Pod's spec; the overhead counts for resources that have one."""
+    total = _combined(pod, lambda container: amounts_of(container.resources.limits))
+    if pod.spec.resources is not None:
+        _apply_pod_level(total, pod.spec.resources.limits)
+    _add(total, {name: amount for name, amount in amounts_of(pod.spec.overhead).items() if name in total})
+    return total
+
+
+def _combined(pod: Pod, amounts: Callable[[Container], dict[str, int]]) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for container in pod.spec.containers:
+        _add(total, amounts(container))
+    if pod.spec.init_containers:
+        _add_init_containers(total, pod.spec.init_containers, amounts)
+    return total
+
+
 def _add_init_containers(
-    total: dict[str, int],
-    containers: Iterable[Container],
-    statuses: Mapping[str, ContainerStatus],
-    defaults: Mapping[str, int] | None,
+    total: dict[str, int], containers: Iterable[Container], amounts: Callable[[Container], dict[str, int]]
 ) -> None:
     sidecars: dict[str, int] = {}
     highest: dict[str, int] = {}
     for container in containers:
-        requests = _container_requests(container, statuses, defaults)
+        requests = amounts(container)
         if container.restart_policy == "Always":
             _add(total, requests)
             _add(sidecars, requests)
@@ -164,10 +184,9 @@ def _statuses(pod: Pod) -> Mapping[str, ContainerStatus]:
     return {status.name: status for status in every if status.resources is not None or status.allocated_resources}
 
 
-def _apply_pod_level(total: dict[str, int], pod: Pod) -> None:
-    """Replace the sum of the containers by the Pod-level requests."""
-    assert pod.spec.resources is not None
-    requested = amounts_of(pod.spec.resources.requests).items()
+def _apply_pod_level(total: dict[str, int], quantities: Mapping[str, str]) -> None:
+    """Replace the sum of the containers by the Pod-level requests or limits."""
+    requested = amounts_of(quantities).items()
     total.update({name: amount for name, amount in requested if name in _POD_LEVEL or name.startswith("hugepages-")})
 
 

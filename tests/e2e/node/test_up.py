@@ -50,10 +50,16 @@ async def test_simulated_nodes_run_pods(tmp_path: Path) -> None:
         )
         await wait_for_account(cluster)
         annotations = {"simulation.dray.dev/run-seconds": "0.1", "simulation.dray.dev/exit-code": "3"}
-        await cluster.run("ends", shell("a", "ignored"), nodeName=None, metadata={"annotations": annotations})
+        inits = [shell("sidecar", "ignored", restartPolicy="Always"), shell("init", "ignored")]
+        await cluster.run(
+            "ends", shell("a", "ignored"), nodeName=None, metadata={"annotations": annotations}, initContainers=inits
+        )
         await cluster.run("runs", shell("a", "ignored"), nodeName=None, restartPolicy="Always")
         pod = await cluster.phase("ends", "Failed")
         assert terminated(pod)["exitCode"] == 3
+        states = {item["name"]: item["state"] for item in pod["status"]["initContainerStatuses"]}
+        assert states["init"]["terminated"]["reason"] == "Completed"
+        assert states["sidecar"]["terminated"]["exitCode"] == 143
         pod = await cluster.phase("runs", "Running")
         assert container_status(pod)["containerID"].startswith("simulated://")
         await cluster.delete("runs")

@@ -73,6 +73,12 @@ def test_a_process_of_its_own_takes_over_after_another(bare_server: Server, tmp_
             text = answer.read().decode()
         assert 'scheduler_schedule_attempts_total{profile="default-scheduler",result="scheduled"} 1.0' in text
         assert 'scheduler_pending_pods{queue="active"} 0.0' in text
+        with urllib.request.urlopen(f"{health}/metrics/resources") as answer:
+            found = [line for line in answer.read().decode().splitlines() if 'pod="before"' in line]
+        assert found == [
+            'kube_pod_resource_request{namespace="default",node="n",pod="before",priority="0",resource="cpu",'
+            'scheduler="default-scheduler",unit="cores"} 0.1'
+        ]
         holder = kubectl(bare_server, "-n", "kube-system", "get", "lease", "kube-scheduler", "-o", "name")
         assert "kube-scheduler" in holder
     apply(bare_server, pod("between"))

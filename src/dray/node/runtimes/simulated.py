@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -24,9 +24,10 @@ from dray.node.runtimes.runtime import (
 )
 from dray.runtime.tasks import ChildTasks, cancel_and_wait
 
-# Pod annotations with the run time and the exit code of its containers.
+# Pod annotations with the run time and the exit code of its containers, and with the run time of its init containers.
 RUN_SECONDS: Final = "simulation.dray.dev/run-seconds"
 EXIT_CODE: Final = "simulation.dray.dev/exit-code"
+INIT_SECONDS: Final = "simulation.dray.dev/init-seconds"
 _TERMINATED: Final = 143
 
 
@@ -86,9 +87,9 @@ class SimulatedRuntime:
             self._clock.now(),
         )
         self._records[record.id] = record
-        seconds = sandbox.annotations.get(RUN_SECONDS)
+        seconds = spec.annotations.get(RUN_SECONDS)
         if seconds is not None:
-            code = int(sandbox.annotations.get(EXIT_CODE, "0"))
+            code = int(spec.annotations.get(EXIT_CODE, "0"))
             self._timers[record.id] = self._spawn(self._end_after(record.id, float(seconds), code))
         return Started(record)
 
@@ -145,8 +146,9 @@ class SimulatedPodSetup:
     async def container(
         self, pod: Pod, container: Container, attempt: int, options: RunOptions, addresses: tuple[str, ...]
     ) -> ContainerSpec:
-        """Return a spec with names only."""
-        return ContainerSpec(self.sandbox(pod), container.name, attempt, container.image or "")
+        """Return a spec with names, and with annotations that say when the container ends."""
+        annotations = _life(pod, container)
+        return ContainerSpec(self.sandbox(pod), container.name, attempt, container.image or "", annotations=annotations)
 
     async def termination_message(self, pod: Pod, container: str, attempt: int, *, failed: bool) -> str:
         """Return an empty message."""
@@ -157,3 +159,13 @@ class SimulatedPodSetup:
 
     async def remove_pod(self, pod: Pod) -> None:
         """Do nothing."""
+
+
+def _life(pod: Pod, container: Container) -> Mapping[str, str]:
+    """Return when a container ends and how: an init container successfully, a sidecar when it is stopped."""
+    chosen = pod.metadata.annotations
+    if all(item.name != container.name for item in pod.spec.init_containers):
+        return {name: chosen[name] for name in (RUN_SECONDS, EXIT_CODE) if name in chosen}
+    if container.restart_policy == "Always":
+        return {}
+    return {RUN_SECONDS: chosen.get(INIT_SECONDS, "0")}

@@ -22,6 +22,7 @@ from dray.client.resources import PODS
 from dray.framework.cycle_state import CycleState
 from dray.framework.status import SUCCESS, Status, error
 from dray.runtime.logs import fields
+from dray.scheduler.cluster_events import UNFINISHED
 from dray.scheduler.handle import Handle
 
 _log = logging.getLogger(__name__)
@@ -83,7 +84,7 @@ class DefaultBinder:
 
     def _latest_version(self, pod: Pod) -> str:
         """Return the observed version: conditions written since the attempt began change nothing in the decision."""
-        observed = self._informers.informer(PODS).lister.get_key(key_of(pod))
+        observed = self._informers.informer(PODS, UNFINISHED).lister.get_key(key_of(pod))
         same = observed is not None and observed.metadata.uid == pod.metadata.uid
         return (observed if same and observed is not None else pod).metadata.resource_version or ""
 

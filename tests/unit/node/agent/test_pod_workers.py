@@ -234,3 +234,26 @@ async def test_a_pod_that_waits_for_a_plugin_holds_up_no_other_and_says_so(monke
     await until(lambda: slow.containers.by_name["a"].running)
     await workers.stop()
     await tasks.aclose()
+
+
+async def test_init_containers_of_simulated_nodes_end_and_sidecars_run_on() -> None:
+    """Annotations about the run time of containers concern neither."""
+    workers, _, _, tasks, _ = make(SimulatedPodSetup())
+    await workers.start()
+    given = pod(
+        container("main"),
+        metadata={"annotations": {"simulation.dray.dev/exit-code": "3"}},
+        initContainers=[container("first"), container("sidecar", restartPolicy="Always"), container("last")],
+    )
+    workers.pod_changed(None, given)
+    by_name = workers.pods.workers[UID].machine.containers.by_name
+    await until(lambda: by_name["main"].running)
+    assert {name: state.exit_code for name, state in by_name.items()} == {
+        "first": 0,
+        "sidecar": None,
+        "last": 0,
+        "main": None,
+    }
+    assert by_name["sidecar"].running
+    await workers.stop()
+    await tasks.aclose()
