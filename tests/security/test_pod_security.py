@@ -261,3 +261,45 @@ async def test_malformed_configurations_stop_the_server(tmp_path: Path, old: str
         async with cluster(tmp_path, CONFIGURATION.replace(old, new)):
             pass
     assert expected in str(caught.value)
+
+
+def counted(admin: Local, name: str) -> set[str]:
+    """Return the samples of a metric of Pods."""
+    lines = admin.running.metrics.exposition().decode().splitlines()
+    return {
+        line.removeprefix(name) for line in lines if line.startswith(f"{name}{{") and 'resource="namespace"' not in line
+    }
+
+
+async def test_evaluations_exemptions_and_errors_are_counted_as_by_kube_apiserver(tmp_path: Path) -> None:
+    request = 'request_operation="create",resource="%s",subresource=""'
+    of_pods, of_controllers = request % "pod", request % "controller"
+    async with cluster(tmp_path, CONFIGURATION) as admin:
+        versioned = namespace(
+            "versioned", enforce="baseline", enforce_version="v1.30", audit="restricted", warn="baseline"
+        )
+        for document in (
+            versioned,
+            namespace("later", enforce="baseline", enforce_version="v1.99"),
+            namespace("infra"),
+        ):
+            await admin.request("create", "core/v1/namespaces", document)
+        await admin.request("create", "core/v1/pods@versioned", pod("good"))
+        await admin.request("create", "core/v1/pods@versioned", pod("audited", {}))
+        await admin.request("create", "core/v1/pods@later", pod("good"))
+        with pytest.raises(ForbiddenError):
+            await admin.request("create", "core/v1/pods@versioned", pod("bad", {"privileged": True}))
+        await admin.request("create", "apps/v1/deployments@versioned", deployment("workload"))
+        await admin.request("create", "core/v1/pods@infra", pod("exempt", {"privileged": True}))
+        await admin.request("create", "core/v1/pods@team", pod("sandboxed", {}, runtimeClassName="sandboxed"))
+        start = '{decision="%s",mode="%s",policy_level="%s",policy_version="%s",'
+        assert counted(admin, "pod_security_evaluations_total") == {
+            start % ("allow", "enforce", "baseline", "v1.30") + of_pods + "} 2.0",
+            start % ("allow", "enforce", "baseline", "future") + of_pods + "} 1.0",
+            start % ("deny", "enforce", "baseline", "v1.30") + of_pods + "} 1.0",
+            start % ("deny", "audit", "restricted", "latest") + of_pods + "} 2.0",
+            start % ("deny", "audit", "restricted", "latest") + of_controllers + "} 1.0",
+            start % ("deny", "warn", "baseline", "latest") + of_controllers + "} 1.0",
+        }
+        assert counted(admin, "pod_security_exemptions_total") == {"{" + of_pods + "} 2.0"}
+        assert counted(admin, "pod_security_errors_total") == set()

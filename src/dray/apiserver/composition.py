@@ -16,6 +16,7 @@ from dray.apiserver.admission.chain import PLUGIN_ORDER, AdmissionChain
 from dray.apiserver.admission.namespace_lifecycle import NamespaceLifecycle
 from dray.apiserver.admission.nodes import NodeRestriction, TaintNodesByCondition
 from dray.apiserver.admission.pod_security import PodSecurity
+from dray.apiserver.admission.pod_security_metrics import PodSecurityMetrics
 from dray.apiserver.admission.pods import DefaultTolerationSeconds, Priority, ServiceAccount
 from dray.apiserver.admission.resource_quota import QuotaEvaluator, ResourceQuota
 from dray.apiserver.allocation_writer import AllocationWriter
@@ -40,6 +41,7 @@ from dray.apiserver.reflector import StoreReflector
 from dray.apiserver.request import UserInfo
 from dray.apiserver.server import APIServer, ServerParts, UIPages
 from dray.lib.clock import Clock
+from dray.runtime.metrics import Metrics
 from dray.runtime.tasks import ChildTasks, TaskGroup
 from dray.store.interface import Store, StoreError
 
@@ -72,6 +74,8 @@ class ServerConfig:
     log_source: LogSource | None = None
     pages: UIPages | None = None
     metrics: Callable[[], bytes] = lambda: b""
+    # Where admission plugins count.
+    metrics_registry: Metrics = field(default_factory=Metrics)
     # Whether old revisions are removed from the store.
     compaction: bool = True
     # Steps of the start that the caller finishes.
@@ -154,7 +158,9 @@ def _backend(config: ServerConfig, cache: ObjectCache, documents: DocumentCache,
         ServiceAccount(objects, config.random_source),
         NodeRestriction(cache.nodes, authorizer.authorize),
         TaintNodesByCondition(),
-        PodSecurity(objects, config.store, config.clock, config.pod_security),
+        PodSecurity(
+            objects, config.store, config.clock, config.pod_security, PodSecurityMetrics(config.metrics_registry)
+        ),
         Priority(cache, objects),
         DefaultTolerationSeconds(),
         ResourceQuota(cache, evaluator),

@@ -130,6 +130,7 @@ async def running(settings: APIServerSettings) -> AsyncIterator[Running]:
             log_source=kubelets,
             pages=DashboardPages(clock),
             metrics=metrics.exposition,
+            metrics_registry=metrics,
             hooks=hooks,
             healthcheck_timeout_seconds=settings.etcd_healthcheck_timeout,
             readycheck_timeout_seconds=settings.etcd_readycheck_timeout,

@@ -20,6 +20,7 @@ from dray.api.pod_security.controls import Violation
 from dray.api.pod_security.evaluation import details, evaluate, summary
 from dray.api.pod_security.policy import Level, LevelVersion, PodSecurityConfiguration, Policy, policy_of
 from dray.apiserver.admission.plugin import AdmissionAttributes, AdmissionPlugin, Operation
+from dray.apiserver.admission.pod_security_metrics import PodSecurityMetrics
 from dray.apiserver.object_cache import NAMESPACES, PODS
 from dray.apiserver.object_lookup import ObjectLookup
 from dray.apiserver.reflector import resource_prefix
@@ -54,12 +55,18 @@ class PodSecurity(AdmissionPlugin):
     name = "PodSecurity"
 
     def __init__(
-        self, objects: ObjectLookup, store: Store, clock: Clock, configuration: PodSecurityConfiguration
+        self,
+        objects: ObjectLookup,
+        store: Store,
+        clock: Clock,
+        configuration: PodSecurityConfiguration,
+        metrics: PodSecurityMetrics,
     ) -> None:
         self._objects = objects
         self._store = store
         self._clock = clock
         self._configuration = configuration
+        self._metrics = metrics
 
     def handles(self, resource: GroupResource, subresource: str, operation: Operation) -> bool:
         """Take part in writes of Pods, workloads and namespaces."""
@@ -76,15 +83,23 @@ class PodSecurity(AdmissionPlugin):
             return
         exemptions = self._configuration
         if attributes.namespace in exemptions.namespaces or attributes.user.name in exemptions.usernames:
+            self._metrics.exempted(attributes)
             return
         policy, errors = self._policy(await self._objects.namespace(attributes.namespace))
         if policy.is_privileged and not errors:
+            self._metrics.evaluated("enforce", policy.enforce, attributes, allowed=True)
             return
+        if errors:
+            self._metrics.failed(attributes, fatal=False)
         if attributes.resource == PODS:
             self._check_pod(attributes, policy)
         elif attributes.object is not None:
             template = _template(attributes.object, _TEMPLATES[attributes.resource])
-            if template is not None:
+            if template is None:
+                return
+            if self._is_exempt(template):
+                self._metrics.exempted(attributes)
+            else:
                 self._report(attributes, policy, template, {})
 
     def _policy(self, namespace: Document | None) -> tuple[Policy, Sequence[FieldError]]:
@@ -92,9 +107,13 @@ class PodSecurity(AdmissionPlugin):
 
     def _check_pod(self, attributes: AdmissionAttributes, policy: Policy) -> None:
         pod, old = attributes.object, attributes.old_object
-        if pod is None or (old is not None and not _changes_containers(pod, old)) or self._is_exempt(pod):
+        if pod is None or (old is not None and not _changes_containers(pod, old)):
+            return
+        if self._is_exempt(pod):
+            self._metrics.exempted(attributes)
             return
         violations = _evaluate(policy.enforce, pod)
+        self._metrics.evaluated("enforce", policy.enforce, attributes, allowed=not violations)
         self._report(attributes, policy, pod, {policy.enforce: violations})
         if violations:
             raise ForbiddenError(
@@ -114,12 +133,11 @@ class PodSecurity(AdmissionPlugin):
         known: dict[LevelVersion, Sequence[Violation]],
     ) -> None:
         """Log violations of the audited policy and warn about those of the other; not about a Pod that is refused."""
-        if self._is_exempt(pod):
-            return
         refused = bool(known.get(policy.enforce))
         for level in {policy.audit, policy.warn} - known.keys():
             known[level] = _evaluate(level, pod)
         if violations := known[policy.audit]:
+            self._metrics.evaluated("audit", policy.audit, attributes, allowed=False)
             _LOG.info(
                 "%s of %s %s/%s by %s would violate PodSecurity %s: %s",
                 attributes.operation.value,
@@ -131,6 +149,7 @@ class PodSecurity(AdmissionPlugin):
                 details(violations),
             )
         if not refused and (violations := known[policy.warn]):
+            self._metrics.evaluated("warn", policy.warn, attributes, allowed=False)
             _warn(attributes, [f"would violate PodSecurity {quote(str(policy.warn))}: {details(violations)}"])
 
     async def _check_namespace(self, attributes: AdmissionAttributes) -> None:

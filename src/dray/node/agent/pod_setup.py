@@ -98,6 +98,7 @@ class LocalPodSetup:
 
     async def prepare(self, pod: Pod) -> None:
         """Set up the Pod's volumes; raises `ResourceError`."""
+        await asyncio.to_thread(volume_files.make_pod_folder, self.root, pod.metadata.uid or "")
         for volume in pod.spec.volumes:
             try:
                 await self._make(pod, volume)

@@ -22,6 +22,8 @@ from dray.runtime.logs import fields
 
 _log = logging.getLogger(__name__)
 
+# kubelet's is 0750; containers of `--runtime=process` that are not root have to pass it.
+_POD_FOLDER_MODE: Final = 0o711
 _DATA: Final = "..data"
 _NEW_DATA: Final = "..data_tmp"
 # The names of the folders that `..data` points to.
@@ -53,6 +55,14 @@ def volume_folder(root: Path, uid: str, volume: Volume) -> Path:
     if not kind:
         raise ConfigError(f'volume "{volume.name}": this kind of volume is not offered by this node')
     return pod_folder(root, uid) / "volumes" / _KINDS[kind] / volume.name
+
+
+def make_pod_folder(root: Path, uid: str) -> Path:
+    """Create the folder of a Pod; other users cannot list it, but containers without isolation reach their volumes."""
+    folder = pod_folder(root, uid)
+    folder.mkdir(parents=True, exist_ok=True)
+    folder.chmod(_POD_FOLDER_MODE)
+    return folder
 
 
 def make_empty(path: Path, pod: Pod) -> None:
@@ -206,7 +216,7 @@ def prepare_subpath(mount: BindMount, container: str) -> BindMount:
 
 def make_message_file(root: Path, uid: str, container: str, attempt: int) -> Path:
     """Create the termination message file of a run."""
-    folder = pod_folder(root, uid) / "containers" / container
+    folder = make_pod_folder(root, uid) / "containers" / container
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{attempt}.message"
     path.touch()

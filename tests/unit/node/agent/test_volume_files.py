@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 from pathlib import Path
 
 import msgspec
@@ -10,7 +11,13 @@ import pytest
 from dray.api.types.core_v1 import HostPathVolumeSource
 from dray.node.agent.pod.environment import ConfigError
 from dray.node.agent.volume_content import File
-from dray.node.agent.volume_files import check_host_path, volume_folder, write_files
+from dray.node.agent.volume_files import (
+    check_host_path,
+    make_message_file,
+    make_pod_folder,
+    volume_folder,
+    write_files,
+)
 from tests.unit.node.agent.builders import a_volume, pod
 
 
@@ -50,3 +57,12 @@ def test_host_paths_are_checked(tmp_path: Path, kind: str, problem: str) -> None
         return
     with pytest.raises(ConfigError, match=problem):
         check_host_path(source)
+
+
+def test_other_users_pass_the_folder_of_a_pod_but_cannot_list_it(tmp_path: Path) -> None:
+    made = make_pod_folder(tmp_path, "uid")
+    assert made == tmp_path / "pods" / "uid"
+    assert stat.S_IMODE(made.stat().st_mode) == 0o711
+    made.chmod(0o755)
+    make_message_file(tmp_path, "uid", "c", 0)
+    assert stat.S_IMODE(made.stat().st_mode) == 0o711

@@ -8,7 +8,7 @@ from typing import Final
 
 from dray.api.quantity import Quantity
 from dray.api.types.core_v1 import Container, Pod
-from dray.node.agent.pod.environment import ConfigError, expand, expand_all
+from dray.node.agent.pod.environment import ConfigError, expand_all, expand_sub_path
 from dray.node.resource_manager import RunOptions
 from dray.node.runtimes.runtime import BindMount, ContainerSpec, Limits, Propagation, Sandbox, Security
 
@@ -94,7 +94,7 @@ def volume_mounts(
         if mount.name not in volumes:
             raise ConfigError(f'volume "{mount.name}" is not mounted')
         volume = volumes[mount.name]
-        part = expand(mount.sub_path_expr, variables) if mount.sub_path_expr else mount.sub_path or ""
+        part = expand_sub_path(mount.sub_path_expr, variables) if mount.sub_path_expr else mount.sub_path or ""
         if part.startswith("/"):
             raise ConfigError(f"error SubPath `{part}` must not be an absolute path")
         if ".." in part.split("/"):

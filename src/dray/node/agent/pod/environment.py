@@ -157,6 +157,14 @@ def expand(text: str, variables: Mapping[str, str], *, limit: int = EXPANDED_BYT
     return _REFERENCE.sub(value, text)
 
 
+def expand_sub_path(text: str, variables: Mapping[str, str]) -> str:
+    """Expand a subPathExpr; raises `ConfigError` if a variable in it is unknown or empty."""
+    names = (match[2] for match in _REFERENCE.finditer(text) if match[1] != "$")
+    if missing := sorted({name for name in names if not variables.get(name)}):
+        raise ConfigError(f"missing value for {', '.join(missing)}")
+    return expand(text, variables)
+
+
 def expand_all(texts: Iterable[str], variables: Mapping[str, str]) -> tuple[str, ...]:
     """Expand the words of a command, together within the same limit."""
     words: list[str] = []

@@ -192,12 +192,13 @@ def test_mounts_of_parts_of_volumes() -> None:
         ({"subPath": "/y"}, "error SubPath `/y` must not be an absolute path"),
         ({"subPathExpr": "$(UP)/y"}, "unable to provision SubPath `../y`: must not contain '..'"),
         ({"subPathExpr": "$(TOP)"}, "error SubPath `/` must not be an absolute path"),
+        ({"subPathExpr": "$(B)/$$(NO)/$(A)/$(B)/$(EMPTY)/$(UP)"}, "missing value for A, B, EMPTY"),
     ],
 )
 def test_a_subpath_must_stay_inside_its_volume(path: dict[str, str], message: str) -> None:
     container = a_container(volumeMounts=[{"name": "v", "mountPath": "/x", **path}])
     with pytest.raises(ConfigError) as caught:
-        volume_mounts(container, {"v": VolumeFolder("/v")}, {"UP": "..", "TOP": "/"})
+        volume_mounts(container, {"v": VolumeFolder("/v")}, {"UP": "..", "TOP": "/", "EMPTY": ""})
     assert str(caught.value) == message
 
 
