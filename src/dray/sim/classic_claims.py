@@ -47,6 +47,9 @@ def summary(claim: ResourceClaim, snapshot: Snapshot) -> str:
 
 
 def _obstacle(claim: ResourceClaim, state: State, driver: str) -> str:
+    failure = classic.failure_of(claim)
+    if failure is not None:
+        return f"driver {driver} could not allocate it: {failure.message}"
     if state is State.REALLOCATE:
         return f"driver {driver} has to deallocate it first: its Pod cannot use it where it is"
     if state is State.ALLOCATING:

@@ -15,6 +15,13 @@ from tests.unit.sim.cluster import CLASSIC_DRIVER, claim, classic_claim, pod, re
 ON_NODE_A = {"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node-a"]}]}]}
 ANYWHERE = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "rack", "operator": "Exists"}]}]}
 DELETED = {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["acme.example.com/deletion-protection"]}
+NO_ROOM = {
+    "type": "Allocated",
+    "status": "False",
+    "reason": "NoRoom",
+    "message": "all cards are in use",
+    "lastTransitionTime": "2026-01-01T00:00:00Z",
+}
 NODES = ["a", "b", "c", "d", "e", "f"]
 
 
@@ -50,6 +57,10 @@ def available(selector: Document) -> Document:
             f"is pending: driver {CLASSIC_DRIVER} has to allocate it for node a",
         ),
         (classic_claim("c", mode="Immediate"), f"is pending: driver {CLASSIC_DRIVER} has to allocate it"),
+        (
+            classic_claim("c", mode="Immediate", conditions=[NO_ROOM]),
+            f"is pending: driver {CLASSIC_DRIVER} could not allocate it: all cards are in use",
+        ),
         (
             classic_claim("c", phase="Reallocate"),
             f"is pending: driver {CLASSIC_DRIVER} has to deallocate it first: its Pod cannot use it where it is",
