@@ -29,6 +29,7 @@ from dray.apiserver.custom.build import schema_source
 from dray.apiserver.custom.reconciler import CustomResourceController, ServedDefinitions
 from dray.apiserver.document_cache import DocumentCache
 from dray.apiserver.endpoint import Endpoint
+from dray.apiserver.event_expiry import EventExpiry
 from dray.apiserver.handlers.backend import Backend
 from dray.apiserver.handlers.nonresource import NonResourceHandler, NonResourceParts
 from dray.apiserver.handlers.subresources.pods import LogSource
@@ -78,6 +79,8 @@ class ServerConfig:
     metrics_registry: Metrics = field(default_factory=Metrics)
     # Whether old revisions are removed from the store.
     compaction: bool = True
+    # How long Events are kept after their last write; 0 means for ever.
+    event_ttl_seconds: float = 0.0
     # Steps of the start that the caller finishes.
     hooks: PostStartHooks = field(default_factory=PostStartHooks)
     # Deadlines of the checks `etcd` and `etcd-readiness`.
@@ -133,6 +136,9 @@ async def running_server(config: ServerConfig) -> AsyncIterator[APIServer]:
         group.spawn(controller.run(), "custom resources")
         if config.compaction:
             group.spawn(_compact(config.store, config.clock), "compaction")
+        if config.event_ttl_seconds:
+            expiry = EventExpiry(config.store, config.clock, config.random_source, config.event_ttl_seconds)
+            group.spawn(expiry.run(), "event expiry")
         yield server
 
 

@@ -132,6 +132,7 @@ async def running(settings: APIServerSettings) -> AsyncIterator[Running]:
             metrics=metrics.exposition,
             metrics_registry=metrics,
             hooks=hooks,
+            event_ttl_seconds=settings.event_ttl,
             healthcheck_timeout_seconds=settings.etcd_healthcheck_timeout,
             readycheck_timeout_seconds=settings.etcd_readycheck_timeout,
         )

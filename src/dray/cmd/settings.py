@@ -100,6 +100,7 @@ class APIServerSettings(Common):
     compaction_interval: float = setting(
         DURATION, 300.0, "time that old revisions are kept for watches", flag="etcd-compaction-interval"
     )
+    event_ttl: float = setting(DURATION, 3600.0, "time that Events are kept after their last write; 0 means for ever")
     enable_admission_plugins: tuple[str, ...] = setting(
         STRINGS, (), "admission plugins to enable; by default all are enabled"
     )

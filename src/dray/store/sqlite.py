@@ -30,7 +30,7 @@ from dray.store.interface import (
     StoreUnavailableError,
 )
 from dray.store.revision_mark import RevisionMark
-from dray.store.sqlite_file import connect_reader, find_problem, inodes, lock, open_database, sweep
+from dray.store.sqlite_file import connect_reader, find_problem, inodes, lock, open_database, shrink, sweep
 from dray.store.sqlite_rows import (
     SELECT_AFTER,
     SELECT_CHANGES,
@@ -62,6 +62,8 @@ WRITES_PENDING_MAX = 65_536
 REPLAY_ROWS_MAX = 500
 SWEEP_REVISIONS_MAX = 2_000
 SELECT_ROWS_MAX = 500
+# Steps in which the file shrinks, each time that it is maintained: up to 100 MiB.
+SHRINK_STEPS_MAX = 50
 
 T = TypeVar("T")
 
@@ -192,12 +194,15 @@ class SQLiteStore:
                 self._swept = end
 
     async def maintain(self, now_seconds: float) -> None:
-        """Compact as the policy demands, finish a compaction that a crash interrupted, and sync the mark."""
+        """Compact as the policy demands, finish an interrupted compaction, shrink the file, and sync the mark."""
         state = self._open_state()
         await self._sync_mark()
         due = self._schedule.due(now_seconds, revision=state.revision, compacted=state.compacted)
         if due or self._swept < state.compacted:
             await self.compact(max(due, state.compacted))
+        for _ in range(SHRINK_STEPS_MAX):
+            if not await self._writer.run(shrink):
+                break
 
     async def check_health(self, timeout_seconds: float) -> None:
         """Wait for the writer thread, which a disk that does not answer blocks."""

@@ -8,6 +8,7 @@ write-ahead log to the database and deletes the log when the last connection tha
 from __future__ import annotations
 
 import fcntl
+import logging
 import sqlite3
 from collections.abc import Mapping, Sequence
 from contextlib import closing
@@ -38,8 +39,12 @@ from dray.store.sqlite_rows import (
 )
 from dray.store.state import REVISION_OF_EMPTY
 
+_log = logging.getLogger(__name__)
+
 # Pages in the write-ahead log before a checkpoint: 16 MB, so that checkpoints are rare.
 CHECKPOINT_PAGES = 4096
+# The log grows beyond that while a long read runs; a checkpoint then truncates it to this size.
+LOG_BYTES_KEPT = 32 * 1024 * 1024
 STATEMENTS_CACHED = 128
 # Failures of the disk or of permissions, and among them those that mean that the file is damaged.
 _UNAVAILABLE_CODES = (
@@ -52,6 +57,12 @@ _UNAVAILABLE_CODES = (
 _DAMAGE_CODES = (sqlite3.SQLITE_IOERR_SHORT_READ, sqlite3.SQLITE_IOERR_CORRUPTFS)
 # Size of the page cache. All current entries are in memory already, and writes append to the file.
 CACHE_KIBIBYTES = 512
+# Free pages that the file keeps: 4 MiB, and a quarter of the pages in use. More are returned to the disk, in steps of
+# 2 MiB so that writes do not wait.
+FREE_PAGES_KEPT = 1024
+FREE_PAGES_SHARE = 4
+SHRINK_PAGES_MAX = 512
+_AUTO_VACUUM_INCREMENTAL = 2
 # Revisions that are never assigned after writes were lost, besides the acknowledged ones: more than any store has
 # assigned between the last sync of the mark and the end of the machine.
 REVISIONS_SKIPPED = 1_000_000
@@ -87,6 +98,7 @@ def open_database(path: Path, migrations: Sequence[Sequence[str]] = MIGRATIONS) 
         _use_write_ahead_log(connection)
         if migrate(connection, migrations):
             loaded = _load(connection)
+        _enable_shrinking(connection, path)
     except (sqlite3.DatabaseError, StoreDamagedError, KeyError) as error:
         if connection is not None:
             connection.close()
@@ -163,6 +175,7 @@ def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
     if not read_only:
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
+        connection.execute(f"PRAGMA journal_size_limit = {LOG_BYTES_KEPT}")
     return connection
 
 
@@ -201,6 +214,42 @@ def migrate(connection: sqlite3.Connection, migrations: Sequence[Sequence[str]])
     return bool(version < len(migrations))
 
 
+def _enable_shrinking(connection: sqlite3.Connection, path: Path) -> None:
+    """Rewrite a file of an older version once, so that it can return free pages to the disk."""
+    (mode,) = connection.execute("PRAGMA auto_vacuum").fetchone()
+    if mode == _AUTO_VACUUM_INCREMENTAL:
+        return
+    _log.info("rewriting %s once, so that it can shrink", path)
+    try:
+        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+        connection.execute("VACUUM")
+    except sqlite3.OperationalError as error:
+        # It takes space for a copy. The store works without; the next start tries again.
+        _log.warning("%s cannot be rewritten, and does not shrink: %s", path, error)
+
+
+def shrink(connection: sqlite3.Connection) -> bool:
+    """Return some free pages to the disk if there are too many; return whether another step is due."""
+    (free,) = connection.execute("PRAGMA freelist_count").fetchone()
+    (total,) = connection.execute("PRAGMA page_count").fetchone()
+    surplus = surplus_pages(free, total)
+    if not surplus:
+        return False
+    # Not `execute`, which runs the statement for its first page only.
+    connection.executescript(f"PRAGMA incremental_vacuum({min(surplus, SHRINK_PAGES_MAX)})")
+    if surplus > SHRINK_PAGES_MAX:
+        return True
+    # The file itself is truncated by a checkpoint.
+    connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
+    return False
+
+
+def surplus_pages(free: int, total: int) -> int:
+    """Return the number of free pages above those that are kept for the next writes."""
+    kept = FREE_PAGES_KEPT + (total - free) // FREE_PAGES_SHARE
+    return max(0, free - kept)
+
+
 def _create(path: Path, migrations: Sequence[Sequence[str]]) -> None:
     # Created under another name and renamed, so that a file with the right name is always complete.
     unfinished = path.with_name(path.name + ".new")
@@ -211,6 +260,8 @@ def _create(path: Path, migrations: Sequence[Sequence[str]]) -> None:
         connection = sqlite3.connect(unfinished, isolation_level=None)
         try:
             connection.execute("PRAGMA synchronous = FULL")
+            # Before anything is written.
+            connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             migrate(connection, migrations)
             _use_write_ahead_log(connection)
