@@ -40,7 +40,7 @@ def samples(metrics: Metrics, name: str) -> dict[tuple[str, ...], float]:
     return {
         tuple(labels.values()): value
         for family in metrics.families()
-        if family.name == f"job_controller_{name}"
+        if family.name == f"job_controller_{name}_total"
         for _, labels, value in family.samples
     }
 

@@ -27,8 +27,8 @@ def counted(metrics: Metrics) -> dict[str, float]:
     return {
         f"{family.name}{_shown(labels)}": value
         for family in metrics.families()
-        for suffix, labels, value in family.samples
-        if suffix == "_total"
+        if family.type == "counter"
+        for _, labels, value in family.samples
     }
 
 
@@ -40,9 +40,9 @@ def condition(kind: str, reason: str) -> dict[str, Any]:
     return {"conditions": [{"type": kind, "status": "True", "reason": reason}]}
 
 
-PODS = "job_controller_job_pods_finished"
-JOBS = "job_controller_jobs_finished"
-INDEXES = "job_controller_job_finished_indexes"
+PODS = "job_controller_job_pods_finished_total"
+JOBS = "job_controller_jobs_finished_total"
+INDEXES = "job_controller_job_finished_indexes_total"
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_a_status_that_was_written(before: Job, after: Job, expected: dict[str, 
     assert counted(metrics) == expected
 
 
-HELD = "job_controller_terminated_pods_tracking_finalizer"
+HELD = "job_controller_terminated_pods_tracking_finalizer_total"
 
 
 @pytest.mark.parametrize(
@@ -154,11 +154,11 @@ def test_other_counts() -> None:
     measures.created(state, success=False)
     measures.managed_by_other("example.com/other")
     assert counted(metrics) == {
-        "job_controller_pod_failures_handled_by_failure_policy{action=Ignore}": 2,
-        "job_controller_pod_failures_handled_by_failure_policy{action=FailIndex}": 1,
-        "job_controller_job_pods_creation{reason=new,status=succeeded}": 1,
-        "job_controller_job_pods_creation{reason=new,status=failed}": 1,
-        "job_controller_jobs_by_external_controller{controller_name=example.com/other}": 1,
+        "job_controller_pod_failures_handled_by_failure_policy_total{action=Ignore}": 2,
+        "job_controller_pod_failures_handled_by_failure_policy_total{action=FailIndex}": 1,
+        "job_controller_job_pods_creation_total{reason=new,status=succeeded}": 1,
+        "job_controller_job_pods_creation_total{reason=new,status=failed}": 1,
+        "job_controller_jobs_by_external_controller_total{controller_name=example.com/other}": 1,
     }
 
 
