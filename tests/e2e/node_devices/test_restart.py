@@ -11,7 +11,7 @@ from dray.api.document import Document
 from dray.node.devices.device_manager import DeviceSettings
 from dray.node.resource_manager import Rejection, ResourceError
 from dray.runtime.files import replace_file
-from tests.e2e.node_devices.harness import Foo, node, plugin
+from tests.e2e.node_devices.harness import Foo, node, plugin, until
 from tests.unit.node.devices.builders import FOO, Pods, asking, container, pod
 
 PATH = "kubelet_internal_checkpoint"
@@ -178,6 +178,26 @@ async def test_a_damaged_checkpoint_is_as_none(folder: str) -> None:
         assert here.devices.is_new
         assert here.held("u1") == []
         assert here.amounts() == (None, None)
+
+
+@pytest.mark.behaviour("DP-46", "DP-51")
+async def test_with_a_damaged_checkpoint_no_container_starts_again_without_its_device(folder: str) -> None:
+    pods = Pods()
+    await run_two(folder, pods)
+    replace_file(os.path.join(folder, PATH), b"{}")
+    async with node(folder, pods, running=[("u1", "main")], admitted_before=["u1"]) as here:
+        item = asking("u1")
+        assert await here.admit(item) is None
+        await here.manager.prepare(item)
+        # It has crashed: which device it had is not known, and no plugin has registered yet.
+        with pytest.raises(ResourceError, match="no devices found allocated in local cache for pod u1"):
+            here.manager.container_options(item, "main")
+        async with plugin(folder, Foo("a", "b")):
+            await here.until_amounts(2, 2)
+            with pytest.raises(ResourceError):
+                here.manager.container_options(item, "main")
+            await until(lambda: here.held("u1"))
+            assert here.manager.container_options(item, "main").envs == {"FOO": here.held("u1")[0]}
 
 
 @pytest.mark.behaviour("DP-20")

@@ -18,6 +18,7 @@ from typing import Any, Final
 import grpc.aio
 
 from dray.api.document import Document
+from dray.api.extended_resources import is_extended_resource_name
 from dray.api.types.core_v1 import Container, Pod
 from dray.lib.clock import Clock
 from dray.node.checkpoint_file import CheckpointFile
@@ -145,6 +146,8 @@ class DeviceManager(PodReservations):
         loaded = load_checkpoint(path)
         # Without a checkpoint the extended resources of an existing Node object are outdated.
         self.is_new = loaded is None
+        # There was a checkpoint, which cannot be read: containers from before may have devices of any resource.
+        self._lost = loaded is None and os.path.exists(path)
         saved = checkpoint.Checkpoint() if loaded is None else loaded
         inventory = Inventory(settings.grace_seconds if settings.enabled else math.inf)
         inventory.restore(saved.registered, clock.monotonic())
@@ -445,10 +448,17 @@ class DeviceManager(PodReservations):
 
     def _missing(self, pod: Pod, container: Container) -> list[str]:
         uid = pod.metadata.uid or ""
-        wanted = container_request(pod, container, self._allocator.knows)
+        wanted = container_request(pod, container, self._may_manage if self._is_lost(uid) else self._allocator.knows)
         return [
             name for name in wanted if self._allocator.assignments.get(AssignmentKey(uid, container.name, name)) is None
         ]
+
+    def _is_lost(self, pod_uid: str) -> bool:
+        """Whether the Pod may have had devices that the checkpoint no longer tells."""
+        return self._lost and pod_uid in self._pods.admitted_before
+
+    def _may_manage(self, resource: str) -> bool:
+        return self._allocator.knows(resource) or is_extended_resource_name(resource)
 
     # --- What is known about Pods. ---
 

@@ -127,6 +127,7 @@ class ReservedResource(PodReservations):
         return self._policy.pod_uids()
 
     def _free(self, pod_uid: str) -> bool:
+        self._unsaved.discard(pod_uid)
         return self._policy.free(pod_uid)
 
     async def _save(self) -> None:
