@@ -173,6 +173,7 @@ def scheduler_agrees(scheduler: Scheduler, claims: list[Document]) -> None:
     allocations = cluster.allocations
     used = {key for pool in cluster.inventory.pools() for key in allocations.keys_in_use(pool.key)}
     assert used == {device for claim in claims for device in devices_of(claim)}
+    assert not scheduler.cache.assumed_count()
     assert not cluster.tracker._assumed
     assert not cluster.tracker._in_flight
     assert not cluster.tracker._watchers

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from dray.api.document import Document
+from dray.scheduler.plugins.classic_resources.plugin import shared_of
+from dray.scheduler.scheduler import Scheduler
 
 _TERMINAL = ("Succeeded", "Failed")
 
@@ -162,3 +164,24 @@ def bound_pods_that_never_ran(
         wanted = claims_of(pod, claims)
         if all(claim is not None and not claim["metadata"].get("deletionTimestamp") for claim in wanted):
             yield f"{name_of(pod)} is bound and was never started"
+
+
+def leaks_of(scheduler: Scheduler, claims: list[Document]) -> Iterator[str]:
+    """The scheduler's account of claims is the cluster's: nothing is kept of attempts that have ended."""
+    tracker = shared_of(scheduler.handle).tracker
+    selected = {
+        uid_of(claim): node
+        for claim in claims
+        if not is_allocated(claim)
+        and (node := ((claim["status"].get("scheduling") or {}).get("scheduler") or {}).get("selectedNode"))
+    }
+    for what, kept in (
+        ("assumed claims", tracker._assumed),
+        ("announced users", tracker._meant),
+        ("watchers", tracker._watchers),
+        ("assumed Pods", scheduler.cache.assumed_count()),
+    ):
+        if kept:
+            yield f"{what} are left: {kept}"
+    if tracker._selected != selected:
+        yield f"selected nodes are {selected}, the scheduler has {tracker._selected}"

@@ -22,14 +22,11 @@ from dray.driver.classic import Allocation, Claim, ClassicController, NoRoomErro
 from dray.driver.classic.reconciler import DriverReconciler
 from dray.lib.clock import Clock
 from dray.runtime.metrics import Metrics
-from dray.scheduler.config import ProfileConfig, SchedulerConfig
-from dray.scheduler.registry import BUILT_IN
-from dray.scheduler.scheduler import Scheduler
 from dray.sim.replica.virtual_time import LoopClock
 from tests.in_process_server import in_process_server
 from tests.simulation import classic_checks as checks
 from tests.simulation.network import FaultRates
-from tests.simulation.processes import Process
+from tests.simulation.processes import Process, SchedulerProgram
 
 CORE, CDI = GroupVersion("", "v1"), GroupVersion("cdi.k8s.io", "v1alpha1")
 PODS = unstructured(CORE, "pods", "Pod")
@@ -127,6 +124,7 @@ class ClassicSimulation:
         self.rates = rates or FaultRates(driver_broken=0.03)
         self._actions = actions
         self.scheduler_names = ("default-scheduler", "other-scheduler")[:schedulers]
+        self.programs = [SchedulerProgram(name, GATES) for name in self.scheduler_names]
         self.hardware = Hardware()
         self.processes: list[Process] = []
         # Uid of a Pod whose containers run -> uids of its claims.
@@ -147,8 +145,8 @@ class ClassicSimulation:
                 InProcessTransport(inner, user="eyes", groups=("system:masters",), user_agent="eyes")
             )
             await self._create_objects()
-            for name in self.scheduler_names:
-                self.processes.append(Process(name, _scheduler(name), server, self._fork(), self.rates))
+            for name, program in zip(self.scheduler_names, self.programs, strict=True):
+                self.processes.append(Process(name, program, server, self._fork(), self.rates))
             self.processes.append(Process("controller", _controller, server, self._fork(), self.rates))
             self.processes.append(Process("driver", self._driver, server, self._fork(), self.rates))
             for process in self.processes:
@@ -403,6 +401,9 @@ class ClassicSimulation:
             *checks.needless_waits(claims, pods, free),
             *checks.bound_pods_that_never_ran(self.running, claims, pods),
         ]
+        for program in self.programs:
+            assert program.current is not None
+            problems += checks.leaks_of(program.current, claims)
         assert not problems, problems
         quiet, limit = self.others_writes, self.writes + 10 * len(claims)
         await asyncio.sleep(60)
@@ -412,16 +413,6 @@ class ClassicSimulation:
 
 def _inline(name: str) -> Document:
     return {"name": name, "template": {"spec": {"resourceClassName": "board"}}}
-
-
-def _scheduler(name: str) -> Any:
-    def program(client: RestClient, rng: random.Random, clock: Clock) -> list[Coroutine[Any, Any, Any]]:
-        informers = SharedInformerFactory(client, clock, rng)
-        config = SchedulerConfig(profiles=(ProfileConfig(scheduler_name=name),))
-        scheduler = Scheduler(client, informers, clock, Metrics(), factories=BUILT_IN, config=config, features=GATES)
-        return [informers.run(), scheduler.run()]
-
-    return program
 
 
 def _controller(client: RestClient, rng: random.Random, clock: Clock) -> list[Coroutine[Any, Any, Any]]:

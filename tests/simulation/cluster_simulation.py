@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from typing import Any
 
 from dray.api.document import Document, GroupVersion
@@ -17,7 +17,7 @@ from dray.sim.replica.virtual_time import LoopClock
 from tests.in_process_server import in_process_server
 from tests.simulation import checks
 from tests.simulation.network import FaultRates
-from tests.simulation.processes import Process, SchedulerProgram, controller_program
+from tests.simulation.processes import Process, Program, SchedulerProgram, controller_program
 
 CORE, DRA = GroupVersion("", "v1"), GroupVersion("resource.k8s.io", "v1")
 PODS = unstructured(CORE, "pods", "Pod")
@@ -85,6 +85,8 @@ class ClusterSimulation:
         self.rates = rates or FaultRates()
         self.scheduler_names = ("default-scheduler", "other-scheduler")[:schedulers]
         self.programs = [SchedulerProgram(name) for name in self.scheduler_names]
+        # What runs beside each scheduler.
+        self.controller_program: Program = controller_program
         self.processes: list[Process] = []
         # Uid of a Pod whose containers run -> its claims' uids and devices when they started.
         self.running: dict[str, dict[str, list[str]]] = {}
@@ -107,12 +109,13 @@ class ClusterSimulation:
             self._eyes = RestClient(
                 InProcessTransport(inner, user="eyes", groups=("system:masters",), user_agent="eyes")
             )
+            self.rates.evict = self._evict
             await self.create_objects()
             for name, program in zip(self.scheduler_names, self.programs, strict=True):
                 self.processes.append(Process(name, program, server, self._fork(), self.rates))
             for number in range(len(self.scheduler_names)):
                 self.processes.append(
-                    Process(f"controller-{number}", controller_program, server, self._fork(), self.rates)
+                    Process(f"controller-{number}", self.controller_program, server, self._fork(), self.rates)
                 )
             for process in self.processes:
                 process.start()
@@ -164,8 +167,7 @@ class ClusterSimulation:
         if self.extended:
             class_spec["extendedResourceName"] = RESOURCE
         await self.user.create(CLASSES, {"metadata": {"name": "gpu"}, "spec": class_spec})
-        spec = {"spec": {"devices": {"requests": [_request()]}}}
-        await self.user.create(TEMPLATES, {"metadata": {"name": "template", "namespace": TEAM}, "spec": spec})
+        await self.create_template("template", _request())
         for number in range(NODE_COUNT):
             amounts = {"cpu": "8", "memory": "8Gi", "pods": str(pods_per_node)}
             status = {"allocatable": amounts, "capacity": amounts}
@@ -175,6 +177,10 @@ class ClusterSimulation:
             amounts = {"cpu": "8", "memory": "8Gi", "pods": "110", RESOURCE: str(PLUGIN_DEVICES)}
             status = {"allocatable": amounts, "capacity": amounts}
             await self.user.create(NODES, {"metadata": {"name": PLUGIN_NODE}, "status": status})
+
+    async def create_template(self, name: str, request: Document) -> None:
+        spec = {"spec": {"devices": {"requests": [request]}}}
+        await self.user.create(TEMPLATES, {"metadata": {"name": name, "namespace": TEAM}, "spec": spec})
 
     async def _run_workload(self) -> None:
         for _ in range(self._actions):
@@ -223,6 +229,11 @@ class ClusterSimulation:
         container = {"name": "c", "image": "i", "resources": {"limits": {RESOURCE: "1"}}}
         spec = {"schedulerName": self._rng.choice(self.scheduler_names), "containers": [container]}
         return {"metadata": {"name": name, "namespace": TEAM}, "spec": spec}
+
+    async def _evict(self, namespace: str, name: str) -> None:
+        body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name, "namespace": namespace}}
+        with suppress(APIError):
+            await self.user.create_subresource(PODS, name, namespace, "eviction", body)
 
     async def _finish(self, name: str) -> None:
         pod = await self.user.get(PODS, name, TEAM)
@@ -300,6 +311,9 @@ class ClusterSimulation:
         for process in self.processes:
             assert process.alive, f"{process.name} has not come back"
             assert not process.failures(), process.failures()
+        await self._check_settled()
+
+    async def _check_settled(self) -> None:
         claims, pods = await self.state()
         room = PLUGIN_DEVICES - len(self.on_plugin) if self.extended else 0
         checks.everything_is_settled(claims, pods, NODE_COUNT * DEVICES_PER_NODE, room)

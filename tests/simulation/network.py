@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
 
@@ -69,6 +69,8 @@ class FaultRates:
     watch_stalled: float = 0.0
     # The time of day jumps by up to a day, forwards or backwards.
     clock_jump: float = 0.0
+    # The Pod is evicted while its binding is on the way.
+    evicted_binding: float = 0.0
     # A request to a driver fails.
     driver_broken: float = 0.0
     # A node's heartbeat is not sent.
@@ -78,9 +80,13 @@ class FaultRates:
     # Requests sent and events received.
     steps: int = field(default=0, kw_only=True)
     fired: Counter[str] = field(default_factory=Counter, kw_only=True)
+    # How often the run took paths that it is meant for.
+    paths: Counter[str] = field(default_factory=Counter, kw_only=True)
     # What happened in the run, a line each.
     story: list[str] = field(default_factory=list, kw_only=True)
     crash_point: CrashPoint | None = field(default=None, kw_only=True)
+    # Evicts a Pod, by namespace and name; set by the simulation.
+    evict: Callable[[str, str], Awaitable[None]] | None = field(default=None, kw_only=True)
     # Writes by process.
     writes: Counter[str] = field(default_factory=Counter, kw_only=True)
 
@@ -173,6 +179,9 @@ class FaultyTransport:
         if self._rates.happens("clock_jump", self._rng):
             self._clock.jump(self._rng)
         await self._delay()
+        if call.subresource == "binding" and self._rates.happens("evicted_binding", self._rng):
+            assert self._rates.evict is not None
+            await self._rates.evict(call.namespace, call.name)
         fault = self._choose_fault(call)
         await self._fail_before(fault, call)
         answer = await self._inner.send(call)

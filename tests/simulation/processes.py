@@ -85,14 +85,15 @@ class Process:
 class SchedulerProgram:
     """A scheduler for one schedulerName; `current` is that of the present life."""
 
-    def __init__(self, scheduler_name: str) -> None:
+    def __init__(self, scheduler_name: str, gates: FeatureGates = GATES) -> None:
         self._config = SchedulerConfig(profiles=(ProfileConfig(scheduler_name=scheduler_name),))
+        self._gates = gates
         self.current: Scheduler | None = None
 
     def __call__(self, client: RestClient, rng: random.Random, clock: Clock) -> list[Coroutine[Any, Any, Any]]:
         informers = SharedInformerFactory(client, clock, rng)
         self.current = Scheduler(
-            client, informers, clock, Metrics(), factories=BUILT_IN, config=self._config, features=GATES
+            client, informers, clock, Metrics(), factories=BUILT_IN, config=self._config, features=self._gates
         )
         return [informers.run(), self.current.run()]
 

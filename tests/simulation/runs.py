@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import Any, Protocol
 
@@ -13,6 +13,7 @@ import pytest
 
 from tests.simulation.classic_simulation import ClassicSimulation
 from tests.simulation.cluster_simulation import ClusterSimulation
+from tests.simulation.device_taint_simulation import DeviceTaintSimulation
 from tests.simulation.eviction_simulation import EvictionSimulation
 from tests.simulation.faults import Faults
 from tests.simulation.network import CRASH_OUTCOMES, FAULTS, CrashPoint, FaultRates
@@ -67,6 +68,9 @@ VARIANTS: Mapping[str, Callable[..., Simulation]] = {
     "classic_two_schedulers": _classic_two_schedulers,
     "classic_stale_caches": _variant(_classic_two_schedulers, driver_broken=0.03, **_STALE),
     "classic_clock_jumps": _variant(_classic_two_schedulers, driver_broken=0.03, **_JUMPS),
+    "device_taints": DeviceTaintSimulation,
+    "device_taints_stale_caches": _variant(DeviceTaintSimulation, evicted_binding=0.1, **_STALE),
+    "device_taints_clock_jumps": _variant(DeviceTaintSimulation, evicted_binding=0.1, **_JUMPS),
     "workloads": WorkloadSimulation,
     "workloads_stale_caches": _variant(WorkloadSimulation, **_STALE),
     "workloads_clock_jumps": _variant(WorkloadSimulation, crash=0.04, **_JUMPS),
@@ -85,6 +89,7 @@ CRASH_VARIANTS = (
     "two_schedulers",
     "extended_one_scheduler",
     "classic_one_scheduler",
+    "device_taints",
     "workloads",
     "evictions",
 )
@@ -101,6 +106,8 @@ class Outcome:
     # The broken promise; empty if there is none.
     violation: str
     story: tuple[str, ...] = ()
+    # How often the run took paths that it is meant for.
+    paths: Counter[str] = field(default_factory=Counter)
     # The write at which a process crashed, in the form of `CrashPoint.parse`.
     crash: str = ""
 
@@ -146,7 +153,7 @@ def _run(variant: str, seed: int, simulation: Simulation, crash: str = "") -> Ou
     except Exception as failure:  # noqa: BLE001 - whatever ends a run is a finding
         violation = _describe(failure)
     rates = simulation.rates
-    return Outcome(variant, seed, rates.steps, rates.fired, violation, tuple(simulation.story), crash)
+    return Outcome(variant, seed, rates.steps, rates.fired, violation, tuple(simulation.story), rates.paths, crash)
 
 
 def _describe(failure: BaseException) -> str:
@@ -162,11 +169,16 @@ def _run_once(variant: str, seed: int) -> Outcome:
 
 def faults_of(variant: str, seed: int) -> Counter[str]:
     """Return the faults of a run, which is made at most once in a test session; fails if it broke a promise."""
+    return outcome_of(variant, seed).faults
+
+
+def outcome_of(variant: str, seed: int) -> Outcome:
+    """Return what happened in a run, which is made at most once in a test session; fails if it broke a promise."""
     outcome = _run_once(variant, seed)
     if outcome.violation:
         print("\n".join(run(variant, seed).story[-STORY_LINES_MAX:]))
         pytest.fail(f"{outcome.violation}\nreplay: {outcome.replay}")
-    return outcome.faults
+    return outcome
 
 
 def declared_faults(variant: str) -> set[str]:

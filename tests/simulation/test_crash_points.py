@@ -16,6 +16,7 @@ SHORT = {
     "two_schedulers": (6, 2),
     "extended_one_scheduler": (6, 7),
     "classic_one_scheduler": (6, 2),
+    "device_taints": (8, 4),
     "workloads": (0, 110),
     "evictions": (4, 16),
 }

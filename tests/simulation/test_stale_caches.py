@@ -9,12 +9,13 @@ from tests.simulation.runs import VARIANTS, declared_faults, faults_of, seeds
 
 # Fewer where a run takes longer; every one of them has all its faults.
 SEEDS = {
+    "device_taints_clock_jumps": seeds((1, 2, 3)),
     "stale_caches": seeds(range(1, 9)),
     "clock_jumps": seeds(range(1, 7)),
     "classic_stale_caches": seeds((2, 10)),
     "classic_clock_jumps": seeds((1, 2)),
     "workloads_stale_caches": seeds((1,)),
-    "workloads_clock_jumps": seeds((1, 2)),
+    "workloads_clock_jumps": seeds((1, 3)),
     "evictions_stale_caches": seeds((1, 2)),
     "evictions_clock_jumps": seeds((1, 2)),
 }

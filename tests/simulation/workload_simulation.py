@@ -43,16 +43,18 @@ ACTIONS = 20
 _MASTERS = ("system:masters",)
 
 
-def controllers(client: RestClient, rng: random.Random, clock: Clock) -> list[Coroutine[Any, Any, Any]]:
-    """The process that crashes."""
-    informers = SharedInformerFactory(client, clock, rng)
-    return [
-        informers.run(),
-        ReplicaSetController(ControllerContext(client, informers, clock, rng=rng)).run(),
-        DeploymentController(ControllerContext(client, informers, clock)).run(),
-        DaemonSetController(ControllerContext(client, informers, clock, rng=rng)).run(),
-        JobController(ControllerContext(client, informers, clock, rng=rng)).run(),
-    ]
+class ControllerProgram:
+    """The process that crashes; `current` are the controllers of the present life that create Pods."""
+
+    def __init__(self) -> None:
+        self.current: tuple[ReplicaSetController, DaemonSetController, JobController] | None = None
+
+    def __call__(self, client: RestClient, rng: random.Random, clock: Clock) -> list[Coroutine[Any, Any, Any]]:
+        informers = SharedInformerFactory(client, clock, rng)
+        context = ControllerContext(client, informers, clock, rng=rng)
+        self.current = ReplicaSetController(context), DaemonSetController(context), JobController(context)
+        deployments = DeploymentController(ControllerContext(client, informers, clock))
+        return [informers.run(), deployments.run(), *(controller.run() for controller in self.current)]
 
 
 def template(app: str, image: str = "i:1", seconds: float = 0.0, code: int = 0, **spec: Any) -> Document:
@@ -100,6 +102,7 @@ class WorkloadSimulation:
         self._actions = actions
         self.story = self.rates.story
         self.violation: AssertionError | None = None
+        self.program = ControllerProgram()
 
     def _fork(self) -> random.Random:
         return random.Random(self._rng.random())
@@ -113,7 +116,7 @@ class WorkloadSimulation:
             self.eyes = self._client(inner, "eyes")
             self.user = self._client(server, "user")
             steady = [asyncio.ensure_future(work) for work in self._steady(server)]
-            self.process = Process("controllers", controllers, server, self._fork(), self.rates)
+            self.process = Process("controllers", self.program, server, self._fork(), self.rates)
             try:
                 await asyncio.sleep(8)
                 self.process.start()
@@ -240,6 +243,11 @@ class WorkloadSimulation:
         assert not self.process.failures(), self.process.failures()
         await self._check_pods()
         await self._check_jobs()
+        for controller in self.program.current or ():
+            expectations = controller._control.expectations
+            assert not expectations._creations, f"{controller.name} expects {expectations._creations}"
+            assert not expectations._by_owner, f"{controller.name} expects {expectations._by_owner}"
+            assert not expectations._deletions, f"{controller.name} expects {expectations._deletions}"
 
     async def _check_pods(self) -> None:
         found = Counter(
@@ -264,7 +272,8 @@ class WorkloadSimulation:
         assert (jobs["indexed"]["succeeded"], jobs["indexed"]["completedIndexes"]) == (5, "0-4")
         assert jobs["bad"]["failed"] == 3
         pods = [pod for pod in await self._pods() if pod["metadata"]["labels"]["app"] in jobs]
-        assert Counter(pod["metadata"]["labels"]["app"] for pod in pods) == {"good": 6, "bad": 3, "indexed": 5}
+        found = Counter(pod["metadata"]["labels"]["app"] for pod in pods)
+        assert found == {"good": 6, "bad": 3, "indexed": 5}, found
         assert all(not pod["metadata"].get("finalizers") for pod in pods)
 
 

@@ -50,6 +50,14 @@ def state_of(obj: Any) -> tuple[str, str]:
     return metadata.uid or "", metadata.resource_version or ""
 
 
+def is_older(one: Any, other: Any) -> bool:
+    """Return whether `one` was written before `other`; a version that is not a number is never older."""
+    try:
+        return int(resource_version_of(one)) < int(resource_version_of(other))
+    except ValueError:
+        return False
+
+
 def labels_of(obj: Any) -> Mapping[str, str]:
     """Return the object's labels."""
     if isinstance(obj, dict):

@@ -7,7 +7,7 @@ rule the claims that its selector can match.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
@@ -53,6 +53,12 @@ class Eviction:
     when: datetime
     # Uids, sorted.
     rules: tuple[str, ...]
+    # How long the taint is tolerated: nobody waits longer than that, whatever the clocks say.
+    tolerated_seconds: float = field(default=0.0, compare=False)
+
+    def wait_seconds(self, now: datetime) -> float:
+        """Return how long to wait from now on."""
+        return min(max((self.when - now).total_seconds(), 0.0), self.tolerated_seconds)
 
 
 def eviction_time(taint: DeviceTaint, time_added: datetime, tolerations: Iterable[DeviceToleration]) -> datetime | None:
@@ -178,17 +184,18 @@ class DeviceTaints:
 
     def claim_eviction(self, claim: ResourceClaim, simulated: Rule | None = None) -> Eviction | None:
         """Return when the consumers of a claim are evicted; with a simulated rule only that rule counts."""
-        when: datetime | None = None
+        first: tuple[datetime, float] | None = None
         rules: set[str] = set()
         for result in results_of(claim):
             for taint, time_added, uid in self._taints(result, simulated):
                 due = eviction_time(taint, time_added, result.tolerations)
                 if due is None:
                     continue
-                when = due if when is None else min(when, due)
+                tolerated = (due - time_added).total_seconds()
+                first = (due, tolerated) if first is None else min(first, (due, tolerated))
                 if uid:
                     rules.add(uid)
-        return Eviction(when, tuple(sorted(rules))) if when is not None else None
+        return Eviction(first[0], tuple(sorted(rules)), first[1]) if first is not None else None
 
     def pod_eviction(self, pod: Pod, simulated: Rule | None = None) -> Eviction | None:
         """Return when the Pod is evicted: with the first of its claims."""
@@ -203,7 +210,8 @@ class DeviceTaints:
         if not evictions:
             return None
         rules = sorted({rule for eviction in evictions for rule in eviction.rules})
-        return Eviction(min(eviction.when for eviction in evictions), tuple(rules))
+        first = min(evictions, key=lambda eviction: (eviction.when, eviction.tolerated_seconds))
+        return replace(first, rules=tuple(rules))
 
     def _claims_of(self, pod: Pod) -> Iterator[ResourceClaim]:
         namespace = pod.metadata.namespace or ""

@@ -50,7 +50,8 @@ class DeviceTaintEvictionController(Reconciler[EvictionKey | RuleKey]):
         self._taints = plan.DeviceTaints()
         # Claims whose consumers are evicted, now or later.
         self._tainted_claims: set[NamespacedName] = set()
-        self._planned: dict[EvictionKey, plan.Eviction] = {}
+        # Evictions to come, and when each is due on the monotonic clock: the time of day may be set meanwhile.
+        self._planned: dict[EvictionKey, tuple[plan.Eviction, float]] = {}
         self._evicted: LRUSet[str] = LRUSet(EVICTED_MAX)
         # Uid of a rule -> Pods evicted because of it.
         self._evicted_by: dict[str, int] = {}
@@ -148,10 +149,12 @@ class DeviceTaintEvictionController(Reconciler[EvictionKey | RuleKey]):
             if self._planned.pop(key, None) is not None:
                 self._evictor.record(key, "Cancelling deletion")
             return None
-        if self._planned.get(key) != eviction:
-            self._planned[key] = eviction
+        planned = self._planned.get(key)
+        if planned is None or planned[0] != eviction:
+            due = self._clock.monotonic() + eviction.wait_seconds(self._clock.now())
+            planned = self._planned[key] = eviction, due
             self._update_rules_later(eviction)
-        wait = (eviction.when - self._clock.now()).total_seconds()
+        wait = planned[1] - self._clock.monotonic()
         if wait > 0:
             return Requeue(wait)
         if await self._evictor.evict(key, pod, "Marking for deletion", self._clock.now()):

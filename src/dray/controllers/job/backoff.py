@@ -41,11 +41,16 @@ class FailureRecord:
 
 
 def remaining(failures: int, last_failure: datetime | None, now: datetime) -> float:
-    """Return the remaining backoff after so many failures."""
+    """Return the remaining backoff after so many failures, at most twice the whole one.
+
+    A failure that lies further in the future than its backoff is long means that the clock was set back. The Job would
+    wait as long as it was set back, hours perhaps, so it does not wait.
+    """
     if failures == 0 or last_failure is None:
         return 0.0
     wait = min(INITIAL_SECONDS * 2 ** min(failures - 1, _DOUBLINGS_MAX), MAX_SECONDS)
-    return max((last_failure + timedelta(seconds=wait) - now).total_seconds(), 0.0)
+    left = (last_failure + timedelta(seconds=wait) - now).total_seconds()
+    return left if 0 < left <= 2 * wait else 0.0
 
 
 def finish_time(pod: Pod, now: datetime) -> datetime:

@@ -17,7 +17,7 @@ import msgspec
 
 from dray.api.document import NamespacedName
 from dray.api.types.core_v1 import Pod
-from dray.client.objects import key_of
+from dray.client.objects import is_older, key_of
 
 # An informer is never this far behind.
 EXPIRY_SECONDS: Final = 300.0
@@ -82,7 +82,7 @@ class PodExpectations:
         """Handle an informer event: drop the writes that it shows."""
         pod = new if new is not None else old
         assert pod is not None
-        if self._creations:
+        if self._creations and not self._is_overtaken(new):
             self._drop(key_of(pod))
         if not self._deletions:
             return
@@ -114,22 +114,28 @@ class PodExpectations:
 
     def apply(self, owner_uid: str, cached: Iterable[Pod], now: float, time: datetime) -> tuple[Pod, ...]:
         """Return the owner's Pods: the cached ones with the recorded writes applied."""
-        pods = list(cached)
-        known = {pod.metadata.uid for pod in pods}
+        pods = {pod.metadata.uid: pod for pod in cached}
         for key in tuple(self._by_owner.get(owner_uid, ())):
             creation = self._creations[key]
             if creation.expires < now:
                 self._drop(key)
-            elif creation.pod is not None and creation.pod.metadata.uid not in known:
-                pods.append(creation.pod)
+            elif creation.pod is not None:
+                pods[creation.pod.metadata.uid] = creation.pod
         if not self._deletions:
-            return tuple(pods)
-        return tuple(self._as_deleted(pod, now, time) for pod in pods)
+            return tuple(pods.values())
+        return tuple(self._as_deleted(pod, now, time) for pod in pods.values())
 
     def delete(self, owner_uid: str) -> None:
         """Drop everything about a deleted owner."""
         for key in tuple(self._by_owner.get(owner_uid, ())):
             self._drop(key)
+
+    def _is_overtaken(self, observed: Pod | None) -> bool:
+        """Return whether a later version is known than the observed one: a repeated creation found the Pod."""
+        creation = None if observed is None else self._creations.get(key_of(observed))
+        if creation is None or creation.pod is None or observed is None:
+            return False
+        return creation.pod.metadata.uid == observed.metadata.uid and is_older(observed, creation.pod)
 
     def _as_deleted(self, pod: Pod, now: float, time: datetime) -> Pod:
         expires = self._deletions.get(pod.metadata.uid or "")

@@ -46,11 +46,3 @@ class ClaimWatchers(Generic[C]):
         """Notify the watchers of a changed or deleted claim."""
         for watcher in tuple(self._watchers.get(uid, ())):
             watcher(claim)
-
-
-def is_older(one: HasMetadata, other: HasMetadata) -> bool:
-    """Return whether `one` was written before `other`; a version that is not a number is never older."""
-    try:
-        return int(one.metadata.resource_version or "") < int(other.metadata.resource_version or "")
-    except ValueError:
-        return False

@@ -241,3 +241,13 @@ def test_a_pretended_rule_counts_alone() -> None:
     made = book(WAITS, taints=[taint()], rules=(rule("real", driver="gpu"),))
     assert made.pod_eviction(pod(), rule("p", driver="gpu")) == Eviction(later(60), ("uid-p",))
     assert made.pod_eviction(pod(), rule("p", driver="nic")) is None
+
+
+def test_nobody_waits_longer_than_tolerated_whatever_the_clock_says() -> None:
+    at_once = book(HELD, taints=[taint()]).pod_eviction(pod())
+    later_on = book(WAITS, taints=[taint()]).pod_eviction(pod())
+    assert at_once is not None
+    assert later_on is not None
+    hours_behind = later(-36_000)
+    assert (at_once.wait_seconds(hours_behind), later_on.wait_seconds(hours_behind)) == (0.0, 60.0)
+    assert (later_on.wait_seconds(later(20)), later_on.wait_seconds(later(90))) == (40.0, 0.0)

@@ -103,6 +103,11 @@ def test_backoff() -> None:
     assert FailureRecord(20, NOW).remaining(NOW) == 600.0
 
 
+def test_backoff_after_the_clock_was_set_back() -> None:
+    assert FailureRecord(1, NOW + timedelta(seconds=1)).remaining(NOW) == 11.0
+    assert FailureRecord(1, NOW + timedelta(hours=20)).remaining(NOW) == 0.0
+
+
 def test_backoff_per_index() -> None:
     item = job(**INDEXED, backoffLimitPerIndex=3)
     failed = ended("a", 1, index=0, failures=1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+import msgspec
 import pytest
 
 from dray.api.document import GroupVersionKind, NamespacedName
@@ -189,6 +190,20 @@ class TestUnseen:
         expectations.expect_creation("u1", self.key, "slot", 0.0)
         expectations.creation_rejected(self.key)
         assert expectations.unanswered("u1") == []
+
+    def test_an_event_from_before_the_pod_was_found_does_not_take_it_back(self) -> None:
+        """A repeated creation found the Pod finished; the informer then delivers how it began."""
+        began, finished = (
+            msgspec.structs.replace(item, metadata=msgspec.structs.replace(item.metadata, resource_version=version))
+            for item, version in ((pod(phase="Pending"), "3"), (pod(phase="Succeeded"), "7"))
+        )
+        expectations = PodExpectations()
+        expectations.expect_creation("u1", self.key, None, 0.0)
+        expectations.created(finished)
+        expectations.observe(None, began)
+        assert expectations.apply("u1", (began,), 0.0, NOW) == (finished,)
+        expectations.observe(began, finished)
+        assert not expectations.pending("u1")
 
     def test_unobserved_objects_are_confirmed_by_live_reads(self) -> None:
         expectations = PodExpectations()

@@ -13,8 +13,8 @@ from dray.api.classic_claims import UNLIMITED, is_allocated, is_reserved_for, se
 from dray.api.document import NamespacedName
 from dray.api.types.cdi_v1alpha1 import ResourceClaim
 from dray.api.types.core_v1 import Pod
-from dray.client.objects import key_of
-from dray.scheduler.plugins.claim_watch import ClaimWatchers, is_older
+from dray.client.objects import is_older, key_of
+from dray.scheduler.plugins.claim_watch import ClaimWatchers
 
 # Called with the changed claim; None if it was deleted.
 Watcher = Callable[[ResourceClaim | None], None]

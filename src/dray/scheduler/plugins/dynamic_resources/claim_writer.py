@@ -17,13 +17,12 @@ from dray.api.pod_claims import FINALIZER
 from dray.api.types.core_v1 import Pod
 from dray.api.types.resource_v1 import AllocationResult, ResourceClaim
 from dray.client.interface import Client, ignore_not_found
-from dray.client.objects import key_of
+from dray.client.objects import is_older, key_of
 from dray.client.resources import PODS, RESOURCE_CLAIMS
 from dray.lib.clock import Clock
 from dray.runtime.logs import fields
 from dray.runtime.tasks import first_completed
 from dray.scheduler.plugins.claim_batches import Change, ClaimBatches
-from dray.scheduler.plugins.claim_watch import is_older
 from dray.scheduler.plugins.dynamic_resources import writes
 from dray.scheduler.plugins.dynamic_resources.tracker import ClaimTracker
 from dray.scheduler.plugins.dynamic_resources.writes import ClaimChangedError, DevicesTakenError, InDoubtError

@@ -12,8 +12,8 @@ from dray.allocator import Allocations, claim_label
 from dray.allocator.pools import pool_key
 from dray.api.document import NamespacedName
 from dray.api.types.resource_v1 import AllocationResult, ResourceClaim
-from dray.client.objects import key_of
-from dray.scheduler.plugins.claim_watch import ClaimWatchers, is_older
+from dray.client.objects import is_older, key_of
+from dray.scheduler.plugins.claim_watch import ClaimWatchers
 
 # Called with the changed claim; None if it was deleted.
 Watcher = Callable[[ResourceClaim | None], None]

@@ -14,9 +14,9 @@ from dray.api.errors import ConflictError, NotFoundError, ServiceUnavailableErro
 from dray.api.features import FeatureGates
 from dray.api.types.core_v1 import Pod
 from dray.api.types.resource_v1 import ResourceClaim
+from dray.client.objects import is_older
 from dray.client.resources import RESOURCE_CLAIMS
 from dray.framework.events import Action, Hint
-from dray.scheduler.plugins.claim_watch import is_older
 from dray.scheduler.plugins.dynamic_resources.arguments import read_arguments
 from dray.scheduler.plugins.dynamic_resources.binding_conditions import Readiness, evaluate
 from dray.scheduler.plugins.dynamic_resources.hints import Hints, keys_of_claim, keys_of_pod
