@@ -14,6 +14,7 @@ from typing import Any, Final
 from dray.api.document import Document
 from dray.api.parse import ParseError, parse_json, parse_yaml
 from dray.api.schema.model import Field, ListOf, MapOf, Scalar, StructType, Type
+from dray.api.shorthands import SHORTHANDS
 from dray.api.strict_scalars import SCALARS, Check, DecodeError, MismatchError, go_kind
 
 __all__ = ["DecodeError", "ParseError", "check_fields", "parse_json", "parse_yaml", "prune_fields"]
@@ -23,9 +24,6 @@ STRICT_ERRORS_MAX: Final = 100
 
 # Returned by a check for a value that is dropped.
 _DROP: Final = object()
-
-# Fields where the classic design accepts plain strings, and the field that a string stands for (CL-14).
-_SHORTHANDS: Final = {"io.k8s.api.core.v1.ResourceClaim": "name"}
 
 _OBJECT_META: Final = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 
@@ -55,16 +53,20 @@ def prune_fields(document: Document, struct_type: StructType) -> list[str]:
 
 @cache
 def _compile_struct(struct_type: StructType) -> Check:
+    check, shorthand = _compile_full(struct_type), SHORTHANDS.get(struct_type.name)
+    return check if shorthand is None else lambda value, unknown: check(shorthand(value), unknown)
+
+
+def _compile_full(struct_type: StructType) -> Check:
     table: dict[str, Check] = {}
     texts: set[str] = set()
     always: list[tuple[str, Callable[[], Any]]] = []
     name = struct_type.name.rpartition(".")[2]
     go_type = _go_type(struct_type)
-    shorthand = _SHORTHANDS.get(struct_type.name)
 
     def check(document: Any, unknown: list[str]) -> Any:
         if type(document) is not dict:
-            return _check_shorthand(document, shorthand, go_type)
+            raise MismatchError(go_kind(document), go_type)
         if not table:
             # Compiled on first use: types are recursive.
             _fill_tables(struct_type, table, texts, always)
@@ -90,13 +92,6 @@ def _compile_struct(struct_type: StructType) -> Check:
         return document
 
     return check
-
-
-def _check_shorthand(value: Any, shorthand: str | None, go_type: str) -> Document:
-    """Return the struct that a plain string stands for; any other value is an error."""
-    if shorthand is not None and type(value) is str:
-        return {shorthand: value}
-    raise MismatchError(go_kind(value), go_type)
 
 
 def _report(value: Any, unknown: list[str]) -> Any:

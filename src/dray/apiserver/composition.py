@@ -39,6 +39,7 @@ from dray.apiserver.object_cache import ObjectCache, TokenLookup
 from dray.apiserver.object_lookup import ObjectLookup
 from dray.apiserver.openapi.documents import OpenAPI
 from dray.apiserver.reflector import StoreReflector
+from dray.apiserver.registry.builtin import is_served
 from dray.apiserver.request import UserInfo
 from dray.apiserver.server import APIServer, ServerParts, UIPages
 from dray.lib.clock import Clock
@@ -95,7 +96,7 @@ async def running_server(config: ServerConfig) -> AsyncIterator[APIServer]:
     The body starts when the first request can be answered. If a background task fails, the body is cancelled and the
     error is raised.
     """
-    catalog = Catalog(config.endpoints)
+    catalog = Catalog(endpoint for endpoint in config.endpoints if is_served(endpoint, config.gates))
     definitions = ServedDefinitions(catalog, config.clock)
     cache = ObjectCache(definitions.observe)
     documents = DocumentCache()

@@ -13,6 +13,7 @@ from dray.api.document import Document
 from dray.api.errors import APIError, BadRequestError, InvalidError
 from dray.api.field_errors import Path, invalid
 from dray.api.parse import ParseError, parse_yaml
+from dray.api.shorthands import expand
 from dray.api.strict import DecodeError, check_fields, prune_fields
 from dray.apiserver.endpoint import Endpoint
 from dray.apiserver.options import WriteOptions
@@ -62,7 +63,9 @@ def _patched(request: PatchRequest, document: Document) -> Document:
         return json_patch.apply(document, json_patch.decode(request.raw))
     if request.type == MERGE:
         return merge_patch.apply(document, merge_patch.decode(request.raw))
-    return strategic.apply(document, strategic.decode(request.raw), request.endpoint.struct)
+    # Custom resources have no strategic patches.
+    patch = expand(strategic.decode(request.raw), request.endpoint.struct)
+    return strategic.apply(document, patch, request.endpoint.struct)
 
 
 def _check(request: PatchRequest, patched: Document) -> None:
@@ -96,6 +99,8 @@ def _apply(request: PatchRequest, document: Document | None, now: datetime) -> D
         reset=reset_fields(endpoint, request.subresource),
         convert=endpoint.convert_served,
     )
+    if not endpoint.custom:
+        applied = expand(applied, endpoint.struct)
     return apply_managed(document, applied, write, force=request.options.force, kind=endpoint.definition.kind)
 
 

@@ -23,6 +23,7 @@ from tests.local_server import Local, local_server, until
 CLAIMS = "resource.k8s.io/v1/resourceclaims"
 MERGE = "application/merge-patch+json"
 APPLY = "application/apply-patch+yaml"
+STRATEGIC = "application/strategic-merge-patch+json"
 
 
 def claim(name: str, **metadata: object) -> Document:
@@ -331,3 +332,48 @@ async def test_two_classes_may_have_the_same_extended_resource_name(api: Local) 
         await api.request("create", "resource.k8s.io/v1/deviceclasses", body)
     listing = await api.request("list", "resource.k8s.io/v1/deviceclasses")
     assert {item["spec"]["extendedResourceName"] for item in listing["items"]} == {"example.com/gpu"}
+
+
+def _short_pod(*claims: str) -> Document:
+    container = {"name": "c", "image": "i", "resources": {"claims": list(claims)}}
+    entries = [
+        {"name": name, "template": {"resourceClassName": "gpu", "parameters": {"memory": "2Gi"}}} for name in claims
+    ]
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "p"},
+        "spec": {"containers": [container], "resourceClaims": entries},
+    }
+
+
+@pytest.mark.behaviour("CL-57", "CL-14")
+async def test_apply_accepts_the_short_forms_of_claims(api: Local) -> None:
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}
+    await api.request("create", "core/v1/serviceaccounts@default", account)
+    pods = "core/v1/pods/p@default"
+    manager = {"fieldManager": "m"}
+    applied = await api.request("patch", pods, _short_pod("gpu"), query=manager, content_type=APPLY)
+    assert applied["spec"]["containers"][0]["resources"] == {"claims": [{"name": "gpu"}]}
+    template = applied["spec"]["resourceClaims"][0]["template"]
+    assert template["spec"] == {"resourceClassName": "gpu", "parameters": {"memory": "2Gi"}}
+    again = await api.request("patch", pods, _short_pod("gpu"), query=manager, content_type=APPLY)
+    assert again["metadata"]["resourceVersion"] == applied["metadata"]["resourceVersion"]
+
+
+@pytest.mark.behaviour("CL-57", "CL-14")
+async def test_a_strategic_patch_accepts_the_short_forms_of_claims(api: Local) -> None:
+    spec = {**_short_pod("gpu")["spec"], "schedulerName": "none"}
+    labels = {"app": "a"}
+    deployment = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "d"},
+        "spec": {"selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": spec}},
+    }
+    await api.request("create", "apps/v1/deployments@default", deployment)
+    patch = {"spec": {"template": {"spec": _short_pod("gpu", "nic")["spec"]}}}
+    changed = await api.request("patch", "apps/v1/deployments/d@default", patch, content_type=STRATEGIC)
+    pod = changed["spec"]["template"]["spec"]
+    assert {item["name"] for item in pod["containers"][0]["resources"]["claims"]} == {"gpu", "nic"}
+    assert {item["template"]["spec"]["resourceClassName"] for item in pod["resourceClaims"]} == {"gpu"}

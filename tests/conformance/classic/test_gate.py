@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from dray.api.document import GroupVersion
+from dray.api.errors import APIError
 from dray.api.features import FeatureGates
 from dray.client.in_process import in_process_client
 from dray.client.interface import Client, Patch, PatchType, unstructured
@@ -127,3 +128,21 @@ def test_what_runs_keeps_its_claims_while_the_feature_is_off() -> None:
             assert driver.held == {}
 
     run_virtually(main())
+
+
+@pytest.mark.behaviour("CL-58")
+@pytest.mark.parametrize("gates", [OFF, "DRAControlPlaneController=false"])
+def test_without_the_feature_the_group_is_not_served(gates: str, tmp_path: Path) -> None:
+    async def main() -> None:
+        async with _server(tmp_path, "") as client:
+            assert "cdi.k8s.io" in {item.group for item in await client.resources()}
+            kept = {"metadata": {"name": "c", "namespace": "default"}, "spec": {"resourceClassName": "gpu"}}
+            await client.create(CLAIMS, kept)
+        async with _server(tmp_path, gates) as client:
+            assert "cdi.k8s.io" not in {item.group for item in await client.resources()}
+            with pytest.raises(APIError, match="the server could not find the requested resource"):
+                await client.get(CLAIMS, "c", "default")
+        async with _server(tmp_path, "") as client:
+            assert (await client.get(CLAIMS, "c", "default"))["status"]["phase"] == "Pending"
+
+    asyncio.run(main())

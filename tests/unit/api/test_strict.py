@@ -194,6 +194,26 @@ def test_a_pod_may_carry_a_claim_template() -> None:
     assert document["spec"]["resourceClaims"] == [{"name": "gpu", "template": template}]
 
 
+@pytest.mark.behaviour("CL-57")
+def test_a_claim_template_may_leave_out_its_spec() -> None:
+    short = {"metadata": {"labels": {"a": "b"}}, "resourceClassName": "gpu", "parameters": {"memory": "2Gi"}}
+    document = {"spec": {"resourceClaims": [{"name": "gpu", "template": short}], "containers": []}}
+    assert check_fields(document, type_of("Pod")) == []
+    assert document["spec"]["resourceClaims"][0]["template"] == {
+        "metadata": {"labels": {"a": "b"}},
+        "spec": {"resourceClassName": "gpu", "parameters": {"memory": "2Gi"}},
+    }
+
+
+@pytest.mark.behaviour("CL-57")
+def test_a_claim_template_has_its_fields_in_one_place() -> None:
+    mixed = {"resourceClassName": "gpu", "spec": {"resourceClassName": "other"}}
+    document = {"spec": {"resourceClaims": [{"name": "gpu", "template": mixed}], "containers": []}}
+    assert check_fields(document, type_of("Pod")) == [
+        'unknown field "spec.resourceClaims[0].template.resourceClassName"'
+    ]
+
+
 def custom_type() -> StructType:
     inner = StructType("Inner", {"n": Field("n", Scalar.INT64)})
     free = StructType("Free", {"known": Field("known", inner)}, open=True)

@@ -13,6 +13,7 @@ from dray.api.conversion import events as events_conversion
 from dray.api.conversion import resource as resource_conversion
 from dray.api.defaults import Defaulters, core_v1, other_groups, resource, workloads
 from dray.api.document import GroupVersion, GroupVersionKind
+from dray.api.features import FeatureGates
 from dray.api.schema.load import kind_type
 from dray.api.schema.model import StructType
 from dray.apiserver.endpoint import Converter, Endpoint
@@ -52,7 +53,8 @@ _HOMES: Final = {"events.k8s.io": GroupVersion("", "v1")}
 # The releases in which each beta version of resource.k8s.io is deprecated and removed; DeviceTaintRule is newer.
 _DEPRECATED: Final = {"v1beta1": ("v1.35", "v1.38"), "v1beta2": ("v1.36", "v1.39")}
 _NOT_DEPRECATED: Final = frozenset({"DeviceTaintRule"})
-
+# Groups that are served only while all these feature gates are on.
+_GATES: Final = {"cdi.k8s.io": ("DynamicResourceAllocation", "DRAControlPlaneController")}
 
 _AUTHENTICATION: Final = "authentication.k8s.io"
 _AUTHORIZATION: Final = "authorization.k8s.io"
@@ -97,6 +99,11 @@ def endpoints() -> Iterator[Endpoint]:
     for definition in definitions():
         for version in definition.versions:
             yield endpoint(definition, version)
+
+
+def is_served(endpoint: Endpoint, gates: FeatureGates) -> bool:
+    """Return whether the gates allow the endpoint's group."""
+    return all(gates.enabled(gate) for gate in _GATES.get(endpoint.definition.group, ()))
 
 
 def endpoint(definition: ResourceDefinition, version: str) -> Endpoint:
