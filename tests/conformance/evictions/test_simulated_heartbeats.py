@@ -9,7 +9,7 @@ from dray.client.interface import Patch, PatchType
 from dray.cmd.simulated_nodes import SimulatedNodes, Simulation
 from tests.conformance.evictions.cluster import NODES, STATUS, Cluster, virtually
 
-COUNT = 20
+COUNT = 5
 
 
 async def ready(cluster: Cluster) -> list[str]:

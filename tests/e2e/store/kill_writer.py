@@ -59,5 +59,23 @@ async def main(path: str, seed: int) -> None:
     await asyncio.gather(compact(store, chance), *writers)
 
 
+def fork_writers(path: str) -> None:
+    """Fork a writer for each seed on stdin, and report its exit code when it has ended.
+
+    A fork is a process as any other and dies as one, but the modules are imported once for all.
+    """
+    for line in sys.stdin:
+        child = os.fork()
+        if child == 0:
+            tell("PID", "-", os.getpid())
+            asyncio.run(main(path, int(line)))
+            os._exit(1)
+        _, status = os.waitpid(child, 0)
+        tell("END", "-", os.waitstatus_to_exitcode(status))
+
+
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1], int(sys.argv[2])))
+    if len(sys.argv) > 2:
+        asyncio.run(main(sys.argv[1], int(sys.argv[2])))
+    else:
+        fork_writers(sys.argv[1])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import signal
 import sqlite3
@@ -59,19 +60,37 @@ class Acknowledged:
             self.revision = max(self.revision, revision)
 
 
-def run_and_kill(path: Path, seed: int, acknowledged: Acknowledged) -> None:
-    chance = random.Random(seed)
-    writes = chance.choice([0, 1, chance.randrange(LINES_BEFORE_KILL_MAX)])
-    child = subprocess.Popen([sys.executable, str(WRITER), str(path), str(seed)], stdout=subprocess.PIPE, text=True)
-    assert child.stdout is not None
-    lines = [child.stdout.readline() for _ in range(writes + 1)]
-    child.send_signal(signal.SIGKILL)
-    lines += child.stdout.read().splitlines(keepends=True)
-    assert child.wait() == -signal.SIGKILL, "the writer ended by itself"
-    child.stdout.close()
-    for line in lines:
+class Writers:
+    """Forks processes that write to a file, one at a time, and kills them."""
+
+    def __init__(self, path: Path) -> None:
+        command = [sys.executable, str(WRITER), str(path)]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def close(self) -> None:
+        self._process.communicate()
+
+    def _read(self) -> str:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
         assert line.endswith("\n"), "acknowledgements are whole lines"
-        acknowledged.read(line.rstrip("\n"))
+        return line.rstrip("\n")
+
+    def run_and_kill(self, seed: int, acknowledged: Acknowledged) -> None:
+        chance = random.Random(seed)
+        writes = chance.choice([0, 1, chance.randrange(LINES_BEFORE_KILL_MAX)])
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{seed}\n")
+        self._process.stdin.flush()
+        kind, _, child, _ = self._read().split(" ")
+        assert kind == "PID"
+        lines = [self._read() for _ in range(writes + 1)]
+        os.kill(int(child), signal.SIGKILL)
+        while not (line := self._read()).startswith("END "):
+            lines.append(line)
+        assert int(line.split(" ")[2]) == -signal.SIGKILL, "the writer ended by itself"
+        for line in lines:
+            acknowledged.read(line)
 
 
 async def check(path: Path, acknowledged: Acknowledged) -> None:
@@ -130,9 +149,10 @@ def healthy(tmp_path: Path) -> Path:
 @pytest.mark.timeout(120)
 def test_acknowledged_writes_survive_a_hundred_kills(tmp_path: Path) -> None:
     path, acknowledged = tmp_path / "store.db", Acknowledged()
-    for number in range(KILLS):
-        run_and_kill(path, number, acknowledged)
-        asyncio.run(check(path, acknowledged))
+    with closing(Writers(path)) as writers:
+        for number in range(KILLS):
+            writers.run_and_kill(number, acknowledged)
+            asyncio.run(check(path, acknowledged))
     assert len(acknowledged.last) > 50
     assert acknowledged.revision > 1000
 

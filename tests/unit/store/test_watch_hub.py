@@ -10,6 +10,7 @@ from dray.store.watch_hub import (
     EventHistory,
     WatchBuffer,
     WatchHub,
+    batch_size,
     covers,
 )
 
@@ -130,6 +131,21 @@ def test_a_buffer_is_bounded_by_the_size_of_its_events() -> None:
     assert f"{WATCH_BUFFER_BYTES_MAX} bytes" in str(slow.error)
     assert drain(slow) == []
     assert (drain(quick), quick.error, hub.watchers) == ([6], None, 1)
+
+
+def test_a_buffer_counts_the_bytes_that_are_left_after_a_read() -> None:
+    buffer = WatchBuffer("/", 1, nothing)
+
+    def offer(revision: int, count: int, share: float) -> bool:
+        value = b"x" * int(WATCH_BUFFER_BYTES_MAX * share / count)
+        batch = tuple(Event(EventType.PUT, Entry("/a", value, revision, revision), None) for _ in range(count))
+        return buffer.offer(batch, batch_size(batch))
+
+    assert offer(2, WATCH_BATCH_EVENTS_MAX, 0.3)
+    assert offer(3, 1, 0.5)
+    assert len(buffer.take()) == WATCH_BATCH_EVENTS_MAX
+    assert offer(4, 1, 0.3)
+    assert not offer(5, 1, 0.3)
 
 
 def test_a_reader_that_keeps_up_takes_any_amount() -> None:
