@@ -112,7 +112,13 @@ def pod_requests(pod: Pod, defaults: Mapping[str, int] | None = None) -> dict[st
     Containers and sidecars run at the same time. An init container runs alone with the sidecars before it.
     """
     statuses = _statuses(pod)
-    total = _combined(pod, lambda container: _container_requests(container, statuses, defaults))
+    total: dict[str, int] = {}
+    for container in pod.spec.containers:
+        _add(total, _container_requests(container, statuses, defaults))
+    if pod.spec.init_containers:
+        _add_init_containers(
+            total, pod.spec.init_containers, lambda item: _container_requests(item, statuses, defaults)
+        )
     if pod.spec.resources is not None:
         _apply_pod_level(total, pod.spec.resources.requests)
     if pod.spec.overhead:

@@ -63,6 +63,7 @@ def node_of(server: Server, name: str) -> str:
     return eventually(lambda: kubectl(server, "get", "pod", name, "-o", "jsonpath={.spec.nodeName}"))
 
 
+@pytest.mark.behaviour("XR-45")
 def test_a_process_of_its_own_takes_over_after_another(bare_server: Server, tmp_path: Path) -> None:
     apply(bare_server, node("n"), pod("before"))
     with scheduler(bare_server, tmp_path / "log") as health:

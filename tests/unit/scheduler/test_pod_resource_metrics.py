@@ -112,6 +112,7 @@ def test_amounts(given: Pod, expected: dict[str, float]) -> None:
     assert samples(given) == expected
 
 
+@pytest.mark.behaviour("XR-45")
 def test_extended_resources_that_a_claim_serves_are_included() -> None:
     """They are in the Pod's requests by their own name, or by that of their class."""
     names = ("example.com/gpu", "deviceclass.resource.kubernetes.io/gpu")
