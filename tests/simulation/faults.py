@@ -18,6 +18,8 @@ class Faults:
         # Operations, and events received.
         self.steps = 0
         self.fired: Counter[str] = Counter()
+        # How often the run took paths that it is meant for.
+        self.paths: Counter[str] = Counter()
 
     @property
     def declared(self) -> set[str]:
