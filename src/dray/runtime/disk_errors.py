@@ -16,7 +16,7 @@ _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
 class DiskError(Exception):
-    """A file of the process cannot be written; the message says why and what to do."""
+    """A file of the process cannot be accessed; the message says why and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +67,13 @@ def is_without_space(directory: Path) -> bool:
 
 @contextmanager
 def explained_errors(directory: Path) -> Iterator[None]:
-    """Raise a `DiskError` for a failure to write below a directory."""
+    """Raise a `DiskError` for a failure to read or write below a directory."""
     try:
         yield
     except OSError as error:
         file = Path(error.filename) if isinstance(error.filename, str) else directory
         reason = explain_failure((file, directory), error_number=error.errno)
-        raise DiskError(f"{file} cannot be written: {reason or error.strerror}") from error
+        raise DiskError(f"{file} cannot be accessed: {reason or error.strerror}") from error
 
 
 def _facts(path: Path) -> PathFacts | None:

@@ -139,7 +139,7 @@ async def test_a_new_store_on_a_full_disk_is_refused_for_that(disk: Path) -> Non
 
 async def test_a_server_on_a_full_disk_says_so(disk: Path) -> None:
     fill(disk)
-    with pytest.raises(Exception, match="cannot be written: no space is left on the disk of"):
+    with pytest.raises(Exception, match="cannot be accessed: no space is left on the disk of"):
         async with serving(disk):
             pass
 

@@ -63,9 +63,9 @@ def test_an_error_of_a_full_disk_wins_over_what_is_free(tmp_path: Path) -> None:
 def test_a_failure_names_the_file_and_the_cause(tmp_path: Path) -> None:
     file = tmp_path / "missing" / "kubeconfig"
     with (
-        pytest.raises(DiskError, match="kubeconfig cannot be written: no space is left on the disk"),
+        pytest.raises(DiskError, match="kubeconfig cannot be accessed: no space is left on the disk"),
         explained_errors(tmp_path),
     ):
         raise OSError(errno.ENOSPC, "No space left on device", str(file))
-    with pytest.raises(DiskError, match=f"{file} cannot be written: Input/output error"), explained_errors(tmp_path):
+    with pytest.raises(DiskError, match=f"{file} cannot be accessed: Input/output error"), explained_errors(tmp_path):
         raise OSError(errno.EIO, "Input/output error", str(file))
