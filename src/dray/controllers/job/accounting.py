@@ -214,8 +214,8 @@ class UntrackedPods:
         self._removals: dict[str, bool] = {}
 
     def expect_removal(self, uid: str) -> None:
-        """Record that the finalizer is about to be removed."""
-        self._removals[uid] = False
+        """Record that the finalizer is about to be removed, perhaps again."""
+        self._removals.setdefault(uid, False)
 
     def removed(self, uid: str) -> None:
         """Record the response, unless the informer delivered the change before it."""
@@ -223,8 +223,9 @@ class UntrackedPods:
             self._removals[uid] = True
 
     def removal_failed(self, uid: str) -> None:
-        """Drop a removal whose outcome is unknown."""
-        self._removals.pop(uid, None)
+        """Drop a removal whose outcome is unknown, unless another request has removed the finalizer."""
+        if not self._removals.get(uid, False):
+            self._removals.pop(uid, None)
 
     def observe(self, pod: Pod, *, tracked: bool) -> None:
         """Handle an informer event; a deleted Pod is not tracked."""

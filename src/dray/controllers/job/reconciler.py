@@ -223,9 +223,9 @@ class JobController(Reconciler[JobKey | PodKey]):
         return failure
 
     async def _remove_finalizer(self, pod: Pod) -> APIError | None:
-        if TRACKING not in pod.metadata.finalizers:
-            return None
         key, uid = key_of(pod), pod.metadata.uid or ""
+        if TRACKING not in pod.metadata.finalizers or uid in self._untracked:
+            return None
         self._untracked.expect_removal(uid)
         patch = Patch(PatchType.STRATEGIC, _without_finalizer(uid))
         try:

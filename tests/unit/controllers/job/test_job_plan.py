@@ -313,6 +313,21 @@ def test_untracked() -> None:
     assert "uid-b" not in untracked
 
 
+def test_a_removal_that_was_confirmed_is_not_forgotten_when_another_request_fails() -> None:
+    """Otherwise the Pod, which the cache still shows with its finalizer, would be counted twice."""
+    untracked = UntrackedPods()
+    untracked.expect_removal("uid-a")
+    untracked.expect_removal("uid-a")
+    untracked.removed("uid-a")
+    untracked.removal_failed("uid-a")
+    assert "uid-a" in untracked
+    untracked.expect_removal("uid-a")
+    assert "uid-a" in untracked
+    untracked.expect_removal("uid-b")
+    untracked.removal_failed("uid-b")
+    assert "uid-b" not in untracked
+
+
 def test_long_names_leave_room_for_the_index() -> None:
     item = msgspec.structs.replace(job(), metadata=ObjectMeta(name="j" * 80, namespace="team", uid="u1"))
     made = make_job_pod(owner_of(item), item, 12, {})
