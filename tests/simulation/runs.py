@@ -17,6 +17,7 @@ from tests.simulation.device_taint_simulation import DeviceTaintSimulation
 from tests.simulation.eviction_simulation import EvictionSimulation
 from tests.simulation.faults import Faults
 from tests.simulation.network import CRASH_OUTCOMES, FAULTS, CrashPoint, FaultRates
+from tests.simulation.node_simulation import NodeSimulation
 from tests.simulation.server_simulation import ServerSimulation
 from tests.simulation.store_simulation import StoreSimulation
 from tests.simulation.threadless import run_without_threads
@@ -81,6 +82,9 @@ VARIANTS: Mapping[str, Callable[..., Simulation]] = {
     "etcd_store": partial(StoreSimulation, backend="etcd"),
     "sqlite_server": partial(ServerSimulation, backend="sqlite"),
     "etcd_servers": partial(ServerSimulation, backend="etcd", servers=2),
+    "node": NodeSimulation,
+    # One crash and no other fault; the seed is the step at which it is.
+    "node_crash": partial(NodeSimulation, systematic=True),
 }
 
 # Those of which every write is made the last one of its process, in turn.

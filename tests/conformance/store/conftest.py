@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
+import fcntl
 import itertools
+import random
 import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -20,17 +23,38 @@ from dray.store.interface import Store
 from dray.store.memory import MemoryStore
 from dray.store.sqlite import SQLiteStore
 
-START_SECONDS = 20
+START_SECONDS = 60
 _prefix_numbers = itertools.count()
 
 
-def free_ports(count: int) -> list[int]:
-    """Free ports, found together so that they differ."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
+# Below the ports that the system gives to connections and to listeners that ask for any: a server of another test does
+# not get the port of one that is stopped for a while.
+_PORTS = range(20_000, 32_000)
+_held_locks: list[IO[bytes]] = []
+
+
+def reserved_ports(count: int) -> list[int]:
+    """Ports that no one listens on; no other test process gets them as long as this one runs."""
+    ports: list[int] = []
+    for port in random.sample(_PORTS, len(_PORTS)):
+        if _reserve(port):
+            ports.append(port)
+        if len(ports) == count:
+            return ports
+    raise AssertionError("no port is free")
+
+
+def _reserve(port: int) -> bool:
+    held = (Path(tempfile.gettempdir()) / f"dray-test-port-{port}.lock").open("ab")
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", port))
+    except OSError:
+        held.close()
+        return False
+    _held_locks.append(held)
+    return True
 
 
 def etcd_binary() -> str:
@@ -47,7 +71,7 @@ class EtcdProcess:
         self._directory = directory
         self._scheme = scheme
         self._options = options
-        client, peer = free_ports(2)
+        client, peer = reserved_ports(2)
         self.endpoint = f"127.0.0.1:{client}"
         self._port = client
         self._peer = f"http://127.0.0.1:{peer}"

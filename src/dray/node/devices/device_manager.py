@@ -162,6 +162,8 @@ class DeviceManager(PodReservations):
         self._waits: dict[str, str] = {}
         self._saves = CoalescedCall(self._write)
         self._written = checkpoint.Written()
+        # The Pods with assignments that are not saved yet, perhaps because that failed.
+        self._unsaved: set[str] = set()
         self._listeners: list[Callable[[Sequence[str]], None]] = []
         self._group: TaskGroup | None = None
         self._started = asyncio.Event()
@@ -245,6 +247,7 @@ class DeviceManager(PodReservations):
     def _free(self, pod_uid: str) -> bool:
         for slot in [slot for slot in self._preferences if slot.pod_uid == pod_uid]:
             del self._preferences[slot]
+        self._unsaved.discard(pod_uid)
         return self._allocator.free_pod(pod_uid)
 
     def hints(self, pod: Pod, container: Container) -> dict[str, Sequence[Hint] | None]:
@@ -329,6 +332,8 @@ class DeviceManager(PodReservations):
 
     async def _commit(self, pod_uid: str) -> None:
         reserved = self._allocator.reservations(pod_uid)
+        if reserved:
+            self._unsaved.add(pod_uid)
         try:
             for item in reserved:
                 await self._call_allocate(item.slot, item.call)
@@ -337,8 +342,10 @@ class DeviceManager(PodReservations):
                 # What Allocate was not called for is free again; the others are assigned by now.
                 self._allocator.failed(item.call.ticket)
                 self._preferences.pop(item.slot, None)
-        if reserved:
+        if pod_uid in self._unsaved:
+            # If this fails, the next call finds the devices allocated already and saves them.
             await self._save()
+            self._unsaved.discard(pod_uid)
 
     async def _allocate(self, pod: Pod, container: Container) -> None:
         """Allocate the devices of one container, without alignment; raises `AllocationError`."""
@@ -400,7 +407,8 @@ class DeviceManager(PodReservations):
     async def prepare(self, pod: Pod) -> None:
         """Allocate devices of plugins that registered after the Pod's admission; raises `ResourceError`."""
         for container in containers_of(pod):
-            if self._missing(pod, container) and not self._is_settled(pod, container.name):
+            needed = self._missing(pod, container) or pod.metadata.uid in self._unsaved
+            if needed and not self._is_settled(pod, container.name):
                 try:
                     await self._allocate(pod, container)
                 except AllocationError as error:
