@@ -11,6 +11,7 @@ import pytest
 
 from dray.api.document import Document
 from dray.api.errors import ConflictError, DeviceInUseError
+from dray.api.pod_claims import EXTENDED_RESOURCE_ANNOTATION
 from dray.apiserver.device_ledger import IN_DOUBT_SECONDS
 from dray.cmd import apiserver
 from dray.store.interface import Entry, StoreUnavailableError
@@ -100,6 +101,26 @@ async def test_two_writes_of_one_claim_at_once_hold_what_the_winner_takes(api: L
     with pytest.raises(DeviceInUseError):
         await give(api, other, result(taken))
     await give(api, other, result("gpu-1" if taken == "gpu-0" else "gpu-0"))
+
+
+async def test_claims_for_extended_resources_hold_and_need_their_devices_too(api: Local) -> None:
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u", "controller": True, "blockOwnerDeletion": True}
+    metadata = {
+        "name": "extended",
+        "annotations": {EXTENDED_RESOURCE_ANNOTATION: "true"},
+        "ownerReferences": [owner],
+    }
+    requests = [{"name": "container-0-request-0", "exactly": {"deviceClassName": "gpu"}}]
+    body = {"metadata": metadata, "spec": {"devices": {"requests": requests}}}
+    extended = await api.request("create", f"{CLAIMS}@default", body)
+    mine, theirs = await new_claim(api, "mine"), await new_claim(api, "theirs")
+    taken = {**result("gpu-0"), "request": "container-0-request-0"}
+    await give(api, theirs, result("gpu-0"))
+    with pytest.raises(DeviceInUseError, match="default/theirs"):
+        await give(api, extended, taken)
+    await give(api, extended, {**taken, "device": "gpu-1"})
+    with pytest.raises(DeviceInUseError, match="default/extended"):
+        await give(api, mine, result("gpu-1"))
 
 
 async def test_deallocation_and_deletion_free_the_device_at_once(api: Local) -> None:

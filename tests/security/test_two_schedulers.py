@@ -24,7 +24,7 @@ from dray.scheduler.registry import BUILT_IN
 from dray.scheduler.scheduler import Scheduler
 
 DRIVER = "gpu.example.com"
-NODE_COUNT, DEVICE_COUNT = 10, 30
+NODE_COUNT, DEVICE_COUNT = 5, 20
 PODS_IN_ALL = NODE_COUNT * DEVICE_COUNT
 SECONDS_MAX = 60.0
 
