@@ -18,7 +18,6 @@ from tests.e2e.node.harness import (
     Cluster,
     container_status,
     is_running,
-    is_waiting,
     needs_runc,
     shell,
     terminated,
@@ -165,42 +164,6 @@ async def test_running_pods_are_admitted_again_though_the_plugin_is_away(cluster
         devices.start()
         await until_amounts(cluster, 2, 2)
         await end(cluster, "p", "q", "r")
-
-
-@pytest.mark.behaviour("DP-47", "DP-51", "DP-33")
-async def test_an_agent_restart_keeps_what_was_admitted(cluster: Cluster, agent: Agent) -> None:
-    marker = agent.root / f"go-{cluster.namespace}"
-    on_host: dict[str, Any] = {"volumes": [volume(agent)]}
-    with plugin(agent, "a", "b") as devices:
-        await until_amounts(cluster, 2, 2)
-        # Its init container had the device that its container has now.
-        init = with_foo("true", name="i")
-        await cluster.run("runs", with_foo(STAYS), initContainers=[init])
-        before = await cluster.wait("runs", is_running())
-        crashes = with_foo(f"test -e {marker} && sleep 60; exit 3", volumeMounts=[mount(agent)])
-        await cluster.run("crashes", crashes, restartPolicy="Always", **on_host)
-        await cluster.wait("crashes", lambda pod: container_status(pod).get("restartCount", 0) > 0)
-        agent.kill()
-        devices.kill()
-        agent.start()
-        await until_amounts(cluster, 0, 0)
-        waits = await cluster.wait("crashes", is_waiting("CreateContainerConfigError"))
-        assert waits["status"]["phase"] == "Running"
-        text = f"waiting for the device plugin of {FOO} to register"
-        assert container_status(waits)["state"]["waiting"]["message"] == text
-        event = await cluster.wait_event("crashes", lambda item: item["message"] == f"Error: {text}")
-        assert (event["type"], event["reason"]) == ("Warning", "Failed")
-        after = await cluster.wait("runs", is_running())
-        assert container_status(after)["containerID"] == container_status(before)["containerID"]
-        assert after["status"]["phase"] == "Running"
-        # The device is reset before the container starts again.
-        marker.touch()
-        (devices.control / "in-pre-start").unlink()
-        devices.start()
-        await cluster.wait("crashes", is_running())
-        assert (devices.control / "in-pre-start").exists()
-        assert await held(agent) == {"runs": ["a"], "crashes": ["b"]}
-        await end(cluster, "runs", "crashes")
 
 
 @pytest.mark.behaviour("DP-48")
