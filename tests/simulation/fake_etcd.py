@@ -152,7 +152,7 @@ class KeyValues:
     def events(self, first: int, last: int, create: Any, *, starting: bool) -> list[tuple[int, list[Any]]]:
         """Return the events of a watch by revision, as a member that has applied `last` has them."""
         compacted = self.compacted_at(last)
-        # Superseded pairs and deletions up to the compacted revision are gone. Before etcd 3.5.18 that includes a
+        # Superseded pairs and deletions up to the compacted revision are gone. Before etcd 3.5.16 that includes a
         # deletion at the revision itself; here it is gone for watches that start there.
         gone_until = compacted if starting else compacted - 1
         kept = {(key, pair.mod_revision) for key, pair in self.state_at(compacted).items()}
