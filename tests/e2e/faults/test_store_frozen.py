@@ -48,6 +48,8 @@ def check_frozen(admin: Caller, anonymous: Caller) -> None:
     assert time.monotonic() - started < FAIL_SECONDS_MAX
     assert "[-]etcd failed: reason withheld" in lines(live)
     assert lines(live)[-1] == "livez check failed"
+    # An answer of the store is used again for a quarter of a second.
+    poll(lambda: admin.get("/readyz/etcd-readiness"), 500, FAIL_SECONDS_MAX)
     ready = anonymous.get("/readyz")
     assert ready.status == 500
     assert {"[+]ping ok", "[-]etcd failed: reason withheld", "[-]etcd-readiness failed: reason withheld"} < {
