@@ -9,7 +9,7 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from dray.api.document import NamespacedName
 from dray.api.types.core_v1 import Pod
-from dray.client.controller import Result
+from dray.client.controller import Requeue, Result
 from dray.client.event_recorder import WARNING, EventRecorder
 from dray.client.indexer import BY_OWNER_UID, IndexFunction
 from dray.client.interface import Client, Resource, ignore_not_found
@@ -24,6 +24,8 @@ C = TypeVar("C")
 CREATION_FAILED: Final = "FailedResourceClaimCreation"
 # Size of the cache of deleted Pods; a miss costs one live read.
 DELETED_MAX: Final = 500
+# The informer delivers a Pod within milliseconds, unless its watch has an outage.
+CONFIRM_SECONDS: Final = 15.0
 
 # Returns the Pod of a name, None if there is none.
 FindPod: TypeAlias = Callable[[str], Pod | None]
@@ -45,6 +47,14 @@ class Problem:
 def record_problem(recorder: EventRecorder, pod: Pod, problem: Problem) -> None:
     """Emit the Warning event of a problem."""
     recorder.event(PODS.group_version_kind, pod, WARNING, CREATION_FAILED, problem.event_message)
+
+
+def confirm_again(names: Iterable[str], find_pod: FindPod) -> Result:
+    """Return when to look again for Pods that only a live read has found.
+
+    They may come and go while the watch is interrupted: then no event tells that they are gone.
+    """
+    return Requeue(CONFIRM_SECONDS) if any(find_pod(name) is not None for name in names) else None
 
 
 class ConsumerPods:
@@ -104,9 +114,8 @@ class ClaimReconciler(Reconciler[PodKey | ClaimKey], Generic[C]):
         """Reconcile one Pod or one claim."""
         if isinstance(key, PodKey):
             await self._reconcile_pod(key.key)
-        else:
-            await self._reconcile_claim(key.key)
-        return None
+            return None
+        return await self._reconcile_claim(key.key)
 
     def _enqueue_pod(self, pod: Pod) -> None:
         namespace = pod.metadata.namespace or ""
@@ -130,5 +139,5 @@ class ClaimReconciler(Reconciler[PodKey | ClaimKey], Generic[C]):
         """Create and reserve the claims of a Pod."""
 
     @abstractmethod
-    async def _reconcile_claim(self, key: NamespacedName) -> None:
+    async def _reconcile_claim(self, key: NamespacedName) -> Result:
         """Remove finished consumers of a claim, and what only they needed."""

@@ -12,10 +12,11 @@ from dray.api.errors import AlreadyExistsError, APIError
 from dray.api.pod_claims import is_pod_done
 from dray.api.types.cdi_v1alpha1 import ResourceClaim
 from dray.api.types.core_v1 import Pod
+from dray.client.controller import Result
 from dray.client.interface import DeleteOptions, ignore_not_found
 from dray.client.objects import key_of
 from dray.client.resources import CLASSIC_CLAIMS, NODES
-from dray.controllers.claim_control import ClaimReconciler, Problem, record_problem
+from dray.controllers.claim_control import ClaimReconciler, Problem, confirm_again, record_problem
 from dray.controllers.classic_claim import plan
 from dray.controllers.reconciler import ClaimKey, ControllerContext, newest
 from dray.runtime.metrics import Metrics
@@ -107,10 +108,10 @@ class ClassicClaimController(ClaimReconciler[ResourceClaim]):
 
     # --- Claims. ---
 
-    async def _reconcile_claim(self, key: NamespacedName) -> None:
+    async def _reconcile_claim(self, key: NamespacedName) -> Result:
         claim = self._claims.lister.get_key(key)
         if claim is None:
-            return
+            return None
         unconfirmed = plan.pods_to_confirm(claim, self._consumers.cached(key.namespace), self._consumers.is_deleted)
         find_pod = await self._consumers.confirmed(unconfirmed, key.namespace)
         wanted = plan.plan_claim(claim, find_pod, self._consumers.is_deleted)
@@ -122,6 +123,7 @@ class ClassicClaimController(ClaimReconciler[ResourceClaim]):
                 uid=claim.metadata.uid or "", resource_version=claim.metadata.resource_version or ""
             )
             await ignore_not_found(self._client.delete(CLASSIC_CLAIMS, key.name, key.namespace, options))
+        return confirm_again(unconfirmed, find_pod)
 
     async def _set_consumers(self, claim: ResourceClaim, wanted: plan.ClaimPlan) -> ResourceClaim:
         assert wanted.consumers is not None

@@ -190,6 +190,7 @@ class PodControl:
         try:
             await self._client.delete(PODS, key.name, key.namespace, DeleteOptions(uid=uid))
         except NotFoundError:
+            self._drop_observed_deletion(pod)
             return None
         except APIError as error:
             self.expectations.deletion_failed(uid)
@@ -197,6 +198,12 @@ class PodControl:
             return error
         self._record(about, NORMAL, _DELETED, f"Deleted pod: {key.name}")
         return None
+
+    def _drop_observed_deletion(self, pod: Pod) -> None:
+        """Expect no event of a deletion that the informer delivered before the request."""
+        cached = self.pods.lister.get_key(key_of(pod))
+        if cached is None or cached.metadata.uid != pod.metadata.uid:
+            self.expectations.deletion_failed(pod.metadata.uid or "")
 
     def _record(self, about: Any, event_type: str, reason: str, message: str) -> None:
         self._recorder.event(self._owners.group_version_kind, about, event_type, reason, message)

@@ -12,10 +12,11 @@ from dray.api.errors import APIError, InternalError
 from dray.api.pod_claims import is_pod_done
 from dray.api.types.core_v1 import Pod
 from dray.api.types.resource_v1 import ResourceClaim, ResourceClaimTemplate
+from dray.client.controller import Result
 from dray.client.interface import DeleteOptions, Patch, PatchType, WriteOptions, ignore_not_found
 from dray.client.objects import key_of
 from dray.client.resources import PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS, FieldManager
-from dray.controllers.claim_control import ClaimReconciler, Problem, record_problem
+from dray.controllers.claim_control import ClaimReconciler, Problem, confirm_again, record_problem
 from dray.controllers.reconciler import ClaimKey, ControllerContext, newest
 from dray.controllers.resource_claim import plan
 from dray.controllers.resource_claim.created_claims import CreatedClaims
@@ -159,16 +160,16 @@ class ResourceClaimController(ClaimReconciler[ResourceClaim]):
 
     # --- Claims. ---
 
-    async def _reconcile_claim(self, key: NamespacedName) -> None:
+    async def _reconcile_claim(self, key: NamespacedName) -> Result:
         claim = self._claims.lister.get_key(key)
         if claim is None:
-            return
+            return None
         unconfirmed = plan.pods_to_confirm(claim, self._consumers.cached(key.namespace), self._consumers.is_deleted)
         find_pod = await self._consumers.confirmed(unconfirmed, key.namespace)
         wanted = plan.plan_claim(claim, find_pod, self._consumers.is_deleted)
         if not wanted.delete:
             await self._write_claim(key, claim, wanted)
-            return
+            return confirm_again(unconfirmed, find_pod)
         self._deleting.add(key)
         try:
             await self._write_claim(key, claim, wanted)
@@ -180,6 +181,7 @@ class ResourceClaimController(ClaimReconciler[ResourceClaim]):
         ):
             # A finalizer delays it, or it was recreated: that event may have been ignored above.
             self._enqueue_claim(key, remaining)
+        return None
 
     async def _write_claim(self, key: NamespacedName, claim: ResourceClaim, wanted: plan.ClaimPlan) -> None:
         if wanted.status is not None:
