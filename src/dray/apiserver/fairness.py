@@ -27,6 +27,7 @@ _LEAD_SECONDS_MAX: Final = 1.0
 # The assumed time of a user's first request, and the weight of each cheaper one in the average.
 _FIRST_SECONDS: Final = 0.0005
 _WEIGHT: Final = 0.25
+_QUEUE_BEYOND_SEATS: Final = 128
 # Idle users are forgotten beyond this number.
 _USERS_MAX: Final = 2048
 
@@ -50,6 +51,11 @@ class Limits:
     # An informer holds one watch per kind; the largest component watches some tens of kinds.
     watches_per_user_max: int = 1024
     watches_max: int = 16384
+
+    @classmethod
+    def for_seats(cls, seats: int, *, watches_max: int) -> Limits:
+        """Return the limits of a server with so many seats; a user can queue as many requests, and 128 more."""
+        return cls(seats=seats, queue_length_max=seats + _QUEUE_BEYOND_SEATS, watches_max=watches_max)
 
     @property
     def user_seats(self) -> int:

@@ -140,7 +140,7 @@ async def running(settings: APIServerSettings) -> AsyncIterator[Running]:
         stack.push_async_callback(kubelets.close)
         local = LocalTransport(server)
         await Bootstrap(local, hooks).run()
-        limits = Limits(seats=settings.max_requests_inflight, watches_max=settings.max_watches)
+        limits = Limits.for_seats(settings.max_requests_inflight, watches_max=settings.max_watches)
         listener = Listener(server, RequestLimiter(FairQueue(limits), clock), RequestMetrics(metrics))
         stack.push_async_callback(listener.stop)
         group.spawn(listener.supervise(), "listener")

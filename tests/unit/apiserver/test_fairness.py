@@ -79,6 +79,11 @@ def test_one_user_cannot_take_all_seats() -> None:
     assert Limits(seats=1).user_seats == 1
 
 
+def test_the_queue_of_a_user_grows_with_the_seats() -> None:
+    assert Limits.for_seats(256, watches_max=1).queue_length_max == Limits().queue_length_max == 384
+    assert Limits.for_seats(2, watches_max=1).queue_length_max == 130
+
+
 def test_a_full_queue_is_refused_and_others_still_get_in() -> None:
     queue, _ = full()
     for _ in range(3):
