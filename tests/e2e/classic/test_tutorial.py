@@ -31,13 +31,14 @@ def folder() -> Iterator[Path]:
         yield Path(name)
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+def blocks(language: str, before: str = "\n## Examples\n") -> list[str]:
+    text = PAGE.read_text().partition(before)[0]
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
 
 
 @pytest.mark.skipif(not shutil.which("kubectl"), reason="needs kubectl")
 def test_the_commands_of_the_page(folder: Path) -> None:
-    commands = blocks("sh")
+    commands = blocks("sh", before="\n## Node agent\n")
     assert len(commands) == 6
     script = BEFORE + "\n".join(f"echo '--- {number}'\n{block}" for number, block in enumerate(commands))
     environment = os.environ | {
