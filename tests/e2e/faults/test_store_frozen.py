@@ -69,7 +69,7 @@ def test_a_frozen_etcd_and_one_that_is_down_fail_the_probes(etcd: EtcdProcess, t
         calling(server) as admin,
         calling(server, "anonymous") as anonymous,
     ):
-        assert anonymous.get("/readyz").body == b"ok"
+        assert poll(lambda: anonymous.get("/readyz"), 200, RECOVER_SECONDS_MAX).body == b"ok"
         etcd.freeze()
         check_frozen(admin, anonymous)
         etcd.thaw()
