@@ -6,14 +6,13 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from typing import Any
 
 from dray.api.document import UID, Document, GroupVersion
 from dray.api.features import FeatureGates
 from dray.client.in_process import InProcessTransport
 from dray.client.interface import Client, DeleteOptions, Patch, PatchType, WriteOptions, unstructured
-from dray.client.rest import Call, RestClient
+from dray.client.rest import RestClient
 from dray.client.shared_informers import SharedInformerFactory
 from dray.controllers.classic_claim.reconciler import ClassicClaimController
 from dray.controllers.reconciler import ControllerContext
@@ -27,6 +26,7 @@ from dray.scheduler.registry import BUILT_IN
 from dray.scheduler.scheduler import Scheduler
 from dray.sim.replica.virtual_time import LoopClock
 from tests.in_process_server import in_process_server
+from tests.recording_transport import RecordingTransport
 
 CORE, CDI, DRA = GroupVersion("", "v1"), GroupVersion("cdi.k8s.io", "v1alpha1"), GroupVersion("resource.k8s.io", "v1")
 PODS = unstructured(CORE, "pods", "Pod")
@@ -99,37 +99,6 @@ class Boards(ClassicController):
         return [(claim, node) for name, claim, node in self.calls if name == operation]
 
 
-@dataclass
-class Watched:
-    """A transport that records requests and fails on demand."""
-
-    inner: InProcessTransport
-    calls: list[Call] = field(default_factory=list)
-    fail: Callable[[Call], Exception | None] = lambda _: None
-
-    async def send(self, call: Call) -> Document:
-        self.calls.append(call)
-        failure = self.fail(call)
-        if failure is not None:
-            raise failure
-        return await self.inner.send(call)
-
-    def stream(self, call: Call) -> Any:
-        return self.inner.stream(call)
-
-    async def close(self) -> None:
-        await self.inner.close()
-
-    def writes(self, plural: str = "resourceclaims") -> list[Call]:
-        return [
-            call
-            for call in self.calls
-            if call.resource is not None
-            and call.resource.plural == plural
-            and call.verb not in ("get", "list", "watch")
-        ]
-
-
 class Cluster:
     """A running cluster; `user` may do everything."""
 
@@ -138,14 +107,14 @@ class Cluster:
         self._group = group
         self.user: Client = self.client("user")
         self.metrics = Metrics()
-        self.transports: dict[str, Watched] = {}
+        self.transports: dict[str, RecordingTransport] = {}
         self.scheduler: Scheduler | None = None
 
     def client(self, name: str) -> RestClient:
         return RestClient(InProcessTransport(self._server, user=name, groups=_MASTERS, user_agent=name))
 
     def _watched(self, name: str) -> RestClient:
-        transport = self.transports[name] = Watched(
+        transport = self.transports[name] = RecordingTransport(
             InProcessTransport(self._server, user=name, groups=_MASTERS, user_agent=name)
         )
         return RestClient(transport)

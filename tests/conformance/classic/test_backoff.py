@@ -191,7 +191,10 @@ def test_a_driver_without_room_is_not_asked_again_and_again() -> None:
         # Each node once, then both after 1 s, 2 s, and so on.
         assert [node for _, node in driver.asked[:4]] == ["n1", "n2"] * 2 or driver.asked[0][1] != driver.asked[1][1]
         assert len(driver.asked) < 2 * 15
-        writes = [*cluster.transports["driver"].writes(), *cluster.transports["scheduler"].writes()]
+        writes = [
+            *cluster.transports["driver"].writes(),
+            *cluster.transports["scheduler"].writes(),
+        ]
         assert len(writes) < 6 * len(driver.asked)
         claim = await cluster.get_claim("p-gpu")
         assert claim["status"]["conditions"][0]["reason"] == "NoRoom"

@@ -273,25 +273,7 @@ def test_a_driver_killed_at_any_write_leaks_nothing(step: int, when: str) -> Non
 def _doomed(cluster: Cluster, step: int, boards: dict[UID, str], when: str) -> Callable[[], Awaitable[None]]:
     """A driver whose connection ends for good around its write of that number."""
     stop = cluster.start_driver(Wired(boards))
-    transport = cluster.transports["driver"]
-    inner, writes = transport.inner.send, 0
-
-    async def send(call: Call) -> Document:
-        nonlocal writes
-        if call.resource is not CLAIMS and (call.resource is None or call.resource.plural != "resourceclaims"):
-            return await inner(call)
-        if writes > step:
-            raise ServiceUnavailableError("cut off")
-        if call.verb in ("get", "list", "watch"):
-            return await inner(call)
-        writes += 1
-        if writes <= step:
-            return await inner(call)
-        if when == "after":
-            await inner(call)
-        raise ServiceUnavailableError("cut off")
-
-    transport.inner.send = send  # type: ignore[method-assign]
+    cluster.transports["driver"].cut_off(step, when)
     return stop
 
 

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from dray.api.document import UID, Document
-from dray.api.errors import NotFoundError, ServiceUnavailableError
-from dray.client.rest import Call
+from dray.api.document import UID
+from dray.api.errors import NotFoundError
 from dray.driver.classic import Allocation, Claim, ClassicController, NoRoomError, Options, serve
 from dray.sim.replica.virtual_time import LoopClock, run_virtually
 from tests.conformance.classic.cluster import CLAIMS, DRIVER, NOW, PODS, TEAM, Cluster, inline, named, running_cluster
@@ -214,7 +213,7 @@ def test_a_node_killed_at_any_write_leaks_nothing(step: int, when: str) -> None:
         hardware: Hardware = {}
         stop = start_node(cluster, OnNode("n1", hardware))
         cluster.start_driver(Centre(hardware))
-        _cut(cluster, "n1", step, when)
+        cluster.transports["n1"].cut_off(step, when)
         await cluster.pod("p", inline())
         await asyncio.sleep(20)
         await cluster.user.delete(PODS, "p", TEAM, NOW)
@@ -227,29 +226,6 @@ def test_a_node_killed_at_any_write_leaks_nothing(step: int, when: str) -> None:
         assert await cluster.node_of("q") == "n1"
 
     run_scenario(scenario)
-
-
-def _cut(cluster: Cluster, name: str, step: int, when: str) -> None:
-    """End the connection for good around the write of that number."""
-    transport = cluster.transports[name]
-    inner, writes = transport.inner.send, 0
-
-    async def send(call: Call) -> Document:
-        nonlocal writes
-        if call.resource is None or call.resource.plural != "resourceclaims":
-            return await inner(call)
-        if writes > step:
-            raise ServiceUnavailableError("cut off")
-        if call.verb in ("get", "list", "watch"):
-            return await inner(call)
-        writes += 1
-        if writes <= step:
-            return await inner(call)
-        if when == "after":
-            await inner(call)
-        raise ServiceUnavailableError("cut off")
-
-    transport.inner.send = send  # type: ignore[method-assign]
 
 
 @pytest.mark.behaviour("CL-53", "CL-31")

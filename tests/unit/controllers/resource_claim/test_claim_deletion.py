@@ -108,7 +108,7 @@ async def test_a_finalizer_added_during_deletion_is_removed() -> None:
             return await cluster.get(name) is None
 
         await until(gone)
-        assert [verb for verb, plural, _ in cluster.transport.writes() if plural == "resourceclaims"][-4:] == [
+        assert [verb for verb, plural, _ in cluster.transport.all_writes() if plural == "resourceclaims"][-4:] == [
             "update",
             "update",
             "delete",

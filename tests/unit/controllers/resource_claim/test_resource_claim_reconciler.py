@@ -6,7 +6,7 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -30,37 +30,20 @@ from dray.runtime.metrics import Metrics
 from dray.runtime.system import SystemClock
 from dray.runtime.tasks import TaskGroup
 from tests.in_process_server import in_process_server
+from tests.recording_transport import READS, RecordingTransport
 
 TEAM = "team"
 OFF = FeatureGates.parse("DRAPrioritizedList=false")
 
 
-@dataclass
-class Watched:
-    """A transport that records requests and fails on demand."""
+class Watched(RecordingTransport):
+    """A transport that also shows all writes but those of events."""
 
-    inner: InProcessTransport
-    calls: list[Call] = field(default_factory=list)
-    fail: Callable[[Call], Exception | None] = lambda _: None
-
-    async def send(self, call: Call) -> Document:
-        self.calls.append(call)
-        failure = self.fail(call)
-        if failure is not None:
-            raise failure
-        return await self.inner.send(call)
-
-    def stream(self, call: Call) -> Any:
-        return self.inner.stream(call)
-
-    async def close(self) -> None:
-        await self.inner.close()
-
-    def writes(self) -> list[tuple[str, str, str]]:
+    def all_writes(self) -> list[tuple[str, str, str]]:
         return [
             (call.verb, call.resource.plural, call.subresource)
             for call in self.calls
-            if call.resource is not None and call.verb not in ("get", "list", "watch") and call.resource is not EVENTS
+            if call.resource is not None and call.verb not in READS and call.resource is not EVENTS
         ]
 
 
@@ -332,7 +315,7 @@ async def test_the_last_consumer_deallocates_the_claim() -> None:
         assert claim is not None
         assert claim.status.allocation is None
         # The allocation goes with the last user, in one write; the finalizer goes after it.
-        assert cluster.transport.writes() == [
+        assert cluster.transport.all_writes() == [
             ("update", "resourceclaims", "status"),
             ("update", "resourceclaims", ""),
         ]
@@ -367,7 +350,7 @@ async def test_a_deleted_claim_without_consumers_is_finalized() -> None:
             return await cluster.get("shared") is None
 
         await until(gone)
-        assert ("update", "resourceclaims", "status") in cluster.transport.writes()
+        assert ("update", "resourceclaims", "status") in cluster.transport.all_writes()
 
 
 @pytest.mark.behaviour("SP-86")
