@@ -13,9 +13,9 @@ SEEDS = {
     "stale_caches": seeds(range(1, 9)),
     "clock_jumps": seeds(range(1, 7)),
     "classic_stale_caches": seeds((2, 10, 52000)),
-    "classic_clock_jumps": seeds((1, 2)),
-    "workloads_stale_caches": seeds((1, 51001)),
-    "workloads_clock_jumps": seeds((1, 3)),
+    "classic_clock_jumps": seeds((1, 2, 51010)),
+    "workloads_stale_caches": seeds((1, 51001, 51008, 61005)),
+    "workloads_clock_jumps": seeds((1, 3, 52001)),
     "evictions_stale_caches": seeds((1, 2)),
     "evictions_clock_jumps": seeds((1, 2)),
 }

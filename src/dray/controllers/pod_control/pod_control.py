@@ -196,13 +196,15 @@ class PodControl:
             self.expectations.deletion_failed(uid)
             self._record(about, WARNING, FAILED_DELETE, f"Error deleting: {error.message}")
             return error
+        self._drop_observed_deletion(pod)
         self._record(about, NORMAL, _DELETED, f"Deleted pod: {key.name}")
         return None
 
     def _drop_observed_deletion(self, pod: Pod) -> None:
-        """Expect no event of a deletion that the informer delivered before the request."""
+        """Expect no event of a deletion that the informer delivered before the request: another client's."""
         cached = self.pods.lister.get_key(key_of(pod))
-        if cached is None or cached.metadata.uid != pod.metadata.uid:
+        same = cached is not None and cached.metadata.uid == pod.metadata.uid
+        if cached is None or not same or cached.metadata.deletion_timestamp is not None:
             self.expectations.deletion_failed(pod.metadata.uid or "")
 
     def _record(self, about: Any, event_type: str, reason: str, message: str) -> None:

@@ -319,10 +319,10 @@ class DriverReconciler:
             )
         except NoRoomError as why:
             return await self._reject(claim, request, str(why) or "no room")
-        await self._record(claim, allocation)
+        result = await self._record(claim, allocation)
         self._attempts.forget(key_of(claim))
         self._capacity_changed(freed=False)
-        return None
+        return result
 
     async def _begin(self, claim: ResourceClaim) -> ResourceClaim:
         """Set finalizer and `driverName`, after undoing an earlier attempt."""
@@ -334,7 +334,7 @@ class DriverReconciler:
             await self._deallocate(claim)
         return await self._write_status(claim, plan.with_driver(claim, self._name))
 
-    async def _record(self, claim: ResourceClaim, allocation: Allocation) -> None:
+    async def _record(self, claim: ResourceClaim, allocation: Allocation) -> Result:
         """Write the allocation; if the claim has changed meanwhile, the allocation is begun again."""
         wanted = plan.allocated(claim, self._name, allocation)
         for attempt in range(ATTEMPTS_MAX):
@@ -344,7 +344,8 @@ class DriverReconciler:
                     now = await self._live(claim)
                     if now is not None and plan.is_written(now, wanted):
                         self._note_written(now)
-                        return
+                        # The version read may be of a later change by others, such as the deletion.
+                        return _AGAIN
                     if now is None or not plan.is_same_request(now, claim):
                         break
                     claim, wanted = now, plan.allocated(now, self._name, allocation)
@@ -352,7 +353,7 @@ class DriverReconciler:
             except APIError as error:
                 _log.info("allocation not written", extra=fields(claim=classic.label(claim), error=str(error)))
             else:
-                return
+                return None
         # The outcome of the writes is unknown; the next reconcile clears `driverName` before it deallocates.
         raise DriverFailedError(f"allocation of claim {classic.label(claim)} could not be recorded")
 
