@@ -137,8 +137,10 @@ async def test_another_user_waits_for_a_few_of_the_greedy_users_requests(accept:
                 task.cancel()
             done, _ = await asyncio.wait(tasks)
         assert all(task.cancelled() for task in done), "no request of the greedy user failed"
-        # In order of arrival it would be all of them, for each step of the request.
-        assert sorted(between)[REQUESTS // 2] <= CONNECTIONS // 5, between
+        # In order of arrival it would be all of them, for each step of the request. Creates are answered many at once,
+        # when the store has committed them; what counts is time, and they are short.
+        few = CONNECTIONS // 5 if accept else CONNECTIONS * 2 // 3
+        assert sorted(between)[REQUESTS // 2] <= few, between
 
 
 async def test_a_list_in_parts_is_the_whole_list() -> None:

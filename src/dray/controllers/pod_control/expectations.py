@@ -82,7 +82,7 @@ class PodExpectations:
         """Handle an informer event: drop the writes that it shows."""
         pod = new if new is not None else old
         assert pod is not None
-        if self._creations and not self._is_overtaken(new):
+        if self._creations and not self._is_overtaken(old, new):
             self._drop(key_of(pod))
         if not self._deletions:
             return
@@ -130,12 +130,18 @@ class PodExpectations:
         for key in tuple(self._by_owner.get(owner_uid, ())):
             self._drop(key)
 
-    def _is_overtaken(self, observed: Pod | None) -> bool:
-        """Return whether a later version is known than the observed one: a repeated creation found the Pod."""
+    def _is_overtaken(self, old: Pod | None, new: Pod | None) -> bool:
+        """Return whether a later version is known than the observed one, or a later Pod of that name.
+
+        A repeated creation found the Pod, or created another one after the first was deleted unobserved.
+        """
+        observed = new if new is not None else old
         creation = None if observed is None else self._creations.get(key_of(observed))
         if creation is None or creation.pod is None or observed is None:
             return False
-        return creation.pod.metadata.uid == observed.metadata.uid and is_older(observed, creation.pod)
+        if new is None and observed.metadata.uid == creation.pod.metadata.uid:
+            return False
+        return is_older(observed, creation.pod)
 
     def _as_deleted(self, pod: Pod, now: float, time: datetime) -> Pod:
         expires = self._deletions.get(pod.metadata.uid or "")

@@ -205,6 +205,26 @@ class TestUnseen:
         expectations.observe(began, finished)
         assert not expectations.pending("u1")
 
+    def test_events_of_an_earlier_pod_of_that_name_do_not_take_back_the_later_one(self) -> None:
+        """The first Pod was deleted unobserved, and its name was used again."""
+        first, second = (
+            msgspec.structs.replace(item, metadata=msgspec.structs.replace(item.metadata, resource_version=version))
+            for item, version in ((pod(uid="first"), "3"), (pod(uid="second"), "7"))
+        )
+        expectations = PodExpectations()
+        expectations.expect_creation("u1", self.key, None, 0.0)
+        expectations.expect_creation("u1", self.key, None, 1.0)
+        expectations.created(second)
+        expectations.observe(None, first)
+        expectations.observe(first, None)
+        assert expectations.apply("u1", (), 0.0, NOW) == (second,)
+        expectations.observe(None, second)
+        assert not expectations.pending("u1")
+        expectations.expect_creation("u1", self.key, None, 0.0)
+        expectations.created(second)
+        expectations.observe(second, None)
+        assert not expectations.pending("u1")
+
     def test_unobserved_objects_are_confirmed_by_live_reads(self) -> None:
         expectations = PodExpectations()
         expectations.expect_creation("u1", self.key, None, 0.0)
