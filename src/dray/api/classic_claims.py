@@ -18,6 +18,7 @@ from dray.api.types.cdi_v1alpha1 import (
     ResourceClaim,
     ResourceClaimStatus,
     SchedulerSchedulingStatus,
+    SchedulingStatus,
 )
 from dray.api.types.core_v1 import Pod
 from dray.api.types.meta_v1 import Condition, OwnerReference
@@ -254,6 +255,13 @@ def without_user(claim: ResourceClaim, pod_uid: str) -> ResourceClaim:
 def with_users(claim: ResourceClaim, users: tuple[OwnerReference, ...]) -> ResourceClaim:
     """Return the claim reserved for these consumers."""
     return with_status(claim, msgspec.structs.replace(status_of(claim), reserved_for=users))
+
+
+def with_scheduler_status(claim: ResourceClaim, part: SchedulerSchedulingStatus) -> ResourceClaim:
+    """Return the claim with another part of the scheduler in its status."""
+    status = status_of(claim)
+    scheduling = msgspec.structs.replace(status.scheduling or SchedulingStatus(), scheduler=part)
+    return with_status(claim, msgspec.structs.replace(status, scheduling=scheduling))
 
 
 def with_status(claim: ResourceClaim, status: ResourceClaimStatus) -> ResourceClaim:

@@ -13,6 +13,7 @@ from typing import Final
 
 from dray.apiserver.call import TextResult
 from dray.lib.clock import Clock
+from dray.runtime.health import HealthReport, report_of, report_one
 from dray.store.interface import Store, StoreError
 
 _LOG: Final = logging.getLogger("dray.apiserver.healthz")
@@ -128,24 +129,13 @@ class HealthChecks:
         reasons = dict(zip(asked, await asyncio.gather(*(checks[name]() for name in asked)), strict=True))
         failed = {name: reason for name, reason in reasons.items() if reason is not None}
         self._log_change(endpoint, failed)
-        if not failed and "verbose" not in query:
-            return TextResult(b"ok", headers=_NO_SNIFF)
-        lines = [_line(name, failed, is_excluded=name in excluded) for name in checks]
-        if unknown := sorted(excluded - checks.keys()):
-            quoted = ",".join(f'"{name}"' for name in unknown)
-            lines.append(f"warn: some health checks cannot be excluded: no matches for {quoted}")
-        text = "\n".join([*lines, f"{endpoint} check {'failed' if failed else 'passed'}", ""])
-        return TextResult(text.encode(), status=500 if failed else 200, headers=_NO_SNIFF)
+        shown = dict.fromkeys(failed, "reason withheld")
+        return _result(report_of(endpoint, checks, shown, verbose="verbose" in query, excluded=excluded))
 
     async def report_one(self, endpoint: str, name: str) -> TextResult | None:
         """Answer for one check of an endpoint, with the reason of a failure; None if there is none of that name."""
         check = self._checks[endpoint].get(name)
-        if check is None:
-            return None
-        reason = await check()
-        if reason is None:
-            return TextResult(b"ok", headers=_NO_SNIFF)
-        return TextResult(f"internal server error: {reason}\n".encode(), status=500, headers=_NO_SNIFF)
+        return None if check is None else _result(report_one(await check()))
 
     async def _check_shutdown(self) -> str | None:
         return "process is shutting down" if self._shutting_down else None
@@ -172,10 +162,8 @@ def store_checks(
     )
 
 
-def _line(name: str, failed: Mapping[str, str], *, is_excluded: bool) -> str:
-    if is_excluded:
-        return f"[+]{name} excluded: ok"
-    return f"[-]{name} failed: reason withheld" if name in failed else f"[+]{name} ok"
+def _result(report: HealthReport) -> TextResult:
+    return TextResult(report.text.encode(), status=report.status, headers=_NO_SNIFF)
 
 
 async def _ping() -> str | None:

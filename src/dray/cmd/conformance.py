@@ -13,7 +13,7 @@ from typing import Final, TextIO
 from dray.api.errors import APIError
 from dray.cli.conformance.findings import Finding, conforms
 from dray.cli.conformance.report import to_json, to_junit, to_text
-from dray.cli.conformance.requirements import REQUIREMENTS, Section, UsageError
+from dray.cli.conformance.requirements import CLASSIC_SECTIONS, REQUIREMENTS, Section, UsageError
 from dray.client.kubeconfig import KubeconfigError
 from dray.runtime import logs
 
@@ -159,8 +159,7 @@ def _selected(arguments: argparse.Namespace) -> frozenset[str]:
 def _sections(arguments: argparse.Namespace) -> frozenset[Section]:
     if arguments.device_plugin:
         return frozenset({Section.DEVICE_PLUGIN})
-    classic = frozenset({Section.CLASSIC_CONTROLLER, Section.CLASSIC_PLUGIN})
-    return classic if arguments.classic else frozenset(Section) - classic - {Section.DEVICE_PLUGIN}
+    return CLASSIC_SECTIONS if arguments.classic else frozenset(Section) - CLASSIC_SECTIONS - {Section.DEVICE_PLUGIN}
 
 
 def _parse_names(text: str) -> set[str]:

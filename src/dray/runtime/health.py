@@ -5,7 +5,7 @@ The format is that of Kubernetes' components, except that a failed check is repo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -54,7 +54,7 @@ class HealthChecks:
     def report_one(self, endpoint: str, name: str) -> HealthReport | None:
         """Answer for one check; None if there is none of that name."""
         check = self._checks(endpoint).get(name)
-        return None if check is None else report_one(check)
+        return None if check is None else report_one(check())
 
     def _checks(self, endpoint: str) -> Mapping[str, HealthCheck]:
         # As in kube-scheduler, whose /healthz is older than the distinction and means that the process is live.
@@ -65,29 +65,34 @@ def report(
     endpoint: str, checks: Mapping[str, HealthCheck], *, verbose: bool = False, exclude: Iterable[str] = ()
 ) -> HealthReport:
     """Make the checks; report all of them if one fails or if `verbose` asks for it."""
-    excluded = set(exclude)
-    lines: list[str] = []
-    failed = False
-    for name, check in checks.items():
-        if name in excluded:
-            lines.append(f"[+]{name} excluded: ok")
-            continue
-        reason = check()
-        lines.append(f"[+]{name} ok" if reason is None else f"[-]{name} failed: {reason}")
-        failed = failed or reason is not None
-    unknown = sorted(excluded - checks.keys())
-    if unknown:
-        quoted = ",".join(f'"{name}"' for name in unknown)
-        lines.append(f"warn: some health checks cannot be excluded: no matches for {quoted}")
+    excluded = frozenset(exclude)
+    reasons = {name: check() for name, check in checks.items() if name not in excluded}
+    failed = {name: reason for name, reason in reasons.items() if reason is not None}
+    return report_of(endpoint, checks, failed, verbose=verbose, excluded=excluded)
+
+
+def report_of(
+    endpoint: str, names: Collection[str], failed: Mapping[str, str], *, verbose: bool, excluded: Set[str]
+) -> HealthReport:
+    """Return the report of checks that were made, with the reasons of those that failed."""
     if not failed and not verbose:
         return HealthReport(ok=True, text="ok")
+    lines = [_line(name, failed, is_excluded=name in excluded) for name in names]
+    if unknown := sorted(excluded - set(names)):
+        quoted = ",".join(f'"{name}"' for name in unknown)
+        lines.append(f"warn: some health checks cannot be excluded: no matches for {quoted}")
     lines.append(f"{endpoint} check {'failed' if failed else 'passed'}\n")
     return HealthReport(ok=not failed, text="\n".join(lines))
 
 
-def report_one(check: HealthCheck) -> HealthReport:
-    """Make one check."""
-    reason = check()
+def _line(name: str, failed: Mapping[str, str], *, is_excluded: bool) -> str:
+    if is_excluded:
+        return f"[+]{name} excluded: ok"
+    return f"[-]{name} failed: {failed[name]}" if name in failed else f"[+]{name} ok"
+
+
+def report_one(reason: str | None) -> HealthReport:
+    """Return the report of one check, given the reason of its failure."""
     if reason is None:
         return HealthReport(ok=True, text="ok")
     return HealthReport(ok=False, text=f"internal server error: {reason}\n")

@@ -16,6 +16,7 @@ from dray.api.document import Document, GroupVersion, NamespacedName
 from dray.api.types import Message, cdi_v1alpha1
 from dray.api.types.core_v1 import Node, Pod
 from dray.api.types.resource_v1 import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
+from dray.client.objects import key_of
 
 if TYPE_CHECKING:
     from dray.allocator import Allocations, Inventory
@@ -127,15 +128,12 @@ class Snapshot:
     @cached_property
     def claims_by_key(self) -> Mapping[NamespacedName, ResourceClaim]:
         """Claims by key, as Pods refer to them."""
-        return {NamespacedName(item.metadata.namespace or "", item.metadata.name or ""): item for item in self.claims}
+        return {key_of(item): item for item in self.claims}
 
     @cached_property
     def classic_claims_by_key(self) -> Mapping[NamespacedName, cdi_v1alpha1.ResourceClaim]:
         """Classic claims by key, as Pods refer to them."""
-        return {
-            NamespacedName(item.metadata.namespace or "", item.metadata.name or ""): item
-            for item in self.classic_claims
-        }
+        return {key_of(item): item for item in self.classic_claims}
 
     def find_classic(self, namespace: str, name: str) -> cdi_v1alpha1.ResourceClaim | None:
         """Return the classic claim of that name."""

@@ -12,7 +12,7 @@ from dray.cli.conformance.classic_harness import ClassicHarness, ClassicParts
 from dray.cli.conformance.cluster_objects import ClusterObjects
 from dray.cli.conformance.findings import Finding, Verdict
 from dray.cli.conformance.harness import Target, Timing
-from dray.cli.conformance.requirements import REQUIREMENTS, Section
+from dray.cli.conformance.requirements import CLASSIC_SECTIONS, REQUIREMENTS
 from dray.cli.conformance.runner import run_classic_checks
 from dray.client.in_process import in_process_client
 from dray.client.resources import CLASSIC_CLASSES
@@ -23,9 +23,7 @@ from tests.local_server import local_server
 pytestmark = pytest.mark.timeout(120)
 
 NODE = "node-1"
-CLASSIC = {
-    name for name, item in REQUIREMENTS.items() if item.section in (Section.CLASSIC_CONTROLLER, Section.CLASSIC_PLUGIN)
-}
+CLASSIC = {name for name, item in REQUIREMENTS.items() if item.section in CLASSIC_SECTIONS}
 CLAIM = {
     "apiVersion": "cdi.k8s.io/v1alpha1",
     "kind": "ResourceClaim",

@@ -15,7 +15,7 @@ from dray.api.document import Document
 from dray.cli.conformance.cluster_objects import ClusterObjects
 from dray.cli.conformance.findings import Finding, Verdict
 from dray.cli.conformance.harness import Harness, Target, Timing
-from dray.cli.conformance.requirements import REQUIREMENTS, Section
+from dray.cli.conformance.requirements import CLASSIC_SECTIONS, REQUIREMENTS, Section
 from dray.cli.conformance.runner import FIRST, run_driver_checks, run_plugin_checks
 from dray.client.in_process import in_process_client
 from tests.e2e.conformance.driver.servicer import NODE, BreakableDriver
@@ -26,9 +26,7 @@ from tests.local_server import local_server
 pytestmark = pytest.mark.timeout(120)
 
 PLUGIN = {name for name, item in REQUIREMENTS.items() if item.section is Section.DEVICE_PLUGIN}
-CLASSIC = {
-    name for name, item in REQUIREMENTS.items() if item.section in (Section.CLASSIC_CONTROLLER, Section.CLASSIC_PLUGIN)
-}
+CLASSIC = {name for name, item in REQUIREMENTS.items() if item.section in CLASSIC_SECTIONS}
 DRIVER = set(REQUIREMENTS) - PLUGIN - CLASSIC
 PATIENT = Timing(30.0, 30.0, info_seconds=30.0, repair_seconds=30.0, first_seconds=20.0)
 

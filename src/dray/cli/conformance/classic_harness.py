@@ -8,13 +8,11 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Final
 
-import msgspec
-
 from dray.api import classic_claims as classic
 from dray.api.codec import from_document
 from dray.api.document import Document
 from dray.api.errors import ConflictError, NotFoundError
-from dray.api.types.cdi_v1alpha1 import ResourceClaim, ResourceClass, SchedulerSchedulingStatus, SchedulingStatus
+from dray.api.types.cdi_v1alpha1 import ResourceClaim, ResourceClass, SchedulerSchedulingStatus
 from dray.api.types.core_v1 import Node
 from dray.api.types.meta_v1 import ObjectMeta
 from dray.cli.conformance.cluster_objects import ClusterObjects
@@ -149,12 +147,21 @@ class ClassicHarness(Harness):
         await self.propose(claim)
         node = self.target.node_name
         selected = SchedulerSchedulingStatus(selected_node=node, potential_nodes=(node,))
-        await self.write_status(claim, lambda item: _with_scheduler(item, selected))
+        await self.write_status(claim, lambda item: classic.with_scheduler_status(item, selected))
+
+    async def settled(self, claim: ResourceClaim) -> ResourceClaim:
+        """Select the node, and return the claim when the driver has allocated or refused it."""
+        await self.select(claim)
+        return await self.wait_for(
+            claim,
+            lambda item: classic.is_allocated(item) or not classic.selected_node(item),
+            "neither allocated nor refused the claim",
+        )
 
     async def propose(self, claim: ResourceClaim) -> ResourceClaim:
         """Set `potentialNodes` and return the claim when the driver has reported the unsuitable ones."""
         proposed = SchedulerSchedulingStatus(potential_nodes=(self.target.node_name,))
-        await self.write_status(claim, lambda item: _with_scheduler(item, proposed))
+        await self.write_status(claim, lambda item: classic.with_scheduler_status(item, proposed))
         return await self.wait_for(claim, classic.has_driver_status, "did not report unsuitable nodes")
 
     # --- Waiting. ---
@@ -190,8 +197,7 @@ class ClassicHarness(Harness):
     async def allocated(self) -> AsyncIterator[ResourceClaim]:
         """Yield a claim that the driver has allocated for the node."""
         async with self.classic_claim(DELAYED) as claim:
-            await self.select(claim)
-            found = await self.wait_for(claim, _is_settled, "neither allocated nor refused the claim")
+            found = await self.settled(claim)
             if not classic.is_allocated(found):
                 raise SkipError("the driver cannot allocate the claim for the node")
             fail_on(allocated_problems(found, await self.driver_name()))
@@ -211,13 +217,3 @@ class ClassicHarness(Harness):
         if self._parts.controller is None:
             raise SkipError("the controller cannot be restarted: use --run-controller")
         await self._parts.controller.restart()
-
-
-def _is_settled(claim: ResourceClaim) -> bool:
-    return classic.is_allocated(claim) or not classic.selected_node(claim)
-
-
-def _with_scheduler(claim: ResourceClaim, scheduler: SchedulerSchedulingStatus) -> ResourceClaim:
-    status = classic.status_of(claim)
-    scheduling = msgspec.structs.replace(status.scheduling or SchedulingStatus(), scheduler=scheduler)
-    return classic.with_status(claim, msgspec.structs.replace(status, scheduling=scheduling))

@@ -25,6 +25,9 @@ class Section(enum.StrEnum):
     CLASSIC_PLUGIN = "classic plugin"
 
 
+CLASSIC_SECTIONS: Final = frozenset({Section.CLASSIC_CONTROLLER, Section.CLASSIC_PLUGIN})
+
+
 @dataclass(frozen=True, slots=True)
 class Requirement:
     """One requirement."""

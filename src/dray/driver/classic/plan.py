@@ -235,10 +235,8 @@ def rejected(claim: ResourceClaim, node: str, unsuitable: Iterable[str]) -> Reso
 
 def with_selected_node(claim: ResourceClaim, node: str) -> ResourceClaim:
     """Return the claim with a selected node."""
-    status = classic.status_of(claim)
-    scheduler = msgspec.structs.replace(classic.scheduler_status(claim), selected_node=node)
-    scheduling = msgspec.structs.replace(status.scheduling or SchedulingStatus(), scheduler=scheduler)
-    return classic.with_status(claim, msgspec.structs.replace(status, scheduling=scheduling))
+    part = msgspec.structs.replace(classic.scheduler_status(claim), selected_node=node)
+    return classic.with_scheduler_status(claim, part)
 
 
 def without_unsuitable_nodes(claim: ResourceClaim) -> ResourceClaim:

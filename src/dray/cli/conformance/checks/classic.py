@@ -63,12 +63,7 @@ async def _unsuitable(harness: ClassicHarness, _version: str) -> str:
 @CONTROLLER.check("classic-selected")
 async def _selected(harness: ClassicHarness, _version: str) -> str:
     async with harness.classic_claim(DELAYED) as claim:
-        await harness.select(claim)
-        found = await harness.wait_for(
-            claim,
-            lambda item: classic.is_allocated(item) or not classic.selected_node(item),
-            "neither allocated nor refused the claim",
-        )
+        found = await harness.settled(claim)
         if classic.is_allocated(found):
             fail_on(rules.place_problems(found, await harness.node()))
             return "allocated"

@@ -10,14 +10,14 @@ from dray.api.types.core_v1 import Node
 from dray.cli.conformance.rules.registration import Info
 from dray.framework.node_info import NodeInfo
 from dray.framework.node_selectors import compile_selector
+from dray.node.plugins.handler import RESOURCE_PLUGIN
 
-PLUGIN_TYPE = "ResourcePlugin"
 VERSION = "v1alpha1"
 
 
 def info_problems(info: Info) -> Iterator[str]:
     """The node agent selects the handler by the type."""
-    if info.type != PLUGIN_TYPE:
+    if info.type != RESOURCE_PLUGIN:
         yield f'type is "{info.type}"'
     if VERSION not in info.versions:
         yield f"supported_versions is [{', '.join(info.versions)}]"

@@ -9,7 +9,7 @@ import msgspec
 
 from dray.api import classic_claims as classic
 from dray.api.classic_claims import State
-from dray.api.types.cdi_v1alpha1 import ResourceClaim, SchedulerSchedulingStatus, SchedulingStatus
+from dray.api.types.cdi_v1alpha1 import ResourceClaim, SchedulerSchedulingStatus
 from dray.api.types.core_v1 import Pod
 
 # The maximum number of potential nodes, so that the claim does not grow with the cluster.
@@ -58,11 +58,7 @@ def deselected(claim: ResourceClaim) -> ResourceClaim | None:
 
 
 def _with_scheduler(claim: ResourceClaim, part: SchedulerSchedulingStatus) -> ResourceClaim | None:
-    if part == classic.scheduler_status(claim):
-        return None
-    status = classic.status_of(claim)
-    scheduling = msgspec.structs.replace(status.scheduling or SchedulingStatus(), scheduler=part)
-    return classic.with_status(claim, msgspec.structs.replace(status, scheduling=scheduling))
+    return None if part == classic.scheduler_status(claim) else classic.with_scheduler_status(claim, part)
 
 
 def reserved(claim: ResourceClaim, planned: ResourceClaim, pod: Pod) -> ResourceClaim | None:

@@ -37,7 +37,7 @@ class Hints:
             return Hint.QUEUE if old is not None and _uses(pod, old) else Hint.SKIP
         if not _uses(pod, new):
             return Hint.SKIP
-        return Hint.QUEUE if old is None or _is_news(old, new) else Hint.SKIP
+        return Hint.QUEUE if old is None or _is_relevant_change(old, new) else Hint.SKIP
 
     def pod_changed(self, pod: Pod, _old: Pod | None, new: Pod | None) -> Hint:
         """Queue if all claims named in the Pod's status exist."""
@@ -108,7 +108,7 @@ def is_freed(old: ResourceClaim | None, new: ResourceClaim | None) -> bool:
     return new is None or new.status.allocation is None
 
 
-def _is_news(old: ResourceClaim, new: ResourceClaim) -> bool:
+def _is_relevant_change(old: ResourceClaim, new: ResourceClaim) -> bool:
     """Return whether the status changed, or the claim is being deleted; other metadata is irrelevant."""
     return old.status != new.status or old.metadata.deletion_timestamp != new.metadata.deletion_timestamp
 
