@@ -70,8 +70,8 @@ def test_a_watch_that_is_refused_later_makes_a_scheduler_unready(server: Server,
         scheduler.until("/readyz", lambda status, _: status == 200)
         kubectl(server, "delete", *binding)
         server.stop()
-        line = scheduler.until_check("informer-sync", "failed", server.url)
-        assert "resourceclaims.resource.k8s.io" in line
+        # The watches fail one after the other.
+        scheduler.until_check("informer-sync", "failed", server.url, "resourceclaims.resource.k8s.io")
         with restarted(server):
             scheduler.until_check("informer-sync", "failed", WATCH_CLAIMS)
             kubectl(server, "create", *binding, "--clusterrole=system:kube-scheduler", "--user=alice")
