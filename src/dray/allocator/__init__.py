@@ -13,9 +13,12 @@ from dray.allocator.errors import (
 from dray.allocator.explain import DeviceReason, Explanation, Reason, RequestExplanation
 from dray.allocator.inventory import Inventory
 from dray.allocator.outcome import Outcome, allocation_score, normalized_scores
+from dray.allocator.overlay import AllocationOverlay
+from dray.allocator.result import with_share_ids
 
 __all__ = [
     "AllocationError",
+    "AllocationOverlay",
     "AllocationQuery",
     "Allocations",
     "Allocator",
@@ -32,4 +35,5 @@ __all__ = [
     "allocation_score",
     "claim_label",
     "normalized_scores",
+    "with_share_ids",
 ]

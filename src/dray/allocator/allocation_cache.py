@@ -5,8 +5,7 @@ Invariant: a result that the cache returns equals the outcome of a fresh search.
 The outcome of a search depends on the specs of the claims and the device classes (`QueryKey`), on the node's devices
 and their taints (`NodeView`, `TaintRules`), and on which devices of the node's pools are allocated (the stamps of the
 pools). It does not depend on the identity of the claims, so Pods of one template share their results. A result is
-returned only while all of these are unchanged. Outcomes with shares are never cached, because each share has an ID of
-its own.
+returned only while all of these are unchanged. Shares have no ID yet: `with_share_ids` gives them that of the claim.
 """
 
 from __future__ import annotations
@@ -67,7 +66,7 @@ class ResultScope(Protocol[N_contra]):
 class CachedResult:
     """An outcome, and the state for which it was found."""
 
-    __slots__ = ("feasible", "node", "outcome", "rules", "stamps", "version", "view")
+    __slots__ = ("feasible", "node", "outcome", "reason", "rules", "stamps", "version", "view")
 
     def __init__(self, view: NodeView, inventory: Inventory, allocations: Allocations, outcome: Outcome) -> None:
         self.view = view
@@ -75,6 +74,8 @@ class CachedResult:
         self.stamps = tuple([(pool, allocations.stamp(pool)) for pool in view.pool_keys])
         self.outcome = outcome
         self.feasible = outcome.allocations is not None
+        # Why the claims do not fit, once a caller has explained it.
+        self.reason = ""
         # The node and the inventory's version for which the view is known to be the newest.
         self.node: Node = view.node
         self.version = inventory.version
@@ -143,10 +144,12 @@ class AllocationQuery:
         result = self._results.get(name)
         return None if result is None else result.outcome.allocations
 
+    def result_on(self, name: str) -> CachedResult | None:
+        """Return the cached result on a node that was looked up in this scheduling cycle."""
+        return self._results.get(name)
+
     def add(self, view: NodeView, outcome: Outcome) -> None:
         """Cache the outcome of a search that just ended."""
-        if _has_shares(outcome):
-            return
         name = view.name
         result = self._results[name] = CachedResult(view, self._inventory, self._allocations, outcome)
         # The other set still has the node, until a reader discards it because of this result.
@@ -240,9 +243,3 @@ class AllocationCache:
         count = sum(query.size for query in self._queries.values())
         while count > self._results_max:
             count -= self._queries.pop(next(iter(self._queries))).size
-
-
-def _has_shares(outcome: Outcome) -> bool:
-    return outcome.allocations is not None and any(
-        result.share_id is not None for allocation in outcome.allocations for result in allocation.devices.results
-    )

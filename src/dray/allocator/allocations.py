@@ -6,9 +6,9 @@ A claim counts once: an in-flight allocation precedes an assumed one, which prec
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from itertools import islice
-from typing import Final, TypeVar
+from typing import Final, Protocol, TypeVar
 
 import msgspec
 
@@ -30,7 +30,7 @@ def claim_label(claim: ResourceClaim) -> str:
     return f"{claim.metadata.namespace}/{name}" if claim.metadata.namespace else name
 
 
-class _Use(msgspec.Struct, frozen=True, gc=False):
+class DeviceUse(msgspec.Struct, frozen=True, gc=False):
     """One device allocated to a claim; `consumed` is set for a share."""
 
     pool: str
@@ -43,7 +43,7 @@ class _Holding(msgspec.Struct, frozen=True):
     """The devices of a claim."""
 
     label: str
-    uses: tuple[_Use, ...]
+    uses: tuple[DeviceUse, ...]
 
 
 class _Layers(msgspec.Struct):
@@ -66,6 +66,35 @@ class _PoolUse(msgspec.Struct):
     keys: dict[str, int] = msgspec.field(default_factory=dict)
 
 
+class AllocatedDevices(Protocol):
+    """The allocated devices, as a search reads them."""
+
+    @property
+    def dedicated(self) -> Container[str]:
+        """Return the devices that are used by one claim alone."""
+
+    def stamp(self, pool: str) -> int:
+        """Return a number that changes with every allocation in the pool."""
+
+    def has_any(self, pool: str) -> bool:
+        """Return whether any device of the pool is in use."""
+
+    def keys_in_use(self, pool: str) -> Iterable[str]:
+        """Return the pool's devices that are in use, alone or shared."""
+
+    def in_use(self, key: str, *, shareable: bool) -> bool:
+        """Return whether no other claim can use the device."""
+
+    def is_shared(self, key: str) -> bool:
+        """Return whether claims have shares of the device."""
+
+    def consumed(self, key: str) -> Mapping[str, int]:
+        """Return the capacity that the shares of the device consume, in nano units."""
+
+    def holders(self, key: str) -> tuple[str, ...]:
+        """Return the claims that use the device."""
+
+
 class Allocations:
     """The allocated devices of the cluster; stamps and versions tell readers what has changed."""
 
@@ -74,7 +103,7 @@ class Allocations:
         self._pools: dict[str, _PoolUse] = {}
         # Devices used by one claim alone (read by other modules), and shares of the others; with labels of claims.
         self.dedicated: dict[str, list[str]] = {}
-        self._shares: dict[str, list[tuple[str, _Use]]] = {}
+        self._shares: dict[str, list[tuple[str, DeviceUse]]] = {}
         self._consumed: dict[str, dict[str, int]] = {}
         # Grows with each change; the log has the pools that changed, newest last.
         self.version = 0
@@ -176,6 +205,16 @@ class Allocations:
         shares = (label for label, _ in self._shares.get(key, ()))
         return (*self.dedicated.get(key, ()), *shares)
 
+    def uses_of(self, identity: str) -> tuple[str, tuple[DeviceUse, ...]] | None:
+        """Return the label of a claim, by uid, and the devices that it uses; None if it is not allocated."""
+        layers = self._claims.get(identity)
+        holding = None if layers is None else layers.effective()
+        return None if holding is None else (holding.label, holding.uses)
+
+    def shares(self, key: str) -> Sequence[tuple[str, DeviceUse]]:
+        """Return the shares of a device, each with the label of its claim."""
+        return self._shares.get(key, ())
+
     # ---- keeping the tables
 
     def _layers(self, identity: str) -> _Layers:
@@ -200,7 +239,7 @@ class Allocations:
             for use in after.uses:
                 self._add(after.label, use)
 
-    def _add(self, label: str, use: _Use) -> None:
+    def _add(self, label: str, use: DeviceUse) -> None:
         pool = self._pools.setdefault(use.pool, _PoolUse())
         self._note(pool, use.pool)
         pool.keys[use.key] = pool.keys.get(use.key, 0) + 1
@@ -217,7 +256,7 @@ class Allocations:
         self.version += 1
         self._changes.append(name)
 
-    def _drop(self, label: str, use: _Use) -> None:
+    def _drop(self, label: str, use: DeviceUse) -> None:
         pool = self._pools[use.pool]
         self._note(pool, use.pool)
         pool.keys[use.key] -= 1
@@ -246,16 +285,18 @@ def _identity(claim: ResourceClaim) -> str:
 
 
 def _holding(claim: ResourceClaim, allocation: AllocationResult | None) -> _Holding | None:
-    if allocation is None:
-        return None
+    return None if allocation is None else _Holding(claim_label(claim), device_uses(allocation))
+
+
+def device_uses(allocation: AllocationResult) -> tuple[DeviceUse, ...]:
+    """Return the devices that an allocation uses; admin access uses none."""
     uses = []
     for result in allocation.devices.results:
-        # Admin access does not allocate the device.
         if result.admin_access:
             continue
         pool = pool_key(result.driver, result.pool)
-        uses.append(_Use(pool, f"{pool}/{result.device}", result.share_id, _consumed(result)))
-    return _Holding(claim_label(claim), tuple(uses))
+        uses.append(DeviceUse(pool, f"{pool}/{result.device}", result.share_id, _consumed(result)))
+    return tuple(uses)
 
 
 def _consumed(result: DeviceRequestAllocationResult) -> tuple[tuple[str, int], ...]:

@@ -6,21 +6,22 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from dray.allocator.allocation_cache import AllocationCache, AllocationQuery
-from dray.allocator.allocations import Allocations
+from dray.allocator.allocations import AllocatedDevices, Allocations, device_uses
 from dray.allocator.choices import Chooser
 from dray.allocator.errors import INVALID_POOLS, AllocationError, NodeAllocationError
 from dray.allocator.explain import Explainer, Explanation
 from dray.allocator.gates import Gates
 from dray.allocator.inventory import Inventory
 from dray.allocator.outcome import Outcome
+from dray.allocator.overlay import AllocationOverlay, still_fits
 from dray.allocator.plan import Plan, Planner
-from dray.allocator.result import results
+from dray.allocator.result import results, with_share_ids
 from dray.allocator.search import STEPS_MAX, Limits, Search
 from dray.allocator.selection import SelectorGroups
 from dray.allocator.view import NodeView
 from dray.api.features import FeatureGates
 from dray.api.types.core_v1 import Node
-from dray.api.types.resource_v1 import ResourceClaim
+from dray.api.types.resource_v1 import AllocationResult, ResourceClaim
 
 _NO_FIT: Final = Outcome(None)
 
@@ -36,9 +37,7 @@ class Allocator:
         self.inventory = inventory
         self.allocations = allocations
         self.gates = Gates.of(features or FeatureGates())
-        self._groups = SelectorGroups(
-            list_attributes=self.gates.list_attributes, consumable_capacity=self.gates.consumable_capacity
-        )
+        self._groups = SelectorGroups(list_attributes=self.gates.list_attributes)
         # The last plan: an attempt allocates the same claims on one node after the other.
         self._planned: tuple[ResourceClaim, ...] = ()
         self._planned_at = -1
@@ -65,19 +64,40 @@ class Allocator:
         An `AllocationError` applies to all nodes, a `NodeAllocationError` and a `SearchStoppedError` only
         to this one.
         """
+        outcome = self.find(node, claims, expired=expired, steps_max=steps_max)
+        if outcome.allocations is None:
+            return outcome
+        allocations = with_share_ids(claims, outcome.allocations)
+        return outcome if allocations is outcome.allocations else Outcome(allocations, outcome.steps)
+
+    def find(
+        self,
+        node: Node,
+        claims: Sequence[ResourceClaim],
+        *,
+        expired: Callable[[], bool] = _never,
+        steps_max: int = STEPS_MAX,
+        overlay: AllocationOverlay | None = None,
+    ) -> Outcome:
+        """Allocate as `allocate` does, without share IDs: the outcome is the same for all claims with equal specs.
+
+        With an overlay the devices count as allocated there.
+        """
         plan = self.plan(claims)
         view = self.inventory.node_view(node, self.gates)
+        if overlay is not None:
+            return self._search(plan, view, Limits(expired, steps_max), overlay)
         outcome = self._query.lookup_view(view, node)
         if outcome is None:
-            outcome = self._search(plan, view, Limits(expired, steps_max))
+            outcome = self._search(plan, view, Limits(expired, steps_max), self.allocations)
             self._query.add(view, outcome)
         return outcome
 
-    def _search(self, plan: Plan, view: NodeView, limits: Limits) -> Outcome:
-        choices = Chooser(plan, view, self.allocations, self.inventory.taint_rules).choices()
+    def _search(self, plan: Plan, view: NodeView, limits: Limits, allocations: AllocatedDevices) -> Outcome:
+        choices = Chooser(plan, view, allocations, self.inventory.taint_rules).choices()
         if choices is None:
             return self._no_fit(view, _NO_FIT)
-        search = Search(plan, choices, view, self.allocations, limits)
+        search = Search(plan, choices, view, allocations, limits)
         if search.run():
             return Outcome(results(search), search.steps)
         for request in choices:
@@ -85,6 +105,17 @@ class Allocator:
                 if choice.obstacle is not None:
                     raise choice.obstacle
         return self._no_fit(view, Outcome(None, search.steps))
+
+    def still_fits(self, node: Node, allocations: Sequence[AllocationResult], state: AllocatedDevices) -> bool:
+        """Return whether the devices of earlier results are free in another state of allocations."""
+        return still_fits(self.inventory.node_view(node, self.gates), allocations, state)
+
+    def is_local(self, node: Node, allocation: AllocationResult) -> bool:
+        """Return whether the allocation uses devices of this node alone, all of which exist."""
+        view = self.inventory.node_view(node, self.gates)
+        devices = view.by_key()
+        found = (devices.get(use.key) for use in device_uses(allocation))
+        return all(device is not None and view.is_local(device) for device in found)
 
     def explain(self, node: Node, claims: Sequence[ResourceClaim]) -> Explanation:
         """Return for each request and device why the claims do not fit on the node; never raises."""
@@ -95,7 +126,7 @@ class Allocator:
         view = self.inventory.node_view(node, self.gates)
         return Explainer(plan, view, self.inventory, self.allocations).explain()
 
-    def usage(self, node: Node, class_name: str) -> tuple[int, int]:
+    def usage(self, node: Node, class_name: str, overlay: AllocationOverlay | None = None) -> tuple[int, int]:
         """Return how many of the node's devices of the class are in use, and how many there are."""
         device_class = self.inventory.device_class(class_name)
         if device_class is None:
@@ -103,7 +134,7 @@ class Allocator:
         expressions = [item.cel.expression for item in device_class.spec.selectors if item.cel is not None]
         view = self.inventory.node_view(node, self.gates)
         matching, _ = view.matches(self._groups.group(expressions, ()))
-        return (matching & view.blocked(self.allocations)).bit_count(), matching.bit_count()
+        return (matching & view.blocked(overlay or self.allocations)).bit_count(), matching.bit_count()
 
     def plan(self, claims: Sequence[ResourceClaim]) -> Plan:
         """Return the plan for the claims; the last one is reused while claims and classes are the same."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypeVar
 
-from dray.allocator.allocations import Allocations
+from dray.allocator.allocations import AllocatedDevices
 from dray.allocator.bits import above
 from dray.allocator.capacity import fits, share
 from dray.allocator.choices import Choice, RequestChoices
@@ -74,7 +74,7 @@ class Attempt:
         "view",
     )
 
-    def __init__(self, plan: Plan, view: NodeView, allocations: Allocations) -> None:
+    def __init__(self, plan: Plan, view: NodeView, allocations: AllocatedDevices) -> None:
         self.plan = plan
         self.view = view
         self.allocations = allocations
@@ -93,12 +93,16 @@ class Attempt:
         ]
 
     def candidates(self, claim: int, choice: Choice, after: int) -> int:
-        """Return the devices after the index that are not taken."""
+        """Return the devices after the index that are not taken.
+
+        A claim gets a device once, with or without admin access, unless the device can be shared.
+        """
         usable = choice.available | choice.failing
+        shared = self.view.shared
         if choice.alternative.admin_access:
-            usable &= ~self.claim_used[claim]
+            usable &= ~self.claim_used[claim] | shared
         else:
-            usable &= ~self.taken & ~self.admin_used[claim]
+            usable &= ~self.taken & (~self.admin_used[claim] | shared)
         return above(usable, after)
 
     def take(self, frame: Frame, index: int) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from dray.allocator.allocations import Allocations
+from dray.allocator.allocations import AllocatedDevices
 from dray.allocator.bits import indices
 from dray.allocator.choices import Choice, RequestChoices
 from dray.allocator.pools import CounterName, Pool, PoolDevice
@@ -35,7 +35,7 @@ class Bounds:
 
     __slots__ = ("_allocations", "_demands", "_groups", "_needs", "_pools")
 
-    def __init__(self, requests: Sequence[RequestChoices], view: NodeView, allocations: Allocations) -> None:
+    def __init__(self, requests: Sequence[RequestChoices], view: NodeView, allocations: AllocatedDevices) -> None:
         self._allocations = allocations
         self._demands = _demands(requests, view)
         self._groups: dict[int, list[_Group]] = {}

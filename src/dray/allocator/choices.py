@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dray.allocator.allocations import Allocations
+from dray.allocator.allocations import AllocatedDevices
 from dray.allocator.bits import indices, lowest
 from dray.allocator.capacity import fits, offers, share
 from dray.allocator.errors import AllocationError, NodeAllocationError
@@ -58,7 +58,7 @@ class Chooser:
 
     __slots__ = ("_allocations", "_blocked", "_plan", "_rules", "_view")
 
-    def __init__(self, plan: Plan, view: NodeView, allocations: Allocations, rules: TaintRules) -> None:
+    def __init__(self, plan: Plan, view: NodeView, allocations: AllocatedDevices, rules: TaintRules) -> None:
         self._plan = plan
         self._view = view
         self._allocations = allocations
@@ -103,9 +103,10 @@ class Chooser:
         if choice.failing:
             # The set of all devices must be known before any is allocated.
             raise self.failure(request, choice)
-        choice.everything = self._with_capacity(alternative, matching)
+        # What others consume does not make a device less a part of "all": it makes the request wait.
+        choice.everything = self._with_capacity(alternative, matching, whole=True)
         choice.needed = choice.everything.bit_count()
-        choice.available = choice.everything
+        choice.available = self._with_capacity(alternative, choice.everything)
         if not alternative.admin_access:
             choice.available &= ~self._blocked
         if self._view.gates.taints:
@@ -125,15 +126,18 @@ class Chooser:
                 )
         return None
 
-    def _with_capacity(self, alternative: Alternative, devices: int) -> int:
-        """Return the devices with the requested capacity; a share needs some left, even without a request."""
+    def _with_capacity(self, alternative: Alternative, devices: int, *, whole: bool = False) -> int:
+        """Return the devices with the requested capacity, as if unused if `whole`.
+
+        A share needs some capacity left, even without a request.
+        """
         if alternative.admin_access or not (alternative.capacity or self._view.shared):
             return devices
         for index in indices(devices if alternative.capacity else devices & self._view.shared):
             device = self._view.device(index)
             if self._view.shared >> index & 1:
                 taken = share(device.content, alternative.capacity)
-                consumed = self._allocations.consumed(device.key)
+                consumed = {} if whole else self._allocations.consumed(device.key)
                 enough = taken is not None and fits(device.content, taken, consumed, {}) is None
             else:
                 enough = offers(device.content, alternative.capacity)

@@ -27,7 +27,7 @@ from dray.api.quantity import Quantity
 from dray.api.types.resource_v1 import DeviceTaint
 
 if TYPE_CHECKING:
-    from dray.allocator.allocations import Allocations
+    from dray.allocator.allocations import AllocatedDevices
 
 # Search steps spent on an explanation.
 _STEPS_MAX: Final = 10_000
@@ -108,7 +108,7 @@ class Explanation:
 class Explainer:
     """Explains one plan on one node."""
 
-    def __init__(self, plan: Plan, view: NodeView, inventory: Inventory, allocations: Allocations) -> None:
+    def __init__(self, plan: Plan, view: NodeView, inventory: Inventory, allocations: AllocatedDevices) -> None:
         self._plan = plan
         self._view = view
         self._inventory = inventory

@@ -147,7 +147,7 @@ class Inventory:
         """Return all devices of the latest generations for the node, including unusable ones."""
         local = self._local.get(node.metadata.name or "")
         for entry in () if local is None else local.entries.values():
-            if entry.generation == entry.pool.generation:
+            if entry.pool.is_current(entry):
                 yield from entry.devices
         for entry, reached in self.wide_entries(node, gates):
             yield from (device for device in entry.devices if device.key in reached)

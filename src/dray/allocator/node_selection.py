@@ -70,14 +70,18 @@ def local_selector(name: str) -> NodeSelector:
 
 
 def united_selector(terms: Iterable[NodeSelectorTerm]) -> NodeSelector | None:
-    """Return one term with all distinct requirements; None if there are none."""
-    expressions: dict[NodeSelectorRequirement, None] = {}
-    fields: dict[NodeSelectorRequirement, None] = {}
+    """Return one term with all distinct requirements; None if there are none. The order of values does not matter."""
+    expressions: dict[object, NodeSelectorRequirement] = {}
+    fields: dict[object, NodeSelectorRequirement] = {}
     for term in terms:
-        expressions.update(dict.fromkeys(term.match_expressions))
-        fields.update(dict.fromkeys(term.match_fields))
+        _collect(expressions, term.match_expressions)
+        _collect(fields, term.match_fields)
     if not expressions and not fields:
         return None
-    return NodeSelector(
-        node_selector_terms=(NodeSelectorTerm(match_expressions=tuple(expressions), match_fields=tuple(fields)),)
-    )
+    united = NodeSelectorTerm(match_expressions=tuple(expressions.values()), match_fields=tuple(fields.values()))
+    return NodeSelector(node_selector_terms=(united,))
+
+
+def _collect(found: dict[object, NodeSelectorRequirement], requirements: Iterable[NodeSelectorRequirement]) -> None:
+    for item in requirements:
+        found.setdefault((item.key, item.operator, tuple(sorted(item.values))), item)

@@ -17,6 +17,7 @@ from dray.allocator.constraints import Constraint, applies, parse_constraint
 from dray.allocator.errors import AllocationError, AllocatorError
 from dray.allocator.gates import Gates
 from dray.allocator.selection import SelectorFailure, SelectorGroup, SelectorGroups
+from dray.api.quantity import Quantity
 from dray.api.types.resource_v1 import (
     DeviceClass,
     DeviceRequest,
@@ -143,8 +144,14 @@ class Planner:
         return tuple(alternatives)
 
     def _check_capacity(self, where: str, spec: ExactDeviceRequest | DeviceSubRequest) -> None:
-        if spec.capacity is not None and spec.capacity.requests and not self.gates.consumable_capacity:
+        if spec.capacity is None or not spec.capacity.requests:
+            return
+        if not self.gates.consumable_capacity:
             raise AllocationError(f"{where}: has capacity requests, but the DRAConsumableCapacity feature is disabled")
+        for name, amount in spec.capacity.requests.items():
+            # The API accepts it. A share of less than nothing would let others consume more than there is.
+            if Quantity.parse(amount).nanos < 0:
+                raise AllocationError(f'{where}: capacity "{name}": capacity value is negative')
 
     def _alternative(
         self,

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from dray.allocator.bits import indices
 from dray.allocator.content import Content
 from dray.allocator.gates import Gates
@@ -14,13 +16,15 @@ from dray.api.types.core_v1 import NodeSelector
 from dray.api.types.resource_v1 import CounterSet, Device, DeviceTaint
 
 if TYPE_CHECKING:
-    from dray.allocator.allocations import Allocations
+    from dray.allocator.allocations import AllocatedDevices
 
 # One shared counter, and how much of it, in nano units.
 CounterName = tuple[str, str]
 Consumption = tuple[tuple[CounterName, int], ...]
 
 _NOTHING: Final[Mapping[CounterName, int]] = {}
+# The slices of a single node are one pool anyway.
+_NODES_MIN: Final = 2
 
 
 def pool_key(driver: str, pool: str) -> str:
@@ -104,14 +108,27 @@ def usable(spec: Device, gates: Gates) -> bool:
     return gates.binding_conditions or not spec.binding_conditions
 
 
+class NodePool(msgspec.Struct, frozen=True):
+    """The slices of one node that are a pool of their own: their generation, and why they are invalid."""
+
+    generation: int
+    problem: str | None
+
+
 class Pool:
-    """All slices of one pool, of all generations; changed by the inventory only."""
+    """All slices of one pool, of all generations; changed by the inventory only.
+
+    Drivers may use one pool name on several nodes. A node whose own slices are as many as they say has a pool of its
+    own, whatever other nodes have (`node_pools`). Its devices still have the identity of the common name.
+    """
 
     __slots__ = (
         "_counters",
         "_dirty",
         "_generations",
         "_problem",
+        "_spanning",
+        "_state",
         "_used",
         "_used_at",
         "complete",
@@ -120,6 +137,7 @@ class Pool:
         "index",
         "key",
         "name",
+        "node_pools",
         "version",
     )
 
@@ -132,11 +150,15 @@ class Pool:
         # Of the latest generation, at the last refresh.
         self.generation = -1
         self.complete = False
+        self.node_pools: Mapping[str, NodePool] = {}
+        # The newest generation among the slices of nodes without a pool of their own; -1 if there are none.
+        self._spanning = -1
         self.index: dict[str, PoolDevice] = {}
         self._problem: str | None = None
         self._counters: dict[CounterName, int] = {}
-        # Grows with each change that affects nodes.
+        # Grows with each change that affects nodes other than the one whose slice has changed.
         self.version = 0
+        self._state: object = None
         self._used: Mapping[CounterName, int] = _NOTHING
         self._used_at: tuple[object, int, int] | None = None
 
@@ -159,7 +181,23 @@ class Pool:
     @property
     def problem(self) -> str | None:
         """Return why the complete pool is invalid; None if it is valid."""
-        return self._problem
+        if self._problem is not None or not self.node_pools:
+            return self._problem
+        return next((pool.problem for pool in self.node_pools.values() if pool.problem is not None), None)
+
+    def is_current(self, entry: SliceEntry) -> bool:
+        """Return whether the slice is of the latest generation that counts for its nodes."""
+        own = self.node_pools.get(entry.node_name or "")
+        return entry.generation == (self.generation if own is None else own.generation)
+
+    def is_complete(self, entry: SliceEntry) -> bool:
+        """Return whether all slices of the pool, or of the node's own pool, are known."""
+        return self.complete or (entry.node_name or "") in self.node_pools
+
+    def problem_of(self, entry: SliceEntry) -> str | None:
+        """Return why the slice's devices cannot be used although the pool is complete."""
+        own = self.node_pools.get(entry.node_name or "")
+        return self._problem if own is None else own.problem
 
     @property
     def counters(self) -> Mapping[CounterName, int]:
@@ -167,7 +205,10 @@ class Pool:
         return self._counters
 
     def entries(self) -> Iterator[SliceEntry]:
-        """Return the slices of the latest generation, by name."""
+        """Return the slices of the latest generation, by name; of each node if nodes have pools of their own."""
+        if self.node_pools:
+            entries = (entry for slices in self._generations.values() for entry in slices.values())
+            return iter(sorted(filter(self.is_current, entries), key=lambda entry: entry.name))
         newest = self._generations.get(max(self._generations, default=-1), {})
         return (newest[name] for name in sorted(newest))
 
@@ -175,26 +216,34 @@ class Pool:
         """Refresh the pool's state and return its version."""
         if self._dirty:
             self._dirty = False
-            before = (self.generation, self.complete, self._problem, self._counters)
             self._judge(counters=counters)
-            after = (self.generation, self.complete, self._problem, self._counters)
             # With shared counters a change of one device may affect all.
-            if before != after or self._counters:
+            if self._state != (state := self._common_state()) or self._counters:
+                self._state = state
                 self.version += 1
         return self.version
+
+    def _common_state(self) -> object:
+        """Return everything on which nodes depend apart from their own slices."""
+        if self.node_pools and self._spanning < 0:
+            # No node depends on another one.
+            return None
+        return self.generation, self.complete, self._problem, self._counters, self._spanning
 
     def _judge(self, *, counters: bool) -> None:
         self.generation = max(self._generations, default=-1)
         newest = self._generations.get(self.generation, {})
-        self.complete = all(entry.slice_count == len(newest) for entry in newest.values())
         self.index, self._problem, self._counters = {}, None, {}
+        self.node_pools, self._spanning = _node_pools(self._generations)
+        all_alone = bool(self.node_pools) and self._spanning < 0
+        self.complete = all_alone or all(entry.slice_count == len(newest) for entry in newest.values())
         # An incomplete pool is not used, so it is not validated.
-        if not self.complete:
+        if all_alone or not self.complete:
             return
+        self._problem = _duplicate_device(newest.values())
         for entry in newest.values():
             for device in entry.devices:
-                if self.index.setdefault(device.name, device) is not device:
-                    self._problem = f"duplicate device {device.name}"
+                self.index.setdefault(device.name, device)
         if counters:
             self._judge_counters(newest.values())
 
@@ -220,7 +269,7 @@ class Pool:
                 return f"device {device.name} consumes unknown counter {counter} of counter set {counter_set}"
         return None
 
-    def used_counters(self, allocations: Allocations) -> Mapping[CounterName, int]:
+    def used_counters(self, allocations: AllocatedDevices) -> Mapping[CounterName, int]:
         """Return what the allocated devices, on all nodes, consume of the counters."""
         if not self._counters:
             return _NOTHING
@@ -229,7 +278,7 @@ class Pool:
             self._used_at, self._used = at, self._sum_used(allocations)
         return self._used
 
-    def _sum_used(self, allocations: Allocations) -> dict[CounterName, int]:
+    def _sum_used(self, allocations: AllocatedDevices) -> dict[CounterName, int]:
         used: dict[CounterName, int] = {}
         prefix = len(self.key) + 1
         for key in allocations.keys_in_use(self.key):
@@ -244,3 +293,42 @@ class Pool:
             if used.get(counter, 0) + amount > self._counters.get(counter, 0):
                 return counter
         return None
+
+
+def _duplicate_device(entries: Iterable[SliceEntry]) -> str | None:
+    """Return the problem of two devices with one name; slices of different nodes may have equal names."""
+    nodes_of: dict[str, set[str | None]] = {}
+    for entry in entries:
+        for device in entry.devices:
+            nodes = nodes_of.setdefault(device.name, set())
+            # A slice that names no node may be seen by any.
+            if nodes and (entry.node_name is None or entry.node_name in nodes or None in nodes):
+                return f"duplicate device {device.name}"
+            nodes.add(entry.node_name)
+    return None
+
+
+def _node_pools(generations: Mapping[int, Mapping[str, SliceEntry]]) -> tuple[dict[str, NodePool], int]:
+    """Return the nodes whose own slices are a whole pool, and the newest generation of the other slices or -1.
+
+    There are none if only one node has slices, or if slices have counters or do not name a node: then all slices are
+    one pool. An older pool of a node is obsolete if newer slices span several nodes.
+    """
+    by_node: dict[str, list[SliceEntry]] = {}
+    for generation in sorted(generations, reverse=True):
+        for entry in generations[generation].values():
+            if entry.node_name is None or entry.counter_sets:
+                return {}, -1
+            own = by_node.setdefault(entry.node_name, [])
+            if not own or own[0].generation == generation:
+                own.append(entry)
+    if len(by_node) < _NODES_MIN:
+        return {}, -1
+    alone = {name: own for name, own in by_node.items() if all(entry.slice_count == len(own) for entry in own)}
+    spanning = max((own[0].generation for name, own in by_node.items() if name not in alone), default=-1)
+    pools = {
+        name: NodePool(own[0].generation, _duplicate_device(own))
+        for name, own in alone.items()
+        if own[0].generation >= spanning
+    }
+    return pools, spanning

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 from uuid import UUID, uuid5
+
+import msgspec
 
 from dray.allocator.attempt import Frame
 from dray.allocator.capacity import rendered
 from dray.allocator.node_selection import matching_term, united_selector
 from dray.allocator.plan import Alternative, PlannedClaim
-from dray.allocator.pools import PoolDevice
+from dray.allocator.pools import PoolDevice, pool_key
 from dray.allocator.search import Search
 from dray.allocator.view import NodeView
 from dray.api.types.core_v1 import NodeSelector, NodeSelectorTerm
@@ -25,6 +27,8 @@ from dray.api.types.resource_v1 import (
 _FROM_CLASS: Final = "FromClass"
 _FROM_CLAIM: Final = "FromClaim"
 _NO_CAPACITY: Final[Mapping[str, str]] = {}
+# The share ID of an allocation that no claim has been chosen for.
+UNASSIGNED: Final = ""
 # The namespace of share IDs: the same decision has the same ID.
 _SHARES: Final = UUID("5d0a0e5c-3c55-5a9e-9c55-3f7f5b1d4a6e")
 
@@ -45,13 +49,13 @@ def _result(search: Search, claim: PlannedClaim, frames: list[Frame]) -> Allocat
     return AllocationResult(
         devices=DeviceAllocationResult(
             config=(*_class_configs(chosen.values()), *_claim_configs(claim.claim, chosen)),
-            results=tuple(_device(claim, view, *pair) for pair in zip(frames, devices, strict=True)),
+            results=tuple(_device(view, *pair) for pair in zip(frames, devices, strict=True)),
         ),
         node_selector=_node_selector(view, devices),
     )
 
 
-def _device(claim: PlannedClaim, view: NodeView, frame: Frame, device: PoolDevice) -> DeviceRequestAllocationResult:
+def _device(view: NodeView, frame: Frame, device: PoolDevice) -> DeviceRequestAllocationResult:
     alternative = frame.choice.alternative
     spec = device.spec
     shared = bool(view.shared >> frame.index & 1)
@@ -66,16 +70,33 @@ def _device(claim: PlannedClaim, view: NodeView, frame: Frame, device: PoolDevic
         device=device.name,
         admin_access=True if alternative.admin_access else None,
         tolerations=alternative.tolerations,
-        share_id=_share_id(claim.claim, alternative, device) if shared else None,
+        share_id=UNASSIGNED if shared else None,
         consumed_capacity=consumed,
         binding_conditions=spec.binding_conditions if conditions else (),
         binding_failure_conditions=spec.binding_failure_conditions if conditions else (),
     )
 
 
-def _share_id(claim: ResourceClaim, alternative: Alternative, device: PoolDevice) -> str:
+def with_share_ids(
+    claims: Sequence[ResourceClaim], allocations: tuple[AllocationResult, ...]
+) -> tuple[AllocationResult, ...]:
+    """Return the allocations with the IDs of the claims' shares; claims with equal specs differ in nothing else."""
+    if not any(result.share_id == UNASSIGNED for allocation in allocations for result in allocation.devices.results):
+        return allocations
+    return tuple(_with_share_ids(*pair) for pair in zip(claims, allocations, strict=True))
+
+
+def _with_share_ids(claim: ResourceClaim, allocation: AllocationResult) -> AllocationResult:
+    results = tuple(
+        msgspec.structs.replace(result, share_id=_share_id(claim, result)) if result.share_id == UNASSIGNED else result
+        for result in allocation.devices.results
+    )
+    return msgspec.structs.replace(allocation, devices=msgspec.structs.replace(allocation.devices, results=results))
+
+
+def _share_id(claim: ResourceClaim, result: DeviceRequestAllocationResult) -> str:
     owner = claim.metadata.uid or f"{claim.metadata.namespace}/{claim.metadata.name}"
-    return str(uuid5(_SHARES, f"{owner} {alternative.name} {device.key}"))
+    return str(uuid5(_SHARES, f"{owner} {result.request} {pool_key(result.driver, result.pool)}/{result.device}"))
 
 
 def _class_configs(chosen: Iterable[Alternative]) -> list[DeviceAllocationConfiguration]:

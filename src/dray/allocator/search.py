@@ -13,7 +13,7 @@ from typing import Final, Protocol
 
 import msgspec
 
-from dray.allocator.allocations import Allocations
+from dray.allocator.allocations import AllocatedDevices
 from dray.allocator.attempt import Attempt, Frame
 from dray.allocator.bits import above, lowest
 from dray.allocator.bounds import Bounds
@@ -75,7 +75,7 @@ class Search:
         plan: Plan,
         requests: Sequence[RequestChoices],
         view: NodeView,
-        allocations: Allocations,
+        allocations: AllocatedDevices,
         limits: Limits,
         trace: Trace | None = None,
     ) -> None:

@@ -15,7 +15,7 @@ from dray.allocator.taints import TaintRule, blocks, intolerable
 from dray.api.types.resource_v1 import DeviceTaint, DeviceToleration
 
 if TYPE_CHECKING:
-    from dray.allocator.allocations import Allocations
+    from dray.allocator.allocations import AllocatedDevices
     from dray.allocator.pools import Pool, PoolDevice
 
 # Cached sets per segment; with more distinct claims caching does not help.
@@ -85,14 +85,14 @@ class Segment:
                 failing |= 1 << index
         return matching, failing
 
-    def blocked(self, allocations: Allocations) -> int:
+    def blocked(self, allocations: AllocatedDevices) -> int:
         """Return the devices that are in use or lack counters."""
         at = (allocations, allocations.stamp(self.pool.key), self.pool.version)
         if self._blocked_at != at:
             self._blocked_at, self._blocked = at, self._find_blocked(allocations)
         return self._blocked
 
-    def _find_blocked(self, allocations: Allocations) -> int:
+    def _find_blocked(self, allocations: AllocatedDevices) -> int:
         blocked = 0
         if allocations.has_any(self.pool.key):
             dedicated, bit = allocations.dedicated, 1
@@ -104,7 +104,7 @@ class Segment:
             blocked |= self._without_counters(allocations)
         return blocked
 
-    def _without_counters(self, allocations: Allocations) -> int:
+    def _without_counters(self, allocations: AllocatedDevices) -> int:
         used = self.pool.used_counters(allocations)
         lacking = 0
         for index, device in enumerate(self.devices):

@@ -44,7 +44,7 @@ Verdict = SelectorFailure | Mismatch | None
 class SelectorGroup:
     """The selectors of a class followed by those of a request; equal texts are one group."""
 
-    __slots__ = ("class_expressions", "consumable_capacity", "list_attributes", "request_expressions")
+    __slots__ = ("class_expressions", "list_attributes", "request_expressions")
 
     def __init__(
         self,
@@ -52,12 +52,10 @@ class SelectorGroup:
         request_expressions: tuple[str, ...],
         *,
         list_attributes: bool,
-        consumable_capacity: bool,
     ) -> None:
         self.class_expressions = class_expressions
         self.request_expressions = request_expressions
         self.list_attributes = list_attributes
-        self.consumable_capacity = consumable_capacity
 
     def verdict(self, content: Content) -> Verdict:
         """Return the verdict on a content; evaluated once."""
@@ -73,13 +71,9 @@ class SelectorGroup:
         for of_class, expressions in ((True, self.class_expressions), (False, self.request_expressions)):
             for index, expression in enumerate(expressions):
                 try:
-                    selector = _compile(
-                        expression,
-                        list_attributes=self.list_attributes,
-                        consumable_capacity=self.consumable_capacity,
-                    )
+                    selector = _compile(expression)
                 except CELError as error:
-                    return SelectorFailure(of_class, index, f"CEL compile error: {error}")
+                    return SelectorFailure(of_class, index, f"CEL compile error: {error.detail}")
                 try:
                     view = view or _view(content, list_attributes=self.list_attributes)
                     matches = selector.evaluate(view)
@@ -91,8 +85,9 @@ class SelectorGroup:
 
 
 @lru_cache(maxsize=_COMPILED_MAX)
-def _compile(expression: str, *, list_attributes: bool, consumable_capacity: bool) -> CompiledSelector:
-    return compile_device_selector(expression, list_attributes=list_attributes, consumable_capacity=consumable_capacity)
+def _compile(expression: str) -> CompiledSelector:
+    """Compile a stored selector, which may use features whose gates are off now."""
+    return compile_device_selector(expression)
 
 
 def _view(content: Content, *, list_attributes: bool) -> DeviceView:
@@ -111,9 +106,8 @@ def _view(content: Content, *, list_attributes: bool) -> DeviceView:
 class SelectorGroups:
     """Interns the groups, so that claims of one template share their verdicts."""
 
-    def __init__(self, *, list_attributes: bool, consumable_capacity: bool) -> None:
+    def __init__(self, *, list_attributes: bool) -> None:
         self._list_attributes = list_attributes
-        self._consumable_capacity = consumable_capacity
         self._groups: dict[tuple[tuple[str, ...], tuple[str, ...]], SelectorGroup] = {}
 
     def group(self, class_expressions: Sequence[str], request_expressions: Sequence[str]) -> SelectorGroup:
@@ -124,7 +118,5 @@ class SelectorGroups:
             if len(self._groups) >= _GROUPS_MAX:
                 # Its verdicts are evicted by the bound of the contents.
                 del self._groups[next(iter(self._groups))]
-            group = self._groups[key] = SelectorGroup(
-                *key, list_attributes=self._list_attributes, consumable_capacity=self._consumable_capacity
-            )
+            group = self._groups[key] = SelectorGroup(*key, list_attributes=self._list_attributes)
         return group

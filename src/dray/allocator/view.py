@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from dray.allocator.gates import Gates
@@ -13,7 +13,7 @@ from dray.api.types.core_v1 import Node, NodeSelector
 from dray.api.types.resource_v1 import DeviceTaint, DeviceToleration
 
 if TYPE_CHECKING:
-    from dray.allocator.allocations import Allocations
+    from dray.allocator.allocations import AllocatedDevices
     from dray.allocator.pools import Pool, PoolDevice, SliceEntry
     from dray.allocator.selection import SelectorGroup
 
@@ -23,6 +23,7 @@ class NodeView:
 
     __slots__ = (
         "_by_labels",
+        "_devices",
         "_local_selector",
         "_offsets",
         "_pools",
@@ -54,16 +55,20 @@ class NodeView:
         pools = {entry.pool.key: entry.pool for entry, _ in found}
         self._pools = tuple((pool, pool.refresh(counters=gates.partitionable)) for pool in pools.values())
         # Slices of an older generation are ignored, even while the latest one is incomplete.
-        current = [item for item in found if item[0].generation == item[0].pool.generation]
-        seen = sorted({entry.pool.key: entry.pool for entry, _ in current}.items())
-        self.incomplete: tuple[Pool, ...] = tuple(pool for _, pool in seen if not pool.complete)
-        self.invalid: tuple[Pool, ...] = tuple(pool for _, pool in seen if pool.complete and pool.problem is not None)
+        current = [item for item in found if item[0].pool.is_current(item[0])]
+        # Of several slices of a pool any one will do: the node's own pool is the same for all of them.
+        seen = [entry for _, entry in sorted({entry.pool.key: entry for entry, _ in current}.items())]
+        self.incomplete: tuple[Pool, ...] = tuple(entry.pool for entry in seen if not entry.pool.is_complete(entry))
+        self.invalid: tuple[Pool, ...] = tuple(
+            entry.pool for entry in seen if entry.pool.is_complete(entry) and entry.pool.problem_of(entry) is not None
+        )
         self.segments = _ordered(current)
         self.pool_keys: tuple[str, ...] = tuple(dict.fromkeys(segment.pool.key for segment in self.segments))
         self._offsets: list[int] = []
         self.consumers = self.shared = 0
         self._number()
         self._local_selector: NodeSelector | None = None
+        self._devices: dict[str, PoolDevice] | None = None
 
     def _number(self) -> None:
         offset = 0
@@ -91,6 +96,16 @@ class NodeView:
         segment, position = self._locate(index)
         return segment.devices[position]
 
+    def by_key(self) -> Mapping[str, PoolDevice]:
+        """Return the devices by key."""
+        if self._devices is None:
+            self._devices = {device.key: device for segment in self.segments for device in segment.devices}
+        return self._devices
+
+    def is_local(self, device: PoolDevice) -> bool:
+        """Return whether no other node can use the device."""
+        return self.name in (device.entry.node_name, device.spec.node_name)
+
     def _locate(self, index: int) -> tuple[Segment, int]:
         number = bisect_right(self._offsets, index) - 1
         return self.segments[number], index - self._offsets[number]
@@ -110,7 +125,7 @@ class NodeView:
             failing |= fails << offset
         return matching, failing
 
-    def blocked(self, allocations: Allocations) -> int:
+    def blocked(self, allocations: AllocatedDevices) -> int:
         """Return the devices that are in use or lack counters."""
         if len(self.segments) == 1:
             return self.segments[0].blocked(allocations)
@@ -147,7 +162,11 @@ NO_RULES = TaintRules()
 
 def _ordered(found: Sequence[tuple[SliceEntry, Segment]]) -> tuple[Segment, ...]:
     """Return the segments by pool (driver, name) and slice name; pools with binding conditions go last."""
-    usable = [(entry, segment) for entry, segment in found if entry.pool.complete and entry.pool.problem is None]
+    usable = [
+        (entry, segment)
+        for entry, segment in found
+        if entry.pool.is_complete(entry) and entry.pool.problem_of(entry) is None
+    ]
     last = {entry.pool.key for entry, segment in usable if segment.has_binding_conditions}
 
     def order(item: tuple[SliceEntry, Segment]) -> tuple[bool, str, str, str]:

@@ -204,10 +204,21 @@ class ApplyConflictError(APIError):
 
 
 class ExpiredError(APIError):
-    """The requested revision has been compacted."""
+    """The requested revision has been compacted; `continue_token` continues a list with newer objects."""
 
     code = 410
     reason = "Expired"
+
+    def __init__(self, message: str, *, continue_token: str = "") -> None:
+        super().__init__(message)
+        self.continue_token = continue_token
+
+    def status(self) -> Document:
+        """Render as a Kubernetes `Status`."""
+        status = super().status()
+        if self.continue_token:
+            status["metadata"]["continue"] = self.continue_token
+        return status
 
 
 class GoneError(APIError):

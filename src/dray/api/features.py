@@ -14,6 +14,7 @@ class Stage(enum.StrEnum):
     ALPHA = "ALPHA"
     BETA = "BETA"
     GA = ""
+    DEPRECATED = "DEPRECATED"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +57,17 @@ GATES: Final[Mapping[str, Gate]] = {
         stage=Stage.BETA,
         description="`extendedResourceName` of a device class: Pods request its devices as an extended resource.",
     ),
+    # KEP-5690; disabled in Kubernetes, where a Pod never preempts for devices.
+    "DRAPreemption": Gate(
+        default=True,
+        stage=Stage.ALPHA,
+        description="Preemption with devices: a Pod can take the devices of Pods with a lower priority.",
+    ),
     "DRADeviceTaints": Gate(
         default=True, stage=Stage.BETA, description="Device taints in resource slices, and tolerations in requests."
     ),
     "DRADeviceTaintRules": Gate(
-        default=True,
+        default=False,
         stage=Stage.BETA,
         description="DeviceTaintRules: taints set by administrators; requires `DRADeviceTaints`.",
     ),
@@ -79,8 +86,8 @@ GATES: Final[Mapping[str, Gate]] = {
         default=True, stage=Stage.BETA, description="`status.devices` of a claim, written by drivers."
     ),
     "DRAResourceClaimGranularStatusAuthorization": Gate(
-        default=False,
-        stage=Stage.ALPHA,
+        default=True,
+        stage=Stage.BETA,
         description="Separate permissions for binding and for each driver's device status in a claim.",
     ),
     "DRASchedulerFilterTimeout": Gate(
@@ -96,6 +103,16 @@ GATES: Final[Mapping[str, Gate]] = {
         stage=Stage.ALPHA,
         description="Stores `nodeAllocatableResourceMappings` of devices; they are not evaluated.",
     ),
+    "DRAOptionalNodeOperations": Gate(
+        default=False,
+        stage=Stage.ALPHA,
+        description="Nodes do not call drivers for devices that need no preparing (`skipNodeOperations`).",
+    ),
+    "NodeDeclaredFeatures": Gate(
+        default=True,
+        stage=Stage.BETA,
+        description="Nodes list features that they support in `status.declaredFeatures`.",
+    ),
     "DRAResourcePoolStatus": Gate(default=False, stage=Stage.ALPHA, description="Accepted, without effect."),
     "DRAWorkloadResourceClaims": Gate(default=False, stage=Stage.ALPHA, description="Accepted, without effect."),
     "ResourceHealthStatus": Gate(
@@ -106,9 +123,14 @@ GATES: Final[Mapping[str, Gate]] = {
     "KubeletPodResourcesDynamicResources": Gate(
         default=True, stage=Stage.GA, description="Claims in the PodResources API."
     ),
+    "PodLevelResourceManagers": Gate(
+        default=False,
+        stage=Stage.ALPHA,
+        description="CPUs and memory of a Pod as a whole in the PodResources API.",
+    ),
     "KubeletPodResourcesGet": Gate(default=True, stage=Stage.GA, description="`Get` of the PodResources API."),
     "KubeletPodResourcesListUseActivePods": Gate(
-        default=True, stage=Stage.BETA, description="`List` of the PodResources API omits finished Pods."
+        default=True, stage=Stage.DEPRECATED, description="`List` of the PodResources API omits finished Pods."
     ),
 }
 

@@ -22,6 +22,7 @@ from dray.api.limits import (
     NESTING_DEPTH_MAX,
     is_too_deep,
 )
+from dray.api.strict_order import duplicate_errors
 
 # From here on Go prints floats with an exponent.
 GO_EXPONENT_MIN: Final = 1e21
@@ -62,7 +63,7 @@ def parse_json(body: bytes) -> tuple[Any, list[str]]:
     if body.count(b":") == keys:
         return value, []
     written = sum(1 for colon in _STRINGS.findall(body) if colon)
-    return value, [] if written == keys else _duplicates(body)
+    return value, [] if written == keys else duplicate_errors(body)
 
 
 def _count_keys(value: Any) -> int:
@@ -81,38 +82,6 @@ def _count_keys(value: Any) -> int:
             return total
         level = below
     raise ParseError(DEPTH_EXCEEDED)
-
-
-class _Repeated(dict[str, Any]):
-    """An object with repeated keys."""
-
-    repeated: tuple[str, ...] = ()
-
-
-def _duplicates(body: bytes) -> list[str]:
-    value = json.loads(body, object_pairs_hook=_pairs, parse_int=parse_integer)
-    found: list[str] = []
-    _collect_duplicates(value, "", found)
-    return [f'duplicate field "{path}"' for path in dict.fromkeys(found)]
-
-
-def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    made = _Repeated(pairs)
-    if len(made) != len(pairs):
-        seen: set[str] = set()
-        made.repeated = tuple(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-    return made
-
-
-def _collect_duplicates(value: Any, path: str, found: list[str]) -> None:
-    if isinstance(value, _Repeated):
-        prefix = f"{path}." if path else ""
-        found.extend(prefix + key for key in value.repeated)
-        for key, child in value.items():
-            _collect_duplicates(child, prefix + key, found)
-    elif isinstance(value, list):
-        for index, child in enumerate(value):
-            _collect_duplicates(child, f"{path}[{index}]", found)
 
 
 def _parse_slow_path(body: bytes) -> Any:
@@ -207,6 +176,7 @@ def _go_rune(character: str) -> str:
 
 
 _MERGE: Final = "tag:yaml.org,2002:merge"
+_TEXT: Final = "tag:yaml.org,2002:str"
 
 
 def _scalar(node: yaml.Node) -> Any:
@@ -278,12 +248,14 @@ class _Loader(yaml.CSafeLoader):
         own: set[str] = set()
         for key_node, value_node in node.value:
             key = _key_text(self.construct_object(key_node, deep=True))
+            made[key] = self.construct_object(value_node, deep=True)
             # A key may override a merged one; only a repetition within this mapping is an error.
             if id(key_node) in written:
                 if key in own:
-                    self.repeated.append(f'line {key_node.start_mark.line + 1}: key "{key}" already set in map')
+                    # Go's decoder has read the value when it finds the key, and names the value's line.
+                    shown = f'"{key}"' if key_node.tag == _TEXT else key
+                    self.repeated.append(f"line {value_node.start_mark.line + 1}: key {shown} already set in map")
                 own.add(key)
-            made[key] = self.construct_object(value_node, deep=True)
         return made
 
 

@@ -135,7 +135,7 @@ class LabelSelector:
             requirement(key, Operator.EQUALS, (value,)) for key, value in (document.get("matchLabels") or {}).items()
         ]
         for expression in document.get("matchExpressions") or ():
-            operator = _EXPRESSION_OPERATORS.get(expression.get("operator", ""))
+            operator = EXPRESSION_OPERATORS.get(expression.get("operator", ""))
             if operator is None:
                 raise SelectorError(f"{quote(expression.get('operator', ''))} is not a valid label selector operator")
             requirements.append(requirement(expression.get("key", ""), operator, expression.get("values") or ()))
@@ -155,7 +155,8 @@ class LabelSelector:
         return ",".join(str(item) for item in self.requirements)
 
 
-_EXPRESSION_OPERATORS: Final = {
+# Of a requirement in a `metav1.LabelSelector`.
+EXPRESSION_OPERATORS: Final = {
     "In": Operator.IN,
     "NotIn": Operator.NOT_IN,
     "Exists": Operator.EXISTS,

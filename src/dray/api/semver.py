@@ -27,7 +27,10 @@ class SemverError(ValueError):
 @total_ordering
 @dataclass(frozen=True, slots=True, eq=False)
 class Semver:
-    """A version; build metadata is kept but ignored in order and equality."""
+    """A version; build metadata is kept but ignored in order and equality.
+
+    Like order, equality with a value of another type is a `TypeError`, as in Kubernetes; nothing equals None.
+    """
 
     major: int
     minor: int
@@ -52,7 +55,14 @@ class Semver:
         return (self._key > other._key) - (self._key < other._key)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Semver) and self._key == other._key
+        if isinstance(other, Semver):
+            return self._key == other._key
+        if other is None:
+            return False
+        raise TypeError(f"a version cannot be compared with {type(other).__name__}")
+
+    def __ne__(self, other: object) -> bool:
+        return not isinstance(other, Semver) or self._key != other._key
 
     def __lt__(self, other: Semver) -> bool:
         return self._key < other._key

@@ -15,17 +15,17 @@ from dray.api.document import Document
 from dray.api.parse import ParseError, parse_json, parse_yaml
 from dray.api.schema.model import Field, ListOf, MapOf, Scalar, StructType, Type
 from dray.api.shorthands import SHORTHANDS
+from dray.api.strict_order import STRICT_ERRORS_MAX
 from dray.api.strict_scalars import SCALARS, Check, DecodeError, MismatchError, go_kind
 
 __all__ = ["DecodeError", "ParseError", "check_fields", "parse_json", "parse_yaml", "prune_fields"]
-
-# Go's decoder stops collecting strict errors at this count.
-STRICT_ERRORS_MAX: Final = 100
 
 # Returned by a check for a value that is dropped.
 _DROP: Final = object()
 
 _OBJECT_META: Final = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
+# Ends the paths of unknown fields of metadata until they are reported.
+_OF_METADATA: Final = "\0"
 
 
 def check_fields(document: Document, struct_type: StructType) -> list[str]:
@@ -39,13 +39,23 @@ def check_fields(document: Document, struct_type: StructType) -> list[str]:
 
 
 def prune_fields(document: Document, struct_type: StructType) -> list[str]:
-    """Drop unknown fields of a custom resource in place and return their errors; validation rejects wrong values."""
+    """Drop unknown fields of a custom resource in place and return their errors; validation rejects wrong values.
+
+    Those of the metadata are first, then those of the schema, then those of the metadata of embedded objects.
+    """
     unknown: list[str] = []
     try:
         _compile_lenient(struct_type)(document, unknown)
     except MismatchError as error:
         raise DecodeError(error.text()) from None
-    return [f'unknown field "{path}"' for path in unknown[:STRICT_ERRORS_MAX]]
+    unknown.sort(key=_prune_order)
+    return [f'unknown field "{path.rstrip(_OF_METADATA)}"' for path in unknown[:STRICT_ERRORS_MAX]]
+
+
+def _prune_order(path: str) -> tuple[int, str]:
+    if not path.endswith(_OF_METADATA):
+        return 1, path
+    return (0 if path.startswith("metadata.") else 2), path
 
 
 # --- Messages.
@@ -115,7 +125,9 @@ def _fill_tables(
     struct_type: StructType, table: dict[str, Check], texts: set[str], always: list[tuple[str, Callable[[], Any]]]
 ) -> None:
     for field in struct_type.fields.values():
-        table[field.name] = _compile_field(field)
+        # An empty list of managed fields is not the same as none: it clears them.
+        emptied = field.name == "managedFields" and struct_type.name == _OBJECT_META
+        table[field.name] = _compile(field.type) if emptied else _compile_field(field)
         if field.type in _TEXTS:
             texts.add(field.name)
         if field.always and isinstance(field.type, StructType):
@@ -287,7 +299,7 @@ def _go_type(kind: Type) -> str:
 def _compile_lenient(struct_type: StructType) -> Check:
     if struct_type.name == _OBJECT_META:
         # Metadata is a Go struct for custom resources as well.
-        return _compile_struct(struct_type)
+        return _compile_metadata(struct_type)
     table: dict[str, Check | None] = {}
     name = struct_type.name.rpartition(".")[2]
 
@@ -315,6 +327,19 @@ def _compile_lenient(struct_type: StructType) -> Check:
         return document
 
     return check
+
+
+def _compile_metadata(struct_type: StructType) -> Check:
+    check = _compile_struct(struct_type)
+
+    def check_metadata(document: Any, unknown: list[str]) -> Any:
+        mark = len(unknown)
+        kept = check(document, unknown)
+        for index in range(mark, len(unknown)):
+            unknown[index] += _OF_METADATA
+        return kept
+
+    return check_metadata
 
 
 def _compile_inner(kind: Type) -> Check | None:

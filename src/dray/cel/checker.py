@@ -290,6 +290,8 @@ class _Checker:
                 if self._homogeneous and not joined.is_dyn and not found.is_dyn:
                     self._report(node, f"expected type '{self._shown(joined)}' but found '{self._shown(found)}'")
                 joined = DYN
+            elif types.more_general(self.bindings.apply(found), self.bindings.apply(joined)):
+                joined = found
         return self._new_param() if joined is None else joined
 
     def _mixes(self, joined: Type, found: Type) -> bool:

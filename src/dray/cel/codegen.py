@@ -253,7 +253,7 @@ class _Emitter:
         if node.function in (tree.EQUALS, tree.NOT_EQUALS):
             return self._equality(node.function, inputs, kinds)
         if node.function in _COMPARE:
-            return self._order(node.function, inputs)
+            return self._order(node.function, inputs, kinds)
         if node.function == tree.NOT and kinds[0] is Kind.BOOL:
             return ast.UnaryOp(ast.Not(), self.emit(inputs[0]), **_PLACE)
         return None if self._careful else self._raw_operator(node, inputs, kinds)
@@ -272,15 +272,25 @@ class _Emitter:
     def _equality(self, function: str, inputs: list[Node], kinds: list[Kind]) -> ast.expr | None:
         if not compares_plainly(self._checked, function, inputs):
             return None
-        texts = any(isinstance(given, Literal) and _never_boolean(given.value) for given in inputs)
-        if texts or kinds[0] is kinds[1]:
+        if kinds[0] is kinds[1] or self._compares_data_with_text(inputs):
             operator = ast.Eq() if function == tree.EQUALS else ast.NotEq()
             return _compare(operator, self.emit(inputs[0]), self.emit(inputs[1]))
-        same = self._helper(runtime.equals_scalar, self.emit(inputs[0]), self.emit(inputs[1]))
-        return same if function == tree.EQUALS else ast.UnaryOp(ast.Not(), same, **_PLACE)
+        helper = runtime.equals_scalar if function == tree.EQUALS else runtime.unequal_scalar
+        return self._helper(helper, self.emit(inputs[0]), self.emit(inputs[1]))
 
-    def _order(self, function: str, inputs: list[Node]) -> ast.expr | None:
-        if not compares_plainly(self._checked, function, inputs):
+    def _compares_data_with_text(self, inputs: list[Node]) -> bool:
+        """Report whether a field or element is compared with a text on the right.
+
+        Python's equality is then correct: of Kubernetes' types only versions occur there, and they raise an error.
+        """
+        left, right = inputs
+        path = isinstance(left, Select) or (isinstance(left, Call) and left.function == tree.INDEX)
+        return path and isinstance(right, Literal) and _never_boolean(right.value)
+
+    def _order(self, function: str, inputs: list[Node], kinds: list[Kind]) -> ast.expr | None:
+        # Python compares integers with doubles exactly, Go rounds the integer.
+        rounds = kinds.count(Kind.DOUBLE) == 1
+        if rounds or not compares_plainly(self._checked, function, inputs):
             return None
         return _compare(_COMPARE[function](), self.emit(inputs[0]), self.emit(inputs[1]))
 

@@ -2,16 +2,31 @@
 
 Costs are (least, most) pairs of abstract units, capped at the largest uint64. At run time, costs that depend on sizes
 are charged where they occur, all other costs in advance for a whole block of code.
+
+The size of a value that comes from a variable is found by its path: the variable, then field names and `@items`,
+`@values`, `@keys` or `@indices`. As in Kubernetes, what is selected from a computed value has a path, too, without what
+precedes it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from dray.cel import tree
 from dray.cel.checker import Checked
-from dray.cel.function_costs import ONE, RULES, SCALARS, STRING_FACTOR, UNKNOWN, ZERO, Range, fixed, scale
+from dray.cel.function_costs import (
+    ONE,
+    SCALARS,
+    STRING_FACTOR,
+    UNKNOWN,
+    ZERO,
+    CallSite,
+    Range,
+    estimate_call,
+    fixed,
+    scale,
+)
 from dray.cel.tree import Bind, Call, Comprehension, Ident, ListNode, Literal, Macro, MapNode, Node, OptionalMap, Select
 from dray.cel.types import Kind, Type
 from dray.cel.values import UINT_MAX
@@ -19,33 +34,81 @@ from dray.cel.values import UINT_MAX
 LIST_COST: Final = 10
 MAP_COST: Final = 30
 
+Path = tuple[str, ...]
+
+
+class DeclaredSizes:
+    """The declared bounds of values, by path.
+
+    With a `root`, every path starts there, whatever its first element: a rule of a custom resource is about one schema.
+    Otherwise the first element is a variable, and a field of a map of dynamic values has the size of any of them.
+    """
+
+    def __init__(self, variables: Mapping[str, Type], root: Type | None = None) -> None:
+        self._variables = variables
+        self._root = root
+
+    def find(self, path: Path) -> int | None:
+        """Return the maximum size of the values at the path; None if nothing is declared."""
+        if not path:
+            return None
+        declared = self._variables.get(path[0]) if self._root is None else self._root
+        for name in path[1:]:
+            declared = None if declared is None else self._step(declared, name)
+        return None if declared is None else declared.size_max
+
+    def _step(self, declared: Type, name: str) -> Type | None:
+        if name in ("@items", "@values"):
+            return declared.params[-1] if declared.kind in (Kind.LIST, Kind.MAP) else None
+        if name == "@keys":
+            return declared.params[0] if declared.kind is Kind.MAP else None
+        field = declared.fields.get(name)
+        if field is not None:
+            return field.type
+        dynamic = self._root is None and declared.kind is Kind.MAP and declared.params[1].is_dyn
+        return declared.params[1] if dynamic else None
+
 
 class _Entry(NamedTuple):
     """Sizes of the keys and values of a container."""
 
     key: Range
     value: Range
+    is_list: bool
+
+    def union(self, other: _Entry | None) -> _Entry | None:
+        """Return the sizes of either container; None if one is unknown."""
+        if other is None:
+            return None
+        return _Entry(self.key.union(other.key), self.value.union(other.value), self.is_list)
 
 
 class _Local(NamedTuple):
+    path: Path
     size: Range | None
-    entry: _Entry | None
+    entry: _Entry | None = None
 
 
-def estimate(checked: Checked) -> Range:
-    """Return the minimum and maximum cost of an evaluation, given the size bounds of the types."""
-    return _Estimator(checked).cost(checked.root)
+# The accumulator of a macro that builds a list.
+_EMPTY_LIST: Final = _Entry(ONE, ZERO, is_list=True)
+
+
+def estimate(checked: Checked, sizes: DeclaredSizes | None = None) -> Range:
+    """Return the minimum and maximum cost of an evaluation, given the declared bounds of variables."""
+    return _Estimator(checked, sizes or DeclaredSizes(checked.variables)).cost(checked.root)
 
 
 class _Estimator:
-    def __init__(self, checked: Checked) -> None:
+    def __init__(self, checked: Checked, declared: DeclaredSizes) -> None:
         self._checked = checked
+        self._declared = declared
+        self._paths: dict[Node, Path] = {}
         self._sizes: dict[Node, Range] = {}
         self._entries: dict[Node, _Entry] = {}
         self._locals: dict[str, _Local] = {}
         self._visitors: dict[type, Callable[[Any], Range]] = {
             Literal: lambda _: ZERO,
-            Ident: lambda _: ONE,
+            Ident: self._ident,
             Select: self._select,
             Call: self._call,
             ListNode: self._list,
@@ -57,6 +120,9 @@ class _Estimator:
 
     def cost(self, node: Node) -> Range:
         """Return the cost of a node including its descendants."""
+        if node in self._checked.type_values:
+            self._paths[node] = (tree.qualified_name(node) or "",)
+            return ONE
         return self._visitors[type(node)](node)
 
     def type_of(self, node: Node) -> Type:
@@ -69,17 +135,28 @@ class _Estimator:
         """Return the size of the node's value, or the full range."""
         return self._known_size(node) or UNKNOWN
 
+    def element_size(self, node: Node) -> Range:
+        """Return the declared size of a list's elements, or the full range."""
+        path = self._path(node)
+        most = self._declared.find((*path, "@items")) if path else None
+        return UNKNOWN if most is None else Range(0, most)
+
     def _known_size(self, node: Node) -> Range | None:
         found = self._sizes.get(node) or _literal_size(node)
         if found is not None:
             return found
-        declared = self.type_of(node)
-        if declared.size_max is not None and _is_path(node):
-            return Range(0, declared.size_max)
-        if declared.kind in SCALARS or _is_fixed(declared):
+        most = self._declared.find(self._path(node))
+        if most is not None:
+            found = self._sizes[node] = Range(0, most)
+            return found
+        if _is_scalar(self.type_of(node)):
             return ONE
         local = self._locals.get(node.name) if isinstance(node, Ident) else None
         return local.size if local is not None else None
+
+    def _path(self, node: Node) -> Path:
+        local = self._locals.get(node.name) if isinstance(node, Ident) else None
+        return local.path if local is not None else self._paths.get(node, ())
 
     def _entry(self, node: Node) -> _Entry | None:
         found = self._entries.get(node)
@@ -88,14 +165,31 @@ class _Estimator:
             return local.entry if local is not None else None
         return found
 
+    def _set_entry(self, node: Node, entry: _Entry | None) -> None:
+        if entry is not None:
+            self._entries[node] = entry
+
+    def _unite_entries(self, node: Node, left: Node, right: Node) -> None:
+        """Record that the node's elements are those of either operand."""
+        mine = self._entry(left)
+        self._set_entry(node, None if mine is None else mine.union(self._entry(right)))
+
     # --- Nodes.
+
+    def _ident(self, node: Ident) -> Range:
+        local = self._locals.get(node.name)
+        self._paths[node] = (node.name,) if local is None else local.path
+        return ONE
 
     def _select(self, node: Select) -> Range:
         operand = self.cost(node.operand)
-        if node.test or node.optional:
+        if node.test:
+            # Kubernetes does not charge for a presence test.
+            return operand
+        if node.optional:
             return operand.plus(ONE)
-        given = self.type_of(node.operand)
-        return operand.plus(ONE) if given.kind in (Kind.MAP, Kind.OBJECT, Kind.PARAM) else operand
+        self._paths[node] = (*self._path(node.operand), node.field)
+        return operand.plus(ONE) if self.type_of(node.operand).kind in (Kind.MAP, Kind.OBJECT) else operand
 
     def _list(self, node: ListNode) -> Range:
         total = fixed(LIST_COST)
@@ -103,7 +197,7 @@ class _Estimator:
         for element, _ in node.elements:
             total = total.plus(self.cost(element))
             items = items.union(self.size(element))
-        self._entries[node] = _Entry(ONE, items)
+        self._entries[node] = _Entry(ONE, items, is_list=True)
         return total
 
     def _map(self, node: MapNode) -> Range:
@@ -112,60 +206,96 @@ class _Estimator:
         for key, value, _ in node.entries:
             total = total.plus(self.cost(key)).plus(self.cost(value))
             keys, values = keys.union(self.size(key)), values.union(self.size(value))
-        self._entries[node] = _Entry(keys, values)
+        self._entries[node] = _Entry(keys, values, is_list=False)
         return total
 
     def _call(self, node: Call) -> Range:
-        inputs = [*([node.target] if node.target and node not in self._checked.namespaced else []), *node.args]
-        costs = [self.cost(child) for child in inputs]
         if node.function in (tree.AND, tree.OR):
+            costs = [self.cost(arg) for arg in node.args]
             return Range(costs[0].least, _sum(costs).most)
         if node.function == tree.CONDITIONAL:
-            self._set_conditional(node)
-            return costs[0].plus(costs[1].union(costs[2]))
-        name = self._checked.namespaced.get(node, node.function)
-        rule = RULES.get(name)
-        own, size = rule(self, inputs) if rule is not None else (ONE, None)
-        if name == tree.INDEX:
-            entry = self._entry(inputs[0])
-            size = entry.value if entry is not None else None
-        if name == "dyn":
-            size = self._known_size(inputs[0])
+            return self._conditional(node)
+        name = self._checked.namespaced.get(node)
+        target = node.target if name is None else None
+        before = [self.cost(arg) for arg in node.args]
+        if target is not None:
+            before.append(self.cost(target))
+        if node.function == "dyn" and target is None:
+            self._copy_sizes(node, node.args[0])
+            return before[0].plus(ONE)
+        return _sum(before).plus(self._overloads(node, name or node.function, target))
+
+    def _overloads(self, node: Call, function: str, target: Node | None) -> Range:
+        """Return the cost of whichever overload is called, and record the size of the result."""
+        cost = Range(UINT_MAX, 0)
+        size: Range | None = None
+        for overload in self._checked.overloads[node]:
+            estimated = estimate_call(self, function, CallSite(overload, target, node.args))
+            cost = cost.union(estimated.cost)
+            if estimated.size is not None:
+                size = estimated.size if size is None else size.union(estimated.size)
+            if function == tree.INDEX and overload.params[0].kind in (Kind.LIST, Kind.MAP):
+                step = "@items" if overload.params[0].kind is Kind.LIST else "@values"
+                entry = self._entry(node.args[0])
+                size = None if entry is None else entry.value
+                self._paths[node] = (*self._path(node.args[0]), step)
+            if size is None:
+                size = self._known_size(node)
         if size is not None:
             self._sizes[node] = size
-        return _sum(costs).plus(own)
+        if function == "_+_":
+            self._unite_entries(node, *node.args)
+        return cost
 
-    def _set_conditional(self, node: Call) -> None:
-        _, truthy, falsy = node.args
-        self._sizes[node] = self.size(truthy).union(self.size(falsy))
-        self.unite_entries(node, truthy, falsy)
+    def _conditional(self, node: Call) -> Range:
+        condition, truthy, falsy = (self.cost(arg) for arg in node.args)
+        self._sizes[node] = self.size(node.args[1]).union(self.size(node.args[2]))
+        self._unite_entries(node, node.args[1], node.args[2])
+        return condition.plus(truthy.union(falsy))
 
-    def unite_entries(self, node: Node, left: Node, right: Node) -> None:
-        """Record that the node's elements are those of either operand."""
-        mine, yours = self._entry(left), self._entry(right)
-        if mine is not None and yours is not None:
-            self._entries[node] = _Entry(mine.key.union(yours.key), mine.value.union(yours.value))
+    def _copy_sizes(self, node: Node, source: Node) -> None:
+        size = self._known_size(source)
+        if size is not None:
+            self._sizes[node] = size
+        self._set_entry(node, self._entry(source))
+
+    # --- Macros.
 
     def _comprehension(self, node: Comprehension) -> Range:
-        total = self.cost(node.range)
-        entry = self._entry(node.range)
-        is_list = self.type_of(node.range).kind is Kind.LIST
-        names = dict.fromkeys(node.variables, _Local(None, None))
-        if entry is not None:
-            sizes = [entry.value if is_list else entry.key] if len(names) == 1 else [entry.key, entry.value]
-            names = {name: _Local(size, None) for name, size in zip(node.variables, sizes, strict=True)}
+        total = self.cost(node.range).plus(fixed(_OVERHEADS[node.macro].once))
         before = self._locals
-        self._locals = before | names
+        self._locals = before | self._iteration(node)
         step = self._step(node)
-        result_size = self.size(node.transform) if node.transform is not None else None
+        made: _Entry | None = None
+        if node.macro in _LISTS:
+            made = _EMPTY_LIST.union(_Entry(ONE, self._collected_size(node), is_list=True))
         self._locals = before
         count = self.size(node.range)
-        overhead = _OVERHEADS[node.macro]
-        if node.macro not in _DECIDERS:
-            self._sizes[node] = count
-            value = result_size or (entry.value if entry is not None and is_list else UNKNOWN)
-            self._entries[node] = _Entry(ONE, value)
-        return total.plus(fixed(overhead.once)).plus(count.times(step))
+        self._sizes[node] = ONE if node.macro in _DECIDERS else count
+        self._set_entry(node, made)
+        return total.plus(count.times(step))
+
+    def _collected_size(self, node: Comprehension) -> Range:
+        """Return the size of the elements that a macro collects in a list."""
+        if node.transform is not None:
+            return self.size(node.transform)
+        # A filter collects its iteration variable.
+        local = self._locals[node.variables[0]]
+        most = self._declared.find(local.path)
+        if most is not None:
+            return Range(0, most)
+        params = self.type_of(node.range).params
+        return ONE if params and _is_scalar(params[0]) else local.size or UNKNOWN
+
+    def _iteration(self, node: Comprehension) -> dict[str, _Local]:
+        """Return the iteration variables, with their paths and sizes."""
+        entry, path = self._entry(node.range), self._path(node.range)
+        is_list = entry.is_list if entry is not None else self.type_of(node.range).kind is Kind.LIST
+        value = _Local((*path, "@items" if is_list else "@values"), None if entry is None else entry.value)
+        key = _Local((*path, "@indices" if is_list else "@keys"), None if entry is None else entry.key)
+        if len(node.variables) == 1:
+            return {node.variables[0]: value if is_list else key}
+        return dict(zip(node.variables, (key, value), strict=True))
 
     def _step(self, node: Comprehension) -> Range:
         """Return the cost of one iteration: the macro's overhead, the condition and the transformation."""
@@ -173,7 +303,8 @@ class _Estimator:
         condition = self.cost(node.condition) if node.condition is not None else ZERO
         made = self.cost(node.transform) if node.transform is not None else ZERO
         if node.macro in (Macro.ALL, Macro.EXISTS):
-            return Range(overhead.each, overhead.each + condition.most) if condition.most < UINT_MAX else UNKNOWN
+            # The condition is not evaluated once the result is known.
+            return Range(overhead.each, min(overhead.each + condition.most, UINT_MAX))
         taken = fixed(overhead.each).plus(made)
         if node.condition is None:
             return taken
@@ -183,21 +314,25 @@ class _Estimator:
     def _bind(self, node: Bind) -> Range:
         value = self.cost(node.value)
         before = self._locals
-        self._locals = before | {node.name: _Local(self._known_size(node.value), self._entry(node.value))}
+        local = _Local(self._path(node.value), self._known_size(node.value), self._entry(node.value))
+        self._locals = before | {node.name: local}
         body = self.cost(node.body)
-        size, entry = self._known_size(node.body), self._entry(node.body)
         self._locals = before
-        if size is not None:
-            self._sizes[node] = size
-        if entry is not None:
-            self._entries[node] = entry
+        self._copy_sizes(node, node.body)
         # A bind is a fold over an empty list, whose creation is charged.
         return fixed(LIST_COST).plus(value).plus(body)
 
     def _optional_map(self, node: OptionalMap) -> Range:
-        target, body = self.cost(node.target), self.cost(node.body)
-        # hasValue, value, optional.of or optional.none, and the bind's list.
-        return Range(target.least + 2, 0).union(target.plus(target).plus(body).plus(fixed(LIST_COST + 3)))
+        target = self.cost(node.target)
+        held = self.type_of(node.target).params
+        before = self._locals
+        self._locals = before | {node.name: _Local((), ONE if held and _is_scalar(held[0]) else None)}
+        body = self.cost(node.body)
+        self._locals = before
+        # value() and the bind's list; optMap wraps the result by optional.of.
+        present = target.plus(body).plus(fixed(LIST_COST + (1 if node.flat else 2)))
+        # hasValue(), and optional.none() otherwise.
+        return target.plus(ONE).plus(present.union(ONE))
 
 
 def _literal_size(node: Node) -> Range | None:
@@ -208,14 +343,8 @@ def _literal_size(node: Node) -> Range | None:
     return fixed(len(node.entries)) if isinstance(node, MapNode) else None
 
 
-def _is_fixed(given: Type) -> bool:
-    """Report whether values are compared in one step although they are not scalars."""
-    return given.kind in (Kind.TYPE, Kind.NULL) or (given.kind is Kind.OPAQUE and not given.is_optional)
-
-
-def _is_path(node: Node) -> bool:
-    """Report whether the value comes unchanged from a variable, so that the declared bound holds."""
-    return isinstance(node, (Ident, Select)) or (isinstance(node, Call) and node.function == tree.INDEX)
+def _is_scalar(given: Type) -> bool:
+    return given.kind in SCALARS or (given.is_optional and _is_scalar(given.params[0]))
 
 
 def _sum(costs: list[Range]) -> Range:
@@ -244,6 +373,7 @@ _OVERHEADS: Final = {
     Macro.TRANSFORM_MAP_ENTRY: _Overhead(MAP_COST + 1, 2),
 }
 _DECIDERS: Final = frozenset({Macro.ALL, Macro.EXISTS, Macro.EXISTS_ONE})
+_LISTS: Final = frozenset({Macro.MAP, Macro.FILTER, Macro.TRANSFORM_LIST})
 
 
 # --- Costs that are charged at run time independently of values.
@@ -253,14 +383,16 @@ def static_cost(checked: Checked, node: Node) -> int:
     """Return the maximum cost of running the node once, without loops and calls that charge themselves."""
     if isinstance(node, Literal):
         return 0
-    if isinstance(node, Ident):
+    if isinstance(node, Ident) or node in checked.type_values:
         return 1
     if isinstance(node, Select):
-        return 1 + static_cost(checked, node.operand)
+        # As in Kubernetes, a presence test costs nothing.
+        return (0 if node.test else 1) + static_cost(checked, node.operand)
     if isinstance(node, Comprehension):
         return _OVERHEADS[node.macro].once + static_cost(checked, node.range)
     own = _static_own(checked, node)
-    return own + sum(static_cost(checked, child) for child in tree.children(node))
+    children = node.args if isinstance(node, Call) and node in checked.namespaced else tree.children(node)
+    return own + sum(static_cost(checked, child) for child in children)
 
 
 def _static_own(checked: Checked, node: Node) -> int:

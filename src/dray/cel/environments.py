@@ -10,6 +10,7 @@ from dray.api.document import Document
 from dray.cel import runtime, types
 from dray.cel.devices import DeviceView, DomainMap, device_view
 from dray.cel.errors import CELError, CELRuntimeError
+from dray.cel.function_costs import Range
 from dray.cel.program import COST_LIMIT, STANDARD, Interrupt, Program, compile_program
 from dray.cel.runtime import FAILURES
 from dray.cel.schema import Converter, converter_of, schema_type
@@ -60,11 +61,11 @@ def _device_type(*, list_attributes: bool, consumable_capacity: bool) -> Type:
     fields = {
         "driver": Field(STRING.sized(_DRIVER_LENGTH_MAX), "driver"),
         "attributes": Field(_by_domain(attribute), "attributes"),
-        "capacity": Field(_by_domain(types.QUANTITY), "capacity"),
+        "capacity": Field(_by_domain(types.QUANTITY.sized(0)), "capacity"),
     }
     if consumable_capacity:
         fields["allowMultipleAllocations"] = Field(BOOL, "allow_multiple")
-    return types.object_type("kubernetes.DRADevice", fields, by_attribute=True)
+    return types.object_type("kubernetes.DRADevice", fields, by_attribute=True).sized(0)
 
 
 class CompiledSelector:
@@ -150,6 +151,11 @@ class _SelfProgram:
         return self._program.estimated_cost
 
     @property
+    def estimated_costs(self) -> Range:
+        """Return the minimum and maximum cost of one evaluation."""
+        return self._program.estimated_costs
+
+    @property
     def expression(self) -> str:
         """Return the source text."""
         return self._program.source
@@ -218,7 +224,7 @@ def _compile_about_self(
     variables: Mapping[str, Type] = {"self": declared}
     if with_old_self:
         variables = {"self": declared, "oldSelf": types.optional_of(declared) if optional_old_self else declared}
-    return compile_program(expression, variables), converter_of(schema)
+    return compile_program(expression, variables, schema=declared), converter_of(schema)
 
 
 def compile_rule(

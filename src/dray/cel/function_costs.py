@@ -1,12 +1,13 @@
-"""Costs of calls by the sizes of their arguments: cel-go's model, with Kubernetes' functions."""
+"""Estimated costs of calls by overload and sizes of arguments: cel-go's model, with Kubernetes' functions."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from dray.cel import tree
+from dray.cel.signatures import Overload
 from dray.cel.tree import Literal, Node
 from dray.cel.types import Kind, Type
 from dray.cel.values import UINT_MAX
@@ -36,8 +37,8 @@ class Range(NamedTuple):
 
 
 def scale(amount: int, factor: float) -> int:
-    """Return the product, rounded up."""
-    return min(math.ceil(amount * factor), UINT_MAX)
+    """Return the product, rounded up, with the precision of a double."""
+    return min(math.ceil(float(amount) * factor), UINT_MAX)
 
 
 UNKNOWN: Final = Range(0, UINT_MAX)
@@ -54,7 +55,11 @@ STRING_FACTOR: Final = 0.1
 REGEX_FACTOR: Final = 0.25
 # ResourceSliceMaxAttributeValuesPerDevice: `includes` never examines more values.
 _INCLUDES_COST: Final = 48
+# The longest pattern of a named format, and the longest format.
+_FORMAT_PATTERN_LENGTH: Final = 128
+_FORMAT_LENGTH: Final = 64
 SCALARS: Final = frozenset({Kind.BOOL, Kind.DOUBLE, Kind.DURATION, Kind.INT, Kind.TIMESTAMP, Kind.UINT})
+_TEXTS: Final = frozenset({Kind.STRING, Kind.BYTES})
 
 
 class Sizes(Protocol):
@@ -63,194 +68,240 @@ class Sizes(Protocol):
     def size(self, node: Node) -> Range:
         """Return the size of the node's value."""
 
+    def element_size(self, node: Node) -> Range:
+        """Return the size of the elements of a list, as declared."""
+
     def type_of(self, node: Node) -> Type:
         """Return the node's type."""
 
 
-# A call's cost and the size of its result, from receiver (if any) and arguments.
-Rule = Callable[[Sizes, list[Node]], tuple[Range, Range | None]]
+class CallSite(NamedTuple):
+    """A call of one overload; `target` is the receiver of a method."""
+
+    overload: Overload
+    target: Node | None
+    args: Sequence[Node]
+
+    @property
+    def inputs(self) -> list[Node]:
+        """Return receiver and arguments."""
+        return [*([] if self.target is None else [self.target]), *self.args]
+
+    @property
+    def kind(self) -> Kind:
+        """Return the kind of the overload's first parameter."""
+        return self.overload.params[0].kind
+
+
+class Estimate(NamedTuple):
+    """The cost of a call without its arguments, and the size of its result if it is known."""
+
+    cost: Range
+    size: Range | None = None
+
+
+Rule = Callable[[Sizes, CallSite], Estimate]
+_NOMINAL: Final = Estimate(ONE)
 
 
 def _walk(place: int, factor: float = STRING_FACTOR, *, same_size: bool = False) -> Rule:
-    def rule(estimator: Sizes, inputs: list[Node]) -> tuple[Range, Range | None]:
-        size = estimator.size(inputs[place])
-        return size.scaled(factor), size if same_size else None
+    def rule(sizes: Sizes, call: CallSite) -> Estimate:
+        size = sizes.size(call.inputs[place])
+        return Estimate(size.scaled(factor), size if same_size else None)
 
     return rule
 
 
-def _compare(estimator: Sizes, inputs: list[Node]) -> tuple[Range, Range | None]:
-    most = min(estimator.size(inputs[0]).most, estimator.size(inputs[1]).most)
-    return Range(min(1, most), scale(most, STRING_FACTOR)), None
+def _compare(sizes: Sizes, call: CallSite) -> Estimate:
+    most = min(sizes.size(given).most for given in call.args)
+    return Estimate(Range(min(1, most), most).scaled(STRING_FACTOR))
 
 
-def _order(estimator: Sizes, inputs: list[Node]) -> tuple[Range, Range | None]:
-    kinds = {estimator.type_of(given).kind for given in inputs}
-    if kinds & {Kind.STRING, Kind.BYTES}:
-        return _compare(estimator, inputs)
-    # Two unknown values may both be strings.
-    return (ONE if kinds & SCALARS else ONE.union(_compare(estimator, inputs)[0])), None
+def _equals(sizes: Sizes, call: CallSite) -> Estimate:
+    left, right = (sizes.type_of(given) for given in call.args)
+    if left != right or left.kind is not Kind.OPAQUE:
+        return _compare(sizes, call)
+    if left.name == "kubernetes.URL":
+        return Estimate(Range(1, sizes.size(call.args[1]).most).scaled(STRING_FACTOR))
+    found = _OPAQUE_EQUALITY.get(left.name)
+    return _compare(sizes, call) if found is None else Estimate(found)
 
 
-def _add(estimator: Sizes, inputs: list[Node]) -> tuple[Range, Range | None]:
-    kinds = {estimator.type_of(given).kind for given in inputs}
-    if kinds & SCALARS:
-        return ONE, None
-    size = estimator.size(inputs[0]).plus(estimator.size(inputs[1]))
-    return (ONE if kinds == {Kind.LIST} else ONE.union(size.scaled(STRING_FACTOR))), size
+# Kubernetes' types compare at a fixed cost, but only with `==`.
+_OPAQUE_EQUALITY: Final = {
+    "net.IP": ONE,
+    "net.CIDR": ONE,
+    "kubernetes.Quantity": ONE,
+    "kubernetes.Semver": ONE,
+    "kubernetes.NamedFormat": Range(1, _FORMAT_LENGTH).scaled(STRING_FACTOR),
+}
 
 
-def _add_rule(estimator: Sizes, inputs: list[Node]) -> tuple[Range, Range | None]:
-    cost, size = _add(estimator, inputs)
-    kinds = {estimator.type_of(given).kind for given in inputs}
-    if size is not None and kinds <= {Kind.STRING, Kind.BYTES}:
-        cost = size.scaled(STRING_FACTOR)
-    return cost, size
+def _order(sizes: Sizes, call: CallSite) -> Estimate:
+    return _compare(sizes, call) if call.kind in _TEXTS else _NOMINAL
 
 
-def _in(estimator: Sizes, inputs: list[Node]) -> tuple[Range, Range | None]:
-    kind = estimator.type_of(inputs[1]).kind
-    if kind is Kind.MAP:
-        return ONE, None
-    size = estimator.size(inputs[1])
-    return (size if kind is Kind.LIST else size.union(ONE)), None
+def _add(sizes: Sizes, call: CallSite) -> Estimate:
+    if call.kind not in _TEXTS and call.kind is not Kind.LIST:
+        return _NOMINAL
+    size = sizes.size(call.args[0]).plus(sizes.size(call.args[1]))
+    return Estimate(ONE if call.kind is Kind.LIST else size.scaled(STRING_FACTOR), size)
 
 
-def _regex(estimator: Sizes, inputs: list[Node]) -> tuple[Range, Range | None]:
-    text = estimator.size(inputs[0])
-    pattern = estimator.size(inputs[1]).scaled(REGEX_FACTOR)
-    return text.plus(ONE).scaled(STRING_FACTOR).times(pattern), Range(0, text.most)
+def _in(sizes: Sizes, call: CallSite) -> Estimate:
+    return Estimate(sizes.size(call.args[1])) if call.overload.params[1].kind is Kind.LIST else _NOMINAL
 
 
-def _contains(estimator: Sizes, inputs: list[Node]) -> tuple[Range, Range | None]:
-    text, part = (estimator.size(given).scaled(STRING_FACTOR) for given in inputs)
-    return text.times(part), None
+def _matches(sizes: Sizes, call: CallSite) -> Estimate:
+    # Only the method is charged by size.
+    return _NOMINAL if call.target is None else Estimate(_regex(sizes, call).cost)
 
 
-def _split(estimator: Sizes, inputs: list[Node]) -> tuple[Range, Range | None]:
-    size = estimator.size(inputs[0])
+def _regex(sizes: Sizes, call: CallSite) -> Estimate:
+    text, pattern = (sizes.size(given) for given in call.inputs[:2])
+    return Estimate(
+        text.plus(ONE).scaled(STRING_FACTOR).times(pattern.scaled(REGEX_FACTOR)),
+        Range(0, text.most),
+    )
+
+
+def _contains(sizes: Sizes, call: CallSite) -> Estimate:
+    text, part = (sizes.size(given).scaled(STRING_FACTOR) for given in call.inputs)
+    return Estimate(text.times(part))
+
+
+def _split(sizes: Sizes, call: CallSite) -> Estimate:
+    size = sizes.size(call.inputs[0])
     most = size.most
-    match inputs:
-        case [_, _, Literal(value=limit), *_] if limit >= 0:
-            most = limit
-    return size.scaled(2 * STRING_FACTOR), Range(0, most)
+    if len(call.args) > 1 and isinstance(call.args[1], Literal):
+        limit = call.args[1].value
+        most = limit if limit >= 0 else UINT_MAX + 1 + limit
+    return Estimate(size.scaled(2 * STRING_FACTOR), Range(0, most))
 
 
-def _replace(estimator: Sizes, inputs: list[Node]) -> tuple[Range, Range | None]:
-    text, old, new = (estimator.size(given) for given in inputs[:3])
-    if old.least == 0:
-        most = min((text.most + 1) * new.most + text.most, UINT_MAX)
-    elif new.most <= old.least:
-        most = text.most
-    else:
-        most = min(math.ceil(text.most / old.least) * new.most, UINT_MAX)
-    return text.scaled(2 * STRING_FACTOR), Range(0, most)
+def _replace(sizes: Sizes, call: CallSite) -> Estimate:
+    text, old, new = (sizes.size(given) for given in call.inputs[:3])
+    most = _replaced(text.most, old.least, new.most, keeps=new.most <= old.least)
+    least = _replaced(text.least, old.most, new.least, keeps=old.most <= new.least)
+    return Estimate(text.scaled(2 * STRING_FACTOR), Range(least, most))
 
 
-def _element_cost(estimator: Sizes, values: Node) -> Range:
-    given = estimator.type_of(values)
-    element = given.params[0] if given.params else None
-    if element is None or element.kind not in (Kind.STRING, Kind.BYTES):
-        return ONE
-    size = UNKNOWN if element.size_max is None else Range(0, element.size_max)
-    return ONE.plus(size.scaled(STRING_FACTOR))
+def _replaced(text: int, old: int, new: int, *, keeps: bool) -> int:
+    """Return the length of a text in which pieces of one length are replaced; `keeps` if that does not change it."""
+    if old == 0:
+        # An empty piece is found around all characters.
+        return min(min(text + 1, UINT_MAX) * new + text, UINT_MAX)
+    return text if keeps else min(math.ceil(float(text) / old) * new, UINT_MAX)
 
 
-def _each(estimator: Sizes, inputs: list[Node]) -> tuple[Range, Range | None]:
-    size = estimator.size(inputs[0])
-    if estimator.type_of(inputs[0]).kind is Kind.STRING:
-        return size.scaled(STRING_FACTOR), None
-    return size.times(_element_cost(estimator, inputs[0])), None
+def _each(sizes: Sizes, call: CallSite) -> Estimate:
+    values = call.inputs[0]
+    size = sizes.size(values)
+    params = sizes.type_of(values).params
+    if not params:
+        return Estimate(size.scaled(STRING_FACTOR))
+    cost = ONE
+    if params[0].kind in _TEXTS:
+        cost = cost.plus(sizes.element_size(values).scaled(STRING_FACTOR))
+    return Estimate(size.times(cost))
 
 
-def _join(estimator: Sizes, inputs: list[Node]) -> tuple[Range, Range | None]:
-    count = estimator.size(inputs[0])
-    given = estimator.type_of(inputs[0])
-    element = given.params[0].size_max if given.params else None
-    total = count.times(UNKNOWN if element is None else Range(0, element))
-    if len(inputs) > 1:
+def _join(sizes: Sizes, call: CallSite) -> Estimate:
+    count = sizes.size(call.inputs[0])
+    total = count.times(sizes.element_size(call.inputs[0])) if sizes.type_of(call.inputs[0]).params else ZERO
+    if call.args:
         gaps = Range(max(0, count.least - 1), max(0, count.most - 1))
-        total = total.plus(estimator.size(inputs[1]).times(gaps))
-    return total.scaled(STRING_FACTOR), total
+        total = total.plus(sizes.size(call.args[0]).times(gaps))
+    return Estimate(total.scaled(STRING_FACTOR), total)
 
 
-def _sets(estimator: Sizes, inputs: list[Node]) -> tuple[Range, Range | None]:
-    return estimator.size(inputs[0]).times(estimator.size(inputs[1])).plus(ONE), None
+def _sets(sizes: Sizes, call: CallSite) -> Estimate:
+    return Estimate(sizes.size(call.args[0]).times(sizes.size(call.args[1])).plus(ONE))
 
 
-def _both_ways(estimator: Sizes, inputs: list[Node]) -> tuple[Range, Range | None]:
-    return _sets(estimator, inputs)[0].scaled(2), None
+def _both_ways(sizes: Sizes, call: CallSite) -> Estimate:
+    return Estimate(sizes.size(call.args[0]).times(sizes.size(call.args[1])).scaled(2).plus(ONE))
 
 
-def _list_result(factor: float) -> Rule:
-    def rule(estimator: Sizes, inputs: list[Node]) -> tuple[Range, Range | None]:
-        size = estimator.size(inputs[0])
-        return size.scaled(factor).plus(ONE), size
-
-    return rule
+def _list_result(sizes: Sizes, call: CallSite) -> Estimate:
+    size = sizes.size(call.inputs[0])
+    return Estimate(size.plus(ONE), size)
 
 
-def _count(_: Sizes, inputs: list[Node]) -> tuple[Range, Range | None]:
-    given = inputs[0]
+def _count(_: Sizes, call: CallSite) -> Estimate:
+    given = call.args[0]
     count = fixed(max(0, given.value)) if isinstance(given, Literal) else UNKNOWN
-    return count.plus(ONE), count
+    return Estimate(count.plus(ONE), count)
 
 
-def _square(estimator: Sizes, inputs: list[Node]) -> tuple[Range, Range | None]:
-    size = estimator.size(inputs[0])
-    return size.times(size).plus(ONE), size
+def _square(sizes: Sizes, call: CallSite) -> Estimate:
+    size = sizes.size(call.inputs[0])
+    return Estimate(size.times(size).plus(ONE), size)
 
 
-def _to_bytes(estimator: Sizes, inputs: list[Node]) -> tuple[Range, Range | None]:
-    size = estimator.size(inputs[0])
-    return size.scaled(STRING_FACTOR), Range(size.least, min(size.most * 4, UINT_MAX))
+def _to_bytes(sizes: Sizes, call: CallSite) -> Estimate:
+    if call.kind is not Kind.STRING:
+        return _NOMINAL
+    size = sizes.size(call.args[0])
+    return Estimate(size.scaled(STRING_FACTOR), Range(size.least, min(size.most * 4, UINT_MAX)))
 
 
-def _to_string(estimator: Sizes, inputs: list[Node]) -> tuple[Range, Range | None]:
-    kind = estimator.type_of(inputs[0]).kind
-    if kind in SCALARS or kind is Kind.OPAQUE:
-        return ONE, None
-    size = estimator.size(inputs[0])
-    return ONE.union(size.scaled(STRING_FACTOR)), size
+def _to_string(sizes: Sizes, call: CallSite) -> Estimate:
+    if call.kind is not Kind.BYTES:
+        return _NOMINAL
+    size = sizes.size(call.args[0])
+    return Estimate(size.scaled(STRING_FACTOR), Range(size.least // 4, size.most))
 
 
-def _quote(estimator: Sizes, inputs: list[Node]) -> tuple[Range, Range | None]:
-    size = estimator.size(inputs[0])
-    return size.scaled(STRING_FACTOR), Range(size.least + 2, min(size.most * 2 + 2, UINT_MAX))
+def _quote(sizes: Sizes, call: CallSite) -> Estimate:
+    size = sizes.size(call.args[0])
+    return Estimate(size.scaled(STRING_FACTOR), Range(size.least + 2, min(size.most * 2 + 2, UINT_MAX)))
 
 
-def _format(estimator: Sizes, inputs: list[Node]) -> tuple[Range, Range | None]:
-    return estimator.size(inputs[0]).scaled(STRING_FACTOR), UNKNOWN
+def _format(sizes: Sizes, call: CallSite) -> Estimate:
+    return Estimate(sizes.size(call.inputs[0]).scaled(STRING_FACTOR), UNKNOWN)
 
 
-def _includes(_: Sizes, __: list[Node]) -> tuple[Range, Range | None]:
-    return fixed(_INCLUDES_COST), None
+def _validate(sizes: Sizes, call: CallSite) -> Estimate:
+    size = sizes.size(call.args[0])
+    return Estimate(size.scaled(STRING_FACTOR).scaled(_FORMAT_PATTERN_LENGTH * REGEX_FACTOR))
+
+
+def _includes(_: Sizes, __: CallSite) -> Estimate:
+    return Estimate(fixed(_INCLUDES_COST))
+
+
+def _address(sizes: Sizes, call: CallSite) -> Estimate:
+    # The address of a network need not be parsed.
+    return _NOMINAL if call.target is not None else Estimate(sizes.size(call.args[0]).scaled(STRING_FACTOR))
 
 
 # Comparing networks reads 4 to 16 bytes twice; a network inside another, three times and one more.
-_CONTAINS_IP: Final = Range(8, 32).scaled(STRING_FACTOR)
-_CONTAINS_CIDR: Final = _CONTAINS_IP.plus(Range(4, 16).scaled(STRING_FACTOR)).plus(ONE)
+_ADDRESS: Final = Range(4, 16)
+_CONTAINS_IP: Final = _ADDRESS.plus(_ADDRESS).scaled(STRING_FACTOR)
+_CONTAINS_CIDR: Final = _CONTAINS_IP.plus(_ADDRESS.scaled(STRING_FACTOR)).plus(ONE)
 
 
 def _network(base: Range) -> Rule:
-    def rule(estimator: Sizes, inputs: list[Node]) -> tuple[Range, Range | None]:
-        if estimator.type_of(inputs[1]).kind is Kind.STRING:
-            return base.plus(estimator.size(inputs[1]).scaled(STRING_FACTOR)), None
-        return base, None
+    def rule(sizes: Sizes, call: CallSite) -> Estimate:
+        if call.overload.params[1].kind is Kind.STRING:
+            return Estimate(base.plus(sizes.size(call.args[0]).scaled(STRING_FACTOR)))
+        return Estimate(base)
 
     return rule
 
 
+# All other functions cost one unit.
 RULES: Final[dict[str, Rule]] = {
-    tree.EQUALS: _compare,
+    tree.EQUALS: _equals,
     tree.NOT_EQUALS: _compare,
     "_<_": _order,
     "_<=_": _order,
     "_>_": _order,
     "_>=_": _order,
-    "_+_": _add_rule,
+    "_+_": _add,
     tree.IN: _in,
-    "matches": _regex,
+    "matches": _matches,
     "find": _regex,
     "findAll": _regex,
     "contains": _contains,
@@ -276,24 +327,31 @@ RULES: Final[dict[str, Rule]] = {
     "sort": _square,
     "@sortByAssociatedKeys": _square,
     "distinct": _square,
-    "reverse": _list_result(1),
-    "slice": _list_result(1),
+    "reverse": _list_result,
+    "slice": _list_result,
     "lists.range": _count,
-    "flatten": _list_result(1),
+    "flatten": _list_result,
     "sets.contains": _sets,
     "sets.intersects": _sets,
     "sets.equivalent": _both_ways,
-    "url": _walk(0),
+    "url": _walk(0, same_size=True),
     "quantity": _walk(0),
     "isQuantity": _walk(0),
     "semver": _walk(0),
     "isSemver": _walk(0),
+    "ip": _address,
     "isIP": _walk(0),
-    "isCIDR": _walk(0),
-    "cidr": _walk(0),
     "ip.isCanonical": _walk(0, 2 * STRING_FACTOR),
+    "cidr": _walk(0),
+    "isCIDR": _walk(0),
     "containsIP": _network(_CONTAINS_IP),
     "containsCIDR": _network(_CONTAINS_CIDR),
-    "validate": _walk(1),
+    "validate": _validate,
     "includes": _includes,
 }
+
+
+def estimate_call(sizes: Sizes, function: str, call: CallSite) -> Estimate:
+    """Return the estimate for a call of one overload."""
+    rule = RULES.get(function)
+    return _NOMINAL if rule is None else rule(sizes, call)

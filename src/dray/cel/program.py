@@ -7,10 +7,11 @@ from typing import Any, Final
 
 from dray.cel.checker import Checked, check
 from dray.cel.codegen import Compiled, generate
-from dray.cel.cost import estimate, static_cost
+from dray.cel.cost import DeclaredSizes, estimate, static_cost
 from dray.cel.errors import FATAL, CELCostError, CELError, CELRuntimeError, Issue
 from dray.cel.function_costs import Range
 from dray.cel.library import formats, kubernetes, lists, network, optionals, standard, strings
+from dray.cel.literals import check_literals
 from dray.cel.parser import parse
 from dray.cel.runtime import FAILURES
 from dray.cel.signatures import Registry
@@ -36,10 +37,11 @@ STANDARD: Final = standard.REGISTRY.merged(
 class Program:
     """A compiled expression; immutable and reusable."""
 
-    __slots__ = ("_careful", "_checked", "_estimate", "_static_cost", "_strict")
+    __slots__ = ("_careful", "_checked", "_declared", "_estimate", "_static_cost", "_strict")
 
-    def __init__(self, checked: Checked) -> None:
+    def __init__(self, checked: Checked, declared: DeclaredSizes) -> None:
         self._checked = checked
+        self._declared = declared
         self._static_cost = static_cost(checked, checked.root)
         self._strict = generate(checked, careful=False)
         # Compiled on the first failure: most expressions never need it.
@@ -67,11 +69,16 @@ class Program:
         return self._checked.result_type
 
     @property
+    def estimated_costs(self) -> Range:
+        """Return the minimum and maximum cost of an evaluation."""
+        if self._estimate is None:
+            self._estimate = estimate(self._checked, self._declared)
+        return self._estimate
+
+    @property
     def estimated_cost(self) -> int:
         """Return the maximum cost of an evaluation."""
-        if self._estimate is None:
-            self._estimate = estimate(self._checked)
-        return self._estimate.most
+        return self.estimated_costs.most
 
     def uncounted(self, cost_limit: int) -> Callable[..., Any] | None:
         """Return the plain strict function, if nothing has to be counted at run time and the cost fits the limit."""
@@ -123,10 +130,12 @@ def compile_program(
     *,
     registry: Registry = STANDARD,
     homogeneous: bool = True,
+    schema: Type | None = None,
 ) -> Program:
     """Parse, check and compile an expression over typed variables; raises one error with all issues.
 
-    `homogeneous` rejects literals of mixed types, as Kubernetes does.
+    `homogeneous` rejects literals of mixed types, as Kubernetes does. `schema` bounds all values of
+    a rule for custom resources.
     """
     if len(expression.encode("utf-8", "surrogatepass")) > EXPRESSION_BYTES_MAX:
         raise CELError(
@@ -136,6 +145,7 @@ def compile_program(
     root = parse(expression)
     checked = check(expression, root, registry, variables or {}, homogeneous=homogeneous)
     try:
-        return Program(checked)
+        check_literals(checked)
+        return Program(checked, DeclaredSizes(variables or {}, schema))
     except (RecursionError, MemoryError):
         raise CELError.of(expression, [Issue(0, f"expression recursion limit exceeded: {DEPTH_MAX}")]) from None

@@ -35,6 +35,7 @@ _NO_OVERLOAD: Final = "no such overload"
 # Exceptions that Python raises in an implementation for a value of an unexpected type.
 PYTHON_FAILURES: Final = (TypeError, ValueError, AttributeError, LookupError, ArithmeticError, RecursionError)
 FAILURES: Final = (CELRuntimeError, *PYTHON_FAILURES)
+_NUMBERS: Final = (int, float)
 
 
 def fail(message: str = _NO_OVERLOAD) -> NoReturn:
@@ -70,7 +71,7 @@ def nested_equals(budget: Budget, left: Any, right: Any) -> bool:
         return _containers_equal(budget, left, right)
     if isinstance(left, (str, bytes)) and isinstance(right, (str, bytes)):
         budget.spend(min(len(left), len(right)) // CHARS_PER_UNIT)
-    return equals_scalar(left, right)
+    return not unequal_scalar(left, right)
 
 
 def _containers_equal(budget: Budget, left: Any, right: Any) -> bool:
@@ -81,10 +82,34 @@ def _containers_equal(budget: Budget, left: Any, right: Any) -> bool:
 
 
 def equals_scalar(left: Any, right: Any) -> bool:
-    """Evaluate equality of scalars; Python alone would treat True as 1."""
-    if isinstance(left, bool) is not isinstance(right, bool):
+    """Evaluate equality of scalars; Python alone would treat True as 1.
+
+    A value of one of Kubernetes' types on the left can be compared only with its like.
+    """
+    cls, other = type(left), type(right)
+    if cls is other:
+        return bool(left == right)
+    if isinstance(left, bool) or isinstance(right, bool):
         return False
-    return bool(left == right)
+    if isinstance(left, _NUMBERS) and isinstance(right, _NUMBERS):
+        # As in Go, an integer is rounded to the nearest double.
+        return float(left) == float(right) if float in (cls, other) else int(left) == int(right)
+    if _is_opaque(cls):
+        if right is not None and opaque_name(cls) != opaque_name(other):
+            fail()
+        return bool(left == right)
+    return not _is_opaque(other) and bool(left == right)
+
+
+def unequal_scalar(left: Any, right: Any) -> bool:
+    """Evaluate inequality of scalars; whatever cannot be compared is unequal."""
+    if _is_opaque(type(left)) and opaque_name(type(left)) != opaque_name(type(right)):
+        return True
+    return not equals_scalar(left, right)
+
+
+def _is_opaque(cls: type) -> bool:
+    return cls is not Optional and kind_of_class(cls) is Kind.OPAQUE
 
 
 def _lists_equal(budget: Budget, left: Any, right: Any) -> bool:
@@ -110,7 +135,10 @@ def _optionals_equal(budget: Budget, left: Optional, right: Any) -> bool:
 
 def not_equals(budget: Budget, left: Any, right: Any) -> bool:
     """Evaluate `!=`."""
-    return not equals(budget, left, right)
+    if isinstance(left, (list, tuple, dict, Optional)):
+        return not equals(budget, left, right)
+    budget.spend(max(1, traversal(min(size_of(left), size_of(right)))))
+    return unequal_scalar(left, right)
 
 
 def contains_in_list(budget: Budget, element: Any, values: Any) -> bool:
@@ -127,7 +155,8 @@ def contains_in_map(element: Any, values: Any) -> bool:
 def includes(budget: Budget, values: Any, element: Any) -> bool:
     """Report whether a device attribute equals the element or has it among its values."""
     if not isinstance(values, (list, tuple)):
-        return equals(budget, values, element)
+        # As among the values of a list, what cannot be compared is unequal.
+        return not not_equals(budget, values, element)
     budget.spend(min(len(values), INCLUDES_MAX))
     for position, value in enumerate(values):
         if position >= INCLUDES_MAX:

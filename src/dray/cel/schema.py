@@ -20,10 +20,14 @@ Converter = Callable[[Any], Any]
 
 # The maximum size of a request, which bounds whatever declares no bound.
 _REQUEST_BYTES_MAX: Final = 3 * 1024 * 1024
+_TEXT_LENGTH_MAX: Final = _REQUEST_BYTES_MAX - 2
+# maxLength counts code points, sizes are bytes.
+_CODE_POINT_BYTES_MAX: Final = 4
 # Serialized sizes: the shortest JSON values, and the quotes, colon and comma of a key.
 _MIN_SIZES: Final = {"boolean": 4, "integer": 1, "number": 1, "string": 2, "array": 2, "object": 2}
+_MIN_FORMAT_SIZES: Final = {"duration": 3, "date": 12, "date-time": 21}
 _KEY_OVERHEAD: Final = 6
-_FORMAT_LENGTHS: Final = {"duration": 32, "date": 10, "date-time": 20}
+_FORMAT_LENGTHS: Final = {"duration": 32, "date": 12, "date-time": 32}
 
 _ACCESSIBLE: Final = re.compile(r"[a-zA-Z_.\-/][a-zA-Z0-9_.\-/]*", re.ASCII)
 _ESCAPES: Final = re.compile(r"__|[.\-/]")
@@ -43,7 +47,7 @@ def escape_property(name: str) -> str | None:
 def schema_type(schema: Document, *, is_root: bool = False) -> Type | None:
     """Return the type of a schema's values, None when expressions cannot access them."""
     if schema.get("x-kubernetes-int-or-string"):
-        return types.DYN.sized(_REQUEST_BYTES_MAX - 2)
+        return types.DYN.sized(_text_bound(schema.get("maxLength"), _TEXT_LENGTH_MAX))
     builder = _BUILDERS.get(schema.get("type", ""))
     if builder is None:
         return None
@@ -53,11 +57,16 @@ def schema_type(schema: Document, *, is_root: bool = False) -> Type | None:
 
 
 def _with_object_fields(schema: Document) -> Document:
-    """Return the schema with the fields of every object, whether declared or not."""
+    """Return the schema with the fields of every object; its own declarations count only if it has all of them."""
+    declared = schema.get("properties") or {}
+    metadata = declared.get("metadata") or {}
+    names = metadata.get("properties") or {}
+    wanted = (declared.get("apiVersion"), declared.get("kind"), names.get("name"), names.get("generateName"))
+    if metadata.get("type") == "object" and all((item or {}).get("type") == "string" for item in wanted):
+        return schema
     text = {"type": "string"}
     metadata = {"type": "object", "properties": {"name": text, "generateName": text}}
-    properties = {"apiVersion": text, "kind": text, **(schema.get("properties") or {}), "metadata": metadata}
-    return {**schema, "properties": properties}
+    return {**schema, "properties": {**declared, "apiVersion": text, "kind": text, "metadata": metadata}}
 
 
 def _object_type(schema: Document) -> Type | None:
@@ -67,13 +76,16 @@ def _object_type(schema: Document) -> Type | None:
         if value is None:
             return None
         most = (_REQUEST_BYTES_MAX - 2) // (_min_size(additional) + _KEY_OVERHEAD)
-        key = types.STRING.sized(_REQUEST_BYTES_MAX - 2)
-        return types.map_of(key, value, _bound(schema.get("maxProperties"), most))
+        # Kubernetes charges nothing for keys.
+        return types.map_of(types.STRING.sized(0), value, _bound(schema.get("maxProperties"), most))
     fields: dict[str, Field] = {}
     for name, property_schema in (schema.get("properties") or {}).items():
         escaped, declared = escape_property(name), schema_type(property_schema)
         if escaped is not None and declared is not None:
             fields[escaped] = Field(declared, name)
+            if name in RESERVED:
+                # Words that are only reserved can also follow a dot as they are.
+                fields.setdefault(name, fields[escaped])
     # Kubernetes charges nothing for comparing whole objects, so that `self == oldSelf` needs no bounds.
     return types.object_type("object", fields).sized(0)
 
@@ -94,34 +106,50 @@ def _string_type(schema: Document) -> Type:
     if form in ("date", "date-time"):
         return types.TIMESTAMP.sized(_FORMAT_LENGTHS[form])
     if form == "byte":
-        return types.BYTES.sized(_bound(schema.get("maxLength"), _REQUEST_BYTES_MAX - 2))
-    most = max((len(str(value)) for value in schema.get("enum") or ()), default=_REQUEST_BYTES_MAX - 2)
-    return types.STRING.sized(_bound(schema.get("maxLength"), most))
+        return types.BYTES.sized(_bound(schema.get("maxLength"), _TEXT_LENGTH_MAX))
+    texts = [value for value in schema.get("enum") or () if isinstance(value, str)]
+    longest = max((len(text.encode()) for text in texts), default=0)
+    return types.STRING.sized(_text_bound(schema.get("maxLength"), longest if schema.get("enum") else _TEXT_LENGTH_MAX))
 
 
 def _bound(declared: Any, otherwise: int) -> int:
     return max(0, int(declared)) if declared is not None else otherwise
 
 
+def _text_bound(declared: Any, otherwise: int) -> int:
+    return otherwise if declared is None else _bound(declared, 0) * _CODE_POINT_BYTES_MAX
+
+
 def _min_size(schema: Document) -> int:
     """Return the minimum serialized size of a value: its brackets and its required content."""
-    size = _MIN_SIZES.get(schema.get("type", ""), 1)
-    if schema.get("type") == "object":
+    if schema.get("x-kubernetes-int-or-string"):
+        return 1
+    kind = schema.get("type", "")
+    size = _MIN_SIZES.get(kind, 1)
+    if kind == "string":
+        return _MIN_FORMAT_SIZES.get(schema.get("format", ""), size)
+    if kind == "object" and not isinstance(schema.get("additionalProperties"), dict):
         properties = schema.get("properties") or {}
-        for name in schema.get("required") or ():
+        for name in dict.fromkeys(schema.get("required") or ()):
             required = properties.get(name)
-            if required is not None and required.get("default") is None:
-                size += len(name) + 4 + _min_size(required)
+            if required is not None and required.get("default") is None and schema_type(required) is not None:
+                size += len(name.encode()) + 4 + _min_size(required)
     return size
+
+
+def cardinality_max(schema: Document) -> int:
+    """Return how many values of the schema a request can have at most."""
+    return _REQUEST_BYTES_MAX // (_min_size(schema) + 1)
 
 
 _BUILDERS: Final[Mapping[str, Callable[[Document], Type | None]]] = {
     "object": _object_type,
     "array": _list_type,
     "string": _string_type,
-    "boolean": lambda _: types.BOOL,
-    "integer": lambda _: types.INT,
-    "number": lambda _: types.DOUBLE,
+    # Kubernetes declares no size of scalars, so that comparing fields of these types costs nothing.
+    "boolean": lambda _: types.BOOL.sized(0),
+    "integer": lambda _: types.INT.sized(0),
+    "number": lambda _: types.DOUBLE.sized(0),
 }
 
 
@@ -147,9 +175,20 @@ def _object_converter(schema: Document) -> Converter | None:
     if isinstance(additional, dict):
         element = converter_of(additional)
         return None if element is None else lambda value: _convert_values(value, element)
-    found = {name: converter_of(inner) for name, inner in (schema.get("properties") or {}).items()}
+    properties = schema.get("properties") or {}
+    found = {name: converter_of(inner) for name, inner in properties.items()}
     converters = {name: converter for name, converter in found.items() if converter is not None}
+    nullable = tuple(name for name, inner in properties.items() if inner.get("nullable"))
+    if nullable:
+        return lambda value: _convert_fields(_without_nulls(value, nullable), converters)
     return (lambda value: _convert_fields(value, converters)) if converters else None
+
+
+def _without_nulls(value: Any, nullable: tuple[str, ...]) -> Any:
+    """Return an object without its fields that are null: they count as absent."""
+    if not isinstance(value, dict) or all(value.get(name, value) is not None for name in nullable):
+        return value
+    return {name: item for name, item in value.items() if item is not None}
 
 
 def _list_converter(schema: Document) -> Converter | None:

@@ -227,7 +227,7 @@ class Substitution:
             if not self._assign(other, bound):
                 return False
             # A later, more general use widens the parameter.
-            if other.kind is not Kind.ERROR and _more_general(other, bound) and not _occurs(parameter, other):
+            if other.kind is not Kind.ERROR and more_general(other, bound) and not _occurs(parameter, other):
                 self._bind(parameter.name, other)
             return True
         other = self.apply(other)
@@ -242,11 +242,11 @@ class Substitution:
 _NULLABLE: Final = frozenset({Kind.NULL, Kind.OPAQUE, Kind.OBJECT, Kind.TIMESTAMP, Kind.DURATION})
 
 
-def _more_general(one: Type, other: Type) -> bool:
+def more_general(one: Type, other: Type) -> bool:
     """Report whether one type is strictly more general than the other."""
     if one.is_dyn or other.is_dyn or Kind.PARAM in (one.kind, other.kind):
         return one.is_dyn and not other.is_dyn and other.kind is not Kind.PARAM
-    return one.kind is other.kind and any(map(_more_general, one.params, other.params))
+    return one.kind is other.kind and any(map(more_general, one.params, other.params))
 
 
 def _occurs(parameter: Type, inside: Type) -> bool:

@@ -98,6 +98,9 @@ class EventRecord(msgspec.Struct, frozen=True):
     reason: str
     message: str
     annotations: Mapping[str, str] = msgspec.field(default_factory=dict)
+    # What was done, and another object that has to do with it.
+    action: str = ""
+    related: ObjectReference | None = None
 
 
 class CreateEvent(msgspec.Struct, frozen=True):
@@ -198,7 +201,7 @@ class EventCorrelator:
         metadata: Document = {"name": observed.name, "namespace": namespace}
         if event.annotations:
             metadata["annotations"] = dict(event.annotations)
-        return {
+        document: Document = {
             "apiVersion": "v1",
             "kind": "Event",
             "metadata": metadata,
@@ -213,6 +216,11 @@ class EventCorrelator:
             "reportingComponent": self._source.component,
             "reportingInstance": self._source.host,
         }
+        if event.action:
+            document["action"] = event.action
+        if event.related is not None:
+            document["related"] = event.related.document()
+        return document
 
 
 def _event_name(event: EventRecord, now: datetime) -> str:

@@ -18,7 +18,7 @@ from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 import msgspec
 
 from dray.api.document import Document, GroupResource, GroupVersion, GroupVersionKind, NamespacedName
-from dray.api.errors import NotFoundError
+from dray.api.errors import NotFoundError, ServiceUnavailableError
 
 T = TypeVar("T")
 
@@ -272,6 +272,16 @@ class ServedResource:
         )
 
 
+class IncompleteDiscoveryError(ServiceUnavailableError):
+    """Some group versions could not be read; `found` has the resources of the others."""
+
+    def __init__(self, failures: Mapping[str, str], found: tuple[ServedResource, ...]) -> None:
+        listed = ", ".join(f"{name}: {text}" for name, text in sorted(failures.items()))
+        super().__init__(f"unable to retrieve the complete list of server APIs: {listed}")
+        self.failures = failures
+        self.found = found
+
+
 class Client(Protocol):
     """A connection to one API server as one user; all calls may be made concurrently."""
 
@@ -333,8 +343,12 @@ class Client(Protocol):
     async def get_path(self, path: str, query: Mapping[str, str] | None = None) -> Document:
         """Read a path that is not an object: discovery, version, openapi."""
 
-    async def resources(self) -> tuple[ServedResource, ...]:
-        """Return every served resource in all versions, in the server's order."""
+    async def resources(self, *, complete: bool = False) -> tuple[ServedResource, ...]:
+        """Return every served resource in all versions, in the server's order.
+
+        A group that cannot be read is left out, or raises `IncompleteDiscoveryError` if it must be `complete`:
+        for callers that take a missing kind for one without objects.
+        """
 
     async def close(self) -> None:
         """Release connections; may be called twice."""

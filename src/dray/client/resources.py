@@ -15,6 +15,7 @@ from dray.api.types.apps_v1 import ControllerRevision, DaemonSet, Deployment, Re
 from dray.api.types.batch_v1 import Job
 from dray.api.types.coordination_v1 import Lease
 from dray.api.types.core_v1 import ConfigMap, Node, Pod, ResourceQuota, Secret
+from dray.api.types.policy_v1 import PodDisruptionBudget
 from dray.api.types.resource_v1 import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from dray.client.interface import Resource, unstructured
 
@@ -28,6 +29,16 @@ NODES: Final[Resource[Node]] = Resource("", "v1", "nodes", "Node", Node, namespa
 PODS: Final[Resource[Pod]] = Resource("", "v1", "pods", "Pod", Pod)
 RESOURCE_QUOTAS: Final[Resource[ResourceQuota]] = Resource("", "v1", "resourcequotas", "ResourceQuota", ResourceQuota)
 SECRETS: Final[Resource[Secret]] = Resource("", "v1", "secrets", "Secret", Secret)
+PERSISTENT_VOLUMES: Final[Resource[Document]] = unstructured(
+    GroupVersion("", "v1"), "persistentvolumes", "PersistentVolume", namespaced=False
+)
+PERSISTENT_VOLUME_CLAIMS: Final[Resource[Document]] = unstructured(
+    GroupVersion("", "v1"), "persistentvolumeclaims", "PersistentVolumeClaim"
+)
+REPLICATION_CONTROLLERS: Final[Resource[Document]] = unstructured(
+    GroupVersion("", "v1"), "replicationcontrollers", "ReplicationController"
+)
+SERVICES: Final[Resource[Document]] = unstructured(GroupVersion("", "v1"), "services", "Service")
 SERVICE_ACCOUNTS: Final[Resource[Document]] = unstructured(GroupVersion("", "v1"), "serviceaccounts", "ServiceAccount")
 
 # apps/v1
@@ -37,12 +48,18 @@ CONTROLLER_REVISIONS: Final[Resource[ControllerRevision]] = Resource(
 DAEMON_SETS: Final[Resource[DaemonSet]] = Resource("apps", "v1", "daemonsets", "DaemonSet", DaemonSet)
 DEPLOYMENTS: Final[Resource[Deployment]] = Resource("apps", "v1", "deployments", "Deployment", Deployment)
 REPLICA_SETS: Final[Resource[ReplicaSet]] = Resource("apps", "v1", "replicasets", "ReplicaSet", ReplicaSet)
+STATEFUL_SETS: Final[Resource[Document]] = unstructured(GroupVersion("apps", "v1"), "statefulsets", "StatefulSet")
 
 # batch/v1
 JOBS: Final[Resource[Job]] = Resource("batch", "v1", "jobs", "Job", Job)
 
 # coordination.k8s.io/v1
 LEASES: Final[Resource[Lease]] = Resource("coordination.k8s.io", "v1", "leases", "Lease", Lease)
+
+# policy/v1
+POD_DISRUPTION_BUDGETS: Final[Resource[PodDisruptionBudget]] = Resource(
+    "policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", PodDisruptionBudget
+)
 
 # authentication.k8s.io/v1
 SELF_SUBJECT_REVIEWS: Final[Resource[Document]] = unstructured(

@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol, TypeAlias, TypeVar
 import msgspec
 
 from dray.api.document import Document, NamespacedName
-from dray.api.errors import APIError
+from dray.api.errors import APIError, ServiceUnavailableError
 from dray.client.codec import decode, encode
 from dray.client.interface import (
     DELETE,
@@ -21,6 +21,7 @@ from dray.client.interface import (
     WRITE,
     Bookmark,
     DeleteOptions,
+    IncompleteDiscoveryError,
     ListOptions,
     ListPage,
     LocalBody,
@@ -178,9 +179,10 @@ class RestClient:
         """Read a path that is not an object."""
         return await self._transport.send(Call("get", path=path, query=query or {}))
 
-    async def resources(self) -> tuple[ServedResource, ...]:
-        """Every resource served now; a group whose own server is down is left out."""
+    async def resources(self, *, complete: bool = False) -> tuple[ServedResource, ...]:
+        """Every resource served now; a group whose own server is down is left out unless all are needed."""
         found: list[ServedResource] = []
+        failures: dict[str, str] = {}
         for group_version, preferred in group_versions(await self.get_path("/api"), await self.get_path("/apis")):
             try:
                 document = await self.get_path(discovery_path(group_version))
@@ -188,8 +190,12 @@ class RestClient:
                 # A group may vanish between the two reads, or be served by an aggregated server that is down.
                 if error.code not in (404, 503):
                     raise
+                if isinstance(error, ServiceUnavailableError):
+                    failures[group_version.api_version] = error.message
                 continue
             found.extend(read_resources(group_version, document, preferred=preferred))
+        if failures and complete:
+            raise IncompleteDiscoveryError(failures, tuple(found))
         return tuple(found)
 
     async def close(self) -> None:

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol, Self
 
 from dray.framework.pod_info import PodInfo
+
+
+class StateData(Protocol):
+    """A value in the cycle state that Filter, `add_pod` or `remove_pod` change."""
+
+    def clone(self) -> Self:
+        """Return a copy that can be changed without an effect on this one."""
 
 
 class CycleState(dict[str, Any]):
     """Values of plugins by key, from PreFilter to PostBind or Unreserve; each key is written by one plugin."""
 
-    __slots__ = ("device_resources", "pod_info", "pod_version", "skip_filter", "skip_score")
+    __slots__ = ("device_resources", "pod_info", "pod_version", "preempted", "skip_filter", "skip_score")
 
     def __init__(self, pod_info: PodInfo) -> None:
         super().__init__()
@@ -24,3 +31,21 @@ class CycleState(dict[str, Any]):
         self.device_resources: Callable[[str], frozenset[str]] | None = None
         # The resourceVersion that the Pod must still have when it is bound; empty means any.
         self.pod_version = ""
+        # Whether the attempt was ended in PreBind for a Pod of higher priority, which gets what this one reserved.
+        self.preempted = False
+
+    def clone(self) -> CycleState:
+        """Return a copy for a dry run, or for filtering with nominated Pods.
+
+        A value that is no `StateData` is shared with the copy, so it must not be changed after PreFilter.
+        """
+        copy = CycleState(self.pod_info)
+        for key, value in self.items():
+            # Faster than looking whether the value implements the protocol.
+            clone = getattr(value, "clone", None)
+            copy[key] = value if clone is None else clone()
+        copy.skip_filter = set(self.skip_filter)
+        copy.skip_score = set(self.skip_score)
+        copy.device_resources = self.device_resources
+        copy.pod_version = self.pod_version
+        return copy

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from dray.api.types.core_v1 import Node, Taint
@@ -18,8 +18,8 @@ class NodeInfo:
     """The aggregated state of a node that plugins read. Immutable: a change creates a new object."""
 
     __slots__ = (
+        "affinity_pods",
         "allocatable",
-        "anti_affinity_pods",
         "device_requested",
         "free_ephemeral_storage",
         "free_memory",
@@ -65,7 +65,8 @@ class NodeInfo:
         # By uid, in the order of arrival.
         self.pods: Mapping[str, PodInfo] = {}
         self.ports: Mapping[HostPort, int] = {}
-        self.anti_affinity_pods: tuple[PodInfo, ...] = ()
+        # The Pods with pod affinity terms.
+        self.affinity_pods: tuple[PodInfo, ...] = ()
         if pods:
             for pod in pods.values():
                 _count(self, pod, 1)
@@ -79,6 +80,16 @@ class NodeInfo:
         info.pods = {**base.pods, pod.uid: pod}
         return info
 
+    def with_pods(self, pods: Iterable[PodInfo]) -> NodeInfo:
+        """Return the node with several Pods, none of which it has."""
+        info = _copy_of(self)
+        all_pods = dict(self.pods)
+        for pod in pods:
+            _count(info, pod, 1)
+            all_pods[pod.uid] = pod
+        info.pods = all_pods
+        return info
+
     def without_pod(self, uid: str) -> NodeInfo:
         """Return the node without the Pod."""
         pod = self.pods[uid]
@@ -86,6 +97,15 @@ class NodeInfo:
         _count(info, pod, -1)
         pods = dict(self.pods)
         del pods[uid]
+        info.pods = pods
+        return info
+
+    def without_pods(self, uids: Iterable[str]) -> NodeInfo:
+        """Return the node without several Pods."""
+        info = _copy_of(self)
+        pods = dict(self.pods)
+        for uid in uids:
+            _count(info, pods.pop(uid), -1)
         info.pods = pods
         return info
 
@@ -115,9 +135,9 @@ def _count(info: NodeInfo, pod: PodInfo, sign: int) -> None:
         info.device_requested = info.device_requested.plus(pod.device_requests, sign)
     if pod.host_ports:
         info.ports = _count_ports(info.ports, pod.host_ports, sign)
-    if pod.required_anti_affinity:
-        others = tuple(other for other in info.anti_affinity_pods if other.uid != pod.uid)
-        info.anti_affinity_pods = (*others, pod) if sign > 0 else others
+    if pod.affinity is not None:
+        others = tuple(other for other in info.affinity_pods if other.uid != pod.uid)
+        info.affinity_pods = (*others, pod) if sign > 0 else others
 
 
 def _count_ports(ports: Mapping[HostPort, int], more: tuple[HostPort, ...], sign: int) -> dict[HostPort, int]:

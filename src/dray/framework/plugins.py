@@ -18,6 +18,7 @@ from dray.api.types.core_v1 import Pod
 from dray.framework.cycle_state import CycleState
 from dray.framework.events import EventRegistration
 from dray.framework.node_info import NodeInfo
+from dray.framework.pod_info import PodInfo
 from dray.framework.snapshot import Snapshot
 from dray.framework.status import Status
 
@@ -66,7 +67,27 @@ class PreFilterPlugin(Plugin, Protocol):
     """Examines the Pod once, before any node is filtered."""
 
     def pre_filter(self, state: CycleState, pod: Pod) -> tuple[PreFilterResult | None, Status]:
-        """Return Success, Skip (Filter is not called for this Pod), or a rejection for all nodes."""
+        """Return Success, Skip (Filter is not called for this Pod), or a rejection for all nodes.
+
+        UnschedulableAndUnresolvable ends the phase. After Unschedulable the other plugins still run, since a dry run
+        of preemption needs what they compute. PreFilter itself is not repeated in a dry run, so a rejection that an
+        eviction could resolve belongs in Filter.
+        """
+
+
+@runtime_checkable
+class PreFilterExtensions(PreFilterPlugin, Protocol):
+    """A PreFilter plugin whose state depends on the Pods of nodes, and that can update it for a changed node.
+
+    Called on a copy of the cycle state, never for a plugin whose PreFilter returned Skip. The two are inverses of each
+    other in any order; the values that they change in the cycle state must be `StateData`.
+    """
+
+    def add_pod(self, state: CycleState, pod: Pod, other: PodInfo, node: NodeInfo) -> Status:
+        """Update the state of `pod` as if `other` ran on the node, which already includes it."""
+
+    def remove_pod(self, state: CycleState, pod: Pod, other: PodInfo, node: NodeInfo) -> Status:
+        """Update the state of `pod` as if `other` did not run on the node, which does not include it any more."""
 
 
 class FilterPlugin(Plugin, Protocol):
@@ -91,6 +112,14 @@ class BatchFilter(FilterPlugin, Protocol):
 
 
 @runtime_checkable
+class ScanFilter(FilterPlugin, Protocol):
+    """A filter plugin that decides about many nodes faster than one by one."""
+
+    def scan(self, state: CycleState, snapshot: Snapshot, indices: Iterable[int]) -> Iterable[int]:
+        """Return those of the indices, in order, whose nodes `filter` accepts; may be lazy."""
+
+
+@runtime_checkable
 class RejectionExplainer(FilterPlugin, Protocol):
     """A filter plugin with detailed reasons that are computed only when no node is feasible."""
 
@@ -111,10 +140,36 @@ class PostFilterPlugin(Plugin, Protocol):
     async def post_filter(
         self, state: CycleState, pod: Pod, statuses: Mapping[str, Status]
     ) -> tuple[PostFilterResult | None, Status]:
-        """Return Success to end this step, or Unschedulable to let the next plugin try.
+        """Return Success or UnschedulableAndUnresolvable to end this step, Unschedulable to let the next plugin try.
 
-        `statuses` has the rejection of every node that was filtered.
+        `statuses` has the rejection of every node that was filtered; preemption does not help on other nodes.
+        The nomination stays as it is without a result; of several results the last one counts.
         """
+
+
+@runtime_checkable
+class NominationExtensions(PreFilterPlugin, Protocol):
+    """A PreFilter plugin that keeps more for a nominated Pod than its place on the node."""
+
+    def check_preemption(self, pod: Pod, node: NodeInfo) -> Status:
+        """Return Success, or why a Pod that is nominated to the node must not preempt others now."""
+
+    def pod_nominated(self, state: CycleState, pod: Pod, node: NodeInfo) -> Status:
+        """Keep what the Pod needs on the node, for as long as it is nominated.
+
+        The state is a copy, without the victims and with the Pods nominated to the node.
+        """
+
+
+@runtime_checkable
+class DryRunSignature(FilterPlugin, Protocol):
+    """A filter plugin that knows what its decisions in dry runs of preemption depend on, so that they can be cached."""
+
+    def dry_run_signature(self, state: CycleState) -> Hashable | None:
+        """Return everything about the Pod that they depend on; None if they must not be cached."""
+
+    def node_version(self, state: CycleState, node: NodeInfo) -> Hashable:
+        """Return a version of everything else that concerns the node, besides its Pods and those nominated to it."""
 
 
 class PreScorePlugin(Plugin, Protocol):
@@ -222,7 +277,15 @@ class ExtensionPoint(Generic[P]):
 # The queue's points belong to no attempt, and are not timed.
 PRE_ENQUEUE: Final = ExtensionPoint[PreEnqueuePlugin]("preEnqueue", "pre_enqueue", {})
 QUEUE_SORT: Final = ExtensionPoint[QueueSortPlugin]("queueSort", "sort_key", {})
-PRE_FILTER: Final = ExtensionPoint[PreFilterPlugin]("preFilter", "pre_filter", {"pre_filter": "PreFilter"})
+PRE_FILTER: Final = ExtensionPoint[PreFilterPlugin](
+    "preFilter",
+    "pre_filter",
+    {
+        "pre_filter": "PreFilter",
+        "add_pod": "PreFilterExtensionAddPod",
+        "remove_pod": "PreFilterExtensionRemovePod",
+    },
+)
 # The search decides which nodes' filters are timed.
 FILTER: Final = ExtensionPoint[FilterPlugin]("filter", "filter", {"filter": "Filter"})
 POST_FILTER: Final = ExtensionPoint[PostFilterPlugin]("postFilter", "post_filter", {"post_filter": "PostFilter"})

@@ -7,7 +7,8 @@ from typing import Final, TypeAlias
 import msgspec
 
 from dray.api.document import NamespacedName
-from dray.api.types.core_v1 import Pod, PodAffinityTerm
+from dray.api.types.core_v1 import Pod
+from dray.framework.pod_affinity import pod_affinity_terms
 from dray.framework.resources import CPU, DEFAULT_MEMORY, DEFAULT_MILLI_CPU, MEMORY, Resources, pod_requests
 
 # (address, protocol, port)
@@ -22,6 +23,7 @@ class PodInfo:
     """A Pod and its requests. Immutable."""
 
     __slots__ = (
+        "affinity",
         "device_requests",
         "device_resources",
         "host_ports",
@@ -31,7 +33,6 @@ class PodInfo:
         "pod",
         "priority",
         "requests",
-        "required_anti_affinity",
         "uid",
     )
 
@@ -47,7 +48,8 @@ class PodInfo:
         # For scores only: containers without requests count with a default.
         self.non_zero_milli_cpu, self.non_zero_memory = _non_zero(pod, requests)
         self.host_ports = host_ports(pod)
-        self.required_anti_affinity = _required_anti_affinity(pod)
+        # Its pod affinity terms; None if it has none.
+        self.affinity = pod_affinity_terms(pod)
 
     def updated(self, pod: Pod) -> PodInfo:
         """Return the changed Pod; requests are computed again only if they may differ."""
@@ -69,7 +71,7 @@ class PodInfo:
         info.requests = self.requests
         info.device_resources, info.device_requests = self.device_resources, self.device_requests
         info.non_zero_milli_cpu, info.non_zero_memory = self.non_zero_milli_cpu, self.non_zero_memory
-        info.host_ports, info.required_anti_affinity = self.host_ports, self.required_anti_affinity
+        info.host_ports, info.affinity = self.host_ports, self.affinity
         return info
 
     def on_node(self, node_name: str, served: frozenset[str] = NO_NAMES) -> PodInfo:
@@ -113,10 +115,3 @@ def _non_zero(pod: Pod, requests: dict[str, int]) -> tuple[int, int]:
     if not complete or pod.spec.init_containers:
         requests = pod_requests(pod, _DEFAULTS)
     return requests.get(CPU, 0), requests.get(MEMORY, 0)
-
-
-def _required_anti_affinity(pod: Pod) -> tuple[PodAffinityTerm, ...]:
-    affinity = pod.spec.affinity
-    if affinity is None or affinity.pod_anti_affinity is None:
-        return ()
-    return affinity.pod_anti_affinity.required_during_scheduling_ignored_during_execution

@@ -23,7 +23,7 @@ class Snapshot:
         self.version = 0
         self._changes: deque[str] = deque(maxlen=CHANGES_MAX)
         # Names of the nodes with rare properties: plugins skip their work if there are none.
-        self._with_anti_affinity: dict[str, None] = {}
+        self.with_affinity_pods: dict[str, None] = {}
         self.unschedulable: dict[str, None] = {}
         self.hard_tainted: dict[str, None] = {}
         self.soft_tainted: dict[str, None] = {}
@@ -51,10 +51,6 @@ class Snapshot:
     def __iter__(self) -> Iterator[NodeInfo]:
         return iter(self.nodes)
 
-    def nodes_with_anti_affinity(self) -> tuple[NodeInfo, ...]:
-        """Return the nodes that have Pods with required anti-affinity."""
-        return tuple(self.nodes[self._indices[name]] for name in self._with_anti_affinity)
-
     def replace_all(self, nodes: Sequence[NodeInfo]) -> None:
         """Replace all nodes."""
         self.nodes = list(nodes)
@@ -62,7 +58,7 @@ class Snapshot:
         self.version += 1
         self._changes.clear()
         for names in (
-            self._with_anti_affinity,
+            self.with_affinity_pods,
             self.unschedulable,
             self.hard_tainted,
             self.soft_tainted,
@@ -85,7 +81,7 @@ class Snapshot:
             self._update_images(before, node)
 
     def _update_properties(self, node: NodeInfo) -> None:
-        _set(self._with_anti_affinity, node.name, present=bool(node.anti_affinity_pods))
+        _set(self.with_affinity_pods, node.name, present=bool(node.affinity_pods))
         _set(self.unschedulable, node.name, present=node.unschedulable)
         _set(self.hard_tainted, node.name, present=bool(node.hard_taints))
         _set(self.soft_tainted, node.name, present=bool(node.soft_taints))

@@ -11,6 +11,7 @@ import dataclasses
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from ipaddress import ip_network
 from typing import Any, Final, TypeVar
 
 from dray.api.features import FeatureGateError, FeatureGates
@@ -20,6 +21,8 @@ from dray.api.timestamps import parse_duration
 S = TypeVar("S")
 
 _METADATA: Final = "setting"
+# One address for the API server, and some for others.
+_NETWORK_SIZE_MIN: Final = 8
 # Go's strconv.ParseBool, as Kubernetes' flags read booleans.
 _TRUE: Final = frozenset({"1", "t", "true"})
 _FALSE: Final = frozenset({"0", "f", "false"})
@@ -133,7 +136,18 @@ def choice(*allowed: str) -> Kind:
     return Kind("|".join(allowed), parse)
 
 
+def _network(value: str) -> str:
+    try:
+        network = ip_network(value.strip())
+    except ValueError as error:
+        raise ValueError("must be a range of addresses, as in 10.96.0.0/16") from error
+    if network.num_addresses < _NETWORK_SIZE_MIN:
+        raise ValueError(f"must have at least {_NETWORK_SIZE_MIN} addresses")
+    return str(network)
+
+
 STRING: Final = Kind("string", _text)
+NETWORK: Final = Kind("string", _network)
 BOOLEAN: Final = Kind("bool", _boolean, bare=True)
 STRINGS: Final = Kind("strings", _items, many=True)
 DURATION: Final = Kind("duration", _seconds)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import math
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any, Final, TypeAlias
@@ -83,14 +83,20 @@ def _compile_struct(struct_type: StructType) -> Callable[[bytes, int, int], Docu
 
 
 def _stores(struct_type: StructType) -> dict[int, _Store]:
+    return _stores_of(struct_type.fields.values(), 0)
+
+
+def _stores_of(fields: Iterable[Field], depth: int) -> dict[int, _Store]:
+    """Return the table of a message, or of one embedded in it at a depth."""
     stores: dict[int, _Store] = {}
-    embedded: dict[int, dict[int, _Store]] = {}
-    for field in struct_type.fields.values():
-        if field.number:
-            target = embedded.setdefault(field.via, {}) if field.via else stores
-            _add_field(target, field)
-    for number, table in embedded.items():
-        stores[number << 3 | DELIMITED] = _store_embedded(table)
+    embedded: dict[int, list[Field]] = {}
+    for field in fields:
+        if len(field.via) > depth:
+            embedded.setdefault(field.via[depth], []).append(field)
+        elif field.number:
+            _add_field(stores, field)
+    for number, inner in embedded.items():
+        stores[number << 3 | DELIMITED] = _store_embedded(_stores_of(inner, depth + 1))
     return stores
 
 

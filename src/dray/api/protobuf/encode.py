@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any, Final, TypeAlias
@@ -15,6 +15,7 @@ from typing import Any, Final, TypeAlias
 import orjson
 
 from dray.api.document import Document
+from dray.api.go_json import escape_html
 from dray.api.protobuf.wire import DELIMITED, FIXED64, VARINT, delimited, tag, varint
 from dray.api.schema import load
 from dray.api.schema.model import Field, ListOf, MapOf, Scalar, StructType, Type
@@ -61,21 +62,25 @@ def _encode_table(document: Document, table: list[tuple[str, _EncodeField]]) -> 
 
 
 def _table(struct_type: StructType) -> list[tuple[str, _EncodeField]]:
+    return _table_of(struct_type.fields.values(), 0)
+
+
+def _table_of(fields: Iterable[Field], depth: int) -> list[tuple[str, _EncodeField]]:
+    """Return the table of a message, or of one embedded in it at a depth."""
     found: dict[int, tuple[str, _EncodeField]] = {}
     embedded: dict[int, list[Field]] = {}
-    for field in struct_type.fields.values():
-        if field.via:
-            embedded.setdefault(field.via, []).append(field)
+    for field in fields:
+        if len(field.via) > depth:
+            embedded.setdefault(field.via[depth], []).append(field)
         elif field.number:
             found[field.number] = field.name, _compile_field(field)
-    for number, fields in embedded.items():
-        found[number] = "", _compile_embedded(number, fields)
+    for number, inner in embedded.items():
+        found[number] = "", _compile_embedded(number, _table_of(inner, depth + 1))
     return [found[number] for number in sorted(found)]
 
 
-def _compile_embedded(number: int, fields: list[Field]) -> _EncodeField:
+def _compile_embedded(number: int, table: list[tuple[str, _EncodeField]]) -> _EncodeField:
     key = tag(number, DELIMITED)
-    table = [(field.name, _compile_field(field)) for field in sorted(fields, key=lambda field: field.number)]
 
     def encode(document: Document) -> bytes:
         inner = _encode_table(document, table)
@@ -174,7 +179,7 @@ def _int_or_string(value: int | str) -> bytes:
 
 
 def _raw(value: Any) -> bytes:
-    return delimited(_TAG[1] + delimited(orjson.dumps(value)))
+    return delimited(_TAG[1] + delimited(escape_html(orjson.dumps(value))))
 
 
 def _string_list(values: list[str]) -> bytes:

@@ -38,7 +38,18 @@ POD_NAMES: Final = frozenset(
     | {prefix + name for prefix in (REQUESTS_PREFIX, LIMITS_PREFIX) for name in COMPUTE}
 )
 # Names older than `count/`; not Pods, since `pods` excludes finished ones.
-_COUNT_ALIASES: Final = frozenset({"configmaps", "resourcequotas", "replicationcontrollers", "secrets"})
+_COUNT_ALIASES: Final = frozenset(
+    {"configmaps", "persistentvolumeclaims", "replicationcontrollers", "resourcequotas", "secrets", "services"}
+)
+SERVICES: Final = GroupResource("", "services")
+VOLUME_CLAIMS: Final = GroupResource("", "persistentvolumeclaims")
+NODE_PORTS: Final = "services.nodeports"
+LOAD_BALANCERS: Final = "services.loadbalancers"
+STORAGE: Final = "requests.storage"
+STORAGE_CLASS_INFIX: Final = ".storageclass.storage.k8s.io/"
+# Names that measure more than the number of objects, and the kind.
+MEASURED_KINDS: Final = frozenset({SERVICES, VOLUME_CLAIMS})
+_AMOUNTS: Final = {NODE_PORTS: SERVICES, LOAD_BALANCERS: SERVICES, STORAGE: VOLUME_CLAIMS}
 _CACHE_SIZE: Final = 4096
 
 
@@ -48,9 +59,13 @@ def count_name(resource: GroupResource) -> str:
 
 
 def counted_resource(name: str) -> GroupResource | None:
-    """Return the kind whose objects a name counts, None for other names."""
+    """Return the kind whose objects, ports or storage a name counts, None for other names."""
     if name in _COUNT_ALIASES:
         return GroupResource("", name)
+    if name in _AMOUNTS:
+        return _AMOUNTS[name]
+    if STORAGE_CLASS_INFIX in name and name.endswith((STORAGE, VOLUME_CLAIMS.resource)):
+        return VOLUME_CLAIMS
     if not name.startswith(COUNT_PREFIX):
         return None
     plural, _, group = name.removeprefix(COUNT_PREFIX).partition(".")
@@ -97,7 +112,7 @@ def measures(name: str, resource: GroupResource, *, extended: bool) -> bool:
         return name in POD_NAMES or is_huge_pages_name(name) or is_extended_requests_name(name) or by_class
     if resource == CLAIMS and (name.endswith(DEVICES_SUFFIX) or (extended and is_extended_requests_name(name))):
         return True
-    return name in count_names(resource)
+    return counted_resource(name) == resource
 
 
 def measured_names(names: Iterable[str], resource: GroupResource, *, extended: bool) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final, TypeAlias
 
+from dray.api.document import Document, GroupResource
 from dray.api.extended_resources import is_dra_extended_resource_name
 from dray.api.pod_claims import EXTENDED_RESOURCE_ANNOTATION
 from dray.api.quantity import Quantity
@@ -14,9 +15,16 @@ from dray.api.quota.names import (
     COMPUTE,
     HUGE_PAGES_PREFIX,
     LIMITS_PREFIX,
+    LOAD_BALANCERS,
+    NODE_PORTS,
     PODS,
+    SERVICES,
+    STORAGE,
+    STORAGE_CLASS_INFIX,
+    VOLUME_CLAIMS,
     ClassNames,
     count_name,
+    count_names,
     devices_name,
     requests_name,
 )
@@ -271,6 +279,42 @@ def _count(request: DeviceSubRequest | ExactDeviceRequest) -> int:
         case _:
             # A mode of a later version, stored before a downgrade.
             return 0
+
+
+# --- Other kinds.
+
+
+def counted_usage(resource: GroupResource, document: Document) -> dict[str, Quantity]:
+    """Return the usage of an object of any other kind: its number, and the ports or the storage that it takes."""
+    usage = dict.fromkeys(count_names(resource), ONE)
+    if resource == SERVICES:
+        usage |= _service_usage(document.get("spec") or {})
+    elif resource == VOLUME_CLAIMS:
+        usage |= _volume_claim_usage(document)
+    return usage
+
+
+def _service_usage(spec: Document) -> dict[str, Quantity]:
+    kind, ports = spec.get("type"), spec.get("ports") or ()
+    balanced = kind == "LoadBalancer"
+    if balanced and spec.get("allocateLoadBalancerNodePorts") is False:
+        count = sum(1 for port in ports if port.get("nodePort"))
+    else:
+        count = len(ports) if balanced or kind == "NodePort" else 0
+    return {NODE_PORTS: Quantity.parse(count), LOAD_BALANCERS: ONE if balanced else ZERO}
+
+
+def _volume_claim_usage(claim: Document) -> dict[str, Quantity]:
+    spec, status = claim.get("spec") or {}, claim.get("status") or {}
+    texts = [((spec.get("resources") or {}).get("requests") or {}).get("storage")]
+    # A claim that is being expanded or shrunk counts with the larger size.
+    texts.append((status.get("allocatedResources") or {}).get("storage"))
+    storage = max((Quantity.parse(text) for text in texts if text is not None), default=ZERO)
+    usage = {STORAGE: storage}
+    if storage_class := spec.get("storageClassName"):
+        prefix = f"{storage_class}{STORAGE_CLASS_INFIX}"
+        usage |= {f"{prefix}{STORAGE}": storage, f"{prefix}{VOLUME_CLAIMS.resource}": ONE}
+    return usage
 
 
 # --- Claims that the scheduler creates for extended resources.

@@ -144,7 +144,7 @@ def _field(name: str, entry: dict[str, Any]) -> Field:
         default=entry.get("default"),
         pointer=entry.get("pointer", False),
         wire=entry.get("wire", ""),
-        via=entry.get("via", 0),
+        via=tuple(entry.get("via", ())),
         always=entry.get("always", False),
     )
 

@@ -81,8 +81,8 @@ class Field:
     `default` is the OpenAPI default that server-side apply uses for missing map keys. `pointer` marks optional
     scalars that keep a set zero value (Go pointers); of the others zero means absent. `wire` names the
     protobuf message around a leaf whose JSON form does not show it ("raw", "string-list", "schema-or-array",
-    "schema-or-bool", "schema-or-strings"); `via` is the number of the embedded message that holds the field.
-    `always` marks structs that are always present, even when unset (`status: {}`).
+    "schema-or-bool", "schema-or-strings"); `via` has the numbers of the embedded messages that hold the field,
+    outermost first. `always` marks structs that are always present, even when unset (`status: {}`).
     """
 
     name: str
@@ -94,5 +94,21 @@ class Field:
     default: object = None
     pointer: bool = False
     wire: str = ""
-    via: int = 0
+    via: tuple[int, ...] = ()
     always: bool = False
+
+
+def has_raw_values(struct: StructType) -> bool:
+    """Return whether objects of a type hold JSON values of any shape, besides the managed fields of their metadata."""
+    seen: set[int] = set()
+    waiting: list[Type] = [struct]
+    while waiting:
+        kind = waiting.pop()
+        if kind is Scalar.ANY:
+            return True
+        if isinstance(kind, ListOf | MapOf):
+            waiting.append(kind.element)
+        elif isinstance(kind, StructType) and id(kind) not in seen and not kind.name.endswith(".ObjectMeta"):
+            seen.add(id(kind))
+            waiting += [item.type for item in kind.fields.values()]
+    return False

@@ -186,7 +186,7 @@ def _validate_keyed_items(schema: Document, path: Path) -> FieldErrors:
     return errors
 
 
-_REASONS: Final = ("FieldValueRequired", "FieldValueForbidden", "FieldValueInvalid", "FieldValueDuplicate")
+_REASONS: Final = ("FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired")
 
 
 def _validate_rule_texts(rules: Any, path: Path) -> FieldErrors:
@@ -194,12 +194,17 @@ def _validate_rule_texts(rules: Any, path: Path) -> FieldErrors:
     for position, rule in enumerate(rules):
         at = path.index(position)
         errors += _validate_rule_text(rule, at)
-        reason = rule.get("reason")
-        if reason is not None and reason not in _REASONS:
-            errors.append(not_supported(at.child("reason"), reason, _REASONS))
         expression = rule.get("messageExpression")
         if expression is not None and expression and not expression.strip():
             errors.append(required(at.child("messageExpression"), "messageExpression must be non-empty if specified"))
+        reason = rule.get("reason")
+        if reason is not None and reason not in _REASONS:
+            errors.append(not_supported(at.child("reason"), reason, _REASONS))
+        field_path = rule.get("fieldPath") or ""
+        if field_path and not field_path.strip():
+            errors.append(invalid(at.child("fieldPath"), field_path, "fieldPath must be non-empty if specified"))
+        if _has_newline(field_path):
+            errors.append(invalid(at.child("fieldPath"), field_path, "fieldPath must not contain line breaks"))
     return errors
 
 

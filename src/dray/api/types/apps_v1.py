@@ -163,3 +163,73 @@ class ReplicaSet(Message, frozen=True, kw_only=True):
     metadata: meta_v1.ObjectMeta = meta_v1.ObjectMeta()
     spec: ReplicaSetSpec = ReplicaSetSpec()
     status: ReplicaSetStatus = ReplicaSetStatus()
+
+
+class StatefulSetUpdateStrategy(Message, frozen=True, kw_only=True):
+    schema_name: ClassVar[str] = "io.k8s.api.apps.v1.StatefulSetUpdateStrategy"
+    rolling_update: RollingUpdateStatefulSetStrategy | None = None
+    type: str | None = None
+
+
+class RollingUpdateStatefulSetStrategy(Message, frozen=True, kw_only=True):
+    schema_name: ClassVar[str] = "io.k8s.api.apps.v1.RollingUpdateStatefulSetStrategy"
+    max_unavailable: int | str | None = None
+    partition: int | None = None
+
+
+class StatefulSetSpec(Message, frozen=True, kw_only=True):
+    schema_name: ClassVar[str] = "io.k8s.api.apps.v1.StatefulSetSpec"
+    min_ready_seconds: int | None = None
+    ordinals: StatefulSetOrdinals | None = None
+    persistent_volume_claim_retention_policy: StatefulSetPersistentVolumeClaimRetentionPolicy | None = None
+    pod_management_policy: str | None = None
+    replicas: int | None = None
+    revision_history_limit: int | None = None
+    selector: meta_v1.LabelSelector = meta_v1.LabelSelector()
+    service_name: str | None = None
+    template: core_v1.PodTemplateSpec = core_v1.PodTemplateSpec()
+    update_strategy: StatefulSetUpdateStrategy = StatefulSetUpdateStrategy()
+    volume_claim_templates: tuple[core_v1.PersistentVolumeClaim, ...] = ()
+
+
+class StatefulSetOrdinals(Message, frozen=True, kw_only=True):
+    schema_name: ClassVar[str] = "io.k8s.api.apps.v1.StatefulSetOrdinals"
+    start: int | None = None
+
+
+class StatefulSetPersistentVolumeClaimRetentionPolicy(Message, frozen=True, kw_only=True):
+    schema_name: ClassVar[str] = "io.k8s.api.apps.v1.StatefulSetPersistentVolumeClaimRetentionPolicy"
+    when_deleted: str | None = None
+    when_scaled: str | None = None
+
+
+class StatefulSetStatus(Message, frozen=True, kw_only=True):
+    schema_name: ClassVar[str] = "io.k8s.api.apps.v1.StatefulSetStatus"
+    available_replicas: int | None = None
+    collision_count: int | None = None
+    conditions: tuple[StatefulSetCondition, ...] = ()
+    current_replicas: int | None = None
+    current_revision: str | None = None
+    observed_generation: int | None = None
+    ready_replicas: int | None = None
+    replicas: int = msgspec.field(default_factory=int)
+    update_revision: str | None = None
+    updated_replicas: int | None = None
+
+
+class StatefulSetCondition(Message, frozen=True, kw_only=True):
+    schema_name: ClassVar[str] = "io.k8s.api.apps.v1.StatefulSetCondition"
+    status: str = msgspec.field(default_factory=str)
+    last_transition_time: datetime | None = None
+    message: str | None = None
+    reason: str | None = None
+    type: str = msgspec.field(default_factory=str)
+
+
+class StatefulSet(Message, frozen=True, kw_only=True):
+    schema_name: ClassVar[str] = "io.k8s.api.apps.v1.StatefulSet"
+    api_version: str | None = None
+    kind: str | None = None
+    metadata: meta_v1.ObjectMeta = meta_v1.ObjectMeta()
+    spec: StatefulSetSpec = StatefulSetSpec()
+    status: StatefulSetStatus = StatefulSetStatus()

@@ -66,6 +66,40 @@ class SuccessPolicyRule(Message, frozen=True, kw_only=True):
     succeeded_indexes: str | None = None
 
 
+class JobTemplateSpec(Message, frozen=True, kw_only=True):
+    schema_name: ClassVar[str] = "io.k8s.api.batch.v1.JobTemplateSpec"
+    metadata: meta_v1.ObjectMeta = meta_v1.ObjectMeta()
+    spec: JobSpec = JobSpec()
+
+
+class CronJobSpec(Message, frozen=True, kw_only=True):
+    schema_name: ClassVar[str] = "io.k8s.api.batch.v1.CronJobSpec"
+    concurrency_policy: str | None = None
+    failed_jobs_history_limit: int | None = None
+    job_template: JobTemplateSpec = JobTemplateSpec()
+    schedule: str = msgspec.field(default_factory=str)
+    starting_deadline_seconds: int | None = None
+    successful_jobs_history_limit: int | None = None
+    suspend: bool | None = None
+    time_zone: str | None = None
+
+
+class CronJobStatus(Message, frozen=True, kw_only=True):
+    schema_name: ClassVar[str] = "io.k8s.api.batch.v1.CronJobStatus"
+    active: tuple[core_v1.ObjectReference, ...] = ()
+    last_schedule_time: datetime | None = None
+    last_successful_time: datetime | None = None
+
+
+class CronJob(Message, frozen=True, kw_only=True):
+    schema_name: ClassVar[str] = "io.k8s.api.batch.v1.CronJob"
+    api_version: str | None = None
+    kind: str | None = None
+    metadata: meta_v1.ObjectMeta = meta_v1.ObjectMeta()
+    spec: CronJobSpec = CronJobSpec()
+    status: CronJobStatus = CronJobStatus()
+
+
 class JobStatus(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.api.batch.v1.JobStatus"
     active: int | None = None

@@ -916,6 +916,43 @@ class PodTemplateSpec(Message, frozen=True, kw_only=True):
     spec: PodSpec = PodSpec()
 
 
+class PersistentVolumeClaimStatus(Message, frozen=True, kw_only=True):
+    schema_name: ClassVar[str] = "io.k8s.api.core.v1.PersistentVolumeClaimStatus"
+    access_modes: tuple[str, ...] = ()
+    allocated_resource_statuses: Mapping[str, str] = msgspec.field(default_factory=dict)
+    allocated_resources: Mapping[str, str] = msgspec.field(default_factory=dict)
+    capacity: Mapping[str, str] = msgspec.field(default_factory=dict)
+    conditions: tuple[PersistentVolumeClaimCondition, ...] = ()
+    current_volume_attributes_class_name: str | None = None
+    modify_volume_status: ModifyVolumeStatus | None = None
+    phase: str | None = None
+
+
+class PersistentVolumeClaimCondition(Message, frozen=True, kw_only=True):
+    schema_name: ClassVar[str] = "io.k8s.api.core.v1.PersistentVolumeClaimCondition"
+    status: str = msgspec.field(default_factory=str)
+    last_probe_time: datetime | None = None
+    last_transition_time: datetime | None = None
+    message: str | None = None
+    reason: str | None = None
+    type: str = msgspec.field(default_factory=str)
+
+
+class ModifyVolumeStatus(Message, frozen=True, kw_only=True):
+    schema_name: ClassVar[str] = "io.k8s.api.core.v1.ModifyVolumeStatus"
+    status: str = msgspec.field(default_factory=str)
+    target_volume_attributes_class_name: str | None = None
+
+
+class PersistentVolumeClaim(Message, frozen=True, kw_only=True):
+    schema_name: ClassVar[str] = "io.k8s.api.core.v1.PersistentVolumeClaim"
+    api_version: str | None = None
+    kind: str | None = None
+    metadata: meta_v1.ObjectMeta = meta_v1.ObjectMeta()
+    spec: PersistentVolumeClaimSpec = PersistentVolumeClaimSpec()
+    status: PersistentVolumeClaimStatus = PersistentVolumeClaimStatus()
+
+
 class ObjectReference(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.api.core.v1.ObjectReference"
     api_version: str | None = None

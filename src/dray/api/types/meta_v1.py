@@ -62,6 +62,24 @@ class Condition(Message, frozen=True, kw_only=True):
     type: str = msgspec.field(default_factory=str)
 
 
+class DeleteOptions(Message, frozen=True, kw_only=True):
+    schema_name: ClassVar[str] = "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions"
+    api_version: str | None = None
+    kind: str | None = None
+    dry_run: tuple[str, ...] = ()
+    grace_period_seconds: int | None = None
+    ignore_store_read_error_with_cluster_breaking_potential: bool | None = None
+    orphan_dependents: bool | None = None
+    preconditions: Preconditions | None = None
+    propagation_policy: str | None = None
+
+
+class Preconditions(Message, frozen=True, kw_only=True):
+    schema_name: ClassVar[str] = "io.k8s.apimachinery.pkg.apis.meta.v1.Preconditions"
+    resource_version: str | None = None
+    uid: str | None = None
+
+
 class APIGroup(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.apimachinery.pkg.apis.meta.v1.APIGroup"
     api_version: str | None = None
@@ -103,24 +121,6 @@ class CreateOptions(Message, frozen=True, kw_only=True):
     dry_run: tuple[str, ...] = ()
     field_manager: str | None = None
     field_validation: str | None = None
-
-
-class DeleteOptions(Message, frozen=True, kw_only=True):
-    schema_name: ClassVar[str] = "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions"
-    api_version: str | None = None
-    kind: str | None = None
-    dry_run: tuple[str, ...] = ()
-    grace_period_seconds: int | None = None
-    ignore_store_read_error_with_cluster_breaking_potential: bool | None = None
-    orphan_dependents: bool | None = None
-    preconditions: Preconditions | None = None
-    propagation_policy: str | None = None
-
-
-class Preconditions(Message, frozen=True, kw_only=True):
-    schema_name: ClassVar[str] = "io.k8s.apimachinery.pkg.apis.meta.v1.Preconditions"
-    resource_version: str | None = None
-    uid: str | None = None
 
 
 class ListMeta(Message, frozen=True, kw_only=True):

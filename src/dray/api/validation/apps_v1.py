@@ -1,4 +1,4 @@
-"""Deployments, ReplicaSets and DaemonSets."""
+"""Deployments, ReplicaSets, DaemonSets, StatefulSets and ReplicationControllers."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ from typing import Final
 
 from dray.api.document import Document
 from dray.api.field_errors import FieldErrors, Path, forbidden, invalid, not_supported, required
+from dray.api.validation.core_v1_pod import validate_template
 from dray.api.validation.meta_v1 import validate_immutable
 from dray.api.validation.workload import (
+    MISMATCH,
     SPEC,
     is_zero,
     not_negative,
+    template_labels,
     validate_at_most_whole,
     validate_int_or_percent,
     validate_selected_template,
@@ -170,3 +173,108 @@ _DAEMON_COUNTS: Final = (
 def validate_daemon_set_status(daemon_set: Document) -> FieldErrors:
     """Validate the counts in a DaemonSet's status."""
     return not_negative(daemon_set.get("status") or {}, _STATUS, *_DAEMON_COUNTS)
+
+
+# --- StatefulSets.
+
+_EMPTY_STATEFUL_SET: Final = "empty selector is invalid for statefulset"
+_MUTABLE: Final = (
+    "replicas",
+    "ordinals",
+    "template",
+    "updateStrategy",
+    "revisionHistoryLimit",
+    "persistentVolumeClaimRetentionPolicy",
+    "minReadySeconds",
+)
+_FIXED: Final = (
+    "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', 'updateStrategy', "
+    "'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden"
+)
+_RETENTION: Final = ("Delete", "Retain")
+
+
+def validate_stateful_set(stateful_set: Document) -> FieldErrors:
+    """Validate a StatefulSet's spec."""
+    spec = stateful_set.get("spec") or {}
+    policy, path = spec.get("podManagementPolicy") or "", SPEC.child("podManagementPolicy")
+    errors: FieldErrors = []
+    if not policy:
+        errors.append(required(path))
+    elif policy not in ("OrderedReady", "Parallel"):
+        errors.append(invalid(path, policy, "must be 'OrderedReady' or 'Parallel'"))
+    errors += _validate_stateful_strategy(spec.get("updateStrategy") or {}, SPEC.child("updateStrategy"))
+    retention = spec.get("persistentVolumeClaimRetentionPolicy") or {}
+    path = SPEC.child("persistentVolumeClaimRetentionPolicy")
+    for field in ("whenDeleted", "whenScaled"):
+        if retention.get(field) and retention[field] not in _RETENTION:
+            errors.append(not_supported(path.child(field), retention[field], _RETENTION))
+    errors += not_negative(spec, SPEC, "replicas", "minReadySeconds")
+    errors += not_negative(spec.get("ordinals") or {}, SPEC.child("ordinals"), "start")
+    errors += validate_selected_template(spec, SPEC, empty_text=_EMPTY_STATEFUL_SET)
+    return errors + _validate_long_running(spec, "StatefulSet")
+
+
+def _validate_stateful_strategy(strategy: Document, path: Path) -> FieldErrors:
+    kind, rolling = strategy.get("type") or "", strategy.get("rollingUpdate")
+    if not kind:
+        return [required(path)]
+    path_of_rolling = path.child("rollingUpdate")
+    if kind == "OnDelete":
+        text = "only allowed for updateStrategy 'RollingUpdate'"
+        return [invalid(path_of_rolling, rolling, text)] if rolling is not None else []
+    if kind != "RollingUpdate":
+        return [invalid(path, strategy, "must be 'RollingUpdate' or 'OnDelete'")]
+    errors = not_negative(rolling or {}, path_of_rolling, "partition")
+    unavailable = (rolling or {}).get("maxUnavailable")
+    if unavailable is not None:
+        path = path_of_rolling.child("maxUnavailable")
+        errors += validate_int_or_percent(unavailable, path)
+        if is_zero(unavailable):
+            errors.append(invalid(path, unavailable, "cannot be 0"))
+        errors += validate_at_most_whole(unavailable, path)
+    return errors
+
+
+def validate_stateful_set_update(new: Document, old: Document) -> FieldErrors:
+    """Validate a changed StatefulSet; most of its spec is immutable."""
+    errors = validate_stateful_set(new)
+    fixed = [
+        {name: value for name, value in (item.get("spec") or {}).items() if name not in _MUTABLE} for item in (new, old)
+    ]
+    return [*errors, forbidden(SPEC, _FIXED)] if fixed[0] != fixed[1] else errors
+
+
+def validate_stateful_set_status(stateful_set: Document, _old: Document) -> FieldErrors:
+    """Validate the counts in a StatefulSet's status."""
+    status = stateful_set.get("status") or {}
+    counts = ("readyReplicas", "currentReplicas", "updatedReplicas", "availableReplicas")
+    errors = not_negative(status, _STATUS, "replicas", *counts, "observedGeneration", "collisionCount")
+    replicas = status.get("replicas") or 0
+    errors += [
+        invalid(_STATUS.child(field), status[field], "cannot be greater than status.replicas")
+        for field in counts
+        if (status.get(field) or 0) > replicas
+    ]
+    if (status.get("availableReplicas") or 0) > (status.get("readyReplicas") or 0):
+        text = "cannot be greater than status.readyReplicas"
+        errors.append(invalid(_STATUS.child("availableReplicas"), status["availableReplicas"], text))
+    return errors
+
+
+# --- ReplicationControllers.
+
+
+def validate_replication_controller(controller: Document) -> FieldErrors:
+    """Validate a ReplicationController, whose selector is a map of labels."""
+    spec = controller.get("spec") or {}
+    selector, template = spec.get("selector") or {}, spec.get("template")
+    errors = not_negative(spec, SPEC, "minReadySeconds")
+    if not selector:
+        errors.append(required(SPEC.child("selector")))
+    errors += not_negative(spec, SPEC, "replicas")
+    labels = template_labels(spec)
+    if template is not None and selector and not selector.items() <= labels.items():
+        errors.append(invalid(SPEC.child("template", "metadata", "labels"), labels, MISMATCH))
+    errors += validate_template(template, SPEC.child("template"))
+    return errors if template is None else errors + _validate_long_running(spec, "ReplicationController")

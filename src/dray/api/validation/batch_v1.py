@@ -1,9 +1,11 @@
-"""Jobs."""
+"""Jobs and CronJobs."""
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any, Final
 
+from dray.api.cron import CronError, parse_schedule
 from dray.api.document import Document
 from dray.api.field_errors import FieldErrors, Path, invalid, not_supported, required
 from dray.api.names import dns1123_label
@@ -130,8 +132,9 @@ _FIXED: Final = (
     "managedBy",
     "successPolicy",
 )
-# The scheduling directives of a Job that has not started are mutable.
+# The scheduling directives of a suspended Job are mutable, and the resources of its containers.
 _MUTABLE_WHILE_SUSPENDED: Final = ("nodeSelector", "tolerations", "affinity", "schedulingGates")
+_CONTAINERS: Final = ("containers", "initContainers")
 
 
 def validate_job_update(new: Document, old: Document) -> FieldErrors:
@@ -142,7 +145,7 @@ def validate_job_update(new: Document, old: Document) -> FieldErrors:
         errors += validate_immutable(spec.get(field), previous.get(field), SPEC.child(field))
     errors += _validate_completions(spec, previous)
     template, before = spec.get("template"), previous.get("template")
-    if previous.get("suspend") and not (old.get("status") or {}).get("startTime"):
+    if previous.get("suspend") and _is_stopped(old.get("status") or {}):
         template, before = _directed(template), _directed(before)
     if template != before:
         errors.append(invalid(SPEC.child("template"), spec.get("template"), "field is immutable"))
@@ -159,9 +162,88 @@ def _validate_completions(spec: Document, previous: Document) -> FieldErrors:
 def _directed(template: Document | None) -> Any:
     """Return the template without the fields that are mutable while the Job is suspended."""
     spec = (template or {}).get("spec") or {}
-    return {name: value for name, value in spec.items() if name not in _MUTABLE_WHILE_SUSPENDED}
+    directed = {name: value for name, value in spec.items() if name not in _MUTABLE_WHILE_SUSPENDED}
+    for kind in _CONTAINERS:
+        if spec.get(kind):
+            directed[kind] = [{**container, "resources": None} for container in spec[kind]]
+    return directed
+
+
+def _is_stopped(status: Document) -> bool:
+    """Return whether a suspended Job has not started, or has stopped all its Pods since."""
+    suspended = any(
+        item.get("type") == "Suspended" and item.get("status") == "True" for item in status.get("conditions") or ()
+    )
+    return not status.get("startTime") or suspended
 
 
 def validate_job_status(job: Document) -> FieldErrors:
     """Validate the counts in a Job's status."""
     return not_negative(job.get("status") or {}, _STATUS, "active", "succeeded", "failed", "ready", "terminating")
+
+
+# --- CronJobs.
+
+# Jobs have eleven more characters, and their Pods more.
+_CRON_JOB_NAME_MAX: Final = 52
+_CONCURRENCY: Final = ("Allow", "Forbid", "Replace")
+
+
+def validate_cron_job(cron_job: Document) -> FieldErrors:
+    """Validate a CronJob: its name, schedule and the template of its Jobs."""
+    spec, name = cron_job.get("spec") or {}, (cron_job.get("metadata") or {}).get("name") or ""
+    errors = _validate_schedule(spec)
+    if len(name) > _CRON_JOB_NAME_MAX:
+        text = f"must be no more than {_CRON_JOB_NAME_MAX} characters"
+        errors.append(invalid(METADATA.child("name"), name, text))
+    errors += not_negative(spec, SPEC, "startingDeadlineSeconds")
+    policy = spec.get("concurrencyPolicy") or ""
+    if not policy:
+        errors.append(required(SPEC.child("concurrencyPolicy")))
+    elif policy not in _CONCURRENCY:
+        errors.append(not_supported(SPEC.child("concurrencyPolicy"), policy, _CONCURRENCY))
+    errors += _validate_job_template(cron_job, spec.get("jobTemplate") or {})
+    return errors + not_negative(spec, SPEC, "successfulJobsHistoryLimit", "failedJobsHistoryLimit")
+
+
+def _validate_schedule(spec: Document) -> FieldErrors:
+    schedule, path = spec.get("schedule") or "", SPEC.child("schedule")
+    errors: FieldErrors = []
+    if not schedule:
+        errors.append(required(path))
+    elif "TZ" in schedule:
+        text = "cannot use TZ or CRON_TZ in schedule, use timeZone field instead"
+        errors.append(invalid(path, schedule, text))
+    else:
+        try:
+            parse_schedule(schedule)
+        except CronError as error:
+            errors.append(invalid(path, schedule, str(error)))
+    return errors + _validate_time_zone(spec.get("timeZone"))
+
+
+def _validate_time_zone(zone: str | None) -> FieldErrors:
+    path = SPEC.child("timeZone")
+    if zone is None:
+        return []
+    if not zone:
+        return [invalid(path, zone, "timeZone must be nil or non-empty string")]
+    if zone.lower() == "local":
+        text = "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones"
+        return [invalid(path, zone, text)]
+    if ".." in zone or zone[0] in "/\\":
+        return [invalid(path, zone, "time: invalid location name")]
+    return []
+
+
+def _validate_job_template(cron_job: Document, template: Document) -> FieldErrors:
+    spec = template.get("spec") or {}
+    if spec.get("manualSelector"):
+        path = SPEC.child("jobTemplate", "spec", "manualSelector")
+        return [not_supported(path, True, ("nil", "false"))]  # noqa: FBT003 - the value of the field
+    # The selector of a Job is generated when it is created.
+    generated = spec | {"selector": {"matchLabels": template_labels(spec)}}
+    return [
+        dataclasses.replace(error, path=f"spec.jobTemplate.{error.path}")
+        for error in validate_job_spec(cron_job, generated)
+    ]

@@ -13,14 +13,21 @@ _TEXT_LENGTH_MAX: Final = 128
 _NOTE_LENGTH_MAX: Final = 1024
 _TYPES: Final = ("Normal", "Warning")
 _CLUSTER_NAMESPACES: Final = ("default", "kube-system")
+_INVOLVED_NAMESPACE: Final = Path("involvedObject").child("namespace")
 
 
 def _validate_namespace(event: Document, field: str) -> FieldErrors:
-    """Validate that an event is in the namespace of its object, or in a fixed one for cluster-scoped objects."""
+    """Validate the namespace: that of the object, or a fixed one for cluster-scoped objects.
+
+    One with `eventTime` may regard an object in any namespace. Both groups report the core group's field.
+    """
     namespace = (event.get("metadata") or {}).get("namespace") or ""
     involved = (event.get(field) or {}).get("namespace") or ""
-    fits = namespace in _CLUSTER_NAMESPACES if not involved else namespace == involved
-    return [] if fits else [invalid(Path(field).child("namespace"), involved, "does not match event.namespace")]
+    if event.get("eventTime"):
+        fits = bool(involved) or namespace in _CLUSTER_NAMESPACES
+    else:
+        fits = namespace == (involved or "default")
+    return [] if fits else [invalid(_INVOLVED_NAMESPACE, involved, "does not match event.namespace")]
 
 
 def validate_event(event: Document) -> FieldErrors:

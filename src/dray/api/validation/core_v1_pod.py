@@ -35,6 +35,7 @@ from dray.api.validation.core_v1_scheduling import (
     validate_tolerations,
     validate_topology_spread,
 )
+from dray.api.validation.core_v1_sysctls import validate_sysctls
 from dray.api.validation.core_v1_volume import validate_volumes
 from dray.api.validation.meta_v1 import (
     validate_annotations,
@@ -283,6 +284,7 @@ def _validate_optional(spec: Document, path: Path) -> FieldErrors:
     if context := spec.get("securityContext"):
         errors += validate_identities(context, path.child("securityContext"))
         errors += validate_profiles(context, path.child("securityContext"))
+        errors += validate_sysctls(context.get("sysctls") or (), spec, path.child("securityContext", "sysctls"))
     if spec.get("hostUsers") is False:
         errors += [
             forbidden(path.child(shown), "when `pod.Spec.HostUsers` is false")

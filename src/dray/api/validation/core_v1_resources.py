@@ -90,6 +90,11 @@ def validate_resource_name(name: str, path: Path) -> FieldErrors:
     return [invalid(path, name, problem) for problem in _name_problems(name)]
 
 
+def validate_container_resource_name(name: str, path: Path) -> FieldErrors:
+    """Validate a resource name of a container."""
+    return [invalid(path, name, problem) for problem in _container_name_problems(name)]
+
+
 def validate_quota_resource_name(name: str, path: Path) -> FieldErrors:
     """Validate a name that a quota may limit."""
     errors = validate_resource_name(name, path)

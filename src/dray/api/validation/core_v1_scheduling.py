@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from dray.api.document import Document
@@ -208,10 +208,48 @@ def _validate_pod_affinity_term(term: Document, path: Path) -> FieldErrors:
     errors += validate_label_selector(term.get("namespaceSelector"), path.child("namespaceSelector"))
     for namespace in term.get("namespaces") or ():
         errors += [invalid(path.child("namespace"), namespace, problem) for problem in dns1123_label(namespace)]
+    errors += _validate_label_keys(term, path)
     key = term.get("topologyKey") or ""
     if not key:
         errors.append(required(path.child("topologyKey"), "can not be empty"))
     return errors + validate_label_name(key, path.child("topologyKey"))
+
+
+def _validate_label_keys(term: Document, path: Path) -> FieldErrors:
+    """Validate label keys of a term or constraint; those of a created Pod are merged into the selector already."""
+    errors: FieldErrors = []
+    selector = term.get("labelSelector")
+    for field in ("matchLabelKeys", "mismatchLabelKeys"):
+        keys, at = term.get(field) or (), path.child(field)
+        if keys and selector is None:
+            errors.append(forbidden(at, "must not be specified when labelSelector is not set"))
+            continue
+        for i, key in enumerate(keys):
+            errors += validate_label_name(key, at.index(i))
+    matching = term.get("matchLabelKeys") or ()
+    repeated = set(_repeated_keys(selector or {}))
+    errors += [
+        invalid(path.index(i), key, "exists in both matchLabelKeys and labelSelector")
+        for i, key in enumerate(matching)
+        if key in repeated
+    ]
+    mismatching = term.get("mismatchLabelKeys") or ()
+    errors += [
+        invalid(path.child("matchLabelKeys").index(i), key, "exists in both matchLabelKeys and mismatchLabelKeys")
+        for i, key in enumerate(matching)
+        if key in mismatching
+    ]
+    return errors
+
+
+def _repeated_keys(selector: Document) -> Iterator[str]:
+    """Yield the keys of expressions that the selector has before."""
+    seen = set(selector.get("matchLabels") or {})
+    for expression in selector.get("matchExpressions") or ():
+        key = expression.get("key") or ""
+        if key in seen:
+            yield key
+        seen.add(key)
 
 
 _WHEN_UNSATISFIABLE: Final = ("DoNotSchedule", "ScheduleAnyway")
@@ -221,14 +259,12 @@ _POLICIES: Final = ("Honor", "Ignore")
 def validate_topology_spread(constraints: Sequence[Document], path: Path) -> FieldErrors:
     """Validate topology spread constraints."""
     errors: FieldErrors = []
-    seen: set[tuple[str, str]] = set()
-    for i, constraint in enumerate(constraints):
+    pairs = [(item.get("topologyKey") or "", item.get("whenUnsatisfiable") or "") for item in constraints]
+    for i, (constraint, (key, action)) in enumerate(zip(constraints, pairs, strict=True)):
         at = path.index(i)
-        key, action = constraint.get("topologyKey") or "", constraint.get("whenUnsatisfiable") or ""
         errors += _validate_spread_constraint(constraint, key, action, at)
-        if (key, action) in seen:
+        if (key, action) in pairs[i + 1 :]:
             errors.append(duplicate(at.child("{topologyKey, whenUnsatisfiable}"), f"{{{key}, {action}}}"))
-        seen.add((key, action))
     return errors
 
 
@@ -252,6 +288,7 @@ def _validate_spread_constraint(constraint: Document, key: str, action: str, pat
         policy = constraint.get(field)
         if policy is not None and policy not in _POLICIES:
             errors.append(not_supported(path.child(field), policy, _POLICIES))
+    errors += _validate_label_keys(constraint, path)
     return errors + validate_label_selector(constraint.get("labelSelector"), path.child("labelSelector"))
 
 

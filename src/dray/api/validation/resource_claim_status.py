@@ -138,7 +138,7 @@ def _device_statuses(status: Document) -> FieldErrors:
     allocated = {device_id(result) for result in results}
     errors: FieldErrors = []
     for index, item in enumerate(devices):
-        errors += _device_status(item, path.index(index), allocated)
+        errors += validate_device_status(item, path.index(index), allocated)
     seen: set[DeviceID] = set()
     for index, item in enumerate(devices):
         key = device_id(item)
@@ -152,7 +152,8 @@ def _shown(key: DeviceID) -> str:
     return "/".join(key[:3]) + (f"/{key[3]}" if key[3] else "")
 
 
-def _device_status(item: Document, path: Path, allocated: set[DeviceID]) -> FieldErrors:
+def validate_device_status(item: Document, path: Path, allocated: set[DeviceID]) -> FieldErrors:
+    """Return the validation errors of an entry of `status.devices`."""
     errors = fields.driver_name(item.get("driver"), path, "driver")
     errors += fields.pool_name(item.get("pool"), path, "pool")
     errors += fields.label(item.get("device"), path, "device")
@@ -167,10 +168,11 @@ def _device_status(item: Document, path: Path, allocated: set[DeviceID]) -> Fiel
     errors += validate_conditions(conditions or (), path.child("conditions"))
     if item.get("data") is not None:
         errors += fields.raw_object(item["data"], path.child("data"), stored=False, length_max=DATA_LENGTH_MAX)
-    return errors + _network_data(item.get("networkData"), path.child("networkData"))
+    return errors + validate_network_data(item.get("networkData"), path.child("networkData"))
 
 
-def _network_data(data: Document | None, path: Path) -> FieldErrors:
+def validate_network_data(data: Document | None, path: Path) -> FieldErrors:
+    """Return the validation errors of a device's `networkData`."""
     if data is None:
         return []
     errors: FieldErrors = []

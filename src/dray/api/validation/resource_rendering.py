@@ -45,7 +45,7 @@ def _struct_form(struct: StructType, value: Mapping[str, Any]) -> dict[str, Any]
 def _printed_fields(name: str) -> tuple[tuple[str, Field], ...]:
     """Return the fields of a Go struct in order; fields without a protobuf number are extensions of Dray."""
     fields = (field for field in load.struct(name).fields.values() if field.number)
-    ordered = sorted(fields, key=lambda field: field.via or field.number)
+    ordered = sorted(fields, key=lambda field: (*field.via, field.number)[0])
     return tuple((_GO_NAMES.get(field.name, field.name[0].upper() + field.name[1:]), field) for field in ordered)
 
 

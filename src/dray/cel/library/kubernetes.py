@@ -49,6 +49,7 @@ def compare_quantities(left: Quantity, right: Quantity) -> int:
 
 _declare("quantity(string) -> quantity", _quantity, charge=_walk)
 _declare("isQuantity(string) -> bool", is_quantity, charge=_walk)
+_declare("sign(quantity) -> int", lambda quantity: quantity.sign)
 _declare("quantity::sign() -> int", lambda quantity: quantity.sign)
 _declare("quantity::isGreaterThan(quantity) -> bool", lambda left, right: left.nanos > right.nanos)
 _declare("quantity::isLessThan(quantity) -> bool", lambda left, right: left.nanos < right.nanos)

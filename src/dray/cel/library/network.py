@@ -126,7 +126,8 @@ _declare("string(cidr) -> string", str)
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*):(.*)", re.DOTALL | re.ASCII)
 _HOST: Final = re.compile(r"(?:\[([0-9A-Fa-f:.%A-Za-z\-]*)\]|([^\[\]:]*))(?::([0-9]*))?", re.ASCII)
 _BAD_ESCAPE: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
-_FORBIDDEN: Final = re.compile(r"[\x00-\x20\x7f]")
+# Go accepts spaces in paths and queries.
+_FORBIDDEN: Final = re.compile(r"[\x00-\x1f\x7f]")
 _BAD_HOST: Final = re.compile(r"[\s<>\"^`{|}\\/?#]")
 
 

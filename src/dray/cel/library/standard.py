@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from typing import Any, Final
 
 from dray.cel import runtime, types
@@ -195,7 +196,13 @@ def _declare_order() -> None:
             _declare(f"{name}({kind}, {kind}) -> bool", implementation, charge=_traverse_smaller)
         for left in numbers:
             for right in numbers:
-                _declare(f"{name}({left}, {right}) -> bool", implementation)
+                mixed = (left == "double") is not (right == "double")
+                _declare(f"{name}({left}, {right}) -> bool", _rounded(implementation) if mixed else implementation)
+
+
+def _rounded(compare: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
+    """Return a comparison of an integer with a double, for which Go rounds the integer."""
+    return lambda left, right: compare(float(left), float(right))
 
 
 _declare_order()

@@ -40,6 +40,8 @@ class RequestError(Exception):
 class Limits:
     """Limits and deadlines of a server, per connection unless noted otherwise. A deadline of None never expires."""
 
+    # Connections of the server. Those beyond it are answered with 503 and closed.
+    connections_max: int = 1024
     # Bytes of a head, or of trailers and chunk extensions.
     head_bytes_max: int = HEAD_BYTES_MAX
     body_bytes_max: int = BODY_BYTES_MAX

@@ -25,6 +25,8 @@ _log = logging.getLogger(__name__)
 _NO_BODY: Final = frozenset({204, 304})
 _CLOSE: Final = ("Connection", "close")
 _BACKLOG: Final = 1024
+# Connections that are refused with an answer at the same time; the others are closed without one.
+_REFUSED_MAX: Final = 256
 _RETRY_LATER: Final = (("Content-Type", TEXT), ("Retry-After", "1"))
 
 Headers: TypeAlias = Sequence[tuple[str, str]]
@@ -111,6 +113,8 @@ def bind(host: str, port: int) -> list[socket.socket]:
         try:
             bound.bind((address[0], chosen, *address[2:]))
         except OSError as error:
+            for each in sockets:
+                each.close()
             raise OSError(error.errno, f"cannot listen on {address[0]}:{chosen}: {error.strerror}") from error
     return sockets
 
@@ -127,7 +131,6 @@ class HttpServer:
         serve: Serve,
         limits: Limits | None = None,
         *,
-        now_seconds: Callable[[], float] = time.time,
         on_head: Callable[[Request], None] | None = None,
     ) -> None:
         self.serve = serve
@@ -139,7 +142,6 @@ class HttpServer:
         self.tasks = ChildTasks("http connections")
         # Of all connections: the bytes of requests that were received and not answered.
         self.received_bytes = 0
-        self._now_seconds = now_seconds
         self._date = (0, "")
         self._servers: list[asyncio.Server] = []
 
@@ -195,7 +197,7 @@ class HttpServer:
 
     def date(self) -> str:
         """Return the value of the Date header."""
-        second = int(self._now_seconds())
+        second = int(time.time())
         if self._date[0] != second:
             self._date = (second, date(second))
         return self._date[1]
@@ -210,6 +212,9 @@ class ServerConnection(asyncio.Protocol):
         # What the server has counted for this connection.
         self._counted_bytes = 0
         self._is_reading = True
+        # When to close the connection unless something happens before; None while a request is served.
+        self._deadline: float | None = None
+        # Fires at the deadline or earlier. To set it again for every request would cost more than its routing.
         self._timer: asyncio.TimerHandle | None = None
         # Runs while the client reads too slowly.
         self._stall_timer: asyncio.TimerHandle | None = None
@@ -234,11 +239,16 @@ class ServerConnection(asyncio.Protocol):
             self._certificate_der = tls.getpeercert(binary_form=True)
         self.server.connections.add(self)
         self._set_deadline(self.server.limits.idle_seconds)
+        surplus = len(self.server.connections) - self.server.limits.connections_max
+        if surplus > _REFUSED_MAX:
+            self.transport.abort()
+        elif surplus > 0:
+            self.refuse(RequestError(503, "too many connections", _RETRY_LATER))
 
     def connection_lost(self, _error: Exception | None) -> None:
         """Cancel the work for a client that is gone, and free the memory."""
         self.server.connections.discard(self)
-        self._clear_deadline()
+        self._stop_timer()
         self.resume_writing()
         if self.task is not None:
             self.task.cancel()
@@ -292,7 +302,7 @@ class ServerConnection(asyncio.Protocol):
     # --- Serving. ---
 
     def _start_serving(self) -> None:
-        self._clear_deadline()
+        self._deadline = None
         self.task = self.server.tasks.spawn(self._serve_ready(), "http connection")
 
     async def _serve_ready(self) -> None:
@@ -401,7 +411,7 @@ class ServerConnection(asyncio.Protocol):
     def _close(self) -> None:
         """Close when the last response is written; a client that does not read it is disconnected."""
         if not self.transport.is_closing():
-            self._clear_deadline()
+            self._stop_timer()
             self._timer = asyncio.get_running_loop().call_later(self.server.limits.write_seconds, self.transport.abort)
             self.transport.close()
 
@@ -418,9 +428,30 @@ class ServerConnection(asyncio.Protocol):
             self.transport.abort()
 
     def _set_deadline(self, seconds: float | None) -> None:
-        self._clear_deadline()
-        if seconds is not None and not self.transport.is_closing():
-            self._timer = asyncio.get_running_loop().call_later(seconds, self._on_deadline)
+        if seconds is None or self.transport.is_closing():
+            self._deadline = None
+            return
+        self._deadline = asyncio.get_running_loop().time() + seconds
+        if self._timer is None or self._timer.when() > self._deadline:
+            self._start_timer(self._deadline)
+
+    def _start_timer(self, deadline: float) -> None:
+        self._stop_timer()
+        self._timer = asyncio.get_running_loop().call_at(deadline, self._on_timer)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        if self._deadline is None or self.transport.is_closing():
+            return
+        if asyncio.get_running_loop().time() < self._deadline:
+            self._start_timer(self._deadline)
+        else:
+            self._on_deadline()
 
     def _on_deadline(self) -> None:
         """Close an idle connection; a client that sends or reads too slowly is disconnected without waiting for it."""
@@ -429,11 +460,6 @@ class ServerConnection(asyncio.Protocol):
                 self._close()
             else:
                 self.transport.abort()
-
-    def _clear_deadline(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
 
 
 def too_busy() -> RequestError:
