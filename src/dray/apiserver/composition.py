@@ -8,17 +8,23 @@ import random
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from ipaddress import ip_network
 from typing import Final
 
 from dray.api.features import FeatureGates
 from dray.api.pod_security.policy import PodSecurityConfiguration
+from dray.apiserver.admission.certificates import CertificateApproval, CertificateSigning
 from dray.apiserver.admission.chain import PLUGIN_ORDER, AdmissionChain
+from dray.apiserver.admission.limit_ranger import LimitRanger
 from dray.apiserver.admission.namespace_lifecycle import NamespaceLifecycle
 from dray.apiserver.admission.nodes import NodeRestriction, TaintNodesByCondition
+from dray.apiserver.admission.placement import PodTopologyLabels, RuntimeClass
 from dray.apiserver.admission.pod_security import PodSecurity
 from dray.apiserver.admission.pod_security_metrics import PodSecurityMetrics
-from dray.apiserver.admission.pods import DefaultTolerationSeconds, Priority, ServiceAccount
+from dray.apiserver.admission.pods import DefaultTolerationSeconds, ServiceAccount
+from dray.apiserver.admission.priority import Priority
 from dray.apiserver.admission.resource_quota import QuotaEvaluator, ResourceQuota
+from dray.apiserver.admission.services import ServiceAllocation
 from dray.apiserver.allocation_writer import AllocationWriter
 from dray.apiserver.authentication.authenticator import Authenticator
 from dray.apiserver.authentication.service_accounts import ServiceAccountTokens
@@ -42,6 +48,7 @@ from dray.apiserver.reflector import StoreReflector
 from dray.apiserver.registry.builtin import is_served
 from dray.apiserver.request import UserInfo
 from dray.apiserver.server import APIServer, ServerParts, UIPages
+from dray.apiserver.service_addresses import SERVICE_CLUSTER_IP_RANGE, ServiceAddresses
 from dray.lib.clock import Clock
 from dray.runtime.metrics import Metrics
 from dray.runtime.tasks import ChildTasks, TaskGroup
@@ -68,6 +75,8 @@ class ServerConfig:
     service_account_issuer: str
     # Host and port that clients reach the server by.
     address: str
+    # The addresses of Services.
+    service_cluster_ip_range: str = SERVICE_CLUSTER_IP_RANGE
     static_tokens: Mapping[bytes, UserInfo] = field(default_factory=dict)
     allow_anonymous: bool = False
     # Names of enabled admission plugins.
@@ -98,7 +107,8 @@ async def running_server(config: ServerConfig) -> AsyncIterator[APIServer]:
     """
     catalog = Catalog(endpoint for endpoint in config.endpoints if is_served(endpoint, config.gates))
     definitions = ServedDefinitions(catalog, config.clock)
-    cache = ObjectCache(definitions.observe)
+    addresses = ServiceAddresses(ip_network(config.service_cluster_ip_range), config.random_source)
+    cache = ObjectCache(definitions.observe, addresses.observe)
     documents = DocumentCache()
     reflector = StoreReflector(config.store, cache, documents)
     tasks = ChildTasks("apiserver requests")
@@ -118,7 +128,7 @@ async def running_server(config: ServerConfig) -> AsyncIterator[APIServer]:
     )
     server = APIServer(
         ServerParts(
-            backend=_backend(config, cache, documents, tasks),
+            backend=_backend(config, cache, documents, tasks, addresses),
             catalog=catalog,
             authenticator=Authenticator(tokens, config.static_tokens, allow_anonymous=config.allow_anonymous),
             nonresource=NonResourceHandler(nonresource),
@@ -156,13 +166,16 @@ def _health(config: ServerConfig, reflector: StoreReflector) -> HealthChecks:
     )
 
 
-def _backend(config: ServerConfig, cache: ObjectCache, documents: DocumentCache, tasks: ChildTasks) -> Backend:
+def _backend(
+    config: ServerConfig, cache: ObjectCache, documents: DocumentCache, tasks: ChildTasks, addresses: ServiceAddresses
+) -> Backend:
     objects = ObjectLookup(config.store, cache)
     evaluator = QuotaEvaluator(config.store, cache, config.gates, config.clock, tasks)
     authorizer = Authorizer(cache.rbac, NodeAuthorizer(cache.nodes))
     plugins = (
         NamespaceLifecycle(objects),
-        ServiceAccount(objects, config.random_source),
+        LimitRanger(cache),
+        ServiceAccount(objects, config.clock, config.random_source),
         NodeRestriction(cache.nodes, authorizer.authorize),
         TaintNodesByCondition(),
         PodSecurity(
@@ -170,6 +183,10 @@ def _backend(config: ServerConfig, cache: ObjectCache, documents: DocumentCache,
         ),
         Priority(cache, objects),
         DefaultTolerationSeconds(),
+        RuntimeClass(objects),
+        CertificateApproval(lambda attributes: authorizer.authorize(attributes).allowed),
+        CertificateSigning(lambda attributes: authorizer.authorize(attributes).allowed),
+        PodTopologyLabels(objects),
         ResourceQuota(cache, evaluator),
     )
     return Backend(
@@ -179,7 +196,7 @@ def _backend(config: ServerConfig, cache: ObjectCache, documents: DocumentCache,
         cache=cache,
         objects=objects,
         documents=documents,
-        admission=AdmissionChain(plugins, config.admission_plugins),
+        admission=AdmissionChain(plugins, config.admission_plugins, (ServiceAllocation(addresses),)),
         allocations=AllocationWriter(config.store, cache.devices, config.clock),
         authorizer=authorizer,
         random=config.random_source,

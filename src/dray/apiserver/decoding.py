@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from dray.api.document import Document, GroupVersion
 from dray.api.errors import BadRequestError, UnsupportedMediaTypeError
 from dray.api.parse import ParseError, parse_json, parse_yaml
 from dray.api.protobuf import ProtobufError, decode_object
 from dray.api.strict import DecodeError, check_fields, prune_fields
+from dray.api.strict_order import as_warnings, by_levels, in_document_order
 from dray.apiserver.endpoint import Endpoint
 from dray.apiserver.negotiation import MEDIA_TYPES, Media
-
-# As many as kube-apiserver lists before it says that there are more.
-_STRICT_ERRORS_MAX: Final = 10
 
 
 def media_type(content_type: str) -> str:
@@ -98,23 +94,6 @@ def _internal(endpoint: Endpoint) -> str:
     return endpoint.definition.group.partition(".")[0] or "core"
 
 
-def check_document(
-    document: Document, duplicates: list[str], endpoint: Endpoint, validation: str, warnings: list[str]
-) -> None:
-    """Drop unknown fields and say so as `fieldValidation` asks; a field of the wrong type is a bad request."""
-    try:
-        unknown = (prune_fields if endpoint.custom else check_fields)(document, endpoint.struct)
-    except DecodeError as error:
-        raise BadRequestError(f"{_refusal(endpoint)}{error}") from error
-    if validation == "Ignore" or not (unknown or duplicates):
-        return
-    complaints = duplicates + unknown
-    if validation == "Strict":
-        listed = ", ".join(complaints[:_STRICT_ERRORS_MAX])
-        raise BadRequestError(f"{_refusal(endpoint)}strict decoding error: {listed}")
-    warnings.extend(complaints)
-
-
 def _refusal(endpoint: Endpoint) -> str:
     gvk = endpoint.gvk
     return f'{gvk.kind} in version "{gvk.version}" cannot be handled as a {gvk.kind}: '
@@ -123,8 +102,25 @@ def _refusal(endpoint: Endpoint) -> str:
 def decode_object_body(
     body: bytes | Document | None, content_type: str, endpoint: Endpoint, validation: str, warnings: list[str]
 ) -> Document:
-    """The whole way from a body to a document of the endpoint's kind with known fields only."""
+    """The whole way from a body to a document of the endpoint's kind with known fields only.
+
+    Unknown fields are dropped, and reported as `fieldValidation` asks; a field of the wrong type is a bad request.
+    """
     document, duplicates = decode_body(body, content_type, endpoint.gvk.kind, protobuf=not endpoint.custom)
     check_kind(document, endpoint)
-    check_document(document, duplicates, endpoint, validation, warnings)
+    try:
+        unknown = (prune_fields if endpoint.custom else check_fields)(document, endpoint.struct)
+    except DecodeError as error:
+        raise BadRequestError(f"{_refusal(endpoint)}{error}") from error
+    if validation == "Ignore" or not (unknown or duplicates):
+        return document
+    if endpoint.custom:
+        errors = duplicates + unknown
+    elif media_type(content_type) == Media.YAML:
+        errors = duplicates + by_levels(unknown)
+    else:
+        errors = in_document_order(body, unknown) if duplicates and isinstance(body, bytes) else unknown
+    if validation == "Strict":
+        raise BadRequestError(f"{_refusal(endpoint)}strict decoding error: {', '.join(errors)}")
+    warnings.extend(as_warnings(errors))
     return document

@@ -69,13 +69,20 @@ class _Device(msgspec.Struct, frozen=True):
 
 class _Slice(msgspec.Struct, frozen=True):
     pool: str
+    # Empty if the slice does not name a node.
+    node: str
     generation: int
+    names: frozenset[str]
+    # Those that are not simply exclusive.
     devices: Mapping[str, _Device]
     counters: Mapping[tuple[str, str], int]
 
 
 class _Pool:
-    """The slices of one pool, and what those of the newest generation publish together."""
+    """The slices of one pool, and what those of the newest generation publish together.
+
+    Drivers may use one pool name for a pool on each of several nodes, so the newest generation of each node counts.
+    """
 
     def __init__(self) -> None:
         self.slices: dict[str, _Slice] = {}
@@ -91,10 +98,18 @@ class _Pool:
     def published(self) -> tuple[dict[str, _Device], dict[tuple[str, str], int]]:
         """Return the devices that are not simply exclusive, and the counters."""
         if self._published is None:
-            generation = max(item.generation for item in self.slices.values())
-            newest = [item for item in self.slices.values() if item.generation == generation]
-            devices = {name: device for item in newest for name, device in item.devices.items()}
-            counters = {name: amount for item in newest for name, amount in item.counters.items()}
+            newest: dict[str, int] = {}
+            for item in self.slices.values():
+                newest[item.node] = max(newest.get(item.node, item.generation), item.generation)
+            current = [item for item in self.slices.values() if item.generation == newest[item.node]]
+            current.sort(key=lambda item: item.generation, reverse=True)
+            devices: dict[str, _Device] = {}
+            seen: set[str] = set()
+            for item in current:
+                # Of two slices with the same device, that of the newer generation is right.
+                devices.update((name, device) for name, device in item.devices.items() if name not in seen)
+                seen |= item.names
+            counters = {name: amount for item in reversed(current) for name, amount in item.counters.items()}
             self._published = devices, counters
         return self._published
 
@@ -224,7 +239,9 @@ class DeviceLedger:
         counters = _counters(spec.get("sharedCounters") or ())
         self._slices[name] = pool
         published = {item["name"]: _device(item) for item in special}
-        self._pools.setdefault(pool, _Pool()).set(name, _Slice(pool, generation, published, counters))
+        names = frozenset(item["name"] for item in devices)
+        value = _Slice(pool, spec.get("nodeName") or "", generation, names, published, counters)
+        self._pools.setdefault(pool, _Pool()).set(name, value)
 
     def remove_slice(self, name: str) -> None:
         """Remove a deleted slice."""

@@ -28,7 +28,9 @@ class Subresource:
 SUBRESOURCES: Final[Mapping[str, Subresource]] = {
     "binding": Subresource("Binding", ("create",)),
     "eviction": Subresource("Eviction", ("create",), "policy", "v1"),
+    "ephemeralcontainers": Subresource("", STATUS_VERBS),
     "log": Subresource("Pod", ("get",)),
+    "resize": Subresource("", STATUS_VERBS),
     "scale": Subresource("Scale", STATUS_VERBS, "autoscaling", "v1"),
     "token": Subresource("TokenRequest", ("create",), "authentication.k8s.io", "v1"),
     "finalize": Subresource("Namespace", ("update",)),

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Final, Protocol
 
 import orjson
 
 from dray.api.defaults import Defaulter
 from dray.api.document import Document, GroupResource, GroupVersion, GroupVersionKind, copy_document
-from dray.api.schema.model import StructType
+from dray.api.go_json import escape_html
+from dray.api.schema.load import kind_type
+from dray.api.schema.model import StructType, has_raw_values
 from dray.apiserver.registry.strategy import ResourceDefinition
 
 KEY_ROOT: Final = "/registry/"
@@ -62,27 +65,29 @@ class Endpoint:
         self,
         definition: ResourceDefinition,
         version: str,
-        struct: StructType,
+        struct: StructType | None = None,
         *,
         default: Defaulter | None = None,
         converter: Converter | None = None,
         custom: bool = False,
         deprecation: str = "",
+        creation_warning: str = "",
         scaler: ScaleSource | None = None,
         structs: Mapping[str, StructType] | None = None,
         home: GroupVersion | None = None,
     ) -> None:
         self.definition: Final = definition
         self.version: Final = version
-        self.struct: Final = struct
         self.default: Final = default
         self.custom: Final = custom
         self.deprecation: Final = deprecation
+        # The answer to a create has this warning; empty for none.
+        self.creation_warning: Final = creation_warning
         # The paths of a custom resource's scale subresource; None for the default paths.
         self.scaler: Final = scaler
         self.group_version: Final = GroupVersion(definition.group, version)
-        # The types of all served versions, this one included.
-        self._structs: Final = structs or {version: struct}
+        # The types of all served versions, this one included; built-in ones are loaded when they are needed.
+        self._structs: Final = structs or ({} if struct is None else {version: struct})
         self.gvk: Final = GroupVersionKind(definition.group, version, definition.kind)
         self.api_version: Final = self.group_version.api_version
         self.resource: Final = GroupResource(definition.group, definition.resource)
@@ -95,6 +100,22 @@ class Endpoint:
         self.type_head: Final = b'{"kind":' + kind + b',"apiVersion":' + api_version + b","
         self.head: Final = self.type_head + b'"metadata":{'
         self.prefix: Final = f"{KEY_ROOT}{stored.group or 'core'}/{definition.resource}/"
+
+    @cached_property
+    def struct(self) -> StructType:
+        """The type of the resource at this version."""
+        found = self._struct_at(self.version)
+        assert found is not None, f"no schema for {self.gvk}"
+        return found
+
+    @cached_property
+    def _has_raw_values(self) -> bool:
+        return not self.custom and has_raw_values(self.struct)
+
+    def _struct_at(self, version: str) -> StructType | None:
+        if self._structs or version not in self.definition.versions:
+            return self._structs.get(version)
+        return kind_type(GroupVersionKind(self.definition.group, version, self.definition.kind))
 
     def key(self, namespace: str, name: str) -> str:
         """Return the key of the object in the store."""
@@ -117,7 +138,8 @@ class Endpoint:
     def dump(self, content: Document) -> bytes:
         """Encode the stored form of a document."""
         # orjson's result keeps the buffer it was written into, several times its size; a copy does not.
-        return bytes(memoryview(orjson.dumps(content)))
+        value = bytes(memoryview(orjson.dumps(content)))
+        return escape_html(value) if self._has_raw_values else value
 
     def decode(self, value: bytes, revision: int) -> Document:
         """Return a new hub document of a stored value, with its resourceVersion."""
@@ -152,7 +174,7 @@ class Endpoint:
     def convert_served(self, document: Document, api_version: str) -> tuple[Document, StructType] | None:
         """Convert a document to another served version; return it with its type, or None if that is not served."""
         place = GroupVersion.parse(api_version)
-        struct = self._structs.get(place.version) if place.group == self.definition.group else None
+        struct = self._struct_at(place.version) if place.group == self.definition.group else None
         if struct is None or place.version == self.version:
             return None if struct is None else (document, struct)
         hub = self.to_hub(copy_document(document))

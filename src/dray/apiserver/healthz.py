@@ -14,6 +14,7 @@ from typing import Final
 from dray.apiserver.call import TextResult
 from dray.lib.clock import Clock
 from dray.runtime.health import HealthReport, report_of, report_one
+from dray.runtime.metrics import Metrics
 from dray.store.interface import Store, StoreError
 
 _LOG: Final = logging.getLogger("dray.apiserver.healthz")
@@ -86,6 +87,37 @@ class StoreProbe:
         return None
 
 
+class _Indicators:
+    """Service level indicators: the last result of every check, and how often it passed and failed."""
+
+    def __init__(self) -> None:
+        self._metrics = Metrics()
+        self._last = self._metrics.gauge(
+            "kubernetes_healthcheck", "This metric records the result of a single healthcheck.", ("name", "type")
+        )
+        self._all = self._metrics.counter(
+            "kubernetes_healthchecks_total",
+            "This metric records the results of all healthcheck.",
+            ("name", "status", "type"),
+        )
+        self._endpoints: set[str] = set()
+
+    def observe(self, endpoint: str, reasons: Mapping[str, str | None]) -> None:
+        """Record the results of an endpoint's checks."""
+        self._endpoints.add(endpoint)
+        for name, reason in reasons.items():
+            self._last.labels(name, endpoint).set(float(reason is None))
+            self._all.labels(name, "success" if reason is None else "error", endpoint).inc()
+
+    def has_all(self, endpoints: Iterable[str]) -> bool:
+        """Return whether there are results of all endpoints."""
+        return self._endpoints.issuperset(endpoints)
+
+    def exposition(self) -> bytes:
+        """Return the metrics in Prometheus' format."""
+        return self._metrics.exposition()
+
+
 class HealthChecks:
     """The checks of one server, in the order in which kube-apiserver lists them."""
 
@@ -101,6 +133,7 @@ class HealthChecks:
             return out_of_sync()
 
         self._shutting_down = False
+        self._indicators = _Indicators()
         self._last_failed: dict[str, list[str]] = {}
         live = {"ping": _ping, "etcd": store, **hooks.checks()}
         ready = {
@@ -129,6 +162,7 @@ class HealthChecks:
         reasons = dict(zip(asked, await asyncio.gather(*(checks[name]() for name in asked)), strict=True))
         failed = {name: reason for name, reason in reasons.items() if reason is not None}
         self._log_change(endpoint, failed)
+        self._indicators.observe(endpoint, reasons)
         shown = dict.fromkeys(failed, "reason withheld")
         return _result(report_of(endpoint, checks, shown, verbose="verbose" in query, excluded=excluded))
 
@@ -136,6 +170,13 @@ class HealthChecks:
         """Answer for one check of an endpoint, with the reason of a failure; None if there is none of that name."""
         check = self._checks[endpoint].get(name)
         return None if check is None else _result(report_one(await check()))
+
+    async def indicators(self) -> bytes:
+        """Return the results of all checks so far, as metrics; the first call runs the checks."""
+        if not self._indicators.has_all(self._checks):
+            for endpoint in self._checks:
+                await self.report(endpoint, {})
+        return self._indicators.exposition()
 
     async def _check_shutdown(self) -> str | None:
         return "process is shutting down" if self._shutting_down else None

@@ -9,6 +9,7 @@ import socket
 import ssl
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing, suppress
+from dataclasses import replace
 from http import HTTPStatus
 from typing import Any, Final, NamedTuple, NoReturn, cast
 
@@ -35,22 +36,28 @@ from dray.apiserver.encoding import (
     encode_document_result,
     encode_object_result,
 )
+from dray.apiserver.endpoint import Endpoint
 from dray.apiserver.handlers.nonresource import PageNotFoundError
 from dray.apiserver.list_encoding import ListEncoder
 from dray.apiserver.metrics import RequestMetrics
 from dray.apiserver.negotiation import JSON, Media, Representation, UnavailableRepresentationError, negotiate
+from dray.apiserver.options import parse_timeout_seconds
 from dray.apiserver.request import ANONYMOUS, UserInfo
 from dray.apiserver.request_limiter import RequestLimiter
-from dray.apiserver.routes import is_true, parse_query, parse_request
+from dray.apiserver.routes import RequestInfo, is_true, parse_query, parse_request
 from dray.apiserver.server import UI_ROOT, UI_STREAM, APIServer, attributes_of
 from dray.apiserver.tables import check_include_object
 from dray.runtime.http.requests import Limits, Request, RequestError
 from dray.runtime.http.server import HttpServer, Response
+from dray.runtime.timeouts import SharedTimeout
 
 _LOG: Final = logging.getLogger("dray.apiserver.http")
 # kube-apiserver's limit for one request body.
 BODY_SIZE_MAX: Final = 3 * 1024 * 1024
+# More than the watches, each of which has a connection.
+CONNECTIONS_MAX: Final = 20_000
 LIMITS: Final = Limits(
+    connections_max=CONNECTIONS_MAX,
     # As Go's net/http.
     head_bytes_max=1024 * 1024,
     body_bytes_max=BODY_SIZE_MAX,
@@ -77,6 +84,8 @@ _PART_SIZE: Final = 256 * 1024
 # Smaller batches of events are encoded in one go.
 _PACED_FRAMES_MIN: Final = 64
 _NO_CACHE: Final = ("Cache-Control", "no-cache, private")
+# Subresources whose answers are of a kind that is not stored.
+_WITHOUT_TABLES: Final = frozenset({"binding", "eviction", "token"})
 
 
 class _Exchange(NamedTuple):
@@ -87,18 +96,25 @@ class _Exchange(NamedTuple):
     call: Call
     representation: Representation
     include: str = "Metadata"
+    timeout_seconds: float = REQUEST_TIMEOUT_SECONDS
 
 
 class Listener:
     """Serves one API server over HTTP."""
 
-    def __init__(self, server: APIServer, limiter: RequestLimiter, metrics: RequestMetrics) -> None:
+    def __init__(
+        self,
+        server: APIServer,
+        limiter: RequestLimiter,
+        metrics: RequestMetrics,
+        *,
+        connections_max: int = CONNECTIONS_MAX,
+    ) -> None:
         self._server = server
         self._limiter = limiter
         self._metrics = metrics
-        self._http = HttpServer(
-            self._serve, LIMITS, now_seconds=lambda: server.clock.now().timestamp(), on_head=self._check_head
-        )
+        self._timeout = SharedTimeout(REQUEST_TIMEOUT_SECONDS)
+        self._http = HttpServer(self._serve, replace(LIMITS, connections_max=connections_max), on_head=self._check_head)
 
     async def start(self, sockets: Iterable[socket.socket], tls: ssl.SSLContext | None) -> None:
         """Listen on bound sockets, which then belong to the listener."""
@@ -157,10 +173,13 @@ class Listener:
         page = self._page(call)
         if page is not None:
             return await self._write(_Exchange(request, response, call, JSON), page, page.body, None)
+        watching = (call.info.verb == "watch" and bool(call.info.resource)) or call.info.path == UI_STREAM
+        timeout = "" if watching else call.query.get("timeout", "")
+        timeout_seconds = parse_timeout_seconds(timeout, REQUEST_TIMEOUT_SECONDS)
         call.user = self._authenticate(request) if request.context is None else request.context
         representation, include = self._negotiate(call)
-        exchange = _Exchange(request, response, call, representation, include)
-        if (call.info.verb == "watch" and call.info.resource) or call.info.path == UI_STREAM:
+        exchange = _Exchange(request, response, call, representation, include, timeout_seconds)
+        if watching:
             return await self._limiter.run_watch(call.user, lambda pacer: self._serve_watch(exchange, pacer))
         path = "" if call.info.resource else call.info.path
         answered = await self._limiter.run(call.user, path, lambda pacer: self._serve_seated(exchange, pacer))
@@ -171,16 +190,19 @@ class Listener:
         call = exchange.call
         call.pacer = pacer
         try:
-            async with asyncio.timeout(REQUEST_TIMEOUT_SECONDS):
+            with self._timeout_of(exchange.timeout_seconds).block():
                 result = await self._server.execute(call)
                 if isinstance(result, TextResult) and result.stream is not None:
                     return result
                 body = await self._encode(exchange, result, pacer)
         except TimeoutError as error:
             raise errors.RequestTimeoutError(
-                f"Timeout: request did not complete within {REQUEST_TIMEOUT_SECONDS:.0f}s"
+                f"Timeout: request did not complete within {exchange.timeout_seconds:g}s"
             ) from error
         return await self._write(exchange, result, body, pacer)
+
+    def _timeout_of(self, seconds: float) -> SharedTimeout:
+        return self._timeout if seconds == self._timeout.seconds else SharedTimeout(seconds, keep_timer=False)
 
     async def _serve_watch(self, exchange: _Exchange, pacer: Pacer) -> int:
         exchange.call.pacer = pacer
@@ -212,7 +234,8 @@ class Listener:
             return JSON, "Metadata"
         endpoint = self._server.catalog.get(info.group, info.version, info.resource)
         protobuf = endpoint is None or not endpoint.custom
-        representation = negotiate(call.accept, listing=not info.name, protobuf=protobuf)
+        tables = endpoint is None or _has_tables(info, endpoint)
+        representation = negotiate(call.accept, listing=not info.name, protobuf=protobuf, tables=tables)
         if is_true(call.query.get("pretty")) or (
             call.user_agent[:4] in ("curl", "Wget") and "pretty" not in call.query
         ):
@@ -301,6 +324,11 @@ class Listener:
             response.abort()
         elif not response.is_closing:
             response.send(error.code, *_error_response(call, error))
+
+
+def _has_tables(info: RequestInfo, endpoint: Endpoint) -> bool:
+    """Return whether answers are objects of a kind that is stored, or scales of such objects."""
+    return info.subresource not in _WITHOUT_TABLES and "get" in endpoint.definition.verbs
 
 
 def _call(request: Request) -> Call:

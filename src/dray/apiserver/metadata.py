@@ -21,6 +21,10 @@ _SERVER_FIELDS: Final = ("selfLink", "deletionTimestamp", "deletionGracePeriodSe
 # Immutable: an update keeps the stored values.
 _KEPT_FIELDS: Final = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds")
 _UUID_BITS: Final = 128
+_DUPLICATE_OWNERS: Final = (
+    ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may reject "
+    "such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: "
+)
 
 
 class VersionOnCreateError(APIError):
@@ -81,10 +85,32 @@ def check_place(metadata: Document, endpoint: Endpoint, namespace: str, name: st
                 "the namespace of the provided object does not match the namespace sent on the request"
             )
         metadata["namespace"] = namespace
+    else:
+        metadata.pop("namespace", None)
     if name and metadata.get("name") not in (None, "", name):
         raise BadRequestError(
             f"the name of the object ({metadata.get('name')}) does not match the name on the URL ({name})"
         )
+
+
+def merge_duplicate_owners(metadata: Document, warnings: list[str]) -> None:
+    """Keep each owner reference once, with a warning for those that were repeated."""
+    references = metadata.get("ownerReferences") or ()
+    if len(references) <= 1:
+        return
+    kept: list[Document] = []
+    repeated: list[str] = []
+    for reference in references:
+        if reference in kept:
+            repeated.append(str(reference.get("uid") or ""))
+        else:
+            kept.append(reference)
+    if not repeated:
+        return
+    metadata["ownerReferences"] = kept
+    text = f"{_DUPLICATE_OWNERS}{', '.join(repeated)}"
+    if text not in warnings:
+        warnings.append(text)
 
 
 def check_update(new: Document, old: Document, endpoint: Endpoint, *, unconditional: bool) -> None:

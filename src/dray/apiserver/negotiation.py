@@ -49,29 +49,26 @@ class UnavailableRepresentationError(APIError):
 
 
 @lru_cache(maxsize=1024)
-def negotiate(accept: str, *, listing: bool = False, protobuf: bool = True) -> Representation:
+def negotiate(accept: str, *, listing: bool = False, protobuf: bool = True, tables: bool = True) -> Representation:
     """Choose the first acceptable representation; an empty header or `*/*` means JSON.
 
-    JSON is preferred to protobuf of the same quality: stored values are JSON and need no encoding.
-    `protobuf` is false for kinds without a protobuf encoding (custom resources).
+    `protobuf` is false for kinds without a protobuf encoding (custom resources), `tables` for what is not stored
+    (reviews). Tables have no protobuf encoding.
     """
     clauses = _parse_accept(accept)
     if not clauses:
         return JSON
     known = False
-    for quality, media_type, parameters in clauses:
+    for _, media_type, parameters in clauses:
         media = _media(media_type)
         if media is None:
             continue
         known = True
         representation = _representation(media, parameters)
-        if representation is None:
+        if representation is None or (media is Media.PROTOBUF and not protobuf):
             continue
-        if media is Media.PROTOBUF:
-            if (quality, Media.JSON, parameters) in clauses:
-                return Representation(Media.JSON, representation.transform, representation.api_version)
-            if not protobuf:
-                continue
+        if representation.transform == "Table" and (media is Media.PROTOBUF or not tables):
+            continue
         return representation
     if not known:
         raise UnavailableRepresentationError(MEDIA_TYPES + (_WATCH_TYPES if listing else ()))

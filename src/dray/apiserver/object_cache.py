@@ -7,7 +7,7 @@ more objects than it needs.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from dray.api.codec import from_document
 from dray.api.document import Document, GroupResource, NamespacedName, key_of
@@ -18,6 +18,19 @@ from dray.apiserver.authorization.rbac import RBACIndex
 from dray.apiserver.device_ledger import DeviceLedger, uses_of
 
 DefinitionListener = Callable[[str, Document | None], None]
+
+
+class ServiceListener(Protocol):
+    """Observes Services."""
+
+    def __call__(self, service: Document, /, *, deleted: bool) -> None:
+        """Observe the newest state of a Service."""
+
+
+def _ignore_service(_service: Document, *, deleted: bool) -> None:
+    """Observe nothing."""
+
+
 _Key = TypeVar("_Key")
 
 NAMESPACES: Final = GroupResource("", "namespaces")
@@ -29,6 +42,9 @@ SECRETS: Final = GroupResource("", "secrets")
 SERVICE_ACCOUNTS: Final = GroupResource("", "serviceaccounts")
 PRIORITY_CLASSES: Final = GroupResource("scheduling.k8s.io", "priorityclasses")
 QUOTAS: Final = GroupResource("", "resourcequotas")
+SERVICES: Final = GroupResource("", "services")
+LIMIT_RANGES: Final = GroupResource("", "limitranges")
+RUNTIME_CLASSES: Final = GroupResource("node.k8s.io", "runtimeclasses")
 DEVICE_CLASSES: Final = GroupResource("resource.k8s.io", "deviceclasses")
 DEFINITIONS: Final = GroupResource("apiextensions.k8s.io", "customresourcedefinitions")
 RBAC_GROUP: Final = "rbac.authorization.k8s.io"
@@ -50,6 +66,9 @@ CACHED_RESOURCES: Final = (
     SERVICE_ACCOUNTS,
     PRIORITY_CLASSES,
     QUOTAS,
+    LIMIT_RANGES,
+    RUNTIME_CLASSES,
+    SERVICES,
     DEVICE_CLASSES,
     DEFINITIONS,
     *(GroupResource(RBAC_GROUP, resource) for resource in _RBAC_RESOURCES),
@@ -57,24 +76,42 @@ CACHED_RESOURCES: Final = (
 
 
 _NODE_RELATED: Final = frozenset({PODS, NODES, SLICES})
-_QUOTA_RELATED: Final = frozenset({QUOTAS, DEVICE_CLASSES})
+_QUOTA_RELATED: Final = frozenset({QUOTAS, DEVICE_CLASSES, LIMIT_RANGES})
+# Cluster-scoped objects that are cached as they are, and the attribute of the cache.
+_BY_NAME: Final = {
+    NAMESPACES: "namespaces",
+    PRIORITY_CLASSES: "priority_classes",
+    RUNTIME_CLASSES: "runtime_classes",
+}
+# The labels that Pods inherit from their node.
+TOPOLOGY_LABELS: Final = ("topology.kubernetes.io/region", "topology.kubernetes.io/zone")
 
 
 class ObjectCache:
     """The newest known state of the objects that requests depend on; changed only by `apply`.
 
-    `on_definition` is called for every custom resource definition that is added, changed or (with None) deleted.
+    `on_definition` is called for every custom resource definition that is added, changed or (with None) deleted,
+    `on_service` for every Service.
     """
 
-    def __init__(self, on_definition: DefinitionListener = lambda _name, _definition: None) -> None:
+    def __init__(
+        self,
+        on_definition: DefinitionListener = lambda _name, _definition: None,
+        on_service: ServiceListener = _ignore_service,
+    ) -> None:
         self._on_definition = on_definition
+        self._on_service = on_service
         self.namespaces: dict[str, Document] = {}
         self.service_accounts: dict[NamespacedName, Document] = {}
         self.priority_classes: dict[str, Document] = {}
+        self.runtime_classes: dict[str, Document] = {}
+        # By node; a node without topology labels has no entry.
+        self.node_topology: dict[str, dict[str, str]] = {}
         # Tokens may be bound to secrets; only their uids are cached.
         self.secret_uids: dict[NamespacedName, str] = {}
         # By namespace and name; a namespace without quotas has no entry.
         self.quotas: dict[str, dict[str, Document]] = {}
+        self.limit_ranges: dict[str, dict[str, Document]] = {}
         # Extended resources and the device classes that serve them.
         self.class_names = ClassNames()
         self._device_classes: dict[str, DeviceClass] = {}
@@ -97,12 +134,13 @@ class ObjectCache:
             self._apply_rbac(_RBAC_RESOURCES[resource.resource], key, document, deleted=deleted)
         elif resource == DEFINITIONS:
             self._on_definition(key.name, None if deleted else document)
-        elif resource == NAMESPACES:
-            _set(self.namespaces, key.name, document, deleted=deleted)
         elif resource == SERVICE_ACCOUNTS:
             _set(self.service_accounts, key, document, deleted=deleted)
-        elif resource == PRIORITY_CLASSES:
-            _set(self.priority_classes, key.name, document, deleted=deleted)
+        elif resource == SERVICES:
+            self._on_service(document, deleted=deleted)
+        elif resource in _BY_NAME:
+            index: dict[str, Document] = getattr(self, _BY_NAME[resource])
+            _set(index, key.name, document, deleted=deleted)
         elif deleted:
             self.secret_uids.pop(key, None)
         else:
@@ -121,6 +159,12 @@ class ObjectCache:
             index.remove_pod(key) if deleted else index.apply_pod(document)
         elif resource == NODES:
             index.remove_node(key.name) if deleted else index.apply_node(document)
+            labels = {} if deleted else document["metadata"].get("labels") or {}
+            topology = {name: labels[name] for name in TOPOLOGY_LABELS if name in labels}
+            if topology:
+                self.node_topology[key.name] = topology
+            else:
+                self.node_topology.pop(key.name, None)
         elif deleted:
             index.remove_slice(key.name)
             self.devices.remove_slice(key.name)
@@ -131,11 +175,12 @@ class ObjectCache:
     def _apply_quota_related(
         self, resource: GroupResource, key: NamespacedName, document: Document, *, deleted: bool
     ) -> None:
-        if resource == QUOTAS:
-            quotas = self.quotas.setdefault(key.namespace, {})
-            _set(quotas, key.name, document, deleted=deleted)
-            if not quotas:
-                del self.quotas[key.namespace]
+        if resource in (QUOTAS, LIMIT_RANGES):
+            index = self.quotas if resource == QUOTAS else self.limit_ranges
+            objects = index.setdefault(key.namespace, {})
+            _set(objects, key.name, document, deleted=deleted)
+            if not objects:
+                del index[key.namespace]
             return
         if deleted:
             self._device_classes.pop(key.name, None)

@@ -5,7 +5,15 @@ from __future__ import annotations
 import orjson
 
 from dray.api.document import Document, GroupResource, NamespacedName
-from dray.apiserver.object_cache import NAMESPACES, PRIORITY_CLASSES, SERVICE_ACCOUNTS, ObjectCache
+from dray.apiserver.object_cache import (
+    NAMESPACES,
+    NODES,
+    PRIORITY_CLASSES,
+    RUNTIME_CLASSES,
+    SERVICE_ACCOUNTS,
+    TOPOLOGY_LABELS,
+    ObjectCache,
+)
 from dray.apiserver.reflector import resource_prefix
 from dray.store.interface import Store
 
@@ -28,6 +36,18 @@ class ObjectLookup:
     async def priority_class(self, name: str) -> Document | None:
         """Return a priority class."""
         return self._cache.priority_classes.get(name) or await self._stored(PRIORITY_CLASSES, name)
+
+    async def runtime_class(self, name: str) -> Document | None:
+        """Return a runtime class."""
+        return self._cache.runtime_classes.get(name) or await self._stored(RUNTIME_CLASSES, name)
+
+    async def node_topology(self, name: str) -> dict[str, str]:
+        """Return the topology labels of a node; empty if it has none or does not exist."""
+        if self._cache.nodes.node_uid(name) is not None:
+            return self._cache.node_topology.get(name, {})
+        node = await self._stored(NODES, name) or {}
+        labels = (node.get("metadata") or {}).get("labels") or {}
+        return {label: labels[label] for label in TOPOLOGY_LABELS if label in labels}
 
     async def _stored(self, resource: GroupResource, path: str) -> Document | None:
         entry = await self._store.get(resource_prefix(resource) + path)

@@ -26,6 +26,7 @@ from dray.api.field_errors import (
 )
 from dray.api.limits import INTEGER_DIGITS_MAX
 from dray.api.selectors import FieldSelector, LabelSelector, SelectorError
+from dray.api.timestamps import TimeFormatError, parse_duration_nanoseconds
 from dray.apiserver.routes import is_true
 
 _ROOT: Final = Path()
@@ -85,6 +86,17 @@ class ListOptions:
     allow_bookmarks: bool = False
     send_initial_events: bool | None = None
     timeout_seconds: int | None = None
+
+
+def parse_timeout_seconds(text: str, maximum: float) -> float:
+    """Return the `timeout` of a request; none or zero means the maximum, which a longer one cannot exceed."""
+    if not text:
+        return maximum
+    try:
+        seconds = parse_duration_nanoseconds(text) / 1e9
+    except TimeFormatError as error:
+        raise BadRequestError(f"invalid timeout specified in the request URL - {error}") from error
+    return min(seconds, maximum) if seconds > 0 else maximum
 
 
 def parse_revision(text: str) -> int:
@@ -291,6 +303,10 @@ def _field_selector(text: str) -> FieldSelector | None:
         raise BadRequestError(str(error)) from error
 
 
+# The revision in a token that continues a list at whatever revision is the newest.
+ANY_REVISION: Final = -1
+
+
 def encode_continue(revision: int, start: str) -> str:
     """Return a continue token: the revision of the first page and the last key returned, relative to the prefix."""
     token = orjson.dumps({"v": "meta.k8s.io/v1", "rv": revision, "start": start + "\0"})
@@ -303,7 +319,7 @@ def decode_continue(token: str) -> tuple[int, str]:
         raw = base64.urlsafe_b64decode(token + "=" * (-len(token) % 4))
         value = orjson.loads(raw)
         revision, start = int(value["rv"]), str(value["start"])
-        if not 0 <= revision <= _INT64_MAX:
+        if not ANY_REVISION <= revision <= _INT64_MAX:
             raise ValueError("revision out of range")  # noqa: TRY301 - one message for every forged token
     except (binascii.Error, ValueError, KeyError, TypeError, OverflowError) as error:
         raise BadRequestError(f"invalid continue token: continue key is not valid: {error}") from error

@@ -2,17 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
+from typing import Final
 
-from dray.api.document import Document
+from dray.api.document import Document, GroupResource
 from dray.apiserver.endpoint import Endpoint
 from dray.apiserver.patch.managed_fields.field_set import FieldSet
 from dray.apiserver.patch.managed_fields.update import NOTHING, FieldWrite, equal_except_times, update_managed_fields
 
+_STATUS: Final = FieldSet.of(("f:status",))
+_SPEC: Final = FieldSet.of(("f:spec",))
+_SPEC_AND_METADATA: Final = FieldSet.of(("f:metadata",), ("f:spec",))
+# What the status endpoints of some kinds ignore besides the spec.
+_STATUS_ENDPOINTS: Final[Mapping[GroupResource, FieldSet]] = {
+    GroupResource("", "pods"): FieldSet.of(
+        ("f:metadata", "f:deletionTimestamp"), ("f:metadata", "f:ownerReferences"), ("f:spec",)
+    ),
+    GroupResource("apps", "deployments"): FieldSet.of(("f:metadata", "f:labels"), ("f:spec",)),
+    GroupResource("apiextensions.k8s.io", "customresourcedefinitions"): _SPEC_AND_METADATA,
+    GroupResource("cdi.k8s.io", "resourceclaims"): _SPEC_AND_METADATA,
+    GroupResource("flowcontrol.apiserver.k8s.io", "flowschemas"): _SPEC_AND_METADATA,
+    GroupResource("flowcontrol.apiserver.k8s.io", "prioritylevelconfigurations"): _SPEC_AND_METADATA,
+    GroupResource("resource.k8s.io", "devicetaintrules"): _SPEC_AND_METADATA,
+    GroupResource("resource.k8s.io", "resourceclaims"): _SPEC_AND_METADATA,
+    GroupResource("storage.k8s.io", "volumeattachments"): _SPEC_AND_METADATA,
+}
 
-def reset_fields(endpoint: Endpoint, subresource: str) -> FieldSet | None:
-    """Return the fields that the endpoint ignores in a request; None means the default of kinds with a status."""
-    return None if endpoint.definition.status_strategy is not None or subresource else NOTHING
+
+def reset_fields(endpoint: Endpoint, subresource: str) -> FieldSet:
+    """Return the fields that an endpoint ignores, and which therefore nobody owns who sends them there."""
+    if endpoint.definition.status_strategy is None or subresource not in ("", "status"):
+        return NOTHING
+    if not subresource:
+        return _STATUS
+    return _SPEC_AND_METADATA if endpoint.custom else _STATUS_ENDPOINTS.get(endpoint.resource, _SPEC)
 
 
 def stamp_create(document: Document, endpoint: Endpoint, *, manager: str, now: datetime) -> None:

@@ -12,13 +12,14 @@ import orjson
 from dray.api.document import Document
 from dray.api.errors import APIError, BadRequestError, InvalidError
 from dray.api.field_errors import Path, invalid
-from dray.api.parse import ParseError, parse_yaml
+from dray.api.parse import ParseError, parse_json, parse_yaml
 from dray.api.shorthands import expand
 from dray.api.strict import DecodeError, check_fields, prune_fields
+from dray.api.strict_order import as_warnings, by_levels, json_patch_errors
 from dray.apiserver.endpoint import Endpoint
 from dray.apiserver.options import WriteOptions
 from dray.apiserver.ownership import reset_fields
-from dray.apiserver.patch import json_patch, merge_patch, strategic
+from dray.apiserver.patch import go_text, json_patch, merge_patch, strategic
 from dray.apiserver.patch.managed_fields.apply import apply as apply_managed
 from dray.apiserver.patch.managed_fields.update import FieldWrite
 
@@ -69,17 +70,48 @@ def _patched(request: PatchRequest, document: Document) -> Document:
 
 
 def _check(request: PatchRequest, patched: Document) -> None:
-    """Check the patched object against its schema; unknown fields are handled as `fieldValidation` says."""
-    shown = orjson.dumps(patched).decode() if request.options.field_validation == "Strict" else ""
+    """Check the patched object against its schema; errors are reported as `fieldValidation` says."""
+    validation = request.options.field_validation
+    shown = _shown(request, patched) if validation == "Strict" else ""
     try:
         unknown = (prune_fields if request.endpoint.custom else check_fields)(patched, request.endpoint.struct)
     except DecodeError as error:
-        raise _invalid_patch(orjson.dumps(patched).decode(), str(error)) from error
-    if not unknown or request.options.field_validation == "Ignore":
+        raise _invalid_patch(shown or _shown(request, patched), str(error)) from error
+    if validation == "Ignore":
         return
-    if request.options.field_validation == "Strict":
-        raise _invalid_patch(shown, f"strict decoding error: {', '.join(unknown)}")
-    request.warnings.extend(text for text in unknown if text not in request.warnings)
+    duplicates = _patch_errors(request)
+    if not (unknown or duplicates):
+        return
+    if validation == "Strict":
+        whole = shown if unknown else request.raw.decode(errors="replace")
+        raise _invalid_patch(whole, f"strict decoding error: {', '.join(duplicates + _ordered(request, unknown))}")
+    texts = as_warnings(duplicates + _ordered(request, unknown))
+    # A patch is applied again after a lost race.
+    request.warnings.extend(text for text in texts if text not in request.warnings)
+
+
+def _patch_errors(request: PatchRequest) -> list[str]:
+    """Return the repeated keys of the patch, and the unknown members of its operations."""
+    if not isinstance(request.body, bytes):
+        return []
+    patch, duplicates = parse_json(request.body)
+    if request.type != JSON_PATCH:
+        return duplicates
+    known = all(operation is None or operation.keys() <= json_patch.MEMBERS for operation in patch or ())
+    return [] if known and not duplicates else json_patch_errors(request.body)
+
+
+def _ordered(request: PatchRequest, unknown: list[str]) -> list[str]:
+    if request.endpoint.custom:
+        return unknown
+    return sorted(unknown) if request.type == STRATEGIC else by_levels(unknown)
+
+
+def _shown(request: PatchRequest, patched: Document) -> str:
+    """Return the value that an error quotes: the patched object, or for a strategic patch the patch itself."""
+    if request.type == STRATEGIC:
+        return go_text.plain(strategic.decode(request.raw))
+    return orjson.dumps(patched).decode()
 
 
 def _invalid_patch(value: str, detail: str) -> APIError:
@@ -88,7 +120,6 @@ def _invalid_patch(value: str, detail: str) -> APIError:
 
 def _apply(request: PatchRequest, document: Document | None, now: datetime) -> Document:
     applied, duplicates = _applied(request)
-    _report_duplicates(request, duplicates)
     endpoint = request.endpoint
     write = FieldWrite(
         struct=endpoint.struct,
@@ -101,7 +132,9 @@ def _apply(request: PatchRequest, document: Document | None, now: datetime) -> D
     )
     if not endpoint.custom:
         applied = expand(applied, endpoint.struct)
-    return apply_managed(document, applied, write, force=request.options.force, kind=endpoint.definition.kind)
+    result = apply_managed(document, applied, write, force=request.options.force, kind=endpoint.definition.kind)
+    _report_duplicates(request, duplicates)
+    return result
 
 
 def _applied(request: PatchRequest) -> tuple[Document, Sequence[str]]:
@@ -120,8 +153,9 @@ def _report_duplicates(request: PatchRequest, duplicates: Sequence[str]) -> None
     if not duplicates or request.options.field_validation == "Ignore":
         return
     if request.options.field_validation == "Strict":
-        raise BadRequestError(f"error strict decoding YAML: {', '.join(duplicates)}")
-    request.warnings.extend(duplicates)
+        text = ", ".join(duplicates)
+        raise BadRequestError(f"error strict decoding YAML: error converting YAML to JSON: {text}")
+    request.warnings.extend(text for text in as_warnings(duplicates) if text not in request.warnings)
 
 
 def _json_type(value: Any) -> str:

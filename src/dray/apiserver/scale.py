@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from datetime import datetime
 from typing import Final
 
 from dray.api.document import Document, GroupVersionKind
@@ -11,10 +12,19 @@ from dray.api.field_errors import Path, invalid
 from dray.api.schema.load import kind_type
 from dray.api.selectors import LabelSelector
 from dray.apiserver.endpoint import Endpoint
-from dray.apiserver.registry.strategy import ResourceDefinition, Strategy
+from dray.apiserver.registry.columns import AGE, NAME
+from dray.apiserver.registry.strategy import Column, ResourceDefinition, Strategy
 
 _SCALE: Final = GroupVersionKind("autoscaling", "v1", "Scale")
+_SELECTOR_FIELDS: Final = frozenset({"matchLabels", "matchExpressions"})
 _KEPT_METADATA: Final = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
+
+
+def _replicas_in(part: str) -> Callable[[Document, datetime], int]:
+    def cell(scale: Document, _now: datetime) -> int:
+        return int((scale.get(part) or {}).get("replicas") or 0)
+
+    return cell
 
 
 def _scale_endpoint() -> Endpoint:
@@ -29,6 +39,12 @@ def _scale_endpoint() -> Endpoint:
         versions=(_SCALE.version,),
         storage_version=_SCALE.version,
         strategy=Strategy(),
+        columns=(
+            NAME,
+            Column("Desired", "integer", "The desired number of replicas.", _replicas_in("spec")),
+            Column("Available", "integer", "The observed number of replicas.", _replicas_in("status")),
+            AGE,
+        ),
     )
     return Endpoint(definition, _SCALE.version, struct)
 
@@ -95,6 +111,9 @@ def _lookup(document: Document, path: Sequence[str]) -> object:
 
 
 def _selector_text(selector: object) -> str:
+    if isinstance(selector, dict) and not selector.keys() <= _SELECTOR_FIELDS:
+        # A ReplicationController selects by plain labels.
+        selector = {"matchLabels": selector}
     if isinstance(selector, dict):
         return str(LabelSelector.from_document(selector))
     return selector if isinstance(selector, str) else ""

@@ -24,12 +24,14 @@ from dray.apiserver.call import Call, ObjectResult, Result, TextResult
 from dray.apiserver.catalog import Catalog
 from dray.apiserver.decoding import decode_body
 from dray.apiserver.endpoint import Endpoint
+from dray.apiserver.handlers.api_services import API_SERVICES, APIServices
 from dray.apiserver.handlers.backend import Backend
 from dray.apiserver.handlers.create import CreateHandler
 from dray.apiserver.handlers.delete import DeleteHandler
 from dray.apiserver.handlers.get import GetHandler
 from dray.apiserver.handlers.nonresource import NonResourceHandler
 from dray.apiserver.handlers.reviews import ReviewHandler
+from dray.apiserver.handlers.subresources.evictions import EvictionHandler
 from dray.apiserver.handlers.subresources.namespaces import FinalizeSubresource
 from dray.apiserver.handlers.subresources.pods import LogSource, PodSubresources
 from dray.apiserver.handlers.subresources.scale import ScaleSubresource
@@ -37,6 +39,7 @@ from dray.apiserver.handlers.subresources.service_accounts import TokenSubresour
 from dray.apiserver.handlers.update import UpdateHandler
 from dray.apiserver.handlers.watch import WatchHandler
 from dray.apiserver.object_cache import DEFINITIONS
+from dray.apiserver.registry.pods import EPHEMERAL_CONTAINERS, RESIZE
 from dray.apiserver.registry.strategy import Strategy
 from dray.apiserver.request import ANONYMOUS, Attributes
 from dray.apiserver.routes import RequestInfo
@@ -110,7 +113,8 @@ class APIServer:
         delete = DeleteHandler(backend, get)
         self.watcher: Final = WatchHandler(backend, get, parts.tasks)
         self._reviews: Final = ReviewHandler(parts.authenticator, backend.authorizer, backend.clock)
-        self._pods: Final = PodSubresources(backend, get, update, delete, parts.log_source)
+        self._pods: Final = PodSubresources(backend, get, update, parts.log_source)
+        evictions = EvictionHandler(backend, update, delete, parts.catalog)
         scale = ScaleSubresource(get, update, backend.clock)
         self._verbs: Final[Mapping[str, Handler]] = {
             "get": get.get,
@@ -122,20 +126,23 @@ class APIServer:
             "delete": delete.delete,
             "deletecollection": delete.delete_collection,
         }
-        self._status_verbs: Final[Mapping[str, Handler]] = {
+        self._part_verbs: Final[Mapping[str, Handler]] = {
             "get": get.get,
-            "update": lambda call, endpoint: update.update(call, endpoint, _status_strategy(endpoint)),
-            "patch": lambda call, endpoint: update.patch(call, endpoint, _status_strategy(endpoint)),
+            "update": lambda call, endpoint: update.update(call, endpoint, _part_strategy(call, endpoint)),
+            "patch": lambda call, endpoint: update.patch(call, endpoint, _part_strategy(call, endpoint)),
         }
+        api_services = APIServices(parts.catalog)
+        self._api_services: Final[Mapping[str, Handler]] = {"get": api_services.get, "list": api_services.list}
         self._subresources: Final[Mapping[tuple[str, str], Handler]] = {
             ("binding", "create"): self._pods.bind,
-            ("eviction", "create"): self._pods.evict,
+            ("eviction", "create"): evictions.evict,
             ("log", "get"): self._pods.log,
             ("scale", "get"): scale.get,
             ("scale", "update"): scale.update,
             ("scale", "patch"): scale.update,
             ("token", "create"): TokenSubresource(backend, get, parts.authenticator.service_accounts).create,
             ("finalize", "update"): FinalizeSubresource(update).update,
+            **_pod_parts(get, update),
             **{(name, verb): self._pods.connect for name in _STREAMS for verb in ("create", "get")},
         }
 
@@ -187,7 +194,7 @@ class APIServer:
         definition = endpoint.definition
         if "get" not in definition.verbs:
             return self._answer
-        handler = self._verbs.get(info.verb)
+        handler = (self._api_services if endpoint.resource == API_SERVICES else self._verbs).get(info.verb)
         # The strategy of a custom resource whose definition is being deleted refuses creates with its own message.
         known = info.verb in definition.verbs or (endpoint.custom and info.verb == "create")
         allowed = known and info.method not in ("HEAD", "OPTIONS")
@@ -221,8 +228,8 @@ class APIServer:
 
     def _subresource_handler(self, info: RequestInfo, endpoint: Endpoint) -> Handler:
         name, definition = info.subresource, endpoint.definition
-        if name == "status" and definition.status_strategy is not None:
-            handler = self._status_verbs.get(info.verb)
+        if name in definition.subresource_strategies or (name == "status" and definition.status_strategy is not None):
+            handler = self._part_verbs.get(info.verb)
         elif name in definition.subresources:
             handler = self._subresources.get((name, info.verb))
         else:
@@ -232,8 +239,22 @@ class APIServer:
         return handler
 
 
-def _status_strategy(endpoint: Endpoint) -> Strategy:
-    strategy = endpoint.definition.status_strategy
+def _pod_parts(get: GetHandler, update: UpdateHandler) -> dict[tuple[str, str], Handler]:
+    """Return the handlers of the subresources that change parts of a Pod's spec."""
+
+    def handlers(name: str, strategy: Strategy) -> dict[tuple[str, str], Handler]:
+        return {
+            (name, "get"): get.get,
+            (name, "update"): lambda call, endpoint: update.update(call, endpoint, strategy),
+            (name, "patch"): lambda call, endpoint: update.patch(call, endpoint, strategy),
+        }
+
+    return handlers("ephemeralcontainers", EPHEMERAL_CONTAINERS) | handlers("resize", RESIZE)
+
+
+def _part_strategy(call: Call, endpoint: Endpoint) -> Strategy:
+    definition = endpoint.definition
+    strategy = definition.subresource_strategies.get(call.info.subresource) or definition.status_strategy
     assert strategy is not None
     return strategy
 

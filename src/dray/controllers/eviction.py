@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+from dray.api.disruption import DISRUPTION_TARGET
 from dray.api.document import Document, NamespacedName
 from dray.api.errors import NotFoundError
 from dray.api.timestamps import format_time
@@ -16,7 +17,6 @@ from dray.client.objects import key_of
 from dray.client.resources import PODS
 from dray.runtime.metrics import Metrics
 
-DISRUPTION_TARGET: Final = "DisruptionTarget"
 FAILED: Final = "Failed"
 FINISHED_PHASES: Final = frozenset({"Succeeded", FAILED})
 _STATUS: Final = WriteOptions(subresource="status")

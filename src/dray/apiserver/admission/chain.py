@@ -9,16 +9,21 @@ from typing import Final, TypeAlias
 from dray.api.document import GroupResource
 from dray.apiserver.admission.plugin import AdmissionAttributes, AdmissionPlugin, Operation, Undo
 
-# kube-apiserver's order. Webhooks and policies go between DefaultTolerationSeconds and ResourceQuota, which charges a
+# kube-apiserver's order. Webhooks and policies go between PodTopologyLabels and ResourceQuota, which charges a
 # quota and therefore must be the last to refuse.
 PLUGIN_ORDER: Final = (
     "NamespaceLifecycle",
+    "LimitRanger",
     "ServiceAccount",
     "NodeRestriction",
     "TaintNodesByCondition",
     "PodSecurity",
     "Priority",
     "DefaultTolerationSeconds",
+    "RuntimeClass",
+    "CertificateApproval",
+    "CertificateSigning",
+    "PodTopologyLabels",
     "ResourceQuota",
 )
 _Selector: TypeAlias = Callable[[GroupResource, str, Operation], tuple[AdmissionPlugin, ...]]
@@ -47,10 +52,16 @@ def enabled_plugins(enable: Iterable[str] = (), disable: Iterable[str] = ()) -> 
 class AdmissionChain:
     """Runs the enabled plugins in order: first all that change objects, later all that only check."""
 
-    def __init__(self, plugins: Iterable[AdmissionPlugin], enabled: Iterable[str] = PLUGIN_ORDER) -> None:
+    def __init__(
+        self,
+        plugins: Iterable[AdmissionPlugin],
+        enabled: Iterable[str] = PLUGIN_ORDER,
+        always: Iterable[AdmissionPlugin] = (),
+    ) -> None:
         wanted = frozenset(enabled)
         by_name = {plugin.name: plugin for plugin in plugins if plugin.name in wanted}
-        self.plugins: Final = tuple(by_name[name] for name in PLUGIN_ORDER if name in by_name)
+        # Those that cannot be disabled are steps of the registry upstream, after admission.
+        self.plugins: Final = (*(by_name[name] for name in PLUGIN_ORDER if name in by_name), *always)
         mutating = [plugin for plugin in self.plugins if type(plugin).admit is not AdmissionPlugin.admit]
         validating = [plugin for plugin in self.plugins if type(plugin).validate is not AdmissionPlugin.validate]
         self._mutating: Final = _selector(mutating)

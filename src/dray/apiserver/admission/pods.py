@@ -1,4 +1,4 @@
-"""Plugins that complete new Pods: ServiceAccount, Priority and DefaultTolerationSeconds."""
+"""Plugins that complete new Pods: ServiceAccount and DefaultTolerationSeconds."""
 
 from __future__ import annotations
 
@@ -9,12 +9,17 @@ from dray.api.document import Document, GroupResource, NamespacedName
 from dray.api.errors import ForbiddenError
 from dray.apiserver.admission.plugin import AdmissionAttributes, AdmissionPlugin, Operation
 from dray.apiserver.metadata import generated_name
-from dray.apiserver.object_cache import PODS, ObjectCache
+from dray.apiserver.object_cache import PODS
 from dray.apiserver.object_lookup import ObjectLookup
+from dray.lib.clock import Clock
 
 _MIRROR_ANNOTATION: Final = "kubernetes.io/config.mirror"
 _TOKEN_MOUNT_PATH: Final = "/var/run/secrets/kubernetes.io/serviceaccount"  # noqa: S105 - a path
 _TOKEN_EXPIRATION_SECONDS: Final = 3607
+# The default account of a new namespace is created by a controller, some milliseconds later.
+_DEFAULT_ACCOUNT: Final = "default"
+_DEFAULT_ACCOUNT_ATTEMPTS: Final = 10
+_DEFAULT_ACCOUNT_INTERVAL_SECONDS: Final = (0.1, 0.2)
 _TOLERATION_SECONDS: Final = 300
 _TOLERATED_TAINTS: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 
@@ -38,8 +43,9 @@ class ServiceAccount(_NewPodPlugin):
 
     name = "ServiceAccount"
 
-    def __init__(self, objects: ObjectLookup, random_source: random.Random) -> None:
+    def __init__(self, objects: ObjectLookup, clock: Clock, random_source: random.Random) -> None:
         self._objects = objects
+        self._clock = clock
         self._random = random_source
 
     async def admit(self, attributes: AdmissionAttributes) -> None:
@@ -48,10 +54,10 @@ class ServiceAccount(_NewPodPlugin):
         metadata = pod["metadata"]
         if _MIRROR_ANNOTATION in (metadata.get("annotations") or {}):
             return
-        name = spec.get("serviceAccountName") or "default"
+        name = spec.get("serviceAccountName") or _DEFAULT_ACCOUNT
         spec["serviceAccountName"] = spec["serviceAccount"] = name
         namespace = metadata.get("namespace", "")
-        account = await self._objects.service_account(NamespacedName(namespace, name))
+        account = await self._account(NamespacedName(namespace, name))
         if account is None:
             raise ForbiddenError(
                 PODS,
@@ -62,6 +68,19 @@ class ServiceAccount(_NewPodPlugin):
             self._mount_token(spec)
         if not spec.get("imagePullSecrets") and account.get("imagePullSecrets"):
             spec["imagePullSecrets"] = account["imagePullSecrets"]
+
+    async def _account(self, key: NamespacedName) -> Document | None:
+        """Return the account; wait for the default one of a namespace, at most as long as kube-apiserver does."""
+        account = await self._objects.service_account(key)
+        if account is not None or key.name != _DEFAULT_ACCOUNT:
+            return account
+        interval = self._random.uniform(*_DEFAULT_ACCOUNT_INTERVAL_SECONDS)
+        for _ in range(_DEFAULT_ACCOUNT_ATTEMPTS - 1):
+            await self._clock.sleep(interval)
+            account = await self._objects.service_account(key)
+            if account is not None:
+                return account
+        return None
 
     def _mount_token(self, spec: Document) -> None:
         containers = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
@@ -89,41 +108,6 @@ def _token_projection() -> Document:
             {"downwardAPI": {"items": [{"path": "namespace", "fieldRef": namespace_reference}]}},
         ],
     }
-
-
-class Priority(_NewPodPlugin):
-    """Resolves the priority class of a Pod to its priority and preemption policy."""
-
-    name = "Priority"
-
-    def __init__(self, cache: ObjectCache, objects: ObjectLookup) -> None:
-        self._cache = cache
-        self._objects = objects
-
-    async def admit(self, attributes: AdmissionAttributes) -> None:
-        """Set the priority; refuse an unknown class or a priority that is not the class's."""
-        pod, spec = _new_pod(attributes)
-        name = spec.get("priorityClassName") or ""
-        chosen = await self._objects.priority_class(name) if name else self._default_class()
-        if name and chosen is None:
-            raise ForbiddenError(PODS, pod["metadata"].get("name", ""), f"no PriorityClass with name {name} was found")
-        value = int(chosen["value"]) if chosen else 0
-        given = spec.get("priority")
-        if given is not None and given != value:
-            raise ForbiddenError(
-                PODS,
-                pod["metadata"].get("name", ""),
-                f"the integer value of priority ({given}) must not be provided in pod spec; priority admission "
-                f"controller computed {value} from the given PriorityClass name",
-            )
-        spec["priority"] = value
-        if chosen and not name:
-            spec["priorityClassName"] = chosen["metadata"]["name"]
-        spec.setdefault("preemptionPolicy", (chosen or {}).get("preemptionPolicy") or "PreemptLowerPriority")
-
-    def _default_class(self) -> Document | None:
-        defaults = [item for item in self._cache.priority_classes.values() if item.get("globalDefault")]
-        return min(defaults, key=lambda item: item["value"]) if defaults else None
 
 
 class DefaultTolerationSeconds(_NewPodPlugin):

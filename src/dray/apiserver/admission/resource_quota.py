@@ -23,12 +23,12 @@ from dray.api.pod_claims import EXTENDED_RESOURCE_ANNOTATION
 from dray.api.quantity import Quantity
 from dray.api.quota import check
 from dray.api.quota.check import Subject, is_terminating
-from dray.api.quota.names import CLAIMS, PODS, UNCOUNTED, count_names, measures
+from dray.api.quota.names import CLAIMS, MEASURED_KINDS, PODS, UNCOUNTED, measures
 from dray.api.quota.usage import (
-    ONE,
     Usage,
     add_to,
     claim_usage,
+    counted_usage,
     extended_resource_pod,
     is_charged_to,
     parse_amounts,
@@ -157,7 +157,7 @@ class QuotaEvaluator:
             claim = from_document(ResourceClaim, new)
             charged = await self._charged_to_owner(claim) if self._extended else None
             return Subject(resource, claim_usage(claim, classes, charged), None, previous, self._extended)
-        return Subject(resource, dict.fromkeys(count_names(resource), ONE), None, previous, self._extended)
+        return Subject(resource, counted_usage(resource, new), None, previous, self._extended)
 
     async def _charged_to_owner(self, claim: ResourceClaim) -> Usage | None:
         """Return what the Pod of an extended-resource claim has been charged already."""
@@ -293,9 +293,19 @@ def _may_change_usage(resource: GroupResource, new: Document, old: Document | No
     if old is None:
         return True
     if resource == PODS:
-        # Amounts are immutable; only the scope of a Pod can change.
-        return is_terminating(from_document(Pod, new)) != is_terminating(from_document(Pod, old))
-    return resource == CLAIMS and _measured_fields(new) != _measured_fields(old)
+        # Only a resize changes amounts; other updates can change the scope of a Pod.
+        return _resources(new) != _resources(old) or (
+            is_terminating(from_document(Pod, new)) != is_terminating(from_document(Pod, old))
+        )
+    if resource == CLAIMS:
+        return _measured_fields(new) != _measured_fields(old)
+    return resource in MEASURED_KINDS and counted_usage(resource, new) != counted_usage(resource, old)
+
+
+def _resources(pod: Document) -> list[Document | None]:
+    spec = pod.get("spec") or {}
+    containers = (*(spec.get("containers") or ()), *(spec.get("initContainers") or ()))
+    return [container.get("resources") for container in containers]
 
 
 def _measured_fields(claim: Document) -> tuple[object, ...]:
@@ -320,7 +330,8 @@ class ResourceQuota(AdmissionPlugin):
 
     def handles(self, resource: GroupResource, subresource: str, operation: Operation) -> bool:
         """Take part in creates and updates of objects that quotas can count."""
-        return operation is not Operation.DELETE and not subresource and resource not in UNCOUNTED
+        whole = not subresource or (resource == PODS and subresource == "resize")
+        return operation is not Operation.DELETE and whole and resource not in UNCOUNTED
 
     async def validate(self, attributes: AdmissionAttributes) -> Undo | None:
         """Charge the write."""

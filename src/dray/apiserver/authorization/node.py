@@ -128,6 +128,16 @@ class NodeAuthorizer:
             return _deny("can only access node lease with the same name as the requesting node")
         return _ALLOWED
 
+    def _csi_node(self, node_name: str, attributes: Attributes) -> Decision:
+        if attributes.verb not in {"get", "create", "update", "patch", "delete"}:
+            return _deny("can only get, create, update, patch, or delete a CSINode")
+        if attributes.subresource:
+            return _deny("cannot authorize CSINode subresources")
+        # The name of a new object is not known here.
+        if attributes.verb != "create" and attributes.name != node_name:
+            return _deny("can only access CSINode with the same name as the requesting node")
+        return _ALLOWED
+
     def _slice(self, node_name: str, attributes: Attributes) -> Decision:
         if attributes.subresource:
             return _deny("cannot authorize ResourceSlice subresources")
@@ -186,6 +196,7 @@ class NodeAuthorizer:
         ("cdi.k8s.io", "resourceclaims"): _classic_claim,
         ("", "serviceaccounts"): _service_account,
         ("coordination.k8s.io", "leases"): _lease,
+        ("storage.k8s.io", "csinodes"): _csi_node,
         _SLICES: _slice,
         ("", "nodes"): _node,
         ("", "pods"): _pod,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -11,8 +11,11 @@ from dray.api.field_errors import FieldErrors, Path, forbidden, invalid
 from dray.api.structural.correlation import correlates_members
 from dray.api.structural.types import LIST_TYPE, RULES
 from dray.api.validation.apiextensions_v1 import schemas_of
-from dray.apiserver.custom.rules import Rule, RuleCompileError, RulePathError
-from dray.cel.schema import schema_type
+from dray.apiserver.custom.rules import RulePathError, rule_path
+from dray.cel.environments import compile_message_expression, compile_rule
+from dray.cel.errors import CELError
+from dray.cel.schema import cardinality_max
+from dray.cel.values import UINT_MAX
 
 # StaticEstimatedCostLimit and StaticEstimatedCRDCostLimit of Kubernetes.
 _RULE_COST_MAX: Final = 10_000_000
@@ -33,19 +36,34 @@ class _Context:
 
 @dataclass(slots=True)
 class _Costs:
+    # Whether the cost of each expression is limited, and not only their sum.
+    each_limited: bool = True
     total: int = 0
     by_path: list[tuple[int, Path]] = field(default_factory=list)
 
 
-def validate_rules(definition: Document) -> FieldErrors:
-    """Return the validation errors of the rules of a definition whose schemas are valid."""
+def validate_rules(definition: Document, old: Document | None = None) -> FieldErrors:
+    """Return the validation errors of the rules of a definition whose schemas are valid.
+
+    An update validates only the schemas that it changes. If the stored definition has a rule that exceeds the limit of
+    a single rule, because it was accepted by a server with other costs, only the total counts.
+    """
     errors: FieldErrors = []
-    for schema, path in schemas_of(definition["spec"]):
-        costs = _Costs()
+    before = [] if old is None else [schema for schema, _ in schemas_of(old["spec"])]
+    changed = [(schema, path) for schema, path in schemas_of(definition["spec"]) if schema not in before]
+    ratcheted = bool(changed) and any(_exceeds_limit(schema) for schema in before)
+    for schema, path in changed:
+        costs = _Costs(each_limited=not ratcheted)
         errors += _validate(schema, path, _Context(is_root=True), costs)
         if costs.total > _TOTAL_COST_MAX:
             errors += _too_expensive(path, costs)
     return errors
+
+
+def _exceeds_limit(schema: Document) -> bool:
+    costs = _Costs()
+    _validate(schema, Path(""), _Context(is_root=True), costs)
+    return any(cost > _RULE_COST_MAX for cost, _ in costs.by_path)
 
 
 def _validate(schema: Document, path: Path, context: _Context, costs: _Costs) -> FieldErrors:
@@ -80,24 +98,59 @@ def _times(count: int | None, most: int | None) -> int | None:
 
 
 def _validate_rule(rule: Document, schema: Document, path: Path, context: _Context, costs: _Costs) -> FieldErrors:
+    errors = _validate_field_path(rule, schema, path)
+    if errors:
+        return errors
+    options = {"optional_old_self": bool(rule.get("optionalOldSelf")), "is_root": context.is_root}
+    uses_old_self = False
     try:
-        compiled = Rule(rule, schema, is_root=context.is_root)
-    except RuleCompileError as error:
-        return [invalid(path.child(error.field), _shown(rule), error.error.detail)]
-    except RulePathError as error:
-        text = f"fieldPath must be a valid path: {error}"
-        return [invalid(path.child("fieldPath"), rule.get("fieldPath"), text)]
-    errors: FieldErrors = []
-    # Message expressions are limited at run time; estimates have no bound for formatted numbers.
-    cost = compiled.program.estimated_cost * (context.count if context.count is not None else _most_values(schema))
-    costs.total += cost
-    costs.by_path.append((cost, path.child("rule")))
-    if cost > _RULE_COST_MAX:
-        errors.append(forbidden(path.child("rule"), _cost_text("estimated rule cost", cost, _RULE_COST_MAX)))
-    if compiled.program.uses_old_self and context.uncorrelatable is not None:
+        compiled = compile_rule(rule["rule"], schema, **options)
+    except CELError as error:
+        errors.append(invalid(path.child("rule"), _shown(rule), error.detail))
+    else:
+        uses_old_self = compiled.uses_old_self
+        count = context.count if context.count is not None else cardinality_max(schema)
+        cost = min(compiled.estimated_cost * count, UINT_MAX)
+        errors += _validate_cost("estimated rule cost", cost, path.child("rule"), costs)
+    errors += _validate_message(rule, schema, path.child("messageExpression"), options, costs)
+    if uses_old_self and context.uncorrelatable is not None:
         text = f"oldSelf cannot be used on the uncorrelatable portion of the schema within {context.uncorrelatable}"
         errors.append(invalid(path.child("rule"), rule["rule"], text))
+    elif not uses_old_self and rule.get("optionalOldSelf") is not None:
+        text = "may not be set if oldSelf is not used in rule"
+        errors.append(invalid(path.child("optionalOldSelf"), rule["optionalOldSelf"], text))
     return errors
+
+
+def _validate_field_path(rule: Document, schema: Document, path: Path) -> FieldErrors:
+    text = rule.get("fieldPath") or ""
+    try:
+        rule_path(schema, text)
+    except RulePathError:
+        return [invalid(path.child("fieldPath"), text, "fieldPath must be a valid path")]
+    return []
+
+
+def _validate_message(
+    rule: Document, schema: Document, path: Path, options: Mapping[str, bool], costs: _Costs
+) -> FieldErrors:
+    expression = rule.get("messageExpression")
+    if not expression:
+        return []
+    try:
+        compiled = compile_message_expression(expression, schema, **options)
+    except CELError as error:
+        return [invalid(path, _shown(rule), error.detail)]
+    return _validate_cost("estimated messageExpression cost", compiled.estimated_cost, path, costs)
+
+
+def _validate_cost(what: str, cost: int, path: Path, costs: _Costs) -> FieldErrors:
+    """Add an estimated cost to the total, and return the error if it is too high alone."""
+    costs.total += cost
+    costs.by_path.append((cost, path))
+    if cost <= _RULE_COST_MAX or not costs.each_limited:
+        return []
+    return [forbidden(path, _cost_text(what, cost, _RULE_COST_MAX))]
 
 
 def _shown(rule: Document) -> Document:
@@ -110,12 +163,6 @@ def _shown(rule: Document) -> Document:
         "FieldPath": rule.get("fieldPath", ""),
         "OptionalOldSelf": rule.get("optionalOldSelf"),
     }
-
-
-def _most_values(schema: Document) -> int:
-    """Return the maximum number of the schema's values in a request."""
-    listed = schema_type({"type": "array", "items": schema})
-    return 1 if listed is None or listed.size_max is None else listed.size_max
 
 
 def _too_expensive(path: Path, costs: _Costs) -> FieldErrors:

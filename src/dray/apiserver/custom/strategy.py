@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from typing import Any, Final
 
 from dray.api.document import Document, GroupResource
@@ -143,6 +145,16 @@ class CustomStrategy(Strategy):
     def validate_update(self, obj: Document, old: Document, context: WriteContext) -> FieldErrors:
         """Validate by the schema; unchanged values are ratcheted."""
         return self._validate(obj, old)
+
+    def warnings(self, obj: Document, old: Document | None, context: WriteContext) -> Sequence[str]:
+        """Warn of new finalizers without a domain and a path."""
+        known = () if old is None else old["metadata"].get("finalizers") or ()
+        return [
+            f"metadata.finalizers: {json.dumps(name)}: prefer a domain-qualified finalizer name including a path (/) "
+            "to avoid accidental conflicts with other finalizer writers"
+            for name in obj["metadata"].get("finalizers") or ()
+            if name not in known and "/" not in name
+        ]
 
     def _validate(self, obj: Document, old: Any) -> FieldErrors:
         return self._schema.validate(obj, old, [] if self._scale is None else self._scale.validate(obj))

@@ -11,7 +11,7 @@ from dray.apiserver.call import Call, DocumentResult, ObjectResult, Result
 from dray.apiserver.decoding import decode_object_body
 from dray.apiserver.endpoint import Endpoint
 from dray.apiserver.handlers.backend import Backend, validate_new
-from dray.apiserver.metadata import generated_name, prepare_new
+from dray.apiserver.metadata import generated_name, merge_duplicate_owners, prepare_new
 from dray.apiserver.options import WriteOptions, parse_write_options
 from dray.apiserver.ownership import stamp_create
 from dray.store.interface import KeyExistsError
@@ -53,6 +53,7 @@ class CreateHandler:
         prepare_new(document, endpoint, call.info.namespace, name, now, backend.random)
         if endpoint.default is not None:
             endpoint.default(document, now)
+        merge_duplicate_owners(document["metadata"], call.warnings)
         if not stamped:
             stamp_create(document, endpoint, manager=call.manager, now=now)
         attributes = AdmissionAttributes.of(call, endpoint, Operation.CREATE, options)
@@ -66,6 +67,8 @@ class CreateHandler:
         backend.check_escalation(call, endpoint, hub, None)
         undo = await backend.admission.validate(attributes.with_objects(hub))
         call.warnings.extend(strategy.warnings(hub, None, context))
+        if endpoint.creation_warning:
+            call.warnings.append(endpoint.creation_warning)
         try:
             return await self._store_new(endpoint, hub, options, named=named)
         except AlreadyExistsError:

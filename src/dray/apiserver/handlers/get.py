@@ -11,6 +11,7 @@ from dray.api.errors import APIError, ExpiredError, NotFoundError
 from dray.apiserver.call import Call, ListResult, ObjectResult, Pacer
 from dray.apiserver.endpoint import Endpoint
 from dray.apiserver.options import (
+    ANY_REVISION,
     ListOptions,
     decode_continue,
     encode_continue,
@@ -60,6 +61,8 @@ class GetHandler:
         limit, revision, start = min(options.limit, PAGE_OBJECTS_MAX), 0, ""
         if options.continue_token:
             revision, relative = decode_continue(options.continue_token)
+            # An inconsistent list goes on in the newest state.
+            revision = max(revision, 0)
             start = selection.prefix[:-1] + relative
         elif options.revision is not None:
             limit, revision = await self._revision_of(options, limit)
@@ -149,9 +152,14 @@ def _token(prefix: str, entries: Sequence[Entry], revision: int) -> str:
 
 def _expired(options: ListOptions) -> APIError:
     if options.continue_token:
+        _, start = decode_continue(options.continue_token)
         return ExpiredError(
             "The provided continue parameter is too old to display a consistent list result. You can start a new "
-            "list without the continue parameter."
+            "list without the continue parameter, or use the continue token in this response to retrieve the "
+            "remainder of the results. Continuing with the provided token results in an inconsistent list - objects "
+            "that were created, modified, or deleted between the time the first chunk was returned and now may show "
+            "up in the list.",
+            continue_token=encode_continue(ANY_REVISION, start),
         )
     return ExpiredError(f"The resourceVersion for the provided list is too old: {options.revision}")
 

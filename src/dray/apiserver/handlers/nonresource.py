@@ -19,6 +19,7 @@ from dray.apiserver.catalog import Catalog
 from dray.apiserver.healthz import HealthChecks
 from dray.apiserver.negotiation import MEDIA_TYPES, UnavailableRepresentationError
 from dray.apiserver.openapi import gnostic
+from dray.runtime.metrics import CONTENT_TYPE as METRICS_CONTENT_TYPE
 
 KUBERNETES_VERSION: Final[Document] = {
     "major": "1",
@@ -35,6 +36,7 @@ KUBERNETES_VERSION: Final[Document] = {
     "compiler": "python",
     "platform": "linux/amd64",
 }
+_INDICATORS: Final = "metrics/slis"
 HEALTH_ENDPOINTS: Final = ("healthz", "livez", "readyz")
 _AGGREGATED: Final = re.compile(
     r"application/json;g=apidiscovery\.k8s\.io;v=(v2|v2beta1);as=APIGroupDiscoveryList", re.IGNORECASE
@@ -112,6 +114,9 @@ class NonResourceHandler:
         endpoint, _, check = path.partition("/")
         if endpoint in HEALTH_ENDPOINTS:
             return await self._serve_health(call, endpoint, check)
+        if path == _INDICATORS:
+            _check_readable(call)
+            return TextResult(await self.health.indicators(), METRICS_CONTENT_TYPE)
         handler = self._exact.get(path) or self._prefixed(path)
         if handler is None:
             raise self.not_found()
@@ -136,7 +141,7 @@ class NonResourceHandler:
         return None
 
     def _root(self, _call: Call) -> Result:
-        paths = {f"/{path}" for path in (*self._exact, *HEALTH_ENDPOINTS) if path}
+        paths = {f"/{path}" for path in (*self._exact, *HEALTH_ENDPOINTS, _INDICATORS) if path}
         paths.update(self.health.paths())
         for group, versions in discovery.group_versions(self._catalog.endpoints()).items():
             base = f"/apis/{group}" if group else "/api"
@@ -145,7 +150,7 @@ class NonResourceHandler:
         return DocumentResult({"paths": sorted(paths)})
 
     def _serve_metrics(self, _call: Call) -> Result:
-        return TextResult(self._metrics(), "text/plain; version=0.0.4; charset=utf-8")
+        return TextResult(self._metrics(), METRICS_CONTENT_TYPE)
 
     async def _serve_health(self, call: Call, endpoint: str, check: str) -> Result:
         _check_readable(call)

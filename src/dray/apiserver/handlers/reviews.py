@@ -47,6 +47,8 @@ class ReviewHandler:
 
     def _answer_tokenreview(self, _call: Call, review: Document) -> Document:
         spec: Document = review.get("spec") or {}
+        if not spec.get("token"):
+            raise BadRequestError("token is required for TokenReview in authentication")
         return review | {"status": self._authenticator.token_review(spec, self._clock.now())}
 
     def _answer_selfsubjectreview(self, call: Call, review: Document) -> Document:

@@ -25,7 +25,7 @@ from dray.apiserver.encoding import served_document
 from dray.apiserver.endpoint import Endpoint
 from dray.apiserver.handlers.backend import Backend
 from dray.apiserver.handlers.create import CreateHandler
-from dray.apiserver.metadata import check_place, check_update, prepare_changed
+from dray.apiserver.metadata import check_place, check_update, merge_duplicate_owners, prepare_changed
 from dray.apiserver.object_cache import CLAIMS
 from dray.apiserver.options import WriteOptions, parse_revision, parse_write_options
 from dray.apiserver.ownership import differs_in_times_only, stamp_update
@@ -149,6 +149,9 @@ class UpdateHandler:
                 raise
         self._authorize_create(call)
         applied = apply_patch(request, None, self._backend.clock.now())
+        if uid := (applied.get("metadata") or {}).get("uid"):
+            text = f"uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+            raise ConflictError(endpoint.resource, call.info.name, text)
         return await self._create.create_document(call, endpoint, applied, options, name=call.info.name, stamped=True)
 
     def _authorize_create(self, call: Call) -> None:
@@ -206,6 +209,7 @@ class UpdateHandler:
         context = backend.context(call, namespace, backend.clock.now())
         check_update(hub, old, endpoint, unconditional=change.unconditional)
         prepare_changed(hub, old)
+        merge_duplicate_owners(hub["metadata"], call.warnings)
         attributes = AdmissionAttributes.of(call, endpoint, Operation.UPDATE, change.options).with_objects(hub, old)
         await backend.admission.admit(attributes)
         strategy.prepare_for_update(hub, old, context)

@@ -14,6 +14,8 @@ _V3_ONLY: Final = frozenset({"anyOf", "oneOf", "allOf", "not", "nullable", "x-ku
 # Keywords with schemas by name, and those with one schema or a list.
 _BY_NAME: Final = frozenset({"properties", "patternProperties", "definitions"})
 _NESTED: Final = frozenset({"items", "additionalProperties"})
+_OF_CONTENT: Final = frozenset({"items", "properties"})
+_PRESERVE: Final = "x-kubernetes-preserve-unknown-fields"
 
 
 def custom_name(gvk: GroupVersionKind) -> str:
@@ -34,8 +36,9 @@ def add_custom(definitions: Definitions, gvk: GroupVersionKind, list_kind: str, 
 
 
 def _object_schema(definitions: Definitions, schema: Document | None) -> Document:
-    if schema is None:
-        schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    # With properties, kubectl would refuse all other fields.
+    if schema is None or (schema.get(_PRESERVE) and not definitions.dialect.v3):
+        return {"type": "object"}
     made = dict(schema) if definitions.dialect.v3 else _reduced(schema)
     extra: Document = {"description": "Standard object metadata."}
     own = made.get("properties", {})
@@ -65,15 +68,37 @@ def _type_meta() -> Document:
 
 
 def _reduced(schema: Any) -> Any:
-    """Return a copy of a schema with only the keywords of v2; names of properties are not keywords."""
+    """Return a copy of a schema that v2 and kubectl can read; names of properties are not keywords."""
     if not isinstance(schema, dict):
         return schema
+    dropped = _V3_ONLY | _unreadable(schema)
     made: Document = {}
     for keyword, value in schema.items():
+        if keyword in dropped:
+            continue
         if keyword in _BY_NAME:
             made[keyword] = {name: _reduced(inner) for name, inner in value.items()}
-        elif keyword in _NESTED:
-            made[keyword] = _reduced(value)
-        elif keyword not in _V3_ONLY:
-            made[keyword] = value
+        else:
+            made[keyword] = _reduced(value) if keyword in _NESTED else value
+    if made.get("type") == "array" and "items" not in made:
+        del made["type"]
+    required = [name for name in made.get("required") or () if not _nullable(schema.get("properties"), name)]
+    if required and not _nullable(schema, "additionalProperties"):
+        made["required"] = required
+    else:
+        made.pop("required", None)
     return made
+
+
+def _unreadable(schema: Document) -> frozenset[str]:
+    """Return the keywords with which kubectl misreads a value that may be null, or may have unknown fields."""
+    if schema.get("nullable"):
+        return _OF_CONTENT | {"type"}
+    if schema.get(_PRESERVE):
+        return _OF_CONTENT | ({"type"} if schema.get("type") == "object" else frozenset())
+    return frozenset()
+
+
+def _nullable(schemas: Any, name: str) -> bool:
+    schema = (schemas or {}).get(name)
+    return isinstance(schema, dict) and bool(schema.get("nullable"))

@@ -36,6 +36,8 @@ SHIFTED_ELEMENTS_MAX: Final = 50_000_000
 
 _INDEX: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)
 _TEXT_MEMBERS: Final = ("op", "path", "from")
+# All members of an operation.
+MEMBERS: Final = frozenset({*_TEXT_MEMBERS, "value"})
 
 
 @dataclass(frozen=True, slots=True)

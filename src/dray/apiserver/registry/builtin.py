@@ -11,12 +11,11 @@ from typing import Final
 
 from dray.api.conversion import events as events_conversion
 from dray.api.conversion import resource as resource_conversion
-from dray.api.defaults import Defaulters, core_v1, other_groups, resource, workloads
-from dray.api.document import GroupVersion, GroupVersionKind
+from dray.api.defaults import Defaulters, core_v1, network, other_groups, policies, resource, storage, workloads
+from dray.api.document import GroupResource, GroupVersion, GroupVersionKind
 from dray.api.features import FeatureGates
-from dray.api.schema.load import kind_type
-from dray.api.schema.model import StructType
 from dray.apiserver.endpoint import Converter, Endpoint
+from dray.apiserver.registry.actors import creation_warning
 from dray.apiserver.registry.strategy import ResourceDefinition, Strategy
 
 # Every module exports `DEFINITIONS`.
@@ -35,13 +34,22 @@ _MODULES: Final = (
     "leases",
     "rbac",
     "priority_classes",
+    "pod_disruption_budgets",
     "resource",
     "cdi",
+    "pod_policies",
+    "services",
+    "stateful_sets",
+    "cron_jobs",
+    "storage",
+    "certificates",
+    "admission_configuration",
+    "by_schema",
     "custom_resource_definitions",
 )
 _DEFAULTERS: Final[Defaulters] = {
     gvk: default
-    for module in (core_v1, workloads, resource, other_groups)
+    for module in (core_v1, workloads, resource, network, policies, storage, other_groups)
     for gvk, default in module.DEFAULTERS.items()
 }
 _CONVERTERS: Final[Mapping[str, Converter]] = {
@@ -108,25 +116,23 @@ def is_served(endpoint: Endpoint, gates: FeatureGates) -> bool:
 
 def endpoint(definition: ResourceDefinition, version: str) -> Endpoint:
     """Return a built-in resource at one version."""
-    structs = {item: _struct(definition, item) for item in definition.versions}
     gvk = GroupVersionKind(definition.group, version, definition.kind)
     return Endpoint(
         definition,
         version,
-        structs[version],
         default=_DEFAULTERS.get(gvk),
         converter=_CONVERTERS.get(definition.group),
         deprecation=_deprecation(definition, version),
-        structs=structs,
+        creation_warning=_creation_warning(definition, version),
         home=_HOMES.get(definition.group),
     )
 
 
-def _struct(definition: ResourceDefinition, version: str) -> StructType:
-    gvk = GroupVersionKind(definition.group, version, definition.kind)
-    struct = kind_type(gvk)
-    assert struct is not None, f"no schema for {gvk}"
-    return struct
+def _creation_warning(definition: ResourceDefinition, version: str) -> str:
+    if "get" not in definition.verbs:
+        return ""
+    resource = GroupResource(definition.group, definition.resource)
+    return creation_warning(GroupVersion(definition.group, version).api_version, definition.kind, resource)
 
 
 def _deprecation(definition: ResourceDefinition, version: str) -> str:

@@ -66,7 +66,7 @@ class DefinitionStrategy(Strategy):
         from dray.apiserver.custom.rule_checks import validate_rules
 
         errors = validate_definition_update(obj, old)
-        return errors or (validate_rules(obj) if spec_changed(obj, old) else [])
+        return errors or validate_rules(obj, old)
 
     def warnings(self, obj: Document, old: Document | None, context: WriteContext) -> Sequence[str]:
         """Warn that conversion webhooks are not called."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Final
 
 from dray.api.document import Document
 from dray.api.field_errors import FieldErrors
+from dray.api.pod_warnings import workload_warnings
 from dray.api.validation.apps_v1 import validate_daemon_set, validate_daemon_set_status, validate_daemon_set_update
 from dray.apiserver.registry.columns import AGE, NAME, TEMPLATE_COLUMNS, status_number
 from dray.apiserver.registry.strategy import (
@@ -50,6 +51,10 @@ class DaemonSetStrategy(Strategy):
     def validate_update(self, obj: Document, old: Document, context: WriteContext) -> FieldErrors:
         """Validate the spec; the selector is immutable."""
         return validate_daemon_set_update(obj, old)
+
+    def warnings(self, obj: Document, old: Document | None, context: WriteContext) -> Sequence[str]:
+        """Warn of what is probably not meant."""
+        return workload_warnings(obj, old, names_pods=False)
 
 
 class DaemonSetStatusStrategy(Strategy):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
 from dray.api.document import Document
 from dray.api.field_errors import FieldErrors
+from dray.api.pod_warnings import workload_warnings
 from dray.api.validation.apps_v1 import validate_deployment, validate_deployment_update, validate_replica_status
 from dray.apiserver.registry.columns import AGE, NAME, TEMPLATE_COLUMNS, status_number
 from dray.apiserver.registry.strategy import (
@@ -43,6 +45,10 @@ class DeploymentStrategy(Strategy):
     def validate_update(self, obj: Document, old: Document, context: WriteContext) -> FieldErrors:
         """Validate the spec; the selector is immutable."""
         return validate_deployment_update(obj, old)
+
+    def warnings(self, obj: Document, old: Document | None, context: WriteContext) -> Sequence[str]:
+        """Warn of what is probably not meant."""
+        return workload_warnings(obj, old)
 
 
 class DeploymentStatusStrategy(Strategy):

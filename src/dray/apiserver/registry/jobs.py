@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
 from dray.api.document import Document, metadata_of
 from dray.api.field_errors import FieldErrors
+from dray.api.pod_warnings import workload_warnings
 from dray.api.timestamps import parse_time
 from dray.api.validation.batch_v1 import (
     CONTROLLER_UID,
@@ -54,6 +56,10 @@ class JobStrategy(Strategy):
     def validate_update(self, obj: Document, old: Document, context: WriteContext) -> FieldErrors:
         """Validate the spec; the template is immutable once the Job has started."""
         return validate_job_update(obj, old)
+
+    def warnings(self, obj: Document, old: Document | None, context: WriteContext) -> Sequence[str]:
+        """Warn of what is probably not meant."""
+        return workload_warnings(obj, old)
 
 
 def _generate_selector(job: Document, spec: Document) -> None:

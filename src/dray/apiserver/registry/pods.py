@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
 from dray.api.document import Document
 from dray.api.features import FeatureGates
-from dray.api.field_errors import FieldErrors
+from dray.api.field_errors import FieldErrors, Path, invalid
+from dray.api.pod_label_keys import merge_label_keys
+from dray.api.pod_warnings import pod_warnings
 from dray.api.timestamps import format_time
 from dray.api.validation.core_v1_namespace import validate_kube_finalizers
 from dray.api.validation.core_v1_pod import validate_pod_create, validate_pod_status_update, validate_pod_update
+from dray.api.validation.core_v1_pod_subresources import validate_ephemeral_containers_update, validate_resize
 from dray.api.validation.resource_pod import drop_claims, uses_claims
 from dray.apiserver.registry.columns import AGE, NAME, since
 from dray.apiserver.registry.pod_status import quality_of_service, summarize
@@ -27,17 +31,21 @@ from dray.apiserver.registry.strategy import (
 )
 
 _NONE: Final = "<none>"
+_OF_EVERY_UPDATE: Final = ("name", "namespace", "resourceVersion", "managedFields")
+# What a resize changes in a container.
+_RESIZED: Final = ("resources", "resizePolicy")
 
 
 class PodStrategy(Strategy):
     """Strategy of Pods; most of the spec is immutable."""
 
     def prepare_for_create(self, obj: Document, context: WriteContext) -> None:
-        """Set the phase, the QoS class and the condition of scheduling gates."""
+        """Set the phase, the QoS class and the condition of scheduling gates; merge label keys into selectors."""
         start_generation(obj)
         spec = obj.get("spec") or {}
         if not context.gates.enabled("DynamicResourceAllocation"):
             drop_claims(spec)
+        merge_label_keys(obj)
         status: Document = {"phase": "Pending", "qosClass": quality_of_service(spec)}
         if spec.get("schedulingGates"):
             status["conditions"] = [_gated(context.now)]
@@ -57,6 +65,10 @@ class PodStrategy(Strategy):
     def validate_update(self, obj: Document, old: Document, context: WriteContext) -> FieldErrors:
         """Validate that only mutable fields changed."""
         return validate_pod_update(obj, old)
+
+    def warnings(self, obj: Document, old: Document | None, context: WriteContext) -> Sequence[str]:
+        """Warn of what is probably not meant; updates of Pods are frequent, and mostly not made by people."""
+        return pod_warnings(obj) if old is None else ()
 
 
 def _gated(now: datetime) -> Document:
@@ -85,6 +97,65 @@ class PodStatusStrategy(Strategy):
     def validate_update(self, obj: Document, old: Document, context: WriteContext) -> FieldErrors:
         """Validate addresses, container states and claims."""
         return validate_pod_status_update(obj, old)
+
+
+class PodEphemeralContainersStrategy(Strategy):
+    """Strategy of the subresource `ephemeralcontainers`."""
+
+    def prepare_for_update(self, obj: Document, old: Document, context: WriteContext) -> None:
+        """Restore everything but the ephemeral containers."""
+        containers = (obj.get("spec") or {}).get("ephemeralContainers")
+        _restore_all(obj, old)
+        if containers:
+            obj["spec"]["ephemeralContainers"] = containers
+        else:
+            obj["spec"].pop("ephemeralContainers", None)
+        carry_generation(obj, old, changed=spec_changed(obj, old))
+
+    def validate_update(self, obj: Document, old: Document, context: WriteContext) -> FieldErrors:
+        """Validate that containers were only added."""
+        return validate_ephemeral_containers_update(obj, old)
+
+
+class PodResizeStrategy(Strategy):
+    """Strategy of the subresource `resize`."""
+
+    def prepare_for_update(self, obj: Document, old: Document, context: WriteContext) -> None:
+        """Restore everything but the resources of containers; other containers are left for the validation."""
+        spec, previous = obj.get("spec") or {}, old.get("spec") or {}
+        resized = {kind: _with_resources_of(spec, previous, kind) for kind in ("containers", "initContainers")}
+        _restore_all(obj, old)
+        obj["spec"].update({kind: containers for kind, containers in resized.items() if containers})
+        carry_generation(obj, old, changed=spec_changed(obj, old))
+
+    def validate_update(self, obj: Document, old: Document, context: WriteContext) -> FieldErrors:
+        """Validate that the resize is one, and keeps the QoS class."""
+        before = (old.get("status") or {}).get("qosClass") or quality_of_service(old.get("spec") or {})
+        errors = validate_resize(obj, old)
+        if quality_of_service(obj.get("spec") or {}) != before:
+            text = "Pod QOS Class may not change as a result of resizing"
+            errors.append(invalid(Path("spec"), before, text))
+        return errors
+
+
+def _restore_all(obj: Document, old: Document) -> None:
+    """Restore spec, status and metadata, except what every update may set."""
+    restore(obj, old, "spec", "status")
+    obj["spec"] = dict(obj["spec"])
+    metadata: Document = obj["metadata"]
+    kept = {name: metadata[name] for name in _OF_EVERY_UPDATE if name in metadata}
+    obj["metadata"] = (old.get("metadata") or {}) | kept
+
+
+def _with_resources_of(spec: Document, previous: Document, kind: str) -> list[Document]:
+    new, old = spec.get(kind) or [], previous.get(kind) or []
+    if [item.get("name") for item in new] != [item.get("name") for item in old]:
+        return list(new)
+    resized = []
+    for container, before in zip(new, old, strict=True):
+        merged = {name: value for name, value in before.items() if name not in _RESIZED}
+        resized.append(merged | {name: container[name] for name in _RESIZED if name in container})
+    return resized
 
 
 def _drop_gated_status(status: Document, old: Document, gates: FeatureGates) -> None:
@@ -180,7 +251,7 @@ PODS: Final = ResourceDefinition(
     strategy=PodStrategy(),
     status_strategy=PodStatusStrategy(),
     # The streaming subresources (attach, exec, portforward) return an explanation and are not advertised.
-    subresources=("binding", "eviction", "log", "attach", "exec", "portforward"),
+    subresources=("binding", "ephemeralcontainers", "eviction", "log", "resize", "attach", "exec", "portforward"),
     short_names=("po",),
     categories=("all",),
     columns=COLUMNS,
@@ -198,4 +269,6 @@ PODS: Final = ResourceDefinition(
     graceful_deletion=True,
 )
 
+EPHEMERAL_CONTAINERS: Final = PodEphemeralContainersStrategy()
+RESIZE: Final = PodResizeStrategy()
 DEFINITIONS: Final = (PODS,)

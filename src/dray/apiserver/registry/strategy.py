@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -18,6 +18,8 @@ from dray.api.document import Document, metadata_of
 from dray.api.features import FeatureGates
 from dray.api.field_errors import FieldErrors
 from dray.apiserver.request import UserInfo
+
+ALL_VERBS: Final = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 
 
 class WriteContext(msgspec.Struct, frozen=True):
@@ -93,21 +95,14 @@ class ResourceDefinition:
     status_strategy: Strategy | None = None
     # Further subresources with a handler: scale, binding, eviction, log, token …
     subresources: tuple[str, ...] = ()
+    # Rules of subresources that write a part of the object, as status does.
+    subresource_strategies: Mapping[str, Strategy] = field(default_factory=dict)
     short_names: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
     columns: tuple[Column, ...] = ()
     # Field selectors beside metadata.name and metadata.namespace: label -> value getter.
     selectable_fields: Mapping[str, Callable[[Document], str]] = field(default_factory=dict)
-    verbs: tuple[str, ...] = (
-        "create",
-        "delete",
-        "deletecollection",
-        "get",
-        "list",
-        "patch",
-        "update",
-        "watch",
-    )
+    verbs: tuple[str, ...] = ALL_VERBS
     # Objects are deleted with a grace period (Pods).
     graceful_deletion: bool = False
     # The kind of lists; empty for the default.

@@ -32,10 +32,13 @@ class History:
 
 
 def template_patch(daemon_set: DaemonSet) -> Document:
-    """Return the strategic patch that restores this template."""
+    """Return the strategic patch that restores this template, with sorted keys: clients compare its bytes."""
     # By a JSON round trip, since it is compared with decoded data.
     template = msgspec.json.decode(msgspec.json.encode(daemon_set.spec.template))
-    return {"spec": {"template": {**template, "$patch": "replace"}}}
+    patch: Document = msgspec.json.decode(
+        msgspec.json.encode({"spec": {"template": {**template, "$patch": "replace"}}}, order="sorted")
+    )
+    return patch
 
 
 def plan_history(daemon_set: DaemonSet, revisions: Sequence[ControllerRevision]) -> History:

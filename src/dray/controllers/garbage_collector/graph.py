@@ -198,7 +198,7 @@ class Graph:
     ) -> None:
         old = {owner.uid: owner for owner in before}
         new = {owner.uid: owner for owner in after}
-        for uid in new.keys() - old.keys():
+        for uid in [uid for uid in new if uid not in old]:
             (self._nodes.get(uid) or self._make(uid)).adopt(node)
         for uid, owner in old.items():
             kept = new.get(uid)

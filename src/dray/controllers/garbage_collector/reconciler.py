@@ -10,7 +10,15 @@ from typing import Any, Final
 from dray.api.document import UID, Document, GroupResource, GroupVersionKind
 from dray.api.errors import ConflictError, NotFoundError
 from dray.client.controller import Requeue, Result
-from dray.client.interface import DeleteOptions, Patch, PatchType, Resource, ServedResource, ignore_not_found
+from dray.client.interface import (
+    DeleteOptions,
+    IncompleteDiscoveryError,
+    Patch,
+    PatchType,
+    Resource,
+    ServedResource,
+    ignore_not_found,
+)
 from dray.client.objects import OwnerReference, uid_of
 from dray.controllers.garbage_collector import plan
 from dray.controllers.garbage_collector.deadline_set import DeadlineSet
@@ -30,6 +38,8 @@ CRDS: Final = GroupResource("apiextensions.k8s.io", "customresourcedefinitions")
 ABSENT_MAX: Final = 500
 # Custom resource definitions trigger discovery at once; this covers servers without them and missed events.
 DISCOVERY_SECONDS: Final = 30.0
+# How soon groups that could not be read are read again.
+INCOMPLETE_DISCOVERY_SECONDS: Final = 5.0
 # How long collection waits for the first list of a new kind.
 SYNC_TIMEOUT_SECONDS: Final = 10.0
 # How soon a dependent is checked again whose owner exists but is not in the graph yet.
@@ -81,8 +91,8 @@ class GarbageCollector(Reconciler[UID]):
     async def reconcile(self, uid: UID) -> Result:
         """Check one object, repeat discovery, or check the dependents whose grace period has ended."""
         if uid == _DISCOVERY:
-            await self._discover()
-            return Requeue(DISCOVERY_SECONDS)
+            complete = await self._discover()
+            return Requeue(DISCOVERY_SECONDS if complete else INCOMPLETE_DISCOVERY_SECONDS)
         if uid == _DEADLINES:
             return self._check_expired()
         return await self._check(uid)
@@ -107,18 +117,25 @@ class GarbageCollector(Reconciler[UID]):
 
     # --- Discovery and monitors. ---
 
-    async def _discover(self) -> None:
-        served = await self._client.resources()
-        self._by_kind = {GroupVersionKind(item.group, item.version, item.kind): item for item in served}
+    async def _discover(self) -> bool:
+        """Start and stop monitors; return whether every group could be read."""
+        try:
+            served, complete = await self._client.resources(complete=True), True
+        except IncompleteDiscoveryError as error:
+            served, complete = error.found, False
+        kept = {} if complete else self._by_kind
+        self._by_kind = kept | {GroupVersionKind(item.group, item.version, item.kind): item for item in served}
         wanted = {
             GroupResource(item.group, item.plural): item for item in served if item.preferred and _collectable(item)
         }
-        for resource in tuple(self._monitors):
+        # A kind is given up only if it is certain that it is no longer served.
+        for resource in tuple(self._monitors) if complete else ():
             if resource not in wanted:
                 self._stop_monitor(resource)
         for resource, item in wanted.items():
             if resource not in self._monitors:
                 self._start_monitor(resource, item)
+        return complete
 
     def _start_monitor(self, resource: GroupResource, item: ServedResource) -> None:
         monitor = self._monitors[resource] = self._new_kinds[resource] = self._monitor(resource, item)

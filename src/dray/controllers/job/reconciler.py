@@ -25,7 +25,7 @@ from dray.controllers.job.backoff import FailureRecord
 from dray.controllers.job.job_state import JobState, is_finished, make_job_state
 from dray.controllers.job.metrics import JobMetrics, Sync
 from dray.controllers.job.pod_templates import INDEXED, KIND, NON_INDEXED, TRACKING, make_job_pod, owner_of
-from dray.controllers.pod_control.ownership import Owner, enqueue_owners, gone_uid
+from dray.controllers.pod_control.ownership import BY_ORPHAN_NAMESPACE, Owner, enqueue_owners, gone_uid
 from dray.controllers.pod_control.pod_control import DELETIONS_MAX, NewPod, PodControl
 from dray.controllers.reconciler import ControllerContext, PodKey, Reconciler, newest
 from dray.runtime.metrics import Metrics
@@ -93,7 +93,9 @@ class JobController(Reconciler[JobKey | PodKey]):
                 self.controller.queue.add(JobKey(key_of(item)))
         ended = gone is not None or (new is not None and is_finished(new))
         if ended and old is not None:
-            for pod in self._control.pods.lister.owned_by(old.metadata.uid or ""):
+            lister = self._control.pods.lister
+            orphans = lister.by_index(BY_ORPHAN_NAMESPACE, old.metadata.namespace or "")
+            for pod in (*lister.owned_by(old.metadata.uid or ""), *orphans):
                 self._enqueue_if_orphaned(pod)
 
     def _note_version(self, job: Job) -> None:
@@ -110,7 +112,7 @@ class JobController(Reconciler[JobKey | PodKey]):
 
     def _enqueue_if_orphaned(self, pod: Pod) -> None:
         """Enqueue a Pod that has the finalizer although no Job will count it."""
-        if TRACKING not in pod.metadata.finalizers:
+        if TRACKING not in pod.metadata.finalizers or self._will_be_adopted(pod):
             return
         controller = controller_of(pod)
         if controller is not None and controller.kind == JOBS.kind:
@@ -118,6 +120,14 @@ class JobController(Reconciler[JobKey | PodKey]):
             if job is not None and job.metadata.uid == controller.uid and not is_finished(job):
                 return
         self.controller.queue.add(PodKey(key_of(pod)))
+
+    def _will_be_adopted(self, pod: Pod) -> bool:
+        """Return whether a Job adopts the orphan: without the finalizer it would be replaced instead."""
+        if controller_of(pod) is not None or pod.metadata.deletion_timestamp is not None:
+            return False
+        jobs = self._jobs.lister.list(pod.metadata.namespace or "")
+        owners = [owner_of(job) for job in jobs if not is_finished(job) and not _is_managed_elsewhere(job)]
+        return any(not owner.deleting and owner.selector.matches(pod.metadata.labels) for owner in owners)
 
     # --- Jobs. ---
 
@@ -239,7 +249,7 @@ class JobController(Reconciler[JobKey | PodKey]):
     async def _reconcile_pod(self, key: NamespacedName) -> None:
         """Remove the Pod's finalizer unless the API server has a Job that will count it."""
         pod = self._control.pods.lister.get_key(key)
-        if pod is None or TRACKING not in pod.metadata.finalizers:
+        if pod is None or TRACKING not in pod.metadata.finalizers or self._will_be_adopted(pod):
             return
         controller = controller_of(pod)
         if controller is not None and controller.kind == JOBS.kind:

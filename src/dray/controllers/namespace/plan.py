@@ -70,6 +70,11 @@ def deletable(served: Iterable[ServedResource]) -> tuple[ServedResource, ...]:
     return tuple(sorted(kinds, key=lambda item: GroupResource(item.group, item.plural) != PODS))
 
 
+def incomplete_discovery(failing: int, error: str) -> str:
+    """Return the message of the condition when some groups could not be read."""
+    return f"Discovery failed for some groups, {failing} failing: {error}"
+
+
 def plan_conditions(current: Sequence[Document], outcome: Outcome, now: datetime) -> list[Document] | None:
     """Return the namespace's conditions after a pass; None if they do not change."""
     problems = _problems(outcome)
@@ -85,10 +90,7 @@ def plan_conditions(current: Sequence[Document], outcome: Outcome, now: datetime
 def _problems(outcome: Outcome) -> dict[str, tuple[str, str]]:
     problems: dict[str, tuple[str, str]] = {}
     if outcome.discovery_error:
-        problems["NamespaceDeletionDiscoveryFailure"] = (
-            "DiscoveryFailed",
-            f"Discovery failed for some groups, {outcome.discovery_error}",
-        )
+        problems["NamespaceDeletionDiscoveryFailure"] = ("DiscoveryFailed", outcome.discovery_error)
     if outcome.deletion_errors:
         problems["NamespaceDeletionContentFailure"] = (
             "ContentDeletionFailed",

@@ -13,6 +13,7 @@ from dray.client.controller import Requeue, Result
 from dray.client.interface import (
     DeleteOptions,
     EventType,
+    IncompleteDiscoveryError,
     ListPage,
     PropagationPolicy,
     Resource,
@@ -77,7 +78,11 @@ class NamespaceController(Reconciler[str]):
     async def _empty(self, name: str, outcome: plan.Outcome) -> dict[Resource[Document], str]:
         """Delete everything; return the remaining kinds with the resource version to watch them from."""
         try:
-            kinds = plan.deletable(await self._client.resources())
+            kinds = plan.deletable(await self._client.resources(complete=True))
+        except IncompleteDiscoveryError as error:
+            # What is known is deleted; the namespace stays, since nobody knows what else is in it.
+            kinds = plan.deletable(error.found)
+            outcome.discovery_error = plan.incomplete_discovery(len(error.failures), error.message)
         except APIError as error:
             outcome.discovery_error = error.message
             return {}

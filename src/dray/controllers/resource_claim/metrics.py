@@ -1,4 +1,4 @@
-"""Metrics of the claim controller, with the names of Kubernetes and of KEP-4816."""
+"""Metrics of the claim controller, with the names of Kubernetes 1.37, of earlier releases, and of KEP-4816."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from dray.api.pod_claims import (
     has_admin_access,
 )
 from dray.api.types.resource_v1 import ResourceClaim
+from dray.client.claim_metrics import ClaimCreates
 from dray.runtime.metrics import Metrics
 
 _PREFIX: Final = "resourceclaim_controller_"
@@ -57,12 +58,18 @@ class ClaimMetrics:
         self._creates = metrics.counter(
             _PREFIX + "creates_total", "Claims created, by outcome", ("status", "admin_access")
         )
+        self._all_creates = ClaimCreates(metrics)
         self._create_alias = metrics.counter(_PREFIX + "create_total", "Attempts to create a claim")
         self._failure_alias = metrics.counter(_PREFIX + "create_failures_total", "Failed attempts to create a claim")
         self._claims = metrics.gauge(
             _PREFIX + "resource_claims",
             "Claims in the cluster",
             ("allocated", "admin_access", "source", "prioritized_list"),
+        )
+        self._all_claims = metrics.gauge(
+            "dynamic_resource_allocation_resource_claims",
+            "Claims in the cluster",
+            ("allocated", "admin_access", "source"),
         )
         self._allocated_alias = metrics.gauge(
             _PREFIX + "allocated_resource_claims",
@@ -75,6 +82,7 @@ class ClaimMetrics:
     def created(self, claim: ResourceClaim, *, success: bool) -> None:
         """Count an attempt to create a claim."""
         self._creates.labels("success" if success else "failure", _boolean(has_admin_access(claim))).inc()
+        self._all_creates.count(success=success, admin_access=has_admin_access(claim))
         self._create_alias.inc()
         if not success:
             self._failure_alias.inc()
@@ -97,8 +105,11 @@ class ClaimMetrics:
 
     def _gauges(self, labels: ClaimLabels) -> tuple[Any, ...]:
         rest = (labels.admin_access, labels.source, labels.prioritized_list)
-        every = self._claims.labels(labels.allocated, *rest)
-        return (every, self._allocated_alias.labels(*rest)) if labels.allocated == "true" else (every,)
+        every = (
+            self._claims.labels(labels.allocated, *rest),
+            self._all_claims.labels(labels.allocated, labels.admin_access, labels.source),
+        )
+        return (*every, self._allocated_alias.labels(*rest)) if labels.allocated == "true" else every
 
 
 def _has_same_labels(old: ResourceClaim, new: ResourceClaim) -> bool:

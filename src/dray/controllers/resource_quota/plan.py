@@ -18,6 +18,8 @@ from dray.api.types.core_v1 import ResourceQuota, ResourceQuotaStatus
 
 # Admission and the watch event of the write are milliseconds apart; this is far above what a busy disk adds.
 UNEXPLAINED_SECONDS: Final = 5.0
+# Differences of times may be too small to be waited for.
+RECHECK_SECONDS_MIN: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +43,7 @@ def plan_quota(quota: ResourceQuota, counted: Usage, freed: Usage, quiet_seconds
     }
     waiting = bool(unexplained) and quiet_seconds < UNEXPLAINED_SECONDS
     used = {name: reported[name] if waiting and name in unexplained else amount for name, amount in counted.items()}
-    requeue = UNEXPLAINED_SECONDS - quiet_seconds if waiting else None
+    requeue = max(UNEXPLAINED_SECONDS - quiet_seconds, RECHECK_SECONDS_MIN) if waiting else None
     if _same(used, reported) and _same_texts(quota.spec.hard, quota.status.hard):
         return Plan(None, requeue)
     return Plan(ResourceQuotaStatus(hard=quota.spec.hard, used=write_amounts(used)), requeue)

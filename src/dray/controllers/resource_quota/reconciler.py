@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any, Final
 
 import msgspec
 
 from dray.api.document import Document, GroupResource, NamespacedName
 from dray.api.errors import APIError, NotFoundError
-from dray.api.quota.names import CLAIMS, PODS, ClassNames, count_names
-from dray.api.quota.usage import ONE, Usage, claim_usage, extended_resource_pod, is_charged_to, pod_usage
+from dray.api.quota.names import CLAIMS, MEASURED_KINDS, PODS, ClassNames
+from dray.api.quota.usage import Usage, claim_usage, counted_usage, extended_resource_pod, is_charged_to, pod_usage
 from dray.api.types.core_v1 import Pod, ResourceQuota
 from dray.api.types.resource_v1 import DeviceClass, ResourceClaim
 from dray.client import resources
 from dray.client.controller import Requeue, Result
 from dray.client.indexer import BY_OWNER_UID
-from dray.client.interface import ServedResource
+from dray.client.interface import IncompleteDiscoveryError, ServedResource
 from dray.client.objects import key_of, owner_uids
 from dray.client.resources import DEVICE_CLASSES, RESOURCE_CLAIMS, RESOURCE_QUOTAS
 from dray.client.shared_informers import SharedInformer, SharedInformerFactory
@@ -30,6 +31,8 @@ RESYNC_SECONDS: Final = 300.0
 DISCOVERY_SECONDS: Final = 5.0
 # How long to wait for the first list of a newly counted kind before checking again.
 SYNC_SECONDS: Final = 0.05
+# In cached objects of kinds that take ports or storage: their usage, instead of all their fields.
+_USAGE: Final = "usage"
 
 
 class ResourceQuotaController(Reconciler[NamespacedName]):
@@ -143,10 +146,10 @@ class ResourceQuotaController(Reconciler[NamespacedName]):
         if usage.measures(CLAIMS) and self._claims is not None:
             for claim in self._claims.lister.list(namespace):
                 usage.put(CLAIMS, key_of(claim), self._usage_of_claim(claim))
-        for kind in usage.counted_kinds():
+        for kind in sorted(usage.counted_kinds()):
             informer = self._counted.get(kind)
             for item in informer.lister.list(namespace) if informer is not None else ():
-                usage.put(kind, key_of(item), _counted_once(kind))
+                usage.put(kind, key_of(item), _usage_of_counted(kind, item))
 
     def _usage_of_pod(self, pod: Pod) -> Usage:
         return pod_usage(pod, self._mapping(), self._clock.now())
@@ -176,17 +179,28 @@ class ResourceQuotaController(Reconciler[NamespacedName]):
         """Return the counted kinds that are not served; start informers of the others."""
         wanted = usage.counted_kinds()
         if not wanted <= self._served.keys():
-            served = await self._client.resources()
+            served = await self._discover(wanted)
             self._served = {GroupResource(item.group, item.plural): item for item in served if item.preferred}
         unknown = {kind for kind in wanted if kind not in self._served or not self._served[kind].namespaced}
-        for kind in wanted - unknown:
+        for kind in sorted(wanted - unknown):
             if kind not in self._counted:
                 self._count(kind)
         self._stop_counting(unknown)
         return frozenset(unknown)
 
+    async def _discover(self, wanted: frozenset[GroupResource]) -> tuple[ServedResource, ...]:
+        """Return what is served; raise if a wanted kind may be among what could not be read."""
+        try:
+            return await self._client.resources(complete=True)
+        except IncompleteDiscoveryError as error:
+            if not wanted <= {GroupResource(item.group, item.plural) for item in error.found}:
+                raise
+            return error.found
+
     def _count(self, kind: GroupResource) -> None:
-        informer = self._counting.transformed(self._served[kind].resource(metadata_only=True), _name_alone)
+        measured = kind in MEASURED_KINDS
+        transform: Callable[[Document], Document] = partial(_with_usage, kind) if measured else _name_alone
+        informer = self._counting.transformed(self._served[kind].resource(metadata_only=not measured), transform)
         self._counted[kind] = informer
         informer.add_handler(lambda old, new: self._counted_changed(kind, old, new))
 
@@ -248,7 +262,8 @@ class ResourceQuotaController(Reconciler[NamespacedName]):
         if new is None:
             self._enter(item, lambda counted: counted.remove(kind, key_of(item)), kind)
         else:
-            self._enter(item, lambda counted: counted.put(kind, key_of(item), _counted_once(kind)), kind)
+            usage = _usage_of_counted(kind, new)
+            self._enter(item, lambda counted: counted.put(kind, key_of(item), usage), kind)
 
     def _enter(self, obj: Any, write: Callable[[QuotaUsage], bool], kind: GroupResource) -> None:
         for key in self._keys(key_of(obj).namespace):
@@ -265,5 +280,10 @@ def _name_alone(document: Document) -> Document:
     return {"metadata": {name: metadata.get(name) for name in ("namespace", "name", "uid", "resourceVersion")}}
 
 
-def _counted_once(kind: GroupResource) -> Usage:
-    return dict.fromkeys(count_names(kind), ONE)
+def _with_usage(kind: GroupResource, document: Document) -> Document:
+    return _name_alone(document) | {_USAGE: counted_usage(kind, document)}
+
+
+def _usage_of_counted(kind: GroupResource, item: Document) -> Usage:
+    usage: Usage | None = item.get(_USAGE)
+    return counted_usage(kind, item) if usage is None else usage

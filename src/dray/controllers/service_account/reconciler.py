@@ -8,7 +8,7 @@ from typing import Final
 from dray.api.document import Document, GroupVersion
 from dray.api.errors import AlreadyExistsError, ForbiddenError, NotFoundError
 from dray.client import resources
-from dray.client.controller import Result
+from dray.client.controller import Requeue, Result
 from dray.client.informer import Selection
 from dray.client.objects import key_of
 from dray.client.resources import NAMESPACES, SERVICE_ACCOUNTS
@@ -17,6 +17,8 @@ from dray.controllers.reconciler import ControllerContext, Reconciler
 from dray.controllers.service_account import plan
 
 _CORE: Final = GroupVersion("", "v1")
+# How soon after a write the caches are expected to have it.
+RECHECK_SECONDS: Final = 10.0
 
 
 class ServiceAccountController(Reconciler[str]):
@@ -55,7 +57,8 @@ class ServiceAccountController(Reconciler[str]):
             await _idempotent(self._client.create(resources.CONFIG_MAPS.unstructured, wanted.create_config_map))
         if wanted.update_config_map is not None:
             await _idempotent(self._client.update(resources.CONFIG_MAPS.unstructured, wanted.update_config_map))
-        return None
+        # If what was written is deleted before it is observed, no event reports it.
+        return Requeue(RECHECK_SECONDS) if wanted != plan.Plan() else None
 
 
 async def _idempotent(write: Awaitable[Document]) -> None:

@@ -1,4 +1,4 @@
-"""Subresources of Pods: binding, eviction, log, exec, attach and portforward."""
+"""Subresources of Pods: binding, log, exec, attach and portforward; evictions are in `evictions.py`."""
 
 from __future__ import annotations
 
@@ -11,15 +11,13 @@ from dray.api.document import Document, GroupResource
 from dray.api.errors import BadRequestError, ConflictError, InvalidError, NotFoundError, ServiceUnavailableError
 from dray.api.field_errors import Path, invalid, required
 from dray.api.timestamps import format_time
-from dray.apiserver.admission.plugin import AdmissionAttributes, Operation
 from dray.apiserver.call import Call, DocumentResult, Result, TextResult, success
 from dray.apiserver.decoding import decode_body
 from dray.apiserver.endpoint import KEY_ROOT, Endpoint
 from dray.apiserver.handlers.backend import Backend
-from dray.apiserver.handlers.delete import DeleteHandler
 from dray.apiserver.handlers.get import GetHandler
 from dray.apiserver.handlers.update import METADATA_RULES_ONLY, Change, UpdateHandler
-from dray.apiserver.options import parse_delete_options, parse_int, parse_write_options
+from dray.apiserver.options import parse_int, parse_write_options
 
 _BINDING: Final = GroupResource("", "pods/binding")
 _COUNT_OPTIONS: Final = ("tailLines", "limitBytes", "sinceSeconds")
@@ -36,13 +34,10 @@ class LogSource(Protocol):
 class PodSubresources:
     """Handles the subresources of Pods."""
 
-    def __init__(
-        self, backend: Backend, get: GetHandler, update: UpdateHandler, delete: DeleteHandler, logs: LogSource | None
-    ) -> None:
+    def __init__(self, backend: Backend, get: GetHandler, update: UpdateHandler, logs: LogSource | None) -> None:
         self._backend = backend
         self._get = get
         self._update = update
-        self._delete = delete
         self._logs = logs
 
     async def bind(self, call: Call, endpoint: Endpoint) -> Result:
@@ -62,22 +57,11 @@ class PodSubresources:
             if annotations:
                 pod["metadata"]["annotations"] = (pod["metadata"].get("annotations") or {}) | annotations
             _set_scheduled(pod, now)
+            # The Pod has the node, so nothing has to be kept for it any more.
+            pod["status"].pop("nominatedNodeName", None)
             return pod
 
         await self._update.change(call, endpoint, Change(METADATA_RULES_ONLY, options, build, "binding", stamped=True))
-        return DocumentResult(success(code=201), 201)
-
-    async def evict(self, call: Call, endpoint: Endpoint) -> Result:
-        """Delete a Pod with the given delete options."""
-        eviction, _ = decode_body(call.body, call.content_type, "Eviction")
-        name = (eviction.get("metadata") or {}).get("name")
-        if name and name != call.info.name:
-            raise BadRequestError("name in URL does not match name in Eviction object")
-        options = parse_delete_options(call.query, eviction.get("deleteOptions") or {})
-        attributes = AdmissionAttributes.of(call, endpoint, Operation.CREATE, options).with_objects(eviction)
-        await self._backend.admission.admit(attributes)
-        await self._backend.admission.validate(attributes)
-        await self._delete.delete_object(call, endpoint, call.info.namespace, call.info.name, options)
         return DocumentResult(success(code=201), 201)
 
     async def log(self, call: Call, endpoint: Endpoint) -> Result:

@@ -30,7 +30,8 @@ class ScaleSubresource:
         """Return the Scale of an object."""
         found = await self._get.get(call, endpoint)
         hub = endpoint.decode(found.entry.value, found.entry.revision)
-        return DocumentResult(_scaler(endpoint).scale_of(endpoint.served(hub)))
+        scaler = _scaler(endpoint)
+        return DocumentResult(scaler.scale_of(endpoint.served(hub)), endpoint=scaler.endpoint)
 
     async def update(self, call: Call, endpoint: Endpoint) -> Result:
         """Handle PUT and PATCH of a Scale."""
@@ -64,7 +65,7 @@ class ScaleSubresource:
 
         change = Change(endpoint.definition.strategy, options, build, "scale")
         result = await self._update.change(call, endpoint, change)
-        return DocumentResult(scaler.scale_of(_document_of(result, endpoint)))
+        return DocumentResult(scaler.scale_of(_document_of(result, endpoint)), endpoint=scale_endpoint)
 
 
 def _scaler(endpoint: Endpoint) -> ScaleSource:

@@ -7,6 +7,8 @@ from typing import Final
 import orjson
 
 from dray.api.document import Document
+from dray.api.errors import BadRequestError, InvalidError
+from dray.api.field_errors import Path, invalid
 from dray.api.timestamps import format_time
 from dray.apiserver.admission.plugin import AdmissionAttributes, Operation
 from dray.apiserver.authentication.service_accounts import ServiceAccountTokens
@@ -32,6 +34,7 @@ class TokenSubresource:
         """Issue a token for a service account."""
         options = parse_write_options(call.query, "CreateOptions")
         request, _ = decode_body(call.body, call.content_type, "TokenRequest")
+        _check_place(request, call)
         attributes = AdmissionAttributes.of(call, endpoint, Operation.CREATE, options).with_objects(request)
         await self._backend.admission.admit(attributes)
         await self._backend.admission.validate(attributes)
@@ -72,3 +75,15 @@ class TokenSubresource:
             return None
         document: Document = orjson.loads(entry.value)
         return document
+
+
+def _check_place(request: Document, call: Call) -> None:
+    """Refuse a request whose body names another service account than its URL."""
+    metadata: Document = request.get("metadata") or {}
+    if metadata.get("namespace") not in (None, "", call.info.namespace):
+        raise BadRequestError("the namespace of the provided object does not match the namespace sent on the request")
+    name = metadata.get("name")
+    if name and name != call.info.name:
+        path = Path("metadata").child("name")
+        error = invalid(path, name, "must match the service account name if specified")
+        raise InvalidError("authentication.k8s.io", "TokenRequest", call.info.name, [error])

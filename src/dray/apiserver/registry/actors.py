@@ -1,0 +1,57 @@
+"""Which component acts on the objects of each kind; a kind that is not listed is only stored.
+
+Data only. Creating an object of a kind that is only stored is answered with a warning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from dray.api.document import GroupResource
+
+_RBAC: Final = "rbac.authorization.k8s.io"
+_DRA: Final = "resource.k8s.io"
+
+ACTED_ON_BY: Final[Mapping[GroupResource, str]] = {
+    GroupResource("", "configmaps"): "node agent",
+    GroupResource("", "events"): "API server (expiry)",
+    GroupResource("", "limitranges"): "API server (LimitRanger)",
+    GroupResource("", "namespaces"): "namespace controller",
+    GroupResource("", "nodes"): "scheduler, node controllers",
+    GroupResource("", "pods"): "scheduler, node agent, controllers",
+    GroupResource("", "resourcequotas"): "API server (ResourceQuota), quota controller",
+    GroupResource("", "secrets"): "node agent, API server (tokens)",
+    GroupResource("", "serviceaccounts"): "API server (ServiceAccount), service account controller",
+    GroupResource("", "services"): "API server (addresses), scheduler (default spreading)",
+    GroupResource("apiextensions.k8s.io", "customresourcedefinitions"): "API server",
+    GroupResource("apiregistration.k8s.io", "apiservices"): "API server (its own group versions)",
+    GroupResource("apps", "controllerrevisions"): "DaemonSet controller",
+    GroupResource("apps", "daemonsets"): "DaemonSet controller",
+    GroupResource("apps", "deployments"): "Deployment controller",
+    GroupResource("apps", "replicasets"): "ReplicaSet controller",
+    GroupResource("batch", "jobs"): "Job controller",
+    GroupResource("cdi.k8s.io", "resourceclaims"): "classic drivers, scheduler",
+    GroupResource("cdi.k8s.io", "resourceclasses"): "classic drivers, scheduler",
+    GroupResource("coordination.k8s.io", "leases"): "node controllers, leader election",
+    GroupResource("events.k8s.io", "events"): "API server (expiry)",
+    GroupResource("node.k8s.io", "runtimeclasses"): "API server (RuntimeClass), node agent",
+    GroupResource("policy", "poddisruptionbudgets"): "scheduler (preemption), eviction",
+    GroupResource(_RBAC, "clusterrolebindings"): "API server (RBAC)",
+    GroupResource(_RBAC, "clusterroles"): "API server (RBAC), role aggregation controller",
+    GroupResource(_RBAC, "rolebindings"): "API server (RBAC)",
+    GroupResource(_RBAC, "roles"): "API server (RBAC)",
+    GroupResource(_DRA, "deviceclasses"): "scheduler",
+    GroupResource(_DRA, "devicetaintrules"): "device taint eviction controller, scheduler",
+    GroupResource(_DRA, "resourceclaims"): "scheduler, claim controller, node agent",
+    GroupResource(_DRA, "resourceclaimtemplates"): "claim controller",
+    GroupResource(_DRA, "resourceslices"): "scheduler",
+    GroupResource("scheduling.k8s.io", "priorityclasses"): "API server (Priority)",
+}
+
+
+def creation_warning(api_version: str, kind: str, resource: GroupResource) -> str:
+    """Return the warning of a kind that nothing acts on, or the empty text."""
+    if resource in ACTED_ON_BY:
+        return ""
+    return f"{api_version} {kind}: Dray stores objects of this kind, but none of its components acts on them"

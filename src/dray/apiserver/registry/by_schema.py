@@ -1,0 +1,206 @@
+"""Kinds that are served by their schema alone, one line each.
+
+Everything follows from the row and the schema: the names, the status subresource of a kind with a status, structural
+validation, tables, protobuf, OpenAPI and discovery. A kind with rules of its own has a module instead.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from functools import cache
+from typing import Any, Final
+
+from dray.api.document import Document, GroupVersion, GroupVersionKind
+from dray.api.field_errors import FieldErrors
+from dray.api.schema.load import kind_type
+from dray.api.validation.by_schema import validate_required_fields
+from dray.apiserver.registry.columns import AGE, NAME
+from dray.apiserver.registry.generic import GenericStatusStrategy, GenericStrategy
+from dray.apiserver.registry.strategy import ALL_VERBS, Column, ResourceDefinition
+
+_PLACEHOLDER: Final = re.compile(r"\{([^}]+)\}")
+
+
+# Kinds whose status endpoint ignores metadata.
+_STATUS_ALONE: Final = frozenset({"FlowSchema", "PriorityLevelConfiguration", "VolumeAttachment"})
+
+
+def _row(  # noqa: PLR0913 - a row of the table below
+    api_version: str,
+    kind: str,
+    short_names: str = "",
+    columns: str = "",
+    *,
+    namespaced: bool = True,
+    has_status: bool = True,
+    generation: bool = True,
+    categories: str = "",
+    verbs: tuple[str, ...] = ALL_VERBS,
+) -> ResourceDefinition:
+    place = GroupVersion.parse(api_version)
+    validate = _validator(place.kind(kind))
+    return ResourceDefinition(
+        group=place.group,
+        resource=plural(kind),
+        singular=kind.lower(),
+        kind=kind,
+        namespaced=namespaced,
+        versions=(place.version,),
+        storage_version=place.version,
+        strategy=GenericStrategy(validate, initial_status={} if has_status else None, generation=generation),
+        status_strategy=GenericStatusStrategy(restores_metadata=kind in _STATUS_ALONE) if has_status else None,
+        short_names=tuple(short_names.split()),
+        categories=tuple(categories.split()),
+        columns=(NAME, *_columns(columns)),
+        verbs=verbs,
+    )
+
+
+def plural(kind: str) -> str:
+    """Return the resource name of a kind."""
+    name = kind.lower()
+    if name.endswith("s"):
+        return f"{name}es"
+    return f"{name[:-1]}ies" if name.endswith("y") else f"{name}s"
+
+
+def _validator(gvk: GroupVersionKind) -> Callable[[Document], FieldErrors]:
+    def validate(obj: Document) -> FieldErrors:
+        struct = kind_type(gvk)
+        assert struct is not None, f"no schema for {gvk}"
+        return validate_required_fields(obj, struct)
+
+    return validate
+
+
+def _columns(text: str) -> Iterator[Column]:
+    """Yield the columns of `Name=template; …`; `Name:type` has another type than string, a bare `Age` is the age."""
+    for part in filter(None, map(str.strip, text.split(";"))):
+        heading, _, template = part.partition("=")
+        if not template:
+            yield AGE
+            continue
+        name, _, kind = heading.partition(":")
+        yield Column(name, kind or "string", f"{name} of the object.", _cell(template, kind or "string"))
+
+
+@cache
+def _cell(template: str, kind: str) -> Callable[[Document, datetime], Any]:
+    """Return the cell of a template.
+
+    `{path}` is the value at a path, `{path|text}` has a text for none; `{path#}` is the number of values.
+    """
+    path = template.strip("{}#").split(".")
+    if template.endswith("#}"):
+        return lambda document, now: len(_values(document, path))
+    if kind != "string":
+        return lambda document, now: next(iter(_values(document, path)), False if kind == "boolean" else 0)
+    return lambda document, now: _PLACEHOLDER.sub(lambda match: _text(document, match[1]), template)
+
+
+def _text(document: Document, expression: str) -> str:
+    path, _, none = expression.partition("|")
+    return ",".join(map(_show, _values(document, path.split(".")))) or none
+
+
+def _show(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, dict):
+        return ",".join(f"{key}={value[key]}" for key in sorted(value))
+    return str(value)
+
+
+def _values(value: Any, path: list[str]) -> list[Any]:
+    """Return the values at a path; lists on the way are followed in every element."""
+    if isinstance(value, list):
+        return [found for item in value for found in _values(item, path)]
+    if not path:
+        return [] if value is None else [value]
+    return _values(value.get(path[0]), path[1:]) if isinstance(value, dict) else []
+
+
+_HPA_COLUMNS: Final = (
+    "Reference={spec.scaleTargetRef.kind}/{spec.scaleTargetRef.name}; Targets={spec.metrics.type|<none>}; "
+    "MinPods={spec.minReplicas|<unset>}; MaxPods:integer={spec.maxReplicas}; "
+    "Replicas:integer={status.currentReplicas}; Age"
+)
+_CSI_DRIVER_COLUMNS: Final = (
+    "AttachRequired:boolean={spec.attachRequired}; PodInfoOnMount:boolean={spec.podInfoOnMount}; "
+    "StorageCapacity:boolean={spec.storageCapacity}; TokenRequests={spec.tokenRequests.audience|<unset>}; "
+    "RequiresRepublish:boolean={spec.requiresRepublish}; Modes={spec.volumeLifecycleModes|<none>}; Age"
+)
+_ATTACHMENT_COLUMNS: Final = (
+    "Attacher={spec.attacher}; PV={spec.source.persistentVolumeName}; Node={spec.nodeName}; "
+    "Attached:boolean={status.attached}; Age"
+)
+_INGRESS_COLUMNS: Final = (
+    "Class={spec.ingressClassName|<none>}; Hosts={spec.rules.host|*}; "
+    "Address={status.loadBalancer.ingress.ip}{status.loadBalancer.ingress.hostname}; Ports=80; Age"
+)
+_FLOW_SCHEMA_COLUMNS: Final = (
+    "PriorityLevel={spec.priorityLevelConfiguration.name}; MatchingPrecedence:integer={spec.matchingPrecedence}; "
+    "DistinguisherMethod={spec.distinguisherMethod.type|<none>}; Age"
+)
+_PRIORITY_LEVEL_COLUMNS: Final = (
+    "Type={spec.type}; NominalConcurrencyShares={spec.limited.nominalConcurrencyShares|<none>}; "
+    "Queues={spec.limited.limitResponse.queuing.queues|<none>}; "
+    "HandSize={spec.limited.limitResponse.queuing.handSize|<none>}; "
+    "QueueLengthLimit={spec.limited.limitResponse.queuing.queueLengthLimit|<none>}; Age"
+)
+_TEMPLATE_COLUMNS: Final = (
+    "Containers={template.spec.containers.name}; Images={template.spec.containers.image}; "
+    "Pod Labels={template.metadata.labels|<none>}"
+)
+_POLICY_COLUMNS: Final = "Pod-Selector={spec.podSelector.matchLabels|<none>}; Age"
+_CLASS_COLUMNS: Final = "Controller={spec.controller}; Parameters={spec.parameters.name|<none>}; Age"
+_IP_COLUMNS: Final = "ParentRef={spec.parentRef.resource}/{spec.parentRef.namespace}/{spec.parentRef.name}"
+_STORAGE: Final = "storage.k8s.io/v1"
+_FLOW: Final = "flowcontrol.apiserver.k8s.io/v1"
+
+_API_SERVICE_COLUMNS: Final = "Service={spec.service.name|Local}; Available={status.conditions.status}; Age"
+
+# Kind, short names and columns; the flags say what differs from a namespaced kind with a status and a generation.
+DEFINITIONS: Final = (
+    _row("v1", "PodTemplate", "", _TEMPLATE_COLUMNS, has_status=False),
+    _row("autoscaling/v2", "HorizontalPodAutoscaler", "hpa", _HPA_COLUMNS, generation=False, categories="all"),
+    _row("networking.k8s.io/v1", "Ingress", "ing", _INGRESS_COLUMNS),
+    _row("networking.k8s.io/v1", "IngressClass", "", _CLASS_COLUMNS, namespaced=False, has_status=False),
+    _row("networking.k8s.io/v1", "NetworkPolicy", "netpol", _POLICY_COLUMNS, has_status=False),
+    _row("networking.k8s.io/v1", "IPAddress", "ip", _IP_COLUMNS, namespaced=False, has_status=False, generation=False),
+    _row("networking.k8s.io/v1", "ServiceCIDR", "", "CIDRs={spec.cidrs}; Age", namespaced=False, generation=False),
+    _row(_FLOW, "FlowSchema", "", _FLOW_SCHEMA_COLUMNS, namespaced=False),
+    _row(_FLOW, "PriorityLevelConfiguration", "", _PRIORITY_LEVEL_COLUMNS, namespaced=False),
+    _row(_STORAGE, "CSIDriver", "", _CSI_DRIVER_COLUMNS, namespaced=False, has_status=False, generation=False),
+    _row(
+        _STORAGE,
+        "CSINode",
+        "",
+        "Drivers:integer={spec.drivers#}; Age",
+        namespaced=False,
+        has_status=False,
+        generation=False,
+    ),
+    _row(
+        _STORAGE,
+        "CSIStorageCapacity",
+        "",
+        "StorageClassName={storageClassName}; Capacity={capacity|<unset>}",
+        has_status=False,
+        generation=False,
+    ),
+    _row(_STORAGE, "VolumeAttachment", "", _ATTACHMENT_COLUMNS, namespaced=False, generation=False),
+    _row(
+        _STORAGE,
+        "VolumeAttributesClass",
+        "vac",
+        "DriverName={driverName}; Age",
+        namespaced=False,
+        has_status=False,
+        generation=False,
+    ),
+    # Answered by handlers/api_services.py: one of each served group version.
+    _row("apiregistration.k8s.io/v1", "APIService", "", _API_SERVICE_COLUMNS, namespaced=False, verbs=("get", "list")),
+)

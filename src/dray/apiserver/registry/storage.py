@@ -1,0 +1,182 @@
+"""Persistent volumes, volume claims and storage classes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Final
+
+from dray.api.document import Document
+from dray.api.validation.storage import (
+    validate_persistent_volume,
+    validate_persistent_volume_claim,
+    validate_persistent_volume_claim_update,
+    validate_persistent_volume_update,
+    validate_storage_class,
+    validate_storage_class_update,
+)
+from dray.apiserver.registry.columns import AGE, NAME, text_cell
+from dray.apiserver.registry.generic import GenericStatusStrategy, GenericStrategy
+from dray.apiserver.registry.strategy import Column, ResourceDefinition
+
+_SHORT_MODES: Final = {
+    "ReadWriteOnce": "RWO",
+    "ReadOnlyMany": "ROX",
+    "ReadWriteMany": "RWX",
+    "ReadWriteOncePod": "RWOP",
+}
+_UNSET: Final = "<unset>"
+_DEFAULT_CLASS: Final = (
+    "storageclass.kubernetes.io/is-default-class",
+    "storageclass.beta.kubernetes.io/is-default-class",
+)
+
+
+def _modes(modes: Sequence[str] | None) -> str:
+    present = modes or ()
+    return ",".join(short for mode, short in _SHORT_MODES.items() if mode in present)
+
+
+def _phase(obj: Document, now: datetime) -> str:
+    if (obj.get("metadata") or {}).get("deletionTimestamp"):
+        return "Terminating"
+    return (obj.get("status") or {}).get("phase") or ""
+
+
+def _spec(obj: Document) -> Document:
+    spec: Document = obj.get("spec") or {}
+    return spec
+
+
+def _attributes_class(obj: Document, now: datetime) -> str:
+    return _spec(obj).get("volumeAttributesClassName") or _UNSET
+
+
+def _volume_mode(obj: Document, now: datetime) -> str:
+    return _spec(obj).get("volumeMode") or _UNSET
+
+
+_VOLUME_MODE: Final = Column("VolumeMode", "string", "Block or Filesystem.", _volume_mode, priority=1)
+_ATTRIBUTES: Final = Column("VolumeAttributesClass", "string", "The class of its attributes.", _attributes_class)
+
+
+def _claim_capacity(claim: Document, now: datetime) -> str:
+    if not _spec(claim).get("volumeName"):
+        return ""
+    return ((claim.get("status") or {}).get("capacity") or {}).get("storage") or "0"
+
+
+def _claim_modes(claim: Document, now: datetime) -> str:
+    return _modes((claim.get("status") or {}).get("accessModes")) if _spec(claim).get("volumeName") else ""
+
+
+PERSISTENT_VOLUME_CLAIMS: Final = ResourceDefinition(
+    group="",
+    resource="persistentvolumeclaims",
+    singular="persistentvolumeclaim",
+    kind="PersistentVolumeClaim",
+    namespaced=True,
+    versions=("v1",),
+    storage_version="v1",
+    strategy=GenericStrategy(
+        validate_persistent_volume_claim,
+        validate_persistent_volume_claim_update,
+        initial_status={"phase": "Pending"},
+        generation=False,
+    ),
+    status_strategy=GenericStatusStrategy(),
+    short_names=("pvc",),
+    columns=(
+        NAME,
+        Column("Status", "string", "The state of the claim.", _phase),
+        Column("Volume", "string", "The bound volume.", text_cell("spec", "volumeName")),
+        Column("Capacity", "string", "The size of the volume.", _claim_capacity),
+        Column("Access Modes", "string", "How the volume is mounted.", _claim_modes),
+        Column("StorageClass", "string", "The class of the claim.", text_cell("spec", "storageClassName")),
+        _ATTRIBUTES,
+        AGE,
+        _VOLUME_MODE,
+    ),
+)
+
+
+def _claim_of(volume: Document, now: datetime) -> str:
+    reference = _spec(volume).get("claimRef")
+    return f"{reference.get('namespace', '')}/{reference.get('name', '')}" if reference else ""
+
+
+PERSISTENT_VOLUMES: Final = ResourceDefinition(
+    group="",
+    resource="persistentvolumes",
+    singular="persistentvolume",
+    kind="PersistentVolume",
+    namespaced=False,
+    versions=("v1",),
+    storage_version="v1",
+    strategy=GenericStrategy(
+        validate_persistent_volume,
+        validate_persistent_volume_update,
+        initial_status={"phase": "Pending"},
+        generation=False,
+    ),
+    status_strategy=GenericStatusStrategy(),
+    short_names=("pv",),
+    columns=(
+        NAME,
+        Column(
+            "Capacity",
+            "string",
+            "The size of the volume.",
+            lambda volume, now: (_spec(volume).get("capacity") or {}).get("storage") or "0",
+        ),
+        Column(
+            "Access Modes",
+            "string",
+            "How the volume can be mounted.",
+            lambda volume, now: _modes(_spec(volume).get("accessModes")),
+        ),
+        Column("Reclaim Policy", "string", "After its release.", text_cell("spec", "persistentVolumeReclaimPolicy")),
+        Column("Status", "string", "The state of the volume.", _phase),
+        Column("Claim", "string", "The bound claim.", _claim_of),
+        Column("StorageClass", "string", "The class of the volume.", text_cell("spec", "storageClassName")),
+        _ATTRIBUTES,
+        Column("Reason", "string", "Why it is in its state.", text_cell("status", "reason")),
+        AGE,
+        _VOLUME_MODE,
+    ),
+)
+
+
+def _class_name(storage_class: Document, now: datetime) -> str:
+    metadata = storage_class.get("metadata") or {}
+    annotations = metadata.get("annotations") or {}
+    is_default = any(annotations.get(name) == "true" for name in _DEFAULT_CLASS)
+    return f"{metadata.get('name', '')} (default)" if is_default else metadata.get("name", "")
+
+
+STORAGE_CLASSES: Final = ResourceDefinition(
+    group="storage.k8s.io",
+    resource="storageclasses",
+    singular="storageclass",
+    kind="StorageClass",
+    namespaced=False,
+    versions=("v1",),
+    storage_version="v1",
+    strategy=GenericStrategy(validate_storage_class, validate_storage_class_update, generation=False),
+    short_names=("sc",),
+    columns=(
+        Column("Name", "string", NAME.description, _class_name, "name"),
+        Column("Provisioner", "string", "What makes its volumes.", text_cell("provisioner")),
+        Column("ReclaimPolicy", "string", "Of its volumes.", text_cell("reclaimPolicy")),
+        Column("VolumeBindingMode", "string", "When volumes are bound.", text_cell("volumeBindingMode")),
+        Column(
+            "AllowVolumeExpansion",
+            "string",
+            "Whether claims can grow.",
+            lambda item, now: bool(item.get("allowVolumeExpansion")),
+        ),
+        AGE,
+    ),
+)
+
+DEFINITIONS: Final = (PERSISTENT_VOLUMES, PERSISTENT_VOLUME_CLAIMS, STORAGE_CLASSES)
