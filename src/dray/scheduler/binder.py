@@ -61,6 +61,10 @@ class PermitWaiter:
         """Reject the Pod on behalf of a plugin."""
         self._decide(unschedulable(message).with_plugin(plugin))
 
+    def preempt(self, message: str) -> None:
+        """End the attempt with an error."""
+        self._decide(error(message))
+
     async def wait(self, clock: Clock) -> Status:
         """Return the decision, or a rejection when a plugin exceeds its deadline."""
         while not self._decided.done():
@@ -105,6 +109,28 @@ class WaitingPodsMap:
             del self._waiting[uid]
 
 
+class RunningBinding:
+    """An attempt from Reserve to Bind, which can be cancelled until Bind begins."""
+
+    __slots__ = ("bind_begun", "cancelled", "ended", "message")
+
+    def __init__(self) -> None:
+        self.message = ""
+        self.bind_begun = False
+        # Set when it is cancelled, for plugins that wait in PreBind.
+        self.cancelled = asyncio.Event()
+        # Set when the Pod is bound, or everything is undone.
+        self.ended = asyncio.Event()
+
+    def cancel(self, message: str) -> asyncio.Event | None:
+        """Cancel it, and return the event of its end; None if it is too late."""
+        if self.bind_begun:
+            return None
+        self.message = message
+        self.cancelled.set()
+        return self.ended
+
+
 class Binder:
     """Runs the extension points from Reserve to the end of an attempt."""
 
@@ -112,6 +138,8 @@ class Binder:
         self._clock = clock
         self._waiting = waiting
         self._bind_slots = asyncio.Semaphore(BINDS_MAX)
+        # By uid of the Pod.
+        self._running: dict[str, RunningBinding] = {}
 
     def reserve(self, attempt: Attempt) -> Status:
         """Run Reserve and Permit."""
@@ -121,8 +149,39 @@ class Binder:
                 return _failed(status, "Reserve", plugin.name)
         return self._permit(attempt)
 
+    def begin(self, attempt: Attempt) -> None:
+        """Register an attempt whose `bind` is about to run."""
+        self._running[attempt.queued.uid] = RunningBinding()
+
+    def end(self, attempt: Attempt) -> None:
+        """Forget an attempt that has ended, with or without a binding."""
+        running = self._running.pop(attempt.queued.uid, None)
+        if running is not None:
+            running.ended.set()
+
+    def cancel(self, uid: str, message: str) -> asyncio.Event | None:
+        """End the attempt of a Pod with an error; None if it is being bound, or not at all.
+
+        The returned event is set when everything is undone.
+        """
+        running = self._running.get(uid)
+        return None if running is None else running.cancel(message)
+
+    def cancellation(self, uid: str) -> asyncio.Event | None:
+        """Return the event that is set when the attempt of a Pod is cancelled."""
+        running = self._running.get(uid)
+        return None if running is None else running.cancelled
+
     async def bind(self, attempt: Attempt) -> Status:
         """Wait for Permit, then run PreBind and Bind."""
+        running = self._running.get(attempt.queued.uid) or RunningBinding()
+        status = await self._bind(attempt, running)
+        if not running.message:
+            return status
+        attempt.state.preempted = True
+        return error(running.message)
+
+    async def _bind(self, attempt: Attempt, running: RunningBinding) -> Status:
         state, pod, node_name = attempt.state, attempt.pod, attempt.node_name
         if self._waiting.get(attempt.queued.uid) is not None:
             status = await self._waiting.wait(attempt.queued.uid, self._clock)
@@ -132,7 +191,12 @@ class Binder:
             status = await plugin.pre_bind(state, pod, node_name)
             if status is not SUCCESS and not status.is_success:
                 return _failed(status, "PreBind", plugin.name)
+            if running.message:
+                return SUCCESS
         async with self._bind_slots:
+            if running.message:
+                return SUCCESS
+            running.bind_begun = True
             return await self._run_bind(attempt)
 
     async def _run_bind(self, attempt: Attempt) -> Status:

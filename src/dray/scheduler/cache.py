@@ -184,6 +184,8 @@ def _same_to_plugins(info: PodInfo, new: Pod) -> bool:
     return (
         old.metadata.labels == new.metadata.labels
         and old.metadata.deletion_timestamp == new.metadata.deletion_timestamp
+        # The importance of Pods, for preemption.
+        and old.status.start_time == new.status.start_time
         and old.status.container_statuses == new.status.container_statuses
         and old.status.init_container_statuses == new.status.init_container_statuses
         and old.spec == new.spec

@@ -8,7 +8,16 @@ from typing import Any, Final
 from dray.api.types.core_v1 import Node, Pod
 from dray.client.informer import Selection
 from dray.client.interface import Resource
-from dray.client.resources import CLASSIC_CLAIMS, CLASSIC_CLASSES, DEVICE_CLASSES, RESOURCE_CLAIMS, RESOURCE_SLICES
+from dray.client.resources import (
+    CLASSIC_CLAIMS,
+    CLASSIC_CLASSES,
+    DEVICE_CLASSES,
+    NAMESPACES,
+    PERSISTENT_VOLUME_CLAIMS,
+    PERSISTENT_VOLUMES,
+    RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
+)
 from dray.framework import events
 from dray.framework.events import ASSIGNED_POD, NODE, UNSCHEDULED_POD, Action, ClusterEvent
 from dray.framework.resources import pod_requests
@@ -79,6 +88,9 @@ UNFINISHED: Final = Selection(field_selector="status.phase!=Succeeded,status.pha
 
 # Watched if a plugin registers for their events; Pods and nodes always are.
 RESOURCES_BY_EVENT: Final[Mapping[str, Resource[Any]]] = {
+    events.NAMESPACE: NAMESPACES,
+    events.PERSISTENT_VOLUME: PERSISTENT_VOLUMES,
+    events.PERSISTENT_VOLUME_CLAIM: PERSISTENT_VOLUME_CLAIMS,
     events.RESOURCE_CLAIM: RESOURCE_CLAIMS,
     events.RESOURCE_SLICE: RESOURCE_SLICES,
     events.DEVICE_CLASS: DEVICE_CLASSES,

@@ -30,11 +30,18 @@ _TOP: Final = frozenset(
         "podInitialBackoffSeconds",
         "podMaxBackoffSeconds",
         "leaderElection",
-        # Accepted for compatibility: set by flags of the process, and Filter is not parallel.
+        # Accepted for compatibility: set by flags of the process, Filter is not parallel, and there are no profiles of
+        # the process.
         "clientConnection",
         "parallelism",
+        "enableProfiling",
+        "enableContentionProfiling",
+        # Accepted without a value only.
+        "extenders",
+        "delayCacheUntilActive",
     }
 )
+_UNSUPPORTED: Final = ("extenders", "delayCacheUntilActive")
 _PROFILE: Final = frozenset({"schedulerName", "plugins", "pluginConfig", "percentageOfNodesToScore"})
 _ELECTION: Final = frozenset(
     {
@@ -103,6 +110,9 @@ def parse_config(document: Document) -> SchedulerConfig:
     _check_keys(document, _TOP, "")
     if document.get("apiVersion") != API_VERSION or document.get("kind") != KIND:
         raise ConfigError(f"must be {KIND} of {API_VERSION}")
+    for name in _UNSUPPORTED:
+        if document.get(name):
+            raise ConfigError(f"{name}: not supported")
     percentage = _percentage(document.get("percentageOfNodesToScore"), "percentageOfNodesToScore")
     first = document.get("podInitialBackoffSeconds") or BACKOFF_FIRST_SECONDS
     longest = document.get("podMaxBackoffSeconds") or BACKOFF_MAX_SECONDS

@@ -11,16 +11,19 @@ import yaml
 
 from dray.scheduler.config import ConfigError, SchedulerConfig, parse_config
 from dray.scheduler.handle import PluginFactory
+from dray.scheduler.named_profiles import NAMED_PROFILES, SPREAD
 from dray.scheduler.registry import BUILT_IN
 
 # An entry point has the plugin's name; its object is a `PluginFactory`.
 ENTRY_POINT_GROUP: Final = "dray.scheduler.plugins"
 
 
-def read_config(path: str) -> SchedulerConfig:
-    """Return the configuration in the file; the default one if the path is empty."""
+def read_config(path: str, profile: str = SPREAD) -> SchedulerConfig:
+    """Return the configuration in the file; one with the named profile if the path is empty."""
     if not path:
-        return SchedulerConfig()
+        return SchedulerConfig(profiles=(NAMED_PROFILES[profile],))
+    if profile != SPREAD:
+        raise ConfigError(f"{path}: the profile {profile} cannot be combined with a configuration file")
     try:
         document = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
     except OSError as error:

@@ -6,18 +6,19 @@ starts where it ended.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from itertools import chain, islice
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, groupby, islice
 from typing import Final, TypeAlias
 
 import msgspec
 
 from dray.framework.cycle_state import CycleState
 from dray.framework.node_info import NodeInfo
-from dray.framework.plugins import FILTER, PRE_FILTER, PRE_SCORE, SCORE_MAX, BatchFilter
+from dray.framework.plugins import FILTER, PRE_FILTER, PRE_SCORE, SCORE_MAX, BatchFilter, ScanFilter
 from dray.framework.snapshot import Snapshot
 from dray.framework.status import SKIP, SUCCESS, Code, Status, unresolvable
 from dray.scheduler.diagnosis import Diagnosis
+from dray.scheduler.filter_runner import AttemptError, Filter, FilterRunner, active_filters
 from dray.scheduler.nominations import Nominations
 from dray.scheduler.profile import Profile, Scorer
 from dray.scheduler.score_cache import ScoreTables
@@ -32,7 +33,6 @@ _NODES_PER_PERCENT: Final = 125
 # Fewer nodes than these are filtered one by one: that is faster than asking the batch filters.
 _BATCH_MIN: Final = 8
 
-Filter: TypeAlias = tuple[str, Callable[..., Status]]
 # Indices of nodes, and the filters to run on them; without filters the nodes are feasible.
 Candidates: TypeAlias = tuple[Iterable[int], Sequence[Filter]]
 _FEASIBLE: Final[Sequence[Filter]] = ()
@@ -43,10 +43,8 @@ class Filters(msgspec.Struct, frozen=True):
 
     plain: list[Filter]
     timed: list[Filter]
-
-
-class AttemptError(Exception):
-    """An attempt that failed; the text is the message of the Pod's condition."""
+    # Runs them on nodes with nominated Pods.
+    runner: FilterRunner
 
 
 class Placement(msgspec.Struct, frozen=True, gc=False):
@@ -134,37 +132,47 @@ class Cycle:
 
     def _search_nominated(self, profile: Profile, state: CycleState, subset: NodeSubset) -> Search | None:
         """Try the nominated node alone first."""
-        nominated = state.pod_info.pod.status.nominated_node_name or ""
+        nominated = self._nominations.node_of(state.pod_info.uid)
         index = self._snapshot.index_of(nominated)
         if index is None or (subset is not None and nominated not in subset[0]):
             return None
         search = Search(1)
-        self._run(search, state, _sampled((index,), _filters(profile, state)))
+        filters = _filters(profile, state, self._nominations)
+        self._run(search, state, _sampled((index,), filters), filters.runner)
         return search if search.feasible else None
 
     def _search_all(self, profile: Profile, state: CycleState, subset: NodeSubset) -> Search:
-        filters = _filters(profile, state)
+        filters = _filters(profile, state, self._nominations)
+        runner = filters.runner
         if subset is not None:
             indices = [index for name in sorted(subset[0]) if (index := self._snapshot.index_of(name)) is not None]
             search = Search(len(indices))
-            self._run(search, state, _sampled(indices, filters))
+            self._run(search, state, _sampled(indices, filters), runner)
             return search
         count = len(self._snapshot)
         start = self._start % count
         search = Search(feasible_nodes_wanted(count, profile.percentage_of_nodes_to_score) if profile.scorers else 1)
         batch = () if self._nominations else _batch_filters(profile, state)
+        scans = {} if self._nominations else _scan_filters(profile, state)
         skipping = self._maybe_feasible(batch, state, start) if self._mostly_infeasible else None
+        for plugin in scans.values():
+            everything = chain(range(start, count), range(start))
+            skipping = plugin.scan(state, self._snapshot, everything if skipping is None else skipping)
         if skipping is not None:
-            self._run(search, state, _sampled(skipping, filters))
+            if scans and not filters.timed:
+                others = [item for item in filters.plain if item[0] not in scans]
+                self._run(search, state, self._scanned(search, batch, state, others, skipping), runner)
+            else:
+                self._run(search, state, _sampled(skipping, filters), runner)
             evaluated = count if search.missing else (search.feasible[-1] - start) % count + 1
             search.skipped = evaluated - search.evaluated
         if skipping is None or not search.feasible:
             # Without a feasible node every node is filtered, so that the Pod's condition has all reasons.
             search = Search(search.wanted)
             if len(batch) == len(filters.plain):
-                self._run(search, state, self._batch_filtered(search, batch, state, filters, start))
+                self._run(search, state, self._batch_filtered(search, batch, state, filters, start), runner)
             else:
-                self._run(search, state, _sampled(chain(range(start, count), range(start)), filters))
+                self._run(search, state, _sampled(chain(range(start, count), range(start)), filters), runner)
         self._mostly_infeasible = len(search.feasible) < search.evaluated // 2
         self._start = (start + search.evaluated) % count
         return search
@@ -176,6 +184,32 @@ class Cycle:
             if indices is not None:
                 return indices
         return None
+
+    def _scanned(
+        self,
+        search: Search,
+        batch: Sequence[BatchFilter],
+        state: CycleState,
+        filters: Sequence[Filter],
+        candidates: Iterable[int],
+    ) -> Iterator[Candidates]:
+        """Yield the candidates in order; those that every batch filter accepts as feasible, the others with filters."""
+        if len(batch) < len(filters):
+            yield candidates, filters
+            return
+        remaining = iter(candidates)
+        while part := list(islice(remaining, search.missing)):
+            # The candidates of all nodes, in order, begin again at the first node at most once.
+            rising = [index for index in part if index >= part[0]], [index for index in part if index < part[0]]
+            ranges = [range(indices[0], indices[-1] + 1) for indices in rising if indices]
+            undecided = {
+                index
+                for indices in ranges
+                for plugin in batch
+                for index in plugin.needs_filter(state, self._snapshot, indices)
+            }
+            for is_undecided, indices in groupby(part, undecided.__contains__):
+                yield list(indices), filters if is_undecided else _FEASIBLE
 
     def _batch_filtered(
         self, search: Search, batch: Sequence[BatchFilter], state: CycleState, filters: Filters, start: int
@@ -198,35 +232,42 @@ class Cycle:
                     yield range(index, indices.stop), _FEASIBLE
                 index = indices.stop
 
-    def _run(self, search: Search, state: CycleState, candidates: Iterable[Candidates]) -> None:
+    def _run(self, search: Search, state: CycleState, candidates: Iterable[Candidates], runner: FilterRunner) -> None:
         """Search until enough nodes are feasible, or there are no more candidates."""
         for indices, filters in candidates:
             if filters:
-                self._filter(search, state, indices, filters)
+                self._filter(search, state, indices, filters, runner)
             else:
                 search.feasible += islice(indices, search.missing)
             if len(search.feasible) >= search.wanted:
                 return
 
-    def _filter(self, search: Search, state: CycleState, indices: Iterable[int], filters: Sequence[Filter]) -> None:
+    def _filter(
+        self,
+        search: Search,
+        state: CycleState,
+        indices: Iterable[int],
+        filters: Sequence[Filter],
+        runner: FilterRunner,
+    ) -> None:
         """Run the filters node by node until enough are feasible."""
         feasible, statuses, missing = search.feasible, search.statuses, search.missing
         nodes, pod = self._snapshot.nodes, state.pod_info.pod
-        has_nominations = bool(self._nominations)
+        nominated = self._nominations.by_node
         for index in indices:
             node = nodes[index]
             status = SUCCESS
-            if has_nominations:
-                status = run_filters(filters, state, node, self._nominations)
-            else:
-                # The hot loop of the scheduler: no calls but those of the filters.
-                for name, run_filter in filters:
-                    status = run_filter(state, pod, node)
-                    if status is not SUCCESS:
-                        if status.code is not Code.SUCCESS:
-                            status = status.with_plugin(name)
-                            break
-                        status = SUCCESS
+            # The hot loop of the scheduler: no calls but those of the filters.
+            for name, run_filter in filters:
+                status = run_filter(state, pod, node)
+                if status is not SUCCESS:
+                    if status.code is not Code.SUCCESS:
+                        status = status.with_plugin(name)
+                        break
+                    status = SUCCESS
+            if status is SUCCESS and node.name in nominated:
+                # Most nodes are rejected without the Pods nominated to them, which costs less to find out.
+                status = runner.run(state, node, filters)
             if status is SUCCESS:
                 feasible.append(index)
                 missing -= 1
@@ -255,22 +296,30 @@ NodeSubset: TypeAlias = "tuple[frozenset[str], tuple[str, ...]] | None"
 
 
 def run_pre_filter(profile: Profile, state: CycleState, node_count: int) -> tuple[NodeSubset, Diagnosis | None]:
-    """Run the PreFilter plugins; return the nodes in all of their results, or why no node can be feasible."""
+    """Run the PreFilter plugins; return the nodes in all of their results, or why no node can be feasible.
+
+    After an Unschedulable the others still run: a dry run of preemption needs what they compute.
+    """
     pod = state.pod_info.pod
     names: frozenset[str] | None = None
     limiting: list[str] = []
+    rejection: Status | None = None
     for plugin in profile.at(PRE_FILTER):
         result, status = plugin.pre_filter(state, pod)
         if status is SKIP or status.code is Code.SKIP:
             state.skip_filter.add(plugin.name)
             continue
         if status is not SUCCESS and not status.is_success:
-            return None, _pre_filter_rejection(status.with_plugin(plugin.name), node_count)
-        if result is not None:
+            rejection = status.with_plugin(plugin.name)
+            if status.code is not Code.UNSCHEDULABLE:
+                return None, _pre_filter_rejection(rejection, node_count)
+        elif result is not None:
             limiting.append(plugin.name)
             names = result.node_names if names is None else names & result.node_names
             if not names:
                 return None, _no_common_node(limiting, node_count)
+    if rejection is not None:
+        return None, _pre_filter_rejection(rejection, node_count)
     return (None if names is None else (names, tuple(limiting))), None
 
 
@@ -290,33 +339,23 @@ def _no_common_node(limiting: list[str], node_count: int) -> Diagnosis:
     return Diagnosis(node_count, absent=status, pre_filter_message=status.message, plugins=frozenset(limiting))
 
 
-def _filters(profile: Profile, state: CycleState) -> Filters:
-    plain, timed = (
-        [(plugin.name, plugin.filter) for plugin in plugins if plugin.name not in state.skip_filter]
-        for plugins in (profile.at(FILTER), profile.timed_filter)
-    )
-    return Filters(plain, timed)
+def _filters(profile: Profile, state: CycleState, nominations: Nominations) -> Filters:
+    plain, timed = active_filters(profile.at(FILTER), state), active_filters(profile.timed_filter, state)
+    return Filters(plain, timed, FilterRunner(plain, profile.pre_filter_extensions, nominations))
 
 
 def _batch_filters(profile: Profile, state: CycleState) -> Sequence[BatchFilter]:
     return [plugin for name, plugin in profile.batch_filters.items() if name not in state.skip_filter]
 
 
+def _scan_filters(profile: Profile, state: CycleState) -> Mapping[str, ScanFilter]:
+    return {name: plugin for name, plugin in profile.scan_filters.items() if name not in state.skip_filter}
+
+
 def _union(lists: Sequence[Sequence[int]]) -> Sequence[int]:
     """Return the members of all lists, in order."""
     filled = [indices for indices in lists if indices]
     return sorted(set().union(*filled)) if len(filled) > 1 else filled[0] if filled else ()
-
-
-def run_filters(filters: Sequence[Filter], state: CycleState, node: NodeInfo, nominations: Nominations) -> Status:
-    """Return the first rejection of a node; the Pod must fit both with and without the Pods nominated to it."""
-    with_nominated = nominations.with_nominated(node, state.pod_info)
-    for node_info in (node,) if with_nominated is None else (with_nominated, node):
-        for name, run_filter in filters:
-            status = run_filter(state, state.pod_info.pod, node_info)
-            if status is not SUCCESS and not status.is_success:
-                return status.with_plugin(name)
-    return SUCCESS
 
 
 def _diagnose(count: int, search: Search, names: NodeSubset) -> Diagnosis:

@@ -56,10 +56,15 @@ REASON_ERROR: Final = "SchedulerError"
 REASON_NOT_READY: Final = "NotReadyForScheduling"
 
 
-def plan_status(pod: Pod, reason: str, message: str, now: datetime, nominated: str | None = None) -> Document | None:
-    """Return the patch of the Pod's status, or None if nothing changes. `nominated` None keeps that field."""
+def plan_status(
+    pod: Pod, reason: str, message: str, now: datetime, nominated: str | None = None, *, is_outdated: bool = False
+) -> Document | None:
+    """Return the patch of the Pod's status, or None if nothing changes. `nominated` None keeps that field.
+
+    The nominated node is always written if the Pod is outdated: a write of its status has not been observed yet.
+    """
     status: Document = {}
-    if nominated is not None and nominated != (pod.status.nominated_node_name or ""):
+    if nominated is not None and (is_outdated or nominated != (pod.status.nominated_node_name or "")):
         status["nominatedNodeName"] = nominated or None
     old = next((item for item in pod.status.conditions if item.type == POD_SCHEDULED), None)
     if old is None or (old.status, old.reason, old.message) != ("False", reason, message):

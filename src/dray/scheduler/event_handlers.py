@@ -72,9 +72,18 @@ class EventHandlers:
 
         return changed
 
+    def nominate(self, info: PodInfo, node_name: str) -> None:
+        """Set or clear a nomination; Pods that left room for it may have more of it now."""
+        before = self._nominations.node_of(info.uid)
+        self._nominations.set(info, node_name)
+        if before and before != node_name:
+            event, priority = ASSIGNED_POD_DELETE, info.priority
+            self._queue.requeue_for_event(event, info.pod, None, self._now(), priority_max=priority)
+
     def _pod_gone(self, pod: Pod) -> None:
         uid = pod.metadata.uid or ""
-        self._nominations.remove(uid)
+        if self._nominations.node_of(uid):
+            self.nominate(PodInfo(pod), "")
         # A Pod that was bound and deleted during an outage of the watch is still assumed.
         if pod.spec.node_name or self._cache.is_assumed(uid):
             self._cache.remove_pod(uid)
@@ -99,7 +108,12 @@ class EventHandlers:
             return
         known = self._queue.info_of(uid)
         info = PodInfo(new) if known is None else known.updated(new)
-        self._nominations.set(info, new.status.nominated_node_name or "")
+        nominated = new.status.nominated_node_name or ""
+        if old is not None and nominated == (old.status.nominated_node_name or ""):
+            # A nomination counts from the decision on, before it is written.
+            self._nominations.update(info)
+        else:
+            self.nominate(info, nominated)
         if old is None:
             self._queue.add(info, self._now())
         else:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
@@ -17,6 +18,8 @@ from dray.framework.plugins import Plugin
 from dray.framework.snapshot import Snapshot
 from dray.lib.clock import Clock
 from dray.runtime.metrics import Metrics
+from dray.scheduler.nominations import Nominations
+from dray.scheduler.profile import Profile
 
 
 class WaitingPod(Protocol):
@@ -39,6 +42,9 @@ class WaitingPod(Protocol):
 
     def reject(self, plugin: str, message: str) -> None:
         """Reject the Pod on behalf of the plugin; it is unreserved and requeued."""
+
+    def preempt(self, message: str) -> None:
+        """End the attempt with an error, so that the Pod backs off and is tried again."""
 
 
 class WaitingPods(Protocol):
@@ -84,6 +90,15 @@ def _ignore(*_arguments: object) -> None:
     pass
 
 
+def _none(*_arguments: object) -> None:
+    return None
+
+
+def _drop(work: Coroutine[Any, Any, Any], _name: str) -> object:
+    work.close()
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class Handle:
     """What plugins get from the scheduler; one for all profiles, and immutable.
@@ -108,7 +123,25 @@ class Handle:
     record: Callable[[Pod, str, str, str], None] = _ignore
     record_node: Callable[[Node, str, str, str], None] = _ignore
     record_claim: Callable[[ResourceClaim, str, str, str], None] = _ignore
+    # Record that a Pod (victim, preemptor, message) was preempted.
+    record_preempted: Callable[[Pod, Pod, str], None] = _ignore
+    # Start a supervised task (coroutine, name) that runs beside the scheduling cycle.
+    spawn: Callable[[Coroutine[Any, Any, Any], str], object] = _drop
+    # Run PreEnqueue again for a gated Pod, by uid.
+    recheck_gate: Callable[[str], None] = _ignore
+    # Remove the nomination of a Pod, by uid, in memory and in its status, and try the Pod again.
+    clear_nomination: Callable[[str], None] = _ignore
+    # The same after a failed eviction: the Pod is tried again after a backoff.
+    preemption_failed: Callable[[str], None] = _ignore
+    # End the attempt of a Pod (uid, message) at Permit or in PreBind with an error; returns the event of its end, or
+    # None if the Pod is being bound, or not at all.
+    cancel_binding: Callable[[str, str], asyncio.Event | None] = _none
+    # Returns the event that is set when the attempt of a Pod (uid) is ended that way; None without a binding cycle.
+    binding_cancellation: Callable[[str], asyncio.Event | None] = _none
     extended_resources: ExtendedResources = field(default_factory=ExtendedResources)
+    nominations: Nominations = field(default_factory=Nominations)
+    # By schedulerName; complete when all plugins are constructed.
+    profiles: dict[str, Profile] = field(default_factory=dict)
     # State that plugins of several profiles share; each key has one owner.
     shared: dict[str, Any] = field(default_factory=dict)
 

@@ -14,6 +14,7 @@ from dray.framework.node_info import NodeInfo
 from dray.framework.plugins import (
     FILTER,
     PRE_ENQUEUE,
+    PRE_FILTER,
     QUEUE_SORT,
     SCORE,
     BatchFilter,
@@ -22,8 +23,11 @@ from dray.framework.plugins import (
     EnqueueExtensions,
     ExtensionPoint,
     FilterPlugin,
+    NominationExtensions,
     Plugin,
+    PreFilterExtensions,
     RejectionExplainer,
+    ScanFilter,
     ScoreNormalizer,
     ScorePlugin,
 )
@@ -86,6 +90,15 @@ class Profile:
         self.batch_filters: Mapping[str, BatchFilter] = {
             plugin.name: plugin for plugin in self.at(FILTER) if isinstance(plugin, BatchFilter)
         }
+        self.pre_filter_extensions = tuple(
+            plugin for plugin in self.at(PRE_FILTER) if isinstance(plugin, PreFilterExtensions)
+        )
+        self.scan_filters: Mapping[str, ScanFilter] = {
+            plugin.name: plugin for plugin in self.at(FILTER) if isinstance(plugin, ScanFilter)
+        }
+        self.nomination_extensions = tuple(
+            plugin for plugin in self.at(PRE_FILTER) if isinstance(plugin, NominationExtensions)
+        )
         self.explainers = tuple(plugin for plugin in self.at(FILTER) if isinstance(plugin, RejectionExplainer))
         self._queue_sort = self.at(QUEUE_SORT)[0]
         self.scorers = tuple(Scorer(plugin, weights.get(plugin.name, 1)) for plugin in self.at(SCORE))

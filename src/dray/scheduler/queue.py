@@ -202,7 +202,10 @@ class SchedulingQueue:
     def pop(self, now: float) -> QueuedPod | None:
         """Return the next Pod; it is in flight until `done` or `reject`."""
         self._release_due(now)
-        queued = self._active.pop() or self._backoff.pop()
+        queued = self._active.pop()
+        while queued is None and (early := self._backoff.pop()) is not None:
+            # Of the Pods that are tried early, some may have been gated since.
+            queued = None if self._gate(early, now, "BackoffComplete") else early
         if queued is None:
             return None
         queued.attempts += 1
@@ -260,13 +263,16 @@ class SchedulingQueue:
 
     # --- Cluster events. ---
 
-    def requeue_for_event(self, event: ClusterEvent, old: Any, new: Any, now: float) -> None:
-        """Requeue the Pods that the event may make schedulable."""
+    def requeue_for_event(
+        self, event: ClusterEvent, old: Any, new: Any, now: float, *, priority_max: int | None = None
+    ) -> None:
+        """Requeue the Pods that the event may make schedulable; with a bound, none of a higher priority."""
         if not self._unschedulable.interests(event):
             return
         self._record_event(event, old, new)
         for queued in self._unschedulable.concerned(event, old, new):
-            self._requeue_if_helped(queued, event, old, new, now)
+            if priority_max is None or (queued.info.priority <= priority_max and queued.pod is not old):
+                self._requeue_if_helped(queued, event, old, new, now)
         for queued in self._gated.concerned(event, old, new):
             self._ungate_if_helped(queued, event, old, new, now)
 
@@ -276,6 +282,20 @@ class SchedulingQueue:
         if queued is not None:
             queued.queued_at = now
             self._enqueue(queued, now, ClusterEvent(WILDCARD, Action.ALL, "ForceActivate"))
+
+    def retry_later(self, uid: str, now: float) -> None:
+        """Try a Pod again after a backoff, as after a failed attempt."""
+        queued = self._unschedulable.take(uid) or self._gated.take(uid)
+        if queued is not None:
+            queued.queued_at = now
+            queued.errors_in_a_row += 1
+            self._back_off(queued, now, RETRY.label)
+
+    def recheck_gate(self, uid: str, now: float) -> None:
+        """Run PreEnqueue again for a gated Pod."""
+        queued = self._gated.take(uid)
+        if queued is not None:
+            self._enqueue(queued, now, ClusterEvent(WILDCARD, Action.ALL, "PreEnqueue"))
 
     def flush(self, now: float) -> None:
         """Requeue Pods that have been unschedulable for too long."""
@@ -349,19 +369,24 @@ class SchedulingQueue:
 
     def _enqueue(self, queued: QueuedPod, now: float, event: ClusterEvent) -> None:
         """Add the Pod to the active or gated Pods."""
-        rules = self._rules(queued.pod)
-        status = rules.pre_enqueue(queued.pod)
-        if status is not SUCCESS and not status.is_success:
-            queued.gated_by, queued.gated_message = status.plugin, status.message
-            if queued.gated_message != queued.reported_gate and queued.gated_by not in _REPORTED_ELSEWHERE:
-                self._gate_reports.append((now + GATED_REPORT_SECONDS, queued.uid))
-            self._gated.add(queued, (queued.gated_by,))
-            self._observe("gated", event.label)
+        if self._gate(queued, now, event.label):
             return
-        queued.gated_by = queued.gated_message = queued.reported_gate = ""
-        queued.sort_key = rules.sort_key(queued.info.priority, queued.queued_at)
+        queued.sort_key = self._rules(queued.pod).sort_key(queued.info.priority, queued.queued_at)
         self._active.push(queued.sort_key, queued)
         self._observe("active", event.label)
+
+    def _gate(self, queued: QueuedPod, now: float, label: str) -> bool:
+        """Run PreEnqueue; add the Pod to the gated ones if it is rejected, and return whether it is."""
+        status = self._rules(queued.pod).pre_enqueue(queued.pod)
+        if status is SUCCESS or status.is_success:
+            queued.gated_by = queued.gated_message = queued.reported_gate = ""
+            return False
+        queued.gated_by, queued.gated_message = status.plugin, status.message
+        if queued.gated_message != queued.reported_gate and queued.gated_by not in _REPORTED_ELSEWHERE:
+            self._gate_reports.append((now + GATED_REPORT_SECONDS, queued.uid))
+        self._gated.add(queued, (queued.gated_by,))
+        self._observe("gated", label)
+        return True
 
     def _requeue_if_helped(self, queued: QueuedPod, event: ClusterEvent, old: Any, new: Any, now: float) -> bool:
         """Requeue a rejected Pod if a rejecting plugin returns Queue for the event."""

@@ -2,47 +2,64 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from dray.framework.plugins import BIND, EXTENSION_POINTS, QUEUE_SORT, SCORE, ExtensionPoint, Plugin
 from dray.scheduler.config import ConfigError, PluginSet, ProfileConfig
 from dray.scheduler.handle import Handle, PluginFactory
+from dray.scheduler.plugins.arguments import Arguments
 from dray.scheduler.plugins.balanced_allocation import BalancedAllocation
 from dray.scheduler.plugins.classic_resources.plugin import make_classic_resources
 from dray.scheduler.plugins.default_binder import DefaultBinder
+from dray.scheduler.plugins.default_preemption import DefaultPreemption
 from dray.scheduler.plugins.dynamic_resources.plugin import make_dynamic_resources
 from dray.scheduler.plugins.image_locality import ImageLocality
-from dray.scheduler.plugins.inter_pod_affinity import InterPodAffinity
+from dray.scheduler.plugins.inter_pod_affinity.plugin import InterPodAffinity
 from dray.scheduler.plugins.node_affinity import NodeAffinity
+from dray.scheduler.plugins.node_declared_features import NodeDeclaredFeatures
 from dray.scheduler.plugins.node_name import NodeName
 from dray.scheduler.plugins.node_ports import NodePorts
 from dray.scheduler.plugins.node_resources_fit import NodeResourcesFit
 from dray.scheduler.plugins.node_unschedulable import NodeUnschedulable
 from dray.scheduler.plugins.optional_claims import OptionalClaims
+from dray.scheduler.plugins.pod_topology_spread.plugin import PodTopologySpread
 from dray.scheduler.plugins.queueing import PrioritySort, SchedulingGates
 from dray.scheduler.plugins.taint_toleration import TaintToleration
-from dray.scheduler.plugins.unsupported import PodTopologySpread, VolumeBinding
+from dray.scheduler.plugins.volume_binding import VolumeBinding
 from dray.scheduler.profile import Profile
 
+
+def _plain(make: Callable[[Handle], Plugin]) -> PluginFactory:
+    """Return the factory of a plugin without arguments."""
+
+    def factory(args: Mapping[str, Any], handle: Handle) -> Plugin:
+        Arguments(args).end()
+        return make(handle)
+
+    return factory
+
+
 BUILT_IN: Final[Mapping[str, PluginFactory]] = {
-    "SchedulingGates": lambda _args, _handle: SchedulingGates(),
-    "PrioritySort": lambda _args, _handle: PrioritySort(),
-    "NodeUnschedulable": lambda _args, handle: NodeUnschedulable(handle),
-    "NodeName": lambda _args, _handle: NodeName(),
-    "TaintToleration": lambda _args, handle: TaintToleration(handle),
+    "SchedulingGates": _plain(lambda _handle: SchedulingGates()),
+    "PrioritySort": _plain(lambda _handle: PrioritySort()),
+    "NodeUnschedulable": _plain(NodeUnschedulable),
+    "NodeName": _plain(lambda _handle: NodeName()),
+    "TaintToleration": _plain(TaintToleration),
     "NodeAffinity": NodeAffinity,
-    "NodePorts": lambda _args, _handle: NodePorts(),
+    "NodePorts": _plain(lambda _handle: NodePorts()),
     "NodeResourcesFit": NodeResourcesFit,
-    "VolumeBinding": lambda _args, _handle: VolumeBinding(),
-    "PodTopologySpread": lambda _args, _handle: PodTopologySpread(),
-    "InterPodAffinity": lambda _args, handle: InterPodAffinity(handle),
+    "VolumeBinding": VolumeBinding,
+    "PodTopologySpread": PodTopologySpread,
+    "InterPodAffinity": InterPodAffinity,
     "ClassicResources": make_classic_resources,
     "DynamicResources": make_dynamic_resources,
-    "OptionalClaims": lambda _args, _handle: OptionalClaims(),
+    "OptionalClaims": _plain(lambda _handle: OptionalClaims()),
+    "DefaultPreemption": DefaultPreemption,
     "NodeResourcesBalancedAllocation": BalancedAllocation,
-    "ImageLocality": lambda _args, handle: ImageLocality(handle),
-    "DefaultBinder": lambda _args, handle: DefaultBinder(handle),
+    "ImageLocality": _plain(ImageLocality),
+    "DefaultBinder": _plain(DefaultBinder),
+    "NodeDeclaredFeatures": _plain(lambda _handle: NodeDeclaredFeatures()),
 }
 
 # Kubernetes' order and weights; filters run in this order, and the first rejection is reported.
@@ -63,9 +80,11 @@ DEFAULT_PLUGINS: Final[tuple[tuple[str, int], ...]] = (
     ("DynamicResources", 2),
     # Getting the requested claims outweighs everything else.
     ("OptionalClaims", 20),
+    ("DefaultPreemption", 0),
     ("NodeResourcesBalancedAllocation", 1),
     ("ImageLocality", 1),
     ("DefaultBinder", 0),
+    ("NodeDeclaredFeatures", 0),
 )
 
 

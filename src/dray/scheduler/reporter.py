@@ -12,7 +12,7 @@ from dray.api.document import Document
 from dray.api.errors import APIError
 from dray.api.types.core_v1 import Node, Pod
 from dray.api.types.resource_v1 import ResourceClaim
-from dray.client.event_recorder import EventRecord, EventRecorder, Source, reference_to
+from dray.client.event_recorder import NORMAL, EventRecord, EventRecorder, Source, reference_to
 from dray.client.interface import Client, Patch, PatchType, WriteOptions
 from dray.client.resources import NODES, PODS, RESOURCE_CLAIMS
 from dray.lib.clock import Clock
@@ -66,6 +66,13 @@ class Reporter:
         if queue is not None:
             queue.add(EventRecord(reference_to(_POD, pod), event_type, reason, message))
 
+    def preempted(self, victim: Pod, preemptor: Pod, message: str) -> None:
+        """Record that a Pod made room for another one, in the name of the latter's profile."""
+        queue = self._queues.get(preemptor.spec.scheduler_name or "")
+        if queue is not None:
+            regarding, related = reference_to(_POD, victim), reference_to(_POD, preemptor)
+            queue.add(EventRecord(regarding, NORMAL, "Preempted", message, action="Preempting", related=related))
+
     def node_event(self, node: Node, event_type: str, reason: str, message: str) -> None:
         """Record an Event of a node, in the name of the first profile."""
         self._add(EventRecord(reference_to(_NODE, node), event_type, reason, message))
@@ -81,9 +88,17 @@ class Reporter:
 
     def set_status(self, pod: Pod, reason: str, message: str, nominated: str | None = None) -> None:
         """Start writing the condition, if it differs."""
-        body = plan_status(pod, reason, message, self._clock.now(), nominated)
-        if body is None:
-            return
+        is_outdated = (pod.metadata.uid or "") in self._writing
+        body = plan_status(pod, reason, message, self._clock.now(), nominated, is_outdated=is_outdated)
+        if body is not None:
+            self._start(pod, body)
+
+    def clear_nomination(self, pod: Pod) -> None:
+        """Start removing the nominated node."""
+        self._start(pod, {"metadata": {"uid": pod.metadata.uid}, "status": {"nominatedNodeName": None}})
+
+    def _start(self, pod: Pod, body: Document) -> None:
+        """Start a write after earlier ones of the same Pod."""
         uid = pod.metadata.uid or ""
         previous = self._writing.get(uid)
         task = self._writes.spawn(self._write(pod, body, previous), f"status of {pod.metadata.name}")

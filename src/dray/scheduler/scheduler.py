@@ -29,12 +29,14 @@ from dray.scheduler.binder import Attempt, Binder, WaitingPodsMap
 from dray.scheduler.cache import Cache
 from dray.scheduler.cluster_events import ASSIGNED_POD_DELETE, RESOURCES_BY_EVENT, UNFINISHED
 from dray.scheduler.config import SchedulerConfig
-from dray.scheduler.cycle import AttemptError, Cycle, Placement
+from dray.scheduler.cycle import Cycle, Placement
 from dray.scheduler.diagnosis import REASON_ERROR, REASON_NOT_READY, REASON_UNSCHEDULABLE, Diagnosis
 from dray.scheduler.event_handlers import EventHandlers
+from dray.scheduler.filter_runner import AttemptError
 from dray.scheduler.handle import Handle, PluginFactory
 from dray.scheduler.metrics import SchedulerMetrics
 from dray.scheduler.nominations import Nominations
+from dray.scheduler.post_filter import PostFilterOutcome, run_post_filter
 from dray.scheduler.profile import Profile
 from dray.scheduler.queue import FLUSH_EVERY_SECONDS, SchedulingQueue
 from dray.scheduler.queued_pod import QueuedPod
@@ -70,7 +72,7 @@ class Failure:
 
 
 def _error(message: str, *, at_once: bool = False) -> Failure:
-    return Failure(REASON_ERROR, message, is_error=True, at_once=at_once)
+    return Failure(REASON_ERROR, message, nominated="", is_error=True, at_once=at_once)
 
 
 def _text(error: Exception) -> str:
@@ -101,6 +103,7 @@ class Scheduler:
         self._reporter = Reporter(client, clock, [profile.scheduler_name for profile in config.profiles])
         self._binder = Binder(clock, self._waiting_pods)
         self._bindings = ChildTasks("bindings")
+        self._preemptions = ChildTasks("preemptions")
         self.cache = Cache()
         self.handle = Handle(
             client,
@@ -115,8 +118,17 @@ class Scheduler:
             record=self._reporter.event,
             record_node=self._reporter.node_event,
             record_claim=self._reporter.claim_event,
+            record_preempted=self._reporter.preempted,
+            spawn=self._preemptions.spawn,
+            recheck_gate=self._recheck_gate,
+            clear_nomination=self._clear_nomination,
+            preemption_failed=self._preemption_failed,
+            cancel_binding=self._binder.cancel,
+            binding_cancellation=self._binder.cancellation,
+            nominations=self._nominations,
         )
         self.profiles = make_profiles(config.profiles, factories, self.handle)
+        self.handle.profiles.update(self.profiles)
         self.queue = SchedulingQueue(
             lambda pod: self.profiles[pod.spec.scheduler_name or ""],
             self.profiles.values(),
@@ -129,12 +141,13 @@ class Scheduler:
         self._attempts = 0
         self._cycle = Cycle(self._snapshot, self._nominations)
         self._pods = informers.informer(PODS, UNFINISHED)
+        self._handlers = EventHandlers(self.queue, self.cache, self._nominations, self.profiles, clock.monotonic)
         self._add_handlers(informers)
         sizes = {"nodes": lambda: self.cache.node_count, "pods": self.cache.pod_count}
         self._metrics.follow(self.queue.counts, sizes | {"assumed_pods": self.cache.assumed_count})
 
     def _add_handlers(self, informers: SharedInformerFactory) -> None:
-        handlers = EventHandlers(self.queue, self.cache, self._nominations, self.profiles, self._clock.monotonic)
+        handlers = self._handlers
         registered = {
             item.event.resource
             for profile in self.profiles.values()
@@ -158,6 +171,7 @@ class Scheduler:
         async with TaskGroup("scheduler") as group:
             group.spawn(self._reporter.run(), "reporter")
             group.spawn(self._bindings.supervise(), "bindings")
+            group.spawn(self._preemptions.supervise(), "preemptions")
             await self.handle.informers.wait_for_sync()
             group.spawn(self._flush(), "queue flush")
             group.spawn(self._schedule(), "scheduling")
@@ -231,38 +245,21 @@ class Scheduler:
         for explainer in profile.explainers if statuses else ():
             explainer.explain_rejections(state, pod, statuses)
         diagnosis = replace(diagnosis, statuses=statuses)
-        message, nominated, is_error = "", None, False
-        if diagnosis.node_count and profile.at(POST_FILTER):
-            message, nominated, is_error = await self._post_filter(profile, state, pod, diagnosis)
+        outcome = PostFilterOutcome()
+        if not diagnosis.node_count:
+            outcome = PostFilterOutcome(nominated="")
+        elif profile.at(POST_FILTER):
+            if diagnosis.absent is not None and not statuses:
+                statuses = {node.name: diagnosis.absent for node in self._snapshot}
+            outcome = await run_post_filter(profile, state, statuses)
         return Failure(
             REASON_UNSCHEDULABLE,
-            diagnosis.message(message),
+            diagnosis.message(outcome.message),
             diagnosis.plugins,
             diagnosis.pending_plugins,
-            nominated,
-            is_error,
+            outcome.nominated,
+            outcome.is_error,
         )
-
-    async def _post_filter(
-        self, profile: Profile, state: CycleState, pod: Pod, diagnosis: Diagnosis
-    ) -> tuple[str, str | None, bool]:
-        """Return the plugins' message, the nominated node, and whether a plugin returned an error."""
-        statuses = dict(diagnosis.statuses)
-        if diagnosis.absent is not None and not statuses:
-            statuses = {node.name: diagnosis.absent for node in self._snapshot}
-        messages: list[str] = []
-        for plugin in profile.at(POST_FILTER):
-            try:
-                result, status = await plugin.post_filter(state, pod, statuses)
-            except Exception as error:  # noqa: BLE001 - the failure of one Pod must not stop the others
-                _log.exception("PostFilter plugin %s", plugin.name)
-                messages.append(_text(error))
-                continue
-            messages.extend(status.reasons)
-            if status.is_success or not status.is_rejected:
-                nominated = result.nominated_node_name if result is not None else None
-                return ", ".join(messages), nominated, status.code is Code.ERROR
-        return ", ".join(messages), None, False
 
     async def _assume(
         self, queued: QueuedPod, profile: Profile, state: CycleState, placement: Placement, started: float
@@ -279,9 +276,16 @@ class Scheduler:
             _log.exception("Reserve or Permit failed", extra=fields(pod=str(queued.info.key)))
             status = Status(Code.ERROR, (_text(error),))
         if status.is_success:
-            self._bindings.spawn(self._bind(attempt), f"bind {queued.info.key}")
+            self._binder.begin(attempt)
+            self._bindings.spawn(self._binding_cycle(attempt), f"bind {queued.info.key}")
         else:
             await self._undo(attempt, status)
+
+    async def _binding_cycle(self, attempt: Attempt) -> None:
+        try:
+            await self._bind(attempt)
+        finally:
+            self._binder.end(attempt)
 
     async def _bind(self, attempt: Attempt) -> None:
         queued = attempt.queued
@@ -314,7 +318,7 @@ class Scheduler:
             plugins = frozenset((status.plugin,)) if status.plugin else frozenset()
             pending = plugins if status.code is Code.PENDING else frozenset()
             rejection = Diagnosis(1, {attempt.node_name: unresolvable(*status.reasons)})
-            failure = Failure(REASON_UNSCHEDULABLE, rejection.message(), plugins - pending, pending)
+            failure = Failure(REASON_UNSCHEDULABLE, rejection.message(), plugins - pending, pending, nominated="")
         self._fail(queued, attempt.profile, attempt.started, failure)
 
     def _fail(self, queued: QueuedPod, profile: Profile, started: float, failure: Failure) -> None:
@@ -337,7 +341,7 @@ class Scheduler:
             at_once=failure.at_once,
         )
         if failure.nominated is not None:
-            self._nominations.set(queued.info, failure.nominated)
+            self._handlers.nominate(queued.info, failure.nominated)
         self._reporter.set_status(pod, failure.reason, failure.message, failure.nominated)
         if failure.message != queued.last_message or now - queued.last_recorded_at > RECORD_AGAIN_SECONDS:
             queued.last_message, queued.last_recorded_at = failure.message, now
@@ -358,6 +362,25 @@ class Scheduler:
     def _notify(self, event: ClusterEvent, old: object, new: object) -> None:
         self.queue.requeue_for_event(event, old, new, self._clock.monotonic())
         self._wake.set()
+
+    def _recheck_gate(self, uid: str) -> None:
+        self.queue.recheck_gate(uid, self._clock.monotonic())
+        self._wake.set()
+
+    def _clear_nomination(self, uid: str) -> None:
+        self._end_nomination(uid)
+        self._activate(uid)
+
+    def _preemption_failed(self, uid: str) -> None:
+        self._end_nomination(uid)
+        self.queue.retry_later(uid, self._clock.monotonic())
+        self._wake.set()
+
+    def _end_nomination(self, uid: str) -> None:
+        info = self._nominations.get(uid)
+        if info is not None:
+            self._handlers.nominate(info, "")
+            self._reporter.clear_nomination(info.pod)
 
     def _activate(self, uid: str) -> None:
         self.queue.activate(uid, self._clock.monotonic())

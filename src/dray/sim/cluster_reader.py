@@ -14,7 +14,7 @@ from dray.sim.snapshot import DRA, KINDS, Snapshot, kind_key
 
 PAGE: Final = 500
 # Kinds that many users may not list; without permission they are omitted.
-OPTIONAL: Final = frozenset({"DeviceTaintRule"})
+OPTIONAL: Final = frozenset({"DeviceTaintRule", "Namespace", "Service", "PersistentVolume", "PersistentVolumeClaim"})
 
 
 async def read_cluster(client: Client, kinds: Iterable[str]) -> Snapshot:

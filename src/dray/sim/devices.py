@@ -68,12 +68,16 @@ class DeviceRow:
         return f"{self.driver}/{self.pool}/{self.name}"
 
 
+# Of unknown clusters every taint is shown: rules exist only where an administrator wants them.
+_SHOWN: Final = FeatureGates({"DRADeviceTaintRules": True})
+
+
 def device_rows(snapshot: Snapshot, gates: FeatureGates | None = None) -> list[DeviceRow]:
     """Return all devices of the newest generations, by node, driver, pool and the order in the slice."""
     # Imported here: the CEL modules are slow to import and not needed for the states alone.
     from dray.allocator.gates import Gates
 
-    view = _View(snapshot, Gates.of(gates or FeatureGates()))
+    view = _View(snapshot, Gates.of(gates or _SHOWN))
     rows = [view.row(pool, device) for pool in view.inventory.pools() for device in view.devices(pool)]
     rows.sort(key=lambda row: (row.node == ALL_NODES, row.node, row.driver, row.pool))
     return rows
@@ -92,7 +96,7 @@ class _View:
         self._gates = gates
         self._blocks = blocks
         self._holders = holders_by_device(snapshot)
-        groups = SelectorGroups(list_attributes=gates.list_attributes, consumable_capacity=gates.consumable_capacity)
+        groups = SelectorGroups(list_attributes=gates.list_attributes)
         self._classes = [
             (
                 item.metadata.name or "",
@@ -132,8 +136,9 @@ class _View:
     def _state(
         self, pool: Pool, device: PoolDevice, holders: Sequence[Holder], taints: Sequence[DeviceTaint]
     ) -> tuple[DeviceState, str]:
-        if not pool.complete or pool.problem is not None:
-            return DeviceState.UNUSABLE, f"its pool is {pool.problem or 'being updated'}"
+        problem = pool.problem_of(device.entry)
+        if problem is not None or not pool.is_complete(device.entry):
+            return DeviceState.UNUSABLE, f"its pool is {problem or 'being updated'}"
         shareable = device.content.allow_multiple and self._gates.consumable_capacity
         users = [holder.claim for holder in holders if not holder.admin_access]
         if users and not shareable:

@@ -33,6 +33,9 @@ KINDS: Final[Mapping[str, tuple[str, str]]] = {
     "Pod": ("", "pods"),
     "Event": ("", "events"),
     "ResourceQuota": ("", "resourcequotas"),
+    "Service": ("", "services"),
+    "PersistentVolume": ("", "persistentvolumes"),
+    "PersistentVolumeClaim": ("", "persistentvolumeclaims"),
     "DeviceClass": (DRA, "deviceclasses"),
     "ResourceSlice": (DRA, "resourceslices"),
     "ResourceClaim": (DRA, "resourceclaims"),
@@ -43,6 +46,7 @@ KINDS: Final[Mapping[str, tuple[str, str]]] = {
 }
 # Kinds that determine where a Pod is placed and which devices it gets.
 PLACEMENT_KINDS: Final = (
+    "Namespace",
     "Node",
     "Pod",
     "ResourceClaim",
@@ -52,6 +56,9 @@ PLACEMENT_KINDS: Final = (
     "DeviceTaintRule",
     CLASSIC_CLAIM,
     "ResourceClass",
+    "Service",
+    "PersistentVolume",
+    "PersistentVolumeClaim",
 )
 
 
@@ -84,6 +91,16 @@ class Snapshot:
     def pods(self) -> tuple[Pod, ...]:
         """By namespace and name."""
         return self._typed("Pod", Pod)
+
+    @cached_property
+    def volume_claims(self) -> Mapping[NamespacedName, Document]:
+        """Persistent volume claims by namespace and name."""
+        return {key_of(item): item for item in self.documents.get("PersistentVolumeClaim", ())}
+
+    @cached_property
+    def volumes(self) -> Mapping[str, Document]:
+        """Persistent volumes by name."""
+        return {item["metadata"]["name"]: item for item in self.documents.get("PersistentVolume", ())}
 
     @cached_property
     def claims(self) -> tuple[ResourceClaim, ...]:

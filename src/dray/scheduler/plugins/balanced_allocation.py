@@ -13,6 +13,7 @@ from dray.framework.plugins import SCORE_MAX
 from dray.framework.resources import CPU, MEMORY, Resources
 from dray.framework.status import SKIP, SUCCESS, Status
 from dray.scheduler.handle import Handle
+from dray.scheduler.plugins.arguments import Arguments
 
 _DEFAULT: Final = (CPU, MEMORY)
 _PAIR: Final = 2
@@ -25,7 +26,9 @@ class BalancedAllocation:
 
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
         self._extended_resources = handle.extended_resources
-        self._resources = tuple(item["name"] for item in args.get("resources") or ()) or _DEFAULT
+        given = Arguments(args)
+        self._resources = tuple(item["name"] for item in given.items("resources")) or _DEFAULT
+        given.end()
 
     def pre_score(self, state: CycleState, _pod: Pod, _nodes: Sequence[NodeInfo]) -> Status:
         """Skip Pods without requests."""

@@ -9,12 +9,21 @@ from dray.framework.node_info import NodeInfo
 from dray.framework.plugins import SCORE_MAX
 from dray.framework.pod_info import PodInfo
 from dray.framework.resources import CPU, MEMORY
+from dray.scheduler.plugins.arguments import Arguments
 
 Scorer: TypeAlias = Callable[[PodInfo, Sequence[NodeInfo]], list[int]]
 Weights: TypeAlias = Sequence[tuple[str, int]]
+# Points (utilization in percent, score of a node), by increasing utilization.
+Shape: TypeAlias = Sequence[tuple[int, int]]
 
 LEAST_ALLOCATED: Final = "LeastAllocated"
 MOST_ALLOCATED: Final = "MostAllocated"
+REQUESTED_TO_CAPACITY_RATIO: Final = "RequestedToCapacityRatio"
+STRATEGIES: Final = (LEAST_ALLOCATED, MOST_ALLOCATED, REQUESTED_TO_CAPACITY_RATIO)
+WEIGHT_MAX: Final = 100
+UTILIZATION_MAX: Final = 100
+# Of a point of the shape; scores of nodes are ten times as large.
+SHAPE_SCORE_MAX: Final = 10
 DEFAULT_WEIGHTS: Final[Weights] = ((CPU, 1), (MEMORY, 1))
 
 
@@ -28,12 +37,19 @@ def no_devices(_node: NodeInfo, _name: str) -> tuple[int, int]:
 
 
 def make_scorer(strategy: Mapping[str, Any], device_usage: DeviceUsage = no_devices) -> Scorer:
-    """Return the scorer of a strategy; raise ValueError for an unknown one."""
-    kind = strategy.get("type") or LEAST_ALLOCATED
-    if kind not in (LEAST_ALLOCATED, MOST_ALLOCATED):
-        raise ValueError(f'scoringStrategy.type "{kind}" is not supported; use {LEAST_ALLOCATED} or {MOST_ALLOCATED}')
-    listed = tuple((item["name"], int(item.get("weight") or 1)) for item in strategy.get("resources") or ())
-    weights = listed or DEFAULT_WEIGHTS
+    """Return the scorer of a strategy; raises `ValueError` or `TypeError`."""
+    given = Arguments(strategy, "scoringStrategy")
+    kind = given.choice("type", LEAST_ALLOCATED, STRATEGIES)
+    weights = _weights(given.items("resources")) or DEFAULT_WEIGHTS
+    ratio = given.value("requestedToCapacityRatio")
+    given.end()
+    path = "scoringStrategy.requestedToCapacityRatio"
+    if kind == REQUESTED_TO_CAPACITY_RATIO:
+        if ratio is None:
+            raise ValueError(f"{path}: Required value: must be specified when type is {kind}")
+        return _ratio_scorer(parse_shape(ratio, path), weights, device_usage)
+    if ratio is not None:
+        raise ValueError(f"{path}: Forbidden: must be nil when type is not {REQUESTED_TO_CAPACITY_RATIO}")
     if kind == LEAST_ALLOCATED and weights == DEFAULT_WEIGHTS:
         return least_allocated_cpu_and_memory
     share = _least if kind == LEAST_ALLOCATED else _most
@@ -47,6 +63,75 @@ def make_scorer(strategy: Mapping[str, Any], device_usage: DeviceUsage = no_devi
             total += share(used, capacity) * weight
             weight_sum += weight
         return total // weight_sum if weight_sum else 0
+
+    return lambda pod, nodes: [score(pod, node) for node in nodes]
+
+
+def _weights(resources: Sequence[Mapping[str, Any]]) -> Weights:
+    found: list[tuple[str, int]] = []
+    for index, item in enumerate(resources):
+        path = f"scoringStrategy.resources[{index}]"
+        given = Arguments(item, path)
+        name, weight = given.value("name"), given.value("weight") or 1
+        given.end()
+        if not isinstance(name, str) or not name:
+            raise ValueError(f"{path}.name: Required value")
+        if not isinstance(weight, int) or not 0 < weight <= WEIGHT_MAX:
+            text = f"resource weight of {name} not in valid range (0, {WEIGHT_MAX}]"
+            raise ValueError(f"{path}.weight: Invalid value: {weight}: {text}")
+        found.append((name, weight))
+    return tuple(found)
+
+
+def parse_shape(ratio: Any, path: str) -> Shape:
+    """Return the points (utilization, score of a node); raises `ValueError` or `TypeError`."""
+    if not isinstance(ratio, dict):
+        raise TypeError(f"{path}: must be a map")
+    given = Arguments(ratio, path)
+    points = given.items("shape")
+    given.end()
+    if not points:
+        raise ValueError(f"{path}.shape: Required value: at least one point must be specified")
+    found: list[tuple[int, int]] = []
+    for index, point in enumerate(points):
+        at = Arguments(point, f"{path}.shape[{index}]")
+        utilization = at.integer("utilization", 0, 0, UTILIZATION_MAX)
+        score = at.integer("score", 0, 0, SHAPE_SCORE_MAX)
+        at.end()
+        if found and utilization <= found[-1][0]:
+            text = "values must be sorted in increasing order"
+            raise ValueError(f"{path}.shape[{index}].utilization: Invalid value: {utilization}: {text}")
+        found.append((utilization, score * SCORE_MAX // SHAPE_SCORE_MAX))
+    return tuple(found)
+
+
+def shape_value(shape: Shape, utilization: int) -> int:
+    """Return the score at a utilization: linear between points, constant outside of them."""
+    previous: tuple[int, int] | None = None
+    for at, score in shape:
+        if utilization <= at:
+            if previous is None:
+                return score
+            rise, width = (score - previous[1]) * (utilization - previous[0]), at - previous[0]
+            # As in Go, the quotient is rounded towards zero.
+            return previous[1] + (rise // width if rise >= 0 else -(-rise // width))
+        previous = at, score
+    return shape[-1][1]
+
+
+def _ratio_scorer(shape: Shape, weights: Weights, device_usage: DeviceUsage) -> Scorer:
+    def score(pod: PodInfo, node: NodeInfo) -> int:
+        total = weight_sum = 0
+        for name, weight in weights:
+            used, capacity = usage(name, pod, node, device_usage)
+            if capacity == 0:
+                continue
+            share = UTILIZATION_MAX if used > capacity else used * UTILIZATION_MAX // capacity
+            value = shape_value(shape, share)
+            if value:
+                total += value * weight
+                weight_sum += weight
+        return int(total / weight_sum + 0.5) if weight_sum else 0
 
     return lambda pod, nodes: [score(pod, node) for node in nodes]
 

@@ -15,6 +15,7 @@ from dray.framework.node_selectors import NAME_FIELD, compile_required, compile_
 from dray.framework.plugins import PreFilterResult
 from dray.framework.status import SKIP, SUCCESS, Status, unresolvable
 from dray.scheduler.handle import Handle
+from dray.scheduler.plugins.arguments import Arguments
 from dray.scheduler.plugins.normalization import normalize
 
 REASON: Final = "node(s) didn't match Pod's node affinity/selector"
@@ -33,7 +34,9 @@ class NodeAffinity:
     name = _NAME
 
     def __init__(self, args: Mapping[str, Any], _handle: Handle) -> None:
-        added = args.get("addedAffinity")
+        given = Arguments(args)
+        added = given.value("addedAffinity")
+        given.end()
         affinity = from_document(Affinity, added) if added else Affinity()
         enforced = affinity.required_during_scheduling_ignored_during_execution
         self._enforced = compile_selector(enforced) if enforced is not None else None

@@ -16,6 +16,7 @@ from dray.framework.snapshot import Snapshot
 from dray.framework.status import SUCCESS, Code, Status
 from dray.lib.index_set import IndexSet
 from dray.scheduler.handle import Handle
+from dray.scheduler.plugins.arguments import Arguments
 from dray.scheduler.plugins.fit_events import FitEvents
 from dray.scheduler.plugins.fit_strategies import make_scorer
 from dray.scheduler.score_cache import KINDS_MAX
@@ -35,9 +36,11 @@ class NodeResourcesFit:
 
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
         self._extended_resources = handle.extended_resources
-        self._ignored = frozenset(args.get("ignoredResources") or ())
-        self._ignored_groups = frozenset(args.get("ignoredResourceGroups") or ())
-        strategy = args.get("scoringStrategy") or {}
+        given = Arguments(args)
+        self._ignored = frozenset(given.value("ignoredResources") or ())
+        self._ignored_groups = frozenset(given.value("ignoredResourceGroups") or ())
+        strategy = given.value("scoringStrategy") or {}
+        given.end()
         self._scorer = make_scorer(strategy, handle.extended_resources.device_usage)
         self._scalars = frozenset(item["name"] for item in strategy.get("resources") or ()) - {CPU, MEMORY}
         self._events = FitEvents(handle)

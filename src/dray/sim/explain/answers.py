@@ -82,7 +82,7 @@ class Answer:
     standing: Standing
     # The node it is on.
     node: str = ""
-    # Why no node was evaluated.
+    # Why no node can be used, whatever the nodes are like.
     obstacle: str = ""
     nodes: tuple[NodeAnswer, ...] = ()
     given: tuple[Given, ...] = ()
@@ -90,6 +90,8 @@ class Answer:
     changes: tuple[Change, ...] = ()
     # For nodes that would fit without other claims: which claims have which devices.
     holders: tuple[str, ...] = ()
+    # What was not evaluated.
+    notes: tuple[str, ...] = ()
 
     @property
     def fitting(self) -> int:

@@ -16,6 +16,7 @@ from dray.sim.explain.answers import Answer, Standing
 from dray.sim.explain.filters import Filters, nodes_with_devices
 from dray.sim.explain.subject import Subject, before, given
 from dray.sim.explain.suggestions import CHANGES_MAX, blocking_claims, helpful_changes, node_changes
+from dray.sim.notes import notes_on
 from dray.sim.replica.cluster import Options, Replica, pass_time, running
 from dray.sim.replica.virtual_time import run_virtually
 from dray.sim.snapshot import Snapshot
@@ -43,7 +44,7 @@ async def _explain(snapshot: Snapshot, subject: Subject, now: datetime, node: st
     async with running(before(snapshot, subject), now, options) as replica:
         await pass_time(CLAIM_SECONDS)
         pod = await replica.client.get(PODS, subject.pod.name, subject.pod.namespace)
-        return _answer(replica, subject, pod, node or subject.node)
+        return replace(_answer(replica, subject, pod, node or subject.node), notes=notes_on(snapshot, (pod,)))
 
 
 def _profiles(snapshot: Snapshot) -> tuple[ProfileConfig, ...]:
@@ -59,7 +60,7 @@ def _answer(replica: Replica, subject: Subject, pod: Pod, detailed: str) -> Answ
     scheduler.cache.update_snapshot(nodes)
     allocator = device_state_of(scheduler.handle).allocator
     filters = Filters(scheduler.profiles[pod.spec.scheduler_name or ""], nodes, allocator, pod, detailed=detailed)
-    answers = () if filters.obstacle else filters.answers()
+    answers = filters.answers() if filters.evaluates_nodes else ()
     answer = Answer(
         subject.kind,
         subject.key.namespace,

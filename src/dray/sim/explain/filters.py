@@ -9,15 +9,17 @@ from dray.api.types.core_v1 import Pod
 from dray.api.types.resource_v1 import AllocationResult, ResourceClaim
 from dray.framework.cycle_state import CycleState
 from dray.framework.node_info import NodeInfo
-from dray.framework.plugins import FILTER
+from dray.framework.plugins import FILTER, PRE_FILTER
 from dray.framework.pod_info import PodInfo
 from dray.framework.snapshot import Snapshot
-from dray.scheduler.cycle import run_pre_filter
+from dray.framework.status import Code
 from dray.scheduler.plugins.dynamic_resources.pod_state import PodState
 from dray.scheduler.profile import Profile
 from dray.sim.explain.answers import NodeAnswer
 
 DYNAMIC_RESOURCES = "DynamicResources"
+# Without an answer of these, nothing can be said about the devices of nodes.
+_DEVICE_PLUGINS = frozenset((DYNAMIC_RESOURCES, "ClassicResources"))
 
 
 class Filters:
@@ -35,18 +37,29 @@ class Filters:
         self._state = CycleState(PodInfo(pod))
         # Nodes selected by PreFilter plugins; None if there is no selection.
         self._names: frozenset[str] | None = None
+        # Rejections of PreFilter: they concern all nodes.
+        self._rejected: dict[str, tuple[str, ...]] = {}
+        # Whether there is more to say about each node than what rejects all of them.
+        self.evaluates_nodes = True
+        # Why no node can be used; empty if it depends on the node.
         self.obstacle = self._prepare()
 
     def _prepare(self) -> str:
-        """Run PreEnqueue and PreFilter; return why no node is evaluated, empty if nodes are."""
+        """Run PreEnqueue, and PreFilter of all plugins, also if one of them rejects the Pod."""
         status = self._profile.pre_enqueue(self._pod)
         if not status.is_success:
+            self.evaluates_nodes = False
             return status.message
-        names, rejection = run_pre_filter(self._profile, self._state, len(self._snapshot))
-        if rejection is not None:
-            return rejection.pre_filter_message
-        self._names = None if names is None else names[0]
-        return ""
+        for plugin in self._profile.at(PRE_FILTER):
+            result, status = plugin.pre_filter(self._state, self._pod)
+            if not status.is_success:
+                self._state.skip_filter.add(plugin.name)
+            if status.is_rejected or status.code is Code.ERROR:
+                self._rejected[plugin.name] = tuple(status.reasons)
+            elif result is not None:
+                self._names = result.node_names if self._names is None else self._names & result.node_names
+        self.evaluates_nodes = self._rejected.keys().isdisjoint(_DEVICE_PLUGINS)
+        return "; ".join(dict.fromkeys(", ".join(reasons) for reasons in self._rejected.values()))
 
     @property
     def pending(self) -> tuple[ResourceClaim, ...]:
@@ -85,9 +98,9 @@ class Filters:
         )
 
     def _rejections(self, node: NodeInfo) -> dict[str, tuple[str, ...]]:
+        found = dict(self._rejected)
         if self._names is not None and node.name not in self._names:
-            return {"NodeAffinity": ("node(s) didn't match Pod's node affinity/selector",)}
-        found: dict[str, tuple[str, ...]] = {}
+            return found | {"NodeAffinity": ("node(s) didn't match Pod's node affinity/selector",)}
         for plugin in self._profile.at(FILTER):
             if plugin.name in self._state.skip_filter:
                 continue

@@ -55,6 +55,8 @@ class Outcome:
     unchanged: int
     classes: tuple[UsageChange, ...]
     nodes: tuple[UsageChange, ...]
+    # What was not evaluated, for Pods that were scheduled, moved or are pending.
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +79,16 @@ class Growth:
 
 def compare(before: Snapshot, after: Snapshot, lost: Iterable[str] = ()) -> Outcome:
     """Compare two snapshots: Pods and usage."""
+    # Imported here: it needs a part of the scheduler, which --help of the command does not.
+    from dray.sim.notes import notes_on
+
     nodes_before = {_key(pod): pod.spec.node_name or "" for pod in before.pods if not is_pod_done(pod)}
     outcomes = [_outcome(pod, nodes_before, after) for pod in after.pods if not is_pod_done(pod)]
     placed = tuple(item for item in outcomes if item.node and not item.before)
     moved = tuple(item for item in outcomes if item.node and item.before and item.node != item.before)
     pending = tuple(item for item in outcomes if not item.node)
     rows_before, rows_after = device_rows(before), device_rows(after)
+    changed = {(item.namespace, item.name) for item in (*placed, *moved, *pending)}
     return Outcome(
         placed,
         moved,
@@ -91,6 +97,7 @@ def compare(before: Snapshot, after: Snapshot, lost: Iterable[str] = ()) -> Outc
         unchanged=len(outcomes) - len(placed) - len(moved) - len(pending),
         classes=_usage_changes(usage.by_class(rows_before), usage.by_class(rows_after)),
         nodes=_usage_changes(usage.by_node(rows_before), usage.by_node(rows_after)),
+        notes=notes_on(after, (pod for pod in after.pods if _key(pod) in changed)),
     )
 
 

@@ -234,7 +234,8 @@ class ClassicResources:
                 await self._writer.write(claim, writes.reallocated)
             except (ClaimChangedError, APIError) as failure:
                 return None, error(str(failure))
-            return None, unschedulable(DEALLOCATING)
+            # What is freed may suffice, so nothing is preempted in this attempt.
+            return None, unresolvable(DEALLOCATING)
         return None, unschedulable(UNRESERVED) if held else unschedulable(*_failures(own))
 
     # --- Preferring nodes. ---

@@ -55,6 +55,13 @@ class PodState:
         # Claims announced by Reserve.
         self.touched: list[ResourceClaim] = []
 
+    def clone(self) -> PodState:
+        """Return a copy whose results of filters are its own."""
+        copy = PodState(())
+        copy.needed, copy.optional, copy.nodes = self.needed, self.optional, self.nodes
+        copy.blamed = set(self.blamed)
+        return copy
+
     @property
     def pending(self) -> tuple[Placed, ...]:
         """Return the needed claims that are not allocated."""

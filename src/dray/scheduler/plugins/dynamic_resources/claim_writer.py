@@ -299,8 +299,10 @@ class ClaimWriter:
             if any(self._tracker.allocations.stamp(pool) != stamp for pool, stamp in stamps.items()):
                 return
 
-    async def next_change(self, claim: ResourceClaim, seconds_max: float) -> None:
-        """Return when the claim has changed, or the time is over."""
+    async def next_change(
+        self, claim: ResourceClaim, seconds_max: float, cancelled: asyncio.Event | None = None
+    ) -> None:
+        """Return when the claim has changed, the time is over, or the wait is cancelled."""
         seen: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def on_change(_now: ResourceClaim | None) -> None:
@@ -309,8 +311,11 @@ class ClaimWriter:
 
         stop = self._tracker.watch(claim, on_change)
         try:
-            with suppress(TimeoutError):
-                await self._within(seen, seconds_max)
+            timeout = self._clock.sleep(seconds_max)
+            if cancelled is None:
+                await first_completed(seen, timeout)
+            else:
+                await first_completed(seen, timeout, cancelled.wait())
         finally:
             stop()
 

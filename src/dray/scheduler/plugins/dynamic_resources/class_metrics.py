@@ -100,7 +100,7 @@ def classes_given(claim: ResourceClaim, allocation: AllocationResult) -> set[str
 
 def measure(inventory: Inventory, allocations: Allocations, gates: Gates) -> dict[str, ClassMeasure]:
     """Return the measures of every class by name."""
-    groups = SelectorGroups(list_attributes=gates.list_attributes, consumable_capacity=gates.consumable_capacity)
+    groups = SelectorGroups(list_attributes=gates.list_attributes)
     classes = [
         (name, groups.group([item.cel.expression for item in known.spec.selectors if item.cel], ()))
         for name, known in sorted(inventory.classes.items())
@@ -128,10 +128,10 @@ def _devices(inventory: Inventory, allocations: Allocations, gates: Gates) -> It
     """Yield every device of a usable pool with its location, and whether it is free."""
     for pool in inventory.pools():
         pool.refresh(counters=gates.partitionable)
-        if not pool.complete or pool.problem is not None:
-            continue
         used = pool.used_counters(allocations)
         for entry in pool.entries():
+            if not pool.is_complete(entry) or pool.problem_of(entry) is not None:
+                continue
             for device in entry.devices:
                 taken = allocations.in_use(device.key, shareable=device.content.allow_multiple)
                 free = (

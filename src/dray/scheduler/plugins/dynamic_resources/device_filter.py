@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Final
 
 from dray.allocator import (
+    AllocationOverlay,
     AllocationQuery,
     Allocator,
     AllocatorError,
@@ -14,9 +15,10 @@ from dray.allocator import (
     SearchStoppedError,
     StopReason,
 )
+from dray.api.types.resource_v1 import AllocationResult
 from dray.framework.node_info import NodeInfo
 from dray.framework.snapshot import Snapshot
-from dray.framework.status import SUCCESS, Status, error, unresolvable
+from dray.framework.status import SUCCESS, Code, Status, error, unresolvable
 from dray.lib.clock import Clock
 from dray.scheduler.plugins.dynamic_resources.pod_state import PodState, Variant
 from dray.scheduler.plugins.dynamic_resources.variants import CLAIM_MISMATCH, Variants
@@ -97,16 +99,68 @@ class DeviceFilter:
         if not variant.count:
             return SUCCESS
         try:
-            query = variant.query or self._query(variant)
-            outcome = query.lookup(node.name, node.node)
-            if outcome is None:
-                outcome = self._allocate(variant, node)
+            allocations = self._find(own, variant, node)
         except AllocatorError as failure:
             return _failed(failure, node)
-        if outcome.allocations is None:
+        if allocations is None:
             return _CANNOT_ALLOCATE
-        own.node_allocations[node.name] = outcome.allocations
+        own.node_allocations[node.name] = allocations
         return SUCCESS
+
+    def _find(self, own: PodState, variant: Variant, node: NodeInfo) -> tuple[AllocationResult, ...] | None:
+        """Return the allocations of the variant's claims; None if they do not fit."""
+        if own.overlay is not None or own.first_pass:
+            return self._find_with_overlay(own, variant, node)
+        query = variant.query or self._query(variant)
+        outcome = query.lookup(node.name, node.node)
+        if outcome is None:
+            outcome = self._allocate(variant, node)
+        return outcome.allocations
+
+    def _find_with_overlay(
+        self, own: PodState, variant: Variant, node: NodeInfo
+    ) -> tuple[AllocationResult, ...] | None:
+        """Return the allocations in a dry run, or with nominated Pods on the node.
+
+        What was found with nominated Pods must also be free without them, so it is checked and not searched again.
+        """
+        state = own.overlay if own.overlay is not None else self._allocator.allocations
+        if not own.holding:
+            held = own.first_pass.pop(node.name, None)
+            if held is not None:
+                return held if self._allocator.still_fits(node.node, held, state) else None
+        last = own.last_found
+        if (
+            last is not None
+            and last[0] == node.name
+            and last[1] is variant
+            and self._allocator.still_fits(node.node, last[2], state)
+        ):
+            found: tuple[AllocationResult, ...] | None = last[2]
+        else:
+            found = self._search_with_overlay(own, variant, node)
+        if found is not None:
+            own.last_found = node.name, variant, found
+            if own.holding:
+                own.first_pass[node.name] = found
+        return found
+
+    def _search_with_overlay(
+        self, own: PodState, variant: Variant, node: NodeInfo
+    ) -> tuple[AllocationResult, ...] | None:
+        overlay = own.overlay
+        if overlay is None:
+            return self._allocate(variant, node).allocations
+        if own.tracked_out:
+            # Devices that are free already, with nominated Pods and without them, are preferred.
+            for uid in own.tracked_out:
+                overlay.put_back(uid)
+            found = self._allocate(variant, node, overlay).allocations
+            for uid in own.tracked_out:
+                overlay.take_out(uid)
+            if found is not None:
+                return found
+        return self._allocate(variant, node, overlay).allocations
 
     def cached_filter(self, own: PodState) -> CachedDeviceFilter | None:
         """Return the batch filter for a Pod; None if anything but cached results decides about nodes."""
@@ -123,8 +177,8 @@ class DeviceFilter:
         variant.query = self._allocator.query(variant.claims)
         return variant.query
 
-    def _allocate(self, variant: Variant, node: NodeInfo) -> Outcome:
-        outcome = self._allocator.allocate(node.node, variant.claims, expired=self._deadline())
+    def _allocate(self, variant: Variant, node: NodeInfo, overlay: AllocationOverlay | None = None) -> Outcome:
+        outcome = self._allocator.find(node.node, variant.claims, expired=self._deadline(), overlay=overlay)
         self.steps += outcome.steps
         return outcome
 
@@ -135,22 +189,59 @@ class DeviceFilter:
         deadline = monotonic() + self._timeout_seconds
         return lambda: monotonic() >= deadline
 
-    def explain_rejections(self, own: PodState, snapshot: Snapshot, statuses: dict[str, Status]) -> None:
-        """Add to the statuses why devices cannot be allocated; equivalent nodes are explained once."""
-        explained: dict[Hashable, Status] = {}
+    def signature(self, own: PodState) -> Hashable | None:
+        """Return what the decisions for the Pod depend on; None if it is more than its unallocated claims."""
+        if own.placed or own.reduced or own.needs or own.extended_claim is not None or not own.plain.count:
+            return None
+        try:
+            return own.plain.query or self._query(own.plain)
+        except AllocatorError:
+            return None
+
+    def node_version(self, node: NodeInfo) -> Hashable:
+        """Return what changes when devices of the node are changed, allocated or freed."""
+        view = self._inventory.node_view(node.node, self._allocator.gates)
+        stamp = self._allocator.allocations.stamp
+        return view, self._inventory.taint_rules, tuple([stamp(pool) for pool in view.pool_keys])
+
+    def explain_rejections(
+        self, own: PodState, snapshot: Snapshot, statuses: dict[str, Status], may_help: Callable[[NodeInfo], bool]
+    ) -> None:
+        """Add to the statuses why devices cannot be allocated; equivalent nodes are explained once.
+
+        Where preempting others may help, the code is Unschedulable.
+        """
+        explained: dict[Hashable, str] = {}
+        # By code and reason: most nodes have the same.
+        better: dict[tuple[bool, str], Status] = {}
         for name, status in statuses.items():
             if status.plugin != NAME or status.reasons is not _CANNOT_ALLOCATE.reasons:
                 continue
             node = snapshot.get(name)
             assert node is not None, f"{name} was filtered and is not in the snapshot"
-            variant = own.variant_on(name)
-            key = self._equivalence_key(node, variant)
-            better = explained.get(key)
-            if better is None and len(explained) < EXPLAINED_MAX:
-                summary = self._allocator.explain(node.node, variant.claims).summary
-                better = explained[key] = Status(status.code, (f"{CANNOT_ALLOCATE} ({summary})",), NAME)
-            if better is not None:
-                statuses[name] = better
+            key = may_help(node), self._reason(own.variant_on(name), node, explained)
+            found = better.get(key)
+            if found is None:
+                code = Code.UNSCHEDULABLE if key[0] else status.code
+                found = better[key] = Status(code, (key[1],), NAME)
+            statuses[name] = found
+
+    def _reason(self, variant: Variant, node: NodeInfo, explained: dict[Hashable, str]) -> str:
+        """Return the reason for a node, which is kept with its cached result; beyond some the reasons are plain."""
+        cached = None if variant.query is None else variant.query.result_on(node.name)
+        if cached is not None and cached.reason:
+            if cached.reason in explained.values() or len(explained) < EXPLAINED_MAX:
+                explained.setdefault(cached.reason, cached.reason)
+                return cached.reason
+            return CANNOT_ALLOCATE
+        key = self._equivalence_key(node, variant)
+        reason = explained.get(key)
+        if reason is None and len(explained) < EXPLAINED_MAX:
+            summary = self._allocator.explain(node.node, variant.claims).summary
+            reason = explained[key] = f"{CANNOT_ALLOCATE} ({summary})"
+        if cached is not None and reason is not None:
+            cached.reason = reason
+        return reason or CANNOT_ALLOCATE
 
     def _equivalence_key(self, node: NodeInfo, variant: Variant) -> Hashable:
         """Return what determines the explanation for a node, as far as it is cheap to compute."""

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
+import msgspec
+
 from dray.allocator import Allocations, Allocator, Inventory
-from dray.api.document import Document
+from dray.api.document import Document, NamespacedName
 from dray.api.extended_resources import ClassResources
 from dray.api.types.core_v1 import Node, Pod
 from dray.api.types.resource_v1 import DeviceClass, ResourceClaim, ResourceSlice
 from dray.client.event_recorder import WARNING
 from dray.client.objects import key_of
 from dray.client.resources import DEVICE_CLASSES, DEVICE_TAINT_RULES, NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
-from dray.framework.events import DEVICE_TAINT_RULE, Action, ClusterEvent
+from dray.framework.events import DEVICE_TAINT_RULE, RESOURCE_CLAIM, Action, ClusterEvent
 from dray.framework.node_info import NodeInfo
 from dray.scheduler.cluster_events import UNFINISHED
 from dray.scheduler.handle import Handle
@@ -25,12 +27,14 @@ from dray.scheduler.plugins.dynamic_resources.double_offers import OFFERED_TWICE
 from dray.scheduler.plugins.dynamic_resources.extended_claim_writer import ExtendedClaimWriter
 from dray.scheduler.plugins.dynamic_resources.extended_resources import is_extended_resource_claim
 from dray.scheduler.plugins.dynamic_resources.hints import claim_keys_of
+from dray.scheduler.plugins.dynamic_resources.nominated_devices import Nominees
 from dray.scheduler.plugins.dynamic_resources.tracker import ClaimTracker
 from dray.scheduler.plugins.dynamic_resources.variants import Variants
 
 _BY_CLAIM: Final = "claim-names"
 _BY_POD: Final = "extended-resource-claims"
 _SHARED: Final = "DynamicResources"
+NOMINATION_ENDED: Final = ClusterEvent(RESOURCE_CLAIM, Action.UPDATE, "ResourceClaimNominationEnded")
 
 
 class DeviceState:
@@ -49,6 +53,8 @@ class DeviceState:
         self.resources = ClassResources()
         enabled = handle.features.enabled("DRAExtendedResource")
         self.variants = Variants(self.resources, self.allocator.usage, enabled=enabled)
+        self.nominees = Nominees(self.allocations, self._is_alive)
+        handle.nominations.on_end(self._nomination_ended)
         self._double_offers = DoubleOffers(self.allocator, self.resources)
         self._double_allocations = DoubleAllocations(self.allocations, claims.lister.get_key)
         self._handle = handle
@@ -80,8 +86,27 @@ class DeviceState:
             return 0, 0
         return self.allocator.usage(node.node, device_class)
 
+    def find_pod(self, key: NamespacedName) -> Pod | None:
+        """Return a Pod that has not finished."""
+        return self._pods.lister.get_key(key)
+
+    def _is_alive(self, key: NamespacedName, uid: str) -> bool:
+        """Return whether the Pod exists and is not being deleted."""
+        pod = self.find_pod(key)
+        return pod is not None and pod.metadata.uid == uid and pod.metadata.deletion_timestamp is None
+
+    def _nomination_ended(self, pod_uid: str, placed: bool) -> None:  # noqa: FBT001 - a callback
+        """Drop what was kept for the Pod; without it others may get the devices, and no other event says so."""
+        record = self.nominees.end(pod_uid)
+        if record is None or placed or self.nominees.settling_on(record.node_name):
+            return
+        for claim, allocation in record.allocations:
+            status = msgspec.structs.replace(claim.status, allocation=allocation)
+            self._handle.notify(NOMINATION_ENDED, msgspec.structs.replace(claim, status=status), claim)
+
     def _claim_changed(self, old: ResourceClaim | None, new: ResourceClaim | None) -> None:
         self.tracker.changed(old, new)
+        self.nominees.claim_changed(old, new)
         for found in self._double_allocations.claim_changed(old, new):
             self._handle.record_claim(found.claim, WARNING, ALLOCATED_TWICE, found.message)
 

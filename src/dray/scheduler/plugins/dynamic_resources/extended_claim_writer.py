@@ -18,6 +18,7 @@ from dray.api.errors import AlreadyExistsError, APIError, ConflictError, is_refu
 from dray.api.pod_claims import FINALIZER, extended_resource_claim_name
 from dray.api.types.core_v1 import Pod, PodExtendedResourceClaimStatus
 from dray.api.types.resource_v1 import ResourceClaim
+from dray.client.claim_metrics import ClaimCreates
 from dray.client.interface import DeleteOptions, Patch, PatchType, WriteOptions, ignore_not_found
 from dray.client.resources import PODS, RESOURCE_CLAIMS
 from dray.lib.lru import LRUSet
@@ -56,6 +57,7 @@ class ExtendedClaimWriter:
         self._creates = handle.metrics.counter(
             "scheduler_resourceclaim_creates_total", "Claims created for extended resources, by outcome.", ("status",)
         )
+        self._all_creates = ClaimCreates(handle.metrics)
 
     # --- Making. ---
 
@@ -65,8 +67,10 @@ class ExtendedClaimWriter:
             created = await self._create(pod, claim)
         except (APIError, ClaimChangedError):
             self._creates.labels("failure").inc()
+            self._all_creates.count(success=False)
             raise
         self._creates.labels("success").inc()
+        self._all_creates.count(success=True)
         self._tracker.created(created)
         return created
 

@@ -19,25 +19,39 @@ from dray.scheduler.plugins.dynamic_resources.extended_resources import (
     is_extended_resource_claim,
     is_extended_resource_claim_of,
 )
+from dray.scheduler.plugins.dynamic_resources.nominated_devices import Nominees
 
 
 class Hints:
     """Queueing hints that read the current claims."""
 
-    def __init__(self, find: FindClaim, is_classic: IsClassic = no_classic) -> None:
+    def __init__(self, find: FindClaim, is_classic: IsClassic = no_classic, nominees: Nominees | None = None) -> None:
         self._find = find
         self._is_classic = is_classic
+        self._nominees = nominees
 
     def claim_changed(self, pod: Pod, old: ResourceClaim | None, new: ResourceClaim | None) -> Hint:
         """Queue all Pods for freed devices, and the claim's own Pods for other changes."""
-        if is_freed(old, new):
-            return Hint.QUEUE
+        if old is not None and is_freed(old, new):
+            return self._devices_freed(pod, old)
         if new is None:
             # The Pod waits for the deletion of its unusable claim, or has to say that its claim is missing.
             return Hint.QUEUE if old is not None and _uses(pod, old) else Hint.SKIP
         if not _uses(pod, new):
             return Hint.SKIP
         return Hint.QUEUE if old is None or _is_relevant_change(old, new) else Hint.SKIP
+
+    def _devices_freed(self, pod: Pod, claim: ResourceClaim) -> Hint:
+        """Queue a preemptor when the last claim of its victims is deallocated; those of other victims are not its."""
+        if self._nominees is None:
+            return Hint.QUEUE
+        record = self._nominees.get(pod.metadata.uid or "")
+        node_name = "" if record is None else self._nominees.node_of_freed(claim)
+        if record is None or not node_name:
+            return Hint.QUEUE
+        if node_name != record.node_name or self._nominees.settling_on(node_name):
+            return Hint.SKIP
+        return Hint.QUEUE
 
     def pod_changed(self, pod: Pod, _old: Pod | None, new: Pod | None) -> Hint:
         """Queue if all claims named in the Pod's status exist."""
@@ -55,6 +69,38 @@ class Hints:
         if pod.spec.resource_claims and new is not None:
             return Hint.QUEUE
         return concerns_resources(pod, old, new)
+
+
+class PotentialVictims:
+    """Hints for Pods with devices that get a node: a waiting Pod of higher priority may preempt them now.
+
+    Before that the devices may have belonged to nobody whom it could preempt: a claim that is allocated while its Pod
+    is tried again.
+    """
+
+    def __init__(self, nominees: Nominees) -> None:
+        self._nominees = nominees
+        # Of Pods that have waited; there are as many as priority classes.
+        self._priorities: set[int] = set()
+
+    def keys_of_pod(self, pod: Pod) -> tuple[str, ...]:
+        """Return the Pod's priority."""
+        priority = pod.spec.priority or 0
+        self._priorities.add(priority)
+        return (str(priority),)
+
+    def keys_of_change(self, _old: Pod | None, new: Pod | None) -> list[str]:
+        """Return the priorities of Pods that could preempt the assigned one."""
+        if new is None or not new.spec.resource_claims:
+            return []
+        priority = new.spec.priority or 0
+        return [str(other) for other in self._priorities if other > priority]
+
+    def pod_assigned(self, pod: Pod, _old: Pod | None, new: Pod | None) -> Hint:
+        """Queue a Pod of higher priority, unless it has a node where it waits for the devices of others."""
+        if new is None or (pod.spec.priority or 0) <= (new.spec.priority or 0):
+            return Hint.SKIP
+        return Hint.SKIP if self._nominees.get(pod.metadata.uid or "") is not None else Hint.QUEUE
 
 
 def concerns_resources(pod: Pod, old: DeviceClass | None, new: DeviceClass | None) -> Hint:

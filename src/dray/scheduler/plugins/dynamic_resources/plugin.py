@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 import random
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
-from dray.allocator import allocation_score, claim_label
+from dray.allocator import allocation_score, claim_label, with_share_ids
 from dray.api.errors import APIError
 from dray.api.pod_claims import has_prioritized_list
 from dray.api.types.core_v1 import Pod
 from dray.api.types.resource_v1 import AllocationResult, ResourceClaim
+from dray.client.objects import key_of
 from dray.framework.cycle_state import CycleState
 from dray.framework.events import (
     ASSIGNED_POD,
@@ -30,9 +32,10 @@ from dray.framework.events import (
 )
 from dray.framework.node_info import NodeInfo
 from dray.framework.plugins import SCORE_MAX, PostFilterResult, PreFilterResult
-from dray.framework.pod_info import device_resources
+from dray.framework.pod_info import PodInfo, device_resources
 from dray.framework.snapshot import Snapshot
 from dray.framework.status import SKIP, SUCCESS, Status, error, unresolvable, unschedulable
+from dray.runtime.logs import fields
 from dray.runtime.metrics import exponential_buckets
 from dray.scheduler.handle import Handle
 from dray.scheduler.plugins.dynamic_resources import writes
@@ -40,10 +43,20 @@ from dray.scheduler.plugins.dynamic_resources.arguments import read_arguments
 from dray.scheduler.plugins.dynamic_resources.checks import NotReadyError, check_requests, claims_of
 from dray.scheduler.plugins.dynamic_resources.device_filter import NAME, DeviceFilter
 from dray.scheduler.plugins.dynamic_resources.device_state import device_state_of
-from dray.scheduler.plugins.dynamic_resources.hints import CLAIM_KEYS, Hints, classic_events, classic_names, no_keys
+from dray.scheduler.plugins.dynamic_resources.hints import (
+    CLAIM_KEYS,
+    Hints,
+    PotentialVictims,
+    classic_events,
+    classic_names,
+    no_keys,
+)
 from dray.scheduler.plugins.dynamic_resources.pod_state import PodState, optional_uids, reduced
 from dray.scheduler.plugins.dynamic_resources.pre_binder import PreBinder
+from dray.scheduler.plugins.dynamic_resources.preemption import SETTLING, DevicePreemption
 from dray.scheduler.plugins.dynamic_resources.variants import CLAIM_MISMATCH, extended_names
+
+_log = logging.getLogger(__name__)
 
 DELETED: Final = "deletion of ResourceClaim completed"
 DEALLOCATED: Final = "deallocation of ResourceClaim completed"
@@ -68,7 +81,12 @@ class DynamicResources:
         self._writer = devices.writer
         self._is_classic = classic_names(handle)
         self._variants = devices.variants
-        self._hints = Hints(self._tracker.get, self._is_classic)
+        self._hints = Hints(self._tracker.get, self._is_classic, devices.nominees)
+        self._preemption: DevicePreemption | None = None
+        if self._features.enabled("DRAPreemption"):
+            self._preemption = DevicePreemption(
+                devices.allocator, self._tracker, devices.nominees, devices.find_pod, self._is_classic
+            )
         self._steps = handle.metrics.histogram(
             "dray_allocation_steps", "Allocation search steps of a scheduled Pod, over all nodes.", (), STEPS
         )
@@ -108,10 +126,18 @@ class DynamicResources:
                 self._plugin_devices_freed,
                 EventKeys(no_keys, self._freed_to),
             ),
+            *self._victim_events(),
             # A deleted slice may have made its pool invalid.
             EventRegistration(ClusterEvent(RESOURCE_SLICE, Action.ADD | Action.UPDATE | Action.DELETE)),
             EventRegistration(ClusterEvent(DEVICE_TAINT_RULE, Action.ADD | Action.UPDATE | Action.DELETE)),
         )
+
+    def _victim_events(self) -> tuple[EventRegistration, ...]:
+        if self._preemption is None:
+            return ()
+        victims = PotentialVictims(self._devices.nominees)
+        keys = EventKeys(victims.keys_of_pod, victims.keys_of_change)
+        return (EventRegistration(ClusterEvent(ASSIGNED_POD, Action.ADD), victims.pod_assigned, keys),)
 
     def _plugin_devices_freed(self, _pod: Pod, old: Pod | None, _new: Pod | None) -> Hint:
         return Hint.SKIP if self._freed_to(old, None) is not None else Hint.QUEUE
@@ -203,6 +229,7 @@ class DynamicResources:
         status = self._filter.filter(own, node)
         if status is not SUCCESS and own.reduced and status.is_rejected:
             for reduced_state in own.reduced:
+                reduced_state.overlay, reduced_state.holding = own.overlay, own.holding
                 if self._filter.filter(reduced_state, node) is SUCCESS:
                     own.reduced_by_node[node.name] = reduced_state
                     return SUCCESS
@@ -223,8 +250,56 @@ class DynamicResources:
     def explain_rejections(self, state: CycleState, _pod: Pod, statuses: dict[str, Status]) -> None:
         """Explain why devices cannot be allocated on the nodes."""
         own: PodState | None = state.get(NAME)
-        if own is not None:
-            self._filter.explain_rejections(own, self._handle.snapshot, statuses)
+        if own is None:
+            return
+        priority, preemption = state.pod_info.priority, self._preemption
+        self._filter.explain_rejections(
+            own,
+            self._handle.snapshot,
+            statuses,
+            lambda node: preemption is not None and preemption.may_help(priority, node),
+        )
+
+    # --- Preemption and nominations. ---
+
+    def add_pod(self, state: CycleState, _pod: Pod, other: PodInfo, node: NodeInfo) -> Status:
+        """Put back the claims of a removed Pod; hold the devices of a nominated one."""
+        if self._preemption is not None:
+            self._preemption.add_pod(state[NAME], other, node)
+        return SUCCESS
+
+    def remove_pod(self, state: CycleState, _pod: Pod, other: PodInfo, node: NodeInfo) -> Status:
+        """Release the claims of a Pod that nobody else uses."""
+        if self._preemption is not None:
+            self._preemption.remove_pod(state[NAME], state.pod_info.priority, other, node)
+        return SUCCESS
+
+    def dry_run_signature(self, state: CycleState) -> Hashable | None:
+        """Return the requests; None if anything but unallocated claims decides."""
+        return self._filter.signature(state[NAME])
+
+    def node_version(self, _state: CycleState, node: NodeInfo) -> Hashable:
+        """Return what changes when devices of the node do, or their allocations."""
+        return self._filter.node_version(node)
+
+    def check_preemption(self, _pod: Pod, node: NodeInfo) -> Status:
+        """Let a preemptor wait until the claims of its victims are deallocated."""
+        if self._preemption is not None and self._preemption.is_settling(node):
+            return unschedulable(SETTLING)
+        return SUCCESS
+
+    def pod_nominated(self, state: CycleState, pod: Pod, node: NodeInfo) -> Status:
+        """Keep the devices that the Pod will get on the node."""
+        if self._preemption is None:
+            return SUCCESS
+        own: PodState = state[NAME]
+        # The best alternatives that are possible without all the victims.
+        own.last_found = None
+        status = self.filter(state, pod, node)
+        own.first_pass.pop(node.name, None)
+        if status is SUCCESS:
+            self._preemption.record(own, pod, node.node)
+        return status
 
     async def post_filter(
         self, state: CycleState, pod: Pod, _statuses: Mapping[str, Status]
@@ -247,7 +322,8 @@ class DynamicResources:
                     continue
             except APIError as failure:
                 return None, error(str(failure))
-            return None, unschedulable(DEALLOCATED)
+            # What was freed may suffice, so nothing is preempted in this attempt.
+            return None, unresolvable(DEALLOCATED)
         return None, unschedulable(STILL_NOT)
 
     async def _delete_extended_claim(self, claim: ResourceClaim, pod: Pod) -> Status:
@@ -256,7 +332,7 @@ class DynamicResources:
             removed = await self._devices.extended_claims.remove(claim, pod)
         except APIError as failure:
             return error(str(failure))
-        return unschedulable(DELETED if removed else STILL_NOT)
+        return unresolvable(DELETED) if removed else unschedulable(STILL_NOT)
 
     # --- Scoring. ---
 
@@ -295,7 +371,7 @@ class DynamicResources:
         allocations = own.found_on(node_name)
         if allocations is None:
             return error(f"claims were not allocated on node {node_name}")
-        own.node_allocations[node_name] = allocations
+        allocations = own.node_allocations[node_name] = with_share_ids(own.chosen.claims, allocations)
         for claim, allocation in zip(own.chosen.claims[: own.chosen.count], allocations, strict=False):
             self._tracker.start_in_flight(claim, allocation, pod.metadata.uid or "")
         self._steps.observe(self._filter.steps)
@@ -329,6 +405,21 @@ class DynamicResources:
             allocation = own.allocation_of(extended_claim, node_name)
             if allocation is not None:
                 self._abandoned(extended_claim, allocation)
+        if state.preempted:
+            await self._free_claims(own, pod)
+
+    async def _free_claims(self, own: PodState, pod: Pod) -> None:
+        """Deallocate the claims of a Pod that was preempted before it was bound: another Pod gets the devices."""
+        for claim in own.claims:
+            current = self._tracker.get(key_of(claim))
+            if current is None or current.metadata.uid != claim.metadata.uid or not writes.may_free(current, pod):
+                continue
+            if not self._devices.is_used_by_scheduled_pod(current, pod):
+                try:
+                    await self._writer.free_for(current, pod)
+                except APIError as failure:
+                    # The preemptor finds the Pod again, with or without a node, and preempts it again.
+                    _log.info("not deallocated", extra=fields(claim=claim_label(claim), error=str(failure)))
 
     def _abandoned(self, claim: ResourceClaim, allocation: AllocationResult) -> None:
         """Requeue the Pods that wait for the claim or its devices; there is no other event for them."""

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations, islice
 from typing import Final
 
-from dray.allocator import AllocationQuery
+from dray.allocator import AllocationOverlay, AllocationQuery
+from dray.api.document import NamespacedName
 from dray.api.types.core_v1 import Pod
 from dray.api.types.resource_v1 import AllocationResult, ResourceClaim
 from dray.framework.node_info import NodeInfo
@@ -57,18 +58,25 @@ class PodState:
         "creating",
         "extended_claim",
         "extended_claim_matches",
+        "first_pass",
+        "holding",
         "in_doubt",
+        "last_found",
         "names",
         "needs",
         "node_allocations",
         "node_variants",
+        "overlay",
         "pending",
         "placed",
         "plain",
         "pod",
         "reduced",
         "reduced_by_node",
+        "released",
+        "removed",
         "stale",
+        "tracked_out",
         "unavailable",
         "variants",
         "written",
@@ -115,8 +123,36 @@ class PodState:
         # Claims written by PreBind, by uid.
         self.written: dict[str, ResourceClaim] = {}
         # The Pod with fewer of its optional claims, best first; and the one used on nodes that lack some of them.
+        # Of a dry run: the allocations without the released claims of removed Pods, and with what nominated Pods hold;
+        # the Pods by uid, the claims, and tracked claims that are left out because of nominated Pods.
+        self.overlay: AllocationOverlay | None = None
+        self.removed: dict[str, NamespacedName] = {}
+        self.released: dict[str, ResourceClaim] = {}
+        self.tracked_out: list[str] = []
+        # Whether nominated Pods hold devices in the overlay.
+        self.holding = False
+        # The last result with an overlay: node, variant and allocations. It is used again while its devices are free.
+        self.last_found: tuple[str, Variant, tuple[AllocationResult, ...]] | None = None
+        # Node -> what was found with nominated Pods; shared by all copies. It must also hold without them.
+        self.first_pass: dict[str, tuple[AllocationResult, ...]] = {}
         self.reduced: tuple[PodState, ...] = ()
         self.reduced_by_node: dict[str, PodState] = {}
+
+    def clone(self) -> PodState:
+        """Return a copy whose results of filters are its own."""
+        copy = PodState.__new__(PodState)
+        for name in PodState.__slots__:
+            setattr(copy, name, getattr(self, name))
+        copy.unavailable = set(self.unavailable)
+        copy.node_variants = dict(self.node_variants)
+        copy.node_allocations = dict(self.node_allocations)
+        copy.reduced = tuple(state.clone() for state in self.reduced)
+        copy.reduced_by_node = dict(self.reduced_by_node)
+        copy.overlay = None if self.overlay is None else self.overlay.clone()
+        copy.removed = dict(self.removed)
+        copy.released = dict(self.released)
+        copy.tracked_out = list(self.tracked_out)
+        return copy
 
     def on_node(self, node_name: str) -> PodState:
         """Return the state that applies to a filtered node."""

@@ -214,7 +214,10 @@ class PreBinder:
 
     async def _until_ready(self, claim: ResourceClaim, pod: Pod, node_name: str) -> Verdict:
         recorded = False
+        cancelled = self._handle.binding_cancellation(pod.metadata.uid or "")
         while True:
+            if cancelled is not None and cancelled.is_set():
+                return Verdict(Readiness.FAILED)
             current = self._current(claim)
             if current is None or current.status.allocation is None:
                 return Verdict(Readiness.FAILED)
@@ -226,7 +229,8 @@ class PreBinder:
                 recorded = True
                 text = f"Waiting for binding conditions for device {verdict.device} on node {node_name}."
                 self._handle.record(pod, _NORMAL, CONDITIONS_PENDING, text)
-            await self._writer.next_change(claim, seconds_left(current.status.allocation, now, self._timeout))
+            seconds = seconds_left(current.status.allocation, now, self._timeout)
+            await self._writer.next_change(claim, seconds, cancelled)
 
     async def _not_ready(self, claim: ResourceClaim, verdict: Verdict, pod: Pod) -> Status:
         """Deallocate the devices, so that others can be tried."""

@@ -142,6 +142,10 @@ class ClaimTracker:
         """Return whether the claim is being allocated."""
         return (claim.metadata.uid or "") in self._in_flight
 
+    def in_flight_pod(self, claim: ResourceClaim) -> str:
+        """Return the uid of the Pod whose attempt is allocating the claim; empty if there is none."""
+        return self._in_flight.get(claim.metadata.uid or "", "")
+
     def conflicting_claims(self, claim: ResourceClaim, allocation: AllocationResult | None) -> tuple[str, ...]:
         """Return other claims with exclusive use of a device of the allocation; only after a race of two schedulers.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from dray.allocator import claim_label
+from dray.allocator import AllocationOverlay, claim_label
 from dray.api.extended_resources import ClassResources, is_dra_extended_resource_name
 from dray.api.types.core_v1 import Node
 from dray.api.types.resource_v1 import ResourceClaim
@@ -53,7 +53,11 @@ class Variants:
     """
 
     def __init__(
-        self, resources: ClassResources, usage: Callable[[Node, str], tuple[int, int]], *, enabled: bool
+        self,
+        resources: ClassResources,
+        usage: Callable[[Node, str, AllocationOverlay | None], tuple[int, int]],
+        *,
+        enabled: bool,
     ) -> None:
         self._resources = resources
         self._usage = usage
@@ -82,7 +86,7 @@ class Variants:
         lacking = own.names
         if available and lacking:
             lacking = tuple([name for name in lacking if not available.get(name)])
-        held = self._held(node) if node.requested.scalars and (own.pending or lacking) else _NONE
+        held = self._held(node, own.overlay) if node.requested.scalars and (own.pending or lacking) else _NONE
         if not own.needs and not held:
             return own.plain
         key = (lacking, held)
@@ -105,7 +109,7 @@ class Variants:
             return Variant((), rejection=unresolvable(f"claim {claim_label(extended_claim)}: {problem}"))
         return Variant(own.pending, extended_claim, held_back(dict(held)), wanted)
 
-    def _held(self, node: NodeInfo) -> Held:
+    def _held(self, node: NodeInfo, overlay: AllocationOverlay | None) -> Held:
         """Return classes, and how many of their free devices Pods use through a removed device plugin.
 
         Never more than are free, so that holding back does not make the node infeasible.
@@ -119,7 +123,7 @@ class Variants:
         free = (
             (name, total - used, count)
             for name, count in counts.items()
-            for used, total in (self._usage(node.node, name),)
+            for used, total in (self._usage(node.node, name, overlay),)
         )
         return tuple(sorted((name, min(count, left)) for name, left, count in free if left > 0))
 

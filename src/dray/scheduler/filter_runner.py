@@ -1,0 +1,109 @@
+"""Runs a profile's filters on one node: with nominated Pods, and with Pods added or removed. Pure.
+
+A node has to pass twice: with the Pods nominated to it, whose room is not to be taken, and without them, since they may
+never arrive. A dry run changes copies of the node and of the cycle state only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from dray.framework.cycle_state import CycleState
+from dray.framework.node_info import NodeInfo
+from dray.framework.plugins import FILTER, FilterPlugin, PreFilterExtensions
+from dray.framework.pod_info import PodInfo
+from dray.framework.status import SUCCESS, Status
+from dray.scheduler.nominations import Nominations
+from dray.scheduler.profile import Profile
+
+Filter: TypeAlias = tuple[str, Callable[..., Status]]
+
+
+class AttemptError(Exception):
+    """An attempt that failed; the text is the message of the Pod's condition."""
+
+
+class FilterRunner:
+    """The filters of one attempt; those of plugins whose PreFilter returned Skip are left out."""
+
+    __slots__ = ("_extensions", "_filters", "_nominations")
+
+    def __init__(
+        self, filters: Sequence[Filter], extensions: Sequence[PreFilterExtensions], nominations: Nominations
+    ) -> None:
+        self._filters = filters
+        self._extensions = extensions
+        self._nominations = nominations
+
+    def run(self, state: CycleState, node: NodeInfo, filters: Sequence[Filter] = ()) -> Status:
+        """Return the first rejection of a node, with and without the Pods nominated to it."""
+        filters = filters or self._filters
+        if node.name in self._nominations.by_node:
+            nominated = self._nominations.respected_by(state.pod_info, node)
+            if nominated:
+                copy = state.clone()
+                status = _run(filters, copy, self._add_pods(copy, nominated, node))
+                if status is not SUCCESS:
+                    return status
+        return _run(filters, state, node)
+
+    def add_nominated(self, state: CycleState, node: NodeInfo) -> NodeInfo:
+        """Return the node with the Pods nominated to it, and update the state, which must be a copy."""
+        return self._add_pods(state, self._nominations.respected_by(state.pod_info, node), node)
+
+    def _add_pods(self, state: CycleState, others: Sequence[PodInfo], node: NodeInfo) -> NodeInfo:
+        for other in others:
+            node = self.add_pod(state, other, node)
+        return node
+
+    def add_pod(self, state: CycleState, other: PodInfo, node: NodeInfo) -> NodeInfo:
+        """Return the node with the Pod, and update the state, which must be a copy."""
+        changed = node.with_pod(other)
+        pod = state.pod_info.pod
+        for plugin in self._extensions:
+            if plugin.name not in state.skip_filter:
+                _check(plugin.add_pod(state, pod, other, changed), plugin.name, "AddPod")
+        return changed
+
+    def add_pods(self, state: CycleState, others: Sequence[PodInfo], node: NodeInfo) -> NodeInfo:
+        """Return the node with several Pods, none of which it has, and update the state, which must be a copy."""
+        changed = node.with_pods(others)
+        pod = state.pod_info.pod
+        for plugin in self._extensions:
+            for other in others if plugin.name not in state.skip_filter else ():
+                _check(plugin.add_pod(state, pod, other, changed), plugin.name, "AddPod")
+        return changed
+
+    def remove_pods(self, state: CycleState, others: Sequence[PodInfo], node: NodeInfo) -> NodeInfo:
+        """Return the node without the Pods, and update the state, which must be a copy."""
+        changed = node.without_pods([other.uid for other in others])
+        pod = state.pod_info.pod
+        for plugin in self._extensions:
+            for other in others if plugin.name not in state.skip_filter else ():
+                _check(plugin.remove_pod(state, pod, other, changed), plugin.name, "RemovePod")
+        return changed
+
+
+def runner_of(profile: Profile, state: CycleState, nominations: Nominations) -> FilterRunner:
+    """Return the filters of an attempt; called after PreFilter."""
+    return FilterRunner(active_filters(profile.at(FILTER), state), profile.pre_filter_extensions, nominations)
+
+
+def active_filters(plugins: Sequence[FilterPlugin], state: CycleState) -> list[Filter]:
+    """Return the filters of plugins whose PreFilter did not return Skip."""
+    return [(plugin.name, plugin.filter) for plugin in plugins if plugin.name not in state.skip_filter]
+
+
+def _run(filters: Sequence[Filter], state: CycleState, node: NodeInfo) -> Status:
+    pod = state.pod_info.pod
+    for name, run_filter in filters:
+        status = run_filter(state, pod, node)
+        if status is not SUCCESS and not status.is_success:
+            return status.with_plugin(name)
+    return SUCCESS
+
+
+def _check(status: Status, plugin: str, method: str) -> None:
+    if status is not SUCCESS and not status.is_success:
+        raise AttemptError(f'running {method} on PreFilter plugin "{plugin}": {status.message}')

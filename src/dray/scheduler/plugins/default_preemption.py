@@ -1,0 +1,218 @@
+"""Makes room for a Pod that fits nowhere by evicting Pods of lower priority."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from dray.api.types.core_v1 import Pod
+from dray.client.objects import key_of
+from dray.client.resources import PODS
+from dray.framework.cycle_state import CycleState
+from dray.framework.events import ASSIGNED_POD, Action, ClusterEvent, EventRegistration, Hint
+from dray.framework.node_info import NodeInfo
+from dray.framework.plugins import PostFilterResult
+from dray.framework.status import SUCCESS, Code, Status, error, unresolvable, unschedulable
+from dray.scheduler.cluster_events import UNFINISHED
+from dray.scheduler.filter_runner import FilterRunner, runner_of
+from dray.scheduler.handle import Handle
+from dray.scheduler.preemption.budget_cache import BudgetCache
+from dray.scheduler.preemption.candidates import Search, SearchLimits, choose, find_candidates, rejection_message
+from dray.scheduler.preemption.dry_run import Candidate, DryRun
+from dray.scheduler.preemption.dry_run_cache import DryRunCache, has_known_filters
+from dray.scheduler.preemption.executor import Executor, is_preempted
+from dray.scheduler.preemption.metrics import PreemptionMetrics
+from dray.scheduler.profile import Profile
+
+NAME: Final = "DefaultPreemption"
+NEVER: Final = "not eligible due to preemptionPolicy=Never."
+TERMINATING: Final = "not eligible due to a terminating pod on the nominated node."
+WAITING: Final = "waiting for the preemption for this pod to be finished"
+_WAITING: Final = unresolvable(WAITING).with_plugin(NAME)
+_FIELDS: Final = ("minCandidateNodesPercentage", "minCandidateNodesAbsolute")
+_PERCENTAGE_MAX: Final = 100
+
+
+class DefaultPreemption:
+    """Implements PostFilter, and PreEnqueue while the victims are evicted."""
+
+    name = NAME
+
+    def __init__(self, given: Mapping[str, Any], handle: Handle) -> None:
+        self._limits = read_arguments(given)
+        self._handle = handle
+        shared = handle.shared.get(NAME)
+        if shared is None:
+            metrics = PreemptionMetrics(handle.metrics)
+            shared = handle.shared[NAME] = metrics, Executor(handle, metrics), BudgetCache(handle.informers)
+        self._metrics: PreemptionMetrics = shared[0]
+        self._executor: Executor = shared[1]
+        self._budgets: BudgetCache = shared[2]
+        self._pods = handle.informers.informer(PODS, UNFINISHED).lister
+        self._cache = DryRunCache(handle.nominations)
+        # Index of the node where the next search starts: the same cluster leads to the same victims.
+        self._next_node = 0
+
+    def pre_enqueue(self, pod: Pod) -> Status:
+        """Keep a preemptor out of the queue until its victims are evicted."""
+        return _WAITING if self._executor.is_waiting(pod.metadata.uid or "") else SUCCESS
+
+    def events_to_register(self) -> Sequence[EventRegistration]:
+        """Return the deletion of Pods; the plugins that rejected the preemptor decide whether it helps."""
+        return (EventRegistration(ClusterEvent(ASSIGNED_POD, Action.DELETE), _skip),)
+
+    async def post_filter(
+        self, state: CycleState, pod: Pod, statuses: Mapping[str, Status]
+    ) -> tuple[PostFilterResult | None, Status]:
+        """Nominate the node where the least important Pods have to go, and start their eviction."""
+        self._metrics.attempts.inc()
+        started = self._handle.clock.monotonic()
+        result, status, violations = self._preempt(state, pod, statuses)
+        seconds = self._handle.clock.monotonic() - started
+        self._metrics.evaluated("success" if status.is_success else "error", seconds, violations)
+        if status.reasons:
+            status = Status(status.code, (f"preemption: {status.message}",))
+        return result, status
+
+    def _preempt(
+        self, state: CycleState, pod: Pod, statuses: Mapping[str, Status]
+    ) -> tuple[PostFilterResult | None, Status, int]:
+        current = self._pods.get_key(key_of(pod))
+        if current is None or current.metadata.uid != pod.metadata.uid:
+            return None, error(f'pods "{pod.metadata.name}" not found'), 0
+        obstacle = self._obstacle(current, statuses)
+        if obstacle:
+            return None, unschedulable(obstacle), 0
+        now = self._handle.clock.now()
+        runner = runner_of(self._profile_of(pod), state, self._handle.nominations)
+        monotonic = has_known_filters(self._profile_of(pod), state)
+        dry_run = DryRun(runner, state, self._budgets.all(), now, monotonic=monotonic)
+        candidate, search = self._find(dry_run, state, statuses)
+        if candidate is None:
+            return *self._no_candidate(search), 0
+        failure = self._record(dry_run, runner, candidate, pod)
+        if failure is not None:
+            return None, failure, 0
+        self._executor.start(current, candidate)
+        count = len(candidate.victims)
+        text = f"found a potential placement for pod on node {candidate.node_name}, preempting {count} victims"
+        return PostFilterResult(candidate.node_name), Status(Code.SUCCESS, (text,)), candidate.violations
+
+    def _obstacle(self, pod: Pod, statuses: Mapping[str, Status]) -> str:
+        """Return why the Pod must not preempt others now."""
+        if pod.spec.preemption_policy == "Never":
+            return NEVER
+        node_name = self._handle.nominations.node_of(pod.metadata.uid or "")
+        node = self._handle.snapshot.get(node_name)
+        if node is None or _code_of(statuses, node_name) is Code.UNSCHEDULABLE_AND_UNRESOLVABLE:
+            return ""
+        priority = pod.spec.priority or 0
+        if any(other.priority < priority and is_preempted(other.pod) for other in node.pods.values()):
+            return TERMINATING
+        for plugin in self._profile_of(pod).nomination_extensions:
+            status = plugin.check_preemption(pod, node)
+            if not status.is_success:
+                return status.message
+        return ""
+
+    def _record(self, dry_run: DryRun, runner: FilterRunner, candidate: Candidate, pod: Pod) -> Status | None:
+        """Let plugins keep what the Pod needs on its node; return a failure."""
+        extensions = self._profile_of(pod).nomination_extensions
+        node = self._handle.snapshot.get(candidate.node_name)
+        if not extensions or node is None:
+            return None
+        copy, without = dry_run.without(candidate.victims, node)
+        node = runner.add_nominated(copy, without)
+        for plugin in extensions:
+            if plugin.name not in copy.skip_filter:
+                status = plugin.pod_nominated(copy, pod, node)
+                if not status.is_success:
+                    return status
+        return None
+
+    def _profile_of(self, pod: Pod) -> Profile:
+        return self._handle.profiles[pod.spec.scheduler_name or ""]
+
+    def _find(
+        self, dry_run: DryRun, state: CycleState, statuses: Mapping[str, Status]
+    ) -> tuple[Candidate | None, Search]:
+        """Return the best candidate; one that was found by cached dry runs alone is confirmed first."""
+        nodes = [node for node in self._handle.snapshot if _code_of(statuses, node.name) is Code.UNSCHEDULABLE]
+        profile = self._profile_of(state.pod_info.pod)
+        cached = self._cache.cached(profile, state, self._budgets.version, dry_run.on)
+        search = self._search(nodes, cached)
+        now = self._handle.clock.now()
+        while search.candidates:
+            candidate = choose(search.candidates, now)
+            node = self._handle.snapshot.get(candidate.node_name)
+            if cached == dry_run.on or (node is not None and _is_confirmed(candidate, dry_run.on(node))):
+                return self._chosen(candidate), search
+            search.candidates.remove(candidate)
+        if cached != dry_run.on:
+            self._cache.clear()
+            search = self._search(nodes, dry_run.on)
+            if search.candidates:
+                return self._chosen(choose(search.candidates, now)), search
+        return None, search
+
+    def _chosen(self, candidate: Candidate) -> Candidate:
+        """Let the next search start after the chosen node, so that preemptors which are alike spread over nodes."""
+        self._next_node = (self._handle.snapshot.index_of(candidate.node_name) or 0) + 1
+        return candidate
+
+    def _search(self, nodes: Sequence[NodeInfo], dry_run: Callable[[NodeInfo], Candidate | Status]) -> Search:
+        if not nodes:
+            return Search()
+        index_of = self._handle.snapshot.index_of
+        start = bisect_left(nodes, self._next_node, key=lambda node: index_of(node.name) or 0)
+        return find_candidates(nodes, start % len(nodes), self._limits.wanted(len(nodes)), dry_run)
+
+    def _no_candidate(self, search: Search) -> tuple[PostFilterResult | None, Status]:
+        failures = [status.message for status in search.statuses.values() if not status.is_rejected]
+        if failures:
+            return None, error("; ".join(dict.fromkeys(failures)))
+        text = rejection_message(len(self._handle.snapshot), search.statuses)
+        return PostFilterResult(""), unschedulable(text)
+
+
+def _is_confirmed(candidate: Candidate, found: Candidate | Status) -> bool:
+    if isinstance(found, Status):
+        return False
+    return [pod.uid for pod in found.victims] == [pod.uid for pod in candidate.victims]
+
+
+def _code_of(statuses: Mapping[str, Status], node_name: str) -> Code:
+    """Return the code of a node; one that was not filtered cannot be helped."""
+    status = statuses.get(node_name)
+    return Code.UNSCHEDULABLE_AND_UNRESOLVABLE if status is None else status.code
+
+
+def _skip(_pod: Pod, _old: Pod | None, _new: Pod | None) -> Hint:
+    return Hint.SKIP
+
+
+def read_arguments(given: Mapping[str, Any]) -> SearchLimits:
+    """Read `pluginConfig` args; raises `ValueError` naming what is wrong."""
+    unknown = sorted(given.keys() - set(_FIELDS))
+    if unknown:
+        raise ValueError(f"unknown field {unknown[0]!r}")
+    defaults = SearchLimits()
+    percentage = _number(given, _FIELDS[0], defaults.min_candidate_nodes_percentage)
+    absolute = _number(given, _FIELDS[1], defaults.min_candidate_nodes_absolute)
+    if not 0 <= percentage <= _PERCENTAGE_MAX:
+        raise ValueError(f"{_FIELDS[0]}: Invalid value: {percentage}: not in valid range [0, 100]")
+    if absolute < 0:
+        raise ValueError(f"{_FIELDS[1]}: Invalid value: {absolute}: not in valid range [0, inf)")
+    if not percentage and not absolute:
+        raise ValueError(f"{_FIELDS[0]}: Invalid value: 0: cannot be zero at the same time as {_FIELDS[1]}")
+    return SearchLimits(percentage, absolute)
+
+
+def _number(given: Mapping[str, Any], name: str, default: int) -> int:
+    value = given.get(name)
+    if value is None:
+        return default
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name}: Invalid value: {value!r}: must be an integer")
+    return value

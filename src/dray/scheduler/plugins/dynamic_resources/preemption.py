@@ -1,0 +1,153 @@
+"""Dry runs of preemption with devices: which claims the removal of Pods releases, and what nominated Pods hold. Pure.
+
+A claim is released when every user in `reservedFor` is removed; counting is not enough, the uids must match. Claims of
+the preemptor itself are never released, nor claims with devices that other nodes can use: evicting on this node alone
+does not free them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from dray.allocator import AllocationOverlay, Allocator
+from dray.api.document import NamespacedName
+from dray.api.pod_claims import pod_claims
+from dray.api.types.core_v1 import Node, Pod
+from dray.api.types.resource_v1 import ResourceClaim, ResourceClaimConsumerReference
+from dray.framework.node_info import NodeInfo
+from dray.framework.pod_info import PodInfo
+from dray.scheduler.plugins.dynamic_resources.checks import IsClassic
+from dray.scheduler.plugins.dynamic_resources.nominated_devices import NominatedDevices, Nominees
+from dray.scheduler.plugins.dynamic_resources.pod_state import PodState
+from dray.scheduler.plugins.dynamic_resources.tracker import ClaimTracker
+
+SETTLING: Final = "waiting for claims of preempted pods to be deallocated"
+
+FindPod = Callable[[NamespacedName], Pod | None]
+
+
+class DevicePreemption:
+    """Changes the device part of copied cycle states; one for each profile."""
+
+    def __init__(
+        self, allocator: Allocator, tracker: ClaimTracker, nominees: Nominees, find_pod: FindPod, is_classic: IsClassic
+    ) -> None:
+        self._allocator = allocator
+        self._tracker = tracker
+        self._nominees = nominees
+        self._find_pod = find_pod
+        self._is_classic = is_classic
+
+    # --- Removing and adding Pods. ---
+
+    def remove_pod(self, own: PodState, priority: int, other: PodInfo, node: NodeInfo) -> None:
+        """Release the claims that nobody else uses."""
+        own.removed[other.uid] = other.key
+        for claim in self.claims_of(other.pod):
+            uid = claim.metadata.uid or ""
+            if uid not in own.released and self._is_released(own, priority, claim, node):
+                self._overlay(own).take_out(uid)
+                own.released[uid] = claim
+
+    def add_pod(self, own: PodState, other: PodInfo, node: NodeInfo) -> None:
+        """Put the claims of a removed Pod back; hold what a nominated Pod will get."""
+        if other.uid in own.removed:
+            del own.removed[other.uid]
+            for claim in self.claims_of(other.pod):
+                uid = claim.metadata.uid or ""
+                if own.released.pop(uid, None) is not None:
+                    self._overlay(own).put_back(uid)
+            return
+        record = self._nominees.get(other.uid)
+        if record is None or record.node_name != node.name:
+            return
+        own.holding = True
+        overlay = self._overlay(own)
+        for uid in self._nominees.tracked_on(node.name):
+            # Otherwise the devices of the nominated Pod would count twice until they are deallocated.
+            if not overlay.is_out(uid):
+                overlay.take_out(uid)
+                own.tracked_out.append(uid)
+        overlay.add(other.uid, (allocation for _, allocation in record.allocations))
+
+    def _overlay(self, own: PodState) -> AllocationOverlay:
+        if own.overlay is None:
+            own.overlay = AllocationOverlay(self._allocator.allocations)
+        return own.overlay
+
+    def claims_of(self, pod: Pod) -> Iterator[ResourceClaim]:
+        """Yield the Pod's claims, each once, including the one for its extended resources."""
+        namespace = pod.metadata.namespace or ""
+        names = {entry.claim_name: entry.generated for entry in pod_claims(pod) if entry.claim_name is not None}
+        status = pod.status.extended_resource_claim_status
+        if status is not None:
+            names.setdefault(status.resource_claim_name, True)
+        for name, generated in names.items():
+            key = NamespacedName(namespace, name)
+            if not generated and self._is_classic(key):
+                continue
+            claim = self._tracker.get(key)
+            if claim is not None:
+                yield claim
+
+    def may_help(self, priority: int, node: NodeInfo) -> bool:
+        """Return whether devices of the node may be freed: by a Pod of lower priority, or by one that is gone."""
+        for other in node.pods.values():
+            if other.priority < priority and _may_hold_devices(other.pod):
+                return True
+        return self.is_settling(node)
+
+    def _is_released(self, own: PodState, priority: int, claim: ResourceClaim, node: NodeInfo) -> bool:
+        uid = claim.metadata.uid or ""
+        if any(uid == mine.metadata.uid for mine in own.claims):
+            return False
+        in_flight = self._tracker.in_flight_pod(claim)
+        if in_flight and in_flight not in own.removed:
+            return False
+        users = claim.status.reserved_for
+        if not users and not in_flight:
+            return False
+        if not all(self._is_removed(own, priority, user, claim, node) for user in users):
+            return False
+        allocation = claim.status.allocation
+        return allocation is None or self._allocator.is_local(node.node, allocation)
+
+    def _is_removed(
+        self,
+        own: PodState,
+        priority: int,
+        user: ResourceClaimConsumerReference,
+        claim: ResourceClaim,
+        node: NodeInfo,
+    ) -> bool:
+        if user.uid in own.removed:
+            return True
+        if user.api_group or user.resource != "pods":
+            return False
+        pod = self._find_pod(NamespacedName(claim.metadata.namespace or "", user.name))
+        if pod is None or pod.metadata.uid != user.uid:
+            return True
+        # A potential victim counts when it is removed, not before.
+        is_potential = pod.spec.node_name == node.name and (pod.spec.priority or 0) < priority
+        return pod.metadata.deletion_timestamp is not None and not is_potential
+
+    # --- Nominations. ---
+
+    def is_settling(self, node: NodeInfo) -> bool:
+        """Return whether claims of preempted Pods on the node are still allocated."""
+        return bool(self._nominees.settling_on(node.name))
+
+    def record(self, own: PodState, pod: Pod, node: Node) -> None:
+        """Record what the Pod will get on the node, and the claims that have to be deallocated before."""
+        node_name = node.metadata.name or ""
+        state = own.on_node(node_name)
+        found = state.node_allocations.get(node_name, ())
+        claims = state.variant_on(node_name).claims
+        devices = NominatedDevices(node_name, tuple(zip(claims, found, strict=False)))
+        users = dict(own.removed)
+        self._nominees.record(pod.metadata.uid or "", devices, dict.fromkeys(own.released, users))
+
+
+def _may_hold_devices(pod: Pod) -> bool:
+    return bool(pod.spec.resource_claims) or pod.status.extended_resource_claim_status is not None

@@ -1,0 +1,1 @@
+"""InterPodAffinity: places Pods near or away from other Pods, by topology domain."""

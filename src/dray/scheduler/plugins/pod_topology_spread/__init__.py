@@ -1,0 +1,1 @@
+"""PodTopologySpread: spreads Pods that match a selector evenly over topology domains."""

@@ -1,0 +1,224 @@
+"""Evicts the victims of a preemption, beside later scheduling attempts.
+
+The preemptor is kept out of the queue meanwhile. All victims but the last are evicted concurrently; the last one goes
+when all others have gone well, so that its deletion, which requeues the preemptor, comes when the room is complete.
+A preemptor that is deleted meanwhile needs no more evictions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from dray.api.document import Document
+from dray.api.errors import APIError, ConflictError, InternalError, NotFoundError, ServiceUnavailableError
+from dray.api.timestamps import format_time
+from dray.api.types.core_v1 import Pod, PodCondition
+from dray.client.interface import DeleteOptions, Patch, PatchType, WriteOptions
+from dray.client.objects import key_of
+from dray.client.resources import PODS
+from dray.framework.pod_info import PodInfo
+from dray.runtime.logs import fields
+from dray.scheduler.cluster_events import UNFINISHED
+from dray.scheduler.handle import Handle
+from dray.scheduler.preemption.dry_run import Candidate
+from dray.scheduler.preemption.metrics import PreemptionMetrics
+
+_log = logging.getLogger(__name__)
+
+DISRUPTION_TARGET: Final = "DisruptionTarget"
+REASON: Final = "PreemptionByScheduler"
+# Victims evicted at the same time, of one preemption and of all.
+CONCURRENT_MAX: Final = 16
+EVICTIONS_MAX: Final = 64
+# Writes of one condition: a conflict, an overloaded server or a broken connection is tried again.
+ATTEMPTS_MAX: Final = 4
+RETRY_SECONDS: Final = 0.1
+_RETRIED: Final = (ConflictError, InternalError, ServiceUnavailableError)
+_STATUS: Final = WriteOptions(subresource="status")
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """One preemption."""
+
+    preemptor: Pod
+    node_name: str
+    victims: tuple[PodInfo, ...]
+
+    @property
+    def uid(self) -> str:
+        return self.preemptor.metadata.uid or ""
+
+
+class Executor:
+    """The preemptions that are being carried out; one per scheduler."""
+
+    def __init__(self, handle: Handle, metrics: PreemptionMetrics) -> None:
+        self._handle = handle
+        self._client = handle.client
+        self._clock = handle.clock
+        self._metrics = metrics
+        self._pods = handle.informers.informer(PODS, UNFINISHED).lister
+        # The preemptors, by uid, with the last victim once its eviction begins.
+        self._preempting: dict[str, Pod | None] = {}
+        self._slots = asyncio.Semaphore(EVICTIONS_MAX)
+
+    def is_waiting(self, uid: str) -> bool:
+        """Return whether the preemptor has to wait for evictions.
+
+        It does not while the last victim is evicted and can be seen to go: the event of its deletion may come before
+        the write has returned, and it would be the last one.
+        """
+        if uid not in self._preempting:
+            return False
+        last = self._preempting[uid]
+        if last is None:
+            return True
+        current = self._current(last)
+        return current is not None and current.metadata.deletion_timestamp is None
+
+    def start(self, preemptor: Pod, candidate: Candidate) -> None:
+        """Evict the victims, and withdraw the nominations of Pods with a lower priority to the node."""
+        work = _Work(preemptor, candidate.node_name, candidate.victims)
+        self._metrics.victims.observe(len(candidate.victims))
+        self._clear_nominations(work)
+        if all(pod.pod.metadata.deletion_timestamp is not None for pod in candidate.victims):
+            return
+        self._preempting[work.uid] = None
+        self._handle.spawn(self._run(work), f"preemption for {preemptor.metadata.name}")
+
+    def _clear_nominations(self, work: _Work) -> None:
+        """Let Pods of lower priority look elsewhere: they may not fit on the node any more."""
+        priority = work.preemptor.spec.priority or 0
+        for other in self._handle.nominations.on(work.node_name):
+            if other.priority < priority and other.uid != work.uid:
+                self._handle.clear_nomination(other.uid)
+
+    async def _run(self, work: _Work) -> None:
+        started = self._clock.monotonic()
+        in_memory, succeeded = False, False
+        try:
+            in_memory = await self._evict_all(work)
+            succeeded = True
+        except APIError as failure:
+            _log.warning("preemption failed", extra=fields(pod=str(key_of(work.preemptor)), error=str(failure)))
+        finally:
+            self._preempting.pop(work.uid, None)
+        self._metrics.executed(self._clock.monotonic() - started, succeeded=succeeded)
+        if not succeeded:
+            # After a backoff: the server may be down.
+            self._handle.preemption_failed(work.uid)
+        elif in_memory:
+            # There will be no event of a deleted Pod.
+            self._handle.activate(work.uid)
+        self._handle.recheck_gate(work.uid)
+
+    async def _evict_all(self, work: _Work) -> bool:
+        """Evict the victims, the last one when all others are; return whether that one was not deleted."""
+        *others, last = work.victims
+        await _for_all(others, lambda victim: self._evict(work, victim))
+        self._preempting[work.uid] = last.pod
+        return not await self._evict(work, last)
+
+    async def _evict(self, work: _Work, victim: PodInfo) -> bool:
+        """Evict one victim; return False if it has no node yet, so that ending its attempt is enough."""
+        if self._current(work.preemptor) is None:
+            return True
+        note = f"Preempted by pod {work.uid} on node {work.node_name}"
+        ended = self._end_attempt(victim.uid)
+        if ended is not None:
+            self._handle.record_preempted(victim.pod, work.preemptor, f"{note} (in kube-scheduler memory).")
+            # Its reservations, and perhaps claims that were written, are the preemptor's only when all is undone.
+            await ended.wait()
+            return False
+        pod = self._current(victim.pod)
+        if pod is None or pod.metadata.deletion_timestamp is not None:
+            return True
+        async with self._slots:
+            try:
+                await self._write_condition(pod, work.preemptor.spec.scheduler_name or "")
+                await self._client.delete(PODS, *_name_of(pod), DeleteOptions(uid=victim.uid))
+            except NotFoundError:
+                return True
+            except ConflictError:
+                # Another Pod has the name now.
+                return True
+        self._handle.record_preempted(pod, work.preemptor, note)
+        return True
+
+    def _end_attempt(self, uid: str) -> asyncio.Event | None:
+        """End the attempt of a victim that is not bound yet, and is tried again; None if it is bound."""
+        waiting = self._handle.waiting_pods.get(uid)
+        if waiting is not None:
+            waiting.preempt("preempted")
+            return self._handle.cancel_binding(uid, "preempted")
+        return self._handle.cancel_binding(uid, "preempted by DefaultPreemption")
+
+    async def _write_condition(self, pod: Pod, scheduler_name: str) -> None:
+        for attempt in range(1, ATTEMPTS_MAX + 1):
+            body = disruption_patch(pod, scheduler_name, self._clock.now())
+            if body is None:
+                return
+            try:
+                await self._client.patch(PODS, *_name_of(pod), Patch(PatchType.STRATEGIC, body), _STATUS)
+            except _RETRIED:
+                if attempt == ATTEMPTS_MAX:
+                    raise
+                await self._clock.sleep(RETRY_SECONDS * attempt)
+            else:
+                return
+
+    def _current(self, pod: Pod) -> Pod | None:
+        """Return the Pod as last observed; None if it is gone."""
+        current = self._pods.get_key(key_of(pod))
+        return current if current is not None and current.metadata.uid == pod.metadata.uid else None
+
+
+def _name_of(pod: Pod) -> tuple[str, str]:
+    return pod.metadata.name or "", pod.metadata.namespace or ""
+
+
+async def _for_all(victims: Sequence[PodInfo], evict: Callable[[PodInfo], Awaitable[bool]]) -> None:
+    """Evict concurrently; raises the first failure when all have ended."""
+    for start in range(0, len(victims), CONCURRENT_MAX):
+        part = victims[start : start + CONCURRENT_MAX]
+        results = await asyncio.gather(*(evict(victim) for victim in part), return_exceptions=True)
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+
+
+def disruption_patch(pod: Pod, scheduler_name: str, now: datetime) -> Document | None:
+    """Return the patch of the status that says why the Pod is deleted; None if it says so already."""
+    message = f"{scheduler_name}: preempting to accommodate a higher priority pod"
+    old = next((item for item in pod.status.conditions if item.type == DISRUPTION_TARGET), None)
+    if old is not None and (old.status, old.reason, old.message) == ("True", REASON, message):
+        return None
+    changed = old.last_transition_time if old is not None and old.status == "True" else None
+    condition: Document = {
+        "type": DISRUPTION_TARGET,
+        "status": "True",
+        "reason": REASON,
+        "message": message,
+        "lastTransitionTime": format_time(changed or now),
+    }
+    if pod.metadata.generation:
+        condition["observedGeneration"] = pod.metadata.generation
+    return {"metadata": {"uid": pod.metadata.uid}, "status": {"conditions": [condition]}}
+
+
+def is_preempted(pod: Pod) -> bool:
+    """Return whether the Pod is being deleted because of a preemption."""
+    condition: PodCondition | None = next(
+        (item for item in pod.status.conditions if item.type == DISRUPTION_TARGET), None
+    )
+    return (
+        pod.metadata.deletion_timestamp is not None
+        and condition is not None
+        and (condition.status, condition.reason) == ("True", REASON)
+    )

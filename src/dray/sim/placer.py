@@ -1,0 +1,223 @@
+"""Places Pods with the scheduler's own code on objects in memory: no API server, no controllers, nothing is written.
+
+A plan or a benchmark places thousands of Pods this way. The choices equal those of a scheduler that gets the same Pods
+one after the other.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final, TypeVar, cast
+
+import msgspec
+
+from dray.api.features import FeatureGates
+from dray.api.types.core_v1 import Node, Pod
+from dray.api.types.resource_v1 import AllocationResult, ResourceClaim, ResourceClaimConsumerReference
+from dray.client.indexer import IndexFunction
+from dray.client.informer import Informer, Selection
+from dray.client.interface import Client, EventType, ListPage, Resource, WatchEvent
+from dray.client.objects import key_of
+from dray.client.resources import NODES, PODS, RESOURCE_CLAIMS
+from dray.client.shared_informers import EVERYTHING, SharedInformer, SharedInformerFactory
+from dray.framework.cycle_state import CycleState
+from dray.framework.plugins import RESERVE
+from dray.framework.pod_info import NO_NAMES, PodInfo
+from dray.framework.snapshot import Snapshot
+from dray.lib.clock import Clock
+from dray.runtime.metrics import Metrics
+from dray.scheduler.binder import WaitingPodsMap
+from dray.scheduler.cache import Cache
+from dray.scheduler.config import ProfileConfig
+from dray.scheduler.cycle import Cycle, Placement
+from dray.scheduler.diagnosis import Diagnosis
+from dray.scheduler.handle import Handle
+from dray.scheduler.nominations import Nominations
+from dray.scheduler.plugins.dynamic_resources.device_filter import NAME as DYNAMIC_RESOURCES
+from dray.scheduler.plugins.dynamic_resources.device_state import device_state_of
+from dray.scheduler.plugins.dynamic_resources.pod_state import PodState
+from dray.scheduler.registry import BUILT_IN, make_profile
+
+T = TypeVar("T")
+
+_START: Final = datetime(2026, 1, 1, tzinfo=UTC)
+_FIRST_VERSION: Final = "0"
+
+
+class _StoppedClock:
+    """Implements `dray.lib.clock.Clock`: no time passes while a plan is computed."""
+
+    def now(self) -> datetime:
+        """Return a fixed time."""
+        return _START
+
+    def monotonic(self) -> float:
+        """Return a fixed time."""
+        return 0.0
+
+    async def sleep(self, seconds: float) -> None:
+        """Fail: nothing waits here."""
+        raise NotImplementedError(f"sleep {seconds} without a clock")
+
+
+class LocalInformers(SharedInformerFactory):
+    """Informers whose objects are given by `put` and `remove` instead of listed from a server."""
+
+    def __init__(self, clock: Clock) -> None:
+        # Plugins only pass the client on, to writers that are not used.
+        super().__init__(cast("Client", None), clock, random.Random(0))  # noqa: S311 - repeatable, guards nothing
+        self._clock = clock
+        self._fed: dict[Resource[Any], tuple[Informer[Any], SharedInformer[Any]]] = {}
+        self._version = 0
+
+    def informer(
+        self,
+        resource: Resource[T],
+        selection: Selection = EVERYTHING,
+        *,
+        indexes: Mapping[str, IndexFunction] | None = None,
+        watch_list: bool = False,
+    ) -> SharedInformer[T]:
+        """Return the informer of the resource; it has every given object, whatever the selection."""
+        if resource not in self._fed:
+            informer: Informer[T] = Informer(selection, random.Random(0), watch_list=watch_list)  # noqa: S311
+            informer.start()
+            informer.page_received(ListPage((), _FIRST_VERSION))
+            self._fed[resource] = informer, SharedInformer(cast("Client", None), resource, informer, self._clock)
+        shared = self._fed[resource][1]
+        for name, function in (indexes or {}).items():
+            shared.add_index(name, function)
+        return shared
+
+    def put(self, resource: Resource[T], obj: T) -> T:
+        """Add or replace an object; return it with its new resource version."""
+        self._version += 1
+        version = str(self._version)
+        given = cast("Any", obj)
+        metadata = msgspec.structs.replace(given.metadata, resource_version=version)
+        new: T = msgspec.structs.replace(given, metadata=metadata)
+        self._apply(resource, EventType.MODIFIED, new)
+        return new
+
+    def remove(self, resource: Resource[T], obj: T) -> None:
+        """Remove an object."""
+        self._version += 1
+        self._apply(resource, EventType.DELETED, obj)
+
+    def _apply(self, resource: Resource[T], kind: EventType, obj: T) -> None:
+        self.informer(resource)
+        event = WatchEvent(kind, obj, key_of(obj), str(self._version))
+        self._fed[resource][0].event_received(event)
+
+
+class PlacedPod(msgspec.Struct, frozen=True):
+    """A Pod on its node, with its claims as allocated."""
+
+    pod: Pod
+    claims: tuple[ResourceClaim, ...]
+    feasible_nodes: int
+
+
+class Placer:
+    """Nodes, devices and Pods in memory, and one profile of the scheduler that places further Pods."""
+
+    def __init__(self, config: ProfileConfig | None = None, gates: FeatureGates | None = None) -> None:
+        clock = _StoppedClock()
+        self.informers = LocalInformers(clock)
+        self.snapshot = Snapshot()
+        self._cache = Cache()
+        self._nominations = Nominations()
+        self._cycle = Cycle(self.snapshot, self._nominations)
+        handle = Handle(
+            cast("Client", None),
+            self.informers,
+            clock,
+            Metrics(),
+            gates or FeatureGates(),
+            self.snapshot,
+            WaitingPodsMap(),
+        )
+        self.profile = make_profile(config or ProfileConfig(), BUILT_IN, handle)
+        self.devices = device_state_of(handle)
+        self.informers.informer(NODES).add_handler(self._node_changed)
+        self._placed: dict[str, PlacedPod] = {}
+
+    # --- The cluster. ---
+
+    def put(self, resource: Resource[T], obj: T) -> T:
+        """Add or replace a node, slice, class, claim or other object."""
+        return self.informers.put(resource, obj)
+
+    def add(self, pod: Pod, claims: Iterable[ResourceClaim] = ()) -> None:
+        """Add a Pod that has a node, with its allocated claims."""
+        known = tuple(self.put(RESOURCE_CLAIMS, claim) for claim in claims)
+        self._cache.set_pod(pod)
+        self.informers.put(PODS, pod)
+        self._placed[pod.metadata.uid or ""] = PlacedPod(pod, known, 0)
+
+    def remove(self, uid: str) -> PlacedPod:
+        """Remove a Pod and its claims."""
+        placed = self._placed.pop(uid)
+        self._cache.remove_pod(uid)
+        self.informers.remove(PODS, placed.pod)
+        for claim in placed.claims:
+            self.informers.remove(RESOURCE_CLAIMS, claim)
+        return placed
+
+    @property
+    def placed(self) -> Mapping[str, PlacedPod]:
+        """Return the Pods on nodes, by uid."""
+        return self._placed
+
+    # --- Placing. ---
+
+    def place(self, pod: Pod, claims: Sequence[ResourceClaim] = ()) -> PlacedPod | Diagnosis:
+        """Place a Pod with its new claims, or say why no node is feasible; then nothing of it stays."""
+        pending = [self.put(RESOURCE_CLAIMS, claim) for claim in claims]
+        state = CycleState(PodInfo(pod))
+        self._cache.update_snapshot(self.snapshot)
+        found = self._cycle.place(self.profile, state)
+        if isinstance(found, Placement):
+            return self._commit(state, found)
+        for claim in pending:
+            self.informers.remove(RESOURCE_CLAIMS, claim)
+        return found
+
+    def _commit(self, state: CycleState, placement: Placement) -> PlacedPod:
+        node_name, info = placement.node_name, state.pod_info
+        served = state.device_resources(node_name) if state.device_resources is not None else NO_NAMES
+        assumed = info.on_node(node_name, served)
+        self._cache.assume(assumed, node_name)
+        for plugin in self.profile.at(RESERVE):
+            status = plugin.reserve(state, assumed.pod, node_name)
+            assert status.is_success, f"{plugin.name} accepted node {node_name} and then not: {status.message}"
+        claims = tuple(self._allocated(state.get(DYNAMIC_RESOURCES), assumed.pod, node_name))
+        self._cache.set_pod(assumed.pod)
+        self.informers.put(PODS, assumed.pod)
+        placed = self._placed[info.uid] = PlacedPod(assumed.pod, claims, placement.feasible)
+        return placed
+
+    def _allocated(self, own: PodState | None, pod: Pod, node_name: str) -> Iterable[ResourceClaim]:
+        """Observe the claims as the scheduler would have written them."""
+        if own is None:
+            return
+        chosen = own.chosen
+        allocations = own.node_allocations.get(node_name, ())
+        for claim, allocation in zip(chosen.claims[: chosen.count], allocations, strict=False):
+            written = self.put(RESOURCE_CLAIMS, _reserved(claim, allocation, pod))
+            self.devices.tracker.end_in_flight(claim, pod.metadata.uid or "")
+            yield written
+
+    def _node_changed(self, old: Node | None, new: Node | None) -> None:
+        if new is not None:
+            self._cache.set_node(new)
+        elif old is not None:
+            self._cache.remove_node(old.metadata.name or "")
+
+
+def _reserved(claim: ResourceClaim, allocation: AllocationResult, pod: Pod) -> ResourceClaim:
+    user = ResourceClaimConsumerReference(resource="pods", name=pod.metadata.name or "", uid=pod.metadata.uid or "")
+    status = msgspec.structs.replace(claim.status, allocation=allocation, reserved_for=(user,))
+    return msgspec.structs.replace(claim, status=status)
