@@ -11,9 +11,12 @@ from dray.api.document import UID, NamespacedName
 from dray.api.types.resource_v1 import (
     DeviceAllocationConfiguration,
     DeviceAllocationResult,
+    DeviceAttribute,
     DeviceRequestAllocationResult,
+    NetworkDeviceData,
     ResourceClaim,
 )
+from dray.driver.devices import AttributeValue, attribute
 
 
 class ClaimError(Exception):
@@ -33,9 +36,17 @@ class AllocatedDevice:
     # Parameters for this device: those of the class, then those of the claim, which take precedence.
     parameters: tuple[Any, ...] = ()
 
-    def prepared(self, edits: ContainerEdits = NO_EDITS, *, cdi_device_ids: Sequence[str] = ()) -> PreparedDevice:
-        """Return the prepared device with its container edits and existing CDI devices."""
-        return PreparedDevice(self, edits, tuple(cdi_device_ids))
+    def prepared(
+        self,
+        edits: ContainerEdits = NO_EDITS,
+        *,
+        cdi_device_ids: Sequence[str] = (),
+        attributes: Mapping[str, AttributeValue | DeviceAttribute] | None = None,
+        network: NetworkDeviceData | None = None,
+    ) -> PreparedDevice:
+        """Return the prepared device with its container edits, existing CDI devices, and what its metadata shows."""
+        shown = {name: attribute(value) for name, value in (attributes or {}).items()}
+        return PreparedDevice(self, edits, tuple(cdi_device_ids), shown, network)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +56,9 @@ class PreparedDevice:
     device: AllocatedDevice
     edits: ContainerEdits = NO_EDITS
     cdi_device_ids: tuple[str, ...] = ()
+    # For the metadata in containers, if the driver has `metadata_versions`.
+    attributes: Mapping[str, DeviceAttribute] = field(default_factory=dict)
+    network: NetworkDeviceData | None = None
 
 
 @dataclass(frozen=True, slots=True)

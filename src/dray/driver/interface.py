@@ -8,11 +8,12 @@ run in a thread and may block; coroutines run in the event loop and must not blo
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable, Mapping
-from typing import ClassVar, Protocol
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from typing import Any, ClassVar, Protocol
 
-from dray.api.types.resource_v1 import Device
-from dray.driver.claims import Claim, PreparedClaim, PreparedDevice
+from dray.api.types.resource_v1 import Device, NetworkDeviceData
+from dray.driver.claims import AllocatedDevice, Claim, PreparedClaim, PreparedDevice
+from dray.driver.device_status import DeviceCondition
 from dray.driver.devices import Pool
 from dray.driver.health import DeviceHealth
 
@@ -30,6 +31,23 @@ class Host(Protocol):
     def report_health(self, devices: Iterable[DeviceHealth]) -> None:
         """Report the health of these devices to kubelet; others keep theirs."""
 
+    def report_status(
+        self,
+        claim: Claim | PreparedClaim,
+        device: AllocatedDevice,
+        *,
+        conditions: Iterable[DeviceCondition] = (),
+        data: Mapping[str, Any] | None = None,
+        network: NetworkDeviceData | None = None,
+    ) -> None:
+        """Report a device's status in `status.devices` of its claim, in the background; the rest stays as it is.
+
+        Raises `DeviceStatusError` for a status that the API does not allow.
+        """
+
+    def update_metadata(self, claim: Claim | PreparedClaim, request: str, devices: Iterable[PreparedDevice]) -> None:
+        """Replace the metadata of a prepared request; containers that run already keep the earlier file."""
+
 
 class Driver:
     """Base of a DRA driver; `name` is a DNS subdomain such as `gpu.example.com`."""
@@ -37,6 +55,11 @@ class Driver:
     name: ClassVar[str]
     # Serve health to kubelet; the health of devices that are never reported is unknown.
     reports_health: ClassVar[bool] = False
+    # Send the last reports again before they expire, as long as the process runs. If False, they expire unless the
+    # driver reports again in time, and an overdue report is passed to `Options.on_error`.
+    repeats_health: ClassVar[bool] = True
+    # Versions of the device metadata that containers find in files, newest first, e.g. ("v1beta1",); None for no files.
+    metadata_versions: ClassVar[Sequence[str] | None] = None
     host: Host
 
     def start(self) -> None:
@@ -49,6 +72,13 @@ class Driver:
     def pools(self) -> Mapping[str, Pool]:
         """Return all pools by name; override it for several pools or shared counters."""
         return {self.host.node_name: Pool(tuple(self.devices()))}
+
+    def bind(self, claim: Claim) -> Awaitable[None] | None:
+        """Make devices with binding conditions usable on their node, before the Pod is bound; override it to use them.
+
+        `claim.devices` are those whose conditions are not true yet. When the method returns, the SDK sets all of their
+        binding conditions; on `ClaimError` the first binding failure condition, so that the Pod is scheduled anew.
+        """
 
     def prepare(self, claim: Claim) -> Iterable[PreparedDevice] | Awaitable[Iterable[PreparedDevice]]:
         """Prepare the claim's devices; return what containers that use them get."""

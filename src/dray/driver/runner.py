@@ -11,25 +11,31 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import grpc.aio
 
+from dray.api.device_metadata import DeviceMetadataError
+from dray.api.types.resource_v1 import NetworkDeviceData
 from dray.client.interface import Client
 from dray.client.kubeconfig import KubeconfigError
 from dray.client.shared_informers import SharedInformerFactory
 from dray.driver import servicer
+from dray.driver.binder import DeviceBinder, is_overridden
+from dray.driver.claims import AllocatedDevice, Claim, PreparedClaim, PreparedDevice
+from dray.driver.device_status import DeviceCondition
 from dray.driver.health import DeviceHealth, HealthReports
 from dray.driver.interface import Driver
+from dray.driver.metadata.writer import MetadataWriter
 from dray.driver.prepared.checkpoint import CheckpointError
 from dray.driver.prepared.checkpoint_files import PreparedClaims
 from dray.driver.prepared.preparer import DriverPreparer, PreparerOptions
 from dray.driver.program import load_node_settings, program_context, run_program
-from dray.driver.publish.reconciler import REPAIR_SECONDS, PublishSettings, SlicePublisher
-from dray.driver.sockets import RegisteredPlugin, listening, sole_server
+from dray.driver.publish.reconciler import REPAIR_SECONDS, PublishSettings, SlicePublisher, log_publish_error
+from dray.driver.sockets import RegisteredPlugin, listening, registration_socket, service_socket, sole_server
+from dray.driver.status_reporter import StatusReporter
 from dray.lib.clock import Clock
-from dray.rpc.dra_services import DRA_SERVICES, HEALTH
-from dray.rpc.pb.dra_health.v1alpha1.api_pb2_grpc import add_DRAResourceHealthServicer_to_server as add_health
+from dray.rpc.dra_services import DRA_SERVICES, HEALTH_SERVICES
 from dray.rpc.pb.plugin_registration.v1.api_pb2_grpc import add_RegistrationServicer_to_server as add_registration
 from dray.rpc.sockets import SocketError
 from dray.runtime.logs import fields
@@ -58,11 +64,13 @@ class Options:
     pod_uid: str = ""
     # In the order of preference reported to kubelet.
     services: tuple[str, ...] = tuple(DRA_SERVICES)
+    # Versions of the health service to serve, listed after the others; empty for none.
+    health_services: tuple[str, ...] = tuple(HEALTH_SERVICES)
     # Calls do not overlap, also across instances.
     serialize: bool = True
     remove_slices_on_stop: bool = False
     repair_seconds: float = REPAIR_SECONDS
-    # Called with errors of publishing; by default they are logged.
+    # Called with errors of publishing and of status reports, and with overdue health reports; logged by default.
     on_error: Callable[[Exception], None] | None = field(default=None)
 
     def folder(self, driver: str) -> str:
@@ -71,13 +79,12 @@ class Options:
 
     def service_socket(self, driver: str) -> str:
         """Return the socket of the DRA service."""
-        name = f"dra-{self.pod_uid}.sock" if self.pod_uid else "dra.sock"
-        return str(Path(self.folder(driver)) / name)
+        return service_socket(self.folder(driver), self.pod_uid)
 
     def registration_socket(self, driver: str) -> str:
         """Return the socket of the registration service."""
-        name = f"{driver}-{self.pod_uid}-reg.sock" if self.pod_uid else f"{driver}-reg.sock"
-        return str(Path(self.registry_folder or Path(self.root) / "plugins_registry") / name)
+        folder = self.registry_folder or str(Path(self.root) / "plugins_registry")
+        return registration_socket(folder, driver, self.pod_uid)
 
 
 class DriverRunner(RegisteredPlugin):
@@ -92,17 +99,23 @@ class DriverRunner(RegisteredPlugin):
         self._loop = asyncio.get_running_loop()
         self._folder = options.folder(driver.name)
         self.informers = SharedInformerFactory(client, clock, random.SystemRandom())
-        settings = PublishSettings(driver.name, options.node_name, repair_seconds=options.repair_seconds)
-        if options.on_error is not None:
-            settings = PublishSettings(driver.name, options.node_name, options.on_error, options.repair_seconds)
+        settings = PublishSettings(
+            driver.name, options.node_name, options.on_error or log_publish_error, options.repair_seconds
+        )
         self.publisher = SlicePublisher(client, self.informers, clock, settings)
-        self._reports = HealthReports()
-        self._health = servicer.ResourceHealth(self._reports, clock)
+        self.status_reporter = StatusReporter(client, driver.name, clock, options.on_error or self._log_status_error)
+        self._binder = None
+        if is_overridden(driver):
+            self._binder = DeviceBinder(driver, self.informers, self.status_reporter, clock, self.publisher.has_pool)
+        self._health = servicer.HealthSource(HealthReports(repeats=driver.repeats_health), clock)
         os.makedirs(self._folder, _FOLDER_MODE, exist_ok=True)
         claims = PreparedClaims(self._folder, options.cdi_folder)
         lock_folder = self._folder if options.serialize else ""
+        self._metadata = None
+        if driver.metadata_versions is not None:
+            self._metadata = MetadataWriter(driver.name, self._folder, options.cdi_folder, driver.metadata_versions)
         self._preparer = DriverPreparer(
-            driver, client, PreparerOptions(driver.name, claims, lock_folder, clock, metrics)
+            driver, client, PreparerOptions(driver.name, claims, lock_folder, clock, metrics), self._metadata
         )
         driver.host = self
 
@@ -119,7 +132,26 @@ class DriverRunner(RegisteredPlugin):
 
     def report_health(self, devices: Iterable[DeviceHealth]) -> None:
         """Report the health of devices to kubelet."""
-        self._loop.call_soon_threadsafe(self._reported, tuple(devices))
+        self._loop.call_soon_threadsafe(self._health.report, tuple(devices))
+
+    def report_status(
+        self,
+        claim: Claim | PreparedClaim,
+        device: AllocatedDevice,
+        *,
+        conditions: Iterable[DeviceCondition] = (),
+        data: Mapping[str, Any] | None = None,
+        network: NetworkDeviceData | None = None,
+    ) -> None:
+        """Report a device's status in its claim, in the background; raises `DeviceStatusError`."""
+        status = self.status_reporter.check(device, conditions, data, network)
+        self._loop.call_soon_threadsafe(self.status_reporter.report, claim, device, status)
+
+    def update_metadata(self, claim: Claim | PreparedClaim, request: str, devices: Iterable[PreparedDevice]) -> None:
+        """Replace the metadata of a prepared request, in this thread; raises `DeviceMetadataError`."""
+        if self._metadata is None:
+            raise DeviceMetadataError(f"driver {self._driver.name} has no metadata_versions")
+        self._metadata.update(claim, request, devices)
 
     # --- Running. ---
 
@@ -129,6 +161,11 @@ class DriverRunner(RegisteredPlugin):
         async with self._serving(), TaskGroup(self._driver.name) as group:
             group.spawn(self.informers.run(), "informers")
             group.spawn(self.publisher.run(), "slices")
+            group.spawn(self.status_reporter.run(), "device status")
+            if self._binder is not None:
+                group.spawn(self._binder.run(), "device binding")
+            if self._driver.reports_health and not self._driver.repeats_health:
+                group.spawn(self._health.run_watchdog(self._options.on_error or self._log_overdue), "health watchdog")
             self.publisher.publish(self._driver.pools())
             _log.info("driver started", extra=fields(driver=self._driver.name, node=self._options.node_name))
             await group.wait(stop)
@@ -149,20 +186,24 @@ class DriverRunner(RegisteredPlugin):
         for name, service in DRA_SERVICES.items():
             if name in self._options.services:
                 service.add_servicer(servicer.DRAPlugin(self._preparer, service.messages), server)
-        if self._driver.reports_health:
-            add_health(self._health, server)
+        source = self._health if self._driver.reports_health else None
+        for name, service in HEALTH_SERVICES.items():
+            if name in self._options.health_services:
+                service.add_servicer(servicer.ResourceHealth(source, service.messages), server)
         return server
 
     def _registration(self) -> grpc.aio.Server:
         server = grpc.aio.server()
-        services = [*self._options.services, *([HEALTH] if self._driver.reports_health else [])]
+        services = [*self._options.services, *(self._options.health_services if self._driver.reports_health else ())]
         endpoint = self._options.service_socket(self._driver.name)
         add_registration(servicer.Registration(self._driver.name, endpoint, services, self._on_registration), server)
         return server
 
-    def _reported(self, devices: Sequence[DeviceHealth]) -> None:
-        self._reports.report(devices)
-        self._health.changed()
+    def _log_status_error(self, error: Exception) -> None:
+        _log.error("device status not reported", extra=fields(driver=self._driver.name, error=error))
+
+    def _log_overdue(self, error: Exception) -> None:
+        _log.error("health report overdue", extra=fields(driver=self._driver.name, error=error))
 
 
 @dataclass(frozen=True)
@@ -188,7 +229,7 @@ def run(driver: Driver, argv: Sequence[str] | None = None, environ: Mapping[str,
     return run_program(
         lambda: load_node_settings(Settings, arguments, environ),
         lambda settings: _run(driver, settings, environ),
-        (SocketError, KubeconfigError, CheckpointError),
+        (SocketError, KubeconfigError, CheckpointError, DeviceMetadataError),
     )
 
 

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from contextlib import aclosing
+from datetime import datetime
 from typing import Any, Final
 
+import grpc
+
 from dray.api.document import UID, NamespacedName
-from dray.driver.health import DeviceHealth, HealthReports
+from dray.driver.health import WATCHDOG_SECONDS, DeviceHealth, HealthReportOverdueError, HealthReports
 from dray.driver.prepared.checkpoint import AnsweredDevice
 from dray.driver.prepared.preparer import ClaimRef, DriverPreparer, Outcome
 from dray.lib.clock import Clock
 from dray.rpc.dra_services import DRA_PLUGIN
-from dray.rpc.pb.dra_health.v1alpha1 import api_pb2 as health
-from dray.rpc.pb.dra_health.v1alpha1.api_pb2_grpc import DRAResourceHealthServicer
 from dray.rpc.pb.plugin_registration.v1 import api_pb2 as registration
 from dray.rpc.pb.plugin_registration.v1.api_pb2_grpc import RegistrationServicer
 from dray.runtime.logs import fields
@@ -23,6 +25,7 @@ from dray.runtime.tasks import pause
 _log = logging.getLogger(__name__)
 
 _MISSING: Final = Outcome(error="driver returned no result")
+_NO_HEALTH: Final = "device health reporting is not supported by this driver"
 
 
 class Registration(RegistrationServicer):  # type: ignore[misc]
@@ -99,38 +102,62 @@ def _refs(claims: Sequence[Any]) -> list[ClaimRef]:
     return [ClaimRef(UID(item.uid), NamespacedName(item.namespace, item.name)) for item in claims]
 
 
-class ResourceHealth(DRAResourceHealthServicer):  # type: ignore[misc]
-    """Sends the complete list at first, after each report, and before it expires."""
+class HealthSource:
+    """The driver's reports for the health services of all versions."""
 
     def __init__(self, reports: HealthReports, clock: Clock) -> None:
         self._reports = reports
         self._clock = clock
         self._watchers: set[asyncio.Event] = set()
 
-    def changed(self) -> None:
-        """Send the list to all watchers."""
+    def report(self, devices: Sequence[DeviceHealth]) -> None:
+        """Store a report and send it to all watchers."""
+        self._reports.report(devices, self._clock.now())
         for watcher in self._watchers:
             watcher.set()
 
-    async def NodeWatchResources(self, request: Any, context: Any) -> AsyncIterator[Any]:
-        """Stream until the caller cancels."""
+    async def watch(self) -> AsyncGenerator[Sequence[tuple[DeviceHealth, datetime]], None]:
+        """Yield the complete list at first, after each report, and before it expires."""
         wake = asyncio.Event()
         self._watchers.add(wake)
         try:
             while True:
                 wake.clear()
-                devices = [_device_health(item, self._clock) for item in self._reports.list()]
-                yield health.NodeWatchResourcesResponse(devices=devices)
+                yield self._reports.list(self._clock.now())
                 await pause(self._clock, wake, self._reports.repeat_seconds())
         finally:
             self._watchers.discard(wake)
 
+    async def run_watchdog(self, on_error: Callable[[Exception], None]) -> None:
+        """Report overdue reports until cancelled."""
+        while True:
+            await self._clock.sleep(WATCHDOG_SECONDS)
+            seconds = self._reports.overdue_seconds(self._clock.now())
+            if seconds is not None:
+                on_error(HealthReportOverdueError(f"no health report for {seconds:.0f} s: the devices become Unknown"))
 
-def _device_health(item: DeviceHealth, clock: Clock) -> health.DeviceHealth:
-    return health.DeviceHealth(
-        device=health.DeviceIdentifier(pool_name=item.pool, device_name=item.device),
-        health=item.health.name,
-        last_updated_time=int(clock.now().timestamp()),
-        health_check_timeout_seconds=item.timeout_seconds,
-        message=item.message,
-    )
+
+class ResourceHealth:
+    """One version of the health service; `messages` is its generated module, a driver without reports has no source."""
+
+    def __init__(self, source: HealthSource | None, messages: Any) -> None:
+        self._source = source
+        self._messages = messages
+
+    async def NodeWatchResources(self, request: Any, context: Any) -> AsyncIterator[Any]:
+        """Stream until the caller cancels."""
+        if self._source is None:
+            await context.abort(grpc.StatusCode.UNIMPLEMENTED, _NO_HEALTH)
+            return
+        async with aclosing(self._source.watch()) as lists:
+            async for devices in lists:
+                yield self._messages.NodeWatchResourcesResponse(devices=[self._device(*item) for item in devices])
+
+    def _device(self, item: DeviceHealth, time: datetime) -> Any:
+        return self._messages.DeviceHealth(
+            device=self._messages.DeviceIdentifier(pool_name=item.pool, device_name=item.device),
+            health=item.health.name,
+            last_updated_time=int(time.timestamp()),
+            health_check_timeout_seconds=item.timeout_seconds,
+            message=item.message,
+        )

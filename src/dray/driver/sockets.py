@@ -4,16 +4,53 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import os
+from base64 import urlsafe_b64encode
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from hashlib import sha256
+from pathlib import Path
 from typing import Final
 
 import grpc.aio
 
-from dray.rpc.sockets import SocketError, listen, remove_socket
+from dray.rpc.sockets import PATH_LENGTH_MAX, SocketError, listen, remove_socket
 
 # How long calls in progress may take when the driver is asked to stop.
 STOP_SECONDS: Final = 5.0
+
+
+def registration_socket(folder: str, driver: str, pod_uid: str = "") -> str:
+    """Return the path of a driver's registration socket.
+
+    During a rolling update two instances run side by side, each with its Pod's UID in the name. Where that is too long
+    for a socket, parts of the name are replaced by their hash, as Kubernetes does.
+    """
+    if not pod_uid:
+        return str(Path(folder) / f"{driver}-reg.sock")
+    both = "\0".join((driver, pod_uid))
+    return _first_that_fits(
+        folder,
+        f"{driver}-{pod_uid}-reg.sock",
+        f"{driver}-{_digest(pod_uid, 8)}-reg.sock",
+        f"dra-{_digest(both, 16)}-reg.sock",
+    )
+
+
+def service_socket(folder: str, pod_uid: str = "") -> str:
+    """Return the path of the service socket in the driver's own directory."""
+    if not pod_uid:
+        return str(Path(folder) / "dra.sock")
+    return _first_that_fits(folder, f"dra-{pod_uid}.sock", f"d-{_digest(pod_uid, 6)}.sock")
+
+
+def _first_that_fits(folder: str, *names: str) -> str:
+    paths = [str(Path(folder) / name) for name in names]
+    return next((path for path in paths if len(os.fsencode(path)) <= PATH_LENGTH_MAX), paths[-1])
+
+
+def _digest(text: str, length: int) -> str:
+    return urlsafe_b64encode(sha256(text.encode()).digest()[:length]).decode().rstrip("=")
 
 
 class RegisteredPlugin:

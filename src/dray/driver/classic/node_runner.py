@@ -30,6 +30,7 @@ from dray.driver.runner import CDI_FOLDER, ROOT
 from dray.driver.servicer import Registration
 from dray.driver.sockets import RegisteredPlugin, listening, sole_server
 from dray.lib.clock import Clock
+from dray.rpc.dra_services import RESOURCE_PLUGIN
 from dray.rpc.pb.classic_dra.v1alpha1.api_pb2_grpc import add_NodeServicer_to_server as add_node
 from dray.rpc.pb.plugin_registration.v1.api_pb2_grpc import add_RegistrationServicer_to_server as add_registration
 from dray.rpc.sockets import SocketError
@@ -40,7 +41,6 @@ from dray.runtime.tasks import TaskGroup
 
 _log = logging.getLogger(__name__)
 
-PLUGIN_TYPE: Final = "ResourcePlugin"
 VERSION: Final = "v1alpha1"
 _FOLDER_MODE: Final = 0o750
 
@@ -125,7 +125,7 @@ class NodePluginRunner(RegisteredPlugin):
         server = grpc.aio.server()
         endpoint = self._options.service_socket(self._plugin.name)
         add_registration(
-            Registration(self._plugin.name, endpoint, [VERSION], self._on_registration, PLUGIN_TYPE), server
+            Registration(self._plugin.name, endpoint, [VERSION], self._on_registration, RESOURCE_PLUGIN), server
         )
         return server
 

@@ -12,6 +12,7 @@ import grpc.aio
 
 from dray.driver.device_plugin.interface import Allocation, Device, DevicePlugin
 from dray.driver.program import call_author
+from dray.rpc.dra_services import DEVICE_PLUGIN
 from dray.rpc.pb.deviceplugin.v1beta1 import api_pb2 as pb
 from dray.rpc.pb.deviceplugin.v1beta1.api_pb2_grpc import DevicePluginServicer
 from dray.rpc.pb.plugin_registration.v1 import api_pb2 as registration_pb
@@ -139,7 +140,7 @@ class WatcherRegistration(RegistrationServicer):  # type: ignore[misc]
 
     async def GetInfo(self, _request: registration_pb.InfoRequest, _context: Context) -> registration_pb.PluginInfo:
         """Return name and version; the service has the same socket."""
-        return registration_pb.PluginInfo(type="DevicePlugin", name=self._resource_name, supported_versions=[VERSION])
+        return registration_pb.PluginInfo(type=DEVICE_PLUGIN, name=self._resource_name, supported_versions=[VERSION])
 
     async def NotifyRegistrationStatus(
         self, request: registration_pb.RegistrationStatus, _context: Context

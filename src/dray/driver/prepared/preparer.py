@@ -20,6 +20,7 @@ from dray.client.interface import Client
 from dray.client.resources import RESOURCE_CLAIMS
 from dray.driver.claims import Claim, ClaimError, PreparedClaim, PreparedDevice, claim_for
 from dray.driver.interface import Driver
+from dray.driver.metadata.writer import MetadataWriter
 from dray.driver.prepared.cdi import claim_file, claim_spec
 from dray.driver.prepared.checkpoint import AnsweredDevice, Entry, Phase
 from dray.driver.prepared.checkpoint_files import PreparedClaims, serialized
@@ -102,6 +103,21 @@ class Preparer(ABC, Generic[C]):
     async def _call_unprepare(self, claim: PreparedClaim) -> None:
         """Call the author's `unprepare`."""
 
+    # --- Files beside the claim's CDI file. ---
+
+    def _is_intact(self, entry: Entry) -> bool:
+        """Whether a prepared claim still is."""
+        return self._claims.intact(entry)
+
+    def _add_files(
+        self, _claim: C, _prepared: Sequence[PreparedDevice], answer: tuple[AnsweredDevice, ...]
+    ) -> tuple[AnsweredDevice, ...]:
+        """Write further files of a prepared claim; return the answer with their CDI devices."""
+        return answer
+
+    def _remove_files(self, _claim: PreparedClaim) -> None:
+        """Remove what `_add_files` wrote."""
+
     # --- Calls of kubelet. ---
 
     async def prepare(self, refs: Sequence[ClaimRef]) -> Mapping[UID, Outcome]:
@@ -148,7 +164,7 @@ class Preparer(ABC, Generic[C]):
 
     async def _prepare(self, ref: ClaimRef) -> tuple[AnsweredDevice, ...]:
         known = self._claims.get(ref.uid)
-        if known is not None and known.phase is Phase.PREPARED and self._claims.intact(known):
+        if known is not None and known.phase is Phase.PREPARED and self._is_intact(known):
             return known.answer
         claim, record = await self._fetch(ref)
         boot_id = self._claims.boot_id
@@ -156,6 +172,7 @@ class Preparer(ABC, Generic[C]):
         prepared = tuple(await self._call_prepare(claim))
         spec, answer = claim_spec(self._name, ref.uid, prepared)
         path = self._claims.write_spec(claim_file(self._name, ref.uid), spec) if spec is not None else ""
+        answer = self._add_files(claim, prepared, answer)
         self._claims.put(Entry(record, Phase.PREPARED, boot_id, answer, path))
         return answer
 
@@ -165,6 +182,7 @@ class Preparer(ABC, Generic[C]):
             return ()
         self._claims.put(Entry(known.claim, Phase.UNPREPARING, known.boot_id, cdi_file=known.cdi_file))
         await self._call_unprepare(known.claim)
+        self._remove_files(known.claim)
         self._claims.remove_spec(claim_file(self._name, ref.uid))
         self._claims.remove(ref.uid)
         return ()
@@ -176,10 +194,13 @@ class Preparer(ABC, Generic[C]):
 class DriverPreparer(Preparer[Claim]):
     """Prepares claims of resource.k8s.io by a `Driver`."""
 
-    def __init__(self, driver: Driver, client: Client, options: PreparerOptions) -> None:
+    def __init__(
+        self, driver: Driver, client: Client, options: PreparerOptions, metadata: MetadataWriter | None = None
+    ) -> None:
         super().__init__(options)
         self._driver = driver
         self._client = client
+        self._metadata = metadata
 
     async def _fetch(self, ref: ClaimRef) -> tuple[Claim, PreparedClaim]:
         try:
@@ -195,3 +216,19 @@ class DriverPreparer(Preparer[Claim]):
 
     async def _call_unprepare(self, claim: PreparedClaim) -> None:
         await call_author(self._driver.unprepare, claim)
+
+    def _is_intact(self, entry: Entry) -> bool:
+        return super()._is_intact(entry) and (self._metadata is None or self._metadata.is_intact(entry.answer))
+
+    def _add_files(
+        self, claim: Claim, prepared: Sequence[PreparedDevice], answer: tuple[AnsweredDevice, ...]
+    ) -> tuple[AnsweredDevice, ...]:
+        return answer if self._metadata is None else self._metadata.add(claim, prepared, answer)
+
+    def _remove_files(self, claim: PreparedClaim) -> None:
+        if self._metadata is None:
+            return
+        try:
+            self._metadata.remove(claim)
+        except OSError as error:
+            raise ClaimError(f"clean up device metadata: {error}") from error

@@ -39,7 +39,8 @@ class DroppedFieldsError(Exception):
     """The API server dropped fields: a feature is disabled, or the server is older."""
 
 
-def _log_error(error: Exception) -> None:
+def log_publish_error(error: Exception) -> None:
+    """Log the error; the default of `PublishSettings.on_error`."""
     _log.error("publishing devices failed", extra=fields(error=error))
 
 
@@ -49,7 +50,7 @@ class PublishSettings:
 
     driver: str
     node_name: str = ""
-    on_error: Callable[[Exception], None] = _log_error
+    on_error: Callable[[Exception], None] = log_publish_error
     repair_seconds: float = REPAIR_SECONDS
 
 
@@ -103,6 +104,10 @@ class SlicePublisher:
     async def remove_all(self) -> None:
         """Delete all slices of the driver, e.g. before it is removed from the node."""
         await self._client.delete_collection(RESOURCE_SLICES, selection=ListOptions(field_selector=self._selector))
+
+    def has_pool(self, name: str) -> bool:
+        """Whether the driver publishes the pool."""
+        return self._pools is not None and name in self._pools
 
     @property
     def settled(self) -> bool:

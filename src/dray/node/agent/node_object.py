@@ -9,6 +9,7 @@ from typing import Final
 
 from dray.api.document import Document
 from dray.api.extended_resources import is_extended_resource_name
+from dray.api.features import FeatureGates
 from dray.api.timestamps import format_micro_time, format_time
 from dray.node.resource_manager import NodeResources
 
@@ -16,6 +17,8 @@ LEASE_NAMESPACE: Final = "kube-node-lease"
 LEASE_SECONDS: Final = 40
 KUBELET_VERSION: Final = "v1.36.4"
 
+# The features that an agent can have, in order; Kubernetes' names, which are also those of the gates.
+DECLARED_FEATURES: Final = ("DRAOptionalNodeOperations",)
 # Type, status, reason and message, as in kubelet.
 _CONDITIONS: Final = (
     ("MemoryPressure", "False", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
@@ -58,6 +61,8 @@ class NodeSpec:
     pods_max: int = 110
     # Extended resources of an earlier Node object; zero until a device plugin registers them.
     stale: tuple[str, ...] = ()
+    # Optional features that the scheduler must know of.
+    declared_features: tuple[str, ...] = ()
 
 
 def own_labels(spec: NodeSpec) -> dict[str, str]:
@@ -120,7 +125,7 @@ def node_status(spec: NodeSpec, added: Iterable[NodeResources], known: Document,
     has = capacity(spec) | dict.fromkeys(spec.stale, "0")
     for part in parts:
         has.update(part.capacity)
-    return {
+    status: Document = {
         "capacity": has,
         "allocatable": allocatable(spec, parts),
         "conditions": _conditions(known, format_time(now)),
@@ -142,6 +147,17 @@ def node_status(spec: NodeSpec, added: Iterable[NodeResources], known: Document,
             "architecture": _ARCHITECTURES.get(machine.architecture, machine.architecture),
         },
     }
+    if spec.declared_features or known.get("declaredFeatures"):
+        # An empty list removes those of an earlier agent.
+        status["declaredFeatures"] = sorted(spec.declared_features)
+    return status
+
+
+def declared_features(gates: FeatureGates) -> tuple[str, ...]:
+    """Return the optional features of the agent that are enabled, in order."""
+    if not gates.enabled("NodeDeclaredFeatures"):
+        return ()
+    return tuple(name for name in DECLARED_FEATURES if gates.enabled(name))
 
 
 def _conditions(known: Document, now: str) -> list[Document]:

@@ -130,6 +130,16 @@ class Endpoint:
         self._stopped = True
         await self._channel.close(None)
 
+    @property
+    def stopped(self) -> bool:
+        """Whether the connection is closed."""
+        return self._stopped
+
+    @property
+    def usable(self) -> bool:
+        """Whether calls can be made."""
+        return not (self._stopped or self._stalled)
+
     def stall(self) -> None:
         """Fail pending and further calls: the plugin's process does not answer. Its stream stays open."""
         self._stalled = True

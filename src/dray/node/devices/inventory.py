@@ -1,8 +1,9 @@
 """The devices that plugins report, and their health. Pure; time is an argument.
 
-A registration opens a *session*: one ListAndWatch stream of that plugin. Reports and the end of an older session do not
-affect a newer one. When a session ends, the resource's devices are unhealthy; after the grace period the resource is
-dropped, and its capacity is reported as zero. While a plugin does not answer, its session is suspended.
+A registration opens a *session*: one ListAndWatch stream of that plugin. During a rolling update several plugins have
+sessions for one resource, and each report replaces its devices. When the last session ends, the resource's devices are
+unhealthy; after the grace period the resource is dropped, and its capacity is reported as zero. While a plugin does not
+answer, its session is suspended.
 """
 
 from __future__ import annotations
@@ -35,15 +36,20 @@ class Device:
 
 
 @dataclass(slots=True)
+class _Plugin:
+    endpoint: str
+    # It does not answer.
+    suspended: bool = False
+
+
+@dataclass(slots=True)
 class _Resource:
     devices: dict[str, Device] = field(default_factory=dict)
-    session: Session | None = None
-    endpoint: str = ""
-    # The current session has sent its devices; until then those of the previous one are kept as unhealthy.
+    # The connected plugins, oldest first.
+    plugins: dict[Session, _Plugin] = field(default_factory=dict)
+    # One of the plugins has sent its devices; until then those of the previous session are kept as unhealthy.
     listed: bool = False
-    # The plugin does not answer: until it does, its devices are unhealthy.
-    suspended: bool = False
-    # The IDs that the current session has reported, in order; one that is no longer in `devices` has vanished.
+    # The IDs that the plugins have reported, in order; one that is no longer in `devices` has vanished.
     reported: dict[str, None] = field(default_factory=dict)
     # The healthy devices in the order of names, computed on demand.
     healthy: tuple[Device, ...] | None = None
@@ -55,7 +61,7 @@ class _Resource:
     @property
     def current(self) -> bool:
         """Whether the devices are known to be as the plugin reported them."""
-        return self.listed and not self.suspended
+        return self.listed and not all(plugin.suspended for plugin in self.plugins.values())
 
     def health(self, device_id: str) -> bool | None:
         """Whether the device is healthy; None if the plugin has not said so."""
@@ -67,8 +73,8 @@ class _Resource:
         return False if device_id in self.reported else None
 
 
-class TakenError(Exception):
-    """Another plugin serves the resource."""
+class ConnectedError(Exception):
+    """The plugin at the endpoint is connected already."""
 
 
 class Inventory:
@@ -87,27 +93,31 @@ class Inventory:
         for name in resources:
             self._resources[name] = _Resource(stopped_at=now)
 
-    def check_free(self, resource: str, endpoint: str) -> None:
-        """Raise when a plugin at another endpoint serves the resource."""
+    def is_connected(self, resource: str, endpoint: str) -> bool:
+        """Whether a plugin at the endpoint serves the resource and answers."""
         found = self._resources.get(resource)
-        if found is not None and found.session is not None and found.endpoint != endpoint:
-            raise TakenError(f'the ResourceName "{resource}" is already registered by endpoint "{found.endpoint}"')
+        return found is not None and any(
+            plugin.endpoint == endpoint and not plugin.suspended for plugin in found.plugins.values()
+        )
 
     def opened(self, resource: str, endpoint: str) -> Session:
-        """Open a session for a plugin that has registered; it replaces the previous one."""
-        self.check_free(resource, endpoint)
+        """Open a session for a plugin that has registered, beside those of other plugins; raises `ConnectedError`."""
+        if self.is_connected(resource, endpoint):
+            raise ConnectedError(f"device plugin already connected: {endpoint}")
         self._sessions += 1
+        session = Session(self._sessions)
         found = self._resources.setdefault(resource, _Resource())
-        found.session, found.endpoint = Session(self._sessions), endpoint
-        found.listed, found.suspended, found.stopped_at = False, False, None
-        found.reported = {}
+        found.plugins = {key: plugin for key, plugin in found.plugins.items() if plugin.endpoint != endpoint}
+        if not found.plugins:
+            found.listed, found.stopped_at, found.reported = False, None, {}
+        found.plugins[session] = _Plugin(endpoint)
         self._dropped.discard(resource)
-        return found.session
+        return session
 
     def update_devices(self, resource: str, session: Session, devices: Iterable[Device]) -> frozenset[str] | None:
         """Set the devices of the resource; return the IDs whose health changed, or None for an old session."""
         found = self._resources.get(resource)
-        if found is None or found.session != session:
+        if found is None or session not in found.plugins:
             return None
         listed = {device.id: device for device in devices}
         before = {name: found.health(name) for name in found.devices.keys() | found.reported.keys() | listed.keys()}
@@ -121,20 +131,26 @@ class Inventory:
         return frozenset(name for name, was in before.items() if found.health(name) != was)
 
     def closed(self, resource: str, session: Session, now: float) -> frozenset[str] | None:
-        """End a session; return the IDs of the devices, whose health is unknown now, or None for an old session."""
+        """End a session; return the IDs of devices whose health changed, all with the last session, or None if old."""
         found = self._resources.get(resource)
-        if found is None or found.session != session:
+        if found is None or session not in found.plugins:
             return None
-        found.session, found.listed, found.suspended, found.stopped_at = None, False, False, now
-        return frozenset(found.devices)
+        was_current = found.current
+        del found.plugins[session]
+        if not found.plugins:
+            found.listed, found.stopped_at = False, now
+            return frozenset(found.devices)
+        return frozenset(found.devices if found.current != was_current else ())
 
     def suspend(self, resource: str, session: Session, *, suspended: bool) -> frozenset[str] | None:
-        """Note whether the plugin answers; return the IDs of the devices, or None without a change."""
+        """Note whether the plugin answers; return the IDs whose health changed, or None without a change."""
         found = self._resources.get(resource)
-        if found is None or found.session != session or found.suspended == suspended:
+        plugin = None if found is None else found.plugins.get(session)
+        if found is None or plugin is None or plugin.suspended == suspended:
             return None
-        found.suspended = suspended
-        return frozenset(found.devices)
+        was_current = found.current
+        plugin.suspended = suspended
+        return frozenset(found.devices if found.current != was_current else ())
 
     def expire(self, now: float) -> bool:
         """Drop the resources whose grace period is over; return whether there were any."""
@@ -166,9 +182,9 @@ class Inventory:
         return resource in self._resources
 
     def session(self, resource: str) -> Session | None:
-        """Return the current session of the resource."""
+        """Return the newest session of the resource."""
         found = self._resources.get(resource)
-        return None if found is None else found.session
+        return None if found is None else next(reversed(found.plugins), None)
 
     def devices(self, resource: str) -> Mapping[str, Device]:
         """Return the devices that were reported last, by ID."""

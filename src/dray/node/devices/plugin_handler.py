@@ -1,11 +1,13 @@
 """Registers device plugins, by both kinds of registration, and watches their devices.
 
-Both orders are supported: Kubernetes' plugins listen before they call Register, those of KEP-3573 after its response. A
-resource is served by one plugin; another endpoint is refused while that plugin's stream is open.
+Both orders are supported: Kubernetes' plugins listen before they call Register, those of KEP-3573 after its response.
+During a rolling update several plugins serve a resource, each at its own socket. The newest is called; when it ends,
+another takes over without a gap.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Coroutine
 from dataclasses import dataclass
@@ -13,17 +15,19 @@ from typing import Any, Final, Protocol
 
 from dray.lib.clock import Clock
 from dray.node.devices.endpoint import Endpoint, EndpointError
-from dray.node.devices.inventory import Inventory, Session, TakenError
+from dray.node.devices.inventory import ConnectedError, Inventory, Session
 from dray.node.devices.servicer import RegistrationError, check_plugin
 from dray.node.plugins.handler import Plugin, PluginError
 from dray.rpc.liveness import is_greeted
 from dray.rpc.pb.deviceplugin.v1beta1 import api_pb2 as pb
 from dray.runtime.logs import fields
-from dray.runtime.tasks import TaskGroup
+from dray.runtime.tasks import TaskGroup, pause
 
 _log = logging.getLogger(__name__)
 
 DIAL_TIMEOUT_SECONDS: Final = 10.0
+# A plugin that has been replaced at its own path is noticed to be gone within this time.
+REPLACE_WAIT_SECONDS: Final = 1.0
 # Plugins that already listen are connected at once; for others Register returns after this time, and dialling goes on.
 REGISTER_WAIT_SECONDS: Final = 1.0
 
@@ -56,23 +60,26 @@ class DevicePluginHandler:
         self._clock = clock
         self._on_devices = on_devices
         self._liveness = liveness
-        # By resource; a stopped one stays until it is replaced.
-        self._endpoints: dict[str, Endpoint] = {}
+        # By resource and path, oldest first; the last one stays when it has stopped, until it is replaced.
+        self._endpoints: dict[str, dict[str, Endpoint]] = {}
+        # Set when a session has ended.
+        self._ended = asyncio.Event()
         # Set by the owner while plugins can register.
         self.group: TaskGroup | None = None
 
     def get(self, resource: str) -> Endpoint | None:
-        """Return the plugin that serves the resource, or last did."""
-        return self._endpoints.get(resource)
+        """Return the newest plugin that serves the resource and answers, or else the newest, or who last did."""
+        newest_first = list(reversed(self._endpoints.get(resource, {}).values()))
+        return next((item for item in newest_first if item.usable), newest_first[0] if newest_first else None)
 
     async def stop(self) -> None:
         """Close the connections to all plugins."""
-        for endpoint in self._endpoints.values():
+        for endpoint in [item for items in self._endpoints.values() for item in items.values()]:
             await endpoint.stop()
 
     async def connect(self, resource: str, path: str, options: pb.DevicePluginOptions) -> None:
         """Connect to a plugin that called Register; raises `RegistrationError`."""
-        self._check_free(resource, path)
+        await self._wait_until_free(resource, path)
         endpoint = Endpoint(resource, path, options)
         if await endpoint.dial(REGISTER_WAIT_SECONDS):
             await self._adopt(endpoint)
@@ -93,15 +100,15 @@ class DevicePluginHandler:
         if self.group is None:
             raise PluginError("device plugins cannot be registered yet")
         try:
-            self._check_free(plugin.name, plugin.endpoint)
+            await self._wait_until_free(plugin.name, plugin.endpoint)
             await self._dial_and_adopt(Endpoint(plugin.name, plugin.endpoint))
         except RegistrationError as error:
             raise PluginError(str(error)) from error
 
     async def deregister(self, plugin: Plugin) -> None:
         """Close the connection to a plugin whose registration socket is gone."""
-        endpoint = self._endpoints.get(plugin.name)
-        if endpoint is not None and endpoint.path == plugin.endpoint:
+        endpoint = self._endpoints.get(plugin.name, {}).get(plugin.endpoint)
+        if endpoint is not None:
             await endpoint.stop()
 
     # Internal.
@@ -119,26 +126,32 @@ class DevicePluginHandler:
         await self._adopt(endpoint)
 
     async def _adopt(self, endpoint: Endpoint) -> None:
-        """Use the plugin, in place of the previous one of the resource."""
+        """Use the plugin, beside others of the resource."""
         resource = endpoint.resource
         try:
             await endpoint.fetch_options()
             session = self._inventory.opened(resource, endpoint.path)
-        except (EndpointError, TakenError) as error:
+        except (EndpointError, ConnectedError) as error:
             await endpoint.stop()
             raise RegistrationError(str(error)) from error
-        before = self._endpoints.get(resource)
-        self._endpoints[resource] = endpoint
+        others = self._endpoints.get(resource, {})
+        before = others.get(endpoint.path)
+        kept = {path: item for path, item in others.items() if item is not before and not item.stopped}
+        self._endpoints[resource] = {**kept, endpoint.path: endpoint}
         self._spawn(self._follow(endpoint, session), f"device plugin {resource}")
         if before is not None:
             await before.stop()
         _log.info("device plugin registered", extra=fields(resource=resource, endpoint=endpoint.path))
 
-    def _check_free(self, resource: str, path: str) -> None:
-        try:
-            self._inventory.check_free(resource, path)
-        except TakenError as error:
-            raise RegistrationError(str(error)) from error
+    async def _wait_until_free(self, resource: str, path: str) -> None:
+        """Return when no plugin at the path is connected; raises `RegistrationError` if one is and stays."""
+        deadline = self._clock.monotonic() + REPLACE_WAIT_SECONDS
+        while self._inventory.is_connected(resource, path):
+            left = deadline - self._clock.monotonic()
+            if left <= 0:
+                raise RegistrationError(f"device plugin already connected: {path}")
+            self._ended.clear()
+            await pause(self._clock, self._ended, left)
 
     async def _follow(self, endpoint: Endpoint, session: Session) -> None:
         """Update the plugin's devices until its stream ends."""
@@ -154,6 +167,10 @@ class DevicePluginHandler:
             _log.warning("%s", error, extra=fields(resource=resource))
         finally:
             changed = self._inventory.closed(resource, session, self._clock.monotonic())
+            self._ended.set()
+            endpoints = self._endpoints.get(resource, {})
+            if endpoints.get(endpoint.path) is endpoint and len(endpoints) > 1:
+                del endpoints[endpoint.path]
             if changed is not None:
                 await self._on_devices(resource, changed, save=False)
             await endpoint.stop()

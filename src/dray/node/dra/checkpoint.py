@@ -105,11 +105,22 @@ def _to_wire(info: ClaimInfo) -> dict[str, Any]:
         "Namespace": info.key.namespace,
         "PodUIDs": {uid: {} for uid in sorted(info.pod_uids)},
         "DriverState": {
-            driver: {"Devices": [_device_to_wire(d) for d in info.devices[driver]]} for driver in info.drivers
+            driver: {"Devices": [_device_to_wire(d) for d in info.devices[driver]], **_skips_to_wire(info, driver)}
+            for driver in info.drivers
         },
     }
     # Not part of kubelet's format; kubelet ignores it.
     return state | {"ClassName": info.class_name} if info.class_name else state
+
+
+def _skips_to_wire(info: ClaimInfo, driver: str) -> dict[str, Any]:
+    skipped = sorted(info.skipped.get(driver, ()))
+    return {"skipNodeOperations": skipped} if skipped else {}
+
+
+def _skips_from_wire(drivers: Mapping[str, Any]) -> dict[str, frozenset[str]]:
+    listed = {name: frozenset(state.get("skipNodeOperations") or ()) for name, state in drivers.items()}
+    return {name: operations for name, operations in listed.items() if operations}
 
 
 def _device_to_wire(device: Device) -> dict[str, Any]:
@@ -130,6 +141,7 @@ def _from_wire(item: Mapping[str, Any]) -> ClaimInfo:
         {name: tuple(_device_from_wire(d) for d in state.get("Devices") or ()) for name, state in drivers.items()},
         frozenset(UID(uid) for uid in item.get("PodUIDs") or ()),
         item.get("ClassName") or "",
+        _skips_from_wire(drivers),
     )
 
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from dray.api.document import UID, NamespacedName
-from dray.node.dra.claims import ClaimInfo, Device
+from dray.node.dra.claims import PREPARE, UNPREPARE, ClaimInfo, Device
 
 
 class Phase(enum.StrEnum):
@@ -141,7 +141,15 @@ class CallUnprepare:
     claims: tuple[ClaimRef, ...]
 
 
-Action = SaveCheckpoint | CallPrepare | CallUnprepare
+@dataclass(frozen=True, slots=True)
+class CountSkip:
+    """Count that the driver was not called for a claim."""
+
+    driver: str
+    operation: str
+
+
+Action = SaveCheckpoint | CallPrepare | CallUnprepare | CountSkip
 
 
 @dataclass(slots=True)
@@ -226,19 +234,22 @@ class ClaimInfoCache:
         for info in event.claims:
             self._check_name(info)
         calls: dict[str, list[ClaimRef]] = {}
+        skips: list[CountSkip] = []
         for info in event.claims:
             entry = self._entries.get(info.uid) or self._add(info)
+            before = entry.phase
             self._step(entry, Step.ADMITTED)
             pods = entry.info.pod_uids | {event.pod_uid}
-            self._update(entry, replace(entry.info, pod_uids=pods, class_name=info.class_name))
+            self._update(entry, replace(entry.info, pod_uids=pods, class_name=info.class_name, skipped=info.skipped))
             if entry.phase is Phase.PREPARING:
-                self._ask_all(entry, calls)
+                skipped = self._ask_all(entry, calls, PREPARE)
+                skips += skipped if before is not Phase.PREPARING else ()
                 if not entry.missing:
                     # No driver is involved.
                     self._step(entry, Step.COMPLETE)
         if not event.claims:
             return ()
-        return (SaveCheckpoint(), *(CallPrepare(driver, tuple(calls[driver])) for driver in sorted(calls)))
+        return (SaveCheckpoint(), *skips, *(CallPrepare(driver, tuple(calls[driver])) for driver in sorted(calls)))
 
     def _check_name(self, info: ClaimInfo) -> None:
         known = self._by_key.get(info.key)
@@ -248,14 +259,17 @@ class ClaimInfoCache:
                 "(previous pod force-deleted?!)"
             )
 
-    def _ask_all(self, entry: _Entry, calls: dict[str, list[ClaimRef]]) -> None:
+    def _ask_all(self, entry: _Entry, calls: dict[str, list[ClaimRef]], operation: str) -> list[CountSkip]:
+        """Add calls of all drivers but those that skip the operation, which are returned."""
         ref = ClaimRef(entry.info.uid, entry.info.key)
-        entry.missing = set(entry.info.drivers)
-        for driver in entry.info.drivers:
+        asked = [driver for driver in entry.info.drivers if not entry.info.skips(driver, operation)]
+        entry.missing = set(asked)
+        for driver in asked:
             claims = calls.setdefault(driver, [])
             # Two entries of a Pod may refer to the same claim.
             if ref not in claims:
                 claims.append(ref)
+        return [CountSkip(driver, operation) for driver in entry.info.drivers if driver not in entry.missing]
 
     def _prepared(self, event: DriverPrepared) -> tuple[Action, ...]:
         for uid in sorted(event.devices):
@@ -269,6 +283,7 @@ class ClaimInfoCache:
 
     def _gone(self, event: PodGone) -> tuple[Action, ...]:
         calls: dict[str, list[ClaimRef]] = {}
+        skips: list[CountSkip] = []
         changed = False
         for info in self.claims_of(event.pod_uid):
             entry = self._entries[info.uid]
@@ -278,14 +293,16 @@ class ClaimInfoCache:
                 changed = True
                 continue
             # The Pod stays a user until the drivers are done, so that a failed call is retried.
+            before = entry.phase
             self._step(entry, Step.ABANDONED)
-            self._ask_all(entry, calls)
+            skipped = self._ask_all(entry, calls, UNPREPARE)
+            skips += skipped if before is not Phase.UNPREPARING else ()
             if not entry.missing:
                 self._forget(entry)
                 changed = True
         unprepares = tuple(CallUnprepare(driver, tuple(calls[driver])) for driver in sorted(calls))
         # Claims to be unprepared do not change in the checkpoint.
-        return (SaveCheckpoint(), *unprepares) if changed else unprepares
+        return (*((SaveCheckpoint(),) if changed else ()), *skips, *unprepares)
 
     def _unprepared(self, event: DriverUnprepared) -> tuple[Action, ...]:
         forgotten = False

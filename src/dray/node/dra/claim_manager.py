@@ -23,6 +23,7 @@ from dray.node.dra.claim_info_cache import (
     CallPrepare,
     CallUnprepare,
     ClaimInfoCache,
+    CountSkip,
     DriverPrepared,
     DriverUnprepared,
     OldClaimError,
@@ -255,6 +256,8 @@ class ClaimManager(Generic[ClientT]):
             if isinstance(action, SaveCheckpoint):
                 self._update_metrics()
                 await self._save()
+            elif isinstance(action, CountSkip):
+                self._metrics.count_skip(action.driver, action.operation)
             else:
                 calls += [self._perform_call(part) for part in self._parts(action)]
         if len(calls) == 1:

@@ -6,11 +6,11 @@ Pure. Messages are kubelet's, since they are shown in events.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from dray.api.document import UID, NamespacedName
+from dray.api.document import UID, Document, NamespacedName
 from dray.api.extended_resources import is_dra_extended_resource_name
 from dray.api.quantity import Quantity
 from dray.api.types.core_v1 import Container, Pod, PodResourceClaim
@@ -23,6 +23,10 @@ ALLOCATED: Final = "allocated"
 NONE: Final = "none"
 # The entry of the claim of a Pod's extended resources; entries of the spec are never empty.
 EXTENDED_RESOURCES: Final = ""
+PREPARE: Final = "NodePrepareResources"
+UNPREPARE: Final = "NodeUnprepareResources"
+NODE_OPERATIONS: Final = frozenset({PREPARE, UNPREPARE})
+EVERY_OPERATION: Final = "*"
 UNSUPPORTED: Final = "none of the supported fields are set"
 
 
@@ -55,11 +59,17 @@ class ClaimInfo:
     pod_uids: frozenset[UID] = field(default=frozenset())
     # The device classes of its requests, separated by commas; empty after reading kubelet's checkpoint.
     class_name: str = ""
+    # By driver, the operations that all of its devices skip; drivers that skip none are left out.
+    skipped: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     @property
     def drivers(self) -> tuple[str, ...]:
         """The drivers of the claim's devices, in order."""
         return tuple(sorted(self.devices))
+
+    def skips(self, driver: str, operation: str) -> bool:
+        """Whether the driver is not called for the operation."""
+        return operation in self.skipped.get(driver, ())
 
     def cdi_device_ids(self, request: str) -> tuple[str, ...]:
         """Return the CDI device IDs of a request."""
@@ -96,6 +106,17 @@ def info_of(claim: ResourceClaim) -> ClaimInfo:
     key = NamespacedName(claim.metadata.namespace or "", claim.metadata.name or "")
     uid = UID(claim.metadata.uid or "")
     return ClaimInfo(uid, key, dict.fromkeys(drivers, ()), class_name=class_name_of(claim))
+
+
+def skipped_operations(results: Sequence[Document]) -> dict[str, frozenset[str]]:
+    """Return the operations that all results of a driver skip, by driver; unknown ones are ignored."""
+    found: dict[str, frozenset[str]] = {}
+    for result in results:
+        listed = frozenset(result.get("skipNodeOperations") or ())
+        skipped = NODE_OPERATIONS if EVERY_OPERATION in listed else NODE_OPERATIONS & listed
+        driver = result.get("driver") or ""
+        found[driver] = found.get(driver, NODE_OPERATIONS) & skipped
+    return {driver: operations for driver, operations in found.items() if operations}
 
 
 def class_name_of(claim: ResourceClaim) -> str:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from dray.api.codec import to_document
+from dray.api.codec import from_document, to_document
 from dray.api.document import UID, Document, NamespacedName
 from dray.api.errors import APIError, NotFoundError
 from dray.api.features import FeatureGates
@@ -31,6 +31,7 @@ from dray.node.dra.claim_manager import (
 )
 from dray.node.dra.claims import (
     EXTENDED_RESOURCES,
+    PREPARE,
     ClaimError,
     ClaimInfo,
     PodClaim,
@@ -40,6 +41,7 @@ from dray.node.dra.claims import (
     optional_claim_variables,
     optional_names,
     pod_claims,
+    skipped_operations,
 )
 from dray.node.dra.driver_client import DriverClient, choose_service
 from dray.node.dra.health import cache as health_cache
@@ -62,6 +64,9 @@ class DraOptions:
 
 
 DEFAULT_OPTIONS: Final = DraOptions()
+OPTIONAL_OPERATIONS: Final = "DRAOptionalNodeOperations"
+# A newer API server has fields that the typed claim lacks.
+_CLAIMS: Final = RESOURCE_CLAIMS.unstructured
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +123,7 @@ class DraManager(ClaimManager[DriverClient]):
         return DriverClient(plugin, self._options, lambda: self._driver_changed(plugin.name))
 
     def _followers(self, client: DriverClient) -> Iterable[Coroutine[Any, Any, None]]:
-        return (self._health.follow(client),) if self._follow_health else ()
+        return (self._health.follow(client),) if self._follow_health and client.health_service else ()
 
     def _background(self) -> Iterable[tuple[Coroutine[Any, Any, None], str]]:
         return (self._cleaner.run(), "slice cleanup"), (self._health.run(), "health expiry")
@@ -223,14 +228,20 @@ class DraManager(ClaimManager[DriverClient]):
                 continue
             if gate is not None and not wanted.optional:
                 raise disabled(wanted.name, gate)
-            claim = await self._fetch(pod, wanted)
-            if claim is None or is_left_out(pod, wanted, claim):
+            document = await self._fetch(pod, wanted)
+            claim = None if document is None else from_document(ResourceClaim, document)
+            if document is None or claim is None or is_left_out(pod, wanted, claim):
                 continue
             if gate is not None:
                 raise disabled(wanted.name, gate)
-            info = check_usable(pod, wanted, claim)
+            info = replace(check_usable(pod, wanted, claim), skipped=skipped_operations(_results(document)))
+            if info.skipped and not self._gates.enabled(OPTIONAL_OPERATIONS):
+                raise ClaimError(
+                    f"ResourceClaim {wanted.name}: {OPTIONAL_OPERATIONS} feature gate is disabled on kubelet"
+                )
             for driver in info.drivers:
-                self._client(driver)
+                if not info.skips(driver, PREPARE):
+                    self._client(driver)
             infos.append(info)
         return tuple(infos)
 
@@ -239,10 +250,10 @@ class DraManager(ClaimManager[DriverClient]):
         needed = ["DynamicResourceAllocation", *(["DRAExtendedResource"] if wanted.entry == EXTENDED_RESOURCES else [])]
         return next((gate for gate in needed if not self._gates.enabled(gate)), None)
 
-    async def _fetch(self, pod: Pod, wanted: PodClaim) -> ResourceClaim | None:
+    async def _fetch(self, pod: Pod, wanted: PodClaim) -> Document | None:
         """Return the claim; None if it does not exist and is optional."""
         try:
-            return await self._api.get(RESOURCE_CLAIMS, wanted.name, pod.metadata.namespace or "")
+            return await self._api.get(_CLAIMS, wanted.name, pod.metadata.namespace or "")
         except APIError as error:
             if wanted.optional and isinstance(error, NotFoundError):
                 return None
@@ -279,3 +290,8 @@ class DraManager(ClaimManager[DriverClient]):
         if pods:
             for listener in self._change_listeners:
                 listener(sorted(pods))
+
+
+def _results(claim: Document) -> Sequence[Document]:
+    allocation = (claim.get("status") or {}).get("allocation") or {}
+    return (allocation.get("devices") or {}).get("results") or ()

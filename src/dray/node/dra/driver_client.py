@@ -13,17 +13,18 @@ import grpc.aio
 from dray.api.document import UID
 from dray.lib.clock import Clock
 from dray.node.dra.claim_info_cache import ClaimRef
-from dray.node.dra.claims import Device
+from dray.node.dra.claims import PREPARE, UNPREPARE, Device
 from dray.node.dra.metrics import DriverMetrics
 from dray.node.plugins.handler import Plugin, PluginError
-from dray.rpc.dra_services import DRA_PLUGIN, DRA_SERVICES
-from dray.rpc.pb.dra_health.v1alpha1 import api_pb2 as health
-from dray.rpc.pb.dra_health.v1alpha1.api_pb2_grpc import DRAResourceHealthStub
+from dray.rpc.dra_services import DRA_PLUGIN, DRA_SERVICES, HEALTH_SERVICES, choose_health_service
+from dray.rpc.liveness import is_greeted
 from dray.rpc.sockets import ChannelClosedError, answer_of, code_name, connect, error_text
+from dray.runtime.tasks import first_completed
 
 CALL_TIMEOUT_SECONDS: Final = 45.0
-PREPARE: Final = "NodePrepareResources"
-UNPREPARE: Final = "NodeUnprepareResources"
+# While a call is pending: how often it is checked that the driver's process responds, and how long it may take.
+PROBE_SECONDS: Final = 10.0
+LATE_SECONDS: Final = 10.0
 _GONE: Final = "rpc error: code = Unavailable desc = the plugin was deregistered"
 
 
@@ -86,7 +87,7 @@ class PluginClient:
     async def _call(self, method: str, request: Any) -> Any:
         started, code = self._clock.monotonic(), grpc.StatusCode.OK
         try:
-            return await answer_of(getattr(self._stub, method)(request, timeout=CALL_TIMEOUT_SECONDS))
+            return await self._answer(method, getattr(self._stub, method)(request, timeout=CALL_TIMEOUT_SECONDS))
         except grpc.aio.AioRpcError as error:
             code = error.code()
             raise ResponseError(f"{method}: {error_text(error)}") from error
@@ -104,6 +105,24 @@ class PluginClient:
             path = f"/{self._messages.DESCRIPTOR.package}.{self.service_name}/{method}"
             self._metrics.observe_call(self.driver, path, code_name(code), self._clock.monotonic() - started)
 
+    async def _answer(self, method: str, call: Any) -> Any:
+        """Await the answer; raise before the call's deadline if the driver's process does not respond at all."""
+        position, answer = await first_completed(answer_of(call), self._until_unresponsive())
+        if position == 0:
+            return answer
+        raise ResponseError(
+            f"{method}: driver {self.driver} does not respond: its process is stopped or gets no CPU time"
+        )
+
+    async def _until_unresponsive(self) -> None:
+        """Return when a new connection has not been greeted in time; a driver that is only busy greets."""
+        while True:
+            await self._clock.sleep(PROBE_SECONDS)
+            late = asyncio.Event()
+            position, _ = await first_completed(is_greeted(self.endpoint, LATE_SECONDS, late.set), late.wait())
+            if position == 1:
+                return
+
 
 class DriverClient(PluginClient):
     """The client of one registered instance of a DRA driver."""
@@ -114,6 +133,8 @@ class DriverClient(PluginClient):
         """Raise `PluginError` if the plugin supports none of `DRA_SERVICES`."""
         service = DRA_SERVICES[choose_service(plugin)]
         super().__init__(plugin, service.messages, service.stub, options, on_change)
+        # The health service to watch; None if the plugin lists none.
+        self.health_service = choose_health_service(plugin.versions)
 
     async def prepare(self, claims: Sequence[ClaimRef]) -> Mapping[UID, tuple[Device, ...]]:
         """Call NodePrepareResources; raises `ResponseError` unless the driver prepared all claims."""
@@ -128,9 +149,11 @@ class DriverClient(PluginClient):
         answer = await self._call(UNPREPARE, request)
         return check_response(UNPREPARE, claims, {uid: entry.error for uid, entry in answer.claims.items()})
 
-    async def watch_health(self) -> AsyncIterator[Sequence[health.DeviceHealth]]:
-        """Yield the complete list of devices each time the driver sends it; ends or raises with the stream."""
-        stream = DRAResourceHealthStub(self._channel).NodeWatchResources(health.NodeWatchResourcesRequest())
+    async def watch_health(self) -> AsyncIterator[Sequence[Any]]:
+        """Yield the devices of each report; ends or raises with the stream. Needs a `health_service`."""
+        assert self.health_service is not None
+        service = HEALTH_SERVICES[self.health_service]
+        stream = service.stub(self._channel).NodeWatchResources(service.messages.NodeWatchResourcesRequest())
         try:
             async for update in stream:
                 yield update.devices

@@ -7,12 +7,24 @@ from contextlib import contextmanager
 from typing import Final
 
 from dray.lib.clock import Clock
+from dray.node.dra.claims import PREPARE, UNPREPARE
 from dray.runtime.metrics import Metrics, exponential_buckets
 
 # From 0.1 s to 90 s in 15 steps, as in kubelet.
 _COUNT: Final = 15
 BUCKETS: Final = exponential_buckets(start=0.1, factor=(90 / 0.1) ** (1 / (_COUNT - 1)), count=_COUNT)
 ANY_DRIVER: Final = "<any>"
+# Name and help of the counter of each operation that can be skipped.
+_SKIPS: Final = {
+    PREPARE: (
+        "dra_node_prepare_skips_total",
+        "Claims that a driver was not asked to prepare",
+    ),
+    UNPREPARE: (
+        "dra_node_unprepare_skips_total",
+        "Claims that a driver was not asked to unprepare",
+    ),
+}
 
 
 class DriverMetrics:
@@ -36,6 +48,12 @@ class DriverMetrics:
             "Claims in use on the node, by driver and in total",
             ["driver_name"],
         )
+        # Classic drivers are always called.
+        self._skips = (
+            {}
+            if prefix
+            else {operation: metrics.counter(name, text, ["driver_name"]) for operation, (name, text) in _SKIPS.items()}
+        )
         self._shown: frozenset[str] = frozenset()
         self.in_use.labels(ANY_DRIVER).set(0)
 
@@ -52,6 +70,10 @@ class DriverMetrics:
     def observe_call(self, driver: str, method: str, code: str, seconds: float) -> None:
         """Observe a driver call."""
         self.calls.labels(driver, method, code).observe(seconds)
+
+    def count_skip(self, driver: str, operation: str) -> None:
+        """Count a call that was skipped."""
+        self._skips[operation].labels(driver).inc()
 
     def show_claims(self, total: int, by_driver: dict[str, int]) -> None:
         """Set the number of claims in use."""

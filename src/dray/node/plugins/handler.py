@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Protocol
-
-DEVICE_PLUGIN: Final = "DevicePlugin"
-# The type of drivers of the classic API, cdi.k8s.io.
-RESOURCE_PLUGIN: Final = "ResourcePlugin"
+from typing import Protocol
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,8 +42,11 @@ def _name(pod: Pod) -> NamespacedName:
     return NamespacedName(pod.metadata.namespace or "", pod.metadata.name or "")
 
 
-def pod_resources(pod: Pod, sources: Sources, *, dynamic: bool) -> v1.PodResources:
-    """Return the message of a Pod: its sidecars and containers; with `dynamic` also their claims."""
+def pod_resources(pod: Pod, sources: Sources, *, dynamic: bool, pod_level: bool = False) -> v1.PodResources:
+    """Return the message of a Pod: its sidecars and containers; with `dynamic` also their claims.
+
+    With `pod_level` it has the CPUs and memory of the Pod as a whole, which are those of its containers.
+    """
     message = v1.PodResources(name=pod.metadata.name, namespace=pod.metadata.namespace)
     for container in (*filter(is_restartable, pod.spec.init_containers), *pod.spec.containers):
         entry = message.containers.add(name=container.name)
@@ -56,6 +59,9 @@ def pod_resources(pod: Pod, sources: Sources, *, dynamic: bool) -> v1.PodResourc
             entry.memory.extend(_memory(item) for item in sources.memory.blocks(uid, container.name))
         if dynamic:
             entry.dynamic_resources.extend(_dynamic(pod, container, sources))
+    if pod_level:
+        message.cpu_ids.extend(sorted({cpu for entry in message.containers for cpu in entry.cpu_ids}))
+        message.memory.extend(item for entry in message.containers for item in entry.memory)
     return message
 
 

@@ -17,9 +17,10 @@ from dray.rpc.pb.podresources.v1 import api_pb2 as v1
 class ListResponseCache:
     """Builds responses and caches the last one; Pods are immutable, so that identity is enough to compare them."""
 
-    def __init__(self, sources: Sources, *, dynamic: bool) -> None:
+    def __init__(self, sources: Sources, *, dynamic: bool, pod_level: bool = False) -> None:
         self._sources = sources
         self._dynamic = dynamic
+        self._pod_level = pod_level
         self._pods: tuple[Pod, ...] = ()
         self._revision: tuple[int, ...] = ()
         # By UID: the Pod and its part of the response.
@@ -47,7 +48,7 @@ class ListResponseCache:
 
     def one(self, pod: Pod) -> v1.PodResources:
         """Return the message of one Pod."""
-        return pod_resources(pod, self._sources, dynamic=self._dynamic)
+        return pod_resources(pod, self._sources, dynamic=self._dynamic, pod_level=self._pod_level)
 
 
 def _are_same(pods: tuple[Pod, ...], others: tuple[Pod, ...]) -> bool:

@@ -75,6 +75,7 @@ def gates_of(gates: FeatureGates) -> Gates:
     """Return the feature gates of PodResources; what a Pod has is listed whatever other gates say."""
     return Gates(
         dynamic=gates.enabled("KubeletPodResourcesDynamicResources"),
+        pod_level=gates.enabled("PodLevelResourceManagers"),
         get=gates.enabled("KubeletPodResourcesGet"),
         active_only=gates.enabled("KubeletPodResourcesListUseActivePods"),
     )

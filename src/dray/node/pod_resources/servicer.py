@@ -31,6 +31,7 @@ class Gates:
     """The feature gates of PodResources."""
 
     dynamic: bool = True
+    pod_level: bool = False
     get: bool = True
     active_only: bool = True
 
@@ -54,7 +55,7 @@ class PodResources:
     def __init__(self, sources: Sources, gates: Gates, metrics: EndpointMetrics, limit: RateLimit) -> None:
         self._sources = sources
         self._gates = gates
-        self._answers = ListResponseCache(sources, dynamic=gates.dynamic)
+        self._answers = ListResponseCache(sources, dynamic=gates.dynamic, pod_level=gates.pod_level)
         self._metrics = metrics
         self._limit = limit
 

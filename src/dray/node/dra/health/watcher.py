@@ -1,4 +1,8 @@
-"""Watches the health streams of drivers, and maintains the health cache and its file."""
+"""Watches the health streams of drivers, and maintains the health cache and its file.
+
+A driver is watched with the newest health service that it lists. A stream that ends is opened again after a pause,
+unless the driver does not implement the service: then it is not called again until it registers anew.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +12,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+import grpc
 import grpc.aio
 
 from dray.lib.clock import Clock
 from dray.node.dra.driver_client import DriverClient
-from dray.node.dra.health.cache import DeviceHealth, DeviceKey, Health, HealthCache
-from dray.rpc.pb.dra_health.v1alpha1 import api_pb2 as pb
+from dray.node.dra.health.cache import DEVICES_MAX, DeviceHealth, DeviceKey, Health, HealthCache
+from dray.rpc.pb.dra_health.v1 import api_pb2 as pb
 from dray.rpc.sockets import error_text
 from dray.runtime.files import replace_file
 from dray.runtime.logs import fields
@@ -43,13 +48,17 @@ class HealthWatcher:
         return self._cache.get(key, self._clock.now())
 
     async def follow(self, connection: DriverClient) -> None:
-        """Keep a stream to the instance open until cancelled."""
+        """Keep a stream to the instance open until cancelled, or until it answers UNIMPLEMENTED."""
         while True:
             try:
                 async for devices in connection.watch_health():
                     self._reported(connection, devices)
             except grpc.aio.AioRpcError as error:
-                _log.debug("health stream ended", extra=fields(driver=connection.driver, error=error_text(error)))
+                details = fields(driver=connection.driver, service=connection.health_service, error=error_text(error))
+                if error.code() is grpc.StatusCode.UNIMPLEMENTED:
+                    _log.info("the driver does not report health", extra=details)
+                    return
+                _log.debug("health stream ended", extra=details)
             finally:
                 self._ended(connection)
             await self._clock.sleep(RETRY_SECONDS)
@@ -72,7 +81,13 @@ class HealthWatcher:
             for item in devices
         }
         self._reporting_endpoints[connection.driver] = connection.endpoint
-        self._changed(self._cache.report(connection.driver, reported, self._clock.now()))
+        update = self._cache.report(connection.driver, reported, self._clock.now())
+        if update.ignored:
+            _log.error(
+                "health of further devices ignored: the driver has too many, or their names are too long",
+                extra=fields(driver=connection.driver, ignored=update.ignored, limit=DEVICES_MAX),
+            )
+        self._changed(update.changed)
         self._wake.set()
 
     def _ended(self, connection: DriverClient) -> None:

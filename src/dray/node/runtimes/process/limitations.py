@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from pathlib import PurePosixPath
 
-from dray.api.cdi import ContainerEdits
+from dray.api.cdi import ContainerEdits, Mount
+from dray.api.device_metadata import CONTAINER_FOLDER
 from dray.node.runtimes.runtime import BindMount, ContainerSpec
 
 # Mounts that every Pod has cause no warning.
@@ -42,7 +44,7 @@ def warnings_for(spec: ContainerSpec, edits: ContainerEdits) -> tuple[str, ...]:
     found += [
         f"{mount.host_path} of a CDI device is not mounted at {mount.container_path}: the process runtime has no mounts"
         for mount in edits.mounts
-        if mount.host_path != mount.container_path
+        if mount.host_path != mount.container_path and metadata_path(mount) is None
     ]
     found += [
         f"hook {hook.hook_name} {hook.path} of a CDI device is not run by the process runtime" for hook in edits.hooks
@@ -50,6 +52,14 @@ def warnings_for(spec: ContainerSpec, edits: ContainerEdits) -> tuple[str, ...]:
     if spec.limits.memory_bytes or spec.limits.cpu_quota_microseconds:
         found.append("limits are not enforced by the process runtime")
     return tuple(found)
+
+
+def metadata_path(mount: Mount) -> PurePosixPath | None:
+    """Return the path of device metadata below its folder; None for any other mount."""
+    path = PurePosixPath(mount.container_path)
+    if ".." in path.parts or not path.is_relative_to(CONTAINER_FOLDER):
+        return None
+    return path.relative_to(CONTAINER_FOLDER)
 
 
 def _moved(host_path: str, path: str) -> bool:

@@ -13,10 +13,11 @@ from typing import Any, Final
 import orjson
 
 from dray.api.cdi import ContainerEdits
+from dray.api.device_metadata import FILE_BYTES_MAX
 from dray.lib.clock import Clock
 from dray.node.cdi.cache import CdiCache
 from dray.node.runtimes.process.cpu_affinity import move_processes
-from dray.node.runtimes.process.limitations import mount_variables, warnings_for
+from dray.node.runtimes.process.limitations import metadata_path, mount_variables, warnings_for
 from dray.node.runtimes.runtime import ContainerSpec, ExecResult, Image, RuntimeFailure, Sandbox, Started
 from dray.node.runtimes.shim.program import set_identity
 from dray.node.runtimes.shim.runtime import ShimRuntime, end_group
@@ -24,6 +25,8 @@ from dray.node.topology.machine import parse_cpus
 from dray.node.untrusted_files import remove_tree
 
 OUTPUT_BYTES_MAX: Final = 10 * 1024
+# The folder with the container's device metadata, which cannot be mounted at its usual path.
+METADATA_VARIABLE: Final = "DRAY_DEVICE_METADATA"
 _NO_EDITS: Final = ContainerEdits()
 
 
@@ -35,6 +38,7 @@ class ProcessRuntime(ShimRuntime):
         self._cdi = cdi
         # Outside the private folders of the containers: their users must be able to enter it.
         self._working = folder / "process-work"
+        self._metadata = folder / "process-metadata"
 
     @property
     def name(self) -> str:
@@ -67,7 +71,7 @@ class ProcessRuntime(ShimRuntime):
         directory = spec.working_dir if spec.working_dir and Path(spec.working_dir).is_dir() else str(working)
         job: dict[str, Any] = {
             "argv": [*spec.command, *spec.args],
-            "env": list(self._environment(spec).items()),
+            "env": list({**self._environment(spec), **self._copy_metadata(spec, container_id)}.items()),
             "directory": directory,
             **identity,
         }
@@ -83,9 +87,25 @@ class ProcessRuntime(ShimRuntime):
             os.chown(working, identity["uid"], identity["gid"])
         return working
 
+    def _copy_metadata(self, spec: ContainerSpec, container_id: str) -> dict[str, str]:
+        """Copy the device metadata where the container's user can read it; return the variable with its folder."""
+        root = self._metadata / container_id
+        found = {root / path: mount for mount in self._edits(spec).mounts if (path := metadata_path(mount)) is not None}
+        for target, mount in found.items():
+            try:
+                with open(mount.host_path, "rb") as file:
+                    content = file.read(FILE_BYTES_MAX)
+                target.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
+                target.write_bytes(content)
+                target.chmod(0o444)
+            except OSError as error:
+                raise RuntimeFailure(f"device metadata {mount.container_path}: {error}") from error
+        return {METADATA_VARIABLE: str(root)} if found else {}
+
     def remove_files(self, folder: Path) -> None:
-        """Remove the files of a container and its working directory."""
+        """Remove the files of a container, its working directory and its device metadata."""
         remove_tree(self._working / folder.name)
+        remove_tree(self._metadata / folder.name)
         super().remove_files(folder)
 
     async def set_cpus(self, container_id: str, cpus: str) -> None:
