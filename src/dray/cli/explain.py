@@ -64,7 +64,7 @@ def lines(answer: Answer, node: str = "", *, colour: bool = False) -> Iterator[s
     if answer.obstacle:
         yield f"  {answer.obstacle}"
     yield from (f"  claim {item.claim} {item.summary}" for item in answer.classic)
-    if answer.obstacle:
+    if answer.obstacle and not answer.nodes:
         return
     yield from _given_lines(answer)
     shown = [item for item in answer.nodes if not node or item.node == node]
@@ -76,6 +76,9 @@ def lines(answer: Answer, node: str = "", *, colour: bool = False) -> Iterator[s
     if node:
         yield from _device_lines(shown[0])
     yield from _advice_lines(answer)
+    if answer.notes:
+        yield ""
+        yield from (f"Note: {note}" for note in answer.notes)
 
 
 def _headline(answer: Answer, *, colour: bool) -> str:

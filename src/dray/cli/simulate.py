@@ -27,7 +27,7 @@ from dray.sim.whatif.changes import (
 from dray.sim.whatif.outcome import FIT_MAX, Fit, Growth, Outcome, PodOutcome, UsageChange
 
 PROG: Final = "dray simulate"
-KINDS: Final = ("Namespace", *PLACEMENT_KINDS, "ResourceQuota")
+KINDS: Final = (*PLACEMENT_KINDS, "ResourceQuota")
 
 
 def main(argv: Sequence[str]) -> int:
@@ -163,6 +163,9 @@ def outcome_lines(outcome: Outcome, *, colour: bool = False) -> Iterator[str]:
         yield ""
         yield f"Lost, because no controller recreates them: {', '.join(outcome.lost)}"
     yield from _usage_lines(outcome, colour=colour)
+    if outcome.notes:
+        yield ""
+        yield from (f"Note: {note}" for note in outcome.notes)
 
 
 def _pod_columns() -> list[Column[PodOutcome]]:

@@ -10,6 +10,7 @@ import uuid
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Final
 
@@ -30,6 +31,7 @@ from dray.apiserver.fairness import FairQueue, Limits
 from dray.apiserver.healthz import PostStartHooks
 from dray.apiserver.http import Listener
 from dray.apiserver.kubelet_client import KubeletClient
+from dray.apiserver.kubernetes_service import KubernetesService
 from dray.apiserver.local_transport import LocalTransport
 from dray.apiserver.metrics import RequestMetrics
 from dray.apiserver.registry import builtin
@@ -123,6 +125,7 @@ async def running(settings: APIServerSettings) -> AsyncIterator[Running]:
             new_token_id=lambda: str(uuid.uuid4()),
             service_account_issuer=settings.service_account_issuer,
             address=address,
+            service_cluster_ip_range=settings.service_cluster_ip_range,
             static_tokens=read_token_file(Path(settings.token_auth_file)) if settings.token_auth_file else {},
             allow_anonymous=settings.anonymous_auth,
             admission_plugins=plugins,
@@ -140,8 +143,12 @@ async def running(settings: APIServerSettings) -> AsyncIterator[Running]:
         stack.push_async_callback(kubelets.close)
         local = LocalTransport(server)
         await Bootstrap(local, hooks).run()
+        service = KubernetesService(local, address, str(ip_network(settings.service_cluster_ip_range)[1]))
+        await service.ensure()
+        group.spawn(service.run(), "kubernetes service")
         limits = Limits.for_seats(settings.max_requests_inflight, watches_max=settings.max_watches)
-        listener = Listener(server, RequestLimiter(FairQueue(limits), clock), RequestMetrics(metrics))
+        limiter, connections_max = RequestLimiter(FairQueue(limits), clock), settings.max_connections
+        listener = Listener(server, limiter, RequestMetrics(metrics), connections_max=connections_max)
         stack.push_async_callback(listener.stop)
         group.spawn(listener.supervise(), "listener")
         await listener.start(sockets, server_context(pki))

@@ -16,6 +16,7 @@ from dray.controllers.cluster_role_aggregation import ClusterRoleAggregationCont
 from dray.controllers.daemon_set.reconciler import DaemonSetController
 from dray.controllers.deployment.reconciler import DeploymentController
 from dray.controllers.device_taint_eviction.reconciler import DeviceTaintEvictionController
+from dray.controllers.disruption.reconciler import DisruptionController
 from dray.controllers.garbage_collector.reconciler import GarbageCollector
 from dray.controllers.job.reconciler import JobController
 from dray.controllers.namespace.reconciler import NamespaceController
@@ -63,6 +64,7 @@ def spawn_controllers(  # noqa: PLR0913 - wiring: each is a part that the caller
         DaemonSetController(context),
         JobController(context),
         TTLAfterFinishedController(context),
+        DisruptionController(context),
         *_node_controllers(context, nodes or NodeControl()),
     ]
     if gates.enabled("DynamicResourceAllocation"):

@@ -26,7 +26,7 @@ from dray.lib.clock import Clock
 from dray.node.agent.dependencies import ContainerStartMetrics, Dependencies, NodeInfo
 from dray.node.agent.kubelet_server import KubeletServer
 from dray.node.agent.machine_info import read_machine
-from dray.node.agent.node_object import NodeSpec, parse_labels, parse_taints
+from dray.node.agent.node_object import NodeSpec, declared_features, parse_labels, parse_taints
 from dray.node.agent.node_registration import NodeRegistration
 from dray.node.agent.pod.environment import DownwardContext
 from dray.node.agent.pod.timing import Timing
@@ -232,6 +232,7 @@ def _node_spec(context: NodeContext, identity: NodeIdentity, runtime: Runtime) -
         annotations={FINGERPRINT_ANNOTATION: identity.fingerprint},
         taints=taints,
         pods_max=settings.max_pods,
+        declared_features=declared_features(settings.feature_gates),
     )
 
 

@@ -16,14 +16,14 @@ from dray.node.classic.claim_manager import ClassicClaimManager
 from dray.node.devices.device_manager import DeviceSettings, NodePods
 from dray.node.dra.claim_manager import ClaimManager
 from dray.node.dra.dra_manager import DraManager, DraOptions
-from dray.node.plugins.handler import DEVICE_PLUGIN, RESOURCE_PLUGIN, PluginHandler
+from dray.node.plugins.handler import PluginHandler
 from dray.node.plugins.plugin_manager import PluginManager
 from dray.node.pod_resources.server import PodResourcesServer
 from dray.node.pod_resources.sources import Sources
 from dray.node.resource_manager import NodeResources, ResourceManager
 from dray.node.topology.container_manager import ContainerManager, TopologySettings, make_container_manager
 from dray.node.topology.hints import Policy, Scope
-from dray.rpc.dra_services import DRA_PLUGIN
+from dray.rpc.dra_services import DEVICE_PLUGIN, DRA_PLUGIN, RESOURCE_PLUGIN
 from dray.runtime.metrics import Metrics
 from dray.runtime.tasks import TaskGroup
 

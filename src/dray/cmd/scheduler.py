@@ -81,7 +81,7 @@ async def run(settings: SchedulerSettings, stop: asyncio.Event) -> None:
     # Imported here: `dray up` does not need the HTTP client and starts faster without it.
     from dray.cmd.component import Dependencies, run_component
 
-    config = read_config(settings.scheduler_config)
+    config = read_config(settings.scheduler_config, settings.scheduler_profile)
     resources = PodResourcePage()
 
     def spawn(group: TaskGroup, dependencies: Dependencies) -> SharedInformerFactory:

@@ -9,6 +9,7 @@ from dray.runtime.settings import (
     BOOLEAN,
     DURATION,
     FEATURE_GATES,
+    NETWORK,
     PORT,
     STRING,
     STRINGS,
@@ -96,6 +97,7 @@ class APIServerSettings(Common):
         default=True,
         text="serve requests without credentials as system:anonymous (health and version)",
     )
+    service_cluster_ip_range: str = setting(NETWORK, "10.96.0.0/16", "range of the cluster IPs of Services")
     service_account_issuer: str = setting(STRING, "https://kubernetes.default.svc", "issuer of service account tokens")
     compaction_interval: float = setting(
         DURATION, 300.0, "time that old revisions are kept for watches", flag="etcd-compaction-interval"
@@ -107,8 +109,9 @@ class APIServerSettings(Common):
     disable_admission_plugins: tuple[str, ...] = setting(
         STRINGS,
         (),
-        "admission plugins to disable: NamespaceLifecycle, ServiceAccount, NodeRestriction, TaintNodesByCondition, "
-        "PodSecurity, Priority, DefaultTolerationSeconds, ResourceQuota",
+        "admission plugins to disable: NamespaceLifecycle, LimitRanger, ServiceAccount, NodeRestriction, "
+        "TaintNodesByCondition, PodSecurity, Priority, DefaultTolerationSeconds, RuntimeClass, CertificateApproval, "
+        "CertificateSigning, PodTopologyLabels, ResourceQuota",
     )
     admission_control_config_file: str = setting(
         STRING, "", "file with an AdmissionConfiguration: the defaults and exemptions of PodSecurity"
@@ -117,6 +120,9 @@ class APIServerSettings(Common):
         number(1, 100_000), 256, "maximum number of requests in flight, watches excluded"
     )
     max_watches: int = setting(number(1, 1_000_000), 16384, "maximum number of open watches")
+    max_connections: int = setting(
+        number(1, 1_000_000), 20_000, "maximum number of open connections; those beyond it are answered with 503"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +130,11 @@ class UpSettings(APIServerSettings, NodeControl):
     """`dray up`: everything in one process."""
 
     scheduler_config: str = setting(STRING, "", "file with a KubeSchedulerConfiguration; empty means the defaults")
+    scheduler_profile: str = setting(
+        choice("spread", "pack"),
+        "spread",
+        "without a file: whether the scheduler spreads Pods over nodes or packs them",
+    )
     nodes: int = setting(number(0, 100_000), 0, "number of simulated nodes, which run no real containers")
     simulated_start: float = setting(DURATION, 0.0, "startup time of containers on simulated nodes")
     node: bool = setting(BOOLEAN, default=False, text="also run the node agent, for Pods on this machine")
@@ -173,6 +184,11 @@ class SchedulerSettings(Common):
 
     kubeconfig: str = setting(STRING, "", "kubeconfig of the API server; empty means in-cluster")
     scheduler_config: str = setting(STRING, "", "file with a KubeSchedulerConfiguration; empty means the defaults")
+    scheduler_profile: str = setting(
+        choice("spread", "pack"),
+        "spread",
+        "without a file: whether the scheduler spreads Pods over nodes or packs them",
+    )
     leader_elect: bool | None = setting(
         BOOLEAN,
         default=None,

@@ -35,7 +35,7 @@ class ControlPlane:
 async def running_control_plane(settings: UpSettings) -> AsyncIterator[ControlPlane]:
     """Run the control plane for the time of a `with` block; a failure of any part cancels the body and is raised."""
     # An invalid file is refused before anything starts.
-    scheduler_config = _read_scheduler_config(settings.scheduler_config)
+    scheduler_config = _read_scheduler_config(settings)
     async with apiserver.running(settings) as server, TaskGroup("control plane") as group:
         manager = in_process_client(
             server.local, user="system:kube-controller-manager", user_agent="kube-controller-manager"
@@ -59,13 +59,13 @@ async def run(settings: UpSettings, stop: asyncio.Event) -> None:
                 await agent.stop()
 
 
-def _read_scheduler_config(path: str) -> SchedulerConfig | None:
-    if not path:
+def _read_scheduler_config(settings: UpSettings) -> SchedulerConfig | None:
+    if not settings.scheduler_config and settings.scheduler_profile == "spread":
         return None
     # Imported only if needed: the scheduler's modules take time to load.
     from dray.scheduler.config_loader import read_config
 
-    return read_config(path)
+    return read_config(settings.scheduler_config, settings.scheduler_profile)
 
 
 async def _create_default_account(client: Client) -> None:

@@ -15,11 +15,9 @@ import grpc.aio
 from dray.cli.conformance.rules.registration import Info
 from dray.cli.conformance.rules.responses import ClaimRef, ClaimResponse, PreparedDevice, Responses
 from dray.lib.clock import Clock
-from dray.rpc.dra_services import DRA_SERVICES
+from dray.rpc.dra_services import DRA_SERVICES, HEALTH_SERVICES
 from dray.rpc.pb.classic_dra.v1alpha1 import api_pb2 as classic
 from dray.rpc.pb.classic_dra.v1alpha1.api_pb2_grpc import NodeStub
-from dray.rpc.pb.dra_health.v1alpha1 import api_pb2 as health
-from dray.rpc.pb.dra_health.v1alpha1.api_pb2_grpc import DRAResourceHealthStub
 from dray.rpc.pb.plugin_registration.v1 import api_pb2 as registration
 from dray.rpc.pb.plugin_registration.v1.api_pb2_grpc import RegistrationStub
 from dray.rpc.sockets import connect, error_text
@@ -28,6 +26,17 @@ DIAL_SECONDS: Final = 10.0
 # Longer than kubelet's second, to distinguish a slow driver from one that does not respond.
 INFO_SECONDS: Final = 10.0
 NOTIFY_SECONDS: Final = 5.0
+
+
+# A call with one of these codes was not answered by the driver.
+UNANSWERED: Final = frozenset(
+    {
+        grpc.StatusCode.CANCELLED,
+        grpc.StatusCode.DEADLINE_EXCEEDED,
+        grpc.StatusCode.UNAVAILABLE,
+        grpc.StatusCode.UNIMPLEMENTED,
+    }
+)
 
 
 class CallError(Exception):
@@ -116,9 +125,10 @@ class DriverClient:
         answer = await self._call(version, "NodeUnprepareResources", refs, deadline_seconds)
         return {uid: ClaimResponse(item.error) for uid, item in answer.claims.items()}
 
-    async def watch_health(self) -> AsyncGenerator[Sequence[Any], None]:
+    async def watch_health(self, version: str) -> AsyncGenerator[Sequence[Any], None]:
         """Call NodeWatchResources and yield each list."""
-        stream = DRAResourceHealthStub(self._channel).NodeWatchResources(health.NodeWatchResourcesRequest())
+        service = HEALTH_SERVICES[version]
+        stream = service.stub(self._channel).NodeWatchResources(service.messages.NodeWatchResourcesRequest())
         try:
             async for update in stream:
                 yield update.devices

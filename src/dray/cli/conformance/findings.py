@@ -14,11 +14,17 @@ class Verdict(enum.StrEnum):
 
     PASSED = "passed"
     FAILED = "failed"
+    # Not met, which kubelet tolerates and Kubernetes' own helper for drivers does as well.
+    ADVICE = "advice"
     SKIPPED = "skipped"
 
 
 class CheckFailedError(Exception):
     """The requirement is not met; the message says why."""
+
+
+class AdviceError(Exception):
+    """The driver does what Kubernetes' own helper does, although there is a better way; the message says what."""
 
 
 class SkipError(Exception):

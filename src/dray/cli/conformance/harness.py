@@ -20,7 +20,7 @@ from dray.lib.clock import Clock
 from dray.node.cdi.cache import CdiCache
 from dray.node.plugins.socket_scan import find_sockets
 from dray.node.plugins.sockets import SocketFile
-from dray.rpc.dra_services import DRA_PLUGIN
+from dray.rpc.dra_services import DEVICE_PLUGIN, DRA_PLUGIN
 
 POLL_SECONDS: Final = 0.05
 
@@ -130,7 +130,7 @@ class Harness:
 
     def _is_target(self, info: Info) -> bool:
         wanted = self.target.driver or (self._info.name if self._info is not None else "")
-        return info.name == wanted if wanted else info.type != "DevicePlugin"
+        return info.name == wanted if wanted else info.type != DEVICE_PLUGIN
 
     async def fetch_info(self) -> Info:
         """Call GetInfo again."""

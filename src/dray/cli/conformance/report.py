@@ -12,7 +12,12 @@ import orjson
 from dray.cli.conformance.findings import Finding, Verdict, conforms, count
 from dray.cli.conformance.requirements import Section
 
-_COLOURS: Final = {Verdict.PASSED: "\x1b[32m", Verdict.FAILED: "\x1b[1;31m", Verdict.SKIPPED: "\x1b[33m"}
+_COLOURS: Final = {
+    Verdict.PASSED: "\x1b[32m",
+    Verdict.FAILED: "\x1b[1;31m",
+    Verdict.ADVICE: "\x1b[36m",
+    Verdict.SKIPPED: "\x1b[33m",
+}
 _RESET: Final = "\x1b[0m"
 WIDTH: Final = 120
 _INDENT: Final = "          "
@@ -35,8 +40,9 @@ def to_text(findings: Sequence[Finding], subject: str, *, colours: bool) -> str:
 
 def _lines(finding: Finding, *, colours: bool) -> Iterator[str]:
     yield f"  {_painted(f'{finding.verdict:<7}', finding.verdict, colours=colours)} {finding.title}"
-    if finding.verdict is Verdict.FAILED:
-        yield from _wrapped("required: ", finding.requirement.text)
+    if finding.verdict in (Verdict.FAILED, Verdict.ADVICE):
+        word = "required: " if finding.verdict is Verdict.FAILED else "better:   "
+        yield from _wrapped(word, finding.requirement.text)
         yield from _wrapped("found:    ", finding.reason)
     elif finding.reason:
         yield from _wrapped("", finding.reason)
@@ -48,7 +54,11 @@ def _wrapped(head: str, text: str) -> list[str]:
 
 
 def _summary(findings: Sequence[Finding], subject: str, *, colours: bool) -> str:
-    counts = ", ".join(f"{count(findings, verdict)} {verdict}" for verdict in Verdict)
+    counts = ", ".join(
+        f"{number} {verdict}"
+        for verdict in Verdict
+        if (number := count(findings, verdict)) or verdict is not Verdict.ADVICE
+    )
     good = conforms(findings)
     word = _painted(
         "conforms" if good else "does not conform", Verdict.PASSED if good else Verdict.FAILED, colours=colours
@@ -104,6 +114,9 @@ def to_junit(findings: Sequence[Finding], subject: str) -> str:
         if finding.verdict is Verdict.FAILED:
             failure = ElementTree.SubElement(case, "failure", message=_printable(finding.reason))
             failure.text = f"required: {finding.requirement.text}\nfound: {_printable(finding.reason)}"
+        elif finding.verdict is Verdict.ADVICE:
+            output = ElementTree.SubElement(case, "system-out")
+            output.text = f"better: {finding.requirement.text}\nfound: {_printable(finding.reason)}"
         elif finding.verdict is Verdict.SKIPPED:
             ElementTree.SubElement(case, "skipped", message=_printable(finding.reason))
     return '<?xml version="1.0" encoding="utf-8"?>\n' + ElementTree.tostring(suite, encoding="unicode") + "\n"

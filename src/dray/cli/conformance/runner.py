@@ -10,7 +10,7 @@ from dray.api.errors import APIError
 from dray.cli.conformance.checks import claims, classic, devices, plugins, recovery, registration, slices
 from dray.cli.conformance.classic_harness import ClassicHarness
 from dray.cli.conformance.driver_client import CallError
-from dray.cli.conformance.findings import CheckFailedError, Finding, SkipError, Verdict
+from dray.cli.conformance.findings import AdviceError, CheckFailedError, Finding, SkipError, Verdict
 from dray.cli.conformance.harness import Check, H, Harness
 from dray.rpc.dra_services import DRA_SERVICES
 
@@ -89,6 +89,8 @@ async def _verdict(check: Check[H], harness: H, version: str) -> tuple[Verdict, 
         return Verdict.PASSED, await check.body(harness, version) or ""
     except SkipError as skip:
         return Verdict.SKIPPED, str(skip)
+    except AdviceError as advice:
+        return Verdict.ADVICE, str(advice)
     except (CheckFailedError, CallError) as error:
         return Verdict.FAILED, str(error)
     except APIError as error:

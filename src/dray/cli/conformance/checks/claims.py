@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from collections.abc import Sequence
 from typing import Final
 
-from dray.cli.conformance.findings import CheckFailedError, SkipError, fail_on
+from dray.cli.conformance.driver_client import UNANSWERED, CallError
+from dray.cli.conformance.findings import AdviceError, CheckFailedError, SkipError, fail_on
 from dray.cli.conformance.harness import Checks, Harness
 from dray.cli.conformance.rules.responses import (
     ClaimRef,
+    Responses,
     device_problems,
     difference_problems,
     entry_problems,
@@ -24,6 +27,16 @@ CONCURRENT_CALLS: Final = 4
 def unknown(name: str = "dray-conformance-unknown") -> ClaimRef:
     """Return a reference to a claim that does not exist."""
     return ClaimRef("default", name, str(uuid.uuid4()))
+
+
+async def prepare_invalid(harness: Harness, version: str, refs: Sequence[ClaimRef]) -> Responses:
+    """Prepare claims of which some are invalid; to refuse the whole call is a way that kubelet understands as well."""
+    try:
+        return await harness.client.prepare(version, refs)
+    except CallError as error:
+        if error.code in UNANSWERED:
+            raise
+        raise AdviceError(f"the call failed for all its claims: {error}") from error
 
 
 @CHECKS.check("prepare-answered", each_version=True)
@@ -69,21 +82,21 @@ async def _empty(harness: Harness, version: str) -> None:
 @CHECKS.check("prepare-missing", each_version=True)
 async def _missing(harness: Harness, version: str) -> None:
     ref = unknown()
-    fail_on(refusal_problems([ref], await harness.client.prepare(version, [ref])))
+    fail_on(refusal_problems([ref], await prepare_invalid(harness, version, [ref])))
 
 
 @CHECKS.check("prepare-replaced", each_version=True)
 async def _replaced(harness: Harness, version: str) -> None:
     async with harness.claim(version) as claim:
         ref = ClaimRef(claim.ref.namespace, claim.ref.name, str(uuid.uuid4()))
-        fail_on(refusal_problems([ref], await harness.client.prepare(version, [ref])))
+        fail_on(refusal_problems([ref], await prepare_invalid(harness, version, [ref])))
 
 
 @CHECKS.check("prepare-unallocated", each_version=True)
 async def _unallocated(harness: Harness, version: str) -> None:
     claim = await harness.objects.claim(allocated=False)
     try:
-        fail_on(refusal_problems([claim.ref], await harness.client.prepare(version, [claim.ref])))
+        fail_on(refusal_problems([claim.ref], await prepare_invalid(harness, version, [claim.ref])))
     finally:
         await harness.objects.delete_claim(claim)
 
@@ -93,7 +106,7 @@ async def _mixed(harness: Harness, version: str) -> None:
     async with harness.claim(version) as claim:
         # Invalid claims are first and last: stopping at either would lose the valid one or its response.
         first, last = unknown("dray-conformance-first"), unknown("dray-conformance-last")
-        answers = await harness.client.prepare(version, [first, claim.ref, last])
+        answers = await prepare_invalid(harness, version, [first, claim.ref, last])
         fail_on(entry_problems([first, claim.ref, last], answers))
         fail_on(success_problems([claim.ref], {claim.ref.uid: answers[claim.ref.uid]}))
         for ref in (first, last):

@@ -13,7 +13,7 @@ from dray.cli.conformance.driver_client import CallError
 from dray.cli.conformance.findings import CheckFailedError, SkipError, fail_on
 from dray.cli.conformance.harness import Checks, Harness
 from dray.cli.conformance.rules import devices as rules
-from dray.rpc.dra_services import HEALTH
+from dray.rpc.dra_services import HEALTH_SERVICES
 
 CHECKS: Final[Checks[Harness]] = Checks()
 
@@ -57,16 +57,26 @@ async def _unique(harness: Harness, _version: str) -> None:
 
 
 async def _first_list(harness: Harness) -> Sequence[Any]:
+    """Return the first list of the newest health service that the driver lists, or else serves."""
+    for version in harness.info.health_versions or HEALTH_SERVICES:
+        try:
+            return await _first_list_of(harness, version)
+        except CallError as error:
+            if error.code is not grpc.StatusCode.UNIMPLEMENTED or harness.info.health_versions:
+                raise
+    raise SkipError("the driver does not report health")
+
+
+async def _first_list_of(harness: Harness, version: str) -> Sequence[Any]:
     try:
-        async with asyncio.timeout(harness.timing.first_seconds), aclosing(harness.client.watch_health()) as lists:
+        async with (
+            asyncio.timeout(harness.timing.first_seconds),
+            aclosing(harness.client.watch_health(version)) as lists,
+        ):
             async for devices in lists:
                 return devices
     except TimeoutError as error:
         raise CheckFailedError(f"no list within {harness.timing.first_seconds:g} s") from error
-    except CallError as error:
-        if error.code is grpc.StatusCode.UNIMPLEMENTED and HEALTH not in harness.info.versions:
-            raise SkipError("the driver does not report health") from error
-        raise
     raise CheckFailedError("the stream ended without a list")
 
 

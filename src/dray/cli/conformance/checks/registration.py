@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import aclosing, suppress
 from typing import Final
 
 import grpc
 
-from dray.cli.conformance.driver_client import CallError, is_socket, notify
-from dray.cli.conformance.findings import CheckFailedError, fail_on
+from dray.cli.conformance.driver_client import UNANSWERED, CallError, is_socket, notify
+from dray.cli.conformance.findings import AdviceError, CheckFailedError, fail_on
 from dray.cli.conformance.harness import Checks, Harness
 from dray.cli.conformance.rules import registration as rules
-from dray.rpc.dra_services import HEALTH
 
 CHECKS: Final[Checks[Harness]] = Checks()
 
@@ -52,9 +52,17 @@ async def _repeated(harness: Harness, _version: str) -> None:
 
 @CHECKS.check("registration-refused")
 async def _refused(harness: Harness, _version: str) -> None:
-    await notify(harness.socket_path, "rejected by dray conformance")
+    complaint: CallError | None = None
+    try:
+        await notify(harness.socket_path, "rejected by dray conformance")
+    except CallError as error:
+        if error.code in UNANSWERED:
+            raise
+        complaint = error
     # The driver may exit and be restarted by its supervisor.
     await harness.find_driver()
+    if complaint is not None:
+        raise AdviceError(str(complaint))
 
 
 @CHECKS.check("registration-accepted")
@@ -66,13 +74,16 @@ async def _accepted(harness: Harness, _version: str) -> None:
 async def _served(harness: Harness, _version: str) -> None:
     for version in harness.info.dra_versions:
         await _answers(harness, version)
-    if HEALTH in harness.info.versions:
-        try:
+    for version in harness.info.health_versions:
+        # Served but slow is what another check reports.
+        with suppress(TimeoutError):
             async with asyncio.timeout(harness.timing.first_seconds):
-                async for _ in harness.client.watch_health():
-                    return
-        except TimeoutError:
-            # Served but slow, which another check reports.
+                await _starts_stream(harness, version)
+
+
+async def _starts_stream(harness: Harness, version: str) -> None:
+    async with aclosing(harness.client.watch_health(version)) as lists:
+        async for _ in lists:
             return
 
 

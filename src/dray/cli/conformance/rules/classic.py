@@ -10,7 +10,7 @@ from dray.api.types.core_v1 import Node
 from dray.cli.conformance.rules.registration import Info
 from dray.framework.node_info import NodeInfo
 from dray.framework.node_selectors import compile_selector
-from dray.node.plugins.handler import RESOURCE_PLUGIN
+from dray.rpc.dra_services import RESOURCE_PLUGIN
 
 VERSION = "v1alpha1"
 

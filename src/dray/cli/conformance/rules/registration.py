@@ -8,7 +8,7 @@ from typing import Final
 
 from dray.api.extended_resources import is_extended_resource_name
 from dray.api.names import dns1123_subdomain
-from dray.rpc.dra_services import DRA_PLUGIN, DRA_SERVICES
+from dray.rpc.dra_services import DRA_PLUGIN, DRA_SERVICES, HEALTH_SERVICES
 
 NAME_LENGTH_MAX: Final = 63
 PATH_LENGTH_MAX: Final = 107
@@ -28,6 +28,11 @@ class Info:
     def dra_versions(self) -> tuple[str, ...]:
         """Return the services that prepare claims."""
         return tuple(version for version in dict.fromkeys(self.versions) if version in DRA_SERVICES)
+
+    @property
+    def health_versions(self) -> tuple[str, ...]:
+        """The versions of the health service that the plugin lists, newest first."""
+        return tuple(version for version in HEALTH_SERVICES if version in self.versions)
 
 
 def type_problems(info: Info, seconds: float, seconds_max: float) -> Iterator[str]:
