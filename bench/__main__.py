@@ -83,6 +83,8 @@ def main() -> int:
         sys.stderr.write(f"no benchmark matches {arguments.only!r}; available: {', '.join(BENCHMARKS)}\n")
         return 2
     size = server.QUICK if arguments.quick else server.FULL
+    # Servers start with compiled files, as those of an installed package do.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     started = time.monotonic()
     print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}; {'quick' if arguments.quick else 'full'} sizes")
     found: list[Row] = []

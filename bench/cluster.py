@@ -57,7 +57,9 @@ class Counted:
 
 
 @asynccontextmanager
-async def cluster(setup: Callable[[Client], Awaitable[None]]) -> AsyncIterator[tuple[Client, Counted]]:
+async def cluster(
+    setup: Callable[[Client], Awaitable[None]], config: SchedulerConfig | None = None
+) -> AsyncIterator[tuple[Client, Counted]]:
     """Run a cluster whose controllers and scheduler start after the setup; yield a client and the request counts."""
     gc.set_threshold(*GC_THRESHOLDS)
     with tempfile.TemporaryDirectory() as folder:
@@ -71,7 +73,7 @@ async def cluster(setup: Callable[[Client], Awaitable[None]]) -> AsyncIterator[t
                 await client.create(SERVICE_ACCOUNTS, {"metadata": {"name": "default", "namespace": "default"}})
             await setup(client)
             async with TaskGroup("bench") as group:
-                _spawn(group, running, counted, settings)
+                _spawn(group, running, counted, settings, config or SchedulerConfig())
                 await _until_quiet(client)
                 gc.freeze()
                 yield client, counted
@@ -86,7 +88,13 @@ async def _until_quiet(client: Client) -> None:
         await asyncio.sleep(QUIET_SECONDS)
 
 
-def _spawn(group: TaskGroup, running: apiserver.Running, server: LocalServer, settings: APIServerSettings) -> None:
+def _spawn(
+    group: TaskGroup,
+    running: apiserver.Running,
+    server: LocalServer,
+    settings: APIServerSettings,
+    config: SchedulerConfig,
+) -> None:
     controllers = in_process_client(server, user="system:kube-controller-manager")
     gates = settings.feature_gates
     spawn_controllers(
@@ -100,7 +108,7 @@ def _spawn(group: TaskGroup, running: apiserver.Running, server: LocalServer, se
         nodes=NodeControl(node_monitor_grace_period=_NEVER, node_startup_grace_period=_NEVER),
     )
     scheduler = in_process_client(server, user="system:kube-scheduler")
-    spawn_scheduler(group, scheduler, running.clock, running.metrics, config=SchedulerConfig(), features=gates)
+    spawn_scheduler(group, scheduler, running.clock, running.metrics, config=config, features=gates)
 
 
 async def for_all(items: Iterable[T], act: Callable[[T], Awaitable[Any]], writers: int = WRITERS) -> None:

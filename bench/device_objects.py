@@ -19,6 +19,10 @@ TEMPLATES: Final = unstructured(RESOURCE, "resourceclaimtemplates", "ResourceCla
 CLAIMS: Final = unstructured(RESOURCE, "resourceclaims", "ResourceClaim")
 
 DRIVER: Final = "gpu.example.com"
+PRIORITY_CLASSES: Final = unstructured(
+    GroupVersion("scheduling.k8s.io", "v1"), "priorityclasses", "PriorityClass", namespaced=False
+)
+PRIORITY_CLASS: Final = "urgent"
 EXTENDED_RESOURCE: Final = "example.com/gpu"
 TEMPLATE: Final = "devices"
 
@@ -50,10 +54,46 @@ def zonal_pod(number: int) -> Document:
     return pod(number, affinity={"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}})
 
 
+def lonely_pod(number: int) -> Document:
+    """Return a Pod that shares its node with no other of its application."""
+    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "lonely"}}}
+    found = pod(number, affinity={"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}})
+    found["metadata"]["labels"] = {"app": "lonely"}
+    return found
+
+
+def spread_pod(number: int) -> Document:
+    """Return a Pod whose application is spread evenly over zones."""
+    constraint = {
+        "maxSkew": 1,
+        "topologyKey": "topology.kubernetes.io/zone",
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": {"app": "spread"}},
+    }
+    found = pod(number, topologySpreadConstraints=[constraint])
+    found["metadata"]["labels"] = {"app": "spread"}
+    return found
+
+
 def device_pod(number: int) -> Document:
     """Return a Pod with a claim from the template."""
     found = pod(number, resourceClaims=[{"name": "devices", "resourceClaimTemplateName": TEMPLATE}])
     found["spec"]["containers"][0]["resources"]["claims"] = [{"name": "devices"}]
+    return found
+
+
+def batch_pod(number: int) -> Document:
+    """Return a Pod with a claim from the template that is deleted at once."""
+    found = device_pod(number)
+    found["metadata"]["name"] = f"batch-{number}"
+    found["spec"]["terminationGracePeriodSeconds"] = 0
+    return found
+
+
+def urgent_pod(number: int) -> Document:
+    """Return a Pod with a claim from the template, and with a high priority."""
+    found = device_pod(number)
+    found["spec"]["priorityClassName"] = PRIORITY_CLASS
     return found
 
 

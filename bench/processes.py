@@ -31,7 +31,7 @@ def serving(*flags: str, command: str = "up", data_dir: Path | None = None) -> I
     with contextlib.ExitStack() as stack:
         if data_dir is None:
             data_dir = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        server = start_server(data_dir, *flags, command=command)
+        server = start_server(data_dir, *flags, command=command, new_interpreter=True)
         try:
             yield server
         finally:

@@ -88,13 +88,18 @@ class Run:
         )
         await self._pods.wait_for(1)
         await self._client.delete(PODS, "first", "default", NOW)
+        earlier = self._workload.earlier_pod
+        if earlier is not None:
+            numbers = range(self._workload.earlier_pods)
+            await for_all(numbers, lambda number: self._client.create(PODS, earlier(number)))
+            await self._pods.wait_for(1 + self._workload.earlier_pods)
 
     async def _all(self) -> None:
         size = self._workload.churn or self._workload.pods
         for start in range(0, self._workload.pods, size):
             numbers = range(start, min(start + size, self._workload.pods))
             await for_all(numbers, self._create)
-            await self._pods.wait_for(numbers.stop + 1)
+            await self._pods.wait_for(numbers.stop + 1 + self._workload.earlier_pods)
             if self._workload.churn:
                 await for_all(numbers, self._delete)
 

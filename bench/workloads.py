@@ -30,6 +30,9 @@ class Workload:
     in_use: float = 0.0
     # The number of Pods that are created and deleted concurrently; 0 if all are created at once and stay.
     churn: int = 0
+    # Pods that are placed before the measurement, and their number.
+    earlier_pod: Callable[[int], Document] | None = None
+    earlier_pods: int = 0
     target: Target | None = None
     memory_target: Target | None = None
     # Another workload of the same run, and the target share of its rate.
@@ -59,6 +62,15 @@ def _steady(nodes: int, fullness: str, in_use: float, target: Target | None = No
     )
 
 
+def _placed_together(name: str, pod: Callable[[int], Document], pods: int) -> tuple[Workload, Workload]:
+    """Return a workload whose Pods look at each other, and its twin with five times the nodes."""
+    usual = f"{name}, 1000 nodes"
+    return (
+        Workload(usual, 1000, pods, pod, target=at_least(300)),
+        Workload(f"{name}, 5000 nodes", 5000, 1000, pod, against=usual, against_target=at_least(0.5)),
+    )
+
+
 FILL = Workload(
     "fill with devices, 500 nodes",
     500,
@@ -78,12 +90,31 @@ EXTENDED = Workload(
     against=FILL.name,
     against_target=at_least(0.9),
 )
+
+
+def _preemption(nodes: int, pods: int, target: Target | None = None) -> Workload:
+    """Return a cluster whose devices are all used by Pods of a low priority."""
+    return Workload(
+        f"preemption, {nodes} nodes, {nodes * 10} Pods with devices",
+        nodes,
+        pods,
+        made.urgent_pod,
+        devices=10,
+        requests=made.ONE_DEVICE,
+        earlier_pod=made.batch_pod,
+        earlier_pods=nodes * 10,
+        target=target,
+    )
+
+
 LARGE = "fill with devices, 5000 nodes"
 DEFAULT = (
     Workload("plain pods, 100 nodes", 100, 3000, made.pod, target=at_least(500)),
     Workload("plain pods, 1000 nodes", 1000, 2000, made.pod),
     Workload("plain pods, 5000 nodes", 5000, 1000, made.pod),
     Workload("node affinity, 1000 nodes", 1000, 1000, made.zonal_pod),
+    *_placed_together("required anti-affinity by host", made.lonely_pod, 1000),
+    *_placed_together("spread over 3 zones", made.spread_pod, 5000),
     FILL,
     EXTENDED,
     *(
@@ -91,6 +122,7 @@ DEFAULT = (
         for nodes in (100, 500)
         for fullness, in_use in (("empty", 0.0), ("half full", 0.5), ("full", 1.0))
     ),
+    _preemption(500, 500, at_least(150)),
     Workload("second alternative, 500 nodes", 500, 1000, devices=10, requests=made.SECOND_ALTERNATIVE),
     Workload("two devices of one NUMA node, 500 nodes", 500, 1000, devices=10, requests=made.SAME_NUMA_NODE),
     Workload("partitions, 500 nodes", 500, 400, devices=2, slices=made.partitions, requests=made.FOUR_HALVES),
@@ -111,6 +143,7 @@ QUICK = (
         against="fill with devices, 50 nodes",
     ),
     Workload("steady, 50 nodes, full", 50, 100, devices=10, requests=made.ONE_DEVICE, in_use=1.0, churn=10),
+    _preemption(50, 50),
     Workload("second alternative, 50 nodes", 50, 200, devices=10, requests=made.SECOND_ALTERNATIVE),
     Workload("two devices of one NUMA node, 50 nodes", 50, 200, devices=10, requests=made.SAME_NUMA_NODE),
     Workload("partitions, 50 nodes", 50, 40, devices=2, slices=made.partitions, requests=made.FOUR_HALVES),
@@ -132,6 +165,8 @@ def _objects(workload: Workload) -> Iterator[tuple[Resource[Any], Document]]:
     if workload.requests is not None:
         yield from made.classes()
         yield made.TEMPLATES, made.template(workload.requests)
+    if workload.earlier_pod is not None:
+        yield made.PRIORITY_CLASSES, {"metadata": {"name": made.PRIORITY_CLASS}, "value": 1000}
 
 
 def _devices_in_use(workload: Workload) -> Iterator[tuple[int, int]]:

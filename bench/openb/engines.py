@@ -1,0 +1,149 @@
+"""Two ways to place the Pods of the trace one by one: the scheduler's code alone, and a whole cluster."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+from typing import Final, Protocol
+
+import msgspec
+
+from bench import device_objects as kinds
+from bench.cluster import cluster, create_all
+from bench.openb import objects
+from bench.openb.trace import TraceNode, TracePod
+from dray.api.codec import from_document
+from dray.api.document import Document
+from dray.api.types.core_v1 import Node, Pod
+from dray.api.types.resource_v1 import DeviceClass, ResourceClaim, ResourceSlice
+from dray.client.interface import Bookmark, Client, DeleteOptions, WatchOptions
+from dray.client.resources import DEVICE_CLASSES, NODES, RESOURCE_SLICES
+from dray.runtime.tasks import TaskGroup
+from dray.scheduler.config import ProfileConfig, SchedulerConfig
+from dray.sim.placer import PlacedPod, Placer
+
+_NOW: Final = DeleteOptions(grace_period_seconds=0)
+_SECONDS_MAX: Final = 60.0
+
+
+class Engine(Protocol):
+    """Places Pods; one that does not fit is passed over for good."""
+
+    async def place(self, number: int, pod: TracePod) -> str | None:
+        """Return the node's name, or None."""
+
+
+class CoreEngine:
+    """The scheduling and allocation code on objects in memory."""
+
+    def __init__(self, nodes: Iterable[TraceNode], profile: ProfileConfig) -> None:
+        self.placer = Placer(profile)
+        self._claims: dict[TracePod, ResourceClaim] = {}
+        self._pods: dict[TracePod, Pod] = {}
+        self.placer.put(DEVICE_CLASSES, from_document(DeviceClass, objects.device_class()))
+        for item in nodes:
+            self.placer.put(NODES, from_document(Node, objects.node(item)))
+            for document in objects.slices(item):
+                self.placer.put(RESOURCE_SLICES, from_document(ResourceSlice, document))
+
+    async def place(self, number: int, pod: TracePod) -> str | None:
+        """Place the Pod with its claim."""
+        claims = (self._claim(number, pod),) if pod.gpus else ()
+        found = self.placer.place(self._pod(number, pod), claims)
+        return (found.pod.spec.node_name or None) if isinstance(found, PlacedPod) else None
+
+    def _claim(self, number: int, pod: TracePod) -> ResourceClaim:
+        if pod not in self._claims:
+            document = {"metadata": {"namespace": objects.NAMESPACE}, "spec": objects.claim_spec(pod)}
+            self._claims[pod] = from_document(ResourceClaim, document)
+        known = self._claims[pod]
+        metadata = msgspec.structs.replace(known.metadata, name=f"claim-{number}", uid=f"claim-{number}")
+        return msgspec.structs.replace(known, metadata=metadata)
+
+    def _pod(self, number: int, pod: TracePod) -> Pod:
+        if pod not in self._pods:
+            self._pods[pod] = from_document(Pod, objects.pod(number, pod, None))
+        known = self._pods[pod]
+        metadata = msgspec.structs.replace(known.metadata, name=f"pod-{number}", uid=f"pod-{number}")
+        changed = msgspec.structs.replace(known, metadata=metadata)
+        if not pod.gpus:
+            return changed
+        entry = {"name": objects.CLAIM, "resourceClaimName": f"claim-{number}"}
+        entries = from_document(Pod, {"spec": {"resourceClaims": [entry]}}).spec.resource_claims
+        return msgspec.structs.replace(changed, spec=msgspec.structs.replace(changed.spec, resource_claims=entries))
+
+
+class StackEngine:
+    """A whole cluster in this process: API server on SQLite, controllers and scheduler."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._decided: dict[str, asyncio.Future[str | None]] = {}
+
+    async def watch(self, resource_version: str) -> None:
+        """Follow the scheduler's decisions until cancelled."""
+        options = WatchOptions(resource_version=resource_version)
+        async with aclosing(self._client.watch(kinds.PODS, objects.NAMESPACE, options)) as events:
+            async for event in events:
+                if isinstance(event, Bookmark):
+                    continue
+                waiting = self._decided.get(event.object["metadata"]["name"])
+                if waiting is not None and not waiting.done() and _is_decided(event.object):
+                    waiting.set_result(event.object["spec"].get("nodeName"))
+
+    async def place(self, number: int, pod: TracePod) -> str | None:
+        """Create the Pod, and wait for the scheduler's decision."""
+        claim = {"resourceClaimTemplateName": objects.template_name(pod)} if pod.gpus else None
+        document = objects.pod(number, pod, claim)
+        name = document["metadata"]["name"]
+        decided = self._decided[name] = asyncio.get_running_loop().create_future()
+        await self._client.create(kinds.PODS, document)
+        node_name: str | None = await asyncio.wait_for(decided, _SECONDS_MAX)
+        del self._decided[name]
+        if node_name is None:
+            await self._client.delete(kinds.PODS, name, objects.NAMESPACE, _NOW)
+        return node_name
+
+
+def _is_decided(pod: Document) -> bool:
+    if pod["spec"].get("nodeName"):
+        return True
+    conditions = (pod.get("status") or {}).get("conditions") or ()
+    return any(
+        item["type"] == "PodScheduled" and item["status"] == "False" and item.get("reason") == "Unschedulable"
+        for item in conditions
+    )
+
+
+@asynccontextmanager
+async def _core(nodes: Sequence[TraceNode], _pods: Iterable[TracePod], profile: ProfileConfig) -> AsyncIterator[Engine]:
+    yield CoreEngine(nodes, profile)
+
+
+@asynccontextmanager
+async def _stack(nodes: Sequence[TraceNode], pods: Iterable[TracePod], profile: ProfileConfig) -> AsyncIterator[Engine]:
+    shapes = {objects.template_name(pod): pod for pod in pods if pod.gpus}
+
+    async def setup(client: Client) -> None:
+        await create_all(client, [(kinds.CLASSES, objects.device_class())])
+        await create_all(client, ((kinds.TEMPLATES, objects.template(pod)) for pod in shapes.values()))
+        # In this order, so that the scheduler's nodes are in the order of the trace.
+        for item in nodes:
+            await client.create(kinds.NODES, objects.node(item))
+        await create_all(client, ((kinds.SLICES, document) for item in nodes for document in objects.slices(item)))
+
+    config = SchedulerConfig(profiles=(profile,))
+    async with cluster(setup, config) as (client, _counted), TaskGroup("trace") as group:
+        engine = StackEngine(client)
+        listed = await client.list(kinds.PODS, objects.NAMESPACE)
+        group.spawn(engine.watch(listed.resource_version), "decisions")
+        yield engine
+        await group.cancel()
+
+
+def engine(
+    name: str, nodes: Sequence[TraceNode], pods: Iterable[TracePod], profile: ProfileConfig
+) -> AbstractAsyncContextManager[Engine]:
+    """Return the engine `core` or `stack` with the nodes."""
+    return {"core": _core, "stack": _stack}[name](nodes, pods, profile)
