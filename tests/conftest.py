@@ -2,7 +2,50 @@
 
 from __future__ import annotations
 
+import gc
+import os
+import sys
+
 import pytest
+
+from dray.cmd.main import GC_THRESHOLDS
+
+# Without compiled files, each of the hundreds of processes that tests start would compile Dray again.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+# As the commands set it: thousands of tests make a heap that the default collects too often.
+gc.set_threshold(*GC_THRESHOLDS)
+
+
+# The suites of docs/conformance.md: `make test PYTEST_ARGS='-m api_cel'` runs one. Single tests are marked themselves.
+SUITES = {
+    "tests/conformance/allocator/": "api_allocator",
+    "tests/conformance/api/": "api_kinds",
+    "tests/conformance/cel/": "api_cel",
+    "tests/e2e/conformance/": "driver_conformance",
+    "tests/golden/": "api_kinds",
+    "tests/unit/allocator/": "api_allocator",
+    "tests/unit/api/defaults/": "api_kinds",
+    "tests/unit/api/validation/": "api_kinds",
+    "tests/unit/apiserver/admission/": "api_kinds",
+    "tests/unit/apiserver/registry/": "api_kinds",
+    "tests/unit/cel/": "api_cel",
+    "tests/unit/cli/conformance/": "driver_conformance",
+}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give every test of a suite its mark."""
+    for item in items:
+        for folder, mark in SUITES.items():
+            if item.nodeid.startswith(folder):
+                item.add_marker(mark)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Keep the collector from looking at the collected tests again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

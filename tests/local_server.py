@@ -34,33 +34,46 @@ class Local:
         query: dict[str, str] | None = None,
         content_type: str = "application/json",
     ) -> Document:
-        """`path` is `group/version/resource[/name[/subresource]]`, with `@namespace` at its end; core is `core`."""
-        return await self.running.local.handle(self._local(verb, path, body, query or {}, content_type))
+        """Send a request and return its answer; `path` is that of `local_request`."""
+        request = local_request(self.user, self.groups, verb, path, body, query=query, content_type=content_type)
+        return await self.running.local.handle(request)
 
     async def watch(self, path: str, **query: str) -> AsyncIterator[tuple[str, Document]]:
         """A watch's events."""
-        request = self._local("watch", path, None, {"watch": "true", **query}, "")
+        request = local_request(
+            self.user, self.groups, "watch", path, query={"watch": "true", **query}, content_type=""
+        )
         return _each(await self.running.local.watch(request))
 
-    def _local(self, verb: str, path: str, body: Any, query: dict[str, str], content_type: str) -> LocalRequest:
-        place, _, namespace = path.partition("@")
-        group, version, resource, *rest = place.split("/")
-        name = rest[0] if rest else ""
-        return LocalRequest(
-            user=self.user,
-            groups=self.groups,
-            verb=verb,
-            group="" if group == "core" else group,
-            version=version,
-            resource=resource,
-            name=name,
-            subresource=rest[1] if len(rest) > 1 else "",
-            namespace=namespace,
-            query=query,
-            body=body,
-            content_type=content_type,
-            user_agent="test/1",
-        )
+
+def local_request(
+    user: str,
+    groups: tuple[str, ...],
+    verb: str,
+    path: str,
+    body: Any = None,
+    *,
+    query: dict[str, str] | None = None,
+    content_type: str = "application/json",
+) -> LocalRequest:
+    """`path` is `group/version/resource[/name[/subresource]]`, with `@namespace` at its end; core is `core`."""
+    place, _, namespace = path.partition("@")
+    group, version, resource, *rest = place.split("/")
+    return LocalRequest(
+        user=user,
+        groups=groups,
+        verb=verb,
+        group="" if group == "core" else group,
+        version=version,
+        resource=resource,
+        name=rest[0] if rest else "",
+        subresource=rest[1] if len(rest) > 1 else "",
+        namespace=namespace,
+        query=query or {},
+        body=body,
+        content_type=content_type,
+        user_agent="test/1",
+    )
 
 
 async def _each(batches: AsyncIterator[WatchBatch]) -> AsyncIterator[tuple[str, Document]]:

@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.fork_server import ForkedPopen
+
 READY_SECONDS_MAX = 30.0
 STOP_SECONDS_MAX = 10.0
 TOKENS = 'admin-token,admin,admin-uid,"system:masters"\nalice-token,alice,alice-uid,"devs"\n'
@@ -47,7 +49,9 @@ class Server:
         self.process.wait(STOP_SECONDS_MAX)
 
 
-def start_server(data_dir: Path, *flags: str, command: str = "up", port: int = 0) -> Server:
+def start_server(
+    data_dir: Path, *flags: str, command: str = "up", port: int = 0, new_interpreter: bool = False
+) -> Server:
     """Start `dray up` (or another command that says `ready`) and wait until it serves."""
     data_dir.mkdir(parents=True, exist_ok=True)
     tokens = data_dir / "tokens.csv"
@@ -65,7 +69,11 @@ def start_server(data_dir: Path, *flags: str, command: str = "up", port: int = 0
         *flags,
     )
     with log.open("a") as errors:
-        process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=errors, text=True)
+        process: subprocess.Popen[str]
+        if new_interpreter:
+            process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=errors, text=True)
+        else:
+            process = ForkedPopen(arguments, stdout=subprocess.PIPE, stderr=errors)
     line = _ready_line(process, log)
     _, url, _, kubeconfig = line.split()
     return Server(process, url, Path(kubeconfig), data_dir, log)

@@ -23,6 +23,7 @@ OPENAPI = "kubernetes-json-schema/v1.36.0-local/_definitions.json"
 
 META = "io.k8s.apimachinery.pkg.apis.meta.v1"
 APIEXTENSIONS = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1"
+AGGREGATOR = "io.k8s.kube-aggregator.pkg.apis.apiregistration.v1"
 
 DRA = ("DeviceClass", "ResourceClaim", "ResourceClaimTemplate", "ResourceSlice")
 # Definition prefix -> kinds; the List of each kind is added when there is one.
@@ -37,9 +38,36 @@ SERVED: dict[str, tuple[str, ...]] = {
         "ServiceAccount",
         "ResourceQuota",
         "Binding",
+        "Endpoints",
+        "LimitRange",
+        "PersistentVolume",
+        "PersistentVolumeClaim",
+        "PodTemplate",
+        "ReplicationController",
+        "Service",
     ),
-    "io.k8s.api.apps.v1": ("Deployment", "ReplicaSet", "DaemonSet", "ControllerRevision"),
-    "io.k8s.api.batch.v1": ("Job",),
+    "io.k8s.api.admissionregistration.v1": (
+        "MutatingWebhookConfiguration",
+        "ValidatingAdmissionPolicy",
+        "ValidatingAdmissionPolicyBinding",
+        "ValidatingWebhookConfiguration",
+    ),
+    "io.k8s.api.apps.v1": ("Deployment", "ReplicaSet", "DaemonSet", "StatefulSet", "ControllerRevision"),
+    "io.k8s.api.batch.v1": ("CronJob", "Job"),
+    "io.k8s.api.certificates.v1": ("CertificateSigningRequest",),
+    "io.k8s.api.discovery.v1": ("EndpointSlice",),
+    "io.k8s.api.flowcontrol.v1": ("FlowSchema", "PriorityLevelConfiguration"),
+    "io.k8s.api.networking.v1": ("IPAddress", "Ingress", "IngressClass", "NetworkPolicy", "ServiceCIDR"),
+    "io.k8s.api.node.v1": ("RuntimeClass",),
+    "io.k8s.api.storage.v1": (
+        "CSIDriver",
+        "CSINode",
+        "CSIStorageCapacity",
+        "StorageClass",
+        "VolumeAttachment",
+        "VolumeAttributesClass",
+    ),
+    AGGREGATOR: ("APIService",),
     "io.k8s.api.coordination.v1": ("Lease",),
     "io.k8s.api.events.v1": ("Event",),
     "io.k8s.api.rbac.v1": ("Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding"),
@@ -52,8 +80,9 @@ SERVED: dict[str, tuple[str, ...]] = {
     ),
     APIEXTENSIONS: ("CustomResourceDefinition",),
     "io.k8s.api.scheduling.v1": ("PriorityClass",),
-    "io.k8s.api.policy.v1": ("Eviction",),
+    "io.k8s.api.policy.v1": ("Eviction", "PodDisruptionBudget"),
     "io.k8s.api.autoscaling.v1": ("Scale",),
+    "io.k8s.api.autoscaling.v2": ("HorizontalPodAutoscaler",),
     "io.k8s.api.resource.v1": DRA,
     "io.k8s.api.resource.v1beta2": (*DRA, "DeviceTaintRule"),
     "io.k8s.api.resource.v1beta1": DRA,
@@ -71,7 +100,14 @@ SERVED: dict[str, tuple[str, ...]] = {
 }
 GROUPS = {
     "io.k8s.api.core.v1": "",
+    "io.k8s.api.admissionregistration.v1": "admissionregistration.k8s.io",
+    "io.k8s.api.certificates.v1": "certificates.k8s.io",
+    "io.k8s.api.discovery.v1": "discovery.k8s.io",
+    "io.k8s.api.flowcontrol.v1": "flowcontrol.apiserver.k8s.io",
+    "io.k8s.api.networking.v1": "networking.k8s.io",
+    "io.k8s.api.node.v1": "node.k8s.io",
     "io.k8s.api.rbac.v1": "rbac.authorization.k8s.io",
+    "io.k8s.api.storage.v1": "storage.k8s.io",
     "io.k8s.api.coordination.v1": "coordination.k8s.io",
     "io.k8s.api.events.v1": "events.k8s.io",
     "io.k8s.api.authentication.v1": "authentication.k8s.io",
@@ -82,6 +118,7 @@ GROUPS = {
     "io.k8s.api.resource.v1beta1": "resource.k8s.io",
     "io.k8s.api.resource.v1alpha3": "resource.k8s.io",
     APIEXTENSIONS: "apiextensions.k8s.io",
+    AGGREGATOR: "apiregistration.k8s.io",
     META: "",
 }
 
@@ -123,8 +160,8 @@ class GoField(NamedTuple):
     type: str = ""
     # "pointer" for a scalar that keeps a set zero value, "value" for a struct that is always present.
     declaration: str = ""
-    # The number of the embedded message that holds the field, or 0.
-    via: int = 0
+    # The numbers of the embedded messages that hold the field, outermost first.
+    via: tuple[int, ...] = ()
 
 
 def definitions() -> dict[str, Any]:
@@ -196,7 +233,7 @@ class Generator:
         if go_field.number:
             entry["number"] = go_field.number
         if go_field.via:
-            entry["via"] = go_field.via
+            entry["via"] = list(go_field.via)
         if wire:
             entry["wire"] = wire
         if required:
@@ -206,15 +243,8 @@ class Generator:
     def _go_fields(self, name: str) -> dict[str, GoField]:
         package, _, message = name.rpartition(".")
         messages = self.go_fields.get(re.sub(r"^io\.k8s\.", "k8s.io.", package).replace("-", "_"), {})
-        found: dict[str, GoField] = {}
         properties = {_fold(field) for field in self.definitions.get(name, {}).get("properties", ())}
-        for number, field, *rest in messages.get(message, ()):
-            go_field = found[_fold(field)] = GoField(number, *rest)
-            if properties and _fold(field) not in properties:
-                # Go embeds this struct: in JSON its fields are those of the outer one, in protobuf it is nested.
-                for inner_number, inner, *inner_rest in messages[go_field.type]:
-                    found[_fold(inner)] = GoField(inner_number, *inner_rest)._replace(via=number)
-        return found
+        return _flattened(messages, message, properties, ())
 
     def _type(self, schema: dict[str, Any]) -> Any:
         if "$ref" in schema:
@@ -281,6 +311,19 @@ class Generator:
             for field, entry in struct["fields"].items():
                 if "number" not in entry and field not in ("apiVersion", "kind") and ".Table" not in name:
                     yield name, field
+
+
+def _flattened(
+    messages: dict[str, Any], message: str, properties: set[str], via: tuple[int, ...]
+) -> dict[str, GoField]:
+    """Return the fields of a message by JSON name; those of embedded structs are fields of the outer one in JSON."""
+    found: dict[str, GoField] = {}
+    for number, field, *rest in messages.get(message, ()):
+        go_field = found[_fold(field)] = GoField(number, *rest)._replace(via=via)
+        # Not a property: an embedded struct, or a field of a later release.
+        if properties and _fold(field) not in properties and go_field.type in messages:
+            found |= _flattened(messages, go_field.type, properties, (*via, number))
+    return found
 
 
 def _declaration(go_field: GoField) -> dict[str, Any]:

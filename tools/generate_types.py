@@ -24,10 +24,23 @@ MODULES = {
     "batch_v1": "batch/v1",
     "coordination_v1": "coordination.k8s.io/v1",
     "events_v1": "events.k8s.io/v1",
+    "policy_v1": "policy/v1",
     "scheduling_v1": "scheduling.k8s.io/v1",
     "rbac_v1": "rbac.authorization.k8s.io/v1",
     "cdi_v1alpha1": "cdi.k8s.io/v1alpha1",
 }
+# Kinds that components read as documents, if at all.
+UNTYPED = frozenset(
+    {
+        "Endpoints",
+        "LimitRange",
+        "PersistentVolume",
+        "PersistentVolumeClaim",
+        "PodTemplate",
+        "ReplicationController",
+        "Service",
+    }
+)
 META_KINDS = ("ObjectMeta", "ListMeta", "Condition", "Status", "DeleteOptions", "OwnerReference", "LabelSelector")
 META = "io.k8s.apimachinery.pkg.apis.meta.v1"
 
@@ -81,7 +94,9 @@ def roots() -> list[StructType]:
     found = [load.struct(f"{META}.{kind}") for kind in META_KINDS]
     for gvk in load.kinds():
         struct_type = load.kind_type(gvk)
-        if struct_type and gvk.group_version in versions and not gvk.kind.endswith("List"):
+        if struct_type is None or gvk.group_version not in versions:
+            continue
+        if not gvk.kind.endswith("List") and gvk.kind not in UNTYPED:
             found.append(struct_type)
     return [struct_type for struct_type in found if module_of(struct_type) in MODULES]
 

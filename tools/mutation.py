@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import ast
 import contextlib
+import ctypes
 import difflib
 import importlib
 import importlib.abc
@@ -42,6 +43,8 @@ SOURCE: Final = Path("src")
 CPU_SECONDS_MAX: Final = 60
 SECONDS_MAX: Final = 180
 KILLED_BY_TEST: Final = 1
+# As <linux/prctl.h> has it.
+_SET_PARENT_DEATH_SIGNAL: Final = 1
 PYTEST_OPTIONS: Final = ("-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--assert=plain", "--no-header")
 # Cosmic Ray replaces each operator by every other one. Most of these mutants fail at once with a TypeError, and one
 # binary expression would count eleven times; the nearest operator is the hardest to tell apart.
@@ -252,6 +255,7 @@ def run(tests: Sequence[str], mutant: Mutant | None) -> tuple[bool, list[str]]:
 def _test(tests: Sequence[str], mutant: Mutant | None, report: int) -> None:
     """Run the tests and end the process with their result."""
     os.setsid()
+    _end_with_parent()
     resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS_MAX, CPU_SECONDS_MAX))
     code = 2
     try:
@@ -265,6 +269,11 @@ def _test(tests: Sequence[str], mutant: Mutant | None, report: int) -> None:
             os.write(report, "\n".join(name for name in sys.modules if name != "__main__").encode())
     finally:
         os._exit(code)
+
+
+def _end_with_parent() -> None:
+    """End this process when its parent ends: a mutant that hangs must not outlive an interrupted run."""
+    ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
 
 
 def _wait(child: int) -> int:
@@ -339,6 +348,7 @@ def main() -> None:
         print(f"{name}: {len(every)} mutants, of which {len(chosen)} are tested", flush=True)
         child = os.fork()
         if child == 0:
+            _end_with_parent()
             test_target(name, chosen, quick=options.quick)
             os._exit(0)
         os.waitpid(child, 0)

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.fork_server import ForkedPopen
 from tests.servers import READY_SECONDS_MAX, STOP_SECONDS_MAX, Server
 
 
@@ -21,7 +22,7 @@ def component(server: Server, command: str, log: Path, *flags: str) -> Iterator[
         *flags,
     ]
     with log.open("a") as errors:
-        process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=errors, text=True)
+        process = ForkedPopen(arguments, stdout=subprocess.PIPE, stderr=errors)
     assert process.stdout is not None
     try:
         readable, _, _ = select.select([process.stdout], [], [], READY_SECONDS_MAX)

@@ -13,11 +13,13 @@ from dray.api.document import Document
 from dray.api.errors import APIError
 from dray.apiserver.call import Call, DocumentResult, ListResult, ObjectResult
 from dray.apiserver.encoding import encode_document_result, encode_object_result
+from dray.apiserver.http import Listener
 from dray.apiserver.list_encoding import encode_list
 from dray.apiserver.negotiation import JSON
 from dray.apiserver.request import UserInfo
 from dray.apiserver.routes import parse_query, parse_request
 from dray.apiserver.server import APIServer
+from dray.runtime.http.requests import Request
 from dray.runtime.system import SystemClock
 from tests.in_process_server import in_process_server
 
@@ -49,6 +51,13 @@ class Answer:
     message: str
     body: bytes
     cpu_seconds: float
+
+
+class TrustingListener(Listener):
+    """Believes the name in the Authorization header."""
+
+    def _authenticate(self, request: Request) -> UserInfo:
+        return UserInfo(request.headers["authorization"], groups=("system:authenticated",))
 
 
 class Attacker:

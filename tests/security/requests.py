@@ -9,7 +9,7 @@ from typing import Any, Final
 from dray.api.document import Document
 from dray.api.errors import ForbiddenError
 from dray.apiserver.local_transport import LocalTransport
-from dray.client.interface import LocalRequest
+from tests.local_server import local_request
 
 MERGE: Final = "application/merge-patch+json"
 APPLY: Final = "application/apply-patch+yaml"
@@ -17,7 +17,7 @@ APPLY: Final = "application/apply-patch+yaml"
 
 @dataclass(slots=True)
 class Requester:
-    """One user; `path` is `group/version/resource[/name[/subresource]]`, with `@namespace` at its end."""
+    """One user; `path` is that of `local_request`."""
 
     user: str
     groups: tuple[str, ...] = ()
@@ -38,25 +38,8 @@ class Requester:
     ) -> Document:
         """Send a request and return its answer."""
         assert self.server is not None
-        place, _, namespace = path.partition("@")
-        group, version, resource, *rest = place.split("/")
-        return await self.server.handle(
-            LocalRequest(
-                user=self.user,
-                groups=self.groups,
-                verb=verb,
-                group="" if group == "core" else group,
-                version=version,
-                resource=resource,
-                name=rest[0] if rest else "",
-                subresource=rest[1] if len(rest) > 1 else "",
-                namespace=namespace,
-                query=query or {},
-                body=body,
-                content_type=content_type,
-                user_agent="test/1",
-            )
-        )
+        request = local_request(self.user, self.groups, verb, path, body, query=query, content_type=content_type)
+        return await self.server.handle(request)
 
     async def create(self, path: str, body: Document) -> Document:
         """POST an object."""

@@ -12,27 +12,17 @@ import orjson
 import pytest
 
 from dray.apiserver.fairness import FairQueue, Limits
-from dray.apiserver.http import Listener
 from dray.apiserver.metrics import RequestMetrics
-from dray.apiserver.request import UserInfo
 from dray.apiserver.request_limiter import RequestLimiter
-from dray.runtime.http.requests import Request
 from dray.runtime.metrics import Metrics
 from dray.runtime.system import SystemClock
-from tests.security.attacker import CONFIG_MAPS, attacked_server
+from tests.security.attacker import CONFIG_MAPS, TrustingListener, attacked_server
 
 CONNECTIONS: Final = 60
 OBJECTS: Final = 300
 REQUESTS: Final = 15
 WAIT_SECONDS: Final = 60.0
 TABLE: Final = "application/json;as=Table;v=v1;g=meta.k8s.io"
-
-
-class TrustingListener(Listener):
-    """Believes the name in the Authorization header."""
-
-    def _authenticate(self, request: Request) -> UserInfo:
-        return UserInfo(request.headers["authorization"], groups=("system:authenticated",))
 
 
 @asynccontextmanager

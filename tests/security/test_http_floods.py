@@ -7,10 +7,12 @@ import gc
 import weakref
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import replace
 from typing import Final
 
 import pytest
 
+from dray.runtime.http import server as http_server
 from dray.runtime.http.requests import HEADERS_MAX, Limits, Request, RequestError, RequestParser
 from dray.runtime.http.server import HttpServer, Response, ServerConnection
 
@@ -217,3 +219,36 @@ def test_every_byte_that_is_received_is_counted_and_released() -> None:
         parser.release(parser.ready.popleft())
     parser.close()
     assert parser.received_bytes == 0
+
+
+async def test_connections_beyond_the_limit_are_answered_and_closed() -> None:
+    async with serving(ok, replace(SMALL, connections_max=2)) as (server, port), AsyncExitStack() as stack:
+        first = await stack.enter_async_context(connected(port))
+        await stack.enter_async_context(connected(port))
+        await until(lambda: len(server.connections) == 2)
+        reader, _ = await stack.enter_async_context(connected(port))
+        answer = await reader.read()
+        assert answer.startswith(b"HTTP/1.1 503 ")
+        assert b"Connection: close" in answer
+        assert b"Retry-After: 1" in answer
+        assert answer.endswith(b"too many connections")
+        await until(lambda: len(server.connections) == 2)
+        # The others are served, and a new one as soon as one has left.
+        first[1].write(b"GET / HTTP/1.1\r\n\r\n")
+        assert (await first[0].readline()).startswith(b"HTTP/1.1 200 ")
+        first[1].transport.abort()
+        await until(lambda: len(server.connections) == 1)
+        reader, writer = await stack.enter_async_context(connected(port))
+        writer.write(b"GET / HTTP/1.1\r\n\r\n")
+        assert (await reader.readline()).startswith(b"HTTP/1.1 200 ")
+
+
+async def test_a_flood_of_refused_connections_is_closed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_server, "_REFUSED_MAX", 2)
+    limits = replace(SMALL, connections_max=1, linger_seconds=60.0)
+    async with serving(ok, limits) as (server, port), AsyncExitStack() as stack:
+        opened = [await stack.enter_async_context(connected(port)) for _ in range(10)]
+        for reader, _ in opened[3:]:
+            with suppress(ConnectionError):
+                assert await reader.read() == b""
+        assert len(server.connections) == 3

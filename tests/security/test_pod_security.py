@@ -40,6 +40,7 @@ plugins:
     defaults: {enforce: baseline}
     exemptions: {usernames: [builder], runtimeClasses: [sandboxed], namespaces: [infra]}
 """
+SANDBOXED = {"metadata": {"name": "sandboxed"}, "handler": "gvisor"}
 
 
 @asynccontextmanager
@@ -237,6 +238,7 @@ async def test_configured_defaults_and_exemptions(tmp_path: Path) -> None:
     async with cluster(tmp_path, CONFIGURATION) as admin:
         with pytest.raises(ForbiddenError, match='violates PodSecurity "baseline:latest": privileged'):
             await admin.request("create", "core/v1/pods@open", pod("p", bad))
+        await admin.request("create", "node.k8s.io/v1/runtimeclasses", SANDBOXED)
         await admin.request("create", "core/v1/pods@team", pod("p", bad, runtimeClassName="sandboxed"))
         builder = Local(admin.running, ("system:masters",), "builder")
         await builder.request("create", "core/v1/pods@open", pod("p", bad))
@@ -291,6 +293,7 @@ async def test_evaluations_exemptions_and_errors_are_counted_as_by_kube_apiserve
             await admin.request("create", "core/v1/pods@versioned", pod("bad", {"privileged": True}))
         await admin.request("create", "apps/v1/deployments@versioned", deployment("workload"))
         await admin.request("create", "core/v1/pods@infra", pod("exempt", {"privileged": True}))
+        await admin.request("create", "node.k8s.io/v1/runtimeclasses", SANDBOXED)
         await admin.request("create", "core/v1/pods@team", pod("sandboxed", {}, runtimeClassName="sandboxed"))
         start = '{decision="%s",mode="%s",policy_level="%s",policy_version="%s",'
         assert counted(admin, "pod_security_evaluations_total") == {

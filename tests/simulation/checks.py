@@ -151,7 +151,7 @@ def everything_is_settled(
 
 
 def running_pods_are_reserved(running: dict[str, dict[str, list[str]]], claims: list[Document]) -> None:
-    """Whoever uses a claim is among its users."""
+    """A Pod that uses a claim is in its reservedFor."""
     users = {claim["metadata"]["uid"]: users_of(claim) for claim in claims}
     for pod, held in running.items():
         assert all(pod in users[uid] for uid in held), f"Pod {pod} runs without a reservation"

@@ -45,7 +45,7 @@ def allocated_claims_have_boards(claims: list[Document], held: Mapping[str, str]
 
 
 def boards_belong_to_claims(claims: list[Document], held: Mapping[str, str]) -> Iterator[str]:
-    """Whoever holds a board cannot go without the driver."""
+    """A claim with a board cannot be removed without the driver."""
     protected = {uid_of(claim) for claim in claims if claim["metadata"].get("finalizers")}
     for uid in sorted(held.keys() - protected):
         yield f"a board is held for {uid}, which is gone or may go"

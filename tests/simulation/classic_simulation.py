@@ -192,7 +192,7 @@ class ClassicSimulation:
     # --- Safety. ---
 
     def expect(self, condition: bool, text: str) -> None:
-        """Whoever runs this must not be the one to hear of it: it would be logged and forgotten."""
+        """Keep a violation instead of raising it: the caller would log it and go on."""
         if not condition:
             self.log(f"VIOLATION {text}")
             self.violation = self.violation or AssertionError(text)

@@ -54,7 +54,7 @@ class CheckedServer:
             try:
                 await self._simulation.check()
             except AssertionError as violation:
-                # Whoever sent the request must not be the one to hear of it: it would be logged and forgotten.
+                # Not raised here: the sender of the request would log it and go on.
                 self._simulation.violation = self._simulation.violation or violation
         return answer
 

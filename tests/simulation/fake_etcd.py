@@ -28,9 +28,9 @@ MEMBERS = ("one", "two", "three")
 FAULTS = {
     # The request does not arrive.
     "request_lost": 0.03,
-    # It is done and the client is not told.
+    # It is executed, but the response is lost.
     "answer_lost": 0.04,
-    # The client is told that it failed, and it is done later.
+    # The client gets an error, and it is executed later.
     "late_write": 0.03,
     # No member answers until there is a new leader.
     "leader_lost": 0.006,

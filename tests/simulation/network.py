@@ -65,7 +65,7 @@ class FaultRates:
     watch_expired: float = 0.01
     # The watch is silent for a while and then expires: the states in between are never observed.
     watch_gap: float = 0.0
-    # The watch is silent for a while and then continues: whoever acts in between acts on the past.
+    # The watch is silent for a while and then continues: a process that acts meanwhile acts on an old state.
     watch_stalled: float = 0.0
     # The time of day jumps by up to a day, forwards or backwards.
     clock_jump: float = 0.0

@@ -29,7 +29,7 @@ RESOURCE = "example.com/widget"
 FAULTS = {
     # The driver or plugin answers with an error.
     "call_refused": 0.04,
-    # It does what it is asked, and the agent is not told.
+    # It executes the call, but the response is lost.
     "answer_lost": 0.04,
     "call_slow": 0.05,
 }
@@ -122,7 +122,7 @@ class _Channel:
 
 
 class DevicePlugin:
-    """Hands out devices; it is not told when they are free again."""
+    """Hands out devices; no call tells it when they are free again."""
 
     def __init__(self, rng: random.Random, faults: Faults, ids: Sequence[str]) -> None:
         self._rng = rng
@@ -145,8 +145,13 @@ class _Endpoint:
         self.resource = resource
         self.path = path
         self.options = plugin_pb.DevicePluginOptions(pre_start_required=True)
+        self.stopped = False
         self._plugin = plugin
         self._step = step
+
+    @property
+    def usable(self) -> bool:
+        return not self.stopped
 
     async def dial(self, _timeout_seconds: float) -> bool:
         return True
@@ -166,7 +171,7 @@ class _Endpoint:
         await self._plugin.answer(self._step, "PreStartContainer")
 
     async def stop(self) -> None:
-        """Nothing is held."""
+        self.stopped = True
 
 
 @contextmanager

@@ -15,8 +15,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from dray.api.codec import from_document
-from dray.api.document import UID
+from dray.api.codec import from_document, to_document
+from dray.api.document import UID, Document
 from dray.api.errors import NotFoundError, ServiceUnavailableError
 from dray.api.features import FeatureGates
 from dray.api.types.core_v1 import Pod
@@ -26,10 +26,10 @@ from dray.node.devices import checkpoint as device_checkpoint
 from dray.node.devices.device_manager import DeviceManager, NodePods
 from dray.node.dra import checkpoint as claim_checkpoint
 from dray.node.dra.dra_manager import DraManager, DraOptions
-from dray.node.plugins.handler import DEVICE_PLUGIN, Plugin, PluginError
+from dray.node.plugins.handler import Plugin, PluginError
 from dray.node.resource_manager import ResourceError
 from dray.node.topology.hint_provider import AllocationError
-from dray.rpc.dra_services import DRA_PLUGIN
+from dray.rpc.dra_services import DEVICE_PLUGIN, DRA_PLUGIN
 from dray.runtime.metrics import Metrics
 from dray.runtime.tasks import TaskGroup
 from dray.sim.replica.virtual_time import LoopClock
@@ -331,9 +331,9 @@ class NodeSimulation:
 
     # --- the API, for the agent ---
 
-    async def get(self, resource: object, name: str, namespace: str = "") -> ResourceClaim:
+    async def get(self, resource: object, name: str, namespace: str = "") -> Document:
         """Answer as the API server does; the agent reads nothing else."""
-        assert resource is RESOURCE_CLAIMS
+        assert resource == RESOURCE_CLAIMS.unstructured
         self._call_step("get a claim")
         await asyncio.sleep(self.rng.uniform(0.0, 0.01))
         if not self._systematic and self.rates.happens("api_error", self.rng):
@@ -341,7 +341,7 @@ class NodeSimulation:
         claim = self.node.claims.get(name)
         if claim is None:
             raise NotFoundError(RESOURCE_CLAIMS.group_resource, name)
-        return claim
+        return to_document(claim)
 
     # --- containers ---
 
@@ -369,7 +369,7 @@ class NodeSimulation:
             self.tell(f"{uid}/{name} stopped")
 
     def released(self, item: NodePod) -> None:
-        """The agent has told the API that the Pod is over."""
+        """The agent has reported a final phase of the Pod."""
         self._call_step("update a status")
         if self.node.pods.pop(item.uid, None) is not None:
             for claim in item.claims:

@@ -18,6 +18,7 @@ SHORT = {
     "classic_one_scheduler": (6, 2),
     "device_taints": (8, 4),
     "workloads": (0, 110),
+    "housekeeping": (15, 8),
     "evictions": (4, 16),
 }
 

@@ -42,7 +42,7 @@ class ThreadlessLoop(VirtualLoop):
                 return
             try:
                 result = func(*args)
-            except Exception as error:  # noqa: BLE001 - given to whoever waits
+            except Exception as error:  # noqa: BLE001 - given to the waiting caller
                 future.set_exception(error)
             else:
                 future.set_result(result)

@@ -40,12 +40,14 @@ N, W = "Normal", "Warning"
 _POD_CONTROL = "controllers/pod_control"
 _JOB = "controllers/job"
 _AGENT = "node"
+_DISRUPTION, _BUDGET = "controllers/disruption", "PodDisruptionBudget"
 _OWNERS = "ReplicaSet, DaemonSet, Job"
 
 EVENTS: dict[str, Sequence[Row]] = {
     "The scheduler": (
         Row("Scheduled", N, "Pod", "scheduler", "the Pod was bound to a node"),
         Row("FailedScheduling", W, "Pod", "scheduler", "no node fits, or an error occurred"),
+        Row("Preempted", N, "Pod", "scheduler", "the Pod is evicted for a Pod of higher priority"),
         Row("NotReadyForScheduling", W, "Pod", "scheduler",
             "a claim of the Pod is missing, is being deleted, or is not its own"),
         Row("BindingConditionsPending", N, "Pod", "scheduler/plugins/dynamic_resources",
@@ -72,6 +74,13 @@ EVENTS: dict[str, Sequence[Row]] = {
         Row("NodeNotReady", W, "Pod", "controllers/node_lifecycle", "the Pod's Node is no longer ready"),
         Row("TaintManagerEviction", N, "Pod", "controllers/taint_eviction",
             "the Pod is or will be deleted because its Node is tainted, or the deletion was cancelled"),
+    ),
+    "The disruption controller": (
+        Row("NoPods", N, _BUDGET, _DISRUPTION, "the budget matches no Pod"),
+        Row("UnmanagedPods", W, _BUDGET, _DISRUPTION, "Pods of the budget have no controller and do not count"),
+        Row("CalculateExpectedPodCountFailed", W, _BUDGET, _DISRUPTION, "the scale of a controller is unknown"),
+        Row("MultiplePodDisruptionBudgets", W, "Pod", _DISRUPTION, "several budgets match the Pod"),
+        Row("NotDeleted", W, "Pod", _DISRUPTION, "the Pod was evicted and is still there after 2 minutes"),
     ),
     "Workload controllers": (
         Row("SuccessfulCreate", N, _OWNERS, _POD_CONTROL, "a Pod was created"),
@@ -127,6 +136,7 @@ EVENTS: dict[str, Sequence[Row]] = {
 }  # fmt: skip
 # Strings in such calls that are not reasons of Events.
 NO_EVENTS = {
+    "BindingFailed": "condition of a device",
     "DeletionByDeviceTaintManager": "condition of a Pod",
     "DeletionByPodGC": "condition of a Pod",
     "DeletionByTaintManager": "condition of a Pod",
@@ -135,6 +145,8 @@ NO_EVENTS = {
     "ErrImagePull": "reason of a waiting container; the Event is Failed",
     "CreateContainerConfigError": "reason of a waiting container; the Event is Failed",
     "ErrImageNeverPull": "reason of a waiting container; the Event is Failed",
+    "PreemptionByScheduler": "condition of a Pod",
+    "Preempting": "action of the Event Preempted",
     "ProgressDeadlineExceeded": "condition of a Deployment",
     "Ready": "type of a condition",
     "KubeSchedulerConfiguration": "kind",

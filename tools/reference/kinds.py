@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from tools.reference.markdown import code, page, table
 
+from dray.api.document import GroupResource
+from dray.apiserver.registry.actors import ACTED_ON_BY
 from dray.apiserver.registry.builtin import definitions
 from dray.apiserver.registry.strategy import ResourceDefinition
 
 INTRODUCTION = """`kubectl api-resources` lists these kinds. The storage version is in **bold**; all versions of a
 kind serve the same objects. Add other kinds with CustomResourceDefinitions. `kubectl explain KIND` shows the
-fields."""
+fields. Objects of a kind that nobody acts on are stored, validated and watched, and creating one is answered with a
+warning; other components, such as a kube-controller-manager, can act on them."""
 CORE = "core"
 
 
@@ -25,7 +28,17 @@ def kinds_page() -> str:
 
 
 def _table(members: list[ResourceDefinition]) -> str:
-    heading = ("kind", "resource", "short", "versions", "namespaced", "verbs", "subresources", "field selectors")
+    heading = (
+        "kind",
+        "resource",
+        "short",
+        "versions",
+        "namespaced",
+        "verbs",
+        "subresources",
+        "field selectors",
+        "acted on by",
+    )
     return table(heading, (_row(item) for item in sorted(members, key=lambda item: item.kind)))
 
 
@@ -43,7 +56,14 @@ def _row(item: ResourceDefinition) -> tuple[str, ...]:
         _verbs(item),
         ", ".join(below),
         ", ".join(map(code, sorted(item.selectable_fields))),
+        _actors(item),
     )
+
+
+def _actors(item: ResourceDefinition) -> str:
+    if "get" not in item.verbs:
+        return "API server (answered at once)"
+    return ACTED_ON_BY.get(GroupResource(item.group, item.resource), "nobody")
 
 
 def _verbs(item: ResourceDefinition) -> str:

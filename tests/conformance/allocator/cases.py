@@ -41,7 +41,7 @@ class Case:
             inventory.apply_taint_rule(rule)
         for claim in self.in_use:
             allocations.apply_claim(claim)
-        return Allocator(inventory, allocations, FeatureGates(dict(self.gates)))
+        return Allocator(inventory, allocations, FeatureGates({"DRADeviceTaintRules": True, **dict(self.gates)}))
 
     def inputs(self) -> bytes:
         """Everything that goes in, to show that nothing of it is changed."""

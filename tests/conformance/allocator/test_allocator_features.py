@@ -39,6 +39,8 @@ from tests.conformance.allocator.builders import (
 )
 from tests.conformance.allocator.cases import Case, allocated, devices_of
 
+pytestmark = pytest.mark.api_allocator
+
 SHARE = "a share"
 LISTS = {"DRAListTypeAttributes": True}
 
@@ -401,6 +403,43 @@ SHARES = [
     ),
     row(
         "SP-72",
+        "all devices are not only those of which others have left something",
+        Case(
+            [claim(all_devices(capacity={"cap": "1"}))],
+            [slice_of(shared("a", {"cap": "2"}), shared("b", {"cap": "2"}))],
+            in_use=[holding("driver-a/pool-1/b", share_id="s", consumed_capacity={"cap": "2"})],
+        ),
+    ),
+    row(
+        "SP-72",
+        "all devices with a share left of each",
+        Case(
+            [claim(all_devices(capacity={"cap": "1"}))],
+            [slice_of(shared("a", {"cap": "2"}), shared("b", {"cap": "2"}))],
+            [["req-0 driver-a/pool-1/a", "req-0 driver-a/pool-1/b"]],
+            in_use=[holding("driver-a/pool-1/b", share_id="s", consumed_capacity={"cap": "1"})],
+        ),
+    ),
+    row(
+        "SP-62",
+        "an administrator's all and an ordinary request on one shareable device",
+        Case(
+            [claim(all_devices("admin", admin_access=True), request("user", capacity={"cap": "2"}))],
+            [slice_of(shared("a", {"cap": "2"}))],
+            [["admin driver-a/pool-1/a", "user driver-a/pool-1/a"]],
+        ),
+    ),
+    row(
+        "SP-62",
+        "an ordinary request and an administrator's all on one shareable device",
+        Case(
+            [claim(request("user", capacity={"cap": "2"}), all_devices("admin", admin_access=True))],
+            [slice_of(shared("a", {"cap": "2"}))],
+            [["user driver-a/pool-1/a", "admin driver-a/pool-1/a"]],
+        ),
+    ),
+    row(
+        "SP-72",
         "all devices, one of which an earlier request used up",
         Case(
             [claim(request("r0", capacity={"cap": "1"}), all_devices("r1", capacity={"cap": "1"}))],
@@ -456,6 +495,16 @@ SHARES = [
             [claim(request("r", "class-a", 1, "!device.allowMultipleAllocations"))],
             [slice_of(shared("a"), "b")],
             [["r driver-a/pool-1/b"]],
+        ),
+    ),
+    row(
+        "SP-72",
+        "a stored selector on shareable devices, with the gate off",
+        Case(
+            [claim(request("r", "class-a", 1, "!device.allowMultipleAllocations"))],
+            [slice_of("b")],
+            [["r driver-a/pool-1/b"]],
+            gates={"DRAConsumableCapacity": False},
         ),
     ),
 ]
@@ -529,6 +578,15 @@ def test_devices(case: Case) -> None:
 INVALID = "node: invalid resource pools were encountered"
 SETS = (counter_set("set", memory="8Gi"),)
 ERRORS = [
+    row(
+        "SP-72",
+        "a negative capacity request",
+        Case(
+            [claim(request(capacity={"cap": "-1"}))],
+            [slice_of(shared("a", {"cap": "2"}))],
+            error='claim ns/claim-0, request req-0: capacity "cap": capacity value is negative',
+        ),
+    ),
     row(
         "SP-70",
         "a counter set twice",
@@ -700,6 +758,14 @@ REGION = requirement("region", "In", "region-1")
             ],
             labelled(REGION, requirement("planet", "NotIn", "mars")),
             id="requirements are united without repeating any",
+        ),
+        pytest.param(
+            [
+                slice_of("x", node_selector=labelled(requirement("region", "In", "region-1", "region-2"))),
+                slice_of("y", pool="p2", node_selector=labelled(requirement("region", "In", "region-2", "region-1"))),
+            ],
+            labelled(requirement("region", "In", "region-2", "region-1")),
+            id="values in another order are the same requirement",
         ),
         pytest.param(
             [slice_of("x", node_selector=in_region()), slice_of("y", pool="p2")], on_node(), id="one of each sort"

@@ -24,6 +24,8 @@ from tests.conformance.allocator.builders import (
 )
 from tests.conformance.allocator.cases import Case, allocated, devices_of
 
+pytestmark = pytest.mark.api_allocator
+
 B = "driver-b"
 
 

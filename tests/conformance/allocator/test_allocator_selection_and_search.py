@@ -35,6 +35,8 @@ from tests.conformance.allocator.builders import (
 )
 from tests.conformance.allocator.cases import Case, allocated, devices_of
 
+pytestmark = pytest.mark.api_allocator
+
 SPECIAL = 'device.attributes["driver-a"].special'
 LARGE = 'device.capacity["driver-a"].memory.compareTo(quantity("8Gi")) >= 0'
 LISTS = {"DRAListTypeAttributes": True}
@@ -148,6 +150,75 @@ FITS = [
         "SP-50",
         "too many slices are no complete pool either",
         Case([claim(request())], [slice_of("x", name="a", size=1), slice_of("y", name="b", size=1)]),
+    ),
+    row(
+        "SP-50",
+        "one pool name on several nodes is a pool of each",
+        Case(
+            [claim(request())],
+            [slice_of("here", name="a"), *(slice_of(f"on-{n}", name=n, node_name=n) for n in ("node-2", "node-3"))],
+            [["req-0 driver-a/pool-1/here"]],
+        ),
+    ),
+    row(
+        "SP-50",
+        "a pool of several nodes with other generations and sizes, one of them incomplete",
+        Case(
+            [claim(all_devices())],
+            [
+                slice_of("x", name="a", generation=4, size=2),
+                slice_of("y", name="b", generation=4, size=2),
+                slice_of("old", name="c", generation=3),
+                slice_of("x", name="d", generation=9, node_name="node-2"),
+                slice_of("x", name="e", generation=4, size=2, node_name="node-3"),
+            ],
+            [["req-0 driver-a/pool-1/x", "req-0 driver-a/pool-1/y"]],
+        ),
+    ),
+    row(
+        "SP-50",
+        "the other nodes do not complete the pool of this one",
+        Case(
+            [claim(request())],
+            [slice_of("x", name="a", size=3), *(slice_of("y", name=n, node_name=n) for n in ("node-2", "node-3"))],
+        ),
+    ),
+    row(
+        "SP-52",
+        "equal device names on two nodes",
+        Case(
+            [claim(request())],
+            [slice_of("x", name="a"), slice_of("x", name="b", node_name="node-2")],
+            [["req-0 driver-a/pool-1/x"]],
+        ),
+    ),
+    row(
+        "SP-52",
+        "equal device names on two nodes of one pool",
+        Case(
+            [claim(request())],
+            [slice_of("x", name="a", size=2), slice_of("x", name="b", size=2, node_name="node-2")],
+            [["req-0 driver-a/pool-1/x"]],
+        ),
+    ),
+    row(
+        "SP-61",
+        "a device of another node with the same name and pool is the same device",
+        Case(
+            [claim(request())],
+            [slice_of("x", "y", name="a"), slice_of("x", name="b", node_name="node-2")],
+            [["req-0 driver-a/pool-1/y"]],
+            in_use=[holding("driver-a/pool-1/x")],
+        ),
+    ),
+    row(
+        "SP-52",
+        "an invalid pool of another node",
+        Case(
+            [claim(request())],
+            [slice_of("x", name="a"), *(slice_of("y", name=n, size=2, node_name="node-2") for n in ("b", "c"))],
+            [["req-0 driver-a/pool-1/x"]],
+        ),
     ),
     row(
         "SP-51",
@@ -513,8 +584,8 @@ ERRORS = [
         Case(
             [claim(request("r", "class-a", 1, "true", "noSuchVar"))],
             [slice_of("x")],
-            error="claim ns/claim-0: selector #1: CEL compile error: ERROR: <input>:1:1: undeclared reference to "
-            "'noSuchVar' (in container '')",
+            error="claim ns/claim-0: selector #1: CEL compile error: compilation failed: "
+            "ERROR: <input>:1:1: undeclared reference to 'noSuchVar' (in container '')",
         ),
     ),
     row(
@@ -524,8 +595,8 @@ ERRORS = [
             [claim(request())],
             [slice_of("x")],
             classes=[device_class("class-a", "noSuchVar")],
-            error="class class-a: selector #0: CEL compile error: ERROR: <input>:1:1: undeclared reference to "
-            "'noSuchVar' (in container '')",
+            error="class class-a: selector #0: CEL compile error: compilation failed: "
+            "ERROR: <input>:1:1: undeclared reference to 'noSuchVar' (in container '')",
         ),
     ),
     row(

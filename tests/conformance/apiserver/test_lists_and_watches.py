@@ -72,8 +72,17 @@ async def test_a_continue_token_of_a_compacted_revision_has_expired(api: Local) 
     newest = await create(api, "c")
     await api.running.store.compact(int(newest["metadata"]["resourceVersion"]))
     token = first["metadata"]["continue"]
-    with pytest.raises(ExpiredError):
+    with pytest.raises(ExpiredError) as caught:
         await api.request("list", f"{MAPS}@default", query={"limit": "1", "continue": token})
+    status = caught.value.status()
+    assert "use the continue token in this response to retrieve the remainder of the results" in status["message"]
+    # Its token goes on where the list was, with what there is now.
+    query = {"limit": "1", "continue": status["metadata"]["continue"]}
+    second = await api.request("list", f"{MAPS}@default", query=query)
+    assert (names(second), int(second["metadata"]["resourceVersion"])) == (["b"], await api.running.store.revision())
+    query["continue"] = second["metadata"]["continue"]
+    third = await api.request("list", f"{MAPS}@default", query=query)
+    assert (names(third), "continue" in third["metadata"]) == (["c"], False)
 
 
 @pytest.mark.parametrize(

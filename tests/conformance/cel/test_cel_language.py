@@ -16,6 +16,8 @@ from dray.cel import types
 from dray.cel.errors import CELError, CELRuntimeError
 from dray.cel.values import NONE, Duration, Optional, Timestamp, Uint
 
+pytestmark = pytest.mark.api_cel
+
 VARIABLES = {
     "x": types.DYN,
     "m": types.map_of(types.STRING, types.DYN),
@@ -169,7 +171,31 @@ VALUES: list[tuple[str, Any]] = [
     ("'  \\t x \\n'.trim()", "x"),
     ("['a', 'b'].join() + ['a', 'b'].join('-')", "aba-b"),
     ("strings.quote('a\"b\\n')", '"a\\"b\\n"'),
-    ("'%s'.format([[1, 'a', {'k': true}, null, duration('1s')]])", "[1, a, {k: true}, null, 1s]"),
+    # Values in lists and maps are printed as literals, doubles with six digits.
+    (
+        "'%s'.format([[1, 'a\\n', {'k': true, 'b': 2u}, null, duration('1s'), 1.5, b'x', double('NaN'), int]])",
+        '[1, "a\\n", {"b":2, "k":true}, null, duration("1s"), 1.500000, b"x", "NaN", int]',
+    ),
+    ("'%s %s %s'.format([1.5, 'a', timestamp(0)])", "1.5 a 1970-01-01T00:00:00Z"),
+    ("'%f|%.2f|%.0f'.format([1234567.5, -1234.567, 2.5])", "1,234,567.500000|-1,234.57|2"),
+    ("'%e|%e'.format([0.00123, -52.0])", "1.230000\u202f\u00d7\u202f10⁻⁰³|-5.200000\u202f\u00d7\u202f10⁰¹"),
+    ("'%f %e'.format(['NaN', '-Infinity'])", "NaN -∞"),
+    ("'%b %b %o %x %X'.format([5, true, 8u, 'hi', b'\\xff'])", "101 1 10 6869 FF"),
+    # Positions beyond the end.
+    ("'tacocat'.indexOf('a', 99) == -1 && 'tacocat'.lastIndexOf('a', 99) == -1", True),
+    ("'tacocat'.indexOf('', 99) == 99", True),
+    # Kubernetes' types: equal only to their like; a value of another type on the left asks nobody.
+    ("dyn(semver('1.0.0')) == semver('1.0.0+build')", True),
+    ("dyn('1.0.0') == semver('1.0.0') || dyn(1) == quantity('1')", False),
+    ("dyn(semver('1.0.0')) != '1.0.0' && dyn(quantity('1')) != 1 && dyn(ip('1.1.1.1')) != 'x'", True),
+    ("dyn(semver('1.0.0')) == null || dyn(quantity('1')) == null", False),
+    ("'1.0.0' in [dyn(semver('1.0.0'))] || semver('1.0.0') in [dyn('1.0.0')]", False),
+    ("sign(quantity('-3')) == -1 && quantity('2').sign() == 1", True),
+    ("isURL('https://a.com/with space?q=a b') && !isURL('https://a b.com/')", True),
+    ("url('https://a.com/with space').getEscapedPath()", "/with%20space"),
+    # Integers are rounded to doubles before they are compared.
+    ("9223372036854775807 < 9223372036854775808.0 || 9223372036854775807 > 9223372036854775806.0", False),
+    ("dyn(9223372036854775807) == 9223372036854775808.0 && dyn(18446744073709551615u) == 18446744073709551616.0", True),
     ("'abc'.contains('b') && 'abc'.startsWith('ab') && 'abc'.endsWith('bc')", True),
     ("'abc'.matches('^[a-c]+$') && matches('x', 'x|y')", True),
     # Lists and sets
@@ -242,21 +268,33 @@ ERRORS: list[tuple[str, str]] = [
     ("x.all(e, true)", "got 'types.Int', expected iterable type"),
     ("{'a': 1, 'a': 2}", "insert failed: key a already exists"),
     ("{1.5: 1}", "unsupported key type: double"),
-    ("int('x')", "type conversion error from 'string' to 'int'"),
-    ("int(1e30)", "integer overflow"),
-    ("uint(-1)", "unsigned integer overflow"),
-    ("string(b'\\xff')", "invalid UTF-8 in bytes, cannot convert to string"),
-    ("duration('x')", "type conversion error from 'string' to 'google.protobuf.Duration'"),
-    ("timestamp('2023-02-30T00:00:00Z')", "type conversion error from 'string' to 'google.protobuf.Timestamp'"),
+    ("int('x' + '')", "type conversion error from 'string' to 'int'"),
+    ("int(1e30 + 0.0)", "integer overflow"),
+    ("uint(0 - 1)", "unsigned integer overflow"),
+    ("string(b'\\xff' + b'')", "invalid UTF-8 in bytes, cannot convert to string"),
+    ("duration('x' + '')", "type conversion error from 'string' to 'google.protobuf.Duration'"),
+    ("timestamp('2023-02-30' + 'T00:00:00Z')", "type conversion error from 'string' to 'google.protobuf.Timestamp'"),
     ("timestamp('9999-12-31T23:59:59Z') + duration('1s')", "range error: timestamp overflow"),
     ("timestamp(0).getHours('Nowhere/Land')", "unknown time zone Nowhere/Land"),
     ("optional.none().value()", "optional.none() dereference"),
     ("'abc'.substring(2, 1)", "invalid substring range. start: 2, end: 1"),
     ("'abc'.charAt(4)", "index out of range: 4"),
-    ("'%d'.format(['a'])", "decimal clause can only be used on integers, was given string"),
-    ("'%s'.format([])", "index 0 out of range"),
-    ("'%z'.format([1])", 'could not parse formatting clause: unrecognized formatting clause "z"'),
-    ("'a'.matches('[')", "error parsing regexp"),
+    ("dyn(semver('1.0.0')) == '1.0.0'", "no such overload"),
+    ("!(dyn(quantity('1')) == 1)", "no such overload"),
+    ("dyn(ip('1.1.1.1')) == '1.1.1.1'", "no such overload"),
+    ("'a'.indexOf('a', -1) == 0", "index out of range: -1"),
+    (
+        "('%' + 'f').format([1])",
+        "error during formatting: fixed-point clause can only be used on doubles, was given int",
+    ),
+    ("'%s'.format([[optional.of(1)]] + [])", "error during formatting: no formatting function for optional_type"),
+    (
+        "('%' + 'd').format(['a'])",
+        "error during formatting: decimal clause can only be used on integers, was given string",
+    ),
+    ("('%' + 's').format([])", "index 0 out of range"),
+    ("('%' + 'z').format([1])", 'could not parse formatting clause: unrecognized formatting clause "z"'),
+    ("'a'.matches('[' + '')", "error parsing regexp"),
     ("l.filter(e, false).min()", "min called on empty list"),
     ("quantity('1GG')", "unable to parse quantity's suffix"),
     ("quantity('1.5').asInteger()", "cannot convert value to integer"),
@@ -267,6 +305,23 @@ ERRORS: list[tuple[str, str]] = [
 ]
 
 REFUSED: list[tuple[str, str]] = [
+    # Literals that can never work.
+    ("'a'.matches('[')", "ERROR: <input>:1:13: invalid matches argument"),
+    ("duration('1d') > duration('1s')", "ERROR: <input>:1:10: invalid duration argument"),
+    ("timestamp('2023-02-30T00:00:00Z')", "ERROR: <input>:1:11: invalid timestamp argument"),
+    ("true || int('abc') == 1", "program instantiation failed: type conversion error from 'string' to 'int'"),
+    ("uint(-1) == 0u", "program instantiation failed: unsigned integer overflow"),
+    ("int(string('x'))", "program instantiation failed: type conversion error from 'string' to 'int'"),
+    ("s.find('[') == ''", "program instantiation failed: error parsing regexp"),
+    (
+        "'%d'.format(['a'])",
+        "ERROR: <input>:1:14: error during formatting: decimal clause can only be used on integers, was given string",
+    ),
+    ("'%s'.format([])", "ERROR: <input>:1:12: index 0 out of range"),
+    ("'a'.format([1, 2])", "too many arguments supplied to string.format (expected 0, got 2)"),
+    ("'%s'.format([[1, [optional.of(1)]]])", "and timestamps, was given optional_type"),
+    ("'%z'.format([1])", 'could not parse formatting clause: unrecognized formatting clause "z"'),
+    ("'%.f'.format([1]) + '%.'.format([1])", "could not find end of precision specifier"),
     ("y", "1:1: undeclared reference to 'y' (in container '')"),
     ("1 == 'a'", "1:3: found no matching overload for '_==_' applied to '(int, string)'"),
     ("1 + 1.0", "1:3: found no matching overload for '_+_' applied to '(int, double)'"),
@@ -324,7 +379,7 @@ def test_rejected(expression: str, message: str) -> None:
 
 def test_format_verbs() -> None:
     expression = "'%s %d %.1f %e %b %x %X %o %%'.format(['a', 5, 2.25, 12.0, 5, 255, 'hi', 8])"
-    assert cel.compile_program(expression).evaluate({}) == "a 5 2.2 1.200000e+01 101 ff 6869 10 %"
+    assert cel.compile_program(expression).evaluate({}) == "a 5 2.2 1.200000\u202f\u00d7\u202f10⁰¹ 101 ff 6869 10 %"
 
 
 def test_every_issue_is_reported_in_source_order() -> None:

@@ -10,6 +10,8 @@ import pytest
 from dray.cel.environments import SELECTOR_COST_LIMIT, compile_device_selector, device_view
 from dray.cel.errors import CELCostError, CELError, CELInterruptedError, CELRuntimeError
 
+pytestmark = pytest.mark.api_cel
+
 DRIVER = "dra.example.com"
 HERE = f'device.attributes["{DRIVER}"]'
 SPACE = f'device.capacity["{DRIVER}"]'
@@ -214,6 +216,22 @@ CASES: dict[str, Case] = {
         error=f"'includes' function cannot be applied to lists longer than {LIST_MAX} values",
         cost=4 + LIST_MAX,
         attributes={"name": {"strings": many(LIST_MAX + 1)}},
+    ),
+    "includes-of-another-type": Case(
+        f'{HERE}.name.includes("1.0.0") || {HERE}.names.includes("1.0.0")',
+        False,
+        attributes={"name": {"version": "1.0.0"}, "names": {"versions": ["1.0.0"]}},
+        cost=2 * (4 + LIST_MAX),
+        behaviours=("SP-44",),
+    ),
+    "equality-with-another-type": Case(
+        f'!({HERE}.name == "1.0.0")', error="no such overload", cost=6, attributes={"name": {"version": "1.0.0"}}
+    ),
+    "inequality-with-another-type": Case(
+        f'{HERE}.name != "1.0.0" && "1.0.0" != {HERE}.name && {HERE}.name != null',
+        True,
+        cost=15,
+        attributes={"name": {"version": "1.0.0"}},
     ),
     "in-operator-on-list": Case(
         f"1 in {HERE}.names", True, 4 + VALUE_MAX, attributes={"names": {"ints": [1, 2, 3]}}, behaviours=("SP-44",)

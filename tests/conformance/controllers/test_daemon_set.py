@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -87,6 +88,10 @@ def test_one_pod_on_every_node() -> None:
         (revision,) = await cluster.list(REVISIONS)
         assert all(pod["metadata"]["labels"][HASH_LABEL] == revision["metadata"]["labels"][HASH_LABEL] for pod in pods)
         assert revision["data"]["spec"]["template"]["$patch"] == "replace"
+        # Kubernetes' Match compares the bytes with those of the served template, keys sorted.
+        (stored,) = await cluster.list(DAEMON_SETS)
+        expected = {"spec": {"template": {**stored["spec"]["template"], "$patch": "replace"}}}
+        assert json.dumps(revision["data"]) == json.dumps(expected, sort_keys=True)
         terms = pods[0]["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
         assert terms == {
             "nodeSelectorTerms": [

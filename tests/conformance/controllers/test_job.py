@@ -386,3 +386,39 @@ def test_unobserved_changes_are_not_counted_twice(silent: tuple[str, ...]) -> No
         return bool(acknowledged)
 
     run_scenario(scenario)
+
+
+@pytest.mark.api_faults
+def test_an_orphan_is_adopted_and_not_replaced() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.create(JOBS, "job", spec(seconds=1000, parallelism=2, completions=2))
+        await cluster.until_status(JOBS, "job", active=2, ready=2)
+        first = {pod["metadata"]["uid"] for pod in await cluster.list(PODS)}
+        for pod in await cluster.list(PODS):
+            del pod["metadata"]["ownerReferences"], pod["metadata"]["resourceVersion"]
+            await cluster.user.update(PODS, pod)
+        await cluster.settle()
+        pods = await cluster.list(PODS)
+        assert {pod["metadata"]["uid"] for pod in pods} == first
+        assert [pod["metadata"]["ownerReferences"][0]["name"] for pod in pods] == ["job", "job"]
+        assert all(pod["metadata"]["finalizers"] == [TRACKING] for pod in pods)
+        assert not [pod for pod in pods if "deletionTimestamp" in pod["metadata"]]
+
+    run_scenario(scenario)
+
+
+@pytest.mark.api_faults
+def test_an_orphan_of_a_job_that_ends_loses_its_finalizer() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.create(JOBS, "job", spec(seconds=1000))
+        await cluster.until_status(JOBS, "job", active=1, ready=1)
+        (pod,) = await cluster.list(PODS)
+        del pod["metadata"]["ownerReferences"], pod["metadata"]["resourceVersion"]
+        await cluster.user.delete(JOBS, "job", TEAM, DeleteOptions(propagation_policy=PropagationPolicy.ORPHAN))
+        await cluster.settle()
+        await cluster.user.update(PODS, pod)
+        await cluster.settle()
+        (pod,) = await cluster.list(PODS)
+        assert not pod["metadata"].get("finalizers")
+
+    run_scenario(scenario)

@@ -209,7 +209,7 @@ async def running_cluster(
     *, rates: Rates | None = None, gates: str = "", finished_max: int = 5
 ) -> AsyncIterator[Cluster]:
     clock, rng, metrics = LoopClock(), random.Random(7), Metrics()
-    features = FeatureGates.parse(gates)
+    features = FeatureGates.parse(gates or "DRADeviceTaintRules=true")
     async with in_process_server(clock, random.Random(1), TEAM, LEASE_NAMESPACE, "default", gates=features) as server:
 
         def client(name: str) -> RestClient:

@@ -197,34 +197,10 @@ PRE_FILTER_CASES: dict[str, tuple[dict[str, Any], str, str]] = {
         "NodeAffinity",
         "pod affinity terms conflict",
     ),
-    "pod affinity": (
-        {"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "zone"}]}}},
-        "InterPodAffinity",
-        "required inter-pod affinity and anti-affinity are not supported by this scheduler",
-    ),
-    "pod anti-affinity": (
-        {
-            "affinity": {
-                "podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "zone"}]}
-            }
-        },
-        "InterPodAffinity",
-        "required inter-pod affinity and anti-affinity are not supported by this scheduler",
-    ),
-    "hard spreading": (
-        {"topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "z", "whenUnsatisfiable": "DoNotSchedule"}]},
-        "PodTopologySpread",
-        "topology spread constraints with whenUnsatisfiable DoNotSchedule are not supported by this scheduler",
-    ),
     "a volume claim": (
         {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]},
         "VolumeBinding",
-        "persistent volume claims are not supported by this scheduler",
-    ),
-    "an ephemeral volume claim": (
-        {"volumes": [{"name": "v", "ephemeral": {}}]},
-        "VolumeBinding",
-        "persistent volume claims are not supported by this scheduler",
+        'persistentvolumeclaim "c" not found',
     ),
 }
 
@@ -253,7 +229,7 @@ def test_rejected_before_any_node(spec: dict[str, Any], plugin: str, reason: str
         },
     ],
 )
-def test_unsupported_preferences_keep_no_pod_pending(spec: dict[str, Any]) -> None:
+def test_preferences_keep_no_pod_pending(spec: dict[str, Any]) -> None:
     assert isinstance(place(Case(spec)), Placement)
 
 

@@ -50,8 +50,8 @@ def test_fit_strategy_with_weights_and_extended_resources() -> None:
 
 
 def test_unknown_strategy_is_refused() -> None:
-    with pytest.raises(ValueError, match="RequestedToCapacityRatio"):
-        make_scorer({"type": "RequestedToCapacityRatio"})
+    with pytest.raises(ValueError, match="Unsupported value"):
+        make_scorer({"type": "Odd"})
 
 
 @pytest.mark.parametrize(

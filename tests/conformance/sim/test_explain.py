@@ -27,6 +27,7 @@ from tests.unit.sim.cluster import (
     waiting_pod,
 )
 
+GATES = FeatureGates.parse("DRADeviceTaintRules=true")
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 A100 = "device.attributes['gpu.example.com'].model == 'a100'"
 T4 = {"model": {"string": "t4"}}
@@ -50,7 +51,7 @@ CLUSTER = [
 def asked(*more: Document, kind: str = "pod", name: str = "train", on: str = "") -> Answer:
     snapshot = Snapshot.of([*CLUSTER, *more])
     find = {"pod": pod_subject, "claim": claim_subject}[kind]
-    return explain(snapshot, find(snapshot, NamespacedName("team", name)), NOW, node=on, gates=FeatureGates())
+    return explain(snapshot, find(snapshot, NamespacedName("team", name)), NOW, node=on, gates=GATES)
 
 
 def text(answer: Answer, on: str = "") -> str:
@@ -93,7 +94,7 @@ def test_constraints_can_be_what_is_too_much() -> None:
     ]
     documents = [item for item in CLUSTER if item["metadata"]["name"] != "node-b" or item["kind"] == "Node"]
     snapshot = Snapshot.of([*documents, *extra, waiting_pod("train", "pair")])
-    answer = explain(snapshot, pod_subject(snapshot, NamespacedName("team", "train")), NOW, gates=FeatureGates())
+    answer = explain(snapshot, pod_subject(snapshot, NamespacedName("team", "train")), NOW, gates=GATES)
     advice = [(change.text, change.nodes) for change in answer.changes]
     assert ("drop the constraint on attribute gpu.example.com/serial", ("node-b",)) in advice
 
@@ -181,8 +182,61 @@ def test_extended_resources_are_explained_by_the_devices_that_serve_them() -> No
     }
     documents = [item for item in CLUSTER if item["kind"] != "DeviceClass"]
     snapshot = Snapshot.of([*documents, served, asking])
-    answer = explain(snapshot, pod_subject(snapshot, NamespacedName("team", "train")), NOW, gates=FeatureGates())
+    answer = explain(snapshot, pod_subject(snapshot, NamespacedName("team", "train")), NOW, gates=GATES)
     shown = {item.node: item.why for item in answer.nodes}
     assert shown["node-a"] == (
         'request "container-0-request-0": 3 devices: 1 in use, 1 tainted (broken:NoSchedule), 1 usable but 3 needed'
     )
+
+
+VOLUME = {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]}
+
+
+def volume_claim(name: str = "data", volume: str = "pv") -> Document:
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": name, "namespace": "team", "uid": f"pvc-{name}"},
+        "spec": {"volumeName": volume, "accessModes": ["ReadWriteOnce"]},
+        "status": {"phase": "Bound"},
+    }
+
+
+def csi_volume(on: str) -> Document:
+    names = [{"key": "kubernetes.io/hostname", "operator": "In", "values": [on]}]
+    affinity = {"required": {"nodeSelectorTerms": [{"matchExpressions": names}]}}
+    spec = {"csi": {"driver": "d", "volumeHandle": "h"}, "capacity": {"storage": "1Gi"}, "nodeAffinity": affinity}
+    return {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "pv", "uid": "pv"}, "spec": spec}
+
+
+def test_ordinary_constraints_do_not_hide_the_devices() -> None:
+    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "none"}}}
+    affinity = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    spread = {"maxSkew": 1, "topologyKey": "rack", "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {}}
+    wanted = waiting_pod("train", "two", affinity=affinity, topologySpreadConstraints=[spread])
+    answer = asked(template("two", exactly(2, A100)), wanted)
+    assert "node-a   no     node(s) didn't match pod topology spread constraints (missing required label); " in text(
+        answer
+    )
+    assert 'node(s) didn\'t match pod affinity rules; request "gpu": 3 devices: 1 in use' in text(answer)
+
+
+def test_what_cannot_be_evaluated_is_a_note() -> None:
+    answer = asked(template("two", exactly(2, A100)), waiting_pod("train", "two", **VOLUME))
+    assert answer.notes == ("pod team/train: its volume claim data is not in the snapshot, and is not evaluated",)
+    assert 'request "gpu": 3 devices: 1 in use' in text(answer)
+    assert text(answer).endswith(f"\n\nNote: {answer.notes[0]}")
+
+
+def test_the_node_affinity_of_a_volume_is_evaluated_though_its_driver_is_not() -> None:
+    documents = (volume_claim(), csi_volume("node-b"))
+    answer = asked(*documents, template("two", exactly(1)), waiting_pod("train", "two", **VOLUME))
+    assert answer.notes == ("pod team/train: volume claim data: only the node affinity of its volume is evaluated",)
+    reasons = {item.node: item.rejections.get("VolumeBinding") for item in answer.nodes}
+    assert reasons["node-a"] == ("node(s) didn't match PersistentVolume's node affinity",)
+
+
+def test_pods_of_other_schedulers_are_evaluated_with_the_default_profile() -> None:
+    answer = asked(template("one", exactly(1)), waiting_pod("train", "one", schedulerName="volcano"))
+    assert answer.notes == ("Pods of the scheduler volcano are evaluated with the default profile",)
+    assert answer.nodes

@@ -209,3 +209,27 @@ def test_workloads_are_made_into_pods() -> None:
     outcome = after(manifests=[deployment])
     assert (len(outcome.placed), len(outcome.pending)) == (9, 2)
     assert all(row.name.startswith("train-") for row in outcome.placed)
+
+
+def test_what_kube_scheduler_placed_stays_and_moves_with_a_note() -> None:
+    """Volumes of a CSI driver are not evaluated; the Pod is neither called pending nor kept from moving."""
+    placed = pod("db", "node-a")
+    placed["metadata"]["ownerReferences"] = [
+        {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "db", "uid": "sts", "controller": True}
+    ]
+    placed["spec"] |= {
+        "schedulerName": "default-scheduler",
+        "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}],
+    }
+    before = Snapshot.of([*(item for items in cluster().documents.values() for item in items), placed])
+    unchanged = simulate(Run(before, Changed(before), NOW, FeatureGates(), _quiet), [])
+    assert (unchanged.pending, unchanged.placed, unchanged.notes) == ((), (), ())
+    moved = simulate(Run(before, drain(before, "node-a"), NOW, FeatureGates(), _quiet), [])
+    assert "db" in {item.name for item in moved.moved}
+    assert not moved.pending
+    assert moved.notes == ("pod team/db: its volume claim data is not in the snapshot, and is not evaluated",)
+    assert list(lines(moved))[-1] == f"Note: {moved.notes[0]}"
+
+
+def _quiet(_done: int, _total: int, _text: str) -> None:
+    pass

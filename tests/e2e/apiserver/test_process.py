@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import fork_server
 from tests.e2e.apiserver.calls import calling, chunks, events
 from tests.servers import Server, running_server, start_server
 
@@ -26,14 +27,7 @@ RUN_SECONDS_MAX = 30
 
 def run(*arguments: str, environment: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     """Run `dray` to its end."""
-    return subprocess.run(
-        [sys.executable, "-m", "dray", *arguments],
-        env=os.environ | (environment or {}),
-        capture_output=True,
-        text=True,
-        timeout=RUN_SECONDS_MAX,
-        check=False,
-    )
+    return fork_server.run([sys.executable, "-m", "dray", *arguments], env=os.environ | (environment or {}))
 
 
 # --- settings
@@ -261,7 +255,7 @@ def test_a_signal_right_after_ready_ends_it_in_order(tmp_path: Path) -> None:
 
 def test_a_wrong_scheduler_configuration_is_refused_before_anything_starts(tmp_path: Path) -> None:
     file = tmp_path / "scheduler.yaml"
-    file.write_text("apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\nextenders: []\n")
+    file.write_text("apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\nextenders: [{}]\n")
     done = run("up", f"--data-dir={tmp_path / 'data'}", f"--scheduler-config={file}", "--port=0")
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == f"dray up: {file}: extenders: not supported\n"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -17,6 +16,7 @@ from dray.node.runtimes.runc.runtime import usable
 from tests.e2e.kubectl.tool import Kubectl
 from tests.e2e.node.conftest import end_shims
 from tests.e2e.node.harness import Agent, import_image
+from tests.fork_server import ForkedPopen
 from tests.servers import Server
 
 TOP = Path(__file__).parents[3]
@@ -41,7 +41,7 @@ class Program:
 
     def __init__(self, log: Path, *arguments: str, **environment: str) -> None:
         with log.open("a") as output:
-            self.process = subprocess.Popen(
+            self.process = ForkedPopen(
                 [sys.executable, *arguments],
                 stdout=output,
                 stderr=output,

@@ -18,6 +18,7 @@ from dray.client.credentials import load_access
 from dray.client.http import http_client
 from dray.client.interface import Client, DeleteOptions, unstructured
 from dray.runtime.system import SystemClock
+from tests.fork_server import ForkedPopen
 from tests.servers import Server, running_server
 
 CORE, CDI = GroupVersion("", "v1"), GroupVersion("cdi.k8s.io", "v1alpha1")
@@ -36,11 +37,11 @@ ELECTION = (
 
 
 @contextmanager
-def driver(server: Server, hardware: Path) -> Iterator[subprocess.Popen[bytes]]:
+def driver(server: Server, hardware: Path) -> Iterator[subprocess.Popen[str]]:
     program = Path(__file__).parent / "board_driver.py"
     command = [sys.executable, str(program), str(hardware), f"--kubeconfig={server.kubeconfig}", *ELECTION]
     with (server.data_dir / "driver.log").open("ab") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log)
+        process = ForkedPopen(command, stdout=log, stderr=log)
     try:
         yield process
     finally:

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.kubectl.tool import Kubectl
+from tests.fork_server import ForkedPopen, run
 from tests.servers import Server
 from tests.unit.sim.cluster import GPU, device, device_class, resource_slice
 
@@ -51,14 +52,7 @@ def pod(name: str, claim_name: str) -> dict[str, object]:
 
 
 def dray(server: Server, *arguments: str, **changes: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "dray", *arguments],
-        env=server.environment | changes,
-        capture_output=True,
-        text=True,
-        timeout=SECONDS_MAX,
-        check=False,
-    )
+    return run([sys.executable, "-m", "dray", *arguments], env=server.environment | changes)
 
 
 @pytest.fixture(scope="module")
@@ -121,7 +115,7 @@ def test_usage_errors_of_tables(populated: Server, arguments: tuple[str, ...], c
     assert (answer.returncode, message in answer.stderr) == (code, True), answer.stderr
 
 
-def _lines(process: subprocess.Popen[bytes]) -> Iterator[str]:
+def _lines(process: subprocess.Popen[str]) -> Iterator[str]:
     assert process.stdout is not None
     deadline = time.monotonic() + SECONDS_MAX
     text = b""
@@ -138,7 +132,7 @@ def _lines(process: subprocess.Popen[bytes]) -> Iterator[str]:
 
 def test_watch_prints_changes(populated: Server, kubectl: Kubectl) -> None:
     command = [sys.executable, "-m", "dray", "claims", "--watch"]
-    process = subprocess.Popen(command, env=populated.environment, stdout=subprocess.PIPE)
+    process = ForkedPopen(command, env=populated.environment, stdout=subprocess.PIPE)
     try:
         lines = _lines(process)
         assert next(line for line in lines if line.startswith("default")).split()[1] == "training"

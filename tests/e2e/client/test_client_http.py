@@ -29,6 +29,7 @@ from dray.client.http import http_client
 from dray.client.interface import (
     Bookmark,
     DeleteOptions,
+    IncompleteDiscoveryError,
     ListOptions,
     Patch,
     PatchType,
@@ -395,11 +396,14 @@ async def test_discovery_lists_every_served_resource() -> None:
 
     async with serving(handler) as client:
         found = await client.resources()
+        with pytest.raises(IncompleteDiscoveryError, match="the complete list of server APIs: down/v1: down") as caught:
+            await client.resources(complete=True)
     assert [(item.group, item.version, item.plural, item.preferred) for item in found] == [
         ("", "v1", "pods", True),
         ("g", "v2", "things", True),
         ("g", "v1", "things", False),
     ]
+    assert caught.value.found == found
     assert (found[0].subresources, found[0].short_names) == (("status",), ("po",))
     assert not found[1].namespaced
 

@@ -184,7 +184,7 @@ def test_access_review(admin: Caller, namespace: str) -> None:
     ("accept", "expected"),
     [
         pytest.param(MEDIA_TYPE, MEDIA_TYPE, id="protobuf alone"),
-        pytest.param(BOTH, JSON, id="both as client-go lists them"),
+        pytest.param(BOTH, MEDIA_TYPE, id="both as client-go lists them"),
         pytest.param(f"{JSON},{MEDIA_TYPE}", JSON, id="both, JSON first"),
         pytest.param(f"{MEDIA_TYPE},{JSON};q=0.5", MEDIA_TYPE, id="protobuf preferred"),
         pytest.param("*/*", JSON, id="anything"),

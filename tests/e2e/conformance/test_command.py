@@ -14,6 +14,7 @@ from xml.etree import ElementTree
 import pytest
 
 from dray.cmd.conformance import main
+from tests import fork_server
 from tests.e2e.driver.cluster import short_folder
 
 pytestmark = pytest.mark.timeout(170)
@@ -24,9 +25,7 @@ EXAMPLES = Path(__file__).parents[3] / "examples"
 def conformance(folder: Path, *flags: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "dray", "conformance", str(folder / "k"), f"--cdi-dir={folder / 'cdi'}", *flags]
     environment = {**os.environ, "NO_COLOR": "1", "GPUS": "4"}
-    return subprocess.run(
-        command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=160, check=False
-    )
+    return fork_server.run(command, timeout=160, env=environment)
 
 
 def example(name: str, *arguments: str) -> str:

@@ -13,7 +13,7 @@ import pytest
 
 from dray.api.document import Document
 from dray.cli.conformance.cluster_objects import ClusterObjects
-from dray.cli.conformance.findings import Finding, Verdict
+from dray.cli.conformance.findings import Finding, Verdict, conforms
 from dray.cli.conformance.harness import Harness, Target, Timing
 from dray.cli.conformance.requirements import CLASSIC_SECTIONS, REQUIREMENTS, Section
 from dray.cli.conformance.runner import FIRST, run_driver_checks, run_plugin_checks
@@ -46,7 +46,7 @@ FAULTS = {
     "registration-versions": Fault("supported_versions is [v1]"),
     "registration-endpoint": Fault('endpoint "test.sock" is not an absolute path'),
     "registration-repeated": Fault("versions was ("),
-    "registration-refused": Fault("NotifyRegistrationStatus: rpc error: code = Internal desc = not now"),
+    "registration-refused": Fault("no socket appeared", {"appear_seconds": 0.5}),
     "registration-accepted": Fault("NotifyRegistrationStatus: rpc error: code = Internal desc = not now"),
     "services-served": Fault("v1beta1.DRAPlugin: NodePrepareResources: rpc error: code = Unimplemented"),
     "slices-published": Fault("no ResourceSlice with driver test.example.com", {"appear_seconds": 0.5}),
@@ -63,7 +63,7 @@ FAULTS = {
     "prepare-duplicate": Fault('has an error: "claim is there twice"'),
     "prepare-concurrent": Fault('has an error: "claim is being prepared"'),
     "prepare-empty": Fault("NodePrepareResources: rpc error: code = InvalidArgument desc = no claims"),
-    "prepare-missing": Fault("NodePrepareResources: rpc error: code = NotFound"),
+    "prepare-missing": Fault("has no error"),
     "prepare-replaced": Fault("has no error"),
     "prepare-unallocated": Fault("has no error"),
     "prepare-mixed": Fault("no entry for claim default/dray-conformance-"),
@@ -181,6 +181,28 @@ async def test_a_broken_plugin_is_caught(fault: str) -> None:
     assert FAULTS[fault].found in caught.reason
 
 
+@pytest.mark.driver_conformance
+async def test_a_driver_with_kubernetes_own_helper_conforms() -> None:
+    """The Go helper refuses a call in which one claim is invalid, and complains when it is not registered."""
+    findings = await check_driver("go-helper", DRIVER, PATIENT)
+    advice = [finding for finding in findings if finding.verdict is Verdict.ADVICE]
+    invalid = ("prepare-missing", "prepare-replaced", "prepare-unallocated", "prepare-mixed")
+    assert [finding.title for finding in advice] == [
+        "registration-refused",
+        *(f"{name} ({version})" for name in invalid for version in ("v1", "v1beta1")),
+    ]
+    reasons = {finding.title: finding.reason for finding in advice}
+    call = "the call failed for all its claims: NodePrepareResources: rpc error: code = Unknown desc = "
+    assert reasons["prepare-unallocated (v1)"].startswith(call)
+    assert reasons["registration-refused"] == (
+        "NotifyRegistrationStatus: rpc error: code = Unknown desc = failed registration process: "
+        "rejected by dray conformance"
+    )
+    assert [finding for finding in findings if finding.verdict not in (Verdict.PASSED, Verdict.ADVICE)] == []
+    assert conforms(findings)
+
+
+@pytest.mark.behaviour("N-23")
 async def test_a_correct_driver_conforms() -> None:
     findings = await check_driver("", DRIVER, PATIENT)
     assert {finding.name for finding in findings} == DRIVER

@@ -13,6 +13,7 @@ import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from tests.e2e.kubectl.tool import Kubectl
+from tests.fork_server import ForkedPopen
 from tests.servers import READY_SECONDS_MAX, Server, running_server
 from tests.unit.sim.cluster import (
     GPU,
@@ -85,7 +86,7 @@ def apply(kubectl: Kubectl, *objects: dict[str, object]) -> None:
 def address(server: Server, kubectl: Kubectl) -> Iterator[str]:
     """The URL of `dray ui`."""
     command = [sys.executable, "-m", "dray", "ui", "--port=0", f"--kubeconfig={server.kubeconfig}"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    with ForkedPopen(command, stdout=subprocess.PIPE) as process:
         try:
             assert process.stdout is not None
             word, url = process.stdout.readline().split()

@@ -10,12 +10,11 @@ from typing import Any
 
 import grpc.aio
 
+from dray.rpc.dra_services import HEALTH_SERVICES
 from dray.rpc.pb.dra.v1 import api_pb2 as v1
 from dray.rpc.pb.dra.v1 import api_pb2_grpc as v1_grpc
 from dray.rpc.pb.dra.v1beta1 import api_pb2 as v1beta1
 from dray.rpc.pb.dra.v1beta1 import api_pb2_grpc as v1beta1_grpc
-from dray.rpc.pb.dra_health.v1alpha1 import api_pb2 as health
-from dray.rpc.pb.dra_health.v1alpha1 import api_pb2_grpc as health_grpc
 from dray.rpc.pb.plugin_registration.v1 import api_pb2 as registration
 from dray.rpc.pb.plugin_registration.v1 import api_pb2_grpc as registration_grpc
 from dray.rpc.sockets import listen, remove_socket
@@ -43,17 +42,43 @@ class _Versioned:
         return answer
 
 
-class FakeDriver(registration_grpc.RegistrationServicer, health_grpc.DRAResourceHealthServicer):
-    """`calls` is what it was asked; replace the `on_…` attributes to answer otherwise."""
+class _Health:
+    """One version of the health service."""
+
+    def __init__(self, fake: FakeDriver, messages: Any, name: str) -> None:
+        self.fake, self.messages, self.name = fake, messages, name
+
+    async def NodeWatchResources(self, request: Any, context: Any) -> AsyncIterator[Any]:
+        self.fake.streams.append(self.name)
+        if self.fake.health_error is not None:
+            await context.abort(self.fake.health_error, "no health")
+        while True:
+            devices = [
+                self.messages.DeviceHealth(
+                    device=self.messages.DeviceIdentifier(pool_name="pool", device_name="x"), **fields
+                )
+                for fields in await self.fake.healths.get()
+            ]
+            yield self.messages.NodeWatchResourcesResponse(devices=devices)
+
+
+class FakeDriver(registration_grpc.RegistrationServicer):
+    """`calls` is what it was asked; replace the `on_…` attributes to answer otherwise.
+
+    It serves the health services that it lists, and reports the health of device x of the pool.
+    """
 
     def __init__(self, name: str = "test.example.com", versions: Sequence[str] = BOTH, kind: str = "DRAPlugin") -> None:
         self.name, self.versions, self.kind = name, versions, kind
+        # The health services that were called, and what to fail with.
+        self.streams: list[str] = []
+        self.health_error: grpc.StatusCode | None = None
         self.endpoint = ""
         self.calls: list[tuple[str, str, tuple[str, ...]]] = []
         self.peers: set[str] = set()
         self.statuses: asyncio.Queue[tuple[bool, str]] = asyncio.Queue()
         self.notify_failures = 0
-        self.healths: asyncio.Queue[Sequence[health.DeviceHealth]] = asyncio.Queue()
+        self.healths: asyncio.Queue[Sequence[dict[str, Any]]] = asyncio.Queue()
         self.on_prepare: Callable[[Any, Any, Any], Any] = self._prepare
         self.on_unprepare: Callable[[Any, Any, Any], Any] = self._unprepare
 
@@ -78,10 +103,6 @@ class FakeDriver(registration_grpc.RegistrationServicer, health_grpc.DRAResource
         self.statuses.put_nowait((request.plugin_registered, request.error))
         return registration.RegistrationStatusResponse()
 
-    async def NodeWatchResources(self, request: Any, context: Any) -> AsyncIterator[Any]:
-        while True:
-            yield health.NodeWatchResourcesResponse(devices=await self.healths.get())
-
     def names(self, method: str) -> list[tuple[str, ...]]:
         """The claims of each call of a method."""
         return [claims for _, called, claims in self.calls if called == method]
@@ -92,7 +113,9 @@ class FakeDriver(registration_grpc.RegistrationServicer, health_grpc.DRAResource
         server = grpc.aio.server()
         v1_grpc.add_DRAPluginServicer_to_server(_Versioned(self, v1, "v1"), server)
         v1beta1_grpc.add_DRAPluginServicer_to_server(_Versioned(self, v1beta1, "v1beta1"), server)
-        health_grpc.add_DRAResourceHealthServicer_to_server(self, server)
+        for name, service in HEALTH_SERVICES.items():
+            if name in self.versions:
+                service.add_servicer(_Health(self, service.messages, name), server)
         path.parent.mkdir(parents=True, exist_ok=True)
         await listen(server, str(path))
         self.endpoint = str(path)

@@ -14,10 +14,9 @@ import pytest
 from dray.api.document import UID
 from dray.node.dra.checkpoint import CheckpointError, decode
 from dray.node.dra.dra_manager import DraManager, Prepared, PrepareError, UnprepareError
-from dray.rpc.pb.dra_health.v1alpha1 import api_pb2 as health
 from dray.runtime.metrics import Metrics
 from tests.e2e.driver.cluster import CLOCK, NODE, Cluster, Node, node_running, pod, result, until
-from tests.e2e.driver.servicer import FakeDriver
+from tests.e2e.driver.servicer import BOTH, FakeDriver
 
 pytestmark = pytest.mark.timeout(90)
 
@@ -326,9 +325,26 @@ async def test_metrics(cluster: Cluster, node: Node) -> None:
         assert value("dra_resource_claims_in_use", {"driver_name": "<any>"}) == 0
 
 
-@pytest.mark.behaviour("SP-125")
-async def test_health_reaches_the_containers_status(cluster: Cluster, node: Node) -> None:
+@pytest.mark.behaviour("N-67")
+async def test_unprepare_goes_by_what_the_node_has_on_record(cluster: Cluster, node: Node) -> None:
     async with FakeDriver().running(node.root) as driver:
+        await ready(driver, node)
+        made = await cluster.claim("a", result("x"), pods=["p"])
+        assert isinstance(await node.claims.prepare_claims(pod("p", "a")), Prepared)
+        # The Pod's status no longer names a claim, and the claim is gone from the API.
+        await cluster.local.request(
+            "update", "resource.k8s.io/v1/resourceclaims/a/status@default", {**made, "status": {}}
+        )
+        await cluster.local.request("delete", "resource.k8s.io/v1/resourceclaims/a@default")
+        assert await node.claims.unprepare_claims(UID("uid-p")) is None
+        assert driver.names("unprepare") == [("a",)]
+        assert node.claims.claims() == ()
+
+
+@pytest.mark.behaviour("SP-125", "N-15", "N-16")
+@pytest.mark.parametrize("service", ["v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth"])
+async def test_health_reaches_the_containers_status(cluster: Cluster, node: Node, service: str) -> None:
+    async with FakeDriver(versions=(service, *BOTH)).running(node.root) as driver:
         await ready(driver, node)
         await cluster.claim("a", result("x"), pods=["p"])
         user = pod("p", "a")
@@ -342,21 +358,19 @@ async def test_health_reaches_the_containers_status(cluster: Cluster, node: Node
             return [(item.health, item.message) for item in status.resources]
 
         assert shown() == [("Unknown", None)]
-        identifier = health.DeviceIdentifier(pool_name="pool", device_name="x")
-        driver.healths.put_nowait([health.DeviceHealth(device=identifier, health=health.UNHEALTHY, message="hot")])
+        driver.healths.put_nowait([{"health": "UNHEALTHY", "message": "hot"}])
         async with asyncio.timeout(10):
             assert await notified.get() == ["uid-p"]
         assert shown() == [("Unhealthy", "hot")]
         assert "hot" in (node.root / "dra_health_state").read_text()
         # It is valid for a second now, and not reported again.
-        driver.healths.put_nowait(
-            [health.DeviceHealth(device=identifier, health=health.HEALTHY, health_check_timeout_seconds=1)]
-        )
+        driver.healths.put_nowait([{"health": "HEALTHY", "health_check_timeout_seconds": 1}])
         async with asyncio.timeout(10):
             await notified.get()
             assert shown() == [("Healthy", None)]
             await notified.get()
         assert shown() == [("Unknown", None)]
+        assert driver.streams == [service]
 
 
 @pytest.mark.behaviour("SP-124")

@@ -82,7 +82,7 @@ def test_examples_are_short(example: str) -> None:
     assert len((EXAMPLES / example / "driver.py").read_text().splitlines()) <= 100
 
 
-@pytest.mark.parametrize("example", ["env-driver", "gpu-driver", "host-devices"])
+@pytest.mark.parametrize("example", ["env-driver", "gpu-driver", "host-devices", "sriov-driver"])
 async def test_the_examples_manifests_are_accepted(cluster: Cluster, example: str) -> None:
     groups = {"v1": "core/v1"}
     account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}

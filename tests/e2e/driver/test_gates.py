@@ -10,9 +10,8 @@ from dray.api.codec import from_document
 from dray.api.types.core_v1 import Pod
 from dray.node.dra.dra_manager import Prepared
 from dray.node.resource_manager import ResourceError
-from dray.rpc.pb.dra_health.v1alpha1 import api_pb2 as health
 from tests.e2e.driver.cluster import Cluster, Node, node_running, pod, result, until
-from tests.e2e.driver.servicer import FakeDriver
+from tests.e2e.driver.servicer import BOTH, FakeDriver
 
 pytestmark = pytest.mark.timeout(90)
 
@@ -80,14 +79,13 @@ async def test_what_is_prepared_is_kept_and_nothing_else_starts(cluster: Cluster
 async def test_health_is_reported_only_with_its_gate(cluster: Cluster, enabled: bool) -> None:
     root = cluster.folder / "kubelet"
     gates = f"ResourceHealthStatus={str(enabled).lower()}"
-    async with FakeDriver().running(root) as driver, node_running(root, cluster.client, gates=gates) as node:
+    driver = FakeDriver(versions=(*BOTH, "v1.DRAResourceHealth"))
+    async with driver.running(root), node_running(root, cluster.client, gates=gates) as node:
         await ready(driver, node)
         await cluster.claim("a", result("x"), pods=["p"])
         user = pod("p", "a")
         assert isinstance(await node.claims.prepare_claims(user), Prepared)
-        device = health.DeviceIdentifier(pool_name="pool", device_name="x")
-        report = health.DeviceHealth(device=device, health=health.HealthStatus.UNHEALTHY)
-        driver.healths.put_nowait([report])
+        driver.healths.put_nowait([{"health": "UNHEALTHY"}])
 
         def shown() -> list[str]:
             return [

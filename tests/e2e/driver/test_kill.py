@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
+import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -28,6 +29,7 @@ from tests.e2e.driver.cluster import (
     until,
 )
 from tests.e2e.driver.test_sdk import TestDriver
+from tests.fork_server import ForkedPopen
 
 pytestmark = pytest.mark.timeout(170)
 
@@ -35,21 +37,15 @@ HERE = Path(__file__).parent
 TOP = HERE.parents[2]
 
 
-async def spawn(script: str, *arguments: str, pipes: int | None = None) -> asyncio.subprocess.Process:
+def spawn(script: str, *arguments: str, pipes: int | None = None) -> ForkedPopen:
     environment = os.environ | {"PYTHONPATH": str(TOP), "GRPC_VERBOSITY": "NONE"}
-    return await asyncio.create_subprocess_exec(
-        sys.executable, HERE / script, *arguments, env=environment, stdin=pipes, stdout=pipes
-    )
+    return ForkedPopen([sys.executable, HERE / script, *arguments], env=environment, stdin=pipes, stdout=pipes)
 
 
-@asynccontextmanager
-async def ended(process: asyncio.subprocess.Process) -> AsyncIterator[asyncio.subprocess.Process]:
-    try:
-        yield process
-    finally:
-        if process.returncode is None:
-            process.kill()
-        await process.wait()
+def end(process: ForkedPopen | None) -> None:
+    assert process is not None
+    with process:
+        process.kill()
 
 
 class DriverProcess:
@@ -70,20 +66,21 @@ class DriverProcess:
             "--cdi-dir",
             str(node.root / "cdi"),
         ]
-        self.process: asyncio.subprocess.Process | None = None
+        self.process: ForkedPopen | None = None
 
     async def start(self) -> None:
         """Start it and wait until this very process is registered and connected."""
         # Made after the service's.
         socket = self.node.root / "plugins_registry/test.example.com-reg.sock"
         before = identity_of(socket)
-        self.process = await spawn("crashing_driver.py", *self.arguments)
+        self.process = spawn("crashing_driver.py", *self.arguments)
         await until(lambda: is_registered(self.node.plugins, socket, before))
         await until(lambda: self.node.claims._drivers.usable("test.example.com"))
 
     async def died(self) -> None:
         assert self.process is not None
-        assert await self.process.wait() == -9
+        with self.process as process:
+            assert await asyncio.to_thread(process.wait, 30) == -9
         await self.start()
 
     def crash_at(self, place: str) -> None:
@@ -141,9 +138,7 @@ async def test_a_driver_killed_at_every_step_of_prepare_and_unprepare(cluster: C
             assert await node.claims.unprepare_claims(UID("uid-p")) is None, place
             assert (driver.hardware(), driver.cdi_files(), driver.record()) == ([], 0, {}), place
     finally:
-        assert driver.process is not None
-        async with ended(driver.process):
-            pass
+        end(driver.process)
 
 
 class NodeProcess:
@@ -154,19 +149,20 @@ class NodeProcess:
         self.folder.mkdir()
         self.root = cluster.folder / "kubelet"
         self.kubeconfig = str(cluster.local.running.kubeconfig)
-        self.process: asyncio.subprocess.Process | None = None
+        self.process: ForkedPopen | None = None
 
     async def start(self) -> None:
         arguments = (str(self.folder), str(self.root), self.kubeconfig)
-        self.process = await spawn("crashing_node.py", *arguments, pipes=asyncio.subprocess.PIPE)
+        self.process = spawn("crashing_node.py", *arguments, pipes=subprocess.PIPE)
 
     async def ask(self, line: str) -> str:
         """The answer, or nothing when the process died of the question."""
         assert self.process is not None
         assert self.process.stdin is not None
         assert self.process.stdout is not None
-        self.process.stdin.write(f"{line}\n".encode())
-        return (await self.process.stdout.readline()).decode().strip()
+        self.process.stdin.write(f"{line}\n")
+        self.process.stdin.flush()
+        return (await asyncio.to_thread(self.process.stdout.readline)).strip()
 
     async def crash(self, place: str, line: str) -> None:
         """Ask something it dies of, and start it again."""
@@ -174,7 +170,8 @@ class NodeProcess:
         answer = await self.ask(line)
         assert answer == "", f"{place}: {answer}"
         assert self.process is not None
-        assert await self.process.wait() == -9
+        with self.process as process:
+            assert await asyncio.to_thread(process.wait, 30) == -9
         await self.start()
 
     def claims(self) -> list[str]:
@@ -222,9 +219,7 @@ async def test_a_node_agent_killed_at_every_step_of_prepare_and_unprepare(cluste
             assert await process.ask("prepare") == "ok"
             assert (process.folder / "crash").exists()
     finally:
-        assert process.process is not None
-        async with ended(process.process):
-            pass
+        end(process.process)
     # However often the agent asked, a claim that was prepared was not prepared again.
     assert driver.notes.count("prepare a") == driver.notes.count("unprepare a x") + 1
 

@@ -280,6 +280,17 @@ async def test_health_streams_to_the_node(cluster: Cluster, node: Node) -> None:
 # --- Slices. ---
 
 
+@pytest.mark.behaviour("N-58")
+async def test_a_list_that_the_server_refuses_stops_publishing_with_an_error(cluster: Cluster, node: Node) -> None:
+    errors: list[Exception] = []
+    attributes = {"resource.kubernetes.io/numaNode": (0, 1)}
+    async with driver_running(TestDriver(device("x", attributes=attributes)), node, on_error=errors.append) as runner:
+        await until(lambda: errors and runner.publisher.settled)
+        assert "resource.kubernetes.io/numaNode" in str(errors[0])
+        assert len(errors) == 1
+        assert await cluster.slices() == []
+
+
 def names(items: list[Document]) -> list[str]:
     return sorted(one["name"] for item in items for one in item["spec"].get("devices", ()))
 
@@ -316,6 +327,20 @@ async def test_slices_follow_the_drivers_devices_and_are_repaired(cluster: Clust
         await settled(cluster, ["x"])
     # They stay when the driver stops: it may be a restart.
     assert names(await cluster.slices()) == ["x"]
+
+
+@pytest.mark.behaviour("N-71")
+async def test_slices_deleted_right_after_an_update_are_created_again(cluster: Cluster, node: Node) -> None:
+    driver = TestDriver()
+    async with driver_running(driver, node) as runner:
+        (item,) = await settled(cluster, ["x", "y"])
+        for offered in (["x"], ["x", "y"], ["y"]):
+            driver.offered = [device(name) for name in offered]
+            runner.publish()
+            (item,) = await settled(cluster, offered)
+            await cluster.local.request("delete", f"resource.k8s.io/v1/resourceslices/{item['metadata']['name']}")
+        (again,) = await settled(cluster, ["y"])
+        assert again["metadata"]["name"] != item["metadata"]["name"]
 
 
 async def test_doctor_finds_a_driver_that_runs_and_publishes_nothing(cluster: Cluster, node: Node) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 from tests.e2e.kubectl.tool import Kubectl
 from tests.e2e.node.conftest import end_shims
 from tests.e2e.node.harness import Agent
+from tests.fork_server import ForkedPopen
 from tests.servers import Server, running_server
 
 # A node renews its lease every second: only one that is dead is silent for six. Should a busy machine keep one from it
@@ -23,6 +23,7 @@ FLAGS = (
     "--node-monitor-grace-period=6s",
     "--node-eviction-rate=10",
     "--pod-gc-quarantine=1s",
+    "--feature-gates=DRADeviceTaintRules=true",
 )
 _NUMBERS = itertools.count(1)
 
@@ -45,7 +46,7 @@ class Machine:
             f"--cdi-dir={root}/cdi",
         )
         with (root / "driver.log").open("a") as log:
-            self._driver = subprocess.Popen(arguments, stdout=log, stderr=log)
+            self._driver = ForkedPopen(arguments, stdout=log, stderr=log)
 
     def kill(self) -> None:
         """As a power cut: nothing of the machine says good-bye."""

@@ -19,6 +19,7 @@ from dray.api.document import Document, GroupVersion
 from dray.client.interface import Client, Patch, PatchType, unstructured
 from tests.e2e.node.conftest import end_shims
 from tests.e2e.node.harness import NODES, PODS, Agent, client_of, container_status
+from tests.fork_server import ForkedPopen, run
 from tests.servers import Server
 
 T = TypeVar("T")
@@ -47,10 +48,10 @@ def agents(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 
 @contextlib.contextmanager
-def program(agent: Agent, *arguments: str, **environment: str) -> Iterator[subprocess.Popen[bytes]]:
+def program(agent: Agent, *arguments: str, **environment: str) -> Iterator[subprocess.Popen[str]]:
     """An example as its author would start it; its end may come earlier."""
     with (agent.root / "examples.log").open("a") as log:
-        process = subprocess.Popen((sys.executable, *arguments), stdout=log, stderr=log, env=os.environ | environment)
+        process = ForkedPopen((sys.executable, *arguments), stdout=log, stderr=log, env=os.environ | environment)
     try:
         yield process
     finally:
@@ -58,13 +59,13 @@ def program(agent: Agent, *arguments: str, **environment: str) -> Iterator[subpr
         process.wait(20)
 
 
-def device_plugin(agent: Agent) -> contextlib.AbstractContextManager[subprocess.Popen[bytes]]:
+def device_plugin(agent: Agent) -> contextlib.AbstractContextManager[subprocess.Popen[str]]:
     """One device."""
     arguments = (f"--resource={GPU}", "--pattern=/dev/null", f"--folder={agent.root}/device-plugins")
     return program(agent, str(EXAMPLES / "device-plugin/host_devices.py"), *arguments)
 
 
-def driver(agent: Agent, server: Server, gpus: int) -> contextlib.AbstractContextManager[subprocess.Popen[bytes]]:
+def driver(agent: Agent, server: Server, gpus: int) -> contextlib.AbstractContextManager[subprocess.Popen[str]]:
     """So many cards, each also to be had in parts."""
     return program(
         agent,
@@ -172,7 +173,7 @@ def by_node(pods: list[Document]) -> dict[str, list[Document]]:
 
 def migrate(server: Server, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = (sys.executable, "-m", "dray", "migrate", "plan", "--resource", GPU, *arguments)
-    return subprocess.run(command, env=server.environment, capture_output=True, text=True, check=False, timeout=60)
+    return run(command, env=server.environment)
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.fork_server import ForkedPopen
 from tests.servers import STOP_SECONDS_MAX, Server, start_server
 
 SECONDS_MAX = 30.0
@@ -82,7 +83,7 @@ def component(log: Path, port_flag: str, *arguments: str) -> Iterator[Component]
     port = free_port()
     command = [sys.executable, "-m", "dray", *arguments, f"--{port_flag}={port}"]
     with log.open("a") as errors:
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
+        process = ForkedPopen(command, stdout=subprocess.PIPE, stderr=errors)
     assert process.stdout is not None
     try:
         yield Component(process, port, log)

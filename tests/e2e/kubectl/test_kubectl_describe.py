@@ -183,6 +183,10 @@ class TestServer:
             *(f"resource.k8s.io/{version}" for version in ("v1", "v1beta2", "v1beta1", "v1alpha3")),
         } <= set(versions)
 
+    def test_cluster_info(self, kubectl: Kubectl) -> None:
+        assert "Kubernetes control plane is running at" in kubectl("cluster-info")
+        assert kubectl("get", "service", "kubernetes", "-n", "default", "-o", "jsonpath={.spec.ports[0].port}") == "443"
+
     @pytest.mark.behaviour("SP-01", "CL-01")
     def test_api_resources(self, kubectl: Kubectl) -> None:
         rows = rows_of(kubectl("api-resources"))

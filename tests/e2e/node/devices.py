@@ -18,6 +18,7 @@ from dray.rpc.pb.podresources.v1 import api_pb2 as v1
 from dray.rpc.pb.podresources.v1.api_pb2_grpc import PodResourcesListerStub
 from dray.rpc.sockets import connect
 from tests.e2e.node.harness import LOOK_SECONDS, NODES, Agent, Cluster, shell
+from tests.fork_server import ForkedPopen
 from tests.servers import Server
 
 TOP = Path(__file__).parents[3]
@@ -46,7 +47,7 @@ class Plugin:
 
     agent: Agent
     ids: tuple[str, ...]
-    process: subprocess.Popen[bytes] | None = field(default=None)
+    process: subprocess.Popen[str] | None = field(default=None)
 
     @property
     def control(self) -> Path:
@@ -58,7 +59,7 @@ class Plugin:
         arguments = (str(self.agent.root / "device-plugins"), str(self.control), ",".join(self.ids))
         with (self.agent.root / "plugin.log").open("a") as log:
             command = [sys.executable, str(PLUGIN), *arguments]
-            self.process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+            self.process = ForkedPopen(command, env=environment, stdout=log, stderr=log)
 
     def kill(self) -> None:
         if self.process is not None:
@@ -96,7 +97,7 @@ def driver(agent: Agent, server: Server, example: str = "env-driver", **environm
         f"--cdi-dir={agent.root}/cdi",
     )
     with (agent.root / "driver.log").open("a") as log:
-        process = subprocess.Popen(arguments, stdout=log, stderr=log, env={**os.environ, **environment})
+        process = ForkedPopen(arguments, stdout=log, stderr=log, env={**os.environ, **environment})
     try:
         yield
     finally:

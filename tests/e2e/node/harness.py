@@ -25,6 +25,7 @@ from dray.client.credentials import load_access
 from dray.client.http import http_client
 from dray.client.interface import Client, DeleteOptions, ListOptions, unstructured
 from dray.runtime.system import SystemClock
+from tests.fork_server import ForkedPopen, run
 from tests.servers import Server
 
 PODS = unstructured(GroupVersion("", "v1"), "pods", "Pod")
@@ -75,7 +76,7 @@ class Agent:
             *self.flags,
         )
         with self.log.open("a") as errors:
-            self.process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=errors, text=True)
+            self.process = ForkedPopen(arguments, stdout=subprocess.PIPE, stderr=errors)
         self._wait_ready()
 
     def _wait_ready(self) -> None:
@@ -147,12 +148,8 @@ def mounting_folder(prefix: str) -> Iterator[Path]:
 
 def import_image(agent_root: Path, path: Path, name: str) -> str:
     """By the command that people use."""
-    done = subprocess.run(
-        [sys.executable, "-m", "dray", "image", f"--root-dir={agent_root}", "import", str(path), name],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    done = run([sys.executable, "-m", "dray", "image", f"--root-dir={agent_root}", "import", path, name])
+    assert done.returncode == 0, done.stderr
     return done.stdout
 
 

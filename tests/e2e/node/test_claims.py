@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from dray.api.errors import AlreadyExistsError
 from dray.client.interface import unstructured
 from tests.e2e.kubectl.tool import Kubectl
 from tests.e2e.node.harness import PODS, Agent, Cluster, needs_runc, shell
+from tests.fork_server import ForkedPopen
 from tests.servers import Server
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "env-driver"
@@ -46,7 +46,7 @@ def driver(agent: Agent, server: Server) -> Iterator[None]:
         f"--cdi-dir={agent.root}/cdi",
     )
     with (agent.root / "driver.log").open("a") as log:
-        process = subprocess.Popen(arguments, stdout=log, stderr=log)
+        process = ForkedPopen(arguments, stdout=log, stderr=log)
     try:
         yield
     finally:

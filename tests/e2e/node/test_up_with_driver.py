@@ -11,6 +11,7 @@ from pathlib import Path
 
 from tests.e2e.driver.cluster import short_folder
 from tests.e2e.kubectl.tool import Kubectl, needs_kubectl
+from tests.fork_server import ForkedPopen
 from tests.servers import Server, running_server
 
 # `kubectl wait` learnt to wait for creation in 1.31.
@@ -34,7 +35,7 @@ def test_a_claim_is_prepared_by_a_driver_on_the_one_command_cluster() -> None:
 def driver_of(server: Server, folder: Path) -> Iterator[None]:
     """The example driver as a process of its own, for the time of a `with` block."""
     flags = (f"--root-dir={folder}", f"--cdi-dir={folder / 'cdi'}", f"--node-name={socket.gethostname().lower()}")
-    with subprocess.Popen(
+    with ForkedPopen(
         [sys.executable, str(EXAMPLE / "driver.py"), *flags],
         env=server.environment,
         stdout=subprocess.DEVNULL,

@@ -87,6 +87,11 @@ class Node:
         wanted = (str(capacity), str(allocatable))
         await until(lambda: self.amounts(resource) == wanted, f"{resource} {wanted}, is {self.amounts(resource)}")
 
+    def serves(self, socket_name: str) -> bool:
+        """Whether the plugin at the socket is the one that is called."""
+        endpoint = self.devices.plugin_handler.get(FOO)
+        return endpoint is not None and os.path.basename(endpoint.path) == socket_name
+
     def held(self, uid: str, container: str = "main") -> list[str]:
         return [item.id for item in self.devices.container_devices(uid, container)]
 

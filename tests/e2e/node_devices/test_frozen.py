@@ -19,6 +19,7 @@ from dray.node.devices.device_manager import DeviceSettings
 from dray.node.devices.plugin_handler import Liveness
 from dray.node.resource_manager import Rejection, ResourceError
 from tests.e2e.node_devices.harness import Foo, Node, node, plugin, task, until
+from tests.fork_server import ForkedPopen
 from tests.unit.node.devices.builders import BAR, FOO, asking, container, pod
 
 PROGRAM = Path(__file__).parent / "plugin_process.py"
@@ -27,10 +28,10 @@ QUICK = DeviceSettings(liveness=Liveness(0.05, 1.0))
 
 
 @contextlib.contextmanager
-def plugin_process(folder: str, control: Path) -> Iterator[subprocess.Popen[bytes]]:
+def plugin_process(folder: str, control: Path) -> Iterator[subprocess.Popen[str]]:
     """A plugin with two devices as a process of its own."""
     arguments = [sys.executable, str(PROGRAM), folder, str(control), "a,b"]
-    process = subprocess.Popen(arguments, env={**os.environ, "PYTHONPATH": str(PROGRAM.parents[3])})
+    process = ForkedPopen(arguments, env={**os.environ, "PYTHONPATH": str(PROGRAM.parents[3])})
     try:
         yield process
     finally:

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.node_devices.harness import WAIT_SECONDS
+from tests.fork_server import ForkedPopen
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
@@ -33,7 +34,7 @@ def start(name: str, *arguments: str) -> subprocess.Popen[str]:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     pipe = subprocess.PIPE if name.startswith("node") else None
     command = [sys.executable, str(HERE / name), *arguments]
-    return subprocess.Popen(command, text=True, env=environment, cwd=ROOT, stdin=pipe, stdout=pipe)
+    return ForkedPopen(command, env=environment, cwd=ROOT, stdin=pipe, stdout=pipe)
 
 
 class NodeAndPlugin:

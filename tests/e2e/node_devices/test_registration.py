@@ -10,11 +10,10 @@ from collections.abc import Awaitable
 import grpc.aio
 import pytest
 
-from dray.driver.device_plugin import Options, RegistrationRefusedError, serve
 from dray.lib.clock import Clock
 from dray.node.devices.device_manager import DeviceSettings
-from dray.node.plugins.handler import DEVICE_PLUGIN
 from dray.node.plugins.plugin_manager import PluginManager
+from dray.rpc.dra_services import DEVICE_PLUGIN
 from dray.rpc.pb.deviceplugin.v1beta1 import api_pb2 as pb
 from dray.rpc.pb.deviceplugin.v1beta1.api_pb2_grpc import add_DevicePluginServicer_to_server
 from dray.runtime.metrics import Metrics
@@ -55,35 +54,56 @@ async def test_refused_registrations_are_reported_and_counted(folder: str) -> No
         assert here.metrics.value(counted, {"resource_name": "foo"}) == 1
 
 
-@pytest.mark.behaviour("DP-05")
-async def test_a_second_plugin_is_refused_while_the_first_lives(folder: str) -> None:
+@pytest.mark.behaviour("DP-05", "N-62", "N-63")
+async def test_plugins_are_replaced_in_pairs_without_a_gap(folder: str) -> None:
     async with node(folder) as here:
+        seen: set[object] = set()
+        here.devices.on_change(lambda _uids: seen.add(here.amounts()))
         async with plugin(folder, Foo("a", "b"), socket_name="one.sock"):
             await here.until_amounts(2, 2)
-            with pytest.raises(RegistrationRefusedError, match=r'already registered by endpoint ".*/one\.sock"'):
-                await serve(Foo("x"), Options(folder=folder, socket_name="two.sock"))
-            assert here.amounts() == ("2", "2")
+            seen.clear()
+            async with plugin(folder, Foo("a", "b"), socket_name="two.sock") as second:
+                await until(lambda: here.serves("two.sock"))
+                assert not second.done()
+                # It changes its mind: the first takes over.
+            await until(lambda: here.serves("one.sock"))
+            async with plugin(folder, Foo("a", "b"), socket_name="three.sock"):
+                await until(lambda: here.serves("three.sock"))
+                rejection = await here.admit(asking("u1"))
+                assert rejection is None
+        assert seen == {("2", "2")}
         await here.until_amounts(2, 0)
-        async with plugin(folder, Foo("x"), socket_name="two.sock"):
-            await here.until_amounts(1, 1)
 
 
-@pytest.mark.behaviour("DP-05")
-async def test_the_same_endpoint_replaces_and_the_old_stream_is_forgotten(folder: str) -> None:
+@pytest.mark.behaviour("DP-05", "N-62")
+async def test_the_same_endpoint_is_refused_while_its_stream_is_open(folder: str) -> None:
     raw = Raw("a", "b")
     async with node(folder) as here, raw_server(f"{folder}/foo.sock", raw, add_DevicePluginServicer_to_server):
         await here.call_register()
         await here.until_amounts(2, 2)
+        assert await refused(here.call_register()) == f"device plugin already connected: {folder}/foo.sock"
         first = raw.ends
         raw.ids, raw.ends = ("x",), asyncio.Event()
+        first.set()
         await here.call_register()
         await here.until_amounts(1, 1)
-        first.set()
-        # The new stream lives on: an allocation gets as far as the plugin.
-        rejection = await here.admit(asking("u1"))
-        assert rejection is not None
-        assert "no containers return in allocation response" in rejection.message
-        assert here.amounts() == ("1", "1")
+
+
+@pytest.mark.behaviour("N-64")
+async def test_a_second_plugin_without_options_changes_nothing(folder: str) -> None:
+    first, second = Raw("a", "b"), Raw("x")
+    second.refuse_options = True
+    async with (
+        node(folder) as here,
+        raw_server(f"{folder}/foo.sock", first, add_DevicePluginServicer_to_server),
+        raw_server(f"{folder}/two.sock", second, add_DevicePluginServicer_to_server),
+    ):
+        await here.call_register()
+        await here.until_amounts(2, 2)
+        text = await refused(here.call_register(endpoint="two.sock"))
+        assert text.startswith("failed to get device plugin options")
+        assert here.amounts() == ("2", "2")
+        assert here.serves("foo.sock")
 
 
 @pytest.mark.behaviour("DP-06")
@@ -103,12 +123,15 @@ async def test_options_are_asked_for(folder: str) -> None:
         assert await refused(here.call_register()) == text
         raw.refuse_options = False
         await here.call_register(options=pb.DevicePluginOptions(get_preferred_allocation_available=True))
+        await here.until_amounts(1, 1)
         # What either says counts.
         both = pb.DevicePluginOptions(pre_start_required=True, get_preferred_allocation_available=True)
         endpoint = here.devices.plugin_handler.get(FOO)
         assert endpoint is not None
         assert endpoint.options == both
         raw.options = pb.DevicePluginOptions()
+        first, raw.ends = raw.ends, asyncio.Event()
+        first.set()
         await here.call_register(options=pb.DevicePluginOptions(pre_start_required=True))
         endpoint = here.devices.plugin_handler.get(FOO)
         assert endpoint is not None

@@ -104,13 +104,19 @@ def test_gates(kubectl: Kubectl) -> None:
     assert kubectl.node_of("gated") == "open"
 
 
-def test_what_is_not_built_says_so(kubectl: Kubectl) -> None:
-    kubectl.apply(node("any"), pod("web", labels={"app": "web"}))
-    spread = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
+def test_affinity_and_spreading(kubectl: Kubectl) -> None:
+    kubectl.apply(node("first", labels={"zone": "a"}), pod("web", labels={"app": "web"}))
+    assert kubectl.node_of("web") == "first"
+    spread = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", "minDomains": 2}
     term = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "web"}}}
     alone = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    selector = {"labelSelector": {"matchLabels": {"app": "web"}}}
     kubectl.apply(
-        pod("spread", topologySpreadConstraints=[spread | {"labelSelector": {}}]), pod("alone", affinity=alone)
+        pod("spread", labels={"app": "web"}, topologySpreadConstraints=[spread | selector]),
+        pod("alone", affinity=alone),
     )
-    assert "not supported by this scheduler" in kubectl.message("spread", "topology spread constraints")
-    assert "not supported by this scheduler" in kubectl.message("alone", "anti-affinity")
+    assert "didn't match pod topology spread constraints" in kubectl.message("spread", "spread constraints")
+    assert "didn't match pod anti-affinity rules" in kubectl.message("alone", "anti-affinity")
+    kubectl.apply(node("second", labels={"zone": "b"}), node("third", labels={"zone": "c"}))
+    assert kubectl.node_of("alone") in {"second", "third"}
+    assert kubectl.node_of("spread") in {"second", "third"}

@@ -16,6 +16,7 @@ import pytest
 
 from tests.e2e.components import component
 from tests.e2e.scheduler.cluster import node, pod
+from tests.fork_server import run
 from tests.servers import Server, running_server
 
 SECONDS_MAX = 30.0
@@ -122,7 +123,7 @@ def test_the_lease_of_the_configuration_is_held_and_no_other(bare_server: Server
 
 def test_durations_with_which_two_could_lead_are_refused(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "dray", "scheduler", "--leader-elect-renew-deadline=15s"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS_MAX, check=False, cwd=tmp_path)
+    done = run(command, cwd=tmp_path)
     message = "leaderElection: leaseDuration must be greater than renewDeadline"
     assert (done.returncode, done.stderr) == (1, f"dray scheduler: {message}\n")
 
@@ -140,7 +141,8 @@ def test_without_leader_election_two_share_the_work(bare_server: Server, tmp_pat
 
 def test_a_configuration_that_cannot_be_used_is_said_at_once(bare_server: Server, tmp_path: Path) -> None:
     file = tmp_path / "scheduler.yaml"
-    file.write_text("apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\nextenders: []\n")
+    head = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
+    file.write_text(f"{head}extenders: [{{urlPrefix: 'http://127.0.0.1:1'}}]\n")
     command = [sys.executable, "-m", "dray", "scheduler", f"--scheduler-config={file}"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS_MAX, check=False)
+    done = run(command)
     assert (done.returncode, done.stderr) == (1, f"dray scheduler: {file}: extenders: not supported\n")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dray.api.quantity import Quantity
@@ -134,11 +134,12 @@ def _matches(inputs: AllocatorInput, spec: Any, item: Found) -> bool:
 
 
 def _could_ever(inputs: AllocatorInput, spec: Any, item: Found) -> bool:
-    """For all devices: those with too little capacity, as things are, are none of them."""
+    """For all devices: those with too little capacity, even if nobody used them, are none of them."""
     if getattr(spec, "admin_access", None):
         return True
     asked = spec.capacity.requests if spec.capacity else {}
-    return _has_capacity(inputs, [], Pick(0, "", spec, item, admin=False)) if asked or _shared(item) else True
+    unused = replace(inputs, in_use=[])
+    return _has_capacity(unused, [], Pick(0, "", spec, item, admin=False)) if asked or _shared(item) else True
 
 
 def _shared(item: Found) -> bool:
@@ -150,8 +151,8 @@ def _allowed(inputs: AllocatorInput, claim: r.ResourceClaim, picks: list[Pick], 
     if len(own) >= LIMIT or not _tolerated(pick) or not _constraints_hold(claim, [*own, pick]):
         return False
     if pick.admin:
-        return all(other.device.key != pick.device.key for other in own)
-    if any(other.admin and other.device.key == pick.device.key for other in own):
+        return _shared(pick.device) or all(other.device.key != pick.device.key for other in own)
+    if not _shared(pick.device) and any(other.admin and other.device.key == pick.device.key for other in own):
         return False
     others = [result for key, result in inputs.uses() if key == pick.device.key]
     mine = [other for other in picks if not other.admin and other.device.key == pick.device.key]

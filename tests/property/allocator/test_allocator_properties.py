@@ -32,6 +32,8 @@ from tests.conformance.allocator.builders import (
 )
 from tests.property.allocator.plain import AllocatorInput, solve
 
+pytestmark = pytest.mark.api_allocator
+
 CLASSES = {"any": None, "red": "red", "blue": "blue"}
 EXPRESSION = '"kind" in device.attributes[device.driver] && device.attributes[device.driver].kind == "{}"'
 GATES = FeatureGates({"DRAListTypeAttributes": True})

@@ -16,6 +16,8 @@ from dray.cel.values import INT_MAX, INT_MIN, Duration, Timestamp, Uint
 from tests.property.cel.expressions import Expressions
 from tests.property.cel.oracle import VARIABLES, agree
 
+pytestmark = pytest.mark.api_cel
+
 TYPES = {name: pair[0] for name, pair in VARIABLES.items()}
 SEEDS = st.integers(0, 2**48)
 INT64 = st.integers(INT_MIN, INT_MAX)

@@ -51,7 +51,7 @@ def summary(info: NodeInfo) -> tuple[object, ...]:
         (info.free_milli_cpu, info.free_memory, info.free_pods, info.free_ephemeral_storage),
         (info.non_zero_milli_cpu, info.non_zero_memory),
         dict(info.ports),
-        sorted(item.uid for item in info.anti_affinity_pods),
+        sorted(item.uid for item in info.affinity_pods),
     )
 
 
@@ -105,8 +105,7 @@ def test_cache_equals_a_recount(steps: list[tuple[str, str, str]]) -> None:  # n
     assert {info.name: summary(info) for info in snapshot} == expected
     assert [snapshot.get(info.name) for info in snapshot] == list(snapshot)
     assert snapshot.image_counts == Counter(name for info in snapshot for name in info.image_sizes)
-    with_anti = {info.name for info in snapshot if info.anti_affinity_pods}
-    assert {info.name for info in snapshot.nodes_with_anti_affinity()} == with_anti
+    assert snapshot.with_affinity_pods.keys() == {info.name for info in snapshot if info.affinity_pods}
 
 
 def test_the_snapshot_takes_over_changed_nodes_only() -> None:

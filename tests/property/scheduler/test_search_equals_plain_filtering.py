@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import pytest
 
@@ -50,6 +50,13 @@ class CachingFilter(PlainFilter):
         return [index for index in indices if snapshot.nodes[index].name not in known]
 
 
+class ScanningFilter(PlainFilter):
+    """The same, for many nodes at once."""
+
+    def scan(self, _state: CycleState, snapshot: Snapshot, indices: Iterable[int]) -> Iterator[int]:
+        return (index for index in indices if snapshot.nodes[index].name in self.accepted)
+
+
 class Scorer:
     """Prefers nodes by their number."""
 
@@ -65,13 +72,14 @@ def profile_of(*plugins: Plugin) -> Profile:
     return Profile("default-scheduler", points, {}, 0)
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(100))
 def test_every_candidate_source_finds_the_same(seed: int) -> None:
     rng = random.Random(seed)
     names = [f"n{number}" for number in range(rng.choice((5, 40, NODE_COUNT)))]
     plain = [PlainFilter("A"), PlainFilter("B")]
-    # One filter without a cache, or none, besides those with one.
-    caching = [rng.choice((CachingFilter, CachingFilter, PlainFilter))("A"), CachingFilter("B")]
+    # With a cache, without, or one that scans.
+    first = rng.choice((CachingFilter, CachingFilter, PlainFilter, ScanningFilter))
+    caching = [first("A"), rng.choice((CachingFilter, CachingFilter, ScanningFilter))("B")]
     usual, fast = (Cycle(Snapshot([node_info(name) for name in names]), Nominations()) for _ in range(2))
     with_cache, without = profile_of(*caching), profile_of(*plain)
     timed = with_cache.timed(lambda: 0.0, lambda *_observed: None)

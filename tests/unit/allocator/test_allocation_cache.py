@@ -10,8 +10,11 @@ from dray.allocator import AllocationError, Allocations, Allocator, Inventory, O
 from dray.allocator.allocation_cache import AllocationCache
 from dray.allocator.allocations import CHANGES_MAX
 from dray.allocator.plan import Plan
+from dray.api.features import FeatureGates
 from dray.api.types import core_v1
 from dray.api.types import resource_v1 as r
+from dray.framework.node_info import NodeInfo
+from dray.framework.snapshot import Snapshot
 from tests.conformance.allocator.builders import (
     claim,
     device,
@@ -24,6 +27,7 @@ from tests.conformance.allocator.builders import (
 )
 
 HERE = node()
+RULES = FeatureGates.parse("DRADeviceTaintRules=true")
 RULE = {
     "metadata": {"name": "rule"},
     "spec": {"deviceSelector": {"driver": "driver-a"}, "taint": {"key": "broken", "effect": "NoSchedule"}},
@@ -38,7 +42,7 @@ def new_allocator() -> Allocator:
     inventory = Inventory()
     inventory.apply_class(device_class())
     inventory.apply_slice(slice_of("x", "y"))
-    return Allocator(inventory, Allocations())
+    return Allocator(inventory, Allocations(), RULES)
 
 
 def cached(allocator: Allocator, claims: tuple[r.ResourceClaim, ...], here: core_v1.Node = HERE) -> Outcome | None:
@@ -164,4 +168,41 @@ def test_the_least_recently_used_query_is_evicted_first() -> None:
 
 def fresh(allocator: Allocator, claims: tuple[r.ResourceClaim, ...]) -> Outcome:
     """Return the outcome of an allocator with an empty cache."""
-    return Allocator(allocator.inventory, allocator.allocations).allocate(HERE, claims)
+    return Allocator(allocator.inventory, allocator.allocations, RULES).allocate(HERE, claims)
+
+
+class EveryNode:
+    """The scope of a Pod without extended resources."""
+
+    def covers(self, _node: NodeInfo) -> bool:
+        return True
+
+    def covers_every_pod(self, _node: NodeInfo) -> bool:
+        return True
+
+
+class NoNode(EveryNode):
+    """The scope of a Pod for which a cached result alone decides nothing."""
+
+    def covers(self, _node: NodeInfo) -> bool:
+        return False
+
+
+def test_nodes_that_need_the_filter_and_that_may_be_feasible() -> None:
+    allocator = new_allocator()
+    for name in ("n0", "n1"):
+        allocator.inventory.apply_slice(slice_of("x", pool=name, node_name=name))
+    snapshot = Snapshot([NodeInfo(node(f"n{number}")) for number in range(4)])
+    claims = claims_for()
+    query = allocator.query(claims)
+    every, indices = EveryNode(), range(4)
+    assert query.needs_filter(snapshot, indices, every) == [0, 1, 2, 3]
+    assert list(query.maybe_feasible(snapshot, 2, every)) == [2, 3, 0, 1]
+    assert [allocator.allocate(snapshot.nodes[index].node, claims).fits for index in (0, 2)] == [True, False]
+    # The answers stay the same when asked again.
+    for _ in range(2):
+        assert query.needs_filter(snapshot, indices, every) == [1, 2, 3]
+        assert query.needs_filter(snapshot, range(2, 4), every) == [2, 3]
+        assert list(query.maybe_feasible(snapshot, 1, every)) == [1, 3, 0]
+    for _ in range(2):
+        assert list(query.maybe_feasible(snapshot, 1, NoNode())) == [1, 3, 0]

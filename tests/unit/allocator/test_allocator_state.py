@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from dray.allocator import Allocations, Allocator, Inventory
 from dray.allocator.content import attribute_values, has_list
 from dray.allocator.gates import Gates
+from dray.api.features import FeatureGates
 from dray.api.types import resource_v1 as r
 from dray.api.types.resource_v1 import ResourceClaim
 from tests.conformance.allocator.builders import (
@@ -88,11 +89,30 @@ def test_a_pool_becomes_complete_by_a_slice_of_another_node() -> None:
 
 
 def test_an_older_generation_comes_back_when_the_newer_is_deleted() -> None:
-    made = inventory(slice_of("old", name="a"), slice_of("new", name="b", generation=2, node_name="node-2"))
+    made = inventory(slice_of("old", name="a"), slice_of("new", name="b", generation=2, size=2, node_name="node-2"))
     allocator = Allocator(made, Allocations())
     assert device_names(allocator) is None
     made.remove_slice("b")
     assert device_names(allocator) == ["old"]
+
+
+def test_pools_of_nodes_with_a_common_name_do_not_affect_each_other() -> None:
+    made = inventory(slice_of("x", name="a"), slice_of("x", name="b", node_name="node-2"))
+    allocator = Allocator(made, Allocations())
+    assert device_names(allocator) == device_names(allocator, on="node-2") == ["x"]
+    view = made.node_view(node(), GATES)
+    made.apply_slice(slice_of("y", name="b", generation=2, node_name="node-2"))
+    assert device_names(allocator, on="node-2") == ["y"]
+    assert made.node_view(node(), GATES) is view, "a view must not be built again for another node's pool"
+    (pool,) = made.pools()
+    assert pool.complete
+    assert [entry.name for entry in pool.entries()] == ["a", "b"]
+    # Now the slices of node-2 are part of a pool that spans nodes, and newer.
+    made.apply_slice(slice_of("y", name="b", generation=2, size=2, node_name="node-2"))
+    assert device_names(allocator) is None
+    made.apply_slice(slice_of("z", name="c", generation=2, size=2))
+    assert device_names(allocator) == ["z"]
+    assert device_names(allocator, on="node-2") == ["y"]
 
 
 def test_a_slice_can_change_its_pool_and_its_reach() -> None:
@@ -114,7 +134,7 @@ def test_classes_are_looked_up_anew() -> None:
 
 def test_rules_come_and_go() -> None:
     made = inventory(slice_of("x"))
-    allocator = Allocator(made, Allocations())
+    allocator = Allocator(made, Allocations(), FeatureGates.parse("DRADeviceTaintRules=true"))
     rule = {
         "metadata": {"name": "r"},
         "spec": {"deviceSelector": {"driver": "driver-a"}, "taint": {"key": "k", "effect": "NoExecute"}},

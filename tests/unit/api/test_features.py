@@ -15,6 +15,7 @@ BETA = (
     "DRAConsumableCapacity",
     "DRADeviceBindingConditions",
     "DRAResourceClaimDeviceStatus",
+    "DRAResourceClaimGranularStatusAuthorization",
     "DRASchedulerFilterTimeout",
     "ResourceHealthStatus",
 )
@@ -27,7 +28,9 @@ ALPHA = ("DRAListTypeAttributes", "DRANodeAllocatableResources", "DRAResourcePoo
     [
         *((name, Stage.GA, True) for name in (*GA, *GA_OF_THE_NODE)),
         *((name, Stage.BETA, True) for name in BETA),
+        ("DRADeviceTaintRules", Stage.BETA, False),
         *((name, Stage.ALPHA, False) for name in ALPHA),
+        ("KubeletPodResourcesListUseActivePods", Stage.DEPRECATED, True),
     ],
 )
 def test_stages_and_defaults(name: str, stage: Stage, default: bool) -> None:
@@ -50,3 +53,7 @@ def test_stages_are_switched_whole_and_named_gates_win() -> None:
 def test_an_unknown_gate_is_rejected() -> None:
     with pytest.raises(FeatureGateError, match="unrecognized feature gate: Nope"):
         FeatureGates.parse("Nope=true")
+
+
+def test_a_deprecated_gate_belongs_to_no_stage() -> None:
+    assert FeatureGates.parse("AllBeta=false").enabled("KubeletPodResourcesListUseActivePods")

@@ -237,11 +237,11 @@ def test_custom_resources_are_pruned_and_their_values_kept() -> None:
         "top": 1,
     }
     assert prune_fields(document, custom_type()) == [
-        'unknown field "top"',
-        'unknown field "inner.x"',
         'unknown field "free.known.z"',
+        'unknown field "inner.x"',
         'unknown field "listed[1].q"',
         'unknown field "mapped.k.q"',
+        'unknown field "top"',
     ]
     assert document == {
         "metadata": {"name": "a"},

@@ -147,6 +147,16 @@ def test_capacity_is_that_of_the_newest_generation() -> None:
     assert message(ledger, share("gpu-0", "2", "8Gi")) != ""
 
 
+def test_nodes_with_the_same_pool_name_have_generations_of_their_own() -> None:
+    ledger = holding(a=share("gpu-0", "1", "4Gi"))
+    ledger.apply_slice(slice_of("here", SHARED, nodeName="node-1"))
+    ledger.apply_slice(slice_of("there", {**SHARED, "name": "gpu-1"}, generation=7, nodeName="node-2"))
+    assert message(ledger, share("gpu-0", "2", "4Gi")) == ""
+    # Published anew elsewhere, and for exclusive use.
+    ledger.apply_slice(slice_of("there", {"name": "gpu-0"}, generation=8, nodeName="node-2"))
+    assert "is allocated to claim ns/a" in message(ledger, share("gpu-0", "2", "4Gi"))
+
+
 # --- Counters. ---
 
 

@@ -13,9 +13,11 @@ CASES = {
     "anything": ("*/*", Representation(Media.JSON)),
     "yaml": ("application/yaml", Representation(Media.YAML)),
     "protobuf alone": ("application/vnd.kubernetes.protobuf", Representation(Media.PROTOBUF)),
-    "JSON, which is cheaper, where both will do": (
-        "application/vnd.kubernetes.protobuf,application/json",
-        Representation(Media.JSON),
+    "protobuf first": ("application/vnd.kubernetes.protobuf,application/json", Representation(Media.PROTOBUF)),
+    "JSON first": ("application/json,application/vnd.kubernetes.protobuf", Representation(Media.JSON)),
+    "no table in protobuf": (
+        f"application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io,{TABLE}",
+        Representation(Media.JSON, "Table", "meta.k8s.io/v1"),
     ),
     "unknown, then known": ("application/foo, application/json", Representation(Media.JSON)),
     "quality decides": ("application/yaml;q=0.5,application/json", Representation(Media.JSON)),
@@ -41,6 +43,7 @@ def test_the_first_acceptable_representation_is_taken(accept: str, expected: Rep
     [
         ("text/html", True, "Available representations: application/json"),
         ("application/json;as=Table;v=v9;g=meta.k8s.io", True, "only the following media types are accepted"),
+        ("application/cbor", True, "Available representations: application/json"),
         ("application/vnd.kubernetes.protobuf", False, "only the following media types are accepted"),
     ],
 )

@@ -19,6 +19,7 @@ from dray.apiserver.openapi.descriptions import describe
 from dray.apiserver.openapi.documents import Documents, OpenAPI, Served
 from dray.apiserver.registry.strategy import ResourceDefinition, Strategy
 
+PRESERVE = "x-kubernetes-preserve-unknown-fields"
 SCHEMA: Document = {
     "type": "object",
     "description": "A gadget.",
@@ -204,7 +205,7 @@ def test_custom_kinds_have_their_own_schema(openapi: Documents) -> None:
     reduced = orjson.loads(openapi.v2())["definitions"]["com.example.v1.Gadget"]["properties"]["spec"]
     assert reduced == {
         "type": "object",
-        "properties": {"size": {"type": "integer", "description": "How large."}, "nullable": {"type": "string"}},
+        "properties": {"size": {"description": "How large."}, "nullable": {"type": "string"}},
     }
     assert "x-kubernetes-validations" in SCHEMA["properties"]["spec"]
 
@@ -287,3 +288,44 @@ def test_the_documents_follow_the_catalog() -> None:
     assert found["description"] == "A gadget."
     catalog.set_custom("gadgets.example.com", ())
     assert openapi.document("apis/example.com/v1") is None
+
+
+@pytest.mark.api_faults
+@pytest.mark.parametrize(
+    ("schema", "published"),
+    [
+        ({"type": "object", "properties": {"a": {}}, "x-kubernetes-preserve-unknown-fields": True}, {"type": "object"}),
+        (None, {"type": "object"}),
+    ],
+)
+def test_v2_has_no_fields_of_kinds_that_keep_unknown_ones(schema: Document | None, published: Document) -> None:
+    gadgets = Served(definition("example.com", "gadgets", "Gadget", "v1"), "v1", custom=True, schema=schema)
+    made = orjson.loads(Documents(lambda: [gadgets]).v2())["definitions"]["com.example.v1.Gadget"]
+    made.pop("x-kubernetes-group-version-kind")
+    assert made == published
+
+
+@pytest.mark.api_faults
+@pytest.mark.parametrize(
+    ("field", "published"),
+    [
+        ({"type": "object", "properties": {"x": {}}, PRESERVE: True}, {PRESERVE: True}),
+        ({"type": "array", "items": {"type": "string"}, PRESERVE: True}, {PRESERVE: True}),
+        ({"type": "string", PRESERVE: True}, {"type": "string", PRESERVE: True}),
+        ({"type": "array", "items": {}, "nullable": True}, {}),
+        ({"type": "array"}, {}),
+        (
+            {"type": "object", "required": ["x", "y"], "properties": {"x": {"nullable": True}, "y": {}}},
+            {"type": "object", "required": ["y"], "properties": {"x": {}, "y": {}}},
+        ),
+        (
+            {"type": "object", "required": ["x"], "additionalProperties": {"type": "string", "nullable": True}},
+            {"type": "object", "additionalProperties": {}},
+        ),
+    ],
+)
+def test_v2_has_only_what_kubectl_can_read(field: Document, published: Document) -> None:
+    schema = {"type": "object", "properties": {"spec": field}}
+    gadgets = Served(definition("example.com", "gadgets", "Gadget", "v1"), "v1", custom=True, schema=schema)
+    made = orjson.loads(Documents(lambda: [gadgets]).v2())["definitions"]["com.example.v1.Gadget"]
+    assert made["properties"]["spec"] == published

@@ -87,11 +87,11 @@ def test_cost_errors_are_never_absorbed() -> None:
 
 
 FAILING = {
-    "catastrophic repetition": "s.matches('((((a{1000}){1000}){1000}){1000})')",
-    "precision": "'%.100000000f'.format([1.0]) == ''",
-    "digits": "int('9999999999999999999999999999999999999999999') == 1",
+    "catastrophic repetition": "s.matches('((((a{1000}){1000}){1000}){1000})' + '')",
+    "precision": "('%.' + '100000000f').format([1.0]) == ''",
+    "digits": "int('9999999999999999999999999999999999999999999' + '') == 1",
     "quantity exponent": "quantity('1e999999999').sign() == 1",
-    "duration": "duration('99999999999999999h') > duration('1s')",
+    "duration": "duration('99999999999999999' + 'h') > duration('1s')",
     "class of an object": "x.__class__ == 1",
     "method of a dict": "x.keys == 1",
     "dunder of a text": "dyn(s).__len__ == 1",

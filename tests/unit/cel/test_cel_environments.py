@@ -18,6 +18,8 @@ from dray.cel.errors import CELError, CELRuntimeError
 from dray.cel.explain import Condition, Reference, explain_match
 from dray.cel.schema import escape_property
 
+pytestmark = pytest.mark.api_cel
+
 TEXT = {"type": "string"}
 SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -39,6 +41,10 @@ SCHEMA: dict[str, Any] = {
         "anything": {"x-kubernetes-preserve-unknown-fields": True},
         "a-b.c/d__e": TEXT,
         "namespace": TEXT,
+        "if": {"type": "integer"},
+        "else": {"type": "integer"},
+        "maybe": {"type": "integer", "nullable": True},
+        "nulls": {"type": "object", "additionalProperties": {"x-kubernetes-int-or-string": True, "nullable": True}},
         "embedded": {"type": "object", "x-kubernetes-embedded-resource": True},
     },
 }
@@ -61,6 +67,14 @@ HOLDS: list[tuple[str, dict[str, Any]]] = [
     ("self.blob.known == 'k'", {"blob": {"known": "k", "other": 1}}),
     ("self.a__dash__b__dot__c__slash__d__underscores__e == 'x'", {"a-b.c/d__e": "x"}),
     ("self.__namespace__ == 'ns'", {"namespace": "ns"}),
+    # Reserved words can follow a dot as they are.
+    ("self.namespace == 'ns' && has(self.namespace)", {"namespace": "ns"}),
+    ("!has(self.namespace) && self.?namespace.orValue('x') == 'x'", {}),
+    ("self.if + self.?else.orValue(1) == 3", {"if": 2}),
+    # A field that is null counts as absent, an entry of a map does not.
+    ("!has(self.maybe) && self.?maybe.orValue(3) == 3", {"maybe": None}),
+    ("has(self.maybe) && self.maybe == 2", {"maybe": 2}),
+    ("'k' in self.nulls && self.nulls['k'] == null", {"nulls": {"k": None}}),
     (
         "self.embedded.kind == 'Pod' && self.embedded.metadata.name == 'p'",
         {"embedded": {"kind": "Pod", "metadata": {"name": "p"}}},
@@ -161,6 +175,11 @@ def test_missing_field_is_a_run_time_error() -> None:
         compile_rule("self.n > 3", SCHEMA).evaluate({})
 
 
+def test_a_null_field_cannot_be_read() -> None:
+    with pytest.raises(CELRuntimeError, match="no such key: maybe"):
+        compile_rule("self.maybe > 3", SCHEMA).evaluate({"maybe": None})
+
+
 def test_malformed_value_is_a_run_time_error() -> None:
     with pytest.raises(CELRuntimeError, match="Invalid date-time format"):
         compile_rule("self.when > timestamp(0)", SCHEMA).evaluate({"when": "yesterday"})
@@ -175,10 +194,11 @@ def test_message_expression() -> None:
 
 def test_cost_estimates_follow_the_bounds_of_the_schema() -> None:
     bounded = compile_rule("self.tags.all(t, t == 'aaaaaaaaaaaaaaaaaaaa')", SCHEMA)
-    # self.tags, the accumulator, and five times: the loop (3), the element (1) and comparing eight characters (1).
-    assert bounded.estimated_cost == 2 + 1 + 5 * 5
+    # self.tags, the accumulator, and five times: the loop (3), the element (1) and comparing twenty characters (2).
+    assert bounded.estimated_cost == 2 + 1 + 5 * 6
     unbounded = compile_rule("self.times.all(t, t > timestamp(0))", SCHEMA)
-    assert unbounded.estimated_cost > 1_000_000
+    # An item has at least 22 characters with its comma, of the three million of a request.
+    assert unbounded.estimated_cost == 3 + 142_987 * 6
 
 
 @pytest.mark.parametrize(

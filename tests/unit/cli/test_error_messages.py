@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.fork_server import run
 
 NO_FILE = "{path}: No such file or directory"
 NO_KUBECONFIG = "error loading config file '{path}': no such file or directory"
@@ -34,6 +35,6 @@ def test_error_messages(arguments: str, code: int, line: str, tmp_path: Path) ->
     argv = arguments.format(path=path).split()
     # A process of its own: a command may do with logging and the collector what it likes.
     command = [sys.executable, "-m", "dray", *argv]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    done = run(command)
     assert (done.returncode, done.stdout) == (code, "")
     assert done.stderr.splitlines()[-1] == f"dray {argv[0]}: {line.format(path=path)}"

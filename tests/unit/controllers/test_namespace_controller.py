@@ -12,7 +12,9 @@ import pytest
 
 from dray.api.document import Document, GroupResource
 from dray.api.errors import ForbiddenError, ServiceUnavailableError
+from dray.client.controller import Requeue
 from dray.client.in_process import in_process_client
+from dray.client.interface import ListPage
 from dray.client.resources import NAMESPACES
 from dray.client.rest import RestClient
 from dray.client.shared_informers import SharedInformerFactory
@@ -20,7 +22,7 @@ from dray.controllers.namespace.plan import Outcome, plan_conditions
 from dray.controllers.namespace.reconciler import NamespaceController
 from dray.controllers.reconciler import ControllerContext
 from dray.controllers.service_account.plan import plan_namespace
-from dray.controllers.service_account.reconciler import ServiceAccountController
+from dray.controllers.service_account.reconciler import RECHECK_SECONDS, ServiceAccountController
 from dray.runtime.system import SystemClock
 from tests.fake_local_server import FakeLocalServer, fail
 
@@ -113,6 +115,27 @@ async def test_failures_are_reported_and_retried() -> None:
     assert "configmaps: not now" in failures[0]["message"]
 
 
+async def test_a_namespace_stays_while_a_group_cannot_be_discovered() -> None:
+    server = FakeLocalServer()
+    server.put("", "namespaces", namespace("a"))
+    server.put("", "configmaps", {"metadata": {"name": "x", "namespace": "a"}})
+    server.put("coordination.k8s.io", "leases", {"metadata": {"name": "hidden", "namespace": "a"}})
+    error = ServiceUnavailableError("not now")
+    server.before = fail(3, error, path="/apis/coordination.k8s.io/v1")
+    async with controlled(server, emptier) as client:
+        await client.delete(NAMESPACES, "a")
+        await until(lambda: server.find("namespaces", "a") is None)
+    assert server.all("leases") == []
+    versions = [obj for _, _, (_, plural), obj in server.history if plural == "namespaces"]
+    reported = [item for obj in versions for item in obj["status"].get("conditions", ())]
+    failures = [item for item in reported if item["type"] == "NamespaceDeletionDiscoveryFailure"]
+    assert (failures[0]["status"], failures[0]["reason"]) == ("True", "DiscoveryFailed")
+    assert failures[0]["message"] == (
+        "Discovery failed for some groups, 1 failing: unable to retrieve the complete list of server APIs: "
+        "coordination.k8s.io/v1: not now"
+    )
+
+
 def test_conditions_that_did_not_change_are_not_written() -> None:
     outcome = Outcome(remaining={GroupResource("", "pods"): 2, GroupResource("apps", "deployments"): 1})
     first = plan_conditions((), outcome, NOW)
@@ -168,3 +191,19 @@ async def test_a_namespace_that_ends_meanwhile_is_left_alone() -> None:
 def test_nothing_is_planned_for_a_namespace_that_is_gone_or_going(given: Document | None) -> None:
     planned = plan_namespace(given, None, None, "PEM")
     assert (planned.create_service_account, planned.create_config_map, planned.update_config_map) == (None, None, None)
+
+
+async def test_defaults_that_vanish_before_they_are_observed_are_made_again() -> None:
+    server = FakeLocalServer()
+    server.put("", "namespaces", namespace("a"))
+    client = in_process_client(server, user="system:kube-controller-manager")
+    informers = SharedInformerFactory(client, SystemClock(), random.Random(1))
+    controller = furnisher(client, informers)
+    cache = informers.informer(NAMESPACES)._informer
+    cache.start()
+    cache.page_received(ListPage((namespace("a"),), "1"))
+    assert await controller.reconcile("a") == Requeue(RECHECK_SECONDS)
+    server.remove("", "serviceaccounts", "default", "a")
+    # No event came: the cache never had it.
+    assert await controller.reconcile("a") == Requeue(RECHECK_SECONDS)
+    assert server.find("serviceaccounts", "default", "a")

@@ -72,7 +72,7 @@ async def test_a_crash_while_watching_ends_the_stream_with_an_error() -> None:
 
 async def test_an_api_error_before_watching_reaches_the_page() -> None:
     class Unreachable(Failing):
-        async def resources(self) -> Any:
+        async def resources(self, **_: Any) -> Any:
             raise self.error
 
     seen = await read_all(Unreachable(in_process_client(FakeLocalServer(), user="admin"), InternalError("no route")))

@@ -14,7 +14,6 @@ from dray.api.document import UID, NamespacedName
 from dray.api.types.resource_v1 import ResourceClaim
 from dray.driver.claims import AllocatedDevice, ClaimError, PreparedClaim, claim_for
 from dray.driver.devices import Version, attribute, device
-from dray.driver.health import DeviceHealth, Health, HealthReports
 from dray.driver.prepared.cdi import claim_file, claim_spec
 from dray.driver.prepared.checkpoint import AnsweredDevice, CheckpointError, Entry, Phase, decode, encode
 from dray.driver.prepared.checkpoint_files import PreparedClaims
@@ -158,12 +157,3 @@ def test_a_device_in_one_line() -> None:
     assert made.capacity["m"].value == "3"
     assert made.consumes_counters[0].counters["c"].value == "1Gi"
     assert made.allow_multiple_allocations
-
-
-def test_the_health_board_keeps_the_last_word_and_repeats_it_in_time() -> None:
-    board = HealthReports()
-    assert board.repeat_seconds() is None
-    board.report([DeviceHealth("p", "b", Health.HEALTHY), DeviceHealth("p", "a", Health.HEALTHY, timeout_seconds=6)])
-    board.report([DeviceHealth("p", "b", Health.UNHEALTHY, "hot")])
-    assert [(item.device, item.health) for item in board.list()] == [("a", Health.HEALTHY), ("b", Health.UNHEALTHY)]
-    assert board.repeat_seconds() == 2.0

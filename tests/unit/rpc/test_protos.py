@@ -9,6 +9,7 @@ from google.protobuf.descriptor import FieldDescriptor
 
 from dray.rpc.pb.dra.v1 import api_pb2 as v1
 from dray.rpc.pb.dra.v1beta1 import api_pb2 as v1beta1
+from dray.rpc.pb.dra_health.v1 import api_pb2 as health_v1
 from dray.rpc.pb.dra_health.v1alpha1 import api_pb2 as health
 from dray.rpc.pb.plugin_registration.v1 import api_pb2 as registration
 
@@ -22,24 +23,23 @@ DRA = {
     "NodeUnprepareResourceResponse": {1: "error"},
 }
 DEVICE = {1: "request_names", 2: "pool_name", 3: "device_name", 4: "cdi_device_ids"}
+HEALTH = {
+    "NodeWatchResourcesRequest": {},
+    "NodeWatchResourcesResponse": {1: "devices"},
+    "DeviceIdentifier": {1: "pool_name", 2: "device_name"},
+    "DeviceHealth": {
+        1: "device",
+        2: "health",
+        3: "last_updated_time",
+        4: "health_check_timeout_seconds",
+        5: "message",
+    },
+}
 MODULES: dict[str, tuple[Any, dict[str, dict[int, str]]]] = {
     "dra v1": (v1, {**DRA, "Device": {**DEVICE, 5: "share_id"}}),
     "dra v1beta1": (v1beta1, {**DRA, "Device": DEVICE}),
-    "health": (
-        health,
-        {
-            "NodeWatchResourcesRequest": {},
-            "NodeWatchResourcesResponse": {1: "devices"},
-            "DeviceIdentifier": {1: "pool_name", 2: "device_name"},
-            "DeviceHealth": {
-                1: "device",
-                2: "health",
-                3: "last_updated_time",
-                4: "health_check_timeout_seconds",
-                5: "message",
-            },
-        },
-    ),
+    "health v1": (health_v1, HEALTH),
+    "health v1alpha1": (health, HEALTH),
     "registration": (
         registration,
         {
@@ -79,6 +79,7 @@ def test_fields_have_their_numbers(name: str) -> None:
                 "k8s.io.kubelet.pkg.apis.dra.v1beta1.DRAPlugin.NodeUnprepareResources",
             ],
         ),
+        (health_v1, ["v1.DRAResourceHealth.NodeWatchResources"]),
         (health, ["v1alpha1.DRAResourceHealth.NodeWatchResources"]),
         (
             registration,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from dataclasses import replace
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
@@ -12,10 +14,12 @@ import yaml
 from dray.framework.plugins import BIND, FILTER, PRE_FILTER, SCORE, Plugin
 from dray.scheduler.config import ConfigError, LeaderElectionConfig, SchedulerConfig, parse_config
 from dray.scheduler.config_loader import find_factories, read_config
+from dray.scheduler.cycle import Cycle, Placement
+from dray.scheduler.nominations import Nominations
 from dray.scheduler.profile import Profile
 from dray.scheduler.queue import Backoff
-from dray.scheduler.registry import make_profiles
-from tests.unit.scheduler.builders import PLAIN, handle
+from dray.scheduler.registry import BUILT_IN, make_profile, make_profiles
+from tests.unit.scheduler.builders import PLAIN, handle, node_info, pod_info, state
 
 HEAD = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
 
@@ -24,8 +28,13 @@ def parse(text: str) -> SchedulerConfig:
     return parse_config(HEAD | (yaml.safe_load(text) or {}))
 
 
-def profiles(text: str) -> dict[str, Profile]:
-    return make_profiles(parse(text).profiles, PLAIN, handle())
+def profiles(text: str, without: Collection[str] = ()) -> dict[str, Profile]:
+    """The profiles of a configuration; arguments of some plugins that are not constructed are left out."""
+    configs = [
+        replace(config, args={name: args for name, args in config.args.items() if name not in without})
+        for config in parse(text).profiles
+    ]
+    return make_profiles(configs, PLAIN, handle())
 
 
 def names(plugins: Any) -> list[str]:
@@ -41,12 +50,17 @@ def test_defaults() -> None:
         "NodeAffinity",
         "NodePorts",
         "NodeResourcesFit",
+        "VolumeBinding",
+        "PodTopologySpread",
         "InterPodAffinity",
+        "NodeDeclaredFeatures",
     ]
     assert {scorer.name: scorer.weight for scorer in profile.scorers} == {
         "TaintToleration": 3,
         "NodeAffinity": 2,
         "NodeResourcesFit": 1,
+        "PodTopologySpread": 2,
+        "InterPodAffinity": 2,
         "OptionalClaims": 20,
         "NodeResourcesBalancedAllocation": 1,
         "ImageLocality": 1,
@@ -152,10 +166,24 @@ def test_backoff() -> None:
     assert parse("podInitialBackoffSeconds: 2\npodMaxBackoffSeconds: 20").backoff == Backoff(2.0, 20.0)
 
 
+@pytest.mark.behaviour("SC-03", "SC-16")
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("extenders: []", "extenders: not supported"),
+        ("extenders: [{urlPrefix: 'http://x'}]", "extenders: not supported"),
+        ("delayCacheUntilActive: true", "delayCacheUntilActive: not supported"),
+        ("nonsense: 1", "nonsense: not supported"),
+        ("profiles: [{plugins: {placementGenerate: {}}}]", "profiles[0].plugins.placementGenerate: not supported"),
+        ("profiles: [{pluginConfig: [{name: NodeName, args: {a: 1}}]}]", 'initializing plugin "NodeName": a: not'),
+        ("profiles: [{pluginConfig: [{name: NodeAffinity, args: {a: 1}}]}]", 'plugin "NodeAffinity": a: not supported'),
+        (
+            "profiles: [{pluginConfig: [{name: InterPodAffinity, args: {hardPodAffinityWeight: 101}}]}]",
+            'initializing plugin "InterPodAffinity": hardPodAffinityWeight: Invalid value: 101: not in valid range',
+        ),
+        (
+            "profiles: [{pluginConfig: [{name: PodTopologySpread, args: {defaultingType: Odd}}]}]",
+            'initializing plugin "PodTopologySpread": defaultingType: Unsupported value: "Odd"',
+        ),
         ("profiles: [{plugins: {nonsense: {}}}]", "profiles[0].plugins.nonsense: not supported"),
         ("profiles: [{}, {}]", "profiles: every schedulerName may occur once"),
         ("percentageOfNodesToScore: 101", "percentageOfNodesToScore: must be a number from 0 to 100"),
@@ -169,7 +197,7 @@ def test_backoff() -> None:
         ("profiles: [{pluginConfig: [{name: A}, {name: A}]}]", 'repeated config for plugin "A"'),
         (
             "profiles: [{pluginConfig: [{name: NodeResourcesFit, args: {scoringStrategy: {type: Odd}}}]}]",
-            'initializing plugin "NodeResourcesFit": scoringStrategy.type "Odd" is not supported',
+            'initializing plugin "NodeResourcesFit": scoringStrategy.type: Unsupported value: "Odd"',
         ),
     ],
 )
@@ -177,6 +205,55 @@ def test_refused(text: str, message: str) -> None:
     with pytest.raises(ConfigError) as refused:
         profiles(text)
     assert message in str(refused.value)
+
+
+@pytest.mark.behaviour("SC-03", "SC-16")
+def test_what_kube_scheduler_writes_by_default_is_accepted() -> None:
+    found = profiles(
+        """
+        parallelism: 16
+        enableProfiling: true
+        enableContentionProfiling: true
+        delayCacheUntilActive: false
+        extenders: []
+        clientConnection: {kubeconfig: x}
+        profiles:
+        - pluginConfig:
+          - name: DefaultPreemption
+            args: {kind: DefaultPreemptionArgs, minCandidateNodesPercentage: 10, minCandidateNodesAbsolute: 100}
+          - name: DynamicResources
+            args: {filterTimeout: 10s}
+          - name: InterPodAffinity
+            args: {kind: InterPodAffinityArgs, hardPodAffinityWeight: 1, ignorePreferredTermsOfExistingPods: false}
+          - name: NodeAffinity
+            args: {kind: NodeAffinityArgs}
+          - name: NodeResourcesBalancedAllocation
+            args: {resources: [{name: cpu, weight: 1}, {name: memory, weight: 1}]}
+          - name: NodeResourcesFit
+            args:
+              scoringStrategy: {type: LeastAllocated, resources: [{name: cpu, weight: 1}, {name: memory, weight: 1}]}
+          - name: PodTopologySpread
+            args: {kind: PodTopologySpreadArgs, defaultingType: System}
+          - name: VolumeBinding
+            args: {kind: VolumeBindingArgs, bindTimeoutSeconds: 600}
+        """,
+        BUILT_IN.keys() - PLAIN.keys(),
+    )
+    assert set(found) == {"default-scheduler"}
+
+
+def test_named_profiles() -> None:
+    assert read_config("", "spread") == SchedulerConfig()
+    empty, busy = node_info("empty"), node_info("busy", pods=[pod_info("old", requests={"cpu": "2", "memory": "4Gi"})])
+    for name, best in (("spread", "empty"), ("pack", "busy")):
+        framework_handle = handle(empty, busy)
+        profile = make_profile(read_config("", name).profiles[0], PLAIN, framework_handle)
+        info = pod_info(requests={"cpu": "1", "memory": "2Gi"})
+        found = Cycle(framework_handle.snapshot, Nominations()).place(profile, state(info))
+        assert isinstance(found, Placement)
+        assert found.node_name == best
+    with pytest.raises(ConfigError, match="the profile pack cannot be combined with a configuration file"):
+        read_config("some.yaml", "pack")
 
 
 @pytest.mark.parametrize("head", [{}, HEAD | {"kind": "Other"}, HEAD | {"apiVersion": "v1"}])

@@ -13,8 +13,9 @@ from dray.framework.node_info import NodeInfo
 from dray.framework.plugins import EXTENSION_POINTS, Plugin, PreFilterResult
 from dray.framework.snapshot import Snapshot
 from dray.framework.status import SKIP, SUCCESS, Code, Status, error, unschedulable
-from dray.scheduler.cycle import AttemptError, Cycle, Placement, feasible_nodes_wanted
+from dray.scheduler.cycle import Cycle, Placement, feasible_nodes_wanted
 from dray.scheduler.diagnosis import Diagnosis
+from dray.scheduler.filter_runner import AttemptError
 from dray.scheduler.nominations import Nominations
 from dray.scheduler.plugins.queueing import PrioritySort
 from dray.scheduler.profile import Profile
@@ -136,6 +137,72 @@ def test_a_pre_filter_no_is_for_all_nodes() -> None:
     assert (found.message(), found.plugins) == ("0/1 nodes are available: no.", {"A"})
 
 
+@pytest.mark.behaviour("PE-49")
+def test_the_other_plugins_run_after_an_unschedulable_pre_filter() -> None:
+    calls: list[str] = []
+    plugins = Recorder("A", calls, pre_filter=unschedulable("no")), Recorder("B", calls)
+    found = rejection(cycle("x").place(profile(*plugins), state(pod_info())))
+    assert calls == ["A.pre_filter", "B.pre_filter"]
+    assert found.absent == unschedulable("no").with_plugin("A")
+
+
+@pytest.mark.behaviour("PE-49")
+@pytest.mark.parametrize("code", [Code.UNSCHEDULABLE_AND_UNRESOLVABLE, Code.PENDING])
+def test_an_unresolvable_pre_filter_ends_the_phase(code: Code) -> None:
+    calls: list[str] = []
+    plugins = Recorder("A", calls, pre_filter=Status(code, ("no",))), Recorder("B", calls)
+    found = rejection(cycle("x").place(profile(*plugins), state(pod_info())))
+    assert calls == ["A.pre_filter"]
+    assert found.absent == Status(code, ("no",), "A")
+
+
+@pytest.mark.behaviour("PE-49")
+def test_an_empty_node_subset_is_unresolvable() -> None:
+    plugins = Recorder("A", [], pre_filter=unschedulable("no")), Recorder("B", [], names=[])
+    found = rejection(cycle("x").place(profile(*plugins), state(pod_info())))
+    assert found.absent is not None
+    assert found.absent.code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE
+
+
+@pytest.mark.behaviour("SC-08")
+def test_every_node_is_asked_before_preemption() -> None:
+    """The search that skips nodes cached as infeasible is repeated when it finds none."""
+
+    class Cached(Recorder):
+        def maybe_feasible(self, _state: CycleState, _snapshot: Snapshot, _first: int) -> list[int]:
+            return []
+
+        def needs_filter(self, _state: CycleState, _snapshot: Snapshot, indices: range) -> range:
+            return indices
+
+    plugin = Cached("A", [], filter=unschedulable("full"))
+    running = cycle("x", "y", "z")
+    for _ in range(2):
+        found = rejection(running.place(profile(plugin), state(pod_info())))
+        assert found.statuses.keys() == {"x", "y", "z"}
+
+
+@pytest.mark.behaviour("SC-10")
+def test_cached_results_are_not_used_while_nominations_exist() -> None:
+    class Cached(Recorder):
+        def maybe_feasible(self, _state: CycleState, _snapshot: Snapshot, _first: int) -> list[int]:
+            raise AssertionError("asked for cached results")
+
+        def needs_filter(self, _state: CycleState, _snapshot: Snapshot, _indices: range) -> list[int]:
+            raise AssertionError("asked for cached results")
+
+    names = [f"n{number}" for number in range(20)]
+    nominations = Nominations()
+    nominations.set(pod_info("expected"), "n3")
+    for running, expected in ((cycle(*names, nominations=nominations), True), (cycle(*names), False)):
+        try:
+            running.place(profile(Cached("A", [])), state(pod_info()))
+        except AssertionError:
+            assert not expected
+        else:
+            assert expected
+
+
 def test_who_rejected_and_who_is_pending() -> None:
     pending = Status(Code.PENDING, ("soon",))
     plugins = Recorder("A", [], **{"filter x": unschedulable("full"), "filter y": pending})
@@ -212,10 +279,13 @@ def test_without_scores_one_node_is_enough() -> None:
     assert found == Placement("x", 1, 1)
 
 
+@pytest.mark.behaviour("PE-39")
 def test_the_nominated_node_is_tried_first() -> None:
     calls: list[str] = []
-    nominated = state(pod_info(status={"nominatedNodeName": "y"}))
-    assert node_of(cycle("x", "y").place(profile(Recorder("A", calls)), nominated)) == "y"
+    nominations = Nominations()
+    nominations.set(pod_info(), "y")
+    running = cycle("x", "y", nominations=nominations)
+    assert node_of(running.place(profile(Recorder("A", calls)), state(pod_info()))) == "y"
     assert "A.filter x" not in calls
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from dray.api.types.core_v1 import Pod
 from dray.framework.cycle_state import CycleState
-from dray.framework.events import NODE, Action, ClusterEvent, EventRegistration, Hint
+from dray.framework.events import ASSIGNED_POD, NODE, Action, ClusterEvent, EventRegistration, Hint
 from dray.framework.plugins import PRE_BIND
 from dray.framework.pod_info import PodInfo
 from dray.framework.status import SUCCESS, Code, Status
@@ -40,7 +40,10 @@ class Broken:
         def hint(_pod: Pod, _old: Any, _new: Any) -> Hint:
             raise ValueError("bug")
 
-        return [EventRegistration(ClusterEvent(NODE, Action.ADD), hint)]
+        return [
+            EventRegistration(ClusterEvent(NODE, Action.ADD), hint),
+            EventRegistration(ClusterEvent(ASSIGNED_POD, Action.DELETE)),
+        ]
 
 
 PLUGIN = Broken()
@@ -104,7 +107,7 @@ def test_nominations_follow_the_status() -> None:
     parts = Parts()
     nominated = pod("a", status={"nominatedNodeName": "n"})
     parts.follower.pod_changed(None, nominated)
-    assert parts.nominations.with_nominated(node_info("n"), pod_info("b")) is not None
+    assert parts.nominations.respected_by(pod_info("b"), node_info("n"))
     parts.follower.pod_changed(nominated, pod("a"))
     assert not parts.nominations
 
@@ -149,3 +152,41 @@ async def test_a_timed_profile_does_the_same_and_tells_how_long_it_took() -> Non
     assert (await twin.at(PRE_BIND)[0].pre_bind(state(pod("a")), pod("a"), "n")).code is Code.PENDING
     assert observed == [("Broken", "Filter", "Success", 1.0), ("Broken", "PreBind", "Pending", 1.0)]
     assert twin.registrations().keys() == PROFILE.registrations().keys()
+
+
+@pytest.mark.behaviour("PE-37")
+def test_a_nomination_in_memory_survives_updates_that_do_not_mention_it() -> None:
+    parts = Parts()
+    waiting = pod("a")
+    parts.follower.pod_changed(None, waiting)
+    parts.follower.nominate(PodInfo(waiting), "n")
+    labelled = pod("a", labels={"x": "y"})
+    parts.follower.pod_changed(waiting, labelled)
+    assert parts.nominations.on("n")[0].pod is labelled
+    parts.follower.pod_changed(labelled, pod("a", node="n"))
+    assert not parts.nominations
+
+
+@pytest.mark.behaviour("PE-41")
+@pytest.mark.parametrize(("priority", "requeued"), [(5, True), (6, False)])
+@pytest.mark.parametrize(
+    "after",
+    [
+        pytest.param(pod("a", priority=5), id="cleared"),
+        pytest.param(pod("a", priority=5, status={"nominatedNodeName": "m"}), id="moved"),
+        pytest.param(None, id="deleted"),
+    ],
+)
+def test_who_left_room_for_a_nomination_is_requeued_when_it_ends(
+    priority: int, *, requeued: bool, after: Pod | None
+) -> None:
+    parts = Parts()
+    nominated = pod("a", priority=5, status={"nominatedNodeName": "n"})
+    parts.queue.add(pod_info("b", priority=priority), 0.0)
+    queued = parts.queue.pop(0.0)
+    assert queued is not None
+    parts.queue.reject(queued, 0.0, plugins=["Broken"])
+    parts.follower.pod_changed(None, nominated)
+    assert parts.queue.counts()["backoff"] == 0
+    parts.follower.pod_changed(nominated, after)
+    assert (parts.queue.counts()["backoff"] == 1) is requeued

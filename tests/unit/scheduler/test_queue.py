@@ -324,3 +324,36 @@ def test_a_gated_pod_is_reported_once_after_a_while() -> None:
     # An event that does not help does not report it again.
     queue.update(gated, GATES_GONE, gated.pod, 100.0)
     assert queue.gated_to_report(200.0) == []
+
+
+@pytest.mark.behaviour("PE-32")
+def test_a_pod_whose_preemption_failed_is_tried_again_after_a_backoff() -> None:
+    """At once would be a busy loop while the API server is down."""
+    rules = FakeRules()
+    queue = SchedulingQueue(lambda _pod: rules, [rules])
+    queue.add(pod_info("a"), 0.0)
+    for failures in (1, 2):
+        queued = queue.pop(100.0 * failures)
+        assert queued is not None
+        queue.reject(queued, 100.0 * failures, plugins=["Nobody"])
+        queue.retry_later("uid-a", 100.0 * failures)
+        assert queue.next_due() == 100.0 * failures + 1.0
+
+
+@pytest.mark.behaviour("PE-29")
+def test_a_pod_that_is_tried_early_is_not_if_it_is_gated_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A preemptor that an event requeues waits for its evictions, even if nothing else is to be done."""
+    rules = FakeRules()
+    queue = SchedulingQueue(lambda _pod: rules, [rules])
+    queue.add(pod_info("a"), 0.0)
+    queued = queue.pop(0.0)
+    assert queued is not None
+    queue.reject(queued, 0.0, is_error=False, plugins=["Nobody"])
+    queue._unschedulable.take("uid-a")
+    queue._backoff.push((10.0, 0), queued)
+    monkeypatch.setattr(rules, "pre_enqueue", lambda _pod: unresolvable("waiting").with_plugin("Gate"))
+    assert queue.pop(1.0) is None
+    assert queue.counts()["gated"] == 1
+    monkeypatch.undo()
+    queue.recheck_gate("uid-a", 1.0)
+    assert queue.pop(1.0) is queued

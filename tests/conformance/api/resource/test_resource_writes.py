@@ -457,7 +457,8 @@ def test_cells() -> None:
     assert cells("devicetaintrules", rule(value="v")) == ["t", "k", "v", "None", "366d", "<unknown>"]
 
 
-GRANULAR = "DRAResourceClaimGranularStatusAuthorization=true"
+# On by default.
+GRANULAR = ""
 
 
 def refusing(*subresources: str) -> Any:
@@ -474,7 +475,8 @@ def test_binding_needs_its_own_permission() -> None:
         '"resourceclaims/binding" in API group "resource.k8s.io" at the cluster scope'
     ]
     assert updated(strategy, old, new, context(GRANULAR, allowed=refusing("driver")))[1] == []
-    assert updated(strategy, old, new, context(allowed=refusing("binding")))[1] == []
+    without = context("DRAResourceClaimGranularStatusAuthorization=false", allowed=refusing("binding"))
+    assert updated(strategy, old, new, without)[1] == []
     assert updated(strategy, new, new, given)[1] == []
 
 

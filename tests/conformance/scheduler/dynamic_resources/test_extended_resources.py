@@ -17,7 +17,7 @@ from dray.api.types.resource_v1 import DeviceClass, ResourceClaim
 from dray.client.interface import DeleteOptions
 from dray.client.resources import DEVICE_CLASSES, NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from dray.client.rest import Call
-from dray.framework.events import Hint
+from dray.framework.events import Action, Hint
 from dray.framework.node_info import NodeInfo
 from dray.framework.pod_info import PodInfo
 from dray.framework.status import Code
@@ -287,7 +287,7 @@ async def test_a_pod_is_woken_when_devices_of_a_plugin_are_freed() -> None:
         [(hint, keys)] = [
             (item.hint, item.keys)
             for item in cluster.plugin.events_to_register()
-            if item.event.resource == "AssignedPod"
+            if item.event.resource == "AssignedPod" and item.event.action is Action.DELETE
         ]
         assert hint is not None
         assert keys is not None
@@ -364,6 +364,9 @@ async def test_the_claim_is_made_and_named_before_the_pod_is_bound() -> None:
 
 def creates(cluster: Bench) -> dict[str, float]:
     text = cluster.handle.metrics.exposition().decode()
+    prefix = "dynamic_resource_allocation_resourceclaim_creates_total"
+    shared = [line for line in text.splitlines() if line.startswith(f"{prefix}{{")]
+    assert all('admin_access="false",owner_api_group="",owner_api_kind="Pod"' in line for line in shared)
     lines = [line for line in text.splitlines() if line.startswith("scheduler_resourceclaim_creates_total{")]
     return {line.split('"')[1]: float(line.rpartition(" ")[2]) for line in lines}
 
@@ -623,6 +626,7 @@ STALE: Mapping[str, Stale] = {
 
 @pytest.mark.behaviour("XR-15", "XR-16")
 @pytest.mark.parametrize("case", [pytest.param(case, id=name) for name, case in STALE.items()])
+@pytest.mark.behaviour("PE-76")
 async def test_extended_resource_name_with_resources_delete_claim(case: Stale) -> None:
     async with bench() as cluster:
         await cluster.create(*WORKER)
@@ -635,7 +639,7 @@ async def test_extended_resource_name_with_resources_delete_claim(case: Stale) -
         else:
             assert statuses["worker"].message == case.node
         _, status = await cluster.plugin.post_filter(attempt.state, attempt.pod, statuses)
-        assert (status.code, status.message) == (Code.UNSCHEDULABLE, "deletion of ResourceClaim completed")
+        assert (status.code, status.message) == (UNRESOLVABLE, "deletion of ResourceClaim completed")
         assert await extended_claims(cluster) == []
         live = await cluster.user.get(PODS, "pod", TEAM)
         assert live.status.extended_resource_claim_status is None

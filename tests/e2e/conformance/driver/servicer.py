@@ -20,8 +20,8 @@ from dray.rpc.pb.dra.v1 import api_pb2 as v1
 from dray.rpc.pb.dra.v1 import api_pb2_grpc as v1_grpc
 from dray.rpc.pb.dra.v1beta1 import api_pb2 as v1beta1
 from dray.rpc.pb.dra.v1beta1 import api_pb2_grpc as v1beta1_grpc
-from dray.rpc.pb.dra_health.v1alpha1 import api_pb2 as health
-from dray.rpc.pb.dra_health.v1alpha1 import api_pb2_grpc as health_grpc
+from dray.rpc.pb.dra_health.v1 import api_pb2 as health
+from dray.rpc.pb.dra_health.v1 import api_pb2_grpc as health_grpc
 from dray.rpc.pb.plugin_registration.v1 import api_pb2 as registration
 from dray.rpc.pb.plugin_registration.v1 import api_pb2_grpc as registration_grpc
 from dray.rpc.sockets import listen
@@ -51,7 +51,10 @@ class _Service:
                 devices = await self.driver.prepare(claim, self.version)
             except RuntimeError as error:
                 if self.driver.breaks("prepare-missing") and "not found" in str(error):
-                    await context.abort(grpc.StatusCode.NOT_FOUND, str(error))
+                    answer.claims[claim.uid].error = ""
+                    continue
+                if self.driver.breaks("go-helper"):
+                    await context.abort(grpc.StatusCode.UNKNOWN, f"get resource claims: {error}")
                 answer.claims[claim.uid].error = str(error)
                 if self.driver.breaks("prepare-mixed"):
                     break
@@ -121,6 +124,9 @@ class BreakableDriver(registration_grpc.RegistrationServicer, health_grpc.DRARes
             self.repairing.cancel()
             await asyncio.gather(self.repairing, return_exceptions=True)
 
+    def vanish(self) -> None:
+        (self.root / "plugins_registry" / "test-reg.sock").unlink(missing_ok=True)
+
     async def restart(self) -> None:
         await self.stop()
         self.running.clear()
@@ -138,7 +144,7 @@ class BreakableDriver(registration_grpc.RegistrationServicer, health_grpc.DRARes
 
     async def GetInfo(self, request: Any, context: Any) -> registration.PluginInfo:
         self.infos += 1
-        versions = ["v1.DRAPlugin", "v1beta1.DRAPlugin", "v1alpha1.DRAResourceHealth"]
+        versions = ["v1.DRAPlugin", "v1beta1.DRAPlugin", "v1.DRAResourceHealth"]
         if self.breaks("registration-versions"):
             versions = ["v1"]
         if (self.breaks("registration-repeated") and self.infos % 2) or (
@@ -153,8 +159,12 @@ class BreakableDriver(registration_grpc.RegistrationServicer, health_grpc.DRARes
         )
 
     async def NotifyRegistrationStatus(self, request: Any, context: Any) -> registration.RegistrationStatusResponse:
-        if self.breaks("registration-accepted" if request.plugin_registered else "registration-refused"):
+        if request.plugin_registered and self.breaks("registration-accepted"):
             await context.abort(grpc.StatusCode.INTERNAL, "not now")
+        if not request.plugin_registered and self.breaks("registration-refused"):
+            self.vanish()
+        if not request.plugin_registered and self.breaks("go-helper"):
+            await context.abort(grpc.StatusCode.UNKNOWN, f"failed registration process: {request.error}")
         self.accepted += request.plugin_registered
         if self.breaks("kubelet-restarted"):
             self.disk.clear()

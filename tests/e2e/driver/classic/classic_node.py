@@ -18,9 +18,8 @@ from dray.api.types.core_v1 import Pod
 from dray.client.interface import Client
 from dray.node.classic.claim_manager import ClassicClaimManager
 from dray.node.dra.dra_manager import DraManager, DraOptions
-from dray.node.plugins.handler import RESOURCE_PLUGIN
 from dray.node.plugins.plugin_manager import PluginManager
-from dray.rpc.dra_services import DRA_PLUGIN
+from dray.rpc.dra_services import DRA_PLUGIN, RESOURCE_PLUGIN
 from dray.rpc.pb.classic_dra.v1alpha1 import api_pb2_grpc as pb_grpc
 from dray.rpc.pb.plugin_registration.v1 import api_pb2_grpc as registration_grpc
 from dray.rpc.sockets import listen, remove_socket

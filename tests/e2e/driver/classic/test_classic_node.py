@@ -454,7 +454,7 @@ class Foreign(RestClient):
             raise ForbiddenError(GroupResource(resource.group, resource.plural), "", "")
         return await super().get(resource, *arguments, **options)
 
-    async def resources(self) -> Any:
+    async def resources(self, **_: Any) -> Any:
         return [item for item in await super().resources() if item.group != "cdi.k8s.io"]
 
 

@@ -30,6 +30,7 @@ from tests.e2e.driver.classic.classic_node import (
     pod,
 )
 from tests.e2e.driver.cluster import CLOCK, NODE, WAIT_SECONDS_MAX, Cluster, identity_of, is_registered, until
+from tests.fork_server import ForkedPopen
 
 HERE = Path(__file__).parent
 NAME = "gpu.example.com"
@@ -194,7 +195,7 @@ async def test_a_restarted_plugin_answers_from_its_record(cluster: Cluster, node
 
 
 @asynccontextmanager
-async def process(cluster: Cluster, node: ClassicNode, folder: Path) -> AsyncIterator[asyncio.subprocess.Process]:
+async def process(cluster: Cluster, node: ClassicNode, folder: Path) -> AsyncIterator[ForkedPopen]:
     """The plugin in a process of its own, registered and connected."""
     environment = os.environ | {"PYTHONPATH": str(HERE.parents[3]), "GRPC_VERBOSITY": "NONE"}
     arguments = [
@@ -207,19 +208,18 @@ async def process(cluster: Cluster, node: ClassicNode, folder: Path) -> AsyncIte
     # A predecessor's connection finds the new socket as well; it is closed, with its calls, when the new one registers.
     socket = Path(NodeOptions(NODE, str(node.root)).registration_socket(NAME))
     before = identity_of(socket)
-    started = await asyncio.create_subprocess_exec(sys.executable, script, str(folder), *arguments, env=environment)
+    started = ForkedPopen([sys.executable, script, folder, *arguments], env=environment)
 
     def ready() -> bool:
-        assert started.returncode is None
+        assert started.poll() is None
         return is_registered(node.plugins, socket, before) and node.claims._drivers.usable(NAME)
 
     try:
         await until(ready)
         yield started
     finally:
-        if started.returncode is None:
-            started.kill()
-        await started.wait()
+        started.kill()
+        started.wait(10)
 
 
 @pytest.mark.behaviour("CL-47", "CL-48")
@@ -233,7 +233,7 @@ async def test_a_plugin_killed_while_it_prepares(cluster: Cluster, node: Classic
         (folder / "crash").write_text(place)
         with pytest.raises(ResourceError, match="NodePrepareResource: rpc error"):
             await node.manager.prepare(user)
-        assert await killed.wait() == -9
+        assert await asyncio.to_thread(killed.wait, 30) == -9
     # Either side of the question may be asked next.
     async with process(cluster, node, folder):
         await node.manager.prepare(user)
@@ -257,7 +257,7 @@ async def test_a_plugin_killed_and_its_pod_gone(cluster: Cluster, node: ClassicN
         (folder / "crash").write_text(place)
         with pytest.raises(ResourceError, match="rpc error"):
             await (node.manager.release if place.endswith("unprepare") else node.manager.prepare)(user)
-        assert await killed.wait() == -9
+        assert await asyncio.to_thread(killed.wait, 30) == -9
     async with process(cluster, node, folder):
         await node.manager.release(user)
         assert list((folder / "hardware").iterdir()) == []

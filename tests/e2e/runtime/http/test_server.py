@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import http.client
 import ssl
 import time
@@ -14,7 +15,7 @@ import pytest
 from dray.runtime.http.health import serve_health
 from dray.runtime.http.requests import Limits, Request
 from dray.runtime.http.router import Handler, Reply, Router, text
-from dray.runtime.http.server import HttpServer, page_server
+from dray.runtime.http.server import HttpServer, bind, page_server
 from dray.runtime.tasks import TaskGroup
 from tests.e2e.runtime.http.harness import WAIT_SECONDS, Certificates, Reader, Writer, until
 
@@ -256,6 +257,22 @@ async def test_idle_connections_and_incomplete_requests_have_deadlines() -> None
         assert answer.startswith(b"HTTP/1.1 200")
 
 
+async def test_the_idle_time_begins_again_with_every_response() -> None:
+    seconds = 0.2
+    async with (
+        serving(echo, limits=Limits(idle_seconds=seconds)) as (_, port),
+        connected(port) as (reader, writer),
+        asyncio.timeout(WAIT_SECONDS),
+    ):
+        for _ in range(2):
+            await asyncio.sleep(seconds / 4)
+            began = time.monotonic()
+            writer.write(b"GET / HTTP/1.1\r\n\r\n")
+            await reader.readuntil(b"GET / [] ")
+        assert await reader.read() == b""
+        assert time.monotonic() - began >= seconds * 0.9
+
+
 async def test_a_clients_certificate_is_known(tls: Certificates) -> None:
     async def who(request: Request) -> Reply:
         return text(str([pair for part in request.certificate.get("subject", ()) for pair in part]))
@@ -267,6 +284,17 @@ async def test_a_clients_certificate_is_known(tls: Certificates) -> None:
     ):
         writer.write(b"GET / HTTP/1.1\r\n" + CLOSE)
         assert b"('organizationName', 'system:masters')" in await reader.read()
+
+
+def test_an_address_in_use_is_named_and_its_socket_is_closed() -> None:
+    (first,) = bind("127.0.0.1", 0)
+    with first:
+        port = first.getsockname()[1]
+        first.listen()
+        # An open socket would be a warning, and so an error.
+        with pytest.raises(OSError, match=f"cannot listen on 127.0.0.1:{port}: Address already in use"):
+            bind("127.0.0.1", port)
+        gc.collect()
 
 
 async def test_health_and_metrics() -> None:

@@ -184,6 +184,26 @@ def test_job_template_is_fixed_once_started() -> None:
     assert validate_job_update(job(parallelism=3, completions=1), job(parallelism=1, completions=1)) == []
 
 
+@pytest.mark.api_faults
+@pytest.mark.parametrize(
+    ("status", "allowed"),
+    [
+        ({}, True),
+        ({"startTime": "t", "conditions": [{"type": "Suspended", "status": "True"}]}, True),
+        ({"startTime": "t", "conditions": [{"type": "Suspended", "status": "False"}]}, False),
+    ],
+)
+def test_resources_of_a_suspended_job_are_mutable(status: Document, allowed: bool) -> None:
+    def sized(cpu: str, image: str = "i") -> Document:
+        changed = job(suspend=True)
+        container = changed["spec"]["template"]["spec"]["containers"][0]
+        container |= {"image": image, "resources": {"requests": {"cpu": cpu}}}
+        return {**changed, "status": status}
+
+    assert (validate_job_update(sized("2"), sized("1")) == []) is allowed
+    assert validate_job_update(sized("2", "other"), sized("1")) != []
+
+
 def test_completions_of_an_elastic_job_move_with_its_parallelism() -> None:
     def elastic(size: int) -> Document:
         return job(completionMode="Indexed", completions=size, parallelism=size)

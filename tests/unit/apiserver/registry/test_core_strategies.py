@@ -273,3 +273,16 @@ def test_validation_is_wired() -> None:
     old = {"roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "a"}}
     new = {"roleRef": {**old["roleRef"], "name": "b"}}
     assert [error.detail for error in role.validate_update(new, old, context())] == ["cannot change roleRef"]
+
+
+@pytest.mark.behaviour("IA-06", "TS-04")
+def test_label_keys_of_a_pod_are_merged_at_creation_only() -> None:
+    constraint = {"topologyKey": "z", "labelSelector": {"matchLabels": {"a": "b"}}, "matchLabelKeys": ["hash"]}
+    spec = {"containers": [], "topologySpreadConstraints": [constraint]}
+    made = created("pods", {"metadata": {"name": "p", "labels": {"hash": "1"}}, "spec": spec})
+    merged = made["spec"]["topologySpreadConstraints"][0]["labelSelector"]
+    assert merged["matchExpressions"] == [{"key": "hash", "operator": "In", "values": ["1"]}]
+    relabelled = copy.deepcopy(made)
+    relabelled["metadata"]["labels"] = {"hash": "2"}
+    changed = updated("pods", relabelled, made)
+    assert changed["spec"]["topologySpreadConstraints"][0]["labelSelector"] == merged

@@ -56,6 +56,24 @@ def test_text() -> None:
     )
 
 
+@pytest.mark.driver_conformance
+def test_advice_is_reported_and_does_not_fail() -> None:
+    findings = [FINDINGS[0], Finding("prepare-empty", Verdict.ADVICE, "not so good")]
+    assert to_text(findings, "x", colours=False).endswith(
+        "  advice  prepare-empty\n"
+        "          better:   Calls without claims succeed with an empty response.\n"
+        "          found:    not so good\n"
+        "\n"
+        "x conforms: 1 passed, 0 failed, 1 advice, 0 skipped\n"
+    )
+    assert orjson.loads(to_json(findings, "x"))["conforms"] is True
+    suite = ElementTree.fromstring(to_junit(findings, "x"))
+    assert (suite.get("failures"), [item.text for item in suite.iter("system-out")]) == (
+        "0",
+        ["better: Calls without claims succeed with an empty response.\nfound: not so good"],
+    )
+
+
 def test_colours() -> None:
     text = to_text(FINDINGS[:1], "x", colours=True)
     assert "\x1b[32mpassed \x1b[0m registration-socket" in text
@@ -64,7 +82,7 @@ def test_colours() -> None:
 
 def test_json() -> None:
     content = orjson.loads(to_json(FINDINGS, "x"))
-    assert content["counts"] == {"passed": 2, "failed": 1, "skipped": 1}
+    assert content["counts"] == {"passed": 2, "failed": 1, "advice": 0, "skipped": 1}
     assert content["conforms"] is False
     assert content["findings"][1] == {
         "name": "prepare-answered",
@@ -92,6 +110,7 @@ def test_junit() -> None:
     ("verdicts", "expected"),
     [
         ([Verdict.PASSED, Verdict.SKIPPED], True),
+        ([Verdict.PASSED, Verdict.ADVICE], True),
         ([Verdict.PASSED, Verdict.FAILED], False),
         # Nothing was shown.
         ([Verdict.SKIPPED], False),

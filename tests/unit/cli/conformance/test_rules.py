@@ -198,3 +198,11 @@ CASES: dict[str, tuple[Iterator[str], list[str]]] = {
 def test_rules(case: str) -> None:
     problems, expected = CASES[case]
     assert list(problems) == expected
+
+
+@pytest.mark.behaviour("N-23")
+def test_the_newest_health_service_is_checked_first() -> None:
+    old, new = "v1alpha1.DRAResourceHealth", "v1.DRAResourceHealth"
+    assert info(versions=("v1.DRAPlugin", old, new)).health_versions == (new, old)
+    assert info(versions=("v1.DRAPlugin", old)).health_versions == (old,)
+    assert INFO.health_versions == ()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import msgspec
 import pytest
 
 from dray.api.features import FeatureGates
@@ -209,7 +210,25 @@ def test_fields_of_a_generated_claim() -> None:
     assert made.spec == source.spec.spec
 
 
-@pytest.mark.behaviour("SP-76")
+@pytest.mark.behaviour("N-70")
+def test_a_claim_of_another_namespace_that_says_the_pod_owns_it_is_not_adopted() -> None:
+    made = plan_pod(WANTING, lambda _: None, (), {"template": template("template", exact("one"))}.get, ON).create[0][1]
+    named = msgspec.structs.replace(made.metadata, name="theirs", namespace="other")
+    theirs = msgspec.structs.replace(made, metadata=named)
+    ours = msgspec.structs.replace(made, metadata=msgspec.structs.replace(named, name="ours", namespace=NAMESPACE))
+    find = {"template": template("template", exact("one"))}.get
+    assert plan_pod(WANTING, lambda _: None, (theirs,), find, ON).adopt == ()
+    assert plan_pod(WANTING, lambda _: None, (theirs, ours), find, ON).adopt == (("gpu", "ours"),)
+
+
+@pytest.mark.behaviour("N-70")
+def test_annotations_are_not_written_into_the_template() -> None:
+    source = template("template", exact("one"), annotations={"a": "2"})
+    plan_pod(WANTING, lambda _: None, (), {"template": source}.get, ON)
+    assert source.spec.metadata.annotations == {"a": "2"}
+
+
+@pytest.mark.behaviour("SP-76", "N-70")
 def test_the_status_keeps_existing_names() -> None:
     given = pod(templates={"a": "t", "b": "t", "c": "t"}, named={"a": "claim-a", "c": None})
     patch = status_patch(given, {"b": "claim-b"})
@@ -223,7 +242,7 @@ def test_the_status_keeps_existing_names() -> None:
     assert patch["metadata"] == {"name": "pod", "namespace": NAMESPACE, "uid": "pod-uid", "resourceVersion": "7"}
 
 
-@pytest.mark.behaviour("SP-78")
+@pytest.mark.behaviour("SP-78", "N-70")
 def test_a_named_claim_that_is_not_cached_is_confirmed_first() -> None:
     assert names_to_confirm(NAMED, lambda _: None) == ("mine",)
     assert names_to_confirm(NAMED, lambda _: MINE) == ()
@@ -381,7 +400,7 @@ def test_created_claims_are_cached_until_observed_or_expired() -> None:
     assert len(created._entries) == len(created._by_owner) == ENTRIES_MAX
 
 
-@pytest.mark.behaviour("SP-88", "PL-34")
+@pytest.mark.behaviour("SP-88", "PL-34", "N-122")
 def test_claims_are_counted_by_their_labels() -> None:
     metrics = Metrics()
     counts = ClaimMetrics(metrics)
@@ -404,11 +423,15 @@ def test_claims_are_counted_by_their_labels() -> None:
     assert value("false", "false", "resource_claim_template", "true") == 0
     assert value("true", "false", "resource_claim_template", "true") == 1
     assert value("false", "true", "extended_resource", "false") == 1
+    # Kubernetes 1.37 does not tell alternatives apart.
+    counts.changed(None, claim("other", owner="u", entry="gpu", allocated=True))
+    shared = {"allocated": "true", "admin_access": "false", "source": "resource_claim_template"}
+    assert metrics.value("dynamic_resource_allocation_resource_claims", shared) == 2
     alias = {"admin_access": "false", "source": "resource_claim_template", "prioritized_list": "true"}
     assert metrics.value("resourceclaim_controller_allocated_resource_claims", alias) == 1
 
 
-@pytest.mark.behaviour("SP-88", "PL-34")
+@pytest.mark.behaviour("SP-88", "PL-34", "N-121")
 def test_creations_are_counted_by_outcome() -> None:
     metrics = Metrics()
     counts = ClaimMetrics(metrics)
@@ -417,6 +440,10 @@ def test_creations_are_counted_by_outcome() -> None:
     name = "resourceclaim_controller_creates_total"
     assert metrics.value(name, {"status": "success", "admin_access": "false"}) == 1
     assert metrics.value(name, {"status": "failure", "admin_access": "true"}) == 1
+    owner = {"owner_api_group": "", "owner_api_kind": "Pod"}
+    name = "dynamic_resource_allocation_resourceclaim_creates_total"
+    assert metrics.value(name, {"status": "success", "admin_access": "false", **owner}) == 1
+    assert metrics.value(name, {"status": "failure", "admin_access": "true", **owner}) == 1
     assert metrics.value("resourceclaim_controller_create_total") == 2
     assert metrics.value("resourceclaim_controller_create_failures_total") == 1
 

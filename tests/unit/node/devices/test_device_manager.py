@@ -12,8 +12,9 @@ import pytest
 from dray.node.checkpoint_file import CheckpointFile
 from dray.node.devices import checkpoint
 from dray.node.devices.device_manager import DeviceManager, NodePods
-from dray.node.plugins.handler import DEVICE_PLUGIN, Plugin
+from dray.node.plugins.handler import Plugin
 from dray.node.resource_manager import ResourceError
+from dray.rpc.dra_services import DEVICE_PLUGIN
 from dray.runtime.metrics import Metrics
 from dray.runtime.system import SystemClock
 from dray.runtime.tasks import TaskGroup

@@ -46,7 +46,9 @@ class DeviceAllocatorMachine(RuleBasedStateMachine):
         self.saved = b""
         self.written = Written()
         self.book = DeviceAllocator(Inventory(300))
-        self.session: Session | None = None
+        # Of the connected plugins, oldest first; during a rolling update there are two.
+        self.sessions: list[Session] = []
+        self.registrations = 0
         self.pods: dict[str, Pod] = {}
         # What really runs, by Pod and container.
         self.running: dict[tuple[str, str], frozenset[str]] = {}
@@ -60,24 +62,24 @@ class DeviceAllocatorMachine(RuleBasedStateMachine):
 
     # --- The plugin. ---
 
+    @precondition(lambda self: len(self.sessions) < 2)
     @rule(healthy=st.frozensets(st.sampled_from(IDS)))
     def plugin_up(self, healthy: frozenset[str]) -> None:
-        self.session = self.book.inventory.opened(FOO, "foo.sock")
-        self.plugin_lists(healthy)
+        self.registrations += 1
+        self.sessions.append(self.book.inventory.opened(FOO, f"foo-{self.registrations}.sock"))
+        self.plugin_lists(healthy, 1)
 
-    @precondition(lambda self: self.session is not None)
-    @rule(healthy=st.frozensets(st.sampled_from(IDS)))
-    def plugin_lists(self, healthy: frozenset[str]) -> None:
-        assert self.session is not None
-        self.book.inventory.update_devices(FOO, self.session, [Device(name, name in healthy) for name in IDS])
+    @precondition(lambda self: self.sessions)
+    @rule(healthy=st.frozensets(st.sampled_from(IDS)), which=st.sampled_from([0, 1]))
+    def plugin_lists(self, healthy: frozenset[str], which: int) -> None:
+        session = self.sessions[-which]
+        self.book.inventory.update_devices(FOO, session, [Device(name, name in healthy) for name in IDS])
         self.save()
 
-    @precondition(lambda self: self.session is not None)
-    @rule()
-    def plugin_down(self) -> None:
-        assert self.session is not None
-        self.book.inventory.closed(FOO, self.session, self.now)
-        self.session = None
+    @precondition(lambda self: self.sessions)
+    @rule(which=st.sampled_from([0, 1]))
+    def plugin_down(self, which: int) -> None:
+        self.book.inventory.closed(FOO, self.sessions.pop(-which), self.now)
 
     @rule(seconds=st.sampled_from([1.0, 400.0]))
     def time_passes(self, seconds: float) -> None:
@@ -168,7 +170,7 @@ class DeviceAllocatorMachine(RuleBasedStateMachine):
         inventory = Inventory(300)
         inventory.restore(saved.registered, self.now)
         self.book = DeviceAllocator(inventory, saved.assigned)
-        self.session = None
+        self.sessions = []
         self.ran_before = frozenset(self.running)
         for uid in sorted(self.pods):
             self.admit_again(uid)

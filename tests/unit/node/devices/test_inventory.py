@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dray.node.devices.inventory import Device, Inventory, Session, TakenError
+from dray.node.devices.inventory import ConnectedError, Device, Inventory, Session
 from dray.node.devices.responses import device_from_wire, health_of
 from dray.rpc.pb.deviceplugin.v1beta1 import api_pb2 as pb
 
@@ -128,23 +128,64 @@ def test_registering_again_within_the_grace() -> None:
     assert amounts(inventory) == (2, 2)
 
 
-@pytest.mark.behaviour("DP-05")
-def test_another_endpoint_is_refused_while_the_first_lives() -> None:
+@pytest.mark.behaviour("DP-05", "N-62")
+def test_the_same_endpoint_is_refused_while_it_is_connected() -> None:
     inventory, session = listed()
-    with pytest.raises(TakenError, match=r'"vendor\.com/foo" is already registered by endpoint "foo\.sock"'):
-        inventory.opened(FOO, "other.sock")
+    with pytest.raises(ConnectedError, match=r"^device plugin already connected: foo\.sock$"):
+        inventory.opened(FOO, "foo.sock")
     inventory.closed(FOO, session, 0)
-    inventory.opened(FOO, "other.sock")
+    inventory.opened(FOO, "foo.sock")
 
 
-@pytest.mark.behaviour("DP-05")
-def test_the_end_of_an_old_stream_does_not_touch_the_newer() -> None:
-    inventory, old = listed()
-    new = inventory.opened(FOO, "foo.sock")
-    inventory.update_devices(FOO, new, devices("xyz"))
-    assert inventory.closed(FOO, old, 0) is None
-    assert inventory.update_devices(FOO, old, devices("ab")) is None
-    assert amounts(inventory) == (3, 3)
+@pytest.mark.behaviour("DP-05", "N-62")
+def test_every_report_of_any_plugin_replaces_the_list() -> None:
+    inventory, old = listed("ab")
+    new = inventory.opened(FOO, "other.sock")
+    # The list of the first stays until the second has sent its own.
+    assert amounts(inventory) == (2, 2)
+    assert inventory.update_devices(FOO, new, devices("abc")) == {"c"}
+    assert inventory.update_devices(FOO, old, devices("ab")) == {"c"}
+    assert amounts(inventory) == (2, 2)
+    assert inventory.session(FOO) == new
+
+
+@pytest.mark.behaviour("N-63")
+@pytest.mark.parametrize("first", ["old", "new"])
+def test_devices_are_unhealthy_only_when_the_last_plugin_ends(first: str) -> None:
+    inventory, old = listed("ab")
+    new = inventory.opened(FOO, "other.sock")
+    inventory.update_devices(FOO, new, devices("ab"))
+    order = [old, new] if first == "old" else [new, old]
+    assert inventory.closed(FOO, order[0], 10) == frozenset()
+    assert (amounts(inventory), inventory.next_expiry) == ((2, 2), None)
+    assert inventory.closed(FOO, order[0], 11) is None
+    assert inventory.update_devices(FOO, order[0], devices("xyz")) is None
+    assert inventory.closed(FOO, order[1], 20) == {"a", "b"}
+    assert (amounts(inventory), inventory.next_expiry) == ((2, 0), 320)
+
+
+@pytest.mark.behaviour("N-63")
+def test_one_plugin_that_answers_is_enough() -> None:
+    inventory, old = listed("ab")
+    new = inventory.opened(FOO, "other.sock")
+    assert inventory.suspend(FOO, new, suspended=True) == frozenset()
+    assert amounts(inventory) == (2, 2)
+    # The other one goes, too, and the one that hangs is left; a new process may take its socket.
+    assert inventory.closed(FOO, old, 0) == {"a", "b"}
+    assert amounts(inventory) == (2, 0)
+    again = inventory.opened(FOO, "other.sock")
+    inventory.update_devices(FOO, again, devices("ab"))
+    assert inventory.closed(FOO, new, 0) is None
+    assert amounts(inventory) == (2, 2)
+
+
+@pytest.mark.behaviour("N-65")
+def test_the_same_id_of_another_resource_is_left_alone() -> None:
+    inventory, session = listed("ab")
+    other = inventory.opened("vendor.com/bar", "bar.sock")
+    inventory.update_devices("vendor.com/bar", other, devices("ab"))
+    assert inventory.update_devices(FOO, session, devices("a", "b")) == {"b"}
+    assert inventory.is_healthy("vendor.com/bar", "b")
 
 
 @pytest.mark.behaviour("DP-45")

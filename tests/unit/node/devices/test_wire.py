@@ -48,7 +48,7 @@ FIELDS: dict[Any, str] = {
     plugin.PreStartContainerResponse: "",
     v1.ListPodResourcesResponse: "1 rep PodResources",
     v1.AllocatableResourcesResponse: "1 rep ContainerDevices, 2 rep int64, 3 rep ContainerMemory",
-    v1.PodResources: "1 string, 2 string, 3 rep ContainerResources",
+    v1.PodResources: "1 string, 2 string, 3 rep ContainerResources, 4 rep int64, 5 rep ContainerMemory",
     v1.ContainerResources: (
         "1 string, 2 rep ContainerDevices, 3 rep int64, 4 rep ContainerMemory, 5 rep DynamicResource"
     ),

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
+import orjson
 import pytest
 
 from dray.api.document import UID, NamespacedName
+from dray.node.dra.checkpoint import decode, encode
 from dray.node.dra.claim_info_cache import (
     NEXT_PHASE,
     CallPrepare,
     CallUnprepare,
     ClaimInfoCache,
     ClaimRef,
+    CountSkip,
     DriverPrepared,
     DriverUnprepared,
     OldClaimError,
@@ -114,6 +118,18 @@ def test_a_pod_without_claims_here_is_skipped() -> None:
     assert ClaimInfoCache().handle(PodGone(A)) == ()
 
 
+@pytest.mark.behaviour("N-68")
+def test_a_pod_that_was_never_noted_with_a_claim_cannot_unprepare_it_for_others() -> None:
+    book = ClaimInfoCache()
+    book.handle(PodAdmitted(A, (info("x"),)))
+    book.handle(prepared("d1", "x"))
+    # Pod B names the claim, but got no further.
+    assert book.handle(PodGone(B)) == ()
+    assert book.phase(ref("x").uid) is Phase.PREPARED
+    assert book.pod_uids() == (A,)
+
+
+@pytest.mark.behaviour("N-69")
 def test_a_pod_that_comes_while_the_claim_is_being_unprepared_has_it_prepared_again() -> None:
     book = ClaimInfoCache()
     book.handle(PodAdmitted(A, (info("x"),)))
@@ -199,7 +215,7 @@ class Life:
         for action in self.book.handle(event):
             if isinstance(action, SaveCheckpoint):
                 self.saved = self.book.claims()
-            else:
+            elif not isinstance(action, CountSkip):
                 self.call(action)
 
     def call(self, action: CallPrepare | CallUnprepare) -> None:
@@ -235,3 +251,41 @@ def test_drivers_hold_nothing_that_the_checkpoint_does_not_know_whatever_fails(s
         for pod in pods:
             life.perform(PodGone(pod))
     assert (life.held, life.book.claims(), life.saved) == ({"d1": set(), "d2": set()}, (), ())
+
+
+def skipping(name: str, **skipped: str) -> ClaimInfo:
+    """A claim of the drivers, with the operations that each skips, by their first letters."""
+    names = {"p": "NodePrepareResources", "u": "NodeUnprepareResources"}
+    chosen = {driver: frozenset(names[letter] for letter in letters) for driver, letters in skipped.items()}
+    return replace(info(name, *skipped), skipped={driver: found for driver, found in chosen.items() if found})
+
+
+@pytest.mark.behaviour("N-108", "N-123")
+def test_drivers_are_not_called_for_operations_that_they_skip() -> None:
+    book = ClaimInfoCache()
+    claims = (skipping("x", d1="pu", d2="u", d3=""), skipping("y", d1="pu"))
+    x, y = CallPrepare("d2", (ref("x"),)), CallPrepare("d3", (ref("x"),))
+    skips = (CountSkip("d1", "NodePrepareResources"),) * 2
+    assert book.handle(PodAdmitted(A, claims)) == (SAVE, *skips, x, y)
+    # Nobody else need prepare y; a second try does not count again.
+    assert book.phase(ref("y").uid) is Phase.PREPARED
+    assert book.handle(PodAdmitted(A, claims)) == (SAVE, x, y)
+    book.handle(prepared("d2", "x"))
+    book.handle(prepared("d3", "x"))
+    assert book.phase(ref("x").uid) is Phase.PREPARED
+    gone = [CountSkip(driver, "NodeUnprepareResources") for driver in ("d1", "d2", "d1")]
+    assert book.handle(PodGone(A)) == (SAVE, *gone, CallUnprepare("d3", (ref("x"),)))
+    assert [claim.key.name for claim in book.claims()] == ["x"]
+    assert book.handle(unprepared("d3", "x")) == (SAVE,)
+    assert book.claims() == ()
+
+
+@pytest.mark.behaviour("N-108")
+def test_skipped_operations_are_in_the_checkpoint() -> None:
+    book = ClaimInfoCache()
+    book.handle(PodAdmitted(A, (skipping("x", d1="pu", d2=""),)))
+    content = encode(book.claims())
+    assert decode(content) == book.claims()
+    state = orjson.loads(orjson.loads(content)["Data"])["ClaimInfoStateList"][0]["DriverState"]
+    assert state["d1"]["skipNodeOperations"] == ["NodePrepareResources", "NodeUnprepareResources"]
+    assert "skipNodeOperations" not in state["d2"]

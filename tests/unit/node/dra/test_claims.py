@@ -18,6 +18,7 @@ from dray.node.dra.claims import (
     check_usable,
     container_requests,
     pod_claims,
+    skipped_operations,
 )
 
 
@@ -169,3 +170,26 @@ def test_containers_ask_by_claim_and_request() -> None:
     extended = ("p-extended", "container-0-request-0")
     assert container_requests(user, first) == (("claim-a", ""), ("p-b-x", "r"), extended)
     assert container_requests(user, second) == ()
+
+
+@pytest.mark.behaviour("N-108")
+@pytest.mark.parametrize(
+    ("lists", "skipped"),
+    [
+        ([["NodePrepareResources", "NodeUnprepareResources"]], {"NodePrepareResources", "NodeUnprepareResources"}),
+        ([["*"]], {"NodePrepareResources", "NodeUnprepareResources"}),
+        ([["*"], ["NodeUnprepareResources"]], {"NodeUnprepareResources"}),
+        ([["NodeUnprepareResources", "Later"]], {"NodeUnprepareResources"}),
+        ([["*"], []], set()),
+        ([["*"], None], set()),
+        ([["Later"]], set()),
+    ],
+)
+def test_an_operation_is_skipped_when_every_device_of_the_driver_skips_it(
+    lists: list[list[str] | None], skipped: set[str]
+) -> None:
+    results = [{"driver": "d", "skipNodeOperations": item} for item in lists]
+    others: list[Document] = [{"driver": "e"}, {"driver": "f", "skipNodeOperations": ["*"]}]
+    found = skipped_operations([*results, *others])
+    assert found.get("d", frozenset()) == skipped
+    assert found.keys() - {"d"} == {"f"}

@@ -14,10 +14,11 @@ from dray.node.dra.claim_info_cache import ClaimRef
 from dray.node.dra.claims import ClaimInfo, Device
 from dray.node.dra.driver_client import ResponseError, check_response, choose_service
 from dray.node.dra.driver_registry import Instances
-from dray.node.dra.health.cache import DeviceHealth, DeviceKey, Health, HealthCache, shorten
+from dray.node.dra.health.cache import DEVICES_MAX, DeviceHealth, DeviceKey, Health, HealthCache, Update, shorten
 from dray.node.dra.health.statuses import resource_statuses
 from dray.node.dra.slice_cleaner import EVERY_DRIVER, SliceCleanup
 from dray.node.plugins.handler import Plugin, PluginError
+from dray.rpc.dra_services import choose_health_service
 
 
 def plugin(*versions: str) -> Plugin:
@@ -170,12 +171,61 @@ def later(seconds: float) -> datetime:
 def test_health_is_unknown_before_the_first_report_and_after_the_timeout() -> None:
     cache = HealthCache()
     assert cache.get(KEY, NOW).health is Health.UNKNOWN
-    assert cache.report("d", {("p", "x"): SICK}, NOW) == {KEY}
-    assert cache.report("d", {("p", "x"): SICK}, NOW) == frozenset()
+    assert cache.report("d", {("p", "x"): SICK}, NOW).changed == {KEY}
+    assert cache.report("d", {("p", "x"): SICK}, NOW).changed == frozenset()
     assert cache.get(KEY, later(30)) == SICK
     assert cache.get(KEY, later(31)) == DeviceHealth()
     assert cache.expire(later(30)) == frozenset()
     assert cache.expire(later(31)) == {KEY}
+
+
+@pytest.mark.behaviour("N-19")
+def test_a_device_that_is_left_out_expires_by_itself_and_only_a_known_health_is_a_change() -> None:
+    cache = HealthCache()
+    cache.report("d", {("p", "x"): SICK, ("p", "y"): DeviceHealth(Health.UNKNOWN)}, NOW)
+    assert cache.report("d", {("p", "z"): SICK}, later(20)).changed == {DeviceKey("d", "p", "z")}
+    assert cache.get(KEY, later(30)) == SICK
+    assert cache.report("d", {("p", "z"): SICK}, later(40)).changed == {KEY}
+    assert cache.expire(later(41)) == frozenset()
+    assert b'"x"' not in cache.encode()
+
+
+@pytest.mark.behaviour("N-20")
+def test_a_driver_has_a_limited_number_of_devices() -> None:
+    cache = HealthCache()
+    names = [("p", f"d{number}") for number in range(DEVICES_MAX + 2)]
+    update = cache.report("d", dict.fromkeys(names, SICK), NOW)
+    assert (len(update.changed), update.ignored) == (DEVICES_MAX, 2)
+    # Known devices are still updated, and other drivers have their own limit.
+    fine = DeviceHealth(Health.HEALTHY)
+    assert cache.report("d", {names[0]: fine, names[-1]: fine}, NOW).changed == {DeviceKey("d", *names[0])}
+    assert cache.report("e", {("p", "x"): fine}, NOW).ignored == 0
+    restored = HealthCache()
+    restored.restore(cache.encode())
+    assert restored.encode() == cache.encode()
+
+
+@pytest.mark.behaviour("N-20")
+@pytest.mark.parametrize(("pool", "device"), [("p" * 254, "x"), ("p", "x" * 64)])
+def test_names_that_no_slice_can_have_are_not_stored(pool: str, device: str) -> None:
+    assert HealthCache().report("d", {(pool, device): SICK}, NOW) == Update(frozenset(), 1)
+
+
+@pytest.mark.behaviour("N-16", "N-17")
+@pytest.mark.parametrize(
+    ("listed", "chosen"),
+    [
+        (("v1alpha1.DRAResourceHealth", "v1.DRAResourceHealth"), "v1.DRAResourceHealth"),
+        (("v1.DRAPlugin", "v1.DRAResourceHealth"), "v1.DRAResourceHealth"),
+        (("v1.DRAPlugin", "v1alpha1.DRAResourceHealth"), "v1alpha1.DRAResourceHealth"),
+        (("v1.DRAPlugin",), None),
+        ((), None),
+    ],
+)
+def test_the_newest_health_service_is_watched_in_whatever_order_it_is_listed(
+    listed: tuple[str, ...], chosen: str | None
+) -> None:
+    assert choose_health_service(listed) == chosen
 
 
 @pytest.mark.behaviour("SP-125")

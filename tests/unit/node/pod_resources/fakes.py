@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from dray.api.document import UID, NamespacedName
@@ -31,20 +31,32 @@ class Devices:
 
 
 class CPUs:
+    """By default every container of Pod u1 has two."""
+
     allocatable = frozenset({3, 1, 2})
     revision = 0
 
-    def exclusive(self, pod_uid: str, _container: str) -> frozenset[int]:
+    def __init__(self, held: Mapping[tuple[str, str], Iterable[int]] | None = None) -> None:
+        self.held = held
+
+    def exclusive(self, pod_uid: str, container_name: str) -> frozenset[int]:
+        if self.held is not None:
+            return frozenset(self.held.get((pod_uid, container_name), ()))
         return frozenset({2, 1}) if pod_uid == "u1" else frozenset()
 
 
 class Memory:
     revision = 0
 
+    def __init__(self, held: Mapping[tuple[str, str], Sequence[Block]] | None = None) -> None:
+        self.held = held
+
     def allocatable(self) -> Sequence[Block]:
         return (Block((0,), "memory", 4096), Block((0, 1), "hugepages-2Mi", 64))
 
-    def blocks(self, pod_uid: str, _container: str) -> Sequence[Block]:
+    def blocks(self, pod_uid: str, container_name: str) -> Sequence[Block]:
+        if self.held is not None:
+            return self.held.get((pod_uid, container_name), ())
         return (Block((0, 1), "memory", 2048),) if pod_uid == "u1" else ()
 
 

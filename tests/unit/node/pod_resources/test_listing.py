@@ -16,6 +16,7 @@ from dray.node.pod_resources.response_cache import ListResponseCache
 from dray.node.pod_resources.server import gates_of
 from dray.node.pod_resources.servicer import Gates, Limiter
 from dray.node.pod_resources.sources import Sources
+from dray.node.topology.memory_manager import Block
 from dray.rpc.pb.podresources.v1 import api_pb2 as v1
 from dray.rpc.pb.podresources.v1alpha1 import api_pb2 as v1alpha1
 from tests.unit.node.devices.builders import BAR, FOO, Pods, asking, container, pod, sidecar
@@ -49,6 +50,21 @@ def test_containers_and_devices() -> None:
         ],
     )
     assert not found.containers[1].devices[0].HasField("topology")
+
+
+@pytest.mark.behaviour("N-138", "N-139")
+def test_cpus_and_memory_of_the_pod_as_a_whole() -> None:
+    blocks = {("u1", "main"): [Block((0,), "memory", 1024)], ("u1", "side"): [Block((1,), "memory", 2048)]}
+    sources = Sources(Pods(), cpus=CPUs({("u1", "main"): {3, 2}, ("u1", "side"): {1}}), memory=Memory(blocks))
+    whole = pod_resources(POD, sources, dynamic=True, pod_level=True)
+    assert list(whole.cpu_ids) == [1, 2, 3]
+    assert sorted(item.size for item in whole.memory) == [1024, 2048]
+    # A container of the shared part has none of its own.
+    assert [list(item.cpu_ids) for item in whole.containers] == [[1], [2, 3], []]
+    without = pod_resources(POD, sources, dynamic=True)
+    assert (list(without.cpu_ids), list(without.memory)) == ([], [])
+    assert v1.PodResources.DESCRIPTOR.fields_by_name["cpu_ids"].number == 4
+    assert v1.PodResources.DESCRIPTOR.fields_by_name["memory"].number == 5
 
 
 @pytest.mark.behaviour("PR-04")
@@ -181,6 +197,7 @@ def test_without_the_gate_there_are_no_claims() -> None:
         ("KubeletPodResourcesGet=false", Gates(get=False)),
         ("PodResourcesGet=false", Gates(get=False)),
         ("KubeletPodResourcesDynamicResources=false", Gates(dynamic=False)),
+        ("PodLevelResourceManagers=true", Gates(pod_level=True)),
         ("PodResourcesDynamicResources=false", Gates(dynamic=False)),
         ("DynamicResourceAllocation=false", Gates()),
         ("KubeletPodResourcesListUseActivePods=false", Gates(active_only=False)),

@@ -13,11 +13,13 @@ import msgspec
 import pytest
 
 from dray.api.cdi import ContainerEdits
+from dray.node.cdi.cache import CdiCache
 from dray.node.resource_manager import HostDevice
 from dray.node.runtimes.cri.translate import container_config, knows_cdi, record_of, sandbox_config
 from dray.node.runtimes.images.model import ImageConfig, ImageError, full_name, parse_user
 from dray.node.runtimes.images.store import ImageStore
-from dray.node.runtimes.process.limitations import mount_variables, warnings_for
+from dray.node.runtimes.process.limitations import metadata_path, mount_variables, warnings_for
+from dray.node.runtimes.process.runtime import ProcessRuntime
 from dray.node.runtimes.runc.oci_config import CAPABILITIES, capability_set, default_bind_types, oci_config
 from dray.node.runtimes.runtime import (
     BindMount,
@@ -29,6 +31,7 @@ from dray.node.runtimes.runtime import (
     Security,
 )
 from dray.rpc.pb.cri.v1 import api_pb2 as pb
+from dray.runtime.system import SystemClock
 
 SANDBOX = Sandbox("uid", "ns", "p", "p-host", "/logs/ns_p_uid", labels={"app": "x"})
 BOUNDING = (*CAPABILITIES, "CAP_SYS_ADMIN")
@@ -362,6 +365,39 @@ def test_the_process_runtime_says_what_it_cannot_do() -> None:
     assert "kube-api-access" not in found
     assert "/dev/null" not in found
     assert warnings_for(spec(), ContainerEdits()) == ()
+
+
+@pytest.mark.behaviour("N-24")
+def test_device_metadata_is_told_from_other_mounts() -> None:
+    root = "/var/run/kubernetes.io/dra-device-attributes"
+    content = edits(mounts=[{"hostPath": "/a", "containerPath": f"{root}/resourceclaims/c/r/d-metadata.json"}])
+    assert str(metadata_path(content.mounts[0])) == "resourceclaims/c/r/d-metadata.json"
+    assert warnings_for(spec(), content) == ()
+    for path in ("/etc/passwd", f"{root}/../x", f"{root}-other/x"):
+        (mount,) = edits(mounts=[{"hostPath": "/a", "containerPath": path}]).mounts
+        assert metadata_path(mount) is None
+
+
+@pytest.mark.behaviour("N-24")
+def test_the_process_runtime_copies_device_metadata(tmp_path: Path) -> None:
+    host, cdi = tmp_path / "metadata.json", tmp_path / "cdi"
+    host.write_text("{}")
+    cdi.mkdir()
+    target = "/var/run/kubernetes.io/dra-device-attributes/resourceclaims/c/r/d-metadata.json"
+    mount = {"hostPath": str(host), "containerPath": target, "options": ["ro", "bind"]}
+    device = {"name": "u_r", "containerEdits": {"mounts": [mount]}}
+    (cdi / "d.json").write_text(json.dumps({"cdiVersion": "0.5.0", "kind": "d/metadata", "devices": [device]}))
+    runtime = ProcessRuntime(tmp_path / "containers", SystemClock(), CdiCache([str(cdi)]))
+    job = runtime.job(spec(command=("true",), cdi_devices=("d/metadata=u_r",)), tmp_path / "container-1", "container-1")
+    root = Path(dict(job["env"])["DRAY_DEVICE_METADATA"])
+    copy = root / "resourceclaims/c/r/d-metadata.json"
+    assert (copy.read_text(), copy.stat().st_mode & 0o777) == ("{}", 0o444)
+    host.unlink()
+    with pytest.raises(RuntimeFailure, match="device metadata"):
+        runtime.job(spec(command=("true",), cdi_devices=("d/metadata=u_r",)), tmp_path / "other", "other")
+    runtime.remove_files(tmp_path / "container-1")
+    assert not root.exists()
+    assert "DRAY_DEVICE_METADATA" not in dict(runtime.job(spec(command=("true",)), tmp_path / "plain", "plain")["env"])
 
 
 def test_volumes_are_named_by_variables() -> None:

@@ -163,6 +163,6 @@ def test_devices_of_running_pods_are_held_back(used: int, total: int, expected: 
     )
     node = msgspec.convert({"metadata": {"name": "node"}}, Node)
     running = NodeInfo(node).with_pod(PodInfo(pod_with([container("c", gpu=2)])))
-    assert variants._held(running) == expected
+    assert variants._held(running, None) == expected
     with_plugin = msgspec.convert({"metadata": {"name": "node"}, "status": {"allocatable": {GPU: "2"}}}, Node)
-    assert variants._held(running.with_node(with_plugin)) == ()
+    assert variants._held(running.with_node(with_plugin), None) == ()

@@ -1,0 +1,184 @@
+"""VolumeBinding with bound volumes, and NodeDeclaredFeatures (kube-scheduler 1.36)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from dray.api.types.core_v1 import Node
+from dray.framework.events import NODE, PERSISTENT_VOLUME_CLAIM, UNSCHEDULED_POD, Action, ClusterEvent, Hint
+from dray.framework.node_info import NodeInfo
+from dray.framework.status import SUCCESS, Code
+from dray.scheduler.plugins.node_declared_features import NodeDeclaredFeatures
+from dray.scheduler.plugins.volume_binding import VolumeBinding
+from tests.unit.scheduler.builders import container, handle, node, node_info, pod, pod_info, state
+
+NODES = [node_info("a", labels={"zone": "a"}), node_info("b", labels={"zone": "b"})]
+USES: dict[str, Any] = {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]}
+EPHEMERAL: dict[str, Any] = {"volumes": [{"name": "v", "ephemeral": {}}]}
+
+
+def claim(name: str = "c", *, volume: str = "pv", phase: str = "Bound", **spec: Any) -> dict[str, Any]:
+    return {
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"volumeName": volume, **spec},
+        "status": {"phase": phase},
+    }
+
+
+def volume(zone: str = "", kind: str = "local") -> dict[str, Any]:
+    spec: dict[str, Any] = {kind: {}}
+    if zone:
+        term = {"matchExpressions": [{"key": "zone", "operator": "In", "values": [zone]}]}
+        spec["nodeAffinity"] = {"required": {"nodeSelectorTerms": [term]}}
+    return {"metadata": {"name": "pv"}, "spec": spec}
+
+
+def answers(spec: Any, claims: Any = (), volumes: Any = (), *, lenient: bool = False) -> Any:
+    """The rejection before any node, or that of each rejected node."""
+    plugin = VolumeBinding(
+        {}, handle(*NODES, persistentvolumeclaims=claims, persistentvolumes=volumes), lenient=lenient
+    )
+    info = pod_info("p", **spec)
+    attempt = state(info)
+    _, status = plugin.pre_filter(attempt, info.pod)
+    if status.code is Code.SKIP:
+        return {}
+    if not status.is_success:
+        assert status.code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE
+        return status.message
+    found = {item.name: plugin.filter(attempt, info.pod, item) for item in NODES}
+    assert all(item is SUCCESS or item.code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE for item in found.values())
+    return {name: item.message for name, item in found.items() if item is not SUCCESS}
+
+
+DELETED = claim() | {"metadata": {"name": "c", "namespace": "default", "deletionTimestamp": "2026-01-01T00:00:00Z"}}
+NO_AFFINITY = "node(s) didn't match PersistentVolume's node affinity"
+NO_VOLUME = "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"
+
+
+@pytest.mark.behaviour("SC-04", "SC-05", "SC-06")
+@pytest.mark.parametrize(
+    ("spec", "claims", "volumes", "expected"),
+    [
+        ({}, [], [], {}),
+        ({"volumes": [{"name": "v", "emptyDir": {}}]}, [], [], {}),
+        (USES, [], [], 'persistentvolumeclaim "c" not found'),
+        (
+            EPHEMERAL,
+            [],
+            [],
+            'waiting for ephemeral volume controller to create the persistentvolumeclaim "p-v"',
+        ),
+        (
+            USES,
+            [claim(phase="Lost")],
+            [],
+            'persistentvolumeclaim "c" bound to non-existent persistentvolume "pv"',
+        ),
+        (USES, [DELETED], [volume()], 'persistentvolumeclaim "c" is being deleted'),
+        (USES, [claim(volume="", phase="Pending")], [], "pod has unbound immediate PersistentVolumeClaims"),
+        (USES, [claim()], [volume()], {}),
+        (USES, [claim()], [volume("a")], {"b": NO_AFFINITY}),
+        (USES, [claim()], [volume("a", "hostPath")], {"b": NO_AFFINITY}),
+        (USES, [claim()], [], {"a": NO_VOLUME, "b": NO_VOLUME}),
+        (EPHEMERAL, [claim("p-v")], [volume("b")], {"a": NO_AFFINITY}),
+        (
+            USES,
+            [claim()],
+            [volume("a", "csi")],
+            'persistentvolumeclaim "c": only local and hostPath volumes are supported by this scheduler',
+        ),
+        (
+            USES,
+            [claim(accessModes=["ReadWriteOncePod"])],
+            [volume()],
+            'persistentvolumeclaim "c": access mode ReadWriteOncePod is not supported by this scheduler',
+        ),
+    ],
+)
+def test_volumes(spec: Any, claims: Any, volumes: Any, expected: Any) -> None:
+    assert answers(spec, claims, volumes) == expected
+
+
+def test_a_lenient_plugin_evaluates_what_it_can() -> None:
+    assert answers(USES, [claim()], [volume("a", "csi")], lenient=True) == {"b": NO_AFFINITY}
+    assert answers(USES, [claim(volume="", phase="Pending")], [], lenient=True) == {}
+
+
+@pytest.mark.behaviour("SC-05")
+@pytest.mark.parametrize(("name", "wakes"), [("c", True), ("other", False)])
+def test_a_change_of_the_pods_own_claim_requeues_it(name: str, wakes: bool) -> None:
+    event = ClusterEvent(PERSISTENT_VOLUME_CLAIM, Action.UPDATE)
+    registered = [item for item in VolumeBinding({}, handle()).events_to_register() if item.event.covers(event)]
+    assert [item.hint is None or item.hint(pod(**USES), None, claim(name)) is Hint.QUEUE for item in registered] == [
+        wakes
+    ]
+
+
+# --- Declared features. ---
+
+RESTARTS: dict[str, Any] = {"containers": [container(restartPolicyRules=[{"action": "RestartAllContainers"}])]}
+HOST_USERS: dict[str, Any] = {"hostNetwork": True, "hostUsers": False}
+
+
+def declaring(*features: str) -> Node:
+    plain = node("n")
+    return msgspec.structs.replace(plain, status=msgspec.structs.replace(plain.status, declared_features=features))
+
+
+@pytest.mark.behaviour("SC-07")
+@pytest.mark.parametrize(
+    ("spec", "features", "fits"),
+    [
+        ({}, (), True),
+        ({"hostNetwork": True}, (), True),
+        (RESTARTS, (), False),
+        (RESTARTS, ("RestartAllContainersOnContainerExits",), True),
+        (HOST_USERS, ("RestartAllContainersOnContainerExits",), False),
+        (HOST_USERS, ("A", "UserNamespacesHostNetworkSupport"), True),
+        (RESTARTS | HOST_USERS, ("UserNamespacesHostNetworkSupport",), False),
+    ],
+)
+def test_declared_features(spec: Any, features: tuple[str, ...], fits: bool) -> None:
+    plugin, info = NodeDeclaredFeatures(), pod_info(**spec)
+    attempt = state(info)
+    _, status = plugin.pre_filter(attempt, info.pod)
+    if status.code is Code.SKIP:
+        assert fits
+        return
+    found = plugin.filter(attempt, info.pod, NodeInfo(declaring(*features)))
+    assert (found is SUCCESS) is fits
+    if not fits:
+        assert (found.code, found.message) == (
+            Code.UNSCHEDULABLE_AND_UNRESOLVABLE,
+            "node(s) didn't match Pod's required features",
+        )
+
+
+@pytest.mark.behaviour("SC-07")
+@pytest.mark.parametrize(
+    ("resource", "action", "old", "new", "wakes"),
+    [
+        (NODE, Action.ADD, None, declaring("RestartAllContainersOnContainerExits"), True),
+        (NODE, Action.ADD, None, declaring(), False),
+        (NODE, Action.UPDATE_OTHER, declaring(), declaring("RestartAllContainersOnContainerExits"), True),
+        (
+            NODE,
+            Action.UPDATE_OTHER,
+            declaring("RestartAllContainersOnContainerExits"),
+            declaring("RestartAllContainersOnContainerExits", "X"),
+            False,
+        ),
+        (UNSCHEDULED_POD, Action.UPDATE_OTHER, pod(**RESTARTS), pod(), True),
+        (UNSCHEDULED_POD, Action.UPDATE_OTHER, pod(), pod(), False),
+    ],
+)
+def test_feature_hints(resource: str, action: Action, old: Any, new: Any, wakes: bool) -> None:
+    event = ClusterEvent(resource, action)
+    registered = [item for item in NodeDeclaredFeatures().events_to_register() if item.event.covers(event)]
+    assert [item.hint is not None and item.hint(pod(**RESTARTS), old, new) is Hint.QUEUE for item in registered] == [
+        wakes
+    ]

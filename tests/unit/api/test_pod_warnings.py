@@ -1,0 +1,81 @@
+"""Warnings about Pods and templates, in Kubernetes' words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dray.api.document import Document
+from dray.api.pod_warnings import pod_warnings, workload_warnings
+
+pytestmark = pytest.mark.api_faults
+
+
+def pod(container: Document | None = None, *, name: str = "p", **spec: Any) -> Document:
+    containers = [{"name": "c", "image": "i", **(container or {})}]
+    return {"metadata": {"name": name}, "spec": {"containers": containers, **spec}}
+
+
+CASES = {
+    "nothing": (pod(), []),
+    "name": (
+        pod(name="a.b"),
+        [
+            "metadata.name: this is used in the Pod's hostname, which can result in surprising behavior; a DNS label "
+            "is recommended: [must not contain dots]"
+        ],
+    ),
+    "node selector": (
+        pod(nodeSelector={"beta.kubernetes.io/os": "linux", "zone": "x"}),
+        ['spec.nodeSelector[beta.kubernetes.io/os]: deprecated since v1.14; use "kubernetes.io/os" instead'],
+    ),
+    "memory": (
+        pod({"resources": {"requests": {"memory": "100m", "cpu": "100m"}, "limits": {"memory": "1Gi"}}}),
+        ['spec.containers[0].resources.requests[memory]: fractional byte value "100m" is invalid, must be an integer'],
+    ),
+    "environment": (
+        pod({"env": [{"name": "A", "value": "1"}, {"name": "B"}, {"name": "A"}]}),
+        ['spec.containers[0].env[2]: hides previous definition of "A", which may be dropped when using apply'],
+    ),
+    "ports": (
+        pod({"ports": [{"containerPort": 80}, {"containerPort": 80, "hostPort": 80}, {"containerPort": 80}]}),
+        ["spec.containers[0].ports[2]: duplicate port definition with spec.containers[0].ports[0]"],
+    ),
+    "grace period": (
+        pod(terminationGracePeriodSeconds=-1),
+        ["spec.terminationGracePeriodSeconds: must be >= 0; negative values are invalid and will be treated as 1"],
+    ),
+    "secret": (pod(imagePullSecrets=[{}]), ['spec.imagePullSecrets[0].name: invalid empty name ""']),
+}
+
+
+@pytest.mark.parametrize(("given", "expected"), CASES.values(), ids=CASES)
+def test_pods(given: Document, expected: list[str]) -> None:
+    assert pod_warnings(given) == expected
+
+
+def test_terms_of_node_affinity() -> None:
+    term = {"matchExpressions": [{"key": "failure-domain.beta.kubernetes.io/zone", "operator": "Exists"}]}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+    assert pod_warnings(pod(affinity={"nodeAffinity": required})) == [
+        "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0]"
+        ".matchExpressions[0].key: failure-domain.beta.kubernetes.io/zone is deprecated since v1.17; use "
+        '"topology.kubernetes.io/zone" instead'
+    ]
+
+
+def test_templates_warn_when_the_desired_state_changes() -> None:
+    def workload(generation: int) -> Document:
+        metadata = {"name": "w.x", "generation": generation}
+        return {"metadata": metadata, "spec": {"template": pod(imagePullSecrets=[{}])}}
+
+    in_template = 'spec.template.spec.imagePullSecrets[0].name: invalid empty name ""'
+    in_name = (
+        "metadata.name: this is used in Pod names and hostnames, which can result in surprising behavior; a DNS label "
+        "is recommended: [must not contain dots]"
+    )
+    assert workload_warnings(workload(1), None) == [in_name, in_template]
+    assert workload_warnings(workload(1), None, names_pods=False) == [in_template]
+    assert workload_warnings(workload(2), workload(1)) == [in_template]
+    assert workload_warnings(workload(1), workload(1)) == []

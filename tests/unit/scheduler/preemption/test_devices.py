@@ -1,0 +1,601 @@
+"""Preemption with devices: whose claims are released, what a nomination holds, and that nobody goes in vain."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from typing import Any
+
+import msgspec
+import pytest
+
+from dray.allocator import SearchStoppedError, StopReason
+from dray.api.document import Document
+from dray.api.types.resource_v1 import ResourceClaimConsumerReference
+from dray.client.resources import RESOURCE_CLAIMS
+from dray.framework.node_info import NodeInfo
+from dray.framework.pod_info import PodInfo
+from dray.framework.status import Code, Status
+from dray.scheduler.cycle import Placement
+from dray.scheduler.filter_runner import runner_of
+from dray.scheduler.plugins.dynamic_resources.preemption import SETTLING
+from dray.scheduler.preemption.dry_run import Candidate, DryRun
+from tests.unit.scheduler.builders import pod as pod_object
+from tests.unit.scheduler.preemption.device_cluster import DRIVER, NOW, DeviceCluster, request
+
+HIGH: dict[str, Any] = {"priority": 100}
+
+
+def full(*, gates: str = "", nodes: int = 1, each: int = 2) -> DeviceCluster:
+    """Every device is used by a Pod of its own: n0-0 uses d0 on n0, and so on."""
+    cluster = DeviceCluster(gates)
+    for number in range(nodes):
+        cluster.add_node(f"n{number}", *(f"d{device}" for device in range(each)))
+        for device in range(each):
+            cluster.run(f"n{number}-{device}", f"n{number}", f"d{device}", priority=number)
+    return cluster
+
+
+@pytest.mark.behaviour("PE-51", "PE-53", "PE-66")
+def test_a_device_is_taken_from_a_pod_of_lower_priority() -> None:
+    cluster = full(nodes=2)
+    urgent = cluster.pending("urgent", request(), **HIGH)
+    result, status = cluster.preempt(urgent)
+    assert status.message == ("preemption: found a potential placement for pod on node n0, preempting 1 victims")
+    assert result is not None
+    # The least important of all victims.
+    (candidate,) = cluster.started
+    assert (candidate.node_name, [pod.key.name for pod in candidate.victims]) == ("n0", ["n0-1"])
+    assert len(cluster.held(urgent)) == 1
+
+
+@pytest.mark.behaviour("PE-50")
+def test_without_the_gate_nobody_goes_for_devices() -> None:
+    cluster = full(gates="DRAPreemption=false")
+    result, status = cluster.preempt(cluster.pending("urgent", request(), **HIGH))
+    assert status.message.endswith("1 Preemption is not helpful for scheduling.")
+    assert result is not None
+    assert not result.nominated_node_name
+    assert not cluster.started
+
+
+@pytest.mark.behaviour("PE-53")
+def test_codes_of_nodes() -> None:
+    cluster = full()
+    cluster.add_node("equal", "d0")
+    cluster.run("equal", "equal", "d0", priority=100)
+    cluster.add_node("plain")
+    cluster.run("plain", "plain", requests={"cpu": "1"})
+    _, found = cluster.place(cluster.pending("urgent", request(), **HIGH))
+    codes = {name: status.code for name, status in found.statuses.items()}
+    unresolvable = Code.UNSCHEDULABLE_AND_UNRESOLVABLE
+    assert codes == {"n0": Code.UNSCHEDULABLE, "equal": unresolvable, "plain": unresolvable}
+
+
+@pytest.mark.behaviour("PE-52", "PE-57")
+@pytest.mark.parametrize(
+    ("users", "expected"),
+    [
+        pytest.param([("a", "n", 1)], ["a"], id="one user"),
+        pytest.param([("a", "n", 1), ("b", "n", 1)], ["a", "b"], id="two users on the node"),
+        pytest.param([("a", "n", 1), ("b", "n", 100)], [], id="one of equal priority"),
+        pytest.param([("a", "n", 1), ("b", "m", 1)], [], id="one on another node"),
+    ],
+)
+def test_a_shared_claim(users: list[tuple[str, str, int]], expected: list[str]) -> None:
+    """A named claim is released with its last user, or not at all."""
+    cluster = DeviceCluster()
+    cluster.add_node("n", "d")
+    cluster.add_node("m")
+    cluster.add_claim("shared")
+    cluster.allocate("shared", "n", "d", users=[name for name, _, _ in users])
+    for name, node, priority in users:
+        cluster.run(name, node, claims=["shared"], priority=priority)
+    assert cluster.victims(cluster.pending("urgent", request(), **HIGH), "n") == expected
+
+
+@pytest.mark.behaviour("PE-52")
+@pytest.mark.parametrize("how", ["gone", "replaced", "other kind"])
+def test_users_that_are_no_pods_of_the_node(how: str) -> None:
+    """A user whose Pod does not exist any more does not keep a claim; another kind of user does."""
+    cluster = DeviceCluster()
+    cluster.add_node("n", "d")
+    cluster.add_claim("shared")
+    cluster.run("a", "n", claims=["shared"])
+    cluster.allocate("shared", "n", "d", users=["a", "b"])
+    if how == "replaced":
+        cluster.run("b", "n", uid="another", priority=100)
+    if how == "other kind":
+        objects = cluster.informers.informer(RESOURCE_CLAIMS)
+        current = objects.get("shared", "default")
+        group = ResourceClaimConsumerReference(api_group="example.com", resource="jobs", name="b", uid="uid-b")
+        users = (current.status.reserved_for[0], group)
+        objects.apply(
+            msgspec.structs.replace(current, status=msgspec.structs.replace(current.status, reserved_for=users))
+        )
+    expected = [] if how == "other kind" else ["a"]
+    assert cluster.victims(cluster.pending("urgent", request(), **HIGH), "n") == expected
+
+
+@pytest.mark.behaviour("PE-56")
+def test_removing_and_adding_are_inverses_in_any_order() -> None:
+    cluster = DeviceCluster()
+    cluster.add_node("n", "d0", "d1")
+    cluster.add_claim("shared")
+    cluster.allocate("shared", "n", "d0", users=["a", "b"])
+    pods = [cluster.run("a", "n", claims=["shared"]), cluster.run("b", "n", claims=["shared"])]
+    pods.append(cluster.run("c", "n", "d1"))
+    urgent = cluster.pending("urgent", request(2), **HIGH)
+    node = cluster.handle.snapshot.get("n")
+    assert node is not None
+    keys = [f"{DRIVER}/n/d0", f"{DRIVER}/n/d1"]
+    for out, back in itertools.product(itertools.permutations(pods), repeat=2):
+        state, _ = cluster.place(urgent)
+        state = state.clone()
+        own = state["DynamicResources"]
+        for pod in out:
+            cluster.devices.remove_pod(state, urgent, pod, node)
+        assert [own.overlay.in_use(key, shareable=False) for key in keys] == [False, False]
+        freed = {"a": "d0", "b": "d0", "c": "d1"}
+        put_back: set[str] = set()
+        for pod in back:
+            cluster.devices.add_pod(state, urgent, pod, node)
+            put_back.add(freed[pod.key.name])
+            # A shared claim comes back with its first user.
+            assert [own.overlay.in_use(key, shareable=False) for key in keys] == [
+                name in put_back for name in ("d0", "d1")
+            ]
+        assert not own.removed
+        assert not own.released
+
+
+@pytest.mark.behaviour("PE-58")
+def test_the_preemptors_own_claims_are_not_released() -> None:
+    cluster = DeviceCluster()
+    cluster.add_node("n", "d0")
+    cluster.add_node("m", "d0")
+    cluster.add_claim("shared")
+    cluster.run("a", "n", claims=["shared"])
+    cluster.allocate("shared", "n", "d0", users=["a"])
+    cluster.run("b", "m", "d0", priority=1)
+    urgent = cluster.pending("urgent", claims=["shared"], requests={"cpu": "8"}, **HIGH)
+    # It wants to share the claim of Pod a, which does not keep it from anything but the processors.
+    assert cluster.node_of(urgent) == "n"
+    cluster.run("c", "n", requests={"cpu": "1"})
+    assert cluster.victims(urgent, "n") == ["c"]
+    assert cluster.victims(urgent, "m") == []
+
+
+@pytest.mark.behaviour("PE-59")
+@pytest.mark.parametrize("selection", [{"allNodes": True}, {"nodeSelector": {"nodeSelectorTerms": []}}])
+def test_devices_that_other_nodes_can_use_are_not_released(selection: Document) -> None:
+    cluster = DeviceCluster()
+    term = {"matchExpressions": [{"key": "x", "operator": "DoesNotExist"}]}
+    if "nodeSelector" in selection:
+        selection = {"nodeSelector": {"nodeSelectorTerms": [term]}}
+    cluster.add_node("n", "d0", selection=selection)
+    cluster.run("a", "n", "d0")
+    assert cluster.victims(cluster.pending("urgent", request(), **HIGH), "n") == []
+
+
+@pytest.mark.behaviour("PE-55", "PE-60")
+def test_extended_resources_by_devices() -> None:
+    cluster = DeviceCluster()
+    cluster.add_node("n", "d0")
+    cluster.add_claim("special")
+    cluster.allocate("special", "n", "d0", users=["a"])
+    status = {
+        "extendedResourceClaimStatus": {
+            "resourceClaimName": "special",
+            "requestMappings": [{"containerName": "c", "resourceName": "example.com/gpu", "requestName": "r"}],
+        }
+    }
+    cluster.run("a", "n", requests={"example.com/gpu": "1"}, status=status)
+    assert cluster.victims(cluster.pending("urgent", request(), **HIGH), "n") == ["a"]
+    asking = cluster.pending("asking", requests={"example.com/gpu": "1"}, **HIGH)
+    assert cluster.victims(asking, "n") == ["a"]
+    cluster.nominated(asking)
+    assert cluster.held(asking) == ["d0"]
+
+
+def share(device: str, amount: str, number: int) -> Document:
+    uid = f"00000000-0000-0000-0000-{number:012}"
+    return {"device": device, "shareID": uid, "consumedCapacity": {"memory": amount}}
+
+
+def shared_device(name: str, amount: str) -> Document:
+    return {"name": name, "allowMultipleAllocations": True, "capacity": {"memory": {"value": amount}}}
+
+
+def some(amount: str) -> Document:
+    return request(capacity={"requests": {"memory": amount}})
+
+
+@pytest.mark.behaviour("PE-62")
+def test_one_of_two_shares_is_enough() -> None:
+    """Capacity 10, two Pods use 4 each, and 6 are needed: exactly one of them goes."""
+    cluster = DeviceCluster()
+    cluster.add_node("n", shared_device("d", "10Gi"))
+    cluster.run("a", "n", share("d", "4Gi", 1), priority=2)
+    cluster.run("b", "n", share("d", "4Gi", 2), priority=1)
+    assert cluster.victims(cluster.pending("urgent", some("6Gi"), **HIGH), "n") == ["b"]
+    assert cluster.victims(cluster.pending("huge", some("7Gi"), **HIGH), "n") == ["a", "b"]
+
+
+def partition(name: str, amount: str) -> Document:
+    return {
+        "name": name,
+        "attributes": {"size": {"string": amount}},
+        "consumesCounters": [{"counterSet": "card", "counters": {"memory": {"value": amount}}}],
+    }
+
+
+def card(cluster: DeviceCluster) -> None:
+    """A card of 40Gi that can be used whole or in partitions."""
+    devices = [partition("whole", "40Gi"), *(partition(f"part{number}", "10Gi") for number in range(4))]
+    counters = [{"name": "card", "counters": {"memory": {"value": "40Gi"}}}]
+    cluster.add_node("n", *devices, sharedCounters=counters)
+    cluster.add_class("whole", f'device.attributes["{DRIVER}"].size == "40Gi"')
+    cluster.add_class("part", f'device.attributes["{DRIVER}"].size == "10Gi"')
+
+
+@pytest.mark.behaviour("PE-62")
+def test_all_partitions_of_a_card_go_for_the_whole_card() -> None:
+    cluster = DeviceCluster()
+    card(cluster)
+    for number in range(3):
+        cluster.run(f"p{number}", "n", f"part{number}")
+    urgent = cluster.pending("urgent", request(device_class="whole"), **HIGH)
+    assert cluster.victims(urgent, "n") == ["p0", "p1", "p2"]
+    cluster.run("p3", "n", "part3")
+    part = cluster.pending("part", request(device_class="part"), **HIGH)
+    assert len(cluster.victims(part, "n")) == 1
+
+
+@pytest.mark.behaviour("PE-63")
+def test_admin_access_gives_nothing_and_all_needs_everything() -> None:
+    cluster = DeviceCluster()
+    cluster.add_node("n", "d0", "d1")
+    cluster.run("a", "n", "d0", priority=1)
+    cluster.run("b", "n", "d1", priority=2)
+    cluster.run("watcher", "n", {"device": "d0", "adminAccess": True})
+    every = cluster.pending(
+        "every", {"name": "r", "exactly": {"deviceClassName": "gpu", "allocationMode": "All"}}, **HIGH
+    )
+    assert cluster.victims(every, "n") == ["a", "b"]
+    assert cluster.victims(cluster.pending("one", request(), **HIGH), "n") == ["a"]
+
+
+@pytest.mark.behaviour("PE-64")
+def test_prioritized_lists() -> None:
+    cluster = DeviceCluster()
+    cluster.add_class("big", f'device.attributes["{DRIVER}"].size == "big"')
+    cluster.add_class("small", f'device.attributes["{DRIVER}"].size == "small"')
+
+    def sized(name: str, size: str) -> Document:
+        return {"name": name, "attributes": {"size": {"string": size}}}
+
+    choice: Document = {
+        "name": "r",
+        "firstAvailable": [{"name": "a", "deviceClassName": "big"}, {"name": "b", "deviceClassName": "small"}],
+    }
+    cluster.add_node("n", sized("big", "big"), sized("small", "small"))
+    cluster.run("on-big", "n", "big", priority=5)
+    cluster.add_node("m", sized("small", "small"))
+    urgent = cluster.pending("urgent", choice, **HIGH)
+    # A lesser alternative is free: nobody goes for the better one.
+    assert cluster.node_of(urgent) != ""
+    cluster.run("on-small", "n", "small", priority=1)
+    cluster.run("elsewhere", "m", "small", priority=9)
+    # Whoever is on the better device is reprieved if the lesser one will do.
+    assert cluster.victims(urgent, "n") == ["on-small"]
+    assert cluster.nominated(urgent) == ["on-small"]
+    assert cluster.held(urgent) == ["small"]
+
+
+# --- Nominations. ---
+
+
+@pytest.mark.behaviour("PE-68", "PE-74")
+def test_two_preemptors_share_the_devices_of_one_victim() -> None:
+    """The victim has two devices; both preemptors get one, and it is evicted once."""
+    cluster = DeviceCluster()
+    cluster.add_node("n", "d0", "d1")
+    cluster.run("v", "n", "d0", "d1")
+    first = cluster.pending("first", request(), **HIGH)
+    second = cluster.pending("second", request(), **HIGH)
+    assert cluster.nominated(first) == ["v"]
+    assert cluster.nominated(second) == ["v"]
+    assert sorted(cluster.held(first) + cluster.held(second)) == ["d0", "d1"]
+    third = cluster.pending("third", request(), **HIGH)
+    _, status = cluster.preempt(third)
+    assert not status.is_success
+    # The Pod object is gone, the claim is not deallocated yet: nobody gets anything.
+    cluster.delete("v")
+    for pod in (first, second, third):
+        assert cluster.node_of(pod) == ""
+    cluster.free("v")
+    assert (cluster.node_of(first), cluster.node_of(second), cluster.node_of(third)) == ("n", "n", "")
+
+
+@pytest.mark.behaviour("PE-68", "PE-69")
+def test_a_surplus_is_free_when_the_claim_is_deallocated() -> None:
+    cluster = DeviceCluster()
+    cluster.add_node("n", "d0", "d1")
+    cluster.run("v", "n", "d0", "d1")
+    first = cluster.pending("first", request(), **HIGH)
+    cluster.nominated(first)
+    cluster.delete("v")
+    second = cluster.pending("second", request(), **HIGH)
+    low = cluster.pending("low", request())
+    assert (cluster.node_of(second), cluster.node_of(low)) == ("", "")
+    result, status = cluster.preempt(second)
+    assert result is not None
+    assert not status.is_success
+    cluster.free("v")
+    assert cluster.held(first) == ["d0"]
+    state, found = cluster.place(second)
+    assert found.node_name == "n"
+    (given,) = state["DynamicResources"].found_on("n")
+    assert given.devices.results[0].device == "d1"
+
+
+@pytest.mark.behaviour("PE-69")
+def test_a_device_that_is_free_already_can_be_used_beside_claims_that_are_going() -> None:
+    cluster = DeviceCluster()
+    cluster.add_node("n", "d0", "d1", "d2")
+    cluster.run("v", "n", "d0", "d1")
+    cluster.run("w", "n", "d2", priority=200)
+    first = cluster.pending("first", request(2), **HIGH)
+    cluster.nominated(first)
+    cluster.delete("v")
+    cluster.delete("w")
+    cluster.free("w")
+    state, found = cluster.place(cluster.pending("second", request(), **HIGH))
+    assert found.node_name == "n"
+    (given,) = state["DynamicResources"].found_on("n")
+    assert given.devices.results[0].device == "d2"
+
+
+@pytest.mark.behaviour("PE-62", "PE-74")
+def test_another_victim_may_go_while_a_share_is_settling() -> None:
+    """80Gi, two Pods with 40Gi each: the first preemptor takes one's place, the second the other's."""
+    cluster = DeviceCluster()
+    cluster.add_node("n", shared_device("d", "80Gi"))
+    cluster.run("v1", "n", share("d", "40Gi", 1), priority=1)
+    cluster.run("v2", "n", share("d", "40Gi", 2), priority=2)
+    assert cluster.nominated(cluster.pending("first", some("40Gi"), **HIGH)) == ["v1"]
+    cluster.delete("v1")
+    assert cluster.nominated(cluster.pending("second", some("40Gi"), **HIGH)) == ["v2"]
+
+
+@pytest.mark.behaviour("PE-70", "PE-71", "PE-82")
+def test_a_preemptor_waits_until_the_claims_of_its_victims_are_deallocated() -> None:
+    """With a claim controller that is down it waits with its node, and nobody else is evicted."""
+    cluster = full(nodes=2, each=1)
+    urgent = cluster.pending("urgent", request(), **HIGH)
+    assert cluster.nominated(urgent) == ["n0-0"]
+    cluster.delete("n0-0")
+    for _ in range(3):
+        result, status = cluster.preempt(urgent)
+        assert (result, status.message) == (None, f"preemption: {SETTLING}")
+    assert cluster.handle.nominations.node_of("uid-urgent") == "n0"
+    cluster.free("n0-0")
+    assert cluster.node_of(urgent) == "n0"
+    # Somebody of higher priority was faster: the Pod may preempt again at once.
+    cluster.run("faster", "n0", "d0", priority=200)
+    assert cluster.nominated(urgent) == ["n1-0"]
+    assert len(cluster.started) == 2
+
+
+@pytest.mark.behaviour("PE-67", "PE-72")
+def test_what_was_kept_ends_with_the_nomination() -> None:
+    cluster = full(each=1)
+    urgent = cluster.pending("urgent", request(), **HIGH)
+    cluster.nominated(urgent)
+    cluster.delete("n0-0")
+    cluster.handle.nominations.set(PodInfo(urgent), "")
+    assert cluster.held(urgent) == []
+    # Before the claim is deallocated, its own event will come.
+    assert not cluster.notified
+    assert cluster.devices.check_preemption(urgent, cluster.handle.snapshot.nodes[0]).reasons == (SETTLING,)
+    cluster.free("n0-0")
+    cluster.run("n0-0", "n0", "d0")
+    cluster.nominated(urgent)
+    cluster.delete("n0-0")
+    cluster.free("n0-0")
+    low = cluster.pending("low", request())
+    assert cluster.node_of(low) == ""
+    cluster.handle.nominations.set(PodInfo(urgent), "")
+    (event,) = cluster.notified
+    assert (event[0].label, event[1].status.allocation is None) == ("ResourceClaimNominationEnded", False)
+    assert cluster.node_of(low) == "n0"
+
+
+@pytest.mark.behaviour("PE-67", "PE-71")
+def test_an_eviction_that_failed_keeps_nobody_waiting() -> None:
+    """The claims of a Pod that is not evicted after all are not waited for."""
+    cluster = full(each=1)
+    urgent = cluster.pending("urgent", request(), **HIGH)
+    cluster.nominated(urgent)
+    assert cluster.devices.check_preemption(urgent, cluster.handle.snapshot.nodes[0]).is_success
+    cluster.handle.nominations.set(PodInfo(urgent), "")
+    cluster.started.clear()
+    assert cluster.nominated(urgent) == ["n0-0"]
+
+
+@pytest.mark.behaviour("PE-67")
+def test_a_pod_that_is_placed_has_no_record_any_more_and_tells_nobody() -> None:
+    cluster = full(each=1)
+    urgent = cluster.pending("urgent", request(), **HIGH)
+    cluster.nominated(urgent)
+    cluster.delete("n0-0")
+    cluster.free("n0-0")
+    cluster.handle.nominations.remove("uid-urgent")
+    assert cluster.held(urgent) == []
+    assert not cluster.notified
+
+
+@pytest.mark.behaviour("PE-72")
+def test_hints_for_preemptors() -> None:
+    cluster = DeviceCluster()
+    cluster.add_node("n", "d0", "d1")
+    cluster.add_node("m", "d0")
+    for name, node, device in (("a", "n", "d0"), ("b", "n", "d1")):
+        cluster.run(name, node, device)
+    cluster.run("c", "m", "d0", priority=1)
+    both = cluster.pending("both", request(2), **HIGH)
+    one = cluster.pending("one", request(), **HIGH)
+    cluster.nominated(both)
+    cluster.nominated(one)
+    cluster.delete("a")
+    cluster.delete("b")
+    cluster.delete("c")
+    objects = cluster.informers.informer(RESOURCE_CLAIMS)
+    other = cluster.pending("other", request())
+
+    def woken(name: str) -> list[str]:
+        """Who is tried again when the claim is deallocated."""
+        old = objects.get(name, "default")
+        cluster.free(name)
+        changed = cluster.devices._hints.claim_changed
+        return [pod.metadata.name or "" for pod in (both, one, other) if changed(pod, old, None).value == "Queue"]
+
+    assert woken("a") == ["other"]
+    assert woken("b") == ["both", "other"]
+    assert woken("c") == ["one", "other"]
+
+
+@pytest.mark.behaviour("PE-74")
+def test_a_higher_priority_ignores_the_record() -> None:
+    cluster = full(each=1)
+    urgent = cluster.pending("urgent", request(), **HIGH)
+    cluster.nominated(urgent)
+    cluster.delete("n0-0")
+    cluster.free("n0-0")
+    assert cluster.node_of(cluster.pending("equal", request(), **HIGH)) == ""
+    assert cluster.node_of(cluster.pending("higher", request(), priority=101)) == "n0"
+
+
+@pytest.mark.behaviour("PE-75")
+def test_nobody_goes_if_it_does_not_help() -> None:
+    cluster = DeviceCluster()
+    cluster.add_node("n", "d0", "d1")
+    cluster.run("low", "n", "d0")
+    cluster.run("equal", "n", "d1", priority=100)
+    assert cluster.victims(cluster.pending("urgent", request(2), **HIGH), "n") == []
+    # Nor a Pod without devices that matter.
+    cluster.run("plain", "n", requests={"cpu": "1"})
+    assert cluster.victims(cluster.pending("one", request(), **HIGH), "n") == ["low"]
+
+
+@pytest.mark.behaviour("PE-75")
+def test_processors_and_devices_together() -> None:
+    cluster = DeviceCluster()
+    cluster.add_node("n", "d0", "d1", cpu="4")
+    cluster.run("device", "n", "d0", priority=5)
+    cluster.run("both", "n", "d1", requests={"cpu": "2"}, priority=3)
+    cluster.run("processors", "n", requests={"cpu": "2"}, priority=1)
+    urgent = cluster.pending("urgent", request(), requests={"cpu": "2"}, **HIGH)
+    assert cluster.victims(urgent, "n") in (["both"], ["both", "processors"])
+    found = cluster.dry_run(urgent, "n")
+    assert not isinstance(found, Status)
+
+
+@pytest.mark.behaviour("PE-80")
+def test_optional_claims_evict_nobody() -> None:
+    cluster = full(each=1)
+    cluster.add_claim("wish")
+    entries = [{"name": "wish", "resourceClaimName": "wish", "optional": True}]
+    optional = pod_object("urgent", resourceClaims=entries, **HIGH)
+    assert cluster.node_of(optional) == "n0"
+
+
+@pytest.mark.behaviour("PE-83")
+def test_a_recorded_device_that_is_gone() -> None:
+    """The attempt fails on the node, and the Pod may preempt again."""
+    cluster = full(nodes=2, each=1)
+    urgent = cluster.pending("urgent", request(), **HIGH)
+    assert cluster.nominated(urgent) == ["n0-0"]
+    cluster.delete("n0-0")
+    cluster.free("n0-0")
+    taint = {"taints": [{"key": "broken", "effect": "NoSchedule"}]}
+    cluster.add_node("n0", {"name": "d0"} | taint)
+    assert cluster.nominated(urgent) == ["n1-0"]
+
+
+@pytest.mark.behaviour("PE-54")
+def test_nobody_goes_on_a_guess(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A search that is given up is no reason to evict."""
+    cluster = full(each=1)
+    urgent = cluster.pending("urgent", request(), **HIGH)
+    assert cluster.victims(urgent, "n0") == ["n0-0"]
+
+    def give_up(*_arguments: object, **_words: object) -> None:
+        raise SearchStoppedError(StopReason.STEPS, "too many", 7)
+
+    monkeypatch.setattr(cluster.devices._filter._allocator, "_search", give_up)
+    assert cluster.victims(urgent, "n0") == []
+
+
+@pytest.mark.behaviour("PE-84", "SC-10")
+def test_dry_runs_are_cached_for_preemptors_that_are_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = full(nodes=6, each=2)
+    runs: list[str] = []
+    original = DryRun.on
+
+    def counted(self: DryRun, node: NodeInfo) -> Candidate | Status:
+        runs.append(node.name)
+        return original(self, node)
+
+    monkeypatch.setattr(DryRun, "on", counted)
+    assert cluster.nominated(cluster.pending("first", request(), **HIGH)) == ["n0-1"]
+    # Each node once, and the chosen one again, to be sure.
+    assert sorted(runs) == ["n0", "n0", "n1", "n2", "n3", "n4", "n5"]
+    runs.clear()
+    cluster.nominated(cluster.pending("second", request(), **HIGH))
+    # What has changed, and the chosen one.
+    assert set(runs) == {"n0"}
+    runs.clear()
+    cluster.nominated(cluster.pending("different", request(2), **HIGH))
+    assert len(set(runs)) == 6
+
+
+@pytest.mark.behaviour("PE-75", "PE-84")
+def test_a_cached_result_is_confirmed_before_anybody_goes() -> None:
+    """Another user of a shared claim does not change the node; the cached dry run does not know of it."""
+    cluster = DeviceCluster()
+    cluster.add_node("n", "d")
+    cluster.add_node("m", "d")
+    cluster.add_claim("shared")
+    cluster.run("a", "n", claims=["shared"], priority=1)
+    cluster.allocate("shared", "n", "d", users=["a"])
+    cluster.run("b", "m", "d", priority=5)
+    assert cluster.nominated(cluster.pending("first", request(), **HIGH)) == ["a"]
+    cluster.handle.nominations.set(PodInfo(cluster.pending("first", **HIGH)), "")
+    cluster.run("high", "m", claims=["shared"], priority=100)
+    cluster.allocate("shared", "n", "d", users=["a", "high"])
+    assert cluster.nominated(cluster.pending("second", request(), **HIGH)) == ["b"]
+
+
+@pytest.mark.behaviour("PE-19")
+@pytest.mark.parametrize("seed", range(40))
+def test_putting_back_several_at_once_is_the_same_as_one_by_one(seed: int) -> None:
+    choice = random.Random(seed)
+    cluster = DeviceCluster()
+    cluster.add_node("n", *(f"d{number}" for number in range(6)), cpu="12")
+    for number in range(6):
+        devices = [f"d{number}"] if choice.random() < 0.7 else []
+        amount = {"cpu": str(choice.randint(1, 2))}
+        cluster.run(f"p{number}", "n", *devices, requests=amount, priority=choice.randint(0, 3))
+    count, cpu = choice.randint(1, 4), choice.randint(1, 8)
+    urgent = cluster.pending("urgent", request(count), requests={"cpu": str(cpu)}, **HIGH)
+    state, found = cluster.place(urgent)
+    if isinstance(found, Placement):
+        return
+    node = cluster.handle.snapshot.get("n")
+    assert node is not None
+    runner = runner_of(cluster.profile, state, cluster.handle.nominations)
+    results = [DryRun(runner, state, (), NOW, monotonic=monotonic).on(node) for monotonic in (False, True)]
+    names = [[pod.key.name for pod in item.victims] if isinstance(item, Candidate) else item for item in results]
+    assert names[0] == names[1]

@@ -1,0 +1,97 @@
+"""The writer thread: what follows a failed write fails with it, and nothing else does."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+from pathlib import Path
+
+import pytest
+
+from dray.store.interface import Entry, Event, EventType, StoreUnavailableError
+from dray.store.sqlite_file import open_database
+from dray.store.writer import Write, WriterThread
+
+WAIT_SECONDS = 20.0
+
+
+class Reports:
+    """The writer's reports, by key."""
+
+    def __init__(self) -> None:
+        self.committed: list[str] = []
+        self.failed: dict[str, str] = {}
+
+    def on_committed(self, writes: list[Write]) -> None:
+        self.committed += [write.event.entry.key for write in writes]
+
+    def on_failed(self, writes: list[Write], error: StoreUnavailableError) -> None:
+        self.failed |= {write.event.entry.key: str(error) for write in writes}
+
+
+def write(key: str, revision: int, epoch: int) -> Write:
+    event = Event(EventType.PUT, Entry(key, b"{}", revision, revision), None)
+    return Write(event, asyncio.get_running_loop().create_future(), epoch)
+
+
+async def test_writes_after_a_failed_one_fail_until_the_next_epoch(tmp_path: Path) -> None:
+    connection, _ = open_database(tmp_path / "state.db")
+    reports = Reports()
+    writer = WriterThread(connection, committed=reports.on_committed, failed=reports.on_failed)
+    held = threading.Event()
+    async with asyncio.timeout(WAIT_SECONDS):
+        writer.submit([write("first", 10, 0)])
+        await writer.run(lambda _: None)
+        # The revision is taken.
+        writer.submit([write("cause", 10, 0)])
+        await writer.run(lambda _: None)
+        # Both wait while the thread is busy, and are committed together.
+        task = writer.submit_task(lambda _: held.wait(WAIT_SECONDS))
+        writer.submit([write("dependent", 11, 0), write("also dependent", 12, 0)])
+        writer.submit([write("independent", 11, 1)])
+        held.set()
+        await task
+        await writer.stop()
+    assert reports.committed == ["first", "independent"]
+    assert reports.failed.keys() == {"cause", "dependent", "also dependent"}
+    assert reports.failed["cause"].startswith("the write could not be stored: ")
+    assert reports.failed["dependent"].startswith("an earlier write could not be stored: ")
+    connection.close()
+
+
+async def test_a_failed_task_leaves_no_transaction_open(tmp_path: Path) -> None:
+    connection, _ = open_database(tmp_path / "state.db")
+    reports = Reports()
+    writer = WriterThread(connection, committed=reports.on_committed, failed=reports.on_failed)
+
+    def fail(inside: sqlite3.Connection) -> None:
+        inside.execute("BEGIN")
+        inside.execute("INSERT INTO state VALUES ('left', 1)")
+        raise sqlite3.OperationalError("disk I/O error")
+
+    async with asyncio.timeout(WAIT_SECONDS):
+        with pytest.raises(StoreUnavailableError, match=r"^the database could not be changed: disk I/O error$"):
+            await writer.run(fail)
+        writer.submit([write("later", 10, 0)])
+        await writer.stop()
+    assert reports.committed == ["later"]
+    assert connection.execute("SELECT count(*) FROM state WHERE name = 'left'").fetchone() == (0,)
+    connection.close()
+
+
+def test_reports_after_the_loop_is_closed_are_dropped(tmp_path: Path) -> None:
+    connection, _ = open_database(tmp_path / "state.db")
+    reports = Reports()
+
+    async def main() -> WriterThread:
+        writer = WriterThread(connection, committed=reports.on_committed, failed=reports.on_failed)
+        await writer.run(lambda _: None)
+        return writer
+
+    writer = asyncio.run(main())
+    writer._inbox.put(None)
+    # The thread ends without an error, which pytest would report.
+    writer._thread.join(WAIT_SECONDS)
+    assert not writer._thread.is_alive()
+    connection.close()
