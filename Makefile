@@ -7,12 +7,16 @@ BIN := $(VENV)/bin
 STAMPS := .make
 ONLY ?=
 PYTEST_ARGS ?=
+# One more than there are cores: many tests wait for other processes most of the time.
+WORKERS ?= $(shell expr $$(nproc) + 1)
 MINUTES ?= 1
 SEED ?=
 RUNS ?= 200
 VARIANT ?=
 MUTANTS ?=
 BEHAVIOUR ?= docs/behaviour
+# Without compiled files, each of the hundreds of processes that tests start would compile Dray again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test simulate fuzz mutation check bench coverage-of-behaviour reference docs format clean help
 
@@ -86,7 +90,7 @@ demo: $(STAMPS)/run ## four nodes and their stories, live; leaves them running w
 	@$(BIN)/python -m dray demo --keep
 
 test: $(STAMPS)/test $(STAMPS)/kubectl $(STAMPS)/containers $(STAMPS)/browser ## run all tests
-	@$(BIN)/python -m pytest -n 2 --dist loadfile -q $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -q $(PYTEST_ARGS)
 
 fuzz: $(STAMPS)/test ## fuzz every decoder of a live server; MINUTES=n, SEED=s
 	@$(BIN)/python -m tests.fuzz --minutes '$(MINUTES)' $(if $(SEED),--seed '$(SEED)')
