@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from tools.reference.source import parse
 
 TOP: Final = Path(__file__).parents[2]
 SOURCE: Final = TOP / "src" / "dray"
@@ -17,7 +18,7 @@ PACKAGES: Final = sorted(path.name for path in SOURCE.iterdir() if (path / "__in
 
 def starts_tasks(path: Path) -> bool:
     """Whether the module names a function of asyncio that starts a task."""
-    tree = ast.parse(path.read_bytes())
+    tree = parse(path)
     names = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
     imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names}
     return not FORBIDDEN.isdisjoint(names | imported)

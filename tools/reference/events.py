@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 
 from tools.reference.markdown import page, table
+from tools.reference.source import parse
 
 INTRODUCTION = """Events as shown by `kubectl get events` and `kubectl describe`. Reasons are those of Kubernetes,
 except for the ones marked with *. Repeated events increase a count; many similar ones are aggregated."""
@@ -173,7 +174,7 @@ def recorded_reasons() -> set[str]:
 @cache
 def reasons_in(source: str) -> frozenset[str]:
     """Return every string in a module or package that could be a reason."""
-    nodes = (node for path in _modules(source) for node in ast.walk(_tree(path)) if isinstance(node, ast.Constant))
+    nodes = (node for path in _modules(source) for node in ast.walk(parse(path)) if isinstance(node, ast.Constant))
     return frozenset(node.value for node in nodes if isinstance(node.value, str) and _REASON.match(node.value))
 
 
@@ -183,13 +184,8 @@ def _modules(source: str) -> list[Path]:
     return [module] if module.exists() else sorted((SOURCE / source).rglob("*.py"))
 
 
-@cache
-def _tree(path: Path) -> ast.Module:
-    return ast.parse(path.read_text())
-
-
 def _recorded_in(path: Path) -> Iterator[str]:
-    for node in ast.walk(_tree(path)):
+    for node in ast.walk(parse(path)):
         if isinstance(node, ast.Call) and RECORDERS.fullmatch(_name(node.func)):
             arguments = [*node.args, *(word.value for word in node.keywords)]
             yield from (text for argument in arguments for text in _texts(argument) if _REASON.match(text))
@@ -215,7 +211,7 @@ def _constants() -> dict[str, tuple[str, ...]]:
     found: dict[str, set[str]] = {}
     for package in PACKAGES:
         for path in _modules(package):
-            for node in _tree(path).body:
+            for node in parse(path).body:
                 if isinstance(node, ast.AnnAssign) and isinstance(node.value, ast.Constant):
                     text = node.value.value
                     if isinstance(node.target, ast.Name) and isinstance(text, str):

@@ -7,6 +7,7 @@ import tomllib
 from pathlib import Path
 
 from tools.reference.markdown import table
+from tools.reference.source import parse
 
 from dray.framework.plugins import EXTENSION_POINTS
 from dray.sim.claim_life import TRANSITIONS
@@ -70,7 +71,7 @@ def extension_points() -> str:
 
 def _protocols() -> dict[str, tuple[str, str]]:
     """Return by method the first docstring lines of the plugin protocol and of the method."""
-    tree = ast.parse((ROOT / "src/dray/framework/plugins.py").read_text())
+    tree = parse(ROOT / "src/dray/framework/plugins.py")
     found: dict[str, tuple[str, str]] = {}
     for node in tree.body:
         if isinstance(node, ast.ClassDef):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import fcntl
 import itertools
 import random
@@ -14,7 +15,6 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
-from typing import IO
 
 import pytest
 
@@ -30,7 +30,6 @@ _prefix_numbers = itertools.count()
 # Below the ports that the system gives to connections and to listeners that ask for any: a server of another test does
 # not get the port of one that is stopped for a while.
 _PORTS = range(20_000, 32_000)
-_held_locks: list[IO[bytes]] = []
 
 
 def reserved_ports(count: int) -> list[int]:
@@ -53,7 +52,7 @@ def _reserve(port: int) -> bool:
     except OSError:
         held.close()
         return False
-    _held_locks.append(held)
+    atexit.register(held.close)
     return True
 
 

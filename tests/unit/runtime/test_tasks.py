@@ -184,11 +184,13 @@ async def test_cancellation_from_outside_cancels_the_tasks_and_goes_on() -> None
 
 def test_a_keyboard_interrupt_ends_the_loop_and_the_group() -> None:
     cancelled: list[str] = []
+    owners: list[asyncio.Task[Any] | None] = []
 
     async def interrupt() -> None:
         raise KeyboardInterrupt
 
     async def own() -> None:
+        owners.append(asyncio.current_task())
         async with TaskGroup("test") as group:
             group.spawn(forever(cancelled), "one")
             await asyncio.sleep(0)
@@ -198,6 +200,8 @@ def test_a_keyboard_interrupt_ends_the_loop_and_the_group() -> None:
     with pytest.raises(KeyboardInterrupt):
         asyncio.run(own())
     assert cancelled == ["yes"]
+    # Retrieved here, or asyncio logs it whenever the task is collected, which may be in the middle of another test.
+    assert [type(owner.exception()) for owner in owners if owner] == [KeyboardInterrupt]
 
 
 async def test_a_task_spawned_while_the_group_closes_does_not_start() -> None:
