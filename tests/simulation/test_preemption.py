@@ -11,7 +11,7 @@ from tests.simulation.preemption_simulation import PreemptionSimulation
 from tests.simulation.runs import declared_faults, outcome_of, run_simulation, seeds
 
 PREEMPTIONS_MIN = 5
-VARIANTS = {"preemption": seeds((1, 3, 4, 8, 9)), "preemption_stale_caches": seeds((0, 1, 2, 3))}
+VARIANTS = {"preemption": seeds((1, 3, 4, 8, 9, 40006)), "preemption_stale_caches": seeds((0, 1, 2, 3))}
 
 
 @pytest.mark.behaviour("PE-74", "PE-75")

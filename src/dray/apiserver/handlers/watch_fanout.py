@@ -44,6 +44,7 @@ class FieldWatch:
         self.after_revision = after_revision
         self._pending: deque[Event] = deque()
         self._bytes = 0
+        self._failed = False
         self._error: StoreError | None = None
         self._closed = False
         self._woken = False
@@ -60,15 +61,12 @@ class FieldWatch:
 
     async def __anext__(self) -> tuple[Event, ...]:
         while not self._closed:
-            if self._pending or self._woken:
-                self._woken = False
-                batch = tuple(self._pending)
-                self._pending.clear()
-                self._bytes = 0
-                return batch
-            if self._error is not None:
+            if self._error is not None and not self._pending:
                 self._closed = True
                 raise self._error
+            if self._pending or self._woken:
+                self._woken = False
+                return self._take()
             await self._wait()
         raise StopAsyncIteration
 
@@ -77,7 +75,8 @@ class FieldWatch:
         """The revision up to which all matching events have been delivered."""
         if self._pending:
             return self._pending[0].revision - 1
-        return max(self.after_revision, self._fanout.revision)
+        # The fan-out goes on with another watch of the store, which knows nothing of what this one has missed.
+        return self.after_revision if self._failed else max(self.after_revision, self._fanout.revision)
 
     def wake(self) -> None:
         """Make the iteration yield now, if need be an empty batch."""
@@ -91,8 +90,8 @@ class FieldWatch:
         self._notify()
 
     def offer(self, event: Event) -> None:
-        """Queue an event."""
-        if event.revision <= self.after_revision:
+        """Queue an event; what follows a failure is dropped."""
+        if self._failed or event.revision <= self.after_revision:
             return
         if len(self._pending) >= BUFFER_EVENTS_MAX:
             self.fail(WatchOverflowError(f"watch of {self.value} is more than {BUFFER_EVENTS_MAX} events behind"))
@@ -110,9 +109,19 @@ class FieldWatch:
 
     def fail(self, error: StoreError | None) -> None:
         """End with an error, or cleanly if None; pending events are dropped, since a gap follows them."""
+        self.after_revision = self.progress
+        self._failed = True
         self._pending.clear()
         self._error, self._closed = error, error is None
         self._notify()
+
+    def _take(self) -> tuple[Event, ...]:
+        batch = tuple(self._pending)
+        self._pending.clear()
+        self._bytes = 0
+        if batch:
+            self.after_revision = batch[-1].revision
+        return batch
 
     async def _wait(self) -> None:
         self._waiter = asyncio.get_running_loop().create_future()

@@ -35,7 +35,8 @@ REASON: Final = "PreemptionByScheduler"
 # Victims evicted at the same time, of one preemption and of all.
 CONCURRENT_MAX: Final = 16
 EVICTIONS_MAX: Final = 64
-# Writes of one condition: a conflict, an overloaded server or a broken connection is tried again.
+# Writes of one condition: a conflict, an overloaded server or a broken connection is tried again. So is a conflict of
+# the deletion, which may mean no more than that somebody else wrote at the same time.
 ATTEMPTS_MAX: Final = 4
 RETRY_SECONDS: Final = 0.1
 _RETRIED: Final = (ConflictError, InternalError, ServiceUnavailableError)
@@ -140,15 +141,9 @@ class Executor:
         if pod is None or pod.metadata.deletion_timestamp is not None:
             return True
         async with self._slots:
-            try:
-                await self._write_condition(pod, work.preemptor.spec.scheduler_name or "")
-                await self._client.delete(PODS, *_name_of(pod), DeleteOptions(uid=victim.uid))
-            except NotFoundError:
-                return True
-            except ConflictError:
-                # Another Pod has the name now.
-                return True
-        self._handle.record_preempted(pod, work.preemptor, note)
+            deleted = await self._delete(pod, work.preemptor.spec.scheduler_name or "")
+        if deleted:
+            self._handle.record_preempted(pod, work.preemptor, note)
         return True
 
     def _end_attempt(self, uid: str) -> asyncio.Event | None:
@@ -159,19 +154,43 @@ class Executor:
             return self._handle.cancel_binding(uid, "preempted")
         return self._handle.cancel_binding(uid, "preempted by DefaultPreemption")
 
-    async def _write_condition(self, pod: Pod, scheduler_name: str) -> None:
-        for attempt in range(1, ATTEMPTS_MAX + 1):
+    async def _delete(self, pod: Pod, scheduler_name: str) -> bool:
+        """Write why the Pod goes, and delete it; return False if it is gone already."""
+
+        async def write_condition() -> None:
             body = disruption_patch(pod, scheduler_name, self._clock.now())
-            if body is None:
-                return
-            try:
+            if body is not None:
                 await self._client.patch(PODS, *_name_of(pod), Patch(PatchType.STRATEGIC, body), _STATUS)
-            except _RETRIED:
-                if attempt == ATTEMPTS_MAX:
-                    raise
+
+        async def delete() -> None:
+            await self._client.delete(PODS, *_name_of(pod), DeleteOptions(uid=pod.metadata.uid))
+
+        try:
+            await self._retry(write_condition, _RETRIED)
+            await self._retry(delete, (ConflictError,))
+        except NotFoundError:
+            return False
+        except ConflictError:
+            if await self._is_replaced(pod):
+                return False
+            raise
+        return True
+
+    async def _retry(self, write: Callable[[], Awaitable[None]], retried: tuple[type[APIError], ...]) -> None:
+        for attempt in range(1, ATTEMPTS_MAX):
+            try:
+                return await write()
+            except retried:
                 await self._clock.sleep(RETRY_SECONDS * attempt)
-            else:
-                return
+        return await write()
+
+    async def _is_replaced(self, pod: Pod) -> bool:
+        """Return whether a conflict is due to another Pod that has the name now; the cache may not have it yet."""
+        try:
+            found = await self._client.get(PODS, *_name_of(pod))
+        except NotFoundError:
+            return True
+        return found.metadata.uid != pod.metadata.uid
 
     def _current(self, pod: Pod) -> Pod | None:
         """Return the Pod as last observed; None if it is gone."""

@@ -16,7 +16,14 @@ from dray.apiserver.handlers import watch_fanout
 from dray.apiserver.handlers.watch_fanout import FieldFanout, FieldWatch
 from dray.apiserver.registry import builtin
 from dray.runtime.tasks import ChildTasks
-from dray.store.interface import Entry, Event, EventType, StoreUnavailableError
+from dray.store.interface import (
+    Entry,
+    Event,
+    EventType,
+    RevisionCompactedError,
+    StoreUnavailableError,
+    WatchOverflowError,
+)
 from dray.store.memory import MemoryStore
 
 PODS = next(item for item in builtin.definitions() if (item.group, item.resource) == ("", "pods"))
@@ -188,4 +195,53 @@ async def test_a_watch_whose_events_never_come_is_refused(monkeypatch: pytest.Mo
     with pytest.raises(StoreUnavailableError, match="does not reach its newest revision"):
         await fanout.subscribe("n1", 1)
     assert fanout._task is None
+    await store.close()
+
+
+class _BreakingStore(MemoryStore):
+    """Its newest watch can be broken by hand."""
+
+    async def watch(self, prefix: str, *, after_revision: int) -> Any:
+        self.newest = await super().watch(prefix, after_revision=after_revision)
+        return self.newest
+
+    def break_newest(self) -> None:
+        assert self.newest._buffer is not None
+        self.newest._buffer.end(RevisionCompactedError(1, 1))
+
+
+async def test_a_watch_that_failed_promises_nothing_of_what_a_later_one_sees() -> None:
+    """A bookmark was due when the events between two watches of the store were compacted."""
+    store = _BreakingStore()
+    fanout = fanout_of(store)
+    broken = await fanout.subscribe("n1", await store.revision())
+    started = broken.progress
+    store.break_newest()
+    await store.create(ENDPOINT.key("default", "missed"), value("n1", 0))
+    async with asyncio.timeout(5):
+        assert fanout._task is not None
+        await asyncio.wait({fanout._task})
+        later = await fanout.subscribe("n1", await store.revision())
+        broken.wake()
+        assert later.progress > started
+        with pytest.raises(RevisionCompactedError):
+            await anext(broken)
+    assert broken.progress == started
+    await later.aclose()
+    await store.close()
+
+
+async def test_nothing_follows_the_gap_of_a_watch_that_is_too_far_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch_fanout, "BUFFER_EVENTS_MAX", 2)
+    store = MemoryStore()
+    watch = await fanout_of(store).subscribe("n1", await store.revision())
+    started = watch.progress
+    for number in range(4):
+        await store.create(ENDPOINT.key("default", f"p{number}"), value("n1", number))
+        await asyncio.sleep(0)
+    async with asyncio.timeout(5):
+        with pytest.raises(WatchOverflowError):
+            await anext(watch)
+    assert watch.progress == started
+    await watch.aclose()
     await store.close()

@@ -36,11 +36,19 @@ class Server:
         self.pods = {key_of(item): item for item in pods}
         self.calls: list[str] = []
         self.failures: dict[tuple[str, str], list[APIError]] = {}
+        # The uid of the Pod that a name has by now; empty for none.
+        self.uids: dict[str, str] = {}
         # The next deletion waits for it.
         self.gate: asyncio.Event | None = None
 
     def get_key(self, key: NamespacedName) -> Pod | None:
         return self.pods.get(key)
+
+    async def get(self, _resource: object, name: str, _namespace: str) -> Pod:
+        if not self.uids[name]:
+            raise NotFoundError(GROUP_RESOURCE, name)
+        found = pod(name)
+        return msgspec.structs.replace(found, metadata=msgspec.structs.replace(found.metadata, uid=self.uids[name]))
 
     async def patch(self, _resource: object, name: str, _namespace: str, patch: Patch, _options: object) -> None:
         self._call("patch", name)
@@ -229,9 +237,9 @@ def test_a_failure_spares_the_last_victim_and_ends_the_nomination() -> None:
         ),
         pytest.param(
             "delete",
-            [ConflictError(GROUP_RESOURCE, "a", "uid")],
-            ["patch a", "delete a"],
-            id="a later Pod",
+            [ConflictError(GROUP_RESOURCE, "a", "changed")] * 3,
+            ["patch a", *["delete a"] * 4],
+            id="the deletion is tried again after a conflict",
         ),
     ],
 )
@@ -243,6 +251,27 @@ def test_failures_that_are_none(verb: str, failures: list[APIError], calls: list
         await parts.finish()
         assert parts.server.calls == calls
         assert "failed uid-urgent" not in parts.calls
+
+    asyncio.run(main())
+
+
+@pytest.mark.behaviour("PE-32", "PE-34")
+@pytest.mark.parametrize("verb", ["patch", "delete"])
+@pytest.mark.parametrize(("there", "failed"), [("uid-a", True), ("uid-later", False), ("", False)])
+def test_a_conflict_that_stays_is_a_failure_unless_another_pod_has_the_name(
+    verb: str, there: str, *, failed: bool
+) -> None:
+    """Otherwise the preemptor would wait for a victim that nobody deletes."""
+
+    async def main() -> None:
+        parts = Parts(*VICTIMS[:1])
+        parts.server.failures[verb, "a"] = [ConflictError(GROUP_RESOURCE, "a", "changed")] * 4
+        parts.server.uids["a"] = there
+        parts.start()
+        await parts.finish()
+        assert ("failed uid-urgent" in parts.calls) is failed
+        assert not any(call.startswith("a: Preempted") for call in parts.calls)
+        assert not parts.executor.is_waiting("uid-urgent")
 
     asyncio.run(main())
 
