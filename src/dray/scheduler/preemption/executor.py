@@ -163,7 +163,7 @@ class Executor:
                 await self._client.patch(PODS, *_name_of(pod), Patch(PatchType.STRATEGIC, body), _STATUS)
 
         async def delete() -> None:
-            await self._client.delete(PODS, *_name_of(pod), DeleteOptions(uid=pod.metadata.uid))
+            await self._client.delete(PODS, *_name_of(pod), DeleteOptions(uid=pod.metadata.uid or ""))
 
         try:
             await self._retry(write_condition, _RETRIED)
