@@ -41,6 +41,7 @@ N, W = "Normal", "Warning"
 _POD_CONTROL = "controllers/pod_control"
 _JOB = "controllers/job"
 _AGENT = "node"
+_ENDPOINTS = "controllers/service_endpoints"
 _DISRUPTION, _BUDGET = "controllers/disruption", "PodDisruptionBudget"
 _OWNERS = "ReplicaSet, DaemonSet, Job"
 
@@ -75,6 +76,11 @@ EVENTS: dict[str, Sequence[Row]] = {
         Row("NodeNotReady", W, "Pod", "controllers/node_lifecycle", "the Pod's Node is no longer ready"),
         Row("TaintManagerEviction", N, "Pod", "controllers/taint_eviction",
             "the Pod is or will be deleted because its Node is tainted, or the deletion was cancelled"),
+    ),
+    "The endpoints controllers": (
+        Row("FailedToUpdateEndpointSlices", W, "Service", _ENDPOINTS, "a write of an EndpointSlice failed"),
+        Row("UnusableAddress", W, "Service", _ENDPOINTS,
+            "a Pod has only addresses that endpoints cannot have, such as a loopback address", is_extension=True),
     ),
     "The disruption controller": (
         Row("NoPods", N, _BUDGET, _DISRUPTION, "the budget matches no Pod"),

@@ -38,6 +38,7 @@ PERSISTENT_VOLUME_CLAIMS: Final[Resource[Document]] = unstructured(
 REPLICATION_CONTROLLERS: Final[Resource[Document]] = unstructured(
     GroupVersion("", "v1"), "replicationcontrollers", "ReplicationController"
 )
+ENDPOINTS: Final[Resource[Document]] = unstructured(GroupVersion("", "v1"), "endpoints", "Endpoints")
 SERVICES: Final[Resource[Document]] = unstructured(GroupVersion("", "v1"), "services", "Service")
 SERVICE_ACCOUNTS: Final[Resource[Document]] = unstructured(GroupVersion("", "v1"), "serviceaccounts", "ServiceAccount")
 
@@ -55,6 +56,11 @@ JOBS: Final[Resource[Job]] = Resource("batch", "v1", "jobs", "Job", Job)
 
 # coordination.k8s.io/v1
 LEASES: Final[Resource[Lease]] = Resource("coordination.k8s.io", "v1", "leases", "Lease", Lease)
+
+# discovery.k8s.io/v1
+ENDPOINT_SLICES: Final[Resource[Document]] = unstructured(
+    GroupVersion("discovery.k8s.io", "v1"), "endpointslices", "EndpointSlice"
+)
 
 # policy/v1
 POD_DISRUPTION_BUDGETS: Final[Resource[PodDisruptionBudget]] = Resource(

@@ -28,6 +28,7 @@ from dray.controllers.replica_set.reconciler import ReplicaSetController
 from dray.controllers.resource_claim.reconciler import ResourceClaimController
 from dray.controllers.resource_quota.reconciler import ResourceQuotaController
 from dray.controllers.service_account.reconciler import ServiceAccountController
+from dray.controllers.service_endpoints.reconciler import EndpointSliceMirroringController, ServiceEndpointsController
 from dray.controllers.taint_eviction.reconciler import TaintEvictionController
 from dray.controllers.ttl_after_finished import TTLAfterFinishedController
 from dray.lib.clock import Clock
@@ -65,6 +66,8 @@ def spawn_controllers(  # noqa: PLR0913 - wiring: each is a part that the caller
         JobController(context),
         TTLAfterFinishedController(context),
         DisruptionController(context),
+        ServiceEndpointsController(context),
+        EndpointSliceMirroringController(context),
         *_node_controllers(context, nodes or NodeControl()),
     ]
     if gates.enabled("DynamicResourceAllocation"):

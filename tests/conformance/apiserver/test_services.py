@@ -27,6 +27,7 @@ async def put(api: Local, name: str, **spec: Any) -> Document:
     return await api.request("update", f"core/v1/services/{name}@default", service(name, **spec))
 
 
+@pytest.mark.behaviour("SV-02", "SV-04")
 async def test_a_cluster_ip_is_allocated_and_kept(api: Local) -> None:
     made = await create(api, "web")
     spec = made["spec"]
@@ -57,6 +58,7 @@ async def test_a_cluster_ip_is_allocated_and_kept(api: Local) -> None:
     assert "clusterIP" not in external["spec"]
 
 
+@pytest.mark.behaviour("SV-04")
 async def test_addresses_outside_the_range_are_refused(api: Local) -> None:
     with pytest.raises(InvalidError) as refused:
         await create(api, "web", clusterIP="192.168.0.1")
@@ -66,6 +68,7 @@ async def test_addresses_outside_the_range_are_refused(api: Local) -> None:
     ) in str(refused.value)
 
 
+@pytest.mark.behaviour("SV-06")
 async def test_node_ports(api: Local) -> None:
     dns = [{"name": "udp", "port": 53, "protocol": "UDP"}, {"name": "tcp", "port": 53, "protocol": "TCP"}]
     made = await create(api, "dns", type="NodePort", ports=dns)
@@ -96,6 +99,7 @@ async def test_a_headless_service_has_no_address(api: Local) -> None:
     assert made["spec"]["ipFamilies"] == ["IPv4"]
 
 
+@pytest.mark.behaviour("SV-07")
 async def test_the_servers_own_service(api: Local) -> None:
     found = await api.request("get", "core/v1/services/kubernetes@default")
     assert found["spec"]["clusterIP"] == "10.96.0.1"

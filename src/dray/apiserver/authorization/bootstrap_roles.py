@@ -247,6 +247,26 @@ CONTROLLER_ROLES: Final[Mapping[str, tuple[Document, ...]]] = {
         rule("patch update", "core", "pods/status"),
         _EVENTS,
     ),
+    "endpoint-controller": (
+        rule(_READ, "core", "pods services"),
+        rule("create delete get list update watch", "core", "endpoints"),
+        rule("create", "core", "endpoints/restricted"),
+        _EVENTS,
+    ),
+    "endpointslice-controller": (
+        rule(_READ, "core", "nodes pods services"),
+        rule("update", "core", "services/finalizers"),
+        rule("create delete get list update watch", "discovery.k8s.io", "endpointslices"),
+        rule("create", "discovery.k8s.io", "endpointslices/restricted"),
+        _EVENTS,
+    ),
+    "endpointslicemirroring-controller": (
+        rule(_READ, "core", "endpoints services"),
+        rule("update", "core", "endpoints/finalizers services/finalizers"),
+        rule("create delete get list update watch", "discovery.k8s.io", "endpointslices"),
+        rule("create", "discovery.k8s.io", "endpointslices/restricted"),
+        _EVENTS,
+    ),
     "generic-garbage-collector": (rule("delete get list patch update watch", "*", "*"), _EVENTS),
     "job-controller": (
         rule("get list patch update watch", "batch", "jobs"),

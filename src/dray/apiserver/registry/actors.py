@@ -15,6 +15,7 @@ _DRA: Final = "resource.k8s.io"
 
 ACTED_ON_BY: Final[Mapping[GroupResource, str]] = {
     GroupResource("", "configmaps"): "node agent",
+    GroupResource("", "endpoints"): "endpoints controllers",
     GroupResource("", "events"): "API server (expiry)",
     GroupResource("", "limitranges"): "API server (LimitRanger)",
     GroupResource("", "namespaces"): "namespace controller",
@@ -23,7 +24,7 @@ ACTED_ON_BY: Final[Mapping[GroupResource, str]] = {
     GroupResource("", "resourcequotas"): "API server (ResourceQuota), quota controller",
     GroupResource("", "secrets"): "node agent, API server (tokens)",
     GroupResource("", "serviceaccounts"): "API server (ServiceAccount), service account controller",
-    GroupResource("", "services"): "API server (addresses), scheduler (default spreading)",
+    GroupResource("", "services"): "API server (addresses), endpoints controllers, scheduler (default spreading)",
     GroupResource("apiextensions.k8s.io", "customresourcedefinitions"): "API server",
     GroupResource("apiregistration.k8s.io", "apiservices"): "API server (its own group versions)",
     GroupResource("apps", "controllerrevisions"): "DaemonSet controller",
@@ -34,6 +35,7 @@ ACTED_ON_BY: Final[Mapping[GroupResource, str]] = {
     GroupResource("cdi.k8s.io", "resourceclaims"): "classic drivers, scheduler",
     GroupResource("cdi.k8s.io", "resourceclasses"): "classic drivers, scheduler",
     GroupResource("coordination.k8s.io", "leases"): "node controllers, leader election",
+    GroupResource("discovery.k8s.io", "endpointslices"): "endpoints controllers",
     GroupResource("events.k8s.io", "events"): "API server (expiry)",
     GroupResource("node.k8s.io", "runtimeclasses"): "API server (RuntimeClass), node agent",
     GroupResource("policy", "poddisruptionbudgets"): "scheduler (preemption), eviction",

@@ -91,6 +91,7 @@ SPECS: dict[str, tuple[Document, list[str]]] = {
 }
 
 
+@pytest.mark.behaviour("SV-03")
 @pytest.mark.parametrize("name", SPECS)
 def test_service(name: str) -> None:
     spec, expected = SPECS[name]
@@ -104,6 +105,7 @@ def test_only_load_balancers_have_ingress() -> None:
     assert str(error) == ("status.loadBalancer.ingress: Forbidden: may only be used when `spec.type` is 'LoadBalancer'")
 
 
+@pytest.mark.behaviour("SV-01")
 def test_service_columns() -> None:
     made = service(type="NodePort", clusterIPs=["10.96.0.9"], selector={"b": "2", "a": "1"})
     made["spec"]["ports"][0]["nodePort"] = 30001
