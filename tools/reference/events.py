@@ -126,6 +126,7 @@ EVENTS: dict[str, Sequence[Row]] = {
         Row("FailedPreStopHook", W, "Pod", _AGENT, "the preStop hook failed"),
         Row("FailedMount", W, "Pod", _AGENT, "a volume is not available"),
         Row("DeadlineExceeded", N, "Pod", _AGENT, "the Pod was active longer than `activeDeadlineSeconds`"),
+        Row("DNSConfigForming", W, "Pod", _AGENT, "name servers or search domains of `dnsConfig` do not fit"),
         Row("RuntimeLimitation", W, "Pod", _AGENT, "the runtime lacks a feature that the Pod uses", is_extension=True),
         Row("FailedPrepareDynamicResources", W, "Pod", _AGENT, "a driver could not prepare a claim"),
         Row("FailedUnprepareDynamicResources", W, "Pod", _AGENT, "a driver could not unprepare a claim"),

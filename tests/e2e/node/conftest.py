@@ -69,7 +69,9 @@ def end_shims(agent: Agent) -> None:
 def _end(agent: Agent, pid: int) -> None:
     folder = Path(re.sub(r"/job\.json\0?$", "", Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")[-2]))
     if folder.is_relative_to(agent.root):
-        (folder / "control").write_text("SIGKILL\n")
+        # It may have ended by itself meanwhile.
+        with contextlib.suppress(FileNotFoundError):
+            (folder / "control").write_text("SIGKILL\n")
 
 
 @pytest.fixture

@@ -36,7 +36,7 @@ POD_SECONDS_MAX = 20.0
 LOOK_SECONDS = 0.03
 PROGRAMS = (
     *("sh", "echo", "sleep", "cat", "ls", "env", "id", "hostname", "true", "false", "touch", "mkdir", "head", "httpd"),
-    *("kill", "test", "dd", "printenv", "grep", "stat", "tr"),
+    *("kill", "test", "dd", "printenv", "grep", "stat", "tr", "mount", "umount", "tar", "stty", "tee", "nc", "wc"),
 )
 
 needs_runc = pytest.mark.skipif(
@@ -194,6 +194,13 @@ class Cluster:
                 return pod
             await asyncio.sleep(LOOK_SECONDS)
         raise AssertionError(f"pod {name} did not come that far: {pod.get('status')}")
+
+    async def until(self, condition: Callable[[], object]) -> None:
+        """Wait for something on this machine."""
+        deadline = time.monotonic() + POD_SECONDS_MAX
+        while not condition():
+            assert time.monotonic() < deadline
+            await asyncio.sleep(LOOK_SECONDS)
 
     async def phase(self, name: str, *phases: str) -> Document:
         return await self.wait(name, lambda pod: pod.get("status", {}).get("phase") in phases)

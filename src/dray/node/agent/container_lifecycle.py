@@ -86,6 +86,8 @@ class ContainerStarter:
         cpus, nodes = self._cpusets.lookup(pod, container.name)
         spec = replace(spec, limits=replace(spec.limits, cpus=cpus, memory_nodes=nodes))
         started = await deps.runtime.run(spec)
+        for reason, message in spec.notices:
+            self._record(worker, RecordEvent(WARNING, reason, message))
         self._record(worker, RecordEvent(NORMAL, "Created", "Container created", container.name))
         if started.record.exit is not None:
             self._record(

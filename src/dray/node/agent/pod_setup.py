@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+import posixpath
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
@@ -28,14 +29,24 @@ from dray.node.agent.pod.environment import (
     environment,
     referenced,
 )
-from dray.node.agent.volume_content import is_made_of_objects, references, render_volume, token_requests
+from dray.node.agent.pod.network_files import DNS_CONFIG_FORMING, dns_of, hosts_file
+from dray.node.agent.pod.optional_fields import RUNTIME_LIMITATION
+from dray.node.agent.volume_content import (
+    is_made_of_objects,
+    nested_mount_points,
+    references,
+    render_volume,
+    token_requests,
+)
 from dray.node.resource_manager import ResourceError, RunOptions
-from dray.node.runtimes.runtime import BindMount, ContainerSpec, Sandbox
+from dray.node.runtimes.runtime import BindMount, ContainerSpec, Dns, Sandbox
 
 T = TypeVar("T")
 
 FAILED_MOUNT: Final = "FailedMount"
 DEFAULT_MESSAGE_PATH: Final = "/dev/termination-log"
+HOSTS: Final = "/etc/hosts"
+RESOLV_CONF: Final = "/etc/resolv.conf"
 MESSAGE_BYTES_MAX: Final = 4096
 # kubelet's limits of a termination message from the log.
 FALLBACK_LINES: Final = 80
@@ -94,7 +105,10 @@ class LocalPodSetup:
 
     def sandbox(self, pod: Pod) -> Sandbox:
         """Return the Pod's sandbox."""
-        return sandbox_of(pod, str(self.log_root))
+        return replace(sandbox_of(pod, str(self.log_root)), dns=self._dns(pod)[0])
+
+    def _dns(self, pod: Pod) -> tuple[Dns | None, tuple[str, ...]]:
+        return dns_of(pod, _read_text(RESOLV_CONF) if pod.spec.dns_config is not None else "")
 
     async def prepare(self, pod: Pod) -> None:
         """Set up the Pod's volumes; raises `ResourceError`."""
@@ -112,14 +126,15 @@ class LocalPodSetup:
             return
         folder = volume_files.volume_folder(self.root, pod.metadata.uid or "", volume)
         if volume.empty_dir is not None:
-            await asyncio.to_thread(volume_files.make_empty, folder, pod)
+            await asyncio.to_thread(volume_files.make_empty, folder, volume.empty_dir, pod)
             return
         if not is_made_of_objects(volume):
             raise ConfigError("this kind of volume is not offered by this node")
         sources = await self._read(pod, references(volume))
         tokens = {item: await self._token(pod, item) for item in token_requests(volume)}
         content = render_volume(pod, volume, sources, tokens, self.around())
-        await asyncio.to_thread(volume_files.write_files, folder, content, pod)
+        nested = nested_mount_points(pod, volume.name)
+        await asyncio.to_thread(volume_files.write_files, folder, content, pod, nested)
 
     async def container(
         self, pod: Pod, container: Container, attempt: int, options: RunOptions, addresses: tuple[str, ...]
@@ -130,6 +145,10 @@ class LocalPodSetup:
         variables = environment(pod, container, sources, around)
         uid = pod.metadata.uid or ""
         folders = {volume.name: self._folder(uid, volume) for volume in pod.spec.volumes}
+        wanted = {mount.name for mount in container.volume_mounts}
+        for volume in pod.spec.volumes:
+            if volume.name in wanted and volume.host_path is not None and not volume.host_path.type:
+                await asyncio.to_thread(volume_files.make_host_path, volume.host_path.path)
         mounts = [
             await asyncio.to_thread(volume_files.prepare_subpath, mount, container.name) if mount.root else mount
             for mount in volume_mounts(container, folders, variables)
@@ -137,7 +156,18 @@ class LocalPodSetup:
         message = await asyncio.to_thread(volume_files.make_message_file, self.root, uid, container.name, attempt)
         path = container.termination_message_path or DEFAULT_MESSAGE_PATH
         mounts.append(BindMount(str(message), path, volume="termination-log"))
-        return container_spec(pod, container, attempt, self.sandbox(pod), ContainerInputs(variables, mounts, options))
+        if all(posixpath.normpath(mount.container_path) != HOSTS for mount in mounts):
+            content = hosts_file(pod, addresses or around.host_addresses, _read_text(HOSTS))
+            hosts = await asyncio.to_thread(volume_files.write_hosts, self.root, uid, content)
+            mounts.append(BindMount(str(hosts), HOSTS, volume="etc-hosts"))
+        inputs = ContainerInputs(variables, mounts, options, self._notices(pod, wanted))
+        return container_spec(pod, container, attempt, self.sandbox(pod), inputs)
+
+    def _notices(self, pod: Pod, volumes: Collection[str]) -> tuple[tuple[str, str], ...]:
+        """Return the reasons and messages of events about what the Pod asks for and does not get."""
+        limits = [volume_files.empty_dir_limitation(item) for item in pod.spec.volumes if item.name in volumes]
+        forming = [(DNS_CONFIG_FORMING, text) for text in self._dns(pod)[1]]
+        return (*forming, *((RUNTIME_LIMITATION, text) for text in limits if text))
 
     def _folder(self, uid: str, volume: Volume) -> VolumeFolder:
         if volume.host_path is not None:
@@ -218,6 +248,13 @@ class LocalPodSetup:
         life = parse_time(status["expirationTimestamp"]) - now
         self._tokens[key] = _Token(status["token"], now + life * TOKEN_RENEW_AT)
         return str(status["token"])
+
+
+def _read_text(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
 
 
 def _wants_log(pod: Pod, name: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -67,6 +68,30 @@ def token_requests(volume: Volume) -> list[ServiceAccountTokenProjection]:
 def is_made_of_objects(volume: Volume) -> bool:
     """Whether `render_volume` supports the kind of volume."""
     return any(part is not None for part in (volume.config_map, volume.secret, volume.downward_api, volume.projected))
+
+
+def nested_mount_points(pod: Pod, volume: str) -> tuple[str, ...]:
+    """Return the paths inside a volume at which containers mount other volumes.
+
+    Their folders must exist before the volume is mounted, because it is read-only. Mount points below another one are
+    inside that other mount.
+    """
+    found: set[str] = set()
+    for container in (*pod.spec.init_containers, *pod.spec.containers):
+        paths = sorted(posixpath.normpath(mount.mount_path) for mount in container.volume_mounts)
+        for mount in container.volume_mounts:
+            if mount.name == volume and not mount.sub_path and not mount.sub_path_expr:
+                found.update(_first_level(posixpath.normpath(mount.mount_path), paths))
+    return tuple(sorted(found))
+
+
+def _first_level(root: str, sorted_paths: Sequence[str]) -> Iterator[str]:
+    """Yield the paths below the root that are not below one another, relative to it."""
+    prefix, last = f"{root.rstrip('/')}/", ""
+    for path in sorted_paths:
+        if path.startswith(prefix) and not (last and path.startswith(f"{last}/")):
+            last = path
+            yield path.removeprefix(prefix)
 
 
 def render_volume(pod: Pod, volume: Volume, sources: Sources, tokens: Tokens, around: DownwardContext) -> Files:

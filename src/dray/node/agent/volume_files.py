@@ -8,14 +8,16 @@ import os
 import re
 import stat
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from dray.api.types.core_v1 import HostPathVolumeSource, Pod, Volume
+from dray.api.quantity import Quantity
+from dray.api.types.core_v1 import EmptyDirVolumeSource, HostPathVolumeSource, Pod, Volume
 from dray.node.agent.pod.environment import ConfigError
 from dray.node.agent.volume_content import File, Files
+from dray.node.mounts import mount_memory, unmount
 from dray.node.runtimes.runtime import BindMount
 from dray.node.untrusted_files import make_folder, opened, read_file, real_path_below, remove_tree
 from dray.runtime.logs import fields
@@ -24,6 +26,7 @@ _log = logging.getLogger(__name__)
 
 # kubelet's is 0750; containers of `--runtime=process` that are not root have to pass it.
 _POD_FOLDER_MODE: Final = 0o711
+MEMORY: Final = "Memory"
 _DATA: Final = "..data"
 _NEW_DATA: Final = "..data_tmp"
 # The names of the folders that `..data` points to.
@@ -65,11 +68,30 @@ def make_pod_folder(root: Path, uid: str) -> Path:
     return folder
 
 
-def make_empty(path: Path, pod: Pod) -> None:
-    """Create a folder that all users may write to."""
+def make_empty(path: Path, source: EmptyDirVolumeSource, pod: Pod) -> None:
+    """Create a folder that all users may write to, in memory if the volume asks for it and this process may mount."""
+    medium = source.medium or ""
+    if medium not in ("", MEMORY):
+        raise ConfigError(f"medium {medium} is not offered by this node")
     path.mkdir(parents=True, exist_ok=True)
+    if medium == MEMORY and os.geteuid() == 0:
+        size = Quantity.parse(source.size_limit).value() if source.size_limit is not None else None
+        try:
+            mount_memory(path, size)
+        except OSError as error:
+            raise ConfigError(f"mount of a tmpfs: {error.strerror}") from error
     path.chmod(0o777)
     own_by_group(path, pod)
+
+
+def empty_dir_limitation(volume: Volume) -> str:
+    """Return what is not honoured of an emptyDir volume; empty if nothing is ignored."""
+    source = volume.empty_dir
+    if source is None:
+        return ""
+    if source.medium == MEMORY:
+        return "" if os.geteuid() == 0 else f'volume "{volume.name}" is stored on disk: only root can mount memory'
+    return f'volume "{volume.name}": sizeLimit is not enforced on disk' if source.size_limit is not None else ""
 
 
 def own_by_group(path: Path, pod: Pod) -> None:
@@ -84,13 +106,16 @@ def own_by_group(path: Path, pod: Pod) -> None:
 def check_host_path(source: HostPathVolumeSource) -> str:
     """Check a hostPath volume, and create the path if its type requires it; raises `ConfigError`."""
     path, kind = Path(source.path), source.type or ""
-    if kind == "DirectoryOrCreate":
-        path.mkdir(parents=True, exist_ok=True, mode=0o755)
-        kind = "Directory"
-    elif kind == "FileOrCreate":
-        if not path.exists():
-            path.touch(mode=0o644)
-        kind = "File"
+    try:
+        if kind == "DirectoryOrCreate":
+            _make_host_folder(path)
+            kind = "Directory"
+        elif kind == "FileOrCreate":
+            if not path.exists():
+                path.touch(mode=0o644)
+            kind = "File"
+    except OSError as error:
+        raise ConfigError(f"hostPath {source.path}: {error.strerror}") from error
     if kind:
         fits, what = _CHECKS[kind]
         if not path.exists() or not fits(path.stat().st_mode):
@@ -98,22 +123,52 @@ def check_host_path(source: HostPathVolumeSource) -> str:
     return source.path
 
 
-def write_files(folder: Path, files: Files, pod: Pod) -> None:
+def make_host_path(path: str) -> None:
+    """Create the folder of a hostPath volume without a type, as container runtimes do; raises `ConfigError`.
+
+    An agent that may not create it leaves that to whoever uses the path.
+    """
+    try:
+        if not Path(path).exists():
+            _make_host_folder(Path(path))
+    except PermissionError:
+        if os.geteuid() == 0:
+            raise ConfigError(f"hostPath {path}: permission denied") from None
+    except OSError as error:
+        raise ConfigError(f"hostPath {path}: {error.strerror}") from error
+
+
+def _make_host_folder(path: Path) -> None:
+    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+    for folder in reversed(missing):
+        with contextlib.suppress(FileExistsError):
+            folder.mkdir(mode=0o755)
+            # Whatever the umask.
+            folder.chmod(0o755)
+
+
+def write_files(folder: Path, files: Files, pod: Pod, mount_points: Sequence[str] = ()) -> None:
     """Replace the files of a volume atomically.
 
     The files are in a timestamped folder to which the link `..data` points; the volume's names are links through it.
-    Everything else in the volume is removed, since only a container can have put it there.
+    Beside them are empty folders for the mount points of other volumes. Everything else in the volume is removed, since
+    only a container can have put it there.
     """
-    for path in files:
+    for path in (*files, *mount_points):
         if path.startswith("/") or ".." in path.split("/"):
             raise ConfigError(f"path {path!r} must stay inside its volume")
+    names = {path.partition("/")[0] for path in files}
+    points = {path.partition("/")[0] for path in mount_points}
+    if names & points:
+        raise ConfigError(f"a volume is mounted at {min(names & points)!r}, where this one has files")
     folder.mkdir(parents=True, exist_ok=True)
     with opened(folder) as volume:
         os.fchmod(volume, 0o755)
         current = _current(volume)
         if not current or not _holds(current, files, volume):
             current = _write_version(volume, files, pod)
-        _link_names(volume, {path.partition("/")[0] for path in files}, current)
+        _make_mount_points(volume, mount_points)
+        _link_names(volume, names, {*points, current})
 
 
 def _write_version(volume: int, files: Files, pod: Pod) -> str:
@@ -148,13 +203,24 @@ def _write_file(top: int, path: str, file: File, group: int | None) -> None:
             os.fchmod(target.fileno(), file.mode | (0o040 if group is not None else 0))
 
 
-def _link_names(volume: int, names: set[str], current: str) -> None:
+def _make_mount_points(volume: int, paths: Sequence[str]) -> None:
+    for path in paths:
+        with contextlib.ExitStack() as stack:
+            folder = volume
+            for name in path.split("/"):
+                if not stat.S_ISDIR(_mode(folder, name)):
+                    remove_tree(name, dir_fd=folder)
+                folder = make_folder(name, 0o755, folder)
+                stack.callback(os.close, folder)
+
+
+def _link_names(volume: int, names: set[str], others: set[str]) -> None:
     for name in names:
         if not _is_link(volume, name) or os.readlink(name, dir_fd=volume) != f"{_DATA}/{name}":
             remove_tree(name, dir_fd=volume)
             os.symlink(f"{_DATA}/{name}", name, dir_fd=volume)
     for name in os.listdir(volume):
-        if name not in names and name not in (_DATA, current):
+        if name not in names and name not in others and name != _DATA:
             remove_tree(name, dir_fd=volume)
 
 
@@ -214,6 +280,15 @@ def prepare_subpath(mount: BindMount, container: str) -> BindMount:
     return replace(mount, host_path=f"{mount.root}/{below}".rstrip("/"))
 
 
+def write_hosts(root: Path, uid: str, content: str) -> Path:
+    """Write the Pod's /etc/hosts unless it is there, since its containers may have changed it."""
+    path = make_pod_folder(root, uid) / "etc-hosts"
+    if not path.exists():
+        path.write_text(content, encoding="utf-8")
+        path.chmod(0o644)
+    return path
+
+
 def make_message_file(root: Path, uid: str, container: str, attempt: int) -> Path:
     """Create the termination message file of a run."""
     folder = make_pod_folder(root, uid) / "containers" / container
@@ -235,6 +310,9 @@ def read_message(root: Path, uid: str, container: str, attempt: int, size_max: i
 
 def remove_pod(root: Path, uid: str, logs: Path) -> None:
     """Remove the Pod's files."""
+    for volume in (pod_folder(root, uid) / "volumes" / _KINDS["empty_dir"]).glob("*"):
+        with contextlib.suppress(OSError):
+            unmount(volume)
     remove_tree(pod_folder(root, uid))
     remove_tree(logs)
 

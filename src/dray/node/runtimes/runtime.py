@@ -7,7 +7,7 @@ reported to the listener once, and only after `run` has returned.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, Protocol, TypeAlias
@@ -113,6 +113,31 @@ class Security:
     must_not_be_root: bool = False
     add_capabilities: tuple[str, ...] = ()
     drop_capabilities: tuple[str, ...] = ()
+    # procMount: Unmasked.
+    unmasked_proc: bool = False
+    # The types of seccompProfile and appArmorProfile, empty if none was asked for, and the profile of type Localhost.
+    seccomp: str = ""
+    seccomp_localhost: str = ""
+    app_armor: str = ""
+    app_armor_localhost: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Dns:
+    """The content of a resolv.conf."""
+
+    servers: tuple[str, ...] = ()
+    searches: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
+
+    def to_file(self) -> str:
+        """Return the file's text."""
+        lines = [f"nameserver {server}" for server in self.servers]
+        if self.searches:
+            lines.append(f"search {' '.join(self.searches)}")
+        if self.options:
+            lines.append(f"options {' '.join(self.options)}")
+        return "".join(f"{line}\n" for line in lines)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +154,10 @@ class Sandbox:
     host_network: bool = False
     host_pid: bool = False
     host_ipc: bool = False
+    share_process_namespace: bool = False
+    # None means the node's.
+    dns: Dns | None = None
+    sysctls: Mapping[str, str] = field(default_factory=dict)
     attempt: int = 0
 
 
@@ -153,6 +182,12 @@ class ContainerSpec:
     security: Security = Security()
     stop_signal: str = ""
     tty: bool = False
+    stdin: bool = False
+    stdin_once: bool = False
+    # The fields in use that not every runtime honours, by path. A runtime names those that it ignores in a warning.
+    optional_fields: tuple[str, ...] = ()
+    # The reasons and messages of Warning events about what the container does not get, whatever the runtime.
+    notices: tuple[tuple[str, str], ...] = ()
 
     @property
     def log_path(self) -> str:
@@ -185,6 +220,12 @@ class ExecResult:
 
     code: int | None
     output: str
+
+
+def ignored_fields(spec: ContainerSpec, runtime: str, supported: Container[str]) -> tuple[str, ...]:
+    """Return the warning about the fields that a runtime does not honour, or none."""
+    ignored = [name for name in spec.optional_fields if name not in supported]
+    return (f"the {runtime} runtime ignores {', '.join(ignored)}",) if ignored else ()
 
 
 ExitListener: TypeAlias = Callable[[ContainerRecord], None]

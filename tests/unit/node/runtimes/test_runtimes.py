@@ -73,7 +73,7 @@ def test_mounts_come_outer_first_and_the_pods_own_hosts_file_wins() -> None:
 
 @pytest.mark.parametrize(
     ("propagation", "option"),
-    [(Propagation.NONE, "rprivate"), (Propagation.HOST_TO_CONTAINER, "rslave"), (Propagation.BIDIRECTIONAL, "rslave")],
+    [(Propagation.NONE, "rprivate"), (Propagation.HOST_TO_CONTAINER, "rslave"), (Propagation.BIDIRECTIONAL, "rshared")],
 )
 def test_propagation(propagation: Propagation, option: str) -> None:
     mounts = oci(mounts=(BindMount("/h", "/x", propagation=propagation),))["mounts"]

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from dray.api.quantity import Quantity
-from dray.api.types.core_v1 import Container, Pod
+from dray.api.types.core_v1 import Container, Pod, PodSecurityContext, SecurityContext
 from dray.node.agent.pod.environment import ConfigError, expand_all, expand_sub_path
+from dray.node.agent.pod.network_files import hostname_of
+from dray.node.agent.pod.optional_fields import optional_fields
 from dray.node.resource_manager import RunOptions
 from dray.node.runtimes.runtime import BindMount, ContainerSpec, Limits, Propagation, Sandbox, Security
 
@@ -29,6 +31,7 @@ class ContainerInputs:
     environment: Mapping[str, str]
     mounts: Sequence[BindMount]
     options: RunOptions
+    notices: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,19 +44,21 @@ class VolumeFolder:
 
 def sandbox_of(pod: Pod, log_root: str) -> Sandbox:
     """Return the Pod's sandbox."""
-    metadata, spec = pod.metadata, pod.spec
+    metadata, spec, security = pod.metadata, pod.spec, pod.spec.security_context
     name, namespace, uid = metadata.name or "", metadata.namespace or "", metadata.uid or ""
     return Sandbox(
         uid=uid,
         namespace=namespace,
         name=name,
-        hostname=(spec.hostname or name)[:63].rstrip("-."),
+        hostname=hostname_of(pod),
         log_directory=f"{log_root}/{namespace}_{name}_{uid}",
         labels=dict(metadata.labels or {}),
         annotations=dict(metadata.annotations or {}),
         host_network=bool(spec.host_network),
         host_pid=bool(spec.host_pid),
         host_ipc=bool(spec.host_ipc),
+        share_process_namespace=bool(spec.share_process_namespace),
+        sysctls={item.name: item.value for item in security.sysctls} if security is not None else {},
     )
 
 
@@ -82,6 +87,10 @@ def container_spec(
         security=security_of(pod, container),
         stop_signal=(lifecycle.stop_signal or "") if lifecycle is not None else "",
         tty=bool(container.tty),
+        stdin=bool(container.stdin),
+        stdin_once=bool(container.stdin_once),
+        optional_fields=optional_fields(pod, container),
+        notices=wiring.notices,
     )
 
 
@@ -140,6 +149,7 @@ def security_of(pod: Pod, container: Container) -> Security:
     if non_root and user == 0:
         raise ConfigError("container's runAsUser breaks non-root policy")
     capabilities = own.capabilities if own is not None else None
+    seccomp, app_armor = _profile(own, shared, "seccomp_profile"), _profile(own, shared, "app_armor_profile")
     return Security(
         user=user,
         group=group,
@@ -150,4 +160,15 @@ def security_of(pod: Pod, container: Container) -> Security:
         must_not_be_root=bool(non_root),
         add_capabilities=capabilities.add if capabilities is not None else (),
         drop_capabilities=capabilities.drop if capabilities is not None else (),
+        unmasked_proc=own is not None and own.proc_mount == "Unmasked",
+        seccomp=seccomp[0],
+        seccomp_localhost=seccomp[1],
+        app_armor=app_armor[0],
+        app_armor_localhost=app_armor[1],
     )
+
+
+def _profile(own: SecurityContext | None, shared: PodSecurityContext | None, field: str) -> tuple[str, str]:
+    """Return the type and the local name of a profile, the container's before the Pod's."""
+    profile = getattr(own, field, None) or getattr(shared, field, None)
+    return (profile.type, profile.localhost_profile or "") if profile is not None else ("", "")

@@ -51,6 +51,7 @@ from dray.node.agent.pod.events import (
     StopContainer,
     TimerFired,
 )
+from dray.node.agent.pod.optional_fields import RUNTIME_LIMITATION
 from dray.node.agent.pod.timing import (
     KUBELET_TIMING,
     Retry,
@@ -266,7 +267,7 @@ class PodMachine:
         for warning in event.warnings:
             if warning not in self._warnings:
                 self._warnings.add(warning)
-                self._record(WARNING, "RuntimeLimitation", warning)
+                self._record(WARNING, RUNTIME_LIMITATION, warning)
         self._record(NORMAL, "Started", "Container started", state)
         if state.spec.lifecycle is not None and state.spec.lifecycle.post_start is not None:
             state.operation = Operation.POST_START

@@ -19,6 +19,7 @@ from dray.node.runtimes.cri.log_rotation import put_back, remove_oldest, set_asi
 from dray.node.runtimes.cri.translate import (
     NODE_LABEL,
     POD_UID,
+    SUPPORTED_FIELDS,
     container_config,
     knows_cdi,
     record_of,
@@ -38,6 +39,7 @@ from dray.node.runtimes.runtime import (
     RuntimeFailure,
     Sandbox,
     Started,
+    ignored_fields,
 )
 from dray.rpc.pb.cri.v1 import api_pb2 as pb
 from dray.rpc.pb.cri.v1.api_pb2_grpc import ImageServiceStub, RuntimeServiceStub
@@ -194,7 +196,7 @@ class CriRuntime:
         # An exit in the meantime is reported by the next relist.
         record = replace(await self._record_of_start(made.container_id, spec, found.image.id), exit=None)
         self._running[record.id] = _TrackedContainer(record, Path(spec.log_path))
-        return Started(record)
+        return Started(record, ignored_fields(spec, "cri", SUPPORTED_FIELDS))
 
     async def stop_container(self, container_id: str, grace_seconds: float) -> None:
         """Stop a container; CRI sends the signals."""

@@ -15,6 +15,7 @@ from dray.node.runtimes.runtime import (
     BindMount,
     ContainerRecord,
     ContainerSpec,
+    Dns,
     Exit,
     Propagation,
     RuntimeFailure,
@@ -28,6 +29,25 @@ POD_NAMESPACE: Final = "io.kubernetes.pod.namespace"
 POD_UID: Final = "io.kubernetes.pod.uid"
 CONTAINER_NAME: Final = "io.kubernetes.container.name"
 IMAGE: Final = "dray.dev/image"
+SUPPORTED_FIELDS: Final = frozenset(
+    {
+        "dnsConfig",
+        "dnsPolicy",
+        "hostAliases",
+        "hostIPC",
+        "hostPID",
+        "securityContext.allowPrivilegeEscalation",
+        "securityContext.appArmorProfile",
+        "securityContext.capabilities",
+        "securityContext.privileged",
+        "securityContext.readOnlyRootFilesystem",
+        "securityContext.seccompProfile",
+        "securityContext.sysctls",
+        "shareProcessNamespace",
+        "stdin",
+        "tty",
+    }
+)
 # CRI's reasons that carry no information.
 _USUAL_REASONS: Final = ("Completed", "Error", "")
 _PROPAGATION: Final = {
@@ -58,10 +78,19 @@ def sandbox_config(sandbox: Sandbox, node_name: str) -> pb.PodSandboxConfig:
         log_directory=sandbox.log_directory,
         labels={**sandbox.labels, **_pod_labels(sandbox, node_name)},
         annotations=dict(sandbox.annotations),
+        dns_config=_dns(sandbox.dns),
         linux=pb.LinuxPodSandboxConfig(
-            security_context=pb.LinuxSandboxSecurityContext(namespace_options=_namespaces(sandbox))
+            sysctls=sandbox.sysctls,
+            security_context=pb.LinuxSandboxSecurityContext(namespace_options=_namespaces(sandbox)),
         ),
     )
+
+
+def _dns(dns: Dns | None) -> pb.DNSConfig | None:
+    """Return the DNS settings; without any the runtime copies the node's file."""
+    if dns is None:
+        return None
+    return pb.DNSConfig(servers=dns.servers, searches=dns.searches, options=dns.options)
 
 
 def _pod_labels(sandbox: Sandbox, node_name: str) -> dict[str, str]:
@@ -76,7 +105,7 @@ def _pod_labels(sandbox: Sandbox, node_name: str) -> dict[str, str]:
 def _namespaces(sandbox: Sandbox) -> pb.NamespaceOption:
     return pb.NamespaceOption(
         network=pb.NODE if sandbox.host_network else pb.POD,
-        pid=pb.NODE if sandbox.host_pid else pb.CONTAINER,
+        pid=pb.NODE if sandbox.host_pid else pb.POD if sandbox.share_process_namespace else pb.CONTAINER,
         ipc=pb.NODE if sandbox.host_ipc else pb.POD,
     )
 
@@ -97,6 +126,8 @@ def container_config(
         labels={**_pod_labels(spec.sandbox, node_name), CONTAINER_NAME: spec.name},
         annotations={**spec.annotations, IMAGE: spec.image},
         log_path=f"{spec.name}/{spec.attempt}.log",
+        stdin=spec.stdin,
+        stdin_once=spec.stdin_once,
         tty=spec.tty,
         linux=_linux(spec),
     )
@@ -151,6 +182,9 @@ def _linux(spec: ContainerSpec) -> pb.LinuxContainerConfig:
             add_capabilities=security.add_capabilities, drop_capabilities=security.drop_capabilities
         ),
     )
+    context.seccomp.CopyFrom(_profile(security.seccomp, security.seccomp_localhost))
+    if security.app_armor:
+        context.apparmor.CopyFrom(_profile(security.app_armor, security.app_armor_localhost))
     if security.user is not None:
         context.run_as_user.value = security.user
         if security.group is not None:
@@ -165,6 +199,11 @@ def _linux(spec: ContainerSpec) -> pb.LinuxContainerConfig:
     if limits.cpu_quota_microseconds:
         resources.cpu_period, resources.cpu_quota = 100_000, limits.cpu_quota_microseconds
     return pb.LinuxContainerConfig(resources=resources, security_context=context)
+
+
+def _profile(kind: str, localhost: str) -> pb.SecurityProfile:
+    """Return a security profile; a container that asks for none is unconfined, as in kubelet."""
+    return pb.SecurityProfile(profile_type=kind or "Unconfined", localhost_ref=localhost)
 
 
 def record_of(status: pb.ContainerStatus) -> ContainerRecord:

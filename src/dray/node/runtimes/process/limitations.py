@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import PurePosixPath
+from typing import Final
 
 from dray.api.cdi import ContainerEdits, Mount
 from dray.api.device_metadata import CONTAINER_FOLDER
-from dray.node.runtimes.runtime import BindMount, ContainerSpec
+from dray.node.runtimes.runtime import BindMount, ContainerSpec, ignored_fields
 
+# Containers are processes of the node, and see everything that it has.
+SUPPORTED_FIELDS: Final = frozenset({"hostPID", "hostIPC", "shareProcessNamespace"})
 # Mounts that every Pod has cause no warning.
 _USUAL = ("kube-api-access-", "termination-log", "etc-hosts")
 
@@ -25,7 +28,8 @@ def mount_variables(mounts: Sequence[BindMount]) -> dict[str, str]:
 
 def warnings_for(spec: ContainerSpec, edits: ContainerEdits) -> tuple[str, ...]:
     """Return a warning for each unsupported setting."""
-    found = [
+    found = [*ignored_fields(spec, "process", SUPPORTED_FIELDS)]
+    found += [
         f'volume "{mount.volume}" is not mounted at {mount.container_path}: the process runtime has no mounts; '
         f"the files are in the folder that the DRAY_MOUNT_ variable of the volume names"
         for mount in spec.mounts

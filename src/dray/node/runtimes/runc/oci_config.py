@@ -47,9 +47,22 @@ READ_ONLY: Final = ("/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sy
 _PROPAGATION: Final = {
     Propagation.NONE: "rprivate",
     Propagation.HOST_TO_CONTAINER: "rslave",
-    # The container has its own mount namespace, so that mounts cannot propagate to the host.
-    Propagation.BIDIRECTIONAL: "rslave",
+    Propagation.BIDIRECTIONAL: "rshared",
 }
+SUPPORTED_FIELDS: Final = frozenset(
+    {
+        "dnsConfig",
+        "hostAliases",
+        "hostIPC",
+        "hostPID",
+        "securityContext.allowPrivilegeEscalation",
+        "securityContext.capabilities",
+        "securityContext.privileged",
+        "securityContext.procMount",
+        "securityContext.readOnlyRootFilesystem",
+        "shareProcessNamespace",
+    }
+)
 
 
 def oci_config(  # noqa: PLR0913 - what the image, the node and the kernel say, by name
@@ -62,8 +75,12 @@ def oci_config(  # noqa: PLR0913 - what the image, the node and the kernel say, 
     bounding: Sequence[str],
     oom_score_adj: int,
     etc: Sequence[BindMount] = (),
+    process_namespace: str = "",
 ) -> Document:
-    """Return the configuration; `bounding` is the agent's capability bounding set."""
+    """Return the configuration.
+
+    `bounding` is the agent's capability bounding set, `process_namespace` the path of one that exists already.
+    """
     own = [f"{name}={value}" for name, value in spec.env]
     env = merge_environment([PATH, f"HOSTNAME={spec.sandbox.hostname}", *image_env], own)
     return {
@@ -82,7 +99,7 @@ def oci_config(  # noqa: PLR0913 - what the image, the node and the kernel say, 
         "hostname": spec.sandbox.hostname,
         "mounts": _mounts(spec, etc),
         "annotations": dict(spec.annotations),
-        "linux": _linux(spec),
+        "linux": _linux(spec, process_namespace),
     }
 
 
@@ -154,10 +171,16 @@ def _mount(destination: str, kind: str, source: str, *options: str) -> Document:
     return mount
 
 
-def _linux(spec: ContainerSpec) -> Document:
-    kinds = ["mount", "uts", *([] if spec.sandbox.host_ipc else ["ipc"]), *([] if spec.sandbox.host_pid else ["pid"])]
-    linux: Document = {"namespaces": [{"type": kind} for kind in kinds], "resources": _resources(spec)}
-    if not spec.security.privileged:
+def _linux(spec: ContainerSpec, process_namespace: str) -> Document:
+    kinds = ["mount", "uts", *([] if spec.sandbox.host_ipc else ["ipc"])]
+    namespaces = [{"type": kind} for kind in kinds]
+    if not spec.sandbox.host_pid:
+        namespaces.append({"type": "pid", **({"path": process_namespace} if process_namespace else {})})
+    linux: Document = {"namespaces": namespaces, "resources": _resources(spec)}
+    if any(mount.propagation is Propagation.BIDIRECTIONAL for mount in spec.mounts):
+        # Otherwise runc makes every mount a slave, from which nothing propagates.
+        linux["rootfsPropagation"] = "rshared"
+    if not spec.security.privileged and not spec.security.unmasked_proc:
         linux |= {"maskedPaths": list(MASKED), "readonlyPaths": list(READ_ONLY)}
     return linux
 

@@ -24,7 +24,8 @@ from dray.node.resource_manager import HostDevice
 from dray.node.runtimes.images.model import ImageError, StoredImage
 from dray.node.runtimes.images.store import ImageStore
 from dray.node.runtimes.process.runtime import finish
-from dray.node.runtimes.runc.oci_config import cgroup_path, default_bind_types, oci_config
+from dray.node.runtimes.runc.oci_config import SUPPORTED_FIELDS, cgroup_path, default_bind_types, oci_config
+from dray.node.runtimes.runc.pause_processes import PauseProcesses
 from dray.node.runtimes.runtime import (
     BindMount,
     ContainerSpec,
@@ -35,6 +36,7 @@ from dray.node.runtimes.runtime import (
     RuntimeFailure,
     Sandbox,
     Started,
+    ignored_fields,
 )
 from dray.node.runtimes.shim.runtime import ShimRuntime
 from dray.node.untrusted_files import write_private
@@ -49,6 +51,7 @@ class RuncRuntime(ShimRuntime):
     def __init__(self, folder: Path, clock: Clock, cdi: CdiCache, images: ImageStore, binary: str = "") -> None:
         super().__init__(folder / "runc", clock)
         self._state = folder / "runc-state"
+        self._pauses = PauseProcesses(folder / "runc-pauses")
         self._cdi = cdi
         self._images = images
         self._binary = binary or shutil.which("runc") or "/usr/sbin/runc"
@@ -84,29 +87,31 @@ class RuncRuntime(ShimRuntime):
         )
 
     async def ensure_sandbox(self, sandbox: Sandbox) -> tuple[str, ...]:
-        """Return no addresses: Pods use the node's network."""
+        """Start the Pod's pause process if it needs one; return no addresses: Pods use the node's network."""
+        if _has_pause(sandbox):
+            await self._pauses.ensure(sandbox.uid)
         return ()
 
     async def run(self, spec: ContainerSpec) -> Started:
         """Start a container."""
-        warnings = tuple(
-            f'volume "{mount.volume}": mounts do not flow back to the host from {mount.container_path}'
-            for mount in spec.mounts
-            if mount.propagation is Propagation.BIDIRECTIONAL
-        )
-        return await self.run_shim(spec, self._image(spec).id, warnings)
+        if _has_pause(spec.sandbox):
+            # It may have been killed, and with it every process of the Pod.
+            await self._pauses.ensure(spec.sandbox.uid)
+        return await self.run_shim(spec, self._image(spec).id, ignored_fields(spec, "runc", SUPPORTED_FIELDS))
 
     def job(self, spec: ContainerSpec, folder: Path, container_id: str) -> dict[str, Any]:
         """Create the bundle, and return how to mount and run it."""
         image = self._image(spec)
         subpaths = [mount for mount in spec.mounts if mount.root]
         targets = {mount: str(folder / "subpaths" / str(number)) for number, mount in enumerate(subpaths)}
+        shared = [mount for mount in spec.mounts if mount.propagation is Propagation.BIDIRECTIONAL and not mount.root]
+        targets |= {mount: str(folder / "shared" / str(number)) for number, mount in enumerate(shared)}
         mounts = tuple(replace(mount, host_path=targets.get(mount, mount.host_path)) for mount in spec.mounts)
         config = self._config(replace(spec, mounts=mounts), image, folder)
         path = cgroup_path(spec, container_id)
         config["linux"]["cgroupsPath"] = path
         write_private(folder / "config.json", orjson.dumps(config, option=orjson.OPT_INDENT_2))
-        for name in ("rootfs", "upper", "work", "subpaths"):
+        for name in ("rootfs", "upper", "work", "subpaths", "shared"):
             (folder / name).mkdir(mode=0o755)
         self._state.mkdir(parents=True, exist_ok=True, mode=0o700)
         return {
@@ -118,6 +123,8 @@ class RuncRuntime(ShimRuntime):
                 "target": str(folder / "rootfs"),
             },
             "subpaths": [_subpath(mount, targets[mount], spec.name) for mount in subpaths],
+            "shared": [{"source": mount.host_path, "target": targets[mount]} for mount in shared],
+            "slaves": [mount.host_path for mount in spec.mounts if mount.propagation is Propagation.HOST_TO_CONTAINER],
             "memoryEvents": [f"{CGROUPS}/memory{path}/memory.oom_control", f"{CGROUPS}{path}/memory.events"],
         }
 
@@ -144,6 +151,7 @@ class RuncRuntime(ShimRuntime):
             # Without CAP_SYS_RESOURCE it cannot be lower than the agent's.
             oom_score_adj=max(spec.limits.oom_score_adj, self._oom_least),
             etc=_etc_files(spec, folder),
+            process_namespace=self._pauses.namespace(spec.sandbox.uid) if _has_pause(spec.sandbox) else "",
         )
         if spec.security.privileged:
             config = apply_edits(config, ContainerEdits(device_nodes=_host_devices()))
@@ -214,8 +222,13 @@ class RuncRuntime(ShimRuntime):
             await process.wait()
 
     async def remove_sandbox(self, pod_uid: str) -> None:
-        """Remove the Pod's cgroups."""
+        """Kill the Pod's pause process, and remove its cgroups."""
+        self._pauses.remove(pod_uid)
         await asyncio.to_thread(_remove_groups, pod_uid)
+
+
+def _has_pause(sandbox: Sandbox) -> bool:
+    return sandbox.share_process_namespace and not sandbox.host_pid
 
 
 def _subpath(mount: BindMount, target: str, container: str) -> dict[str, str]:
@@ -226,16 +239,16 @@ def _subpath(mount: BindMount, target: str, container: str) -> dict[str, str]:
 
 
 def _etc_files(spec: ContainerSpec, folder: Path) -> list[BindMount]:
-    """Create /etc/hosts and /etc/hostname of a container, and return their mounts and that of resolv.conf."""
-    hosts, hostname = folder / "hosts", folder / "hostname"
-    hosts.write_text(f"127.0.0.1\tlocalhost\n::1\tlocalhost\n127.0.1.1\t{spec.sandbox.hostname}\n", encoding="utf-8")
+    """Create /etc/hostname and resolv.conf of a container, and return their mounts; the agent writes /etc/hosts."""
+    hostname, resolv = folder / "hostname", Path("/etc/resolv.conf")
     hostname.write_text(f"{spec.sandbox.hostname}\n", encoding="utf-8")
-    found = [
-        BindMount(str(hosts), "/etc/hosts", volume="etc-hosts"),
-        BindMount(str(hostname), "/etc/hostname", volume="etc-hosts"),
-    ]
-    if Path("/etc/resolv.conf").exists():
-        found.append(BindMount("/etc/resolv.conf", "/etc/resolv.conf", read_only=True, volume="etc-hosts"))
+    found = [BindMount(str(hostname), "/etc/hostname", volume="etc-hosts")]
+    if spec.sandbox.dns is not None:
+        own = folder / "resolv.conf"
+        own.write_text(spec.sandbox.dns.to_file(), encoding="utf-8")
+        found.append(BindMount(str(own), str(resolv), volume="etc-hosts"))
+    elif resolv.exists():
+        found.append(BindMount(str(resolv), str(resolv), read_only=True, volume="etc-hosts"))
     return found
 
 

@@ -37,6 +37,13 @@ _SET_CHILD_SUBREAPER: Final = 36
 _NEW_NAMESPACE: Final = 0x00020000
 _RECURSIVE_SLAVE: Final = 0x4000 | 0x80000
 _RECURSIVE_BIND: Final = 0x4000 | 0x1000
+_RECURSIVE_SHARED: Final = 0x4000 | 0x100000
+# System calls that the C library may not have, with the same numbers on all machines, and their flags.
+_OPEN_TREE: Final = 428
+_MOVE_MOUNT: Final = 429
+_CURRENT_FOLDER: Final = -100
+_CLONE_TREE: Final = 0x1 | 0x8000
+_EMPTY_PATH: Final = 0x4
 _LOG_FLAGS: Final = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
 _Job = dict[str, Any]
 _libc: Final = ctypes.CDLL(None, use_errno=True)
@@ -171,7 +178,13 @@ def _exec_message(job: _Job, problem: BaseException) -> str:
 
 def _start_runc(job: _Job, out: int, error: int) -> int:
     settings = job["runc"]
+    for source in job.get("slaves", ()):
+        if source != "/":
+            _make_shared(source)
+    shared = [(_clone_shared(mount["source"]), mount["target"]) for mount in job.get("shared", ())]
     _own_mounts()
+    for tree, target in shared:
+        _attach_tree(tree, target)
     if "overlay" in job:
         _mount_root(job["overlay"])
     for subpath in job.get("subpaths", ()):
@@ -221,6 +234,47 @@ def _own_mounts() -> None:
     """Enter a mount namespace that ends with this process, so that nothing has to be unmounted."""
     _check(_libc.unshare(_NEW_NAMESPACE), "unshare")
     _check(_libc.mount(None, b"/", None, _RECURSIVE_SLAVE, None), "making mounts private")
+
+
+def _make_shared(path: str) -> None:
+    """Make the host's mount at a path shared unless it is, so that it can give mounts to its copies and take theirs."""
+    path = os.path.realpath(path)
+    if not os.path.isdir(path) or _is_shared(path):
+        return
+    if not os.path.ismount(path):
+        _check(_libc.mount(path.encode(), path.encode(), None, _RECURSIVE_BIND, None), f"bind mount of {path}")
+    _check(_libc.mount(None, path.encode(), None, _RECURSIVE_SHARED, None), f"making {path} shared")
+
+
+def _is_shared(path: str) -> bool:
+    """Whether the mount that contains the path is shared."""
+    found, shared = "", False
+    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
+        for line in file:
+            fields = line.split()
+            point = fields[4].encode("latin-1", "surrogateescape").decode("unicode_escape")
+            # Later mounts cover earlier ones.
+            if len(point) >= len(found) and (path == point or path.startswith(point.rstrip("/") + "/")):
+                found, shared = point, any(field.startswith("shared:") for field in fields[6 : fields.index("-")])
+    return shared
+
+
+def _clone_shared(path: str) -> int:
+    """Return a copy of a mount of the host that stays its peer when this process leaves the host's mounts."""
+    _make_shared(path)
+    tree = _libc.syscall(_OPEN_TREE, _CURRENT_FOLDER, path.encode(), _CLONE_TREE)
+    if tree < 0:
+        raise StartError(f"mount propagation from {path}: {os.strerror(ctypes.get_errno())}")
+    return int(tree)
+
+
+def _attach_tree(tree: int, target: str) -> None:
+    try:
+        os.mkdir(target)
+        result = _libc.syscall(_MOVE_MOUNT, tree, b"", _CURRENT_FOLDER, target.encode(), _EMPTY_PATH)
+        _check(result, "mount with propagation")
+    finally:
+        os.close(tree)
 
 
 def _mount_root(overlay: _Job) -> None:

@@ -114,6 +114,26 @@ class RuntimeServiceStub:
                 request_serializer=dray_dot_rpc_dot_pb_dot_cri_dot_v1_dot_api__pb2.ExecSyncRequest.SerializeToString,
                 response_deserializer=dray_dot_rpc_dot_pb_dot_cri_dot_v1_dot_api__pb2.ExecSyncResponse.FromString,
                 _registered_method=True)
+        self.Exec = channel.unary_unary(
+                '/runtime.v1.RuntimeService/Exec',
+                request_serializer=dray_dot_rpc_dot_pb_dot_cri_dot_v1_dot_api__pb2.ExecRequest.SerializeToString,
+                response_deserializer=dray_dot_rpc_dot_pb_dot_cri_dot_v1_dot_api__pb2.ExecResponse.FromString,
+                _registered_method=True)
+        self.Attach = channel.unary_unary(
+                '/runtime.v1.RuntimeService/Attach',
+                request_serializer=dray_dot_rpc_dot_pb_dot_cri_dot_v1_dot_api__pb2.AttachRequest.SerializeToString,
+                response_deserializer=dray_dot_rpc_dot_pb_dot_cri_dot_v1_dot_api__pb2.AttachResponse.FromString,
+                _registered_method=True)
+        self.PortForward = channel.unary_unary(
+                '/runtime.v1.RuntimeService/PortForward',
+                request_serializer=dray_dot_rpc_dot_pb_dot_cri_dot_v1_dot_api__pb2.PortForwardRequest.SerializeToString,
+                response_deserializer=dray_dot_rpc_dot_pb_dot_cri_dot_v1_dot_api__pb2.PortForwardResponse.FromString,
+                _registered_method=True)
+        self.ListContainerStats = channel.unary_unary(
+                '/runtime.v1.RuntimeService/ListContainerStats',
+                request_serializer=dray_dot_rpc_dot_pb_dot_cri_dot_v1_dot_api__pb2.ListContainerStatsRequest.SerializeToString,
+                response_deserializer=dray_dot_rpc_dot_pb_dot_cri_dot_v1_dot_api__pb2.ListContainerStatsResponse.FromString,
+                _registered_method=True)
 
 
 class RuntimeServiceServicer:
@@ -215,6 +235,30 @@ class RuntimeServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Exec(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Attach(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PortForward(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListContainerStats(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_RuntimeServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -297,6 +341,26 @@ def add_RuntimeServiceServicer_to_server(servicer, server):
                     servicer.ExecSync,
                     request_deserializer=dray_dot_rpc_dot_pb_dot_cri_dot_v1_dot_api__pb2.ExecSyncRequest.FromString,
                     response_serializer=dray_dot_rpc_dot_pb_dot_cri_dot_v1_dot_api__pb2.ExecSyncResponse.SerializeToString,
+            ),
+            'Exec': grpc.unary_unary_rpc_method_handler(
+                    servicer.Exec,
+                    request_deserializer=dray_dot_rpc_dot_pb_dot_cri_dot_v1_dot_api__pb2.ExecRequest.FromString,
+                    response_serializer=dray_dot_rpc_dot_pb_dot_cri_dot_v1_dot_api__pb2.ExecResponse.SerializeToString,
+            ),
+            'Attach': grpc.unary_unary_rpc_method_handler(
+                    servicer.Attach,
+                    request_deserializer=dray_dot_rpc_dot_pb_dot_cri_dot_v1_dot_api__pb2.AttachRequest.FromString,
+                    response_serializer=dray_dot_rpc_dot_pb_dot_cri_dot_v1_dot_api__pb2.AttachResponse.SerializeToString,
+            ),
+            'PortForward': grpc.unary_unary_rpc_method_handler(
+                    servicer.PortForward,
+                    request_deserializer=dray_dot_rpc_dot_pb_dot_cri_dot_v1_dot_api__pb2.PortForwardRequest.FromString,
+                    response_serializer=dray_dot_rpc_dot_pb_dot_cri_dot_v1_dot_api__pb2.PortForwardResponse.SerializeToString,
+            ),
+            'ListContainerStats': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListContainerStats,
+                    request_deserializer=dray_dot_rpc_dot_pb_dot_cri_dot_v1_dot_api__pb2.ListContainerStatsRequest.FromString,
+                    response_serializer=dray_dot_rpc_dot_pb_dot_cri_dot_v1_dot_api__pb2.ListContainerStatsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -731,6 +795,114 @@ class RuntimeService:
             '/runtime.v1.RuntimeService/ExecSync',
             dray_dot_rpc_dot_pb_dot_cri_dot_v1_dot_api__pb2.ExecSyncRequest.SerializeToString,
             dray_dot_rpc_dot_pb_dot_cri_dot_v1_dot_api__pb2.ExecSyncResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Exec(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/runtime.v1.RuntimeService/Exec',
+            dray_dot_rpc_dot_pb_dot_cri_dot_v1_dot_api__pb2.ExecRequest.SerializeToString,
+            dray_dot_rpc_dot_pb_dot_cri_dot_v1_dot_api__pb2.ExecResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Attach(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/runtime.v1.RuntimeService/Attach',
+            dray_dot_rpc_dot_pb_dot_cri_dot_v1_dot_api__pb2.AttachRequest.SerializeToString,
+            dray_dot_rpc_dot_pb_dot_cri_dot_v1_dot_api__pb2.AttachResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PortForward(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/runtime.v1.RuntimeService/PortForward',
+            dray_dot_rpc_dot_pb_dot_cri_dot_v1_dot_api__pb2.PortForwardRequest.SerializeToString,
+            dray_dot_rpc_dot_pb_dot_cri_dot_v1_dot_api__pb2.PortForwardResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListContainerStats(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/runtime.v1.RuntimeService/ListContainerStats',
+            dray_dot_rpc_dot_pb_dot_cri_dot_v1_dot_api__pb2.ListContainerStatsRequest.SerializeToString,
+            dray_dot_rpc_dot_pb_dot_cri_dot_v1_dot_api__pb2.ListContainerStatsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -1,0 +1,87 @@
+"""The fields of a Pod that not every container runtime honours. Pure.
+
+A runtime lists those that it supports; the agent names the others in an event, so that nothing is ignored silently.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, TypeVar
+
+from dray.api.types.core_v1 import Container, Pod, PodSecurityContext, SecurityContext
+
+T = TypeVar("T")
+# The reason of events about what a Pod asks for and its runtime does not do.
+RUNTIME_LIMITATION: Final = "RuntimeLimitation"
+_HUGE_PAGES: Final = "hugepages-"
+
+# By path below the Pod's spec.
+POD_FIELDS: Final[Mapping[str, Callable[[Pod], object]]] = {
+    "shareProcessNamespace": lambda pod: pod.spec.share_process_namespace,
+    "hostUsers": lambda pod: pod.spec.host_users is False,
+    "hostAliases": lambda pod: pod.spec.host_aliases,
+    "dnsConfig": lambda pod: pod.spec.dns_config,
+    # `ClusterFirst` is the default, and the node's resolv.conf stands in for a cluster without DNS.
+    "dnsPolicy": lambda pod: pod.spec.dns_policy in ("None", "ClusterFirstWithHostNet"),
+    "hostPID": lambda pod: pod.spec.host_pid,
+    "hostIPC": lambda pod: pod.spec.host_ipc,
+    "runtimeClassName": lambda pod: pod.spec.runtime_class_name,
+    "resources": lambda pod: pod.spec.resources and pod.spec.resources.limits,
+}
+# Those of the Pod's securityContext.
+POD_SECURITY_FIELDS: Final[Mapping[str, Callable[[PodSecurityContext], object]]] = {
+    "sysctls": lambda context: context.sysctls,
+    "supplementalGroupsPolicy": lambda context: context.supplemental_groups_policy == "Strict",
+    "windowsOptions": lambda context: context.windows_options,
+}
+# Those of a container.
+CONTAINER_FIELDS: Final[Mapping[str, Callable[[Container], object]]] = {
+    "tty": lambda container: container.tty,
+    "stdin": lambda container: container.stdin,
+    "volumeDevices": lambda container: container.volume_devices,
+    "volumeMounts.recursiveReadOnly": lambda container: any(
+        mount.recursive_read_only in ("Enabled", "IfPossible") for mount in container.volume_mounts
+    ),
+    "resources.limits.hugepages": lambda container: any(
+        name.startswith(_HUGE_PAGES) for name in container.resources.limits
+    ),
+    "resources.limits.ephemeral-storage": lambda container: "ephemeral-storage" in container.resources.limits,
+}
+# Those of a container's securityContext.
+SECURITY_FIELDS: Final[Mapping[str, Callable[[SecurityContext], object]]] = {
+    "privileged": lambda context: context.privileged,
+    "capabilities": lambda context: context.capabilities,
+    "readOnlyRootFilesystem": lambda context: context.read_only_root_filesystem,
+    "allowPrivilegeEscalation": lambda context: context.allow_privilege_escalation is False,
+    "procMount": lambda context: context.proc_mount == "Unmasked",
+    "windowsOptions": lambda context: context.windows_options,
+}
+_SECURITY_PATH: Final = "securityContext."
+
+
+def optional_fields(pod: Pod, container: Container) -> tuple[str, ...]:
+    """Return the paths of the fields that the Pod and the container use, sorted."""
+    found = set(_in_use(POD_FIELDS, pod))
+    found.update(_in_use(CONTAINER_FIELDS, container))
+    shared, own = pod.spec.security_context, container.security_context
+    if shared is not None:
+        found.update(_SECURITY_PATH + name for name in _in_use(POD_SECURITY_FIELDS, shared))
+    if own is not None:
+        found.update(_SECURITY_PATH + name for name in _in_use(SECURITY_FIELDS, own))
+    found.update(_SECURITY_PATH + name for name in _profiles(shared, own))
+    return tuple(sorted(found))
+
+
+def _in_use(fields: Mapping[str, Callable[[T], object]], subject: T) -> Iterable[str]:
+    return (name for name, is_used in fields.items() if is_used(subject))
+
+
+def _profiles(shared: PodSecurityContext | None, own: SecurityContext | None) -> Iterable[str]:
+    """Yield the kinds of profiles that apply to the container, its own before the Pod's."""
+    privileged = own is not None and own.privileged
+    for field, name in (("seccomp_profile", "seccompProfile"), ("app_armor_profile", "appArmorProfile")):
+        profile = getattr(own, field, None) or getattr(shared, field, None)
+        if profile is not None and profile.type != "Unconfined" and not privileged:
+            yield name
+    if getattr(own, "se_linux_options", None) or getattr(shared, "se_linux_options", None):
+        yield "seLinuxOptions"
