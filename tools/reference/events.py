@@ -41,6 +41,7 @@ N, W = "Normal", "Warning"
 _POD_CONTROL = "controllers/pod_control"
 _JOB = "controllers/job"
 _AGENT = "node"
+_CRON_JOB = "controllers/cron_job"
 _ENDPOINTS = "controllers/service_endpoints"
 _DISRUPTION, _BUDGET = "controllers/disruption", "PodDisruptionBudget"
 _OWNERS = "ReplicaSet, DaemonSet, Job"
@@ -76,6 +77,21 @@ EVENTS: dict[str, Sequence[Row]] = {
         Row("NodeNotReady", W, "Pod", "controllers/node_lifecycle", "the Pod's Node is no longer ready"),
         Row("TaintManagerEviction", N, "Pod", "controllers/taint_eviction",
             "the Pod is or will be deleted because its Node is tainted, or the deletion was cancelled"),
+    ),
+    "The CronJob controller": (
+        Row("SuccessfulCreate", N, "CronJob", _CRON_JOB, "a Job was created"),
+        Row("FailedCreate", W, "CronJob", _CRON_JOB, "a Job could not be created"),
+        Row("SuccessfulDelete", N, "CronJob", _CRON_JOB, "a Job was deleted: beyond the history, or replaced"),
+        Row("FailedDelete", W, "CronJob", _CRON_JOB, "a Job could not be deleted"),
+        Row("SawCompletedJob", N, "CronJob", _CRON_JOB, "an active Job has ended"),
+        Row("MissingJob", N, "CronJob", _CRON_JOB, "an active Job does not exist any more"),
+        Row("UnexpectedJob", W, "CronJob", _CRON_JOB,
+            "a Job of the CronJob is not in its list, or a Job of that name has another owner"),
+        Row("JobAlreadyActive", N, "CronJob", _CRON_JOB, "a Job runs, and the concurrency policy is Forbid"),
+        Row("MissSchedule", W, "CronJob", _CRON_JOB, "the starting deadline of a scheduled time has passed"),
+        Row("TooManyMissedTimes", W, "CronJob", _CRON_JOB, "more than 100 scheduled times were missed"),
+        Row("UnparseableSchedule", W, "CronJob", _CRON_JOB, "the schedule cannot be parsed"),
+        Row("UnknownTimeZone", W, "CronJob", _CRON_JOB, "the time zone is not known to the controller"),
     ),
     "The endpoints controllers": (
         Row("FailedToUpdateEndpointSlices", W, "Service", _ENDPOINTS, "a write of an EndpointSlice failed"),

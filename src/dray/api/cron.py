@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Final, NamedTuple
 
 
@@ -123,3 +124,68 @@ def _integer(text: str) -> int:
     if text.startswith("-"):
         raise CronError(f"negative number ({int(text)}) not allowed: {text}")
     return int(text)
+
+
+# --- Times. ---
+
+# As robfig/cron: a schedule without a time in so many years has none.
+_YEARS_MAX: Final = 5
+_MINUTE: Final = timedelta(minutes=1)
+_HOUR: Final = timedelta(hours=1)
+
+
+def next_time(schedule: Schedule, after: datetime, zone: tzinfo) -> datetime | None:
+    """Return the first time of the schedule after an instant; None if there is none for five years.
+
+    Wall clock times that daylight saving time skips are skipped, those that it repeats are repeated.
+    """
+    if schedule.every_seconds:
+        return after.replace(microsecond=0) + timedelta(seconds=schedule.every_seconds)
+    found = (after.astimezone(zone) + _MINUTE).replace(second=0, microsecond=0)
+    last_year = found.year + _YEARS_MAX
+    while found.year <= last_year:
+        if found.month not in schedule.months:
+            found = _midnight((found.replace(day=1) + timedelta(days=32)).replace(day=1), zone)
+        elif not _is_day(schedule, found):
+            found = _midnight(found + timedelta(days=1), zone)
+        elif found.hour not in schedule.hours:
+            found = _later(found.replace(minute=0), _HOUR, zone)
+        elif found.minute not in schedule.minutes:
+            found = _later(found, _MINUTE, zone)
+        else:
+            return found
+    return None
+
+
+def latest_time(schedule: Schedule, after: datetime, until: datetime, zone: tzinfo) -> datetime | None:
+    """Return the last time of the schedule after one instant and not after another."""
+    first = next_time(schedule, after, zone)
+    if first is None or first > until:
+        return None
+    if schedule.every_seconds:
+        return first + (until - first) // timedelta(seconds=schedule.every_seconds) * timedelta(
+            seconds=schedule.every_seconds
+        )
+    # The next time grows with the instant that it follows: bisect for the last instant whose next time is not too late.
+    low, high = after, until
+    while high - low > timedelta(seconds=1):
+        middle = low + (high - low) / 2
+        following = next_time(schedule, middle, zone)
+        low, high = (middle, high) if following is not None and following <= until else (low, middle)
+    return next_time(schedule, low, zone)
+
+
+def _is_day(schedule: Schedule, day: datetime) -> bool:
+    in_month = day.day in schedule.days_of_month
+    in_week = day.isoweekday() % 7 in schedule.days_of_week
+    return in_month and in_week if schedule.is_any_day else in_month or in_week
+
+
+def _midnight(day: datetime, zone: tzinfo) -> datetime:
+    """Return the beginning of a day; the first time after the gap where the wall clock skips midnight."""
+    return day.replace(hour=0, minute=0, fold=0).astimezone(UTC).astimezone(zone)
+
+
+def _later(time: datetime, step: timedelta, zone: tzinfo) -> datetime:
+    """Add elapsed time, not wall clock time."""
+    return (time.astimezone(UTC) + step).astimezone(zone)

@@ -12,7 +12,7 @@ from typing import Final
 from dray.api.document import Document, GroupVersion
 from dray.api.types import cdi_v1alpha1
 from dray.api.types.apps_v1 import ControllerRevision, DaemonSet, Deployment, ReplicaSet
-from dray.api.types.batch_v1 import Job
+from dray.api.types.batch_v1 import CronJob, Job
 from dray.api.types.coordination_v1 import Lease
 from dray.api.types.core_v1 import ConfigMap, Node, Pod, ResourceQuota, Secret
 from dray.api.types.policy_v1 import PodDisruptionBudget
@@ -52,6 +52,7 @@ REPLICA_SETS: Final[Resource[ReplicaSet]] = Resource("apps", "v1", "replicasets"
 STATEFUL_SETS: Final[Resource[Document]] = unstructured(GroupVersion("apps", "v1"), "statefulsets", "StatefulSet")
 
 # batch/v1
+CRON_JOBS: Final[Resource[CronJob]] = Resource("batch", "v1", "cronjobs", "CronJob", CronJob)
 JOBS: Final[Resource[Job]] = Resource("batch", "v1", "jobs", "Job", Job)
 
 # coordination.k8s.io/v1

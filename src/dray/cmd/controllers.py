@@ -13,6 +13,7 @@ from dray.client.shared_informers import SharedInformerFactory
 from dray.cmd.settings import NodeControl
 from dray.controllers.classic_claim.reconciler import ClassicClaimController
 from dray.controllers.cluster_role_aggregation import ClusterRoleAggregationController
+from dray.controllers.cron_job.reconciler import CronJobController
 from dray.controllers.daemon_set.reconciler import DaemonSetController
 from dray.controllers.deployment.reconciler import DeploymentController
 from dray.controllers.device_taint_eviction.reconciler import DeviceTaintEvictionController
@@ -64,6 +65,7 @@ def spawn_controllers(  # noqa: PLR0913 - wiring: each is a part that the caller
         ReplicaSetController(context),
         DaemonSetController(context),
         JobController(context),
+        CronJobController(context),
         TTLAfterFinishedController(context),
         DisruptionController(context),
         ServiceEndpointsController(context),

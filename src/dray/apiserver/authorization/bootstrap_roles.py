@@ -213,6 +213,14 @@ CONTROLLER_ROLES: Final[Mapping[str, tuple[Document, ...]]] = {
     "clusterrole-aggregation-controller": (
         rule("escalate get list patch update watch", "rbac.authorization.k8s.io", "clusterroles"),
     ),
+    "cronjob-controller": (
+        rule("get list update watch", "batch", "cronjobs"),
+        rule("create delete get list patch update watch", "batch", "jobs"),
+        rule("patch update", "batch", "cronjobs/status"),
+        rule("update", "batch", "cronjobs/finalizers"),
+        rule("delete list", "core", "pods"),
+        _EVENTS,
+    ),
     "daemon-set-controller": (
         rule(_READ, "apps", "daemonsets"),
         rule("patch update", "apps", "daemonsets/status"),

@@ -31,6 +31,7 @@ ACTED_ON_BY: Final[Mapping[GroupResource, str]] = {
     GroupResource("apps", "daemonsets"): "DaemonSet controller",
     GroupResource("apps", "deployments"): "Deployment controller",
     GroupResource("apps", "replicasets"): "ReplicaSet controller",
+    GroupResource("batch", "cronjobs"): "CronJob controller",
     GroupResource("batch", "jobs"): "Job controller",
     GroupResource("cdi.k8s.io", "resourceclaims"): "classic drivers, scheduler",
     GroupResource("cdi.k8s.io", "resourceclasses"): "classic drivers, scheduler",

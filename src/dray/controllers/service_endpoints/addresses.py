@@ -11,10 +11,10 @@ from typing import Final, NamedTuple
 from dray.api.document import Document
 from dray.api.types.core_v1 import Pod
 from dray.client.objects import labels_of
+from dray.controllers.pod_control.pod_status import is_finished, is_ready
 
 HEADLESS_LABEL: Final = "service.kubernetes.io/headless"
 TRIGGER_TIME: Final = "endpoints.kubernetes.io/last-change-trigger-time"
-_FINISHED: Final = ("Succeeded", "Failed")
 
 
 class EndpointPort(NamedTuple):
@@ -58,12 +58,7 @@ def is_headless(service: Document) -> bool:
 
 def can_serve(pod: Pod) -> bool:
     """Return whether the Pod is an endpoint: it has an address and has not ended."""
-    return bool(pod.status.pod_ips or pod.status.pod_ip) and pod.status.phase not in _FINISHED
-
-
-def is_ready(pod: Pod) -> bool:
-    """Return whether the Pod has the condition Ready."""
-    return any(item.type == "Ready" and item.status == "True" for item in pod.status.conditions)
+    return bool(pod.status.pod_ips or pod.status.pod_ip) and not is_finished(pod)
 
 
 def addresses_of(pod: Pod, address_type: str) -> list[str]:
