@@ -6,6 +6,7 @@ from dray.api.document import Document, GroupVersion
 from dray.api.errors import BadRequestError, UnsupportedMediaTypeError
 from dray.api.parse import ParseError, parse_json, parse_yaml
 from dray.api.protobuf import ProtobufError, decode_object
+from dray.api.raw_numbers import keep_raw_numbers
 from dray.api.strict import DecodeError, check_fields, prune_fields
 from dray.api.strict_order import as_warnings, by_levels, in_document_order
 from dray.apiserver.endpoint import Endpoint
@@ -112,6 +113,8 @@ def decode_object_body(
         unknown = (prune_fields if endpoint.custom else check_fields)(document, endpoint.struct)
     except DecodeError as error:
         raise BadRequestError(f"{_refusal(endpoint)}{error}") from error
+    if isinstance(body, bytes) and not endpoint.custom and media_type(content_type) in ("", Media.JSON):
+        keep_raw_numbers(document, body, endpoint.struct)
     if validation == "Ignore" or not (unknown or duplicates):
         return document
     if endpoint.custom:

@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import Final
 
 import msgspec
-import orjson
 
 from dray.api.document import Document
+from dray.api.raw_numbers import load_stored
 from dray.store.interface import Entry
 
 # A burst of events; older ones are parsed again, which is only slower.
@@ -42,7 +42,7 @@ class DocumentCache:
         value, revision = entry.value, entry.revision
         known = self._known.get(id(value))
         if known is None:
-            known = _Known(value, orjson.loads(value), None)
+            known = _Known(value, load_stored(value), None)
             self._remember(known)
         if known.revision != revision:
             _show_at(known, revision)

@@ -11,6 +11,7 @@ import yaml
 
 from dray.api.document import Document
 from dray.api.protobuf import encode_object, watch_frame
+from dray.api.raw_numbers import RawNumber, fragment
 from dray.apiserver.call import DocumentResult, ObjectResult, WatchFrame
 from dray.apiserver.endpoint import Endpoint
 from dray.apiserver.negotiation import Media, Representation
@@ -45,8 +46,8 @@ def dump(document: Document | list[Document], representation: Representation) ->
         )
         return text.encode()
     if representation.pretty:
-        return orjson.dumps(document, option=orjson.OPT_INDENT_2)
-    return orjson.dumps(document) + b"\n"
+        return orjson.dumps(document, default=fragment, option=orjson.OPT_INDENT_2)
+    return orjson.dumps(document, default=fragment) + b"\n"
 
 
 class _YAMLDumper(yaml.CSafeDumper):
@@ -62,7 +63,13 @@ def _represent_text(dumper: yaml.CSafeDumper, text: str) -> yaml.ScalarNode:
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
 
+def _represent_number(dumper: yaml.CSafeDumper, number: RawNumber) -> yaml.ScalarNode:
+    # YAML is converted from the values, in Kubernetes as well.
+    return dumper.represent_float(float(number))
+
+
 _YAMLDumper.add_representer(str, _represent_text)
+_YAMLDumper.add_representer(RawNumber, _represent_number)
 
 
 def encode_object_result(result: ObjectResult, representation: Representation, *, include: str, now: datetime) -> bytes:
@@ -138,7 +145,7 @@ class FrameEncoder:
         document = self._document(frame, now)
         if representation.media is Media.PROTOBUF:
             return watch_frame(frame.type, encode_object(document))
-        return b'{"type":"%b","object":%b}\n' % (frame.type.encode(), orjson.dumps(document))
+        return b'{"type":"%b","object":%b}\n' % (frame.type.encode(), orjson.dumps(document, default=fragment))
 
     def _document(self, frame: WatchFrame, now: datetime) -> Document:
         if frame.type == "ERROR":

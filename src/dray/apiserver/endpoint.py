@@ -11,6 +11,7 @@ import orjson
 from dray.api.defaults import Defaulter
 from dray.api.document import Document, GroupResource, GroupVersion, GroupVersionKind, copy_document
 from dray.api.go_json import escape_html
+from dray.api.raw_numbers import dump_stored, load_stored
 from dray.api.schema.load import kind_type
 from dray.api.schema.model import StructType, has_raw_values
 from dray.apiserver.registry.strategy import ResourceDefinition
@@ -138,12 +139,13 @@ class Endpoint:
     def dump(self, content: Document) -> bytes:
         """Encode the stored form of a document."""
         # orjson's result keeps the buffer it was written into, several times its size; a copy does not.
-        value = bytes(memoryview(orjson.dumps(content)))
-        return escape_html(value) if self._has_raw_values else value
+        if self._has_raw_values:
+            return escape_html(bytes(memoryview(dump_stored(content))))
+        return bytes(memoryview(orjson.dumps(content)))
 
     def decode(self, value: bytes, revision: int) -> Document:
         """Return a new hub document of a stored value, with its resourceVersion."""
-        document: Document = orjson.loads(value)
+        document = load_stored(value)
         document["metadata"]["resourceVersion"] = str(revision)
         return document
 

@@ -11,6 +11,7 @@ import orjson
 from dray.api.document import Document, GroupVersionKind
 from dray.api.protobuf import encode_list as encode_protobuf_list
 from dray.api.protobuf import encode_message
+from dray.api.raw_numbers import fragment
 from dray.apiserver.call import ListResult
 from dray.apiserver.encoding import dump, served_document
 from dray.apiserver.endpoint import Endpoint
@@ -68,7 +69,7 @@ class ListEncoder:
         if representation.media is Media.JSON and not representation.pretty:
             if not representation.transform:
                 return lambda entry: _json_item(endpoint, entry)
-            return lambda entry: orjson.dumps(self._item(entry))
+            return lambda entry: orjson.dumps(self._item(entry), default=fragment)
         if representation.media is Media.PROTOBUF and not representation.transform:
             return lambda entry: encode_message(self._item(entry), endpoint.struct)
         if representation.media is Media.YAML:
@@ -113,4 +114,4 @@ def _json_item(endpoint: Endpoint, entry: Entry) -> bytes:
         if endpoint.custom:
             return endpoint.splice(entry.value, entry.revision)
         return endpoint.splice_item(entry.value, entry.revision)
-    return orjson.dumps(list_item(endpoint, served_document(endpoint, entry)))
+    return orjson.dumps(list_item(endpoint, served_document(endpoint, entry)), default=fragment)

@@ -10,6 +10,7 @@ from typing import Any, Final, cast
 import orjson
 
 from dray.api.document import Document, copy_document
+from dray.api.raw_numbers import fragment, is_marked
 from dray.apiserver.call import (
     Call,
     DocumentResult,
@@ -109,16 +110,26 @@ def _info(request: LocalRequest) -> RequestInfo:
     )
 
 
+def _plain_document(endpoint: Endpoint, entry: Entry) -> Document:
+    """Return a new document of an entry as a client over HTTP would decode it, without raw numbers."""
+    document = served_document(endpoint, entry)
+    if is_marked(entry.value):
+        document = orjson.loads(orjson.dumps(document, default=fragment))
+    return document
+
+
 def _shared_document(endpoint: Endpoint, entry: Entry, documents: DocumentCache) -> Document:
     """Return the document of an entry, shared by all callers that use the storage version."""
+    if is_marked(entry.value):
+        return _plain_document(endpoint, entry)
     return documents.document(entry) if endpoint.is_storage_version else served_document(endpoint, entry)
 
 
 def _document(result: Result) -> Document:
     if isinstance(result, ObjectResult):
-        return served_document(result.endpoint, result.entry)
+        return _plain_document(result.endpoint, result.entry)
     if isinstance(result, ListResult):
-        documents = [served_document(result.endpoint, entry) for entry in result.entries]
+        documents = [_plain_document(result.endpoint, entry) for entry in result.entries]
         return list_document(result.endpoint, documents, result.metadata())
     if isinstance(result, DocumentResult):
         # A deleted object shares parts with the events of its deletion.

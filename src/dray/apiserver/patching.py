@@ -13,6 +13,7 @@ from dray.api.document import Document
 from dray.api.errors import APIError, BadRequestError, InvalidError
 from dray.api.field_errors import Path, invalid
 from dray.api.parse import ParseError, parse_json, parse_yaml
+from dray.api.raw_numbers import fragment
 from dray.api.shorthands import expand
 from dray.api.strict import DecodeError, check_fields, prune_fields
 from dray.api.strict_order import as_warnings, by_levels, json_patch_errors
@@ -111,7 +112,7 @@ def _shown(request: PatchRequest, patched: Document) -> str:
     """Return the value that an error quotes: the patched object, or for a strategic patch the patch itself."""
     if request.type == STRATEGIC:
         return go_text.plain(strategic.decode(request.raw))
-    return orjson.dumps(patched).decode()
+    return orjson.dumps(patched, default=fragment).decode()
 
 
 def _invalid_patch(value: str, detail: str) -> APIError:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from dray.cel import tree
+from dray.cel.actual_costs import cost_of
 from dray.cel.checker import Checked
 from dray.cel.function_costs import (
     ONE,
@@ -386,10 +387,15 @@ def static_cost(checked: Checked, node: Node) -> int:
     if isinstance(node, Ident) or node in checked.type_values:
         return 1
     if isinstance(node, Select):
-        # As in Kubernetes, a presence test costs nothing.
-        return (0 if node.test else 1) + static_cost(checked, node.operand)
+        # As in Kubernetes, a presence test costs nothing, and a step from a computed value one more.
+        return (0 if node.test else 1) + _computed(node.operand) + static_cost(checked, node.operand)
     if isinstance(node, Comprehension):
-        return _OVERHEADS[node.macro].once + static_cost(checked, node.range)
+        overhead = _OVERHEADS[node.macro]
+        # After the decision, `all` and `exists` test the accumulator once more.
+        return overhead.once + overhead.each + static_cost(checked, node.range)
+    if isinstance(node, OptionalMap):
+        # hasValue(), value() and optional.of(); the target is evaluated twice.
+        return 3 + 2 * static_cost(checked, node.target) + static_cost(checked, node.body)
     own = _static_own(checked, node)
     children = node.args if isinstance(node, Call) and node in checked.namespaced else tree.children(node)
     return own + sum(static_cost(checked, child) for child in children)
@@ -413,7 +419,22 @@ def _static_call(checked: Checked, node: Call) -> int:
     if compares_plainly(checked, node.function, inputs):
         lengths = [len(arg.value) for arg in inputs if isinstance(arg, Literal) and isinstance(arg.value, (str, bytes))]
         return max(1, scale(min(lengths), STRING_FACTOR)) if lengths else 1
-    return 0 if all(overload.dynamic_cost for overload in checked.overloads[node]) else 1
+    if node.function in (tree.INDEX, tree.OPTIONAL_INDEX):
+        return 1 + _computed(node.args[0])
+    overloads = checked.overloads[node]
+    if len(overloads) == 1 and all(isinstance(given, Literal) for given in node.args) and node.target is None:
+        # Generated code computes such calls once.
+        return max(
+            1, cost_of(node.function)(overloads[0], [arg.value for arg in node.args if isinstance(arg, Literal)], None)
+        )
+    return 0 if all(overload.dynamic_cost for overload in overloads) else 1
+
+
+def _computed(operand: Node) -> int:
+    """Return 1 for a value that is neither a variable nor a step from one."""
+    steps = (tree.INDEX, tree.OPTIONAL_INDEX)
+    step = isinstance(operand, Ident | Select) or (isinstance(operand, Call) and operand.function in steps)
+    return 0 if step else 1
 
 
 _ORDER: Final = frozenset({"_<_", "_<=_", "_>_", "_>=_"})

@@ -36,6 +36,8 @@ __all__ = [
 SELECTOR_COST_LIMIT: Final = COST_LIMIT
 # PerCallLimit of Kubernetes' CEL configuration.
 RULE_COST_LIMIT: Final = COST_LIMIT
+# RuntimeCELCostBudget of Kubernetes' CEL configuration: the rules of one object, or a policy with one binding.
+RULES_COST_LIMIT: Final = 10_000_000
 
 # Bounds of resource.k8s.io/v1: a domain, an id and a driver name, a string value, and the entries of a map.
 _DOMAIN_LENGTH_MAX: Final = 63
@@ -160,20 +162,30 @@ class _SelfProgram:
         """Return the source text."""
         return self._program.source
 
-    def _run(self, self_value: Any, old_value: Any, cost_limit: int, interrupt: Interrupt | None) -> Any:
-        values = [self._converted(self_value)]
+    @property
+    def program(self) -> Program:
+        """Return the compiled expression."""
+        return self._program
+
+    def values(self, self_value: Any, old_value: Any) -> list[Any]:
+        """Return the variables in the order of their declaration."""
+        values = [self.converted(self_value)]
         if "oldSelf" in self._program.checked.variables:
             values.append(self._old(old_value))
-        return self._program.run(*values, cost_limit=cost_limit, interrupt=interrupt)
+        return values
+
+    def _run(self, self_value: Any, old_value: Any, cost_limit: int, interrupt: Interrupt | None) -> Any:
+        return self._program.run(*self.values(self_value, old_value), cost_limit=cost_limit, interrupt=interrupt)
 
     def _old(self, old_value: Any) -> Any:
         if not self.uses_old_self:
             return None
         if not self._optional_old:
-            return self._converted(old_value)
-        return NONE if old_value is None else Optional(self._converted(old_value))
+            return self.converted(old_value)
+        return NONE if old_value is None else Optional(self.converted(old_value))
 
-    def _converted(self, value: Any) -> Any:
+    def converted(self, value: Any) -> Any:
+        """Return a value of the schema as expressions see it."""
         return value if self._convert is None else self._convert(value)
 
 

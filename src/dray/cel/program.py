@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 from dray.cel.checker import Checked, check
 from dray.cel.codegen import Compiled, generate
@@ -12,10 +12,11 @@ from dray.cel.errors import FATAL, CELCostError, CELError, CELRuntimeError, Issu
 from dray.cel.function_costs import Range
 from dray.cel.library import formats, kubernetes, lists, network, optionals, standard, strings
 from dray.cel.literals import check_literals
+from dray.cel.metered import Measured, measure
 from dray.cel.parser import parse
 from dray.cel.runtime import FAILURES
 from dray.cel.signatures import Registry
-from dray.cel.tree import DEPTH_MAX, Node
+from dray.cel.tree import DEPTH_MAX, Node, OptionalMap, walk
 from dray.cel.types import Type
 from dray.cel.values import Budget
 
@@ -34,10 +35,18 @@ STANDARD: Final = standard.REGISTRY.merged(
 )
 
 
+class Bounded(NamedTuple):
+    """The outcome of an evaluation: a value or an error, and an upper bound of its cost."""
+
+    value: Any
+    error: CELRuntimeError | None
+    cost_bound: int
+
+
 class Program:
     """A compiled expression; immutable and reusable."""
 
-    __slots__ = ("_careful", "_checked", "_declared", "_estimate", "_static_cost", "_strict")
+    __slots__ = ("_careful", "_checked", "_declared", "_doublings", "_estimate", "_static_cost", "_strict")
 
     def __init__(self, checked: Checked, declared: DeclaredSizes) -> None:
         self._checked = checked
@@ -47,6 +56,8 @@ class Program:
         # Compiled on the first failure: most expressions never need it.
         self._careful: Compiled | None = None
         self._estimate: Range | None = None
+        # Kubernetes evaluates the target of optMap twice, generated code once.
+        self._doublings = sum(isinstance(node, OptionalMap) for node in walk(checked.root))
 
     @property
     def source(self) -> str:
@@ -91,12 +102,34 @@ class Program:
             if strict.uses_budget or interrupt is not None:
                 return strict.function(self._budget(cost_limit, interrupt), *values)
             if self._static_cost > cost_limit:
-                raise CELCostError
+                return self.measure(values, cost_limit, interrupt).result()
             return strict.function(None, *values)
+        except CELCostError:
+            return self.measure(values, cost_limit, interrupt).result()
         except FATAL:
             raise
         except FAILURES:
             return self._run_carefully(values, cost_limit, interrupt)
+
+    def run_bounded(self, values: Sequence[Any], cost_limit: int, interrupt: Interrupt | None = None) -> Bounded:
+        """Evaluate, and return an upper bound of the cost as well; `measure` has the exact cost."""
+        if self._static_cost >> self._doublings > cost_limit:
+            return Bounded(None, CELCostError(), cost_limit + 1)
+        budget = self._budget(cost_limit, interrupt)
+        try:
+            value = self._strict.function(budget, *values)
+        except FATAL as error:
+            return Bounded(None, error, cost_limit + 1)
+        except FAILURES:
+            # What stands beside an error is evaluated and charged as well, which generated code does not do.
+            return Bounded(*self.measure(values, cost_limit, interrupt))
+        return Bounded(value, None, self._spent(budget, cost_limit))
+
+    def measure(
+        self, values: Sequence[Any], cost_limit: int = COST_LIMIT, interrupt: Interrupt | None = None
+    ) -> Measured:
+        """Evaluate slowly, and return the exact cost as well."""
+        return measure(self._checked, values, cost_limit, interrupt)
 
     def evaluate(
         self, variables: Mapping[str, Any], *, cost_limit: int = COST_LIMIT, interrupt: Interrupt | None = None
@@ -109,15 +142,24 @@ class Program:
         return self.run(*values, cost_limit=cost_limit, interrupt=interrupt)
 
     def _budget(self, cost_limit: int, interrupt: Interrupt | None) -> Budget:
-        budget = Budget(cost_limit, interrupt)
+        budget = Budget(cost_limit >> self._doublings, interrupt)
         budget.spend(self._static_cost)
         return budget
 
+    def _spent(self, budget: Budget, cost_limit: int) -> int:
+        return ((cost_limit >> self._doublings) - budget.remaining) << self._doublings
+
     def _run_carefully(self, values: tuple[Any, ...], cost_limit: int, interrupt: Interrupt | None) -> Any:
+        try:
+            return self._careful_result(values, self._budget(cost_limit, interrupt))
+        except CELCostError:
+            return self.measure(values, cost_limit, interrupt).result()
+
+    def _careful_result(self, values: Sequence[Any], budget: Budget) -> Any:
         if self._careful is None:
             self._careful = generate(self._checked, careful=True)
         try:
-            return self._careful.function(self._budget(cost_limit, interrupt), *values)
+            return self._careful.function(budget, *values)
         except CELRuntimeError:
             raise
         except FAILURES:

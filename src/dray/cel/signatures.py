@@ -214,11 +214,18 @@ class Dispatcher:
             target = self._choose(classes)
         return target(*args)
 
-    def _choose(self, classes: tuple[type, ...]) -> Callable[..., Any]:
+    def find(self, classes: tuple[type, ...]) -> Overload | None:
+        """Return the overload for arguments of these classes."""
         for overload in self._overloads:
             if len(overload.params) == len(classes) and all(map(_accepts, overload.params, classes)):
-                chosen = overload.with_budget() if self._budgeted else overload.implementation
-                if len(self._by_classes) < _DISPATCH_CACHE_MAX:
-                    self._by_classes[classes] = chosen
-                return chosen
-        raise CELRuntimeError("no such overload")
+                return overload
+        return None
+
+    def _choose(self, classes: tuple[type, ...]) -> Callable[..., Any]:
+        overload = self.find(classes)
+        if overload is None:
+            raise CELRuntimeError("no such overload")
+        chosen = overload.with_budget() if self._budgeted else overload.implementation
+        if len(self._by_classes) < _DISPATCH_CACHE_MAX:
+            self._by_classes[classes] = chosen
+        return chosen

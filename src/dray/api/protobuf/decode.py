@@ -29,6 +29,7 @@ from dray.api.protobuf.wire import (
     signed,
     skip,
 )
+from dray.api.raw_numbers import load_raw
 from dray.api.schema import load
 from dray.api.schema.model import Field, ListOf, MapOf, Scalar, StructType, Type
 from dray.api.timestamps import format_duration_nanoseconds, format_micro_time, format_time
@@ -329,7 +330,7 @@ def _read_int_or_string(buffer: bytes, position: int, end: int) -> tuple[Any, in
 def _read_raw(buffer: bytes, position: int, end: int) -> tuple[Any, int]:
     pieces, position = _read_pieces(buffer, position, end)
     raw = pieces.get(_text(1), (b"",))[-1]
-    return orjson.loads(raw) if raw else None, position
+    return load_raw(raw) if raw else None, position
 
 
 def _read_string_list(buffer: bytes, position: int, end: int) -> tuple[Any, int]:

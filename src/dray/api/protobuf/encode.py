@@ -17,6 +17,7 @@ import orjson
 from dray.api.document import Document
 from dray.api.go_json import escape_html
 from dray.api.protobuf.wire import DELIMITED, FIXED64, VARINT, delimited, tag, varint
+from dray.api.raw_numbers import fragment
 from dray.api.schema import load
 from dray.api.schema.model import Field, ListOf, MapOf, Scalar, StructType, Type
 from dray.api.timestamps import parse_duration_nanoseconds, parse_time
@@ -179,7 +180,7 @@ def _int_or_string(value: int | str) -> bytes:
 
 
 def _raw(value: Any) -> bytes:
-    return delimited(_TAG[1] + delimited(escape_html(orjson.dumps(value))))
+    return delimited(_TAG[1] + delimited(escape_html(orjson.dumps(value, default=fragment))))
 
 
 def _string_list(values: list[str]) -> bytes:

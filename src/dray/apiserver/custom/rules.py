@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from dray.api.document import Document
@@ -12,8 +14,16 @@ from dray.api.field_errors import ErrorType, FieldError, FieldErrors, Path
 from dray.api.structural.correlation import MISSING, same
 from dray.api.structural.types import RULES
 from dray.api.structural.visitors import Visitor, compile_visitor
-from dray.cel.environments import CompiledMessage, CompiledRule, compile_message_expression, compile_rule
+from dray.cel.environments import (
+    RULE_COST_LIMIT,
+    RULES_COST_LIMIT,
+    CompiledMessage,
+    CompiledRule,
+    compile_message_expression,
+    compile_rule,
+)
 from dray.cel.errors import CELCostError, CELError, CELRuntimeError
+from dray.cel.program import Bounded
 
 _REASONS: Final = {
     "FieldValueInvalid": ErrorType.INVALID,
@@ -22,6 +32,8 @@ _REASONS: Final = {
     "FieldValueDuplicate": ErrorType.DUPLICATE,
 }
 _MESSAGE_LENGTH_MAX: Final = 5 * 1024
+_FAILED: Final = "validation failed due to "
+_OUT_OF_BUDGET: Final = f"{_FAILED}running out of cost budget, no further validation rules will be run"
 _UNSHOWN: Final = {ErrorType.INVALID: "Invalid value", ErrorType.DUPLICATE: "Duplicate value"}
 
 
@@ -45,11 +57,60 @@ class RuleCompileError(Exception):
         self.error = error
 
 
+class _BudgetExhaustedError(Exception):
+    """No further rules are evaluated for this object."""
+
+
+class RuleBudget:
+    """The cost that the rules of one object may have together.
+
+    Upper bounds of the costs are summed first. Only if they exceed the budget, all rules are evaluated again with their
+    exact costs. Validation is synchronous, so that one budget serves all objects of a schema, one after the other.
+    """
+
+    def __init__(self, limit: int = RULES_COST_LIMIT) -> None:
+        self._limit = limit
+        self._remaining = limit
+        self._exact = False
+
+    def run(self, visit: Visitor, value: Any, path: Path, old: Any, errors: FieldErrors) -> None:
+        """Visit a value with a new budget."""
+        for exact in (False, True):
+            found: FieldErrors = []
+            self._remaining, self._exact = self._limit, exact
+            try:
+                visit(value, path, old, found)
+            except _BudgetExhaustedError:
+                if not exact:
+                    continue
+            errors += found
+            return
+
+    def evaluate(self, expression: CompiledRule | CompiledMessage, value: Any, previous: Any) -> Bounded:
+        """Evaluate an expression and charge its cost; a negative balance means that the budget is exhausted."""
+        values = expression.values(value, previous)
+        outcome = Bounded(*expression.program.measure(values)) if self._exact else self._bounded(expression, values)
+        self._remaining -= outcome.cost_bound
+        return outcome
+
+    def _bounded(self, expression: CompiledRule | CompiledMessage, values: list[Any]) -> Bounded:
+        outcome = expression.program.run_bounded(values, RULE_COST_LIMIT)
+        if isinstance(outcome.error, CELCostError) or outcome.cost_bound > self._remaining:
+            raise _BudgetExhaustedError
+        return outcome
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether more was charged than the budget has."""
+        return self._remaining < 0
+
+
 class Rule:
     """One rule of one schema."""
 
-    def __init__(self, rule: Document, schema: Document, *, is_root: bool) -> None:
+    def __init__(self, rule: Document, schema: Document, *, is_root: bool, budget: RuleBudget | None = None) -> None:
         self._rule = rule
+        self._budget = budget or RuleBudget()
         self._optional_old = bool(rule.get("optionalOldSelf"))
         options = {"optional_old_self": self._optional_old, "is_root": is_root}
         self.program: CompiledRule = _compiled("rule", lambda: compile_rule(rule["rule"], schema, **options))
@@ -68,26 +129,38 @@ class Rule:
             # A transition rule does not apply to a new value.
             return
         previous = None if old is MISSING else old
-        try:
-            satisfied = self.program.evaluate(value, previous)
-        except CELRuntimeError as error:
+        outcome = self._budget.evaluate(self.program, value, previous)
+        if self._budget.exhausted:
+            errors.append(_error(ErrorType.INVALID, path, value, _OUT_OF_BUDGET))
+            raise _BudgetExhaustedError
+        if outcome.error is not None or not isinstance(outcome.value, bool):
+            error = outcome.error or CELRuntimeError("no such overload")
             errors.append(_error(ErrorType.INVALID, path, value, self._failure(error)))
+            if isinstance(error, CELCostError):
+                raise _BudgetExhaustedError
             return
-        if satisfied or (not self.program.uses_old_self and old is not MISSING and same(value, old)):
+        if outcome.value or (not self.program.uses_old_self and old is not MISSING and same(value, old)):
             return
         place = Path(f"{path.text}.{self._where}".lstrip(".")) if self._where else path
-        errors.append(_error(self._reason, place, value, self._detail(value, previous)))
+        detail, final = self._detail(value, previous)
+        errors.append(_error(self._reason, place, value, detail))
+        if final:
+            raise _BudgetExhaustedError
 
-    def _detail(self, value: Any, previous: Any) -> str:
+    def _detail(self, value: Any, previous: Any) -> tuple[str, bool]:
+        """Return the message, and whether no further rules are evaluated."""
         if self._message is not None:
-            try:
-                text = self._message.evaluate(value, previous).strip()
-            except CELRuntimeError:
-                text = ""
+            outcome = self._budget.evaluate(self._message, value, previous)
+            if self._budget.exhausted:
+                return f"messageExpression evaluation failed due to {_OUT_OF_BUDGET.removeprefix(_FAILED)}", True
+            if isinstance(outcome.error, CELCostError):
+                limit = "no further validation rules will be run due to call cost exceeds limit for messageExpression"
+                return f"{limit}: {json.dumps(self._message.expression, ensure_ascii=False)}", True
+            text = outcome.value.strip() if isinstance(outcome.value, str) else ""
             if text and "\n" not in text and len(text) <= _MESSAGE_LENGTH_MAX:
-                return text
+                return text, False
         message = (self._rule.get("message") or "").strip()
-        return message or f"failed rule: {self._shown}"
+        return message or f"failed rule: {self._shown}", False
 
     def _failure(self, error: CELRuntimeError) -> str:
         if isinstance(error, CELCostError):
@@ -119,13 +192,17 @@ def _error(kind: ErrorType, path: Path, value: Any, detail: str) -> FieldError:
 
 def compile_rules(schema: Document) -> Visitor | None:
     """Return the visitor that evaluates all rules of a schema; None when it has none."""
-    return compile_visitor(schema, lambda inner: _node_rules(inner, is_root=inner is schema))
+    budget = RuleBudget()
+    visit = compile_visitor(schema, lambda inner: _node_rules(inner, budget, is_root=inner is schema))
+    if visit is None:
+        return None
+    return partial(budget.run, visit)
 
 
-def _node_rules(schema: Document, *, is_root: bool) -> Visitor | None:
+def _node_rules(schema: Document, budget: RuleBudget, *, is_root: bool) -> Visitor | None:
     if not schema.get(RULES):
         return None
-    rules = [rule for item in schema[RULES] if (rule := _usable(item, schema, is_root=is_root)) is not None]
+    rules = [rule for item in schema[RULES] if (rule := _usable(item, schema, budget, is_root=is_root)) is not None]
 
     def visit(value: Any, path: Path, old: Any, errors: FieldErrors) -> None:
         if value is not None:
@@ -135,9 +212,9 @@ def _node_rules(schema: Document, *, is_root: bool) -> Visitor | None:
     return visit
 
 
-def _usable(item: Document, schema: Document, *, is_root: bool) -> Rule | None:
+def _usable(item: Document, schema: Document, budget: RuleBudget, *, is_root: bool) -> Rule | None:
     try:
-        return Rule(item, schema, is_root=is_root)
+        return Rule(item, schema, is_root=is_root, budget=budget)
     except (RuleCompileError, RulePathError):
         # Rejected when the definition is written; of a stored definition the other rules still apply.
         return None

@@ -154,7 +154,10 @@ def _validate(chosen: NamedFormat, text: str) -> Optional:
 
 REGISTRY.declare("format.named(string) -> optional(format)", _named)
 REGISTRY.declare(
-    "format::validate(string) -> optional(list(string))", _validate, charge=lambda _, text: 1 + traversal(len(text))
+    "format::validate(string) -> optional(list(string))",
+    _validate,
+    # The longest pattern has 60 characters.
+    charge=lambda _, text: 15 * traversal(1 + len(text)),
 )
 for _name, _format in _FORMATS.items():
     REGISTRY.declare(f"format.{_name}() -> format", lambda chosen=_format: chosen)

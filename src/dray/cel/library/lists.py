@@ -64,12 +64,12 @@ def _greatest(values: list[Any]) -> Any:
 
 
 def _index_of(budget: Budget, values: list[Any], wanted: Any) -> int:
-    budget.spend(len(values))
+    budget.spend(_elements_cost(values))
     return next((place for place, value in enumerate(values) if nested_equals(budget, value, wanted)), -1)
 
 
 def _last_index_of(budget: Budget, values: list[Any], wanted: Any) -> int:
-    budget.spend(len(values))
+    budget.spend(_elements_cost(values))
     places = range(len(values) - 1, -1, -1)
     return next((place for place in places if nested_equals(budget, values[place], wanted)), -1)
 
@@ -87,6 +87,7 @@ def _slice(values: list[Any], start: int, end: int) -> list[Any]:
 def _flatten(budget: Budget, values: Sequence[Any], depth: int = 1) -> list[Any]:
     if depth < 0:
         fail("level must be non-negative")
+    budget.spend(1 + len(values) * depth)
     flat: list[Any] = []
     for value in values:
         budget.spend(1)
@@ -99,8 +100,8 @@ def _flatten(budget: Budget, values: Sequence[Any], depth: int = 1) -> list[Any]
 
 def _distinct(budget: Budget, values: list[Any]) -> list[Any]:
     kept: list[Any] = []
+    budget.spend(1 + len(values) ** 2)
     for value in values:
-        budget.spend(1 + len(kept))
         if not any(nested_equals(budget, value, other) for other in kept):
             kept.append(value)
     return kept
@@ -114,9 +115,10 @@ def _sort_by(budget: Budget, values: list[Any], keys: list[Any]) -> list[Any]:
     if len(values) != len(keys):
         fail("sort keys do not match the list")
     _comparable(keys)
-    # Each comparison may read a whole key.
+    # Each comparison may read a whole key; Kubernetes charges for comparing each key with each other.
     longest = max(map(size_of, keys), default=0)
-    budget.spend(len(values) * (1 + math.ceil(math.log2(len(values) + 1))) * (1 + traversal(longest)))
+    comparisons = len(values) * (1 + math.ceil(math.log2(len(values) + 1))) * (1 + traversal(longest))
+    budget.spend(max(comparisons, 1 + len(values) ** 2))
     order = sorted(range(len(values)), key=keys.__getitem__)
     return [values[place] for place in order]
 
@@ -136,22 +138,32 @@ def _last(values: list[Any]) -> Optional:
 
 
 def _contains_all(budget: Budget, values: list[Any], wanted: list[Any]) -> bool:
-    budget.spend(len(values) * len(wanted))
+    budget.spend(1 + len(values) * len(wanted))
     return all(any(nested_equals(budget, one, other) for other in values) for one in wanted)
 
 
 def _equivalent(budget: Budget, left: list[Any], right: list[Any]) -> bool:
+    budget.spend(1 + 2 * len(left) * len(right))
     return _contains_all(budget, left, right) and _contains_all(budget, right, left)
 
 
 def _intersects(budget: Budget, left: list[Any], right: list[Any]) -> bool:
-    budget.spend(len(left) * len(right))
+    budget.spend(1 + len(left) * len(right))
     return any(nested_equals(budget, one, other) for one in left for other in right)
 
 
-def _elements_cost(values: list[Any], *_: Any) -> int:
+def _elements_cost(values: Sequence[Any], *_: Any) -> int:
     """Return the cost of traversing the elements and their characters."""
-    return sum(1 + traversal(size_of(value)) for value in values)
+    return sum(1 + _content_cost(value) for value in values)
+
+
+def _content_cost(value: Any) -> int:
+    if isinstance(value, (list, tuple)):
+        return _elements_cost(value)
+    if isinstance(value, dict):
+        return _elements_cost([*map(runtime.unkey, value), *value.values()])
+    # Up to four bytes for a character.
+    return traversal(size_of(value), 0.1 if isinstance(value, str) and value.isascii() else 0.4)
 
 
 def _length(values: list[Any], *_: Any) -> int:

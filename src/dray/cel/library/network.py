@@ -102,7 +102,7 @@ def _contains_cidr(network: Any, other: Any) -> bool:
 
 _declare("ip(string) -> ip", _ip, charge=_walk)
 _declare("isIP(string) -> bool", _is_ip, charge=_walk)
-_declare("ip.isCanonical(string) -> bool", lambda text: str(_ip(text)) == text, charge=_walk)
+_declare("ip.isCanonical(string) -> bool", lambda text: str(_ip(text)) == text, charge=lambda text: 2 * _walk(text))
 _declare("ip::family() -> int", lambda address: address.version)
 _declare("ip::isUnspecified() -> bool", lambda address: address.is_unspecified)
 _declare("ip::isLoopback() -> bool", lambda address: address.is_loopback)
@@ -112,10 +112,10 @@ _declare("ip::isGlobalUnicast() -> bool", _is_global_unicast)
 _declare("string(ip) -> string", str)
 _declare("cidr(string) -> cidr", _cidr, charge=_walk)
 _declare("isCIDR(string) -> bool", _is_cidr, charge=_walk)
-_declare("cidr::containsIP(ip) -> bool", _contains_ip)
+_declare("cidr::containsIP(ip) -> bool", _contains_ip, charge=lambda *_: 4)
 _declare("cidr::containsIP(string) -> bool", _contains_ip, charge=lambda _, text: 4 + _walk(text))
-_declare("cidr::containsCIDR(cidr) -> bool", _contains_cidr)
-_declare("cidr::containsCIDR(string) -> bool", _contains_cidr, charge=lambda _, text: 6 + _walk(text))
+_declare("cidr::containsCIDR(cidr) -> bool", _contains_cidr, charge=lambda *_: 7)
+_declare("cidr::containsCIDR(string) -> bool", _contains_cidr, charge=lambda _, text: 7 + _walk(text))
 _declare("cidr::ip() -> ip", lambda network: network.ip)
 _declare("cidr::masked() -> cidr", lambda network: ip_interface(network.network))
 _declare("cidr::prefixLength() -> int", lambda network: network.network.prefixlen)
@@ -153,12 +153,15 @@ def _url(text: str) -> Url:
 
 
 def parse_url(text: str) -> Url | None:
-    """Parse the target of a request line: a scheme and its rest, or an absolute path."""
+    """Parse the target of a request line: a scheme and what follows it, or an absolute path."""
     match = _SCHEME.fullmatch(text)
     scheme, rest = (match[1].lower(), match[2]) if match else ("", text)
-    if not rest.startswith("/") or _FORBIDDEN.search(text) or len(text) > _TEXT_LENGTH_MAX:
+    if _FORBIDDEN.search(text) or len(text) > _TEXT_LENGTH_MAX or not (scheme or rest.startswith("/")):
         return None
     rest, _, query = rest.partition("?")
+    if not rest.startswith("/"):
+        # What follows the scheme is opaque, as in mailto:someone.
+        return Url(scheme, "", "", "", "", query)
     host = ""
     if scheme and rest.startswith("//"):
         authority, slash, tail = rest[2:].partition("/")

@@ -132,8 +132,9 @@ def _traverse_both(left: Any, right: Any) -> int:
     return traversal(size_of(left) + size_of(right))
 
 
-def _traverse_argument(_: Any, argument: Any) -> int:
-    return traversal(size_of(argument))
+def _traverse_longer(text: str, part: str) -> int:
+    """Return the cost of a prefix test, which Kubernetes charges by the text and not by the prefix."""
+    return traversal(max(len(text), len(part)))
 
 
 def _product(text: str, part: str) -> int:
@@ -248,8 +249,8 @@ _declare("duration(string) -> duration", times.parse_duration)
 _declare("duration(int) -> duration", Duration)
 
 _declare("string::contains(string) -> bool", lambda text, part: part in text, charge=_product)
-_declare("string::startsWith(string) -> bool", lambda text, part: text.startswith(part), charge=_traverse_argument)
-_declare("string::endsWith(string) -> bool", lambda text, part: text.endswith(part), charge=_traverse_argument)
+_declare("string::startsWith(string) -> bool", lambda text, part: text.startswith(part), charge=_traverse_longer)
+_declare("string::endsWith(string) -> bool", lambda text, part: text.endswith(part), charge=_traverse_longer)
 
 for _name, _getter in times.GETTERS.items():
     _declare(f"timestamp::{_name}() -> int", _getter)

@@ -119,3 +119,47 @@ def test_old_items_are_found_by_key() -> None:
     old = {"list": [{"k": "a", "v": "1"}, {"k": "b", "v": "2"}]}
     assert judged(schema, {"list": [{"k": "b", "v": "2"}, {"k": "c", "v": "9"}]}, old) == []
     assert judged(schema, {"list": [{"k": "b", "v": "3"}]}, old) == ["list[0]: Invalid value: v is fixed"]
+
+
+def many(count: int, rule: str, **fields: Any) -> Document:
+    items = {"type": "string", "x-kubernetes-validations": [{"rule": rule, **fields}]}
+    return {"type": "object", "properties": {"l": {"type": "array", "items": items, "maxItems": count}}}
+
+
+LONG = "a" * 400_000
+
+
+def test_the_rules_of_an_object_share_a_budget() -> None:
+    """Each rule costs 40,002 units for its text; an object may cost 10,000,000."""
+    schema = many(300, "self.contains('b')", messageExpression="'no ' + 'b'")
+    within = judged(schema, {"l": [LONG] * 249})
+    assert within == [f'l[{place}]: Invalid value: "{LONG}": no b' for place in range(249)]
+    errors = judged(schema, {"l": [LONG] * 260})
+    assert errors[-1].endswith(
+        "validation failed due to running out of cost budget, no further validation rules will be run"
+    )
+    assert len(errors) == 250
+
+
+def test_a_budget_is_counted_exactly() -> None:
+    """Generated code charges for both sides of a condition; what it costs in fact fits into the budget."""
+    schema = many(300, "self.contains('a') || self.contains('b') || self.contains('c')")
+    assert judged(schema, {"l": [LONG] * 240}) == []
+
+
+def test_a_rule_above_its_limit_is_the_last() -> None:
+    rules = [{"rule": "self.all(x, self.all(y, self.all(z, true)))"}, {"rule": "false", "message": "never reached"}]
+    schema = {"type": "array", "items": {"type": "integer"}, "x-kubernetes-validations": rules}
+    assert judged(schema, list(range(1000))) == [
+        "<nil>: Invalid value: 'operation cancelled: actual cost limit exceeded': no further validation rules will be "
+        "run due to call cost exceeds limit for rule: self.all(x, self.all(y, self.all(z, true)))"
+    ]
+
+
+def test_the_next_object_has_a_budget_of_its_own() -> None:
+    visit = compile_rules(many(300, "self.contains('b')"))
+    assert visit is not None
+    for _ in range(3):
+        errors: FieldErrors = []
+        visit({"l": [LONG] * 200}, Path(), MISSING, errors)
+        assert len(errors) == 200
