@@ -177,6 +177,29 @@ FITS = [
     ),
     row(
         "SP-50",
+        "racks that share a pool name are one pool",
+        Case(
+            [claim(request())],
+            [
+                slice_of("x", name="a", size=2, node_selector=in_region()),
+                slice_of("y", name="b", size=2, node_selector=in_region("r-2")),
+            ],
+            [["req-0 driver-a/pool-1/x"]],
+        ),
+    ),
+    row(
+        "SP-50",
+        "a rack does not complete a pool that counts itself alone",
+        Case(
+            [claim(request())],
+            [
+                slice_of("x", name="a", size=1, node_selector=in_region()),
+                slice_of("y", name="b", size=1, node_selector=in_region("r-2")),
+            ],
+        ),
+    ),
+    row(
+        "SP-50",
         "the other nodes do not complete the pool of this one",
         Case(
             [claim(request())],

@@ -11,7 +11,7 @@ import pytest
 from dray.api.errors import BadRequestError
 from dray.api.protobuf import encode_object
 from dray.api.raw_numbers import load_stored
-from dray.apiserver.call import Call
+from dray.apiserver.call import Call, ObjectResult
 from dray.apiserver.encoding import encode_object_result
 from dray.apiserver.negotiation import Media, Representation
 from dray.apiserver.request import UserInfo
@@ -39,6 +39,7 @@ async def answer(api: Local, verb: str, version: str, body: Any = None, media: M
     )
     user = UserInfo("tester", groups=("system:masters",))
     result = await api.running.server.execute(Call(info, {}, user, body, "application/json", "test/1"))
+    assert isinstance(result, ObjectResult)
     return encode_object_result(result, Representation(media), include="", now=datetime.fromtimestamp(0, UTC))
 
 
