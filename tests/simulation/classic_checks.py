@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from dray.api.document import Document
-from dray.scheduler.plugins.classic_resources.plugin import shared_of
+from dray.scheduler.plugins.classic_resources.classic_state import classic_state_of
 from dray.scheduler.scheduler import Scheduler
 
 _TERMINAL = ("Succeeded", "Failed")
@@ -168,7 +168,7 @@ def bound_pods_that_never_ran(
 
 def leaks_of(scheduler: Scheduler, claims: list[Document]) -> Iterator[str]:
     """The scheduler's account of claims is the cluster's: nothing is kept of attempts that have ended."""
-    tracker = shared_of(scheduler.handle).tracker
+    tracker = classic_state_of(scheduler.handle).tracker
     selected = {
         uid_of(claim): node
         for claim in claims

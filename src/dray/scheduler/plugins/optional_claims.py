@@ -10,7 +10,7 @@ from dray.framework.cycle_state import CycleState
 from dray.framework.node_info import NodeInfo
 from dray.framework.plugins import SCORE_MAX
 from dray.framework.status import SKIP, SUCCESS, Status
-from dray.scheduler.plugins.classic_resources.plugin import NAME as CLASSIC
+from dray.scheduler.plugins.classic_resources.classic_state import NAME as CLASSIC
 from dray.scheduler.plugins.classic_resources.pod_state import PodState as ClassicState
 from dray.scheduler.plugins.dynamic_resources.device_filter import NAME as STRUCTURED
 from dray.scheduler.plugins.dynamic_resources.pod_state import PodState as StructuredState

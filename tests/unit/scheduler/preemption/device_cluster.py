@@ -12,11 +12,20 @@ import msgspec
 
 from dray.api.document import Document, NamespacedName
 from dray.api.features import FeatureGates
+from dray.api.types import cdi_v1alpha1 as cdi
 from dray.api.types.core_v1 import Node, Pod
 from dray.api.types.resource_v1 import DeviceClass, ResourceClaim, ResourceSlice
 from dray.client.interface import Resource
 from dray.client.objects import key_of
-from dray.client.resources import DEVICE_CLASSES, NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
+from dray.client.resources import (
+    CLASSIC_CLAIMS,
+    CLASSIC_CLASSES,
+    DEVICE_CLASSES,
+    NODES,
+    PODS,
+    RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
+)
 from dray.framework.cycle_state import CycleState
 from dray.framework.events import ClusterEvent
 from dray.framework.node_info import NodeInfo
@@ -28,6 +37,7 @@ from dray.runtime.metrics import Metrics
 from dray.scheduler.cycle import Cycle, Placement
 from dray.scheduler.filter_runner import runner_of
 from dray.scheduler.handle import Handle
+from dray.scheduler.plugins.classic_resources.plugin import make_classic_resources
 from dray.scheduler.plugins.default_preemption import DefaultPreemption
 from dray.scheduler.plugins.dynamic_resources.plugin import DynamicResources
 from dray.scheduler.plugins.node_resources_fit import NodeResourcesFit
@@ -143,7 +153,12 @@ class DeviceCluster:
         )
         self.devices = DynamicResources({}, self.handle)
         self.preemption = DefaultPreemption({}, self.handle)
-        self.profile = profile(NodeResourcesFit({}, self.handle), self.devices, self.preemption)
+        self.profile = profile(
+            NodeResourcesFit({}, self.handle),
+            make_classic_resources({}, self.handle),
+            self.devices,
+            self.preemption,
+        )
         self.handle.profiles["default-scheduler"] = self.profile
         self.started: list[Candidate] = []
         cast(Any, self.preemption._executor).start = lambda _pod, candidate: self.started.append(candidate)
@@ -174,6 +189,30 @@ class DeviceCluster:
 
     def add_claim(self, name: str, *requests: Document) -> None:
         self.informers.informer(RESOURCE_CLAIMS).apply(claim(name, *requests))
+
+    def set_classic(self, name: str, *users: str, limit: int = 1, phase: str = "Allocated", **driver: Any) -> None:
+        """A claim of cdi.k8s.io with users; `driver` is what its driver says of nodes."""
+        self._versions += 1
+        document = {
+            "metadata": {
+                "name": name,
+                "namespace": "default",
+                "uid": f"classic-{name}",
+                "resourceVersion": f"{self._versions}",
+            },
+            "spec": {"resourceClassName": "card", "allocationMode": "Delayed"},
+            "status": {
+                "phase": phase,
+                "userLimit": limit,
+                "reservedFor": [
+                    {"apiVersion": "v1", "kind": "Pod", "name": user, "uid": f"uid-{user}"} for user in users
+                ],
+                "scheduling": {"driver": driver},
+            },
+        }
+        card = {"metadata": {"name": "card"}, "driverName": "card.example.com"}
+        self.informers.informer(CLASSIC_CLASSES).apply(msgspec.convert(card, cdi.ResourceClass))
+        self.informers.informer(CLASSIC_CLAIMS).apply(msgspec.convert(document, cdi.ResourceClaim))
 
     def allocate(self, name: str, node_name: str, *devices: str | Document, users: Sequence[str] = ()) -> None:
         """Give a claim devices and users; without devices it is deallocated."""
@@ -231,6 +270,9 @@ class DeviceCluster:
         made = pod_object(name, resourceClaims=entries, **words)
         self.informers.informer(PODS).apply(made)
         return made
+
+    def info_of(self, pod: Pod) -> PodInfo:
+        return PodInfo(pod)
 
     def _refresh(self) -> None:
         self.handle.snapshot.replace_all(list(self._nodes.values()))

@@ -13,13 +13,11 @@ from typing import Any, Final
 
 from dray.api import classic_claims as classic
 from dray.api.classic_claims import State
-from dray.api.document import NamespacedName
 from dray.api.errors import APIError
 from dray.api.timestamps import TimeFormatError, parse_duration
 from dray.api.types.cdi_v1alpha1 import ResourceClaim
 from dray.api.types.core_v1 import Pod
 from dray.client.objects import key_of
-from dray.client.resources import CLASSIC_CLAIMS, CLASSIC_CLASSES, RESOURCE_CLAIMS
 from dray.framework.cycle_state import CycleState
 from dray.framework.events import (
     CLASSIC_CLAIM,
@@ -32,11 +30,13 @@ from dray.framework.events import (
 )
 from dray.framework.node_info import NodeInfo
 from dray.framework.plugins import SCORE_MAX, PostFilterResult, PreFilterResult
+from dray.framework.pod_info import PodInfo
 from dray.framework.status import SKIP, SUCCESS, Code, Status, error, unresolvable, unschedulable
 from dray.scheduler.handle import Handle
 from dray.scheduler.plugins.classic_resources import writes
-from dray.scheduler.plugins.classic_resources.claim_writer import ClassicWriter
+from dray.scheduler.plugins.classic_resources.classic_state import ABANDONED, NAME, classic_state_of
 from dray.scheduler.plugins.classic_resources.hints import CLAIM_KEYS, Hints, same_name
+from dray.scheduler.plugins.classic_resources.nominated_places import NominatedPlaces
 from dray.scheduler.plugins.classic_resources.pod_state import PodState, Wanted, claims_of
 from dray.scheduler.plugins.classic_resources.pre_binder import (
     WAIT_ALLOCATION,
@@ -44,48 +44,21 @@ from dray.scheduler.plugins.classic_resources.pre_binder import (
     explained,
     waiting,
 )
-from dray.scheduler.plugins.classic_resources.tracker import ClassicTracker
 from dray.scheduler.plugins.classic_resources.writes import ClaimChangedError
 from dray.scheduler.plugins.dynamic_resources.checks import NotReadyError
 
-NAME: Final = "ClassicResources"
 UNALLOCATED_IMMEDIATE: Final = "unallocated immediate resourceclaim"
 WAIT_DEALLOCATION: Final = "waiting for resource driver to deallocate resource"
 IN_USE: Final = "resourceclaim in use"
 NOT_AVAILABLE: Final = "resourceclaim not available on the node"
 UNSUITABLE: Final = "resourceclaim cannot be allocated for the node (unsuitable)"
 DEALLOCATING: Final = "deallocation of ResourceClaim requested"
+SETTLING: Final = "waiting for preempted pods to be removed from claims"
 UNRESERVED: Final = "reservation of ResourceClaim removed"
-ABANDONED: Final = ClusterEvent(CLASSIC_CLAIM, Action.UPDATE, "ClassicClaimAbandoned")
 
 # With the plugin's name, so that no copies are needed.
 _NOT_AVAILABLE: Final = unresolvable(NOT_AVAILABLE).with_plugin(NAME)
 _UNSUITABLE: Final = unresolvable(UNSUITABLE).with_plugin(NAME)
-
-
-class Shared:
-    """The state that the plugins of all profiles share."""
-
-    def __init__(self, handle: Handle) -> None:
-        claims = handle.informers.informer(CLASSIC_CLAIMS)
-        self.tracker = ClassicTracker(claims.lister.get_key)
-        self.writer = ClassicWriter(handle.client, handle.clock, self.tracker)
-        self.classes = handle.informers.informer(CLASSIC_CLASSES).lister
-        self._structured = handle.informers.informer(RESOURCE_CLAIMS).lister
-        claims.add_handler(self.tracker.changed)
-
-    def has_structured(self, key: NamespacedName) -> bool:
-        """Return whether resource.k8s.io has a claim with the name."""
-        return self._structured.get_key(key) is not None
-
-
-def shared_of(handle: Handle) -> Shared:
-    """Return the state that all profiles of the scheduler share."""
-    shared = handle.shared.get(NAME)
-    if shared is None:
-        shared = handle.shared[NAME] = Shared(handle)
-    assert isinstance(shared, Shared)
-    return shared
 
 
 class ClassicResources:
@@ -95,10 +68,12 @@ class ClassicResources:
 
     def __init__(self, given: Mapping[str, Any], handle: Handle) -> None:
         arguments = read_arguments(given)
-        shared = self._shared = shared_of(handle)
+        shared = self._shared = classic_state_of(handle)
         self._handle = handle
         self._tracker = shared.tracker
         self._writer = shared.writer
+        self._places = shared.places
+        self._preempts = handle.features.enabled("DRAPreemption")
         self._hints = Hints(self._tracker.get, shared.has_structured)
         self._binder = ClassicBinder(handle, shared.writer, arguments.optional_timeout_seconds)
 
@@ -147,7 +122,11 @@ class ClassicResources:
                         return None, problem
         except NotReadyError as why:
             return None, unresolvable(str(why))
-        state[NAME] = PodState(wanted)
+        own = state[NAME] = PodState(wanted)
+        for placed in own.needed:
+            users = self._tracker.users_besides(placed.claim, pod) if placed.allocated else None
+            if users is not None:
+                own.users[placed.claim.metadata.uid or ""] = users
         return None, SUCCESS
 
     def _problem(self, claim: ResourceClaim, pod: Pod) -> Status | None:
@@ -160,9 +139,7 @@ class ClassicResources:
             case State.PENDING:
                 return self._cannot_be_placed(claim, pod)
             case _:
-                if self._tracker.has_room_for(claim, pod):
-                    return None
-                return unresolvable(f"{IN_USE} ({classic.label(claim)})")
+                return None
 
     def _waits_for_driver(self, claim: ResourceClaim) -> Status | None:
         if classic.is_immediate(claim):
@@ -195,7 +172,7 @@ class ClassicResources:
         return Status(Code.PENDING, (waiting(reason, claim, node_name, driver),))
 
     def filter(self, state: CycleState, _pod: Pod, node: NodeInfo) -> Status:
-        """Check that allocated claims are available on the node, and that the driver has not excluded it."""
+        """Check that allocated claims are available on the node and have a place, and the driver's unsuitable nodes."""
         own: PodState = state[NAME]
         answer = SUCCESS
         for position, item in enumerate(own.needed):
@@ -209,7 +186,50 @@ class ClassicResources:
         if answer is _UNSUITABLE:
             # The allocated claims are useless here without the others.
             own.blamed.update(position for position, item in enumerate(own.needed) if item.allocated)
+        if answer is SUCCESS and own.users:
+            return self._without_place(own, state.pod_info, node)
         return answer
+
+    def _without_place(self, own: PodState, pod: PodInfo, node: NodeInfo) -> Status:
+        """Return the first claim that is in use; preempting helps, or has helped, if users here are less important."""
+        for item in own.needed:
+            if own.is_full(item.claim):
+                here = (node.pods.get(uid) for uid in own.users_of(item.claim) if self._preempts)
+                helps = any(user is not None and user.priority < pod.priority for user in here)
+                helps = helps or self._places.is_settling(pod.uid, node.name)
+                return (unschedulable if helps else unresolvable)(f"{IN_USE} ({classic.label(item.claim)})")
+        return SUCCESS
+
+    # --- Preemption and nominations. ---
+
+    def add_pod(self, state: CycleState, _pod: Pod, other: PodInfo, node: NodeInfo) -> Status:
+        """Give a removed user its place back; hold those of a nominated Pod."""
+        own: PodState = state[NAME]
+        if own.removed.pop(other.uid, None) is None:
+            self._places.hold(own, other.uid, node.name)
+        return SUCCESS
+
+    def remove_pod(self, state: CycleState, _pod: Pod, other: PodInfo, _node: NodeInfo) -> Status:
+        """Take a user's places in claims; what a driver has allocated for it stays allocated."""
+        if self._preempts:
+            own: PodState = state[NAME]
+            own.removed[other.uid] = other.key
+        return SUCCESS
+
+    def check_preemption(self, pod: Pod, node: NodeInfo) -> Status:
+        """Let a preemptor wait until its victims have left `reservedFor`."""
+        return unschedulable(SETTLING) if self._places.is_settling(pod.metadata.uid or "", node.name) else SUCCESS
+
+    def pod_nominated(self, state: CycleState, pod: Pod, node: NodeInfo) -> Status:
+        """Keep the places that the Pod gets from its victims."""
+        own: PodState = state[NAME]
+        claims = {item.claim.metadata.uid or "": item.claim for item in own.needed}
+        users = frozenset[str]().union(*own.users.values())
+        victims = {uid: key for uid, key in own.removed.items() if uid in users}
+        if victims:
+            kept = {uid: key_of(claims[uid]) for uid, before in own.users.items() if not before.isdisjoint(victims)}
+            self._places.keep(pod.metadata.uid or "", NominatedPlaces(node.name, kept, victims))
+        return SUCCESS
 
     async def post_filter(
         self, state: CycleState, pod: Pod, _statuses: Mapping[str, Status]

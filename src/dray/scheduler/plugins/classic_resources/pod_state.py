@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from dray.api import classic_claims as classic
@@ -40,7 +41,18 @@ class Placed:
 class PodState:
     """Created by PreFilter; claims are in the order of the Pod's entries."""
 
-    __slots__ = ("blamed", "needed", "nodes", "optional", "touched", "written")
+    __slots__ = (
+        "blamed",
+        "holders",
+        "leaving",
+        "needed",
+        "nodes",
+        "optional",
+        "removed",
+        "touched",
+        "users",
+        "written",
+    )
 
     def __init__(self, wanted: Sequence[Wanted]) -> None:
         placed = [Placed(item) for item in wanted]
@@ -48,6 +60,13 @@ class PodState:
         self.optional = tuple(item for item in placed if item.optional)
         # Positions in `needed` of allocated claims that excluded a node, or are useless there.
         self.blamed: set[int] = set()
+        # By uid of a claim that not everybody may use: its users besides the Pod, written and announced.
+        self.users: dict[str, frozenset[str]] = {}
+        # Users that do not count, by uid: removed by a dry run, or victims of a nominated Pod.
+        self.removed: dict[str, NamespacedName] = {}
+        self.leaving: set[str] = set()
+        # By uid of the claim: nominated Pods that will use it.
+        self.holders: dict[str, set[str]] = {}
         # The feasible nodes of PreScore; empty if there was only one.
         self.nodes: tuple[str, ...] = ()
         # Claims whose reservedFor this attempt has changed, or may have, by uid.
@@ -60,7 +79,18 @@ class PodState:
         copy = PodState(())
         copy.needed, copy.optional, copy.nodes = self.needed, self.optional, self.nodes
         copy.blamed = set(self.blamed)
+        copy.users, copy.removed, copy.leaving = self.users, dict(self.removed), set(self.leaving)
+        copy.holders = {uid: set(pods) for uid, pods in self.holders.items()}
         return copy
+
+    def users_of(self, claim: ResourceClaim) -> AbstractSet[str]:
+        """Return the Pods that count as users of a claim, besides the Pod itself."""
+        uid = claim.metadata.uid or ""
+        return (self.users[uid] - self.removed.keys() - self.leaving) | self.holders.get(uid, set())
+
+    def is_full(self, claim: ResourceClaim) -> bool:
+        """Return whether the claim has no place for the Pod."""
+        return (claim.metadata.uid or "") in self.users and len(self.users_of(claim)) >= classic.user_limit(claim)
 
     @property
     def pending(self) -> tuple[Placed, ...]:

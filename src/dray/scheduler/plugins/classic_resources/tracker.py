@@ -80,14 +80,13 @@ class ClassicTracker:
         """Return whether another Pod is about to write the claim."""
         return any(uid != pod.metadata.uid for uid in self._meant.get(claim.metadata.uid or "", ()))
 
-    def has_room_for(self, claim: ResourceClaim, pod: Pod) -> bool:
-        """Return whether the Pod may still use the claim in addition to the announced users."""
+    def users_besides(self, claim: ResourceClaim, pod: Pod) -> frozenset[str] | None:
+        """Return the other users of a claim, written or announced; None if the Pod may use it whoever they are."""
         if is_reserved_for(claim, pod) or user_limit(claim) == UNLIMITED:
-            return True
-        users = {user.uid for user in status_of(claim).reserved_for} | self._meant.get(
-            claim.metadata.uid or "", {}
-        ).keys()
-        return len(users - {pod.metadata.uid}) < user_limit(claim)
+            return None
+        announced = self._meant.get(claim.metadata.uid or "", {})
+        users = {user.uid for user in status_of(claim).reserved_for} | announced.keys()
+        return frozenset(users - {pod.metadata.uid})
 
     def waiting_on(self, node_name: str) -> int:
         """Return the number of unallocated claims with this selected node."""

@@ -205,14 +205,16 @@ def test_pods_on_their_way_count_as_users() -> None:
     tracker = ClassicTracker(lambda _: None)
     shared = claim(phase="Allocated", userLimit=2, reservedFor=[user("x")])
     first, second = pod("first"), pod("second")
-    assert tracker.has_room_for(shared, first)
+    assert tracker.users_besides(shared, first) == {"uid-x"}
     tracker.start(shared, "uid-first", "n1")
-    assert tracker.has_room_for(shared, first)
-    assert not tracker.has_room_for(shared, second)
+    assert tracker.users_besides(shared, first) == {"uid-x"}
+    assert tracker.users_besides(shared, second) == {"uid-x", "uid-first"}
+    assert tracker.users_besides(shared, pod("x")) is None
+    assert tracker.users_besides(claim(phase="Allocated", userLimit=classic.UNLIMITED), second) is None
     assert tracker.is_meant_by_others(shared, second)
     assert tracker.end(shared, "uid-first")
     assert not tracker.end(shared, "uid-first")
-    assert tracker.has_room_for(shared, second)
+    assert tracker.users_besides(shared, second) == {"uid-x"}
 
 
 def test_arguments() -> None:

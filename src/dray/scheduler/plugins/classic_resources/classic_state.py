@@ -1,0 +1,67 @@
+"""The state that the plugins of all profiles share: classic claims and classes, and what is kept for nominated Pods."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from dray.api import classic_claims as classic
+from dray.api.document import NamespacedName
+from dray.api.types.meta_v1 import OwnerReference
+from dray.client.resources import CLASSIC_CLAIMS, CLASSIC_CLASSES, PODS, RESOURCE_CLAIMS
+from dray.framework.events import CLASSIC_CLAIM, Action, ClusterEvent
+from dray.scheduler.cluster_events import UNFINISHED
+from dray.scheduler.handle import Handle
+from dray.scheduler.plugins.classic_resources.claim_writer import ClassicWriter
+from dray.scheduler.plugins.classic_resources.nominated_places import PlaceKeeper
+from dray.scheduler.plugins.classic_resources.tracker import ClassicTracker
+
+NAME: Final = "ClassicResources"
+ABANDONED: Final = ClusterEvent(CLASSIC_CLAIM, Action.UPDATE, "ClassicClaimAbandoned")
+# Stands for a nominated Pod that does not use a claim after all.
+_NOBODY: Final = OwnerReference(api_version="v1", kind="Pod", name="", uid="")
+
+
+class ClassicState:
+    """The state that the plugins of all profiles share."""
+
+    def __init__(self, handle: Handle) -> None:
+        claims = handle.informers.informer(CLASSIC_CLAIMS)
+        self.tracker = ClassicTracker(claims.lister.get_key)
+        self.writer = ClassicWriter(handle.client, handle.clock, self.tracker)
+        self.classes = handle.informers.informer(CLASSIC_CLASSES).lister
+        self._structured = handle.informers.informer(RESOURCE_CLAIMS).lister
+        self._pods = handle.informers.informer(PODS, UNFINISHED).lister
+        self._notify = handle.notify
+        self.places = PlaceKeeper(self.tracker.get, self._is_alive)
+        handle.nominations.on_end(self._nomination_ended)
+        claims.add_handler(self.tracker.changed)
+
+    def has_structured(self, key: NamespacedName) -> bool:
+        """Return whether resource.k8s.io has a claim with the name."""
+        return self._structured.get_key(key) is not None
+
+    def _is_alive(self, key: NamespacedName, uid: str) -> bool:
+        """Return whether a Pod exists and is not being deleted."""
+        pod = self._pods.get_key(key)
+        return pod is not None and pod.metadata.uid == uid and pod.metadata.deletion_timestamp is None
+
+    def _nomination_ended(self, pod_uid: str, placed: bool) -> None:  # noqa: FBT001 - a callback
+        """Drop the places that were kept; without the Pod others may have them, and no other event says so."""
+        kept = self.places.end(pod_uid)
+        if kept is None or placed:
+            return
+        for key in kept.claims.values():
+            claim = self.tracker.get(key)
+            if claim is not None:
+                self._notify(
+                    ABANDONED, classic.with_users(claim, (*classic.status_of(claim).reserved_for, _NOBODY)), claim
+                )
+
+
+def classic_state_of(handle: Handle) -> ClassicState:
+    """Return the state that all profiles of the scheduler share."""
+    shared = handle.shared.get(NAME)
+    if shared is None:
+        shared = handle.shared[NAME] = ClassicState(handle)
+    assert isinstance(shared, ClassicState)
+    return shared
