@@ -63,6 +63,11 @@ GATES: Final[Mapping[str, Gate]] = {
         stage=Stage.ALPHA,
         description="Preemption with devices: a Pod can take the devices of Pods with a lower priority.",
     ),
+    "NominatedNodeNameForExpectation": Gate(
+        default=True,
+        stage=Stage.BETA,
+        description="`status.nominatedNodeName` of a Pod that waits at Permit, or in PreBind for devices or drivers.",
+    ),
     "DRADeviceTaints": Gate(
         default=True, stage=Stage.BETA, description="Device taints in resource slices, and tolerations in requests."
     ),

@@ -242,6 +242,14 @@ class PreBindPlugin(Plugin, Protocol):
         """Return Success; anything else undoes the reservations."""
 
 
+@runtime_checkable
+class PreBindPreFlight(PreBindPlugin, Protocol):
+    """A PreBind plugin that may have to wait for others, and knows when."""
+
+    def pre_bind_pre_flight(self, state: CycleState, pod: Pod, node_name: str) -> Status:
+        """Return Success if `pre_bind` is going to wait, so that the Pod's node is made known before; else Skip."""
+
+
 class BindPlugin(Plugin, Protocol):
     """Binds the Pod to the node."""
 

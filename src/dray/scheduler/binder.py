@@ -172,6 +172,15 @@ class Binder:
         running = self._running.get(uid)
         return None if running is None else running.cancelled
 
+    def will_wait(self, attempt: Attempt) -> bool:
+        """Return whether `bind` is going to wait at Permit, or in PreBind for what others do."""
+        if self._waiting.get(attempt.queued.uid) is not None:
+            return True
+        return any(
+            plugin.pre_bind_pre_flight(attempt.state, attempt.pod, attempt.node_name).is_success
+            for plugin in attempt.profile.pre_flights
+        )
+
     async def bind(self, attempt: Attempt) -> Status:
         """Wait for Permit, then run PreBind and Bind."""
         running = self._running.get(attempt.queued.uid) or RunningBinding()

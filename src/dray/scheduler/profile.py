@@ -13,6 +13,7 @@ from dray.framework.events import EventRegistration, Hint, HintFunction
 from dray.framework.node_info import NodeInfo
 from dray.framework.plugins import (
     FILTER,
+    PRE_BIND,
     PRE_ENQUEUE,
     PRE_FILTER,
     QUEUE_SORT,
@@ -25,6 +26,7 @@ from dray.framework.plugins import (
     FilterPlugin,
     NominationExtensions,
     Plugin,
+    PreBindPreFlight,
     PreFilterExtensions,
     RejectionExplainer,
     ScanFilter,
@@ -100,6 +102,7 @@ class Profile:
             plugin for plugin in self.at(PRE_FILTER) if isinstance(plugin, NominationExtensions)
         )
         self.explainers = tuple(plugin for plugin in self.at(FILTER) if isinstance(plugin, RejectionExplainer))
+        self.pre_flights = tuple(plugin for plugin in self.at(PRE_BIND) if isinstance(plugin, PreBindPreFlight))
         self._queue_sort = self.at(QUEUE_SORT)[0]
         self.scorers = tuple(Scorer(plugin, weights.get(plugin.name, 1)) for plugin in self.at(SCORE))
         self.plugins: Mapping[str, Plugin] = {item.name: item for items in points.values() for item in items}

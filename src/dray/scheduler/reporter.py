@@ -48,6 +48,8 @@ class Reporter:
         }
         # The last write of each Pod's condition, by uid. A binding waits for it, so that the write cannot come later.
         self._writing: dict[str, asyncio.Task[None]] = {}
+        # Pods, by uid, that wait to be bound to a node that is written to their status.
+        self._announced: set[str] = set()
         self._writes = ChildTasks("pod conditions")
         self._write_slots = asyncio.Semaphore(STATUS_WRITES_MAX)
 
@@ -88,10 +90,22 @@ class Reporter:
 
     def set_status(self, pod: Pod, reason: str, message: str, nominated: str | None = None) -> None:
         """Start writing the condition, if it differs."""
-        is_outdated = (pod.metadata.uid or "") in self._writing
+        uid = pod.metadata.uid or ""
+        is_outdated = uid in self._writing or uid in self._announced
+        self._announced.discard(uid)
         body = plan_status(pod, reason, message, self._clock.now(), nominated, is_outdated=is_outdated)
         if body is not None:
             self._start(pod, body)
+
+    def announce(self, pod: Pod, node_name: str) -> None:
+        """Start writing the node on which the Pod waits to be bound; a failure is no obstacle."""
+        if pod.status.nominated_node_name != node_name:
+            self._announced.add(pod.metadata.uid or "")
+            self._start(pod, {"metadata": {"uid": pod.metadata.uid}, "status": {"nominatedNodeName": node_name}})
+
+    def forget_announcement(self, uid: str) -> None:
+        """Forget a Pod that is bound, so that the API server has removed its nominated node, or is gone."""
+        self._announced.discard(uid)
 
     def clear_nomination(self, pod: Pod) -> None:
         """Start removing the nominated node."""

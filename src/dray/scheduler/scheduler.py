@@ -138,6 +138,8 @@ class Scheduler:
         self._timed = {
             name: profile.timed(clock.monotonic, self._metrics.plugin_ran) for name, profile in self.profiles.items()
         }
+        # Whether the node of a Pod that waits to be bound is written to its status.
+        self._announces = self.handle.features.enabled("NominatedNodeNameForExpectation")
         self._attempts = 0
         self._cycle = Cycle(self._snapshot, self._nominations)
         self._pods = informers.informer(PODS, UNFINISHED)
@@ -289,8 +291,10 @@ class Scheduler:
 
     async def _bind(self, attempt: Attempt) -> None:
         queued = attempt.queued
-        await self._reporter.wait_for_status(queued.uid)
         try:
+            if self._announces and self._binder.will_wait(attempt):
+                self._reporter.announce(attempt.pod, attempt.node_name)
+            await self._reporter.wait_for_status(queued.uid)
             status = await self._binder.bind(attempt)
         except Exception as error:  # noqa: BLE001 - the failure of one Pod must not stop the others
             _log.exception("binding failed", extra=fields(pod=str(queued.info.key)))
@@ -299,6 +303,7 @@ class Scheduler:
             await self._undo(attempt, status)
             return
         self.queue.done(queued.uid)
+        self._reporter.forget_announcement(queued.uid)
         now = self._clock.monotonic()
         self._metrics.attempted(results.SCHEDULED, attempt.profile.scheduler_name, now - attempt.started)
         self._metrics.bound(queued.attempts, now - queued.added_at)
@@ -330,6 +335,7 @@ class Scheduler:
         pod = self._pods.lister.get_key(queued.info.key)
         if pod is None or pod.metadata.uid != queued.uid or pod.spec.node_name:
             self.queue.done(queued.uid)
+            self._reporter.forget_announcement(queued.uid)
             return
         queued.info = queued.info.updated(pod)
         self.queue.reject(

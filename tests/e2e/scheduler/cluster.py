@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from dray.api.document import Document, GroupVersion
+from dray.api.features import FeatureGates
 from dray.client.in_process import in_process_client
 from dray.client.interface import Client, ListOptions, unstructured
 from dray.client.shared_informers import SharedInformerFactory
 from dray.cmd import apiserver
 from dray.cmd.settings import APIServerSettings
+from dray.controllers.reconciler import ControllerContext
+from dray.controllers.resource_claim.reconciler import ResourceClaimController
 from dray.runtime.metrics import Metrics
 from dray.runtime.tasks import TaskGroup
 from dray.scheduler.config import SchedulerConfig
@@ -61,19 +64,33 @@ class Cluster:
         factories: Mapping[str, PluginFactory] = BUILT_IN,
         config: SchedulerConfig | None = None,
         client: Client | None = None,
+        gates: str = "",
     ) -> tuple[Scheduler, Callable[[], Awaitable[None]]]:
         """A scheduler, and what stops it."""
         own = client or in_process_client(self.running.local, user="system:kube-scheduler")
         informers = SharedInformerFactory(own, self.running.clock, random.Random(1))
-        scheduler = Scheduler(own, informers, self.running.clock, Metrics(), factories=factories, config=config)
-        tasks = (self.group.spawn(informers.run(), "informers"), self.group.spawn(scheduler.run(), "scheduler"))
+        features = FeatureGates.parse(gates) if gates else None
+        scheduler = Scheduler(
+            own, informers, self.running.clock, Metrics(), factories=factories, config=config, features=features
+        )
+        return scheduler, self._start(informers.run(), scheduler.run())
+
+    def start_claim_controller(self) -> Callable[[], Awaitable[None]]:
+        """The controller that creates and frees claims; returns what stops it."""
+        own = in_process_client(self.running.local, user="claims", groups=("system:masters",))
+        informers = SharedInformerFactory(own, self.running.clock, random.Random(2))
+        controller = ResourceClaimController(ControllerContext(own, informers, self.running.clock))
+        return self._start(informers.run(), controller.run())
+
+    def _start(self, *work: Coroutine[Any, Any, Any]) -> Callable[[], Awaitable[None]]:
+        tasks = [self.group.spawn(item, f"part {number}") for number, item in enumerate(work)]
 
         async def stop() -> None:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-        return scheduler, stop
+        return stop
 
     async def create(self, *documents: Document) -> None:
         for document in documents:

@@ -28,7 +28,7 @@ from dray.client.interface import (
 from dray.framework.cycle_state import CycleState
 from dray.framework.events import NODE, Action, ClusterEvent, EventRegistration
 from dray.framework.plugins import PostFilterResult
-from dray.framework.status import SKIP, SUCCESS, Code, Status, error, unschedulable
+from dray.framework.status import SKIP, SUCCESS, Code, Status, error, unresolvable, unschedulable
 from dray.scheduler.config import PluginSet, ProfileConfig, SchedulerConfig
 from dray.scheduler.handle import Handle
 from dray.scheduler.queue import Backoff
@@ -87,7 +87,7 @@ class Probe:
         return [EventRegistration(ClusterEvent(NODE, Action.ADD))]
 
 
-def start(cluster: Cluster, probe: Any) -> None:
+def start(cluster: Cluster, probe: Any, gates: str = "") -> None:
     def make(_args: Any, handle: Handle) -> Any:
         probe.handle = handle
         return probe
@@ -96,7 +96,7 @@ def start(cluster: Cluster, probe: Any) -> None:
         multi_point=PluginSet(enabled=((probe.name, 0),)),
         points={"bind": PluginSet(enabled=((probe.name, 0), ("DefaultBinder", 0)))} if hasattr(probe, "bind") else {},
     )
-    cluster.start_scheduler({**BUILT_IN, probe.name: make}, SchedulerConfig((profile,), QUICK))
+    cluster.start_scheduler({**BUILT_IN, probe.name: make}, SchedulerConfig((profile,), QUICK), gates=gates)
 
 
 BOUND = ["reserve", "permit", "pre_bind", "bind", "post_bind"]
@@ -178,6 +178,93 @@ async def test_permit_waits_until_allowed(cluster: Cluster) -> None:
     assert await cluster.node_of("p") == "n"
 
 
+class Waiting(Probe):
+    """Lets Pods wait at Permit."""
+
+    def permit(self, _state: CycleState, _pod: Pod, _node: str) -> tuple[Status, float]:
+        self.calls.append("permit")
+        return Status(Code.WAIT), 60.0
+
+    async def held(self, cluster: Cluster) -> Any:
+        await cluster.eventually(lambda: asyncio.sleep(0, self.calls), lambda calls: "permit" in calls)
+        assert self.handle is not None
+        return (await cluster.eventually(lambda: asyncio.sleep(0, self.handle.waiting_pods.all()), bool))[0]  # type: ignore[union-attr]
+
+
+async def nominated_node(cluster: Cluster, name: str) -> str:
+    return str((await cluster.pod(name))["status"].get("nominatedNodeName", ""))
+
+
+@pytest.mark.behaviour("PE-42")
+async def test_the_node_of_a_pod_that_waits_is_made_known(cluster: Cluster) -> None:
+    probe = Waiting()
+    start(cluster, probe)
+    await cluster.create(node("n"), pod("p"))
+    held = await probe.held(cluster)
+    assert await cluster.eventually(lambda: nominated_node(cluster, "p"), bool) == "n"
+    held.allow("Probe")
+    assert await cluster.node_of("p") == "n"
+    assert await nominated_node(cluster, "p") == ""
+
+
+@pytest.mark.behaviour("PE-11", "PE-42")
+async def test_a_node_that_was_made_known_is_withdrawn_with_the_attempt(cluster: Cluster) -> None:
+    probe = Waiting()
+    start(cluster, probe)
+    await cluster.create(node("n"), pod("p"))
+    held = await probe.held(cluster)
+    await cluster.eventually(lambda: nominated_node(cluster, "p"), bool)
+    held.reject("Probe", "not here")
+    await cluster.condition("p", "Unschedulable", "not here")
+    assert await nominated_node(cluster, "p") == ""
+
+
+@pytest.mark.behaviour("PE-42")
+async def test_the_node_of_a_pod_that_waits_in_pre_bind_is_made_known(cluster: Cluster) -> None:
+    class Preparing(Probe):
+        ready = asyncio.Event()
+
+        def pre_bind_pre_flight(self, _state: CycleState, pod: Pod, _node: str) -> Status:
+            return SUCCESS if pod.metadata.name == "slow" else SKIP
+
+        async def pre_bind(self, _state: CycleState, pod: Pod, _node: str) -> Status:
+            self.calls.append(f"{pod.metadata.name} {pod.metadata.uid}")
+            await self.ready.wait()
+            return SUCCESS
+
+    probe = Preparing()
+    start(cluster, probe)
+    await cluster.create(node("n"), pod("slow"), pod("quick"))
+    await cluster.eventually(lambda: asyncio.sleep(0, probe.calls), lambda calls: len(calls) >= 2)
+    assert await cluster.eventually(lambda: nominated_node(cluster, "slow"), bool) == "n"
+    assert await nominated_node(cluster, "quick") == ""
+    probe.ready.set()
+    assert await cluster.node_of("slow") == "n"
+
+
+@pytest.mark.behaviour("PE-42")
+async def test_without_the_gate_no_node_is_made_known(cluster: Cluster) -> None:
+    probe = Waiting()
+    start(cluster, probe, gates="NominatedNodeNameForExpectation=false")
+    await cluster.create(node("n"), pod("p"))
+    held = await probe.held(cluster)
+    assert await nominated_node(cluster, "p") == ""
+    held.allow("Probe")
+    assert await cluster.node_of("p") == "n"
+
+
+@pytest.mark.behaviour("PE-42")
+async def test_a_node_that_another_component_nominates_is_tried_first(cluster: Cluster) -> None:
+    await cluster.create(node("roomy", cpu="64"), node("other"))
+    await cluster.create(pod("p", schedulingGates=[{"name": "g"}]))
+    body: Document = {"status": {"nominatedNodeName": "other"}}
+    await cluster.client.patch(PODS, "p", "default", Patch(PatchType.MERGE, body), WriteOptions(subresource="status"))
+    cluster.start_scheduler()
+    ungated = Patch(PatchType.JSON, [{"op": "remove", "path": "/spec/schedulingGates"}])
+    await cluster.client.patch(PODS, "p", "default", ungated)
+    assert await cluster.node_of("p") == "other"
+
+
 async def test_permit_gives_up_in_time(cluster: Cluster) -> None:
     probe = Probe()
     probe.answers["permit"] = Status(Code.WAIT)
@@ -200,6 +287,70 @@ async def test_post_filter_makes_room_and_nominates(cluster: Cluster) -> None:
     await cluster.condition("p", "Unschedulable")
     found = await cluster.pod("p")
     assert found["status"]["nominatedNodeName"] == "n"
+
+
+class Asked(Probe):
+    """Remembers the rejections with which PostFilter was called."""
+
+    name = "Asked"
+
+    def __init__(self, **rejections: Status) -> None:
+        super().__init__()
+        self.answers.update(rejections)
+        self.filter_status = rejections.get("filter", SUCCESS)
+        self.pre_filter_status = rejections.get("pre_filter", SUCCESS)
+        self.asked: list[dict[str, Code]] = []
+
+    def pre_filter(self, _state: CycleState, _pod: Pod) -> tuple[None, Status]:
+        return None, self.pre_filter_status
+
+    def filter(self, _state: CycleState, _pod: Pod, _node: Any) -> Status:
+        return self.filter_status
+
+    async def post_filter(self, _state: CycleState, _pod: Pod, statuses: Any) -> Any:
+        self.asked.append({name: status.code for name, status in statuses.items()})
+        return None, unschedulable()
+
+
+@pytest.mark.behaviour("PE-09")
+@pytest.mark.parametrize(
+    ("rejections", "reason", "asked"),
+    [
+        pytest.param({"filter": unschedulable("no")}, "Unschedulable", True, id="Filter"),
+        pytest.param({"pre_filter": unresolvable("no")}, "Unschedulable", True, id="PreFilter"),
+        pytest.param({"filter": error("bug")}, "SchedulerError", False, id="an error"),
+        pytest.param({"reserve": unschedulable("no")}, "Unschedulable", False, id="Reserve"),
+        pytest.param({"permit": unschedulable("no")}, "Unschedulable", False, id="Permit"),
+    ],
+)
+async def test_post_filter_runs_only_if_no_node_fits(
+    cluster: Cluster, rejections: dict[str, Status], reason: str, *, asked: bool
+) -> None:
+    probe = Asked(**rejections)
+    start(cluster, probe)
+    await cluster.create(node("n"), pod("p"))
+    await cluster.condition("p", reason)
+    assert bool(probe.asked) is asked
+
+
+@pytest.mark.behaviour("PE-09")
+async def test_post_filter_does_not_run_without_nodes(cluster: Cluster) -> None:
+    probe = Asked()
+    start(cluster, probe)
+    await cluster.create(pod("p"))
+    await cluster.condition("p", "Unschedulable", "no nodes available to schedule pods")
+    assert not probe.asked
+
+
+@pytest.mark.behaviour("PE-14")
+@pytest.mark.parametrize("status", [unschedulable("no"), unresolvable("no")])
+async def test_a_rejection_in_pre_filter_is_that_of_every_node(cluster: Cluster, status: Status) -> None:
+    probe = Asked(pre_filter=status)
+    start(cluster, probe)
+    await cluster.create(node("n"), node("m"), pod("p"))
+    await cluster.condition("p", "Unschedulable", "nodes are available: no.")
+    found = await cluster.eventually(lambda: asyncio.sleep(0, probe.asked), lambda asked: len(asked[-1]) == 2)
+    assert set(found[-1].values()) == {status.code}
 
 
 async def test_two_schedulers_never_bind_twice(cluster: Cluster) -> None:

@@ -166,7 +166,7 @@ def test_backoff() -> None:
     assert parse("podInitialBackoffSeconds: 2\npodMaxBackoffSeconds: 20").backoff == Backoff(2.0, 20.0)
 
 
-@pytest.mark.behaviour("SC-03", "SC-16")
+@pytest.mark.behaviour("PE-28", "SC-03", "SC-16")
 @pytest.mark.parametrize(
     ("text", "message"),
     [

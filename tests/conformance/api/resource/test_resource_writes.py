@@ -513,6 +513,21 @@ def test_device_reports_need_permission_for_the_driver(user: str, node: str, ver
     }
 
 
+@pytest.mark.behaviour("SP-35")
+def test_who_deallocates_needs_no_permission_for_the_reports_of_drivers() -> None:
+    """The server drops the reports of deallocated devices, whoever writes: the scheduler, or the claim controller."""
+    strategy = status("resourceclaims")
+    old = changed(claim(status=allocated()), "status.devices", [report()])
+    given = context(GRANULAR, allowed=refusing("driver"))
+    written, errors = updated(strategy, old, claim(), given)
+    assert errors == []
+    assert "devices" not in written["status"]
+    # To remove the report of a device that stays allocated is another matter.
+    _, errors = updated(strategy, old, claim(status=allocated()), given)
+    assert [error.split(" requires ")[0] for error in errors] == ["status.devices: Forbidden: changing status.devices"]
+    assert updated(strategy, old, claim(), context(GRANULAR, allowed=refusing("binding")))[1]
+
+
 SELECTORS = {
     "device.driver == 'd.example.com'": [],
     "device.foo(": [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, cast
@@ -174,7 +174,8 @@ class DeviceCluster:
         self.informers.informer(DEVICE_CLASSES).apply(msgspec.convert(document, DeviceClass))
 
     def add_node(self, name: str, *devices: str | Document, cpu: str = "8", **content: Any) -> None:
-        node = node_object(name, allocatable={"cpu": cpu, "memory": "8Gi", "pods": "110"})
+        amounts = content.pop("amounts", {})
+        node = node_object(name, allocatable={"cpu": cpu, "memory": "8Gi", "pods": "110", **amounts})
         self.informers.informer(NODES).apply(node)
         self._nodes[name] = NodeInfo(node)
         items = [item if isinstance(item, dict) else {"name": item} for item in devices]
@@ -311,7 +312,12 @@ class DeviceCluster:
         """An attempt that ends in PostFilter; a nomination is kept as the scheduler keeps it."""
         state, found = self.place(pod)
         assert not isinstance(found, Placement), found
-        result, status = asyncio.run(self.preemption.post_filter(state, pod, found.statuses))
+        return self.post_filter(state, pod, found.statuses)
+
+    def post_filter(
+        self, state: CycleState, pod: Pod, statuses: Mapping[str, Status]
+    ) -> tuple[PostFilterResult | None, Status]:
+        result, status = asyncio.run(self.preemption.post_filter(state, pod, statuses))
         if result is not None:
             self.handle.nominations.set(PodInfo(pod), result.nominated_node_name)
         return result, status

@@ -55,7 +55,7 @@ def high(**words: Any) -> PodInfo:
     return pod_info("high", priority=10, **words)
 
 
-@pytest.mark.behaviour("IA-15", "TS-14")
+@pytest.mark.behaviour("IA-15", "PE-26", "TS-14")
 @pytest.mark.parametrize(
     ("preemptor", "nodes", "expected"),
     [

@@ -211,6 +211,66 @@ def some(amount: str) -> Document:
     return request(capacity={"requests": {"memory": amount}})
 
 
+@pytest.mark.behaviour("PE-61")
+def test_devices_of_a_former_plugin_are_given_back() -> None:
+    """Which of them the Pod has is not known; without it all are free."""
+    cluster = DeviceCluster()
+    cluster.add_node("n", "d0", "d1")
+    # Since then the plugin has been replaced by the driver: the node itself has no such resource any more.
+    cluster.run("old", "n", requests={"example.com/gpu": "2"})
+    urgent = cluster.pending("urgent", request(), **HIGH)
+    _, found = cluster.place(urgent)
+    assert found.statuses["n"].code is Code.UNSCHEDULABLE
+    assert cluster.nominated(urgent) == ["old"]
+    # No record beyond the nomination is needed: what the Pod has is free when its object is gone.
+    cluster.delete("old")
+    assert cluster.node_of(urgent) == "n"
+
+
+@pytest.mark.behaviour("PE-61")
+def test_devices_of_a_plugin_are_free_when_their_pod_is_gone() -> None:
+    cluster = DeviceCluster()
+    cluster.add_node("n", amounts={"example.com/card": "2"})
+    cluster.run("a", "n", requests={"example.com/card": "1"}, priority=1)
+    cluster.run("b", "n", requests={"example.com/card": "1"}, priority=2)
+    urgent = cluster.pending("urgent", requests={"example.com/card": "1"}, **HIGH)
+    assert cluster.nominated(urgent) == ["a"]
+    assert not cluster.held(urgent)
+    cluster.delete("a")
+    assert cluster.node_of(cluster.pending("equal", requests={"example.com/card": "1"}, **HIGH)) == ""
+    assert cluster.node_of(urgent) == "n"
+
+
+@pytest.mark.behaviour("PE-81")
+def test_what_was_lost_in_a_restart_is_recorded_when_it_is_free() -> None:
+    """Another Pod of the same priority does not get the device of a Pod whose nomination is all that is left."""
+    cluster = full(each=1)
+    urgent = cluster.pending("urgent", request(), **HIGH)
+    cluster.handle.nominations.set(PodInfo(urgent), "n0")
+    equal = cluster.pending("equal", request(), **HIGH)
+    assert cluster.node_of(equal) == ""
+    assert not cluster.held(urgent), "the device is in use, so that nobody can take it"
+    cluster.delete("n0-0")
+    cluster.free("n0-0")
+    assert cluster.node_of(equal) == ""
+    assert cluster.held(urgent) == ["d0"]
+    assert cluster.node_of(cluster.pending("higher", request(), priority=200)) == "n0"
+    assert cluster.node_of(urgent) == "n0"
+    cluster.handle.nominations.set(PodInfo(urgent), "")
+    assert cluster.node_of(equal) == "n0"
+
+
+@pytest.mark.behaviour("PE-81")
+def test_what_a_dry_run_frees_is_not_recorded() -> None:
+    cluster = full(each=1)
+    urgent = cluster.pending("urgent", request(), **HIGH)
+    cluster.handle.nominations.set(PodInfo(urgent), "n0")
+    equal = cluster.pending("equal", request(), **HIGH)
+    cluster.preempt(equal)
+    assert not cluster.started, "the only device is what the nominated Pod waits for"
+    assert not cluster.held(urgent)
+
+
 @pytest.mark.behaviour("PE-62")
 def test_one_of_two_shares_is_enough() -> None:
     """Capacity 10, two Pods use 4 each, and 6 are needed: exactly one of them goes."""

@@ -98,12 +98,17 @@ def _allowed(context: WriteContext, verbs: Sequence[str], **attributes: Any) -> 
 
 
 def _changed_drivers(claim: Document, old: Document) -> list[str]:
-    """Return the drivers whose device status was added, changed or removed."""
+    """Return the drivers whose device status was added, changed or removed.
+
+    The status of devices that are deallocated by the same write does not count: the server drops it, whoever writes.
+    """
     after, before = (
         {device_id(item): item for item in (document.get("status") or {}).get("devices") or ()}
         for document in (claim, old)
     )
-    changed = (key for key in after.keys() | before.keys() if after.get(key) != before.get(key))
+    deallocated = {device_id(item) for item in _results(old)} - {device_id(item) for item in _results(claim)}
+    dropped = deallocated - after.keys()
+    changed = (key for key in (after.keys() | before.keys()) - dropped if after.get(key) != before.get(key))
     return sorted({key[0] for key in changed})
 
 

@@ -304,6 +304,12 @@ class ClassicResources:
         if own is not None:
             await self._binder.undo(own, pod)
 
+    def pre_bind_pre_flight(self, state: CycleState, _pod: Pod, _node_name: str) -> Status:
+        """Return whether a driver gets time to allocate optional claims."""
+        own: PodState | None = state.get(NAME)
+        waits = own is not None and not own.pending and any(not item.allocated for item in own.optional)
+        return SUCCESS if waits else SKIP
+
     async def pre_bind(self, state: CycleState, pod: Pod, node_name: str) -> Status:
         """Write the claims."""
         own: PodState | None = state.get(NAME)

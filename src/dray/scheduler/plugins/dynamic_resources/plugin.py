@@ -85,7 +85,12 @@ class DynamicResources:
         self._preemption: DevicePreemption | None = None
         if self._features.enabled("DRAPreemption"):
             self._preemption = DevicePreemption(
-                devices.allocator, self._tracker, devices.nominees, devices.find_pod, self._is_classic
+                devices.allocator,
+                self._tracker,
+                devices.nominees,
+                devices.find_pod,
+                self._is_classic,
+                devices.variants.serves,
             )
         self._steps = handle.metrics.histogram(
             "dray_allocation_steps", "Allocation search steps of a scheduled Pod, over all nodes.", (), STEPS
@@ -425,6 +430,11 @@ class DynamicResources:
         """Requeue the Pods that wait for the claim or its devices; there is no other event for them."""
         status = msgspec.structs.replace(claim.status, allocation=allocation)
         self._handle.notify(ABANDONED, msgspec.structs.replace(claim, status=status), claim)
+
+    def pre_bind_pre_flight(self, state: CycleState, _pod: Pod, node_name: str) -> Status:
+        """Return whether devices have binding conditions; writing claims alone takes no time worth telling."""
+        own: PodState | None = state.get(NAME)
+        return SUCCESS if own is not None and self._pre_binder.has_to_wait(own, node_name) else SKIP
 
     async def pre_bind(self, state: CycleState, pod: Pod, node_name: str) -> Status:
         """Write the claims."""

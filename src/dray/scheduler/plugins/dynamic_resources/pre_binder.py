@@ -199,6 +199,13 @@ class PreBinder:
 
     # --- Binding conditions. ---
 
+    def has_to_wait(self, own: PodState, node_name: str) -> bool:
+        """Return whether devices have conditions that must be met before the Pod is bound."""
+        if not self._conditions:
+            return False
+        earlier = (claim.status.allocation for claim in own.claims)
+        return any(map(has_conditions, own.node_allocations.get(node_name, ()))) or any(map(has_conditions, earlier))
+
     async def _wait_for_conditions(self, own: PodState, pod: Pod, node_name: str) -> Status:
         claims = own.claims if own.created is None else (*own.claims, own.created)
         waiting = [claim for claim in map(self._current, claims) if claim is not None]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from dray.allocator import AllocationOverlay, Allocator
+from dray.allocator import AllocationOverlay, Allocator, AllocatorError
 from dray.api.document import NamespacedName
 from dray.api.pod_claims import pod_claims
 from dray.api.types.core_v1 import Node, Pod
@@ -31,13 +31,21 @@ class DevicePreemption:
     """Changes the device part of copied cycle states; one for each profile."""
 
     def __init__(
-        self, allocator: Allocator, tracker: ClaimTracker, nominees: Nominees, find_pod: FindPod, is_classic: IsClassic
+        self,
+        allocator: Allocator,
+        tracker: ClaimTracker,
+        nominees: Nominees,
+        find_pod: FindPod,
+        is_classic: IsClassic,
+        serves: Callable[[str], bool],
     ) -> None:
         self._allocator = allocator
         self._tracker = tracker
         self._nominees = nominees
         self._find_pod = find_pod
         self._is_classic = is_classic
+        # Whether devices serve an extended resource.
+        self._serves = serves
 
     # --- Removing and adding Pods. ---
 
@@ -59,7 +67,7 @@ class DevicePreemption:
                 if own.released.pop(uid, None) is not None:
                     self._overlay(own).put_back(uid)
             return
-        record = self._nominees.get(other.uid)
+        record = self._nominees.get(other.uid) or self._record_anew(own, other, node)
         if record is None or record.node_name != node.name:
             return
         own.holding = True
@@ -70,6 +78,23 @@ class DevicePreemption:
                 overlay.take_out(uid)
                 own.tracked_out.append(uid)
         overlay.add(other.uid, (allocation for _, allocation in record.allocations))
+
+    def _record_anew(self, own: PodState, other: PodInfo, node: NodeInfo) -> NominatedDevices | None:
+        """Return what a nominated Pod without a record can get now; a restart of the scheduler has lost the record."""
+        pending = [claim for claim in self.claims_of(other.pod) if claim.status.allocation is None]
+        if not pending:
+            return None
+        try:
+            found = self._allocator.find(node.node, pending, overlay=own.overlay).allocations
+        except AllocatorError:
+            return None
+        if found is None:
+            # Nothing that others could take; what the Pod waits for is in use.
+            return None
+        record = NominatedDevices(node.name, tuple(zip(pending, found, strict=True)))
+        if not own.removed:
+            self._nominees.record(other.uid, record, {})
+        return record
 
     def _overlay(self, own: PodState) -> AllocationOverlay:
         if own.overlay is None:
@@ -94,9 +119,16 @@ class DevicePreemption:
     def may_help(self, priority: int, node: NodeInfo) -> bool:
         """Return whether devices of the node may be freed: by a Pod of lower priority, or by one that is gone."""
         for other in node.pods.values():
-            if other.priority < priority and _may_hold_devices(other.pod):
+            if other.priority < priority and (_may_hold_devices(other.pod) or self._holds_back(other, node)):
                 return True
         return self.is_settling(node)
+
+    def _holds_back(self, other: PodInfo, node: NodeInfo) -> bool:
+        """Return whether the Pod has devices through a device plugin that a driver has replaced."""
+        available = node.allocatable.scalars
+        return any(
+            amount and not available.get(name) and self._serves(name) for name, amount in other.requests.scalars.items()
+        )
 
     def _is_released(self, own: PodState, priority: int, claim: ResourceClaim, node: NodeInfo) -> bool:
         uid = claim.metadata.uid or ""
