@@ -23,7 +23,7 @@ from dray.allocator.segments import TaintRules
 from dray.allocator.selection import Mismatch, SelectorFailure
 from dray.allocator.taints import intolerable
 from dray.allocator.view import NodeView
-from dray.api.quantity import Quantity
+from dray.api.quantity import Format, Quantity
 from dray.api.types.resource_v1 import DeviceTaint
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 # Search steps spent on an explanation.
 _STEPS_MAX: Final = 10_000
+_MEBI_NANOS: Final = 2**20 * 10**9
 _NOT_ALL: Final = "each request can be met, but not all of them together"
 
 
@@ -345,4 +346,6 @@ def _taint_name(taint: DeviceTaint) -> str:
 
 
 def _amount(nanos: int) -> str:
-    return str(Quantity(nanos))
+    """Return an amount; whole mebibytes in the largest binary unit that divides it."""
+    is_binary = nanos != 0 and nanos % _MEBI_NANOS == 0
+    return str(Quantity(nanos, Format.BINARY_SI if is_binary else Format.DECIMAL_SI))

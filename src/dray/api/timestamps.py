@@ -35,6 +35,7 @@ _DURATION_MAX: Final = (1 << 63) - 1
 # Far more than any duration needs, and far less than Python takes to convert.
 _DURATION_LENGTH_MAX: Final = 256
 _SECOND: Final = 1_000_000_000
+_MINUTE_SECONDS, _HOUR_SECONDS, _DAY_SECONDS = 60, 3600, 86400
 
 
 class TimeFormatError(ValueError):
@@ -139,3 +140,14 @@ def _decimal(amount: int, unit: int) -> str:
 def format_duration(duration: timedelta) -> str:
     """Format a duration as Go does."""
     return format_duration_nanoseconds(duration // timedelta(microseconds=1) * 1000)
+
+
+def age(since: datetime | None, now: datetime) -> str:
+    """Return the time since then in kubectl's short form: 12s, 5m, 3h, 4d."""
+    if since is None:
+        return ""
+    seconds = max(int((now - since).total_seconds()), 0)
+    for unit, letter in ((_DAY_SECONDS, "d"), (_HOUR_SECONDS, "h"), (_MINUTE_SECONDS, "m")):
+        if seconds >= 2 * unit or (unit == _DAY_SECONDS and seconds >= unit):
+            return f"{seconds // unit}{letter}"
+    return f"{seconds}s"

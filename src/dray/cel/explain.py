@@ -38,6 +38,15 @@ class Reference:
 
 
 @dataclass(frozen=True, slots=True)
+class Comparison:
+    """A comparison `device.attributes["domain"].name == "value"` with a string."""
+
+    domain: str
+    name: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
 class Explanation:
     """The result of a selector on some devices."""
 
@@ -57,6 +66,28 @@ def explain_match(selector: CompiledSelector, devices: Sequence[DeviceView]) -> 
         tuple(_count(compile_device_selector(part), devices) for part in parts),
         tuple(_reference(kind, domain, name, devices) for kind, domain, name in _references(root)),
     )
+
+
+def compared_strings(selector: CompiledSelector) -> list[Comparison]:
+    """Return the comparisons of attributes with strings, anywhere in the selector."""
+    found = []
+    for node in tree.walk(selector.program.root):
+        if not isinstance(node, Call) or node.function != tree.EQUALS:
+            continue
+        for side, other in (node.args, tuple(reversed(node.args))):
+            reference = _attribute(side)
+            if reference is not None and isinstance(other, Literal) and isinstance(other.value, str):
+                found.append(Comparison(*reference, other.value))
+    return found
+
+
+def _attribute(node: Node) -> tuple[str, str] | None:
+    """Return domain and name if the node is an attribute."""
+    name, inner = _last_step(node)
+    domain, outer = _last_step(inner) if inner is not None else (None, None)
+    if not name or not domain or outer is None or tree.qualified_name(outer) != "device.attributes":
+        return None
+    return domain, name
 
 
 def _count(selector: CompiledSelector, devices: Sequence[DeviceView]) -> Condition:

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
+from dray.api.timestamps import age
 from dray.cli.command import add_namespace, add_watch, cluster_parser, run_table
-from dray.cli.output import Column, age, render
+from dray.cli.output import Column, render
 from dray.sim.claims import ClaimRow, ClaimState, claim_rows
 from dray.sim.snapshot import CLASSIC_CLAIM, Snapshot
 

@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
+from dray.api.timestamps import age
 from dray.cli.command import add_namespace, add_watch, cluster_parser, run_table
-from dray.cli.output import Column, age, bar, render
+from dray.cli.output import Column, bar, render
 from dray.sim import usage
 from dray.sim.devices import DeviceRow, DeviceState, device_rows
 from dray.sim.snapshot import Snapshot

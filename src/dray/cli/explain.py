@@ -1,100 +1,153 @@
-"""`dray explain pod|claim NAME`: explains why it is pending or which devices it got, and suggests changes."""
+"""`dray explain KIND NAME`: says why a Pod, claim or workload waits, or why it got its devices, and what would help."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from dray.api.document import NamespacedName
 from dray.cli.command import add_feature_gates, cluster_parser, exit_on_read_error, read_snapshot
 from dray.cli.output import Column, paint, render, write_answer
 from dray.runtime.system import SystemClock
-from dray.sim.explain.answers import Answer, NodeAnswer, Standing
+from dray.sim.explain.answers import Answer, Change, NodeAnswer, ReasonGroup, Size, Standing
+from dray.sim.explain.similar_names import did_you_mean, listed
 from dray.sim.explain.subject import claim_subject, pod_subject
-from dray.sim.snapshot import PLACEMENT_KINDS
+from dray.sim.explain.workload import KINDS as WORKLOADS
+from dray.sim.explain.workload import find_workload
+from dray.sim.snapshot import PATH_KINDS, Snapshot, SnapshotError
+
+if TYPE_CHECKING:
+    from dray.sim.explain.subject import Subject
 
 PROG: Final = "dray explain"
-_SUBJECTS: Final = {
+# What kubectl accepts, with the kind it means.
+_ALIASES: Final = {
+    "pod": ("pods", "po"),
+    "claim": ("claims", "resourceclaim", "resourceclaims", "resourceclaims.resource.k8s.io"),
+    "deployment": ("deployments", "deploy", "deployments.apps"),
+    "replicaset": ("replicasets", "rs", "replicasets.apps"),
+    "daemonset": ("daemonsets", "ds", "daemonsets.apps"),
+    "statefulset": ("statefulsets", "sts", "statefulsets.apps"),
+    "job": ("jobs", "jobs.batch"),
+}
+_KINDS: Final = {alias: kind for kind, aliases in _ALIASES.items() for alias in (kind, *aliases)}
+_SUBJECTS: Final[dict[str, Callable[[Snapshot, NamespacedName], Subject]]] = {
     "pod": pod_subject,
-    "pods": pod_subject,
     "claim": claim_subject,
-    "resourceclaim": claim_subject,
-    "resourceclaims": claim_subject,
 }
 _COLOURS: Final = {Standing.PENDING: "yellow", Standing.PLACED: "green", Standing.DONE: "dim"}
+# More groups and lines would hide the answer.
+_GROUPS_MAX: Final = 8
+_HOLDERS_MAX: Final = 3
+_REASON_MAX: Final = 400
 
 
 def main(argv: Sequence[str]) -> int:
     """Run the command."""
     arguments = _parse(argv)
-    # Imported after parsing: it pulls in the API server and the scheduler, which --help does not need.
-    from dray.sim.explain.explainer import explain
-
     with exit_on_read_error(PROG):
-        snapshot = read_snapshot(arguments, PLACEMENT_KINDS)
-        subject = _SUBJECTS[arguments.kind](snapshot, NamespacedName(arguments.namespace, arguments.name))
-        now = SystemClock().now()
-        answer = explain(snapshot, subject, now, node=arguments.node, gates=arguments.feature_gates)
-    write_answer([answer], arguments.output, partial(lines, answer, arguments.node))
+        snapshot = read_snapshot(arguments, PATH_KINDS)
+        answer = _explain(snapshot, arguments)
+    write_answer([answer], arguments.output, partial(lines, answer, arguments.node, all_nodes=arguments.all_nodes))
     return 0
+
+
+def _explain(snapshot: Snapshot, arguments: argparse.Namespace) -> Answer:
+    # Imported after parsing: it pulls in the API server and the scheduler, which --help does not need.
+    from dray.sim.explain.explainer import explain, explain_workload
+
+    names = [node.metadata.name or "" for node in snapshot.nodes]
+    if arguments.node and arguments.node not in names:
+        raise SnapshotError(f'nodes "{arguments.node}" not found{did_you_mean(arguments.node, names)}')
+    key, now = NamespacedName(arguments.namespace, arguments.name), SystemClock().now()
+    if arguments.kind in WORKLOADS:
+        workload = find_workload(snapshot, arguments.kind, key)
+        return explain_workload(snapshot, workload, now, gates=arguments.feature_gates)
+    subject = _SUBJECTS[arguments.kind](snapshot, key)
+    return explain(snapshot, subject, now, node=arguments.node, gates=arguments.feature_gates)
 
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
     description = (
-        "Explain why a Pod or claim is pending, or why it got its devices: the reason per node, suggested changes, "
-        "and with --node the reason per device."
+        "Say in one sentence why a Pod, claim or workload waits, and the one thing to do; then the reasons of nodes, "
+        "grouped, and what would help. Every suggestion was tested. With --node, the reason for each device of a node."
     )
     parser = cluster_parser(PROG, description, formats=("text", "json", "yaml"))
-    parser.add_argument("kind", choices=tuple(_SUBJECTS), metavar="pod|claim")
-    parser.add_argument("name")
+    parser.add_argument("kind", metavar="KIND", help=f"{', '.join(_ALIASES)}; also KIND/NAME")
+    parser.add_argument("name", nargs="?", default="", metavar="NAME")
     parser.add_argument("-n", "--namespace", default="default", help="default: default")
     parser.add_argument("--node", default="", metavar="NODE", help="show the reason for every device of this node")
+    parser.add_argument("--all-nodes", action="store_true", help="show the reason for every node, not grouped")
     add_feature_gates(parser)
-    return parser.parse_args(argv)
+    arguments = parser.parse_args(argv)
+    _resolve(parser, arguments)
+    return arguments
 
 
-def lines(answer: Answer, node: str = "", *, colour: bool = False) -> Iterator[str]:
-    """Return the text format."""
-    if answer.kind == "claim" and answer.classic:
-        yield from (f"claim {item.claim} {item.summary}" for item in answer.classic)
-        return
-    yield _headline(answer, colour=colour)
-    if answer.obstacle:
-        yield f"  {answer.obstacle}"
-    yield from (f"  claim {item.claim} {item.summary}" for item in answer.classic)
-    if answer.obstacle and not answer.nodes:
-        return
+def _resolve(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> None:
+    """Replace aliases and KIND/NAME by kind and name."""
+    kind, slash, name = arguments.kind.partition("/")
+    if slash and arguments.name:
+        parser.error(f"there is a name already in {arguments.kind!r}: {arguments.name!r} is one too many")
+    arguments.name = name or arguments.name
+    found = _KINDS.get(kind.lower())
+    if found is None:
+        parser.error(f'unknown kind "{kind}"{did_you_mean(kind, _KINDS)}; known are {", ".join(_ALIASES)}')
+    if not arguments.name:
+        parser.error(f"which {kind}? specify a name: {PROG} {kind} NAME")
+    arguments.kind = found
+
+
+# --- Text. ---
+
+
+def lines(answer: Answer, node: str = "", *, all_nodes: bool = False, colour: bool = False) -> Iterator[str]:
+    """Return the text format: the verdict first."""
+    yield paint(answer.sentence, _COLOURS[answer.standing] if colour else "")
+    yield from (f"  claim {item.claim} {item.summary}" for item in answer.classic if answer.kind != "claim")
     yield from _given_lines(answer)
-    shown = [item for item in answer.nodes if not node or item.node == node]
-    if not shown:
-        yield f"  node {node} not found" if node else "  the cluster has no nodes"
-        return
-    yield ""
-    yield from render(shown, _node_columns(), colour=colour).splitlines()
     if node:
-        yield from _device_lines(shown[0])
+        shown = [item for item in answer.nodes if item.node == node]
+        yield ""
+        yield from render(shown, _node_columns(), colour=colour).splitlines()
+        yield from (line for item in shown for line in _device_lines(item))
+    elif all_nodes and answer.nodes:
+        yield ""
+        yield from render(answer.nodes, _node_columns(), colour=colour).splitlines()
+    elif answer.groups and answer.standing is Standing.PENDING:
+        yield ""
+        yield from _group_lines(answer, colour=colour)
     yield from _advice_lines(answer)
     if answer.notes:
         yield ""
         yield from (f"Note: {note}" for note in answer.notes)
 
 
-def _headline(answer: Answer, *, colour: bool) -> str:
-    state = paint(_state(answer), _COLOURS[answer.standing] if colour else "")
-    headline = f"{answer.kind} {answer.namespace}/{answer.name} {state}"
-    if answer.standing is Standing.PLACED and answer.node:
-        return f"{headline} {'to' if answer.kind == 'pod' else 'on'} {answer.node}"
-    if answer.standing is Standing.PENDING and not answer.obstacle:
-        return f"{headline}: {answer.fitting} of {len(answer.nodes)} nodes fit"
-    return headline
+def _group_lines(answer: Answer, *, colour: bool) -> Iterator[str]:
+    rows = list(answer.groups[:_GROUPS_MAX])
+    if answer.fitting:
+        fitting = [item for item in answer.nodes if item.fits]
+        gets = f": {', '.join(fitting[0].would_get)}" if len(fitting) == 1 and fitting[0].would_get else ""
+        rows.insert(0, ReasonGroup(len(fitting), f"fits{gets}", tuple(item.node for item in fitting[:3])))
+    yield from render(rows, _group_columns(), colour=colour).splitlines()
+    hidden = answer.groups[_GROUPS_MAX:]
+    if hidden:
+        count = sum(group.count for group in hidden)
+        yield f"{count} more nodes for {len(hidden)} other reasons; see --all-nodes"
 
 
-def _state(answer: Answer) -> str:
-    if answer.standing is Standing.PLACED:
-        return "is scheduled" if answer.kind == "pod" else "is allocated"
-    return "is pending" if answer.standing is Standing.PENDING else "has finished"
+def _group_columns() -> list[Column[ReasonGroup]]:
+    return [
+        Column("NODES", lambda group: str(group.count)),
+        Column("REASON", lambda group: _cut(group.text)),
+        Column("FOR EXAMPLE", lambda group: ", ".join(group.examples[:2])),
+    ]
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _REASON_MAX else f"{text[: _REASON_MAX - 1]}…"
 
 
 def _given_lines(answer: Answer) -> Iterator[str]:
@@ -126,18 +179,27 @@ def _device_lines(item: NodeAnswer) -> Iterator[str]:
             yield f"  {reason.device}: {reason.text}"
 
 
+def _change_text(change: Change) -> str:
+    is_named = len(change.nodes) == 1 and change.size in (Size.ADMIT_TO_NODE, Size.ADD_NODE)
+    return change.text if is_named else f"{change.text}: fits on {listed(change.nodes)}"
+
+
 def _advice_lines(answer: Answer) -> Iterator[str]:
-    if not answer.changes and not answer.holders:
-        return
-    yield ""
-    yield "Suggestions:"
-    for change in answer.changes:
-        yield f"  - {change.text}: fits on {_some(change.nodes)}"
-    for holder in answer.holders[:3]:
-        yield f"  - {holder}"
+    if answer.hints:
+        yield ""
+        yield "Names that match nothing:"
+        yield from (f"  - {hint}" for hint in answer.hints)
+    if answer.changes or answer.victims is not None:
+        yield ""
+        yield "What would help, each of it tested:"
+        yield from (f"  - {_change_text(change)}" for change in answer.changes)
+    if answer.victims is not None:
+        from dray.sim.explain.verdict import victims_text
 
-
-def _some(names: Sequence[str]) -> str:
-    few = 3
-    more = f" and {len(names) - few} more" if len(names) > few else ""
-    return ", ".join(names[:few]) + more
+        yield f"  - {victims_text(answer.victims)}"
+    if answer.holders:
+        yield ""
+        yield "Who holds the devices:"
+        yield from (f"  - {holder}" for holder in answer.holders[:_HOLDERS_MAX])
+        if len(answer.holders) > _HOLDERS_MAX:
+            yield f"  - and on {len(answer.holders) - _HOLDERS_MAX} more nodes"

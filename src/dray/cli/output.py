@@ -9,7 +9,6 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 import msgspec
@@ -23,7 +22,6 @@ RESET: Final = "\033[0m"
 COLOURS: Final = {"green": "\033[32m", "yellow": "\033[33m", "red": "\033[31m", "cyan": "\033[36m", "dim": "\033[2m"}
 _CLEAR_LINE: Final = "\r\033[K"
 _GAP: Final = "   "
-_MINUTE, _HOUR, _DAY = 60, 3600, 86400
 # Fields that contain rows; the keys of all other mappings are user data and are not renamed.
 _NESTED_ROWS: Final = frozenset({"holders", "nodes", "requests", "devices", "pods", "findings", "rows", "changes"})
 
@@ -122,17 +120,6 @@ def _painted(text: str, column: Column[T], row: T) -> str:
 def paint(text: str, colour: str) -> str:
     """Return the text in a colour of `COLOURS`."""
     return f"{COLOURS[colour]}{text}{RESET}" if colour else text
-
-
-def age(since: datetime | None, now: datetime) -> str:
-    """Return the time since then in kubectl's short form: 12s, 5m, 3h, 4d."""
-    if since is None:
-        return ""
-    seconds = max(int((now - since).total_seconds()), 0)
-    for unit, letter in ((_DAY, "d"), (_HOUR, "h"), (_MINUTE, "m")):
-        if seconds >= 2 * unit or (unit == _DAY and seconds >= unit):
-            return f"{seconds // unit}{letter}"
-    return f"{seconds}s"
 
 
 def bar(share: float, width: int = 10) -> str:

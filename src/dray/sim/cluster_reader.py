@@ -1,9 +1,10 @@
-"""Reads a snapshot from an API server, page by page, in the newest version it serves."""
+"""Reads a snapshot from an API server, page by page, in the newest version it serves, with the user's permissions."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from dray.api import classic_claims as classic
@@ -13,42 +14,97 @@ from dray.client.interface import Client, ListOptions, Resource, ServedResource
 from dray.sim.snapshot import DRA, KINDS, Snapshot, kind_key
 
 PAGE: Final = 500
-# Kinds that many users may not list; without permission they are omitted.
-OPTIONAL: Final = frozenset({"DeviceTaintRule", "Namespace", "Service", "PersistentVolume", "PersistentVolumeClaim"})
+# Kinds of which a part is enough, or none: events are read of one namespace, the others as far as they are permitted.
+OF_NAMESPACE: Final = frozenset({"Event"})
+# Kinds that few answers depend on: that they are hidden is not worth a note.
+UNNOTED: Final = frozenset({"Namespace", "Service", "PersistentVolume", "PersistentVolumeClaim", "Event"})
 
 
-async def read_cluster(client: Client, kinds: Iterable[str]) -> Snapshot:
-    """List the kinds; those that are not served, or optional and forbidden, are omitted."""
-    return Snapshot.of(await read_documents(client, kinds))
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The objects that could be read, and notes on what is hidden."""
+
+    documents: list[Document]
+    hidden: tuple[str, ...] = ()
 
 
-async def read_documents(client: Client, kinds: Iterable[str]) -> list[Document]:
+async def read_cluster(client: Client, kinds: Iterable[str], namespace: str = "") -> Snapshot:
+    """List the kinds that are served, as far as the user may.
+
+    What may not be listed in the whole cluster is listed in the namespace. If nothing may be
+    read, raises `ForbiddenError`.
+    """
+    listing = await read_listing(client, kinds, namespace)
+    return Snapshot.of(listing.documents, listing.hidden)
+
+
+async def read_documents(client: Client, kinds: Iterable[str], namespace: str = "") -> list[Document]:
     """Return the objects as documents with apiVersion and kind."""
+    return (await read_listing(client, kinds, namespace)).documents
+
+
+async def read_listing(client: Client, kinds: Iterable[str], namespace: str = "") -> Listing:
+    """List the kinds, with notes on those that the user may not read."""
     served = best_resources(await client.resources())
     wanted = [(kind, served[kind]) for kind in kinds if kind in served]
-    pages = await asyncio.gather(*(_list(client, resource, skip=kind in OPTIONAL) for kind, resource in wanted))
-    return [document for page in pages for document in page]
+    parts = await asyncio.gather(*(_permitted(client, kind, resource, namespace) for kind, resource in wanted))
+    refused = [part for part in parts if isinstance(part, ForbiddenError)]
+    if refused and len(refused) == len(parts):
+        raise refused[0]
+    documents = [item for part in parts if isinstance(part, Listing) for item in part.documents]
+    hidden = [note for part in parts if isinstance(part, Listing) for note in part.hidden]
+    for (kind, resource), part in zip(wanted, parts, strict=True):
+        if isinstance(part, ForbiddenError) and kind not in UNNOTED:
+            hidden.append(f"you may not list {_plural(resource)}: what depends on them is not evaluated")
+    return Listing(documents, tuple(hidden))
 
 
-async def _list(client: Client, resource: Resource[Document], *, skip: bool) -> list[Document]:
+async def _permitted(
+    client: Client, kind: str, resource: Resource[Document], namespace: str
+) -> Listing | ForbiddenError:
+    """List a kind in the whole cluster or, if that is forbidden, in the namespace."""
+    scopes = [namespace] if kind in OF_NAMESPACE and namespace else [""]
+    if resource.namespaced and namespace and scopes == [""]:
+        scopes.append(namespace)
+    failure: ForbiddenError | None = None
+    for scope in scopes:
+        try:
+            found = await _list(client, resource, scope)
+        except ForbiddenError as error:
+            failure = failure or error
+        else:
+            note = f"you may list {_plural(resource)} in namespace {namespace} only: others are not counted"
+            return Listing(found, (note,) if failure is not None and kind not in UNNOTED else ())
+    assert failure is not None
+    return failure
+
+
+async def _list(client: Client, resource: Resource[Document], namespace: str) -> list[Document]:
     found: list[Document] = []
     token = ""
     api_version = resource.group_version.api_version
     while True:
-        try:
-            page = await client.list(resource, options=ListOptions(limit=PAGE, continue_token=token))
-        except ForbiddenError:
-            if skip:
-                return []
-            raise
+        page = await client.list(resource, namespace, options=ListOptions(limit=PAGE, continue_token=token))
         found += [{"apiVersion": api_version, "kind": resource.kind, **item} for item in page.items]
         token = page.continue_token
         if not token:
             return found
 
 
+def _plural(resource: Resource[Document]) -> str:
+    return f"{resource.plural}.{resource.group}" if resource.group else resource.plural
+
+
 # By group, newest first.
-_VERSIONS: Final = {"": ("v1",), DRA: ("v1", "v1beta2", "v1beta1", "v1alpha3"), classic.GROUP: (classic.VERSION,)}
+_VERSIONS: Final[dict[str, Sequence[str]]] = {
+    "": ("v1",),
+    "apps": ("v1",),
+    "batch": ("v1",),
+    "policy": ("v1",),
+    "scheduling.k8s.io": ("v1",),
+    DRA: ("v1", "v1beta2", "v1beta1", "v1alpha3"),
+    classic.GROUP: (classic.VERSION,),
+}
 
 
 def best_resources(resources: Iterable[ServedResource]) -> dict[str, Resource[Document]]:

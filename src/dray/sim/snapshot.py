@@ -14,7 +14,7 @@ from dray.api.codec import from_document
 from dray.api.conversion import resource as resource_conversion
 from dray.api.document import Document, GroupVersion, NamespacedName
 from dray.api.types import Message, cdi_v1alpha1
-from dray.api.types.core_v1 import Node, Pod
+from dray.api.types.core_v1 import Node, Pod, ResourceQuota
 from dray.api.types.resource_v1 import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from dray.client.objects import key_of
 
@@ -43,6 +43,13 @@ KINDS: Final[Mapping[str, tuple[str, str]]] = {
     "DeviceTaintRule": (DRA, "devicetaintrules"),
     CLASSIC_CLAIM: (classic.GROUP, "resourceclaims"),
     "ResourceClass": (classic.GROUP, "resourceclasses"),
+    "PriorityClass": ("scheduling.k8s.io", "priorityclasses"),
+    "PodDisruptionBudget": ("policy", "poddisruptionbudgets"),
+    "Deployment": ("apps", "deployments"),
+    "ReplicaSet": ("apps", "replicasets"),
+    "DaemonSet": ("apps", "daemonsets"),
+    "StatefulSet": ("apps", "statefulsets"),
+    "Job": ("batch", "jobs"),
 }
 # Kinds that determine where a Pod is placed and which devices it gets.
 PLACEMENT_KINDS: Final = (
@@ -59,7 +66,12 @@ PLACEMENT_KINDS: Final = (
     "Service",
     "PersistentVolume",
     "PersistentVolumeClaim",
+    "PriorityClass",
+    "PodDisruptionBudget",
 )
+WORKLOAD_KINDS: Final = ("Deployment", "ReplicaSet", "DaemonSet", "StatefulSet", "Job")
+# What decides about a Pod on its whole path, from its workload to the node.
+PATH_KINDS: Final = (*PLACEMENT_KINDS, *WORKLOAD_KINDS, "ResourceQuota", "Event")
 
 
 class SnapshotError(ValueError):
@@ -71,16 +83,18 @@ class Snapshot:
     """Documents by kind, in the hub version; treat them as immutable."""
 
     documents: Mapping[str, Sequence[Document]] = field(default_factory=dict)
+    # What the user may not read, as notes.
+    hidden: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, documents: Iterable[Document]) -> Snapshot:
+    def of(cls, documents: Iterable[Document], hidden: Iterable[str] = ()) -> Snapshot:
         """Create a snapshot from documents of any served version; lists are expanded."""
         found: dict[str, list[Document]] = {}
         for document in _each(documents):
             converted = in_hub_version(document)
             group = GroupVersion.parse(converted["apiVersion"]).group
             found.setdefault(kind_key(converted["kind"], group), []).append(converted)
-        return cls(found)
+        return cls(found, tuple(hidden))
 
     @cached_property
     def nodes(self) -> tuple[Node, ...]:
@@ -131,6 +145,11 @@ class Snapshot:
     def classes(self) -> tuple[DeviceClass, ...]:
         """By name."""
         return self._typed("DeviceClass", DeviceClass)
+
+    @cached_property
+    def quotas(self) -> tuple[ResourceQuota, ...]:
+        """By namespace and name."""
+        return self._typed("ResourceQuota", ResourceQuota)
 
     @property
     def taint_rules(self) -> Sequence[Document]:

@@ -48,12 +48,12 @@ def test_a_claim_that_is_available_on_one_node() -> None:
     assert (
         explained(claim, waiting())
         == f"""\
-pod team/train is pending: 1 of 2 nodes fit
+pod team/train fits on 1 of 2 nodes and will be scheduled
   claim team/one is allocated by driver {CLASSIC_DRIVER} on node node-a and not in use
 
-NODE     FITS   REASON
-node-a   yes    fits
-node-b   no     resourceclaim not available on the node"""
+NODES   REASON                                    FOR EXAMPLE
+1       fits                                      node-a
+1       resourceclaim not available on the node   node-b"""
     )
     (outcome,) = simulated(claim, waiting()).placed
     assert (outcome.name, outcome.node) == ("train", "node-a")
@@ -62,9 +62,11 @@ node-b   no     resourceclaim not available on the node"""
 def test_a_claim_that_its_driver_has_to_allocate() -> None:
     claim = classic_claim("one", mode="Immediate")
     shown = explained(claim, waiting()).splitlines()
-    assert shown[0] == "pod team/train is pending"
-    assert shown[1].startswith("  unallocated immediate resourceclaim")
-    assert shown[2] == f"  claim team/one is pending: driver {CLASSIC_DRIVER} has to allocate it"
+    assert shown == [
+        "pod team/train waits for classic claim team/one, which is pending: "
+        f"driver {CLASSIC_DRIVER} has to allocate it",
+        f"  claim team/one is pending: driver {CLASSIC_DRIVER} has to allocate it",
+    ]
     assert explained(claim, kind="claim", name="one") == (
         f"claim team/one is pending: driver {CLASSIC_DRIVER} has to allocate it"
     )
@@ -83,7 +85,7 @@ def test_a_pod_that_runs_with_a_classic_claim() -> None:
     running = waiting()
     running["spec"]["nodeName"] = "node-a"
     assert explained(claim, running).splitlines()[:2] == [
-        "pod team/train is scheduled to node-a",
+        "pod team/train is starting on node-a",
         f"  claim team/one is allocated by driver {CLASSIC_DRIVER} on node node-a and used by train",
     ]
     assert simulated(claim, running).unchanged == 1

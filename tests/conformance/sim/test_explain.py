@@ -63,18 +63,24 @@ def test_a_waiting_pod_hears_from_every_node_and_what_would_help() -> None:
     assert (
         text(answer)
         == """\
-pod team/train is pending: 0 of 3 nodes fit
+pod team/train is pending, 0 of 3 nodes fit: node-a: of 3 devices 1 in use, 1 tainted (broken:NoSchedule), \
+1 usable but 2 needed on one node; uncordon node-c
 
-NODE     FITS   REASON
-node-a   no     request "gpu": 3 devices: 1 in use, 1 tainted (broken:NoSchedule), 1 usable but 2 needed
-node-b   no     request "gpu": 2 devices: 2 do not match request selector
-node-c   no     node(s) were unschedulable; node(s) had untolerated taint(s)
+NODES   REASON                                                                                    FOR EXAMPLE
+1       of 3 devices 1 in use, 1 tainted (broken:NoSchedule), 1 usable but 2 needed on one node   node-a
+1       no device matches `model == 'a100'`                                                       node-b
+1       cordoned                                                                                  node-c
 
-Suggestions:
+What would help, each of it tested:
+  - uncordon node-c
+  - free claim team/one (Pod p, for 1d): fits on node-a
   - lower the count of request gpu to 1: fits on node-a
-  - drop the selector `device.attributes['gpu.example.com'].model == 'a100'` of request gpu: fits on node-b
+  - add an alternative with model t4 to request gpu: fits on node-b
   - tolerate the device taint broken:NoSchedule: fits on node-a
-  - node-a has 1 of 2: claim team/one holds gpu-0"""
+  - add a node like node-a
+
+Who holds the devices:
+  - node-a has 1 of 2: claim team/one (Pod p, for 1d) holds gpu-0"""
     )
 
 
@@ -96,26 +102,34 @@ def test_constraints_can_be_what_is_too_much() -> None:
     snapshot = Snapshot.of([*documents, *extra, waiting_pod("train", "pair")])
     answer = explain(snapshot, pod_subject(snapshot, NamespacedName("team", "train")), NOW, gates=GATES)
     advice = [(change.text, change.nodes) for change in answer.changes]
-    assert ("drop the constraint on attribute gpu.example.com/serial", ("node-b",)) in advice
+    assert advice[:2] == [
+        ("lower the count of request gpu to 1", ("node-b",)),
+        ("drop the constraint on attribute gpu.example.com/serial", ("node-b",)),
+    ]
 
 
 def test_nodes_that_refuse_for_other_reasons_get_other_advice() -> None:
     needs = {"containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "64"}}}]}
     answer = asked(template("one", exactly(1)), waiting_pod("train", "one", **needs))
     assert [(change.text, change.nodes) for change in answer.changes] == [
-        ("lower the requests, or free resources on the node (Insufficient cpu)", ("node-a", "node-b"))
+        ("lower the Pod's request of cpu to 4", ("node-a", "node-b"))
     ]
 
 
 def test_a_pod_that_fits_says_so() -> None:
     answer = asked(template("one", exactly(1)), waiting_pod("train", "one"))
     assert (answer.fitting, answer.changes) == (2, ())
-    assert text(answer).splitlines()[3] == "node-a   yes    fits: gpu: gpu-1"
+    assert text(answer).splitlines()[0] == "pod team/train fits on 2 of 3 nodes and will be scheduled"
+    assert text(answer).splitlines()[3] == "2       fits       node-a, node-b"
+    assert "\n".join(lines(answer, all_nodes=True)).splitlines()[3] == "node-a   yes    fits: gpu: gpu-1"
 
 
 def test_a_pod_that_is_not_even_tried_says_why() -> None:
     answer = asked(waiting_pod("train", "missing"))
-    assert text(answer) == 'pod team/train is pending\n  pod "team/train": ResourceClaim not created yet'
+    assert text(answer) == (
+        'pod team/train waits for ResourceClaimTemplate "missing", which does not exist in namespace team; '
+        "create it, or correct resourceClaimTemplateName in the Pod"
+    )
 
 
 def _alternatives(*names: str) -> Document:
@@ -147,10 +161,11 @@ def test_what_was_given_is_explained_by_what_was_passed_over() -> None:
         "schedulerName": "default-scheduler",
         "resourceClaims": [{"name": "gpu", "resourceClaimName": "list"}],
     }
+    verdicts = {"pod": "pod team/user is starting on node-b", "claim": "claim team/list is allocated on node-b"}
     for answer in (asked(held, user, name="user"), asked(held, user, kind="claim", name="list")):
         assert answer.standing is Standing.PLACED
         assert text(answer).splitlines()[:3] == [
-            f"{answer.kind} team/{answer.name} is {'scheduled to' if answer.kind == 'pod' else 'allocated on'} node-b",
+            verdicts[answer.kind] + (" for Pod user" if answer.kind == "claim" else ""),
             "  gpu/any: gpu.example.com/node-b/gpu-1 (claim team/list)",
             '    instead of request "gpu/big": 2 devices: 2 do not match request selector',
         ]
@@ -215,16 +230,15 @@ def test_ordinary_constraints_do_not_hide_the_devices() -> None:
     spread = {"maxSkew": 1, "topologyKey": "rack", "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {}}
     wanted = waiting_pod("train", "two", affinity=affinity, topologySpreadConstraints=[spread])
     answer = asked(template("two", exactly(2, A100)), wanted)
-    assert "node-a   no     node(s) didn't match pod topology spread constraints (missing required label); " in text(
-        answer
-    )
-    assert 'node(s) didn\'t match pod affinity rules; request "gpu": 3 devices: 1 in use' in text(answer)
+    shown = "\n".join(lines(answer, all_nodes=True))
+    assert "node-a   no     node(s) didn't match pod topology spread constraints (missing required label); " in shown
+    assert 'node(s) didn\'t match pod affinity rules; request "gpu": 3 devices: 1 in use' in shown
 
 
 def test_what_cannot_be_evaluated_is_a_note() -> None:
     answer = asked(template("two", exactly(2, A100)), waiting_pod("train", "two", **VOLUME))
     assert answer.notes == ("pod team/train: its volume claim data is not in the snapshot, and is not evaluated",)
-    assert 'request "gpu": 3 devices: 1 in use' in text(answer)
+    assert "of 3 devices 1 in use" in text(answer)
     assert text(answer).endswith(f"\n\nNote: {answer.notes[0]}")
 
 

@@ -9,7 +9,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 import yaml
 
-from dray.cli.output import Column, age, bar, render
+from dray.api.timestamps import age
+from dray.cli.output import Column, bar, render
 
 NOW = datetime(2026, 1, 10, tzinfo=UTC)
 

@@ -18,6 +18,67 @@ class Standing(enum.StrEnum):
     DONE = "done"
 
 
+class Stage(enum.StrEnum):
+    """Where on its path a Pod is, or stopped, in the order of the path."""
+
+    WORKLOAD = "workload"
+    ADMISSION = "admission"
+    QUOTA = "quota"
+    CLAIM = "claim"
+    GATE = "gate"
+    SCHEDULER = "scheduler"
+    FILTER = "filter"
+    DEVICES = "devices"
+    PREEMPTION = "preemption"
+    BINDING = "binding"
+    NODE = "node"
+    PREPARE = "prepare"
+    IMAGE = "image"
+    VOLUME = "volume"
+    START = "start"
+    PROBE = "probe"
+    RUNNING = "running"
+    DONE = "done"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The answer in one sentence: what is the matter, and the one thing to do."""
+
+    stage: Stage
+    # Follows the kind and name of the subject.
+    text: str
+    # An imperative; empty if there is nothing to do.
+    action: str = ""
+
+    @property
+    def sentence(self) -> str:
+        """Return text and action."""
+        return f"{self.text}; {self.action}" if self.action else self.text
+
+
+@dataclass(frozen=True, slots=True)
+class ReasonGroup:
+    """The nodes that are rejected for the same reasons."""
+
+    count: int
+    text: str
+    # Some of the nodes.
+    examples: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Victims:
+    """The Pods that would be evicted for the Pod if it had at least this priority."""
+
+    priority: int
+    node: str
+    pods: tuple[str, ...]
+    # A PriorityClass with at least that priority; empty if there is none.
+    priority_class: str = ""
+    violated_budgets: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class NodeAnswer:
     """Filter results of one node."""
@@ -44,12 +105,29 @@ class NodeAnswer:
         return self.rejections.get("DynamicResources", ())
 
 
+class Size(enum.IntEnum):
+    """How much a change costs, the least first."""
+
+    CORRECT_NAME = 0
+    ADMIT_TO_NODE = 1
+    FREE_CLAIMS = 2
+    LOWER_REQUEST = 3
+    DROP_CONSTRAINT = 4
+    ADD_ALTERNATIVE = 5
+    TOLERATE = 6
+    ADD_NODE = 7
+    DROP_SELECTOR = 8
+
+
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A change that would make the Pod schedulable, tested with the allocator."""
+    """A change that would make the Pod schedulable, tested with the scheduler's own code."""
 
     text: str
+    # The nodes on which it fits then.
     nodes: tuple[str, ...]
+    # Smaller is a smaller change.
+    size: Size
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +170,20 @@ class Answer:
     holders: tuple[str, ...] = ()
     # What was not evaluated.
     notes: tuple[str, ...] = ()
+    verdict: Verdict | None = None
+    # Why nodes are rejected, the most common reasons first.
+    groups: tuple[ReasonGroup, ...] = ()
+    # Names that match nothing, with what was probably meant.
+    hints: tuple[str, ...] = ()
+    victims: Victims | None = None
+    # The Pod of a workload that the rest of the answer is about.
+    pod: str = ""
+
+    @property
+    def sentence(self) -> str:
+        """The verdict as a sentence."""
+        subject = f"{self.kind} {self.namespace}/{self.name}"
+        return subject if self.verdict is None else f"{subject} {self.verdict.sentence}"
 
     @property
     def fitting(self) -> int:

@@ -1,50 +1,150 @@
-"""Explains a Pod: runs a replica until its claims exist, then runs the scheduler's filters."""
+"""Explains a Pod, claim or workload: what stops it on its path, and if that is the scheduler, why no node fits.
+
+For the scheduler's part, a replica runs until the claims of the Pod exist; then all filters run on all nodes.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
 from dray.allocator import Allocator
+from dray.api.document import NamespacedName
 from dray.api.features import FeatureGates
 from dray.api.types.core_v1 import Pod
-from dray.client.resources import PODS
+from dray.client.resources import EVENTS, PODS, RESOURCE_CLAIMS
+from dray.framework.snapshot import Snapshot as NodeSnapshot
 from dray.scheduler.config import ProfileConfig, SchedulerConfig
 from dray.scheduler.plugins.dynamic_resources.device_state import device_state_of
-from dray.sim.explain.answers import Answer, Standing
+from dray.scheduler.preemption.budget_cache import BudgetCache
+from dray.sim.explain.answers import Answer, Change, Size, Stage, Standing, Verdict, Victims
+from dray.sim.explain.before_scheduling import CLAIM_FAILED, obstacle_before_scheduling
+from dray.sim.explain.claim_changes import claim_changes
+from dray.sim.explain.cluster_changes import Surroundings, cluster_changes, holders
+from dray.sim.explain.events import events_of, newest
 from dray.sim.explain.filters import Filters, nodes_with_devices
-from dray.sim.explain.subject import Subject, before, given
-from dray.sim.explain.suggestions import CHANGES_MAX, blocking_claims, helpful_changes, node_changes
-from dray.sim.notes import notes_on
+from dray.sim.explain.grouping import reason_groups
+from dray.sim.explain.name_hints import name_hints
+from dray.sim.explain.on_node import placed_verdict
+from dray.sim.explain.refusals import refusal
+from dray.sim.explain.selector_hints import Catalogue, selector_hints
+from dray.sim.explain.subject import PROBE_NAME, Subject, before, given, pod_subject
+from dray.sim.explain.verdict import claim_verdict, pending_verdict
+from dray.sim.explain.victims import PreemptionDryRun
+from dray.sim.explain.workload import Workload, pod_to_explain, workload_verdict
+from dray.sim.notes import DEFAULT_SCHEDULER_NAME, notes_on
 from dray.sim.replica.cluster import Options, Replica, pass_time, running
 from dray.sim.replica.virtual_time import run_virtually
 from dray.sim.snapshot import Snapshot
 
 # Virtual time for the creation of claims from templates.
 CLAIM_SECONDS: Final = 30.0
+# Longer lists are not useful.
+CHANGES_MAX: Final = 8
+# Obstacles that do not keep the filters from being evaluated: their results are still of interest.
+_EVALUATED: Final = (Stage.SCHEDULER, Stage.PREEMPTION, Stage.BINDING)
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is explained, and of which moment."""
+
+    snapshot: Snapshot
+    now: datetime
+    gates: FeatureGates
+    # The node whose devices are all explained.
+    node: str = ""
 
 
 def explain(snapshot: Snapshot, subject: Subject, now: datetime, *, node: str = "", gates: FeatureGates) -> Answer:
-    """Explain the subject, with every device of `node`."""
+    """Explain a Pod or claim, with every device of `node`."""
+    question = Question(snapshot, now, gates, node)
     if subject.kind == "claim" and subject.classic:
         return _classic_answer(subject)
-    return run_virtually(_explain(snapshot, subject, now, node, gates))
+    pod = None if subject.pod.name == PROBE_NAME else _find_pod(snapshot, subject.pod)
+    obstacle = None
+    if pod is not None and subject.standing is Standing.PENDING:
+        obstacle = obstacle_before_scheduling(snapshot, pod, now)
+        if obstacle is not None and obstacle.stage not in _EVALUATED:
+            answer = replace(_bare(subject), obstacle=obstacle.text, classic=subject.classic, notes=snapshot.hidden)
+            return replace(answer, verdict=_verdict(answer, question, subject, pod, obstacle))
+    answer = run_virtually(_explain(question, subject))
+    return replace(answer, verdict=_verdict(answer, question, subject, pod, obstacle))
+
+
+def explain_workload(snapshot: Snapshot, workload: Workload, now: datetime, *, gates: FeatureGates) -> Answer:
+    """Explain a workload: why it has too few Pods, or the one of its Pods that tells most."""
+    key = workload.key
+    verdict = workload_verdict(snapshot, workload)
+    pod = pod_to_explain(workload)
+    if verdict is not None or pod is None:
+        standing = Standing.DONE if verdict is not None and verdict.stage is Stage.DONE else Standing.PENDING
+        return Answer(workload.kind, key.namespace, key.name, standing, verdict=verdict, notes=snapshot.hidden)
+    pod_key = NamespacedName(pod.metadata.namespace or "", pod.metadata.name or "")
+    if workload.ready == workload.wanted:
+        text = f"has all of its {workload.wanted} Pods ready" if workload.wanted > 1 else "has its Pod ready"
+        ready = Verdict(Stage.RUNNING, text)
+        return Answer(workload.kind, key.namespace, key.name, Standing.PLACED, verdict=ready, notes=snapshot.hidden)
+    answer = explain(snapshot, pod_subject(snapshot, pod_key), now, gates=gates)
+    assert answer.verdict is not None, "every Pod has a verdict"
+    text = f"has {workload.ready} of {workload.wanted} Pods ready: pod {pod_key.name} {answer.verdict.text}"
+    verdict = replace(answer.verdict, text=text)
+    return replace(
+        answer, kind=workload.kind, namespace=key.namespace, name=key.name, pod=pod_key.name, verdict=verdict
+    )
+
+
+def _verdict(
+    answer: Answer, question: Question, subject: Subject, pod: Pod | None, obstacle: Verdict | None
+) -> Verdict:
+    if subject.kind == "pod":
+        assert pod is not None, "a Pod that is explained exists"
+        if subject.standing is not Standing.PENDING:
+            return placed_verdict(question.snapshot, pod, question.now)
+        return obstacle or pending_verdict(answer, pod, question.now)
+    of_pod = obstacle
+    if of_pod is None and subject.standing is Standing.PENDING:
+        of_pod = pending_verdict(answer, pod or Pod(), question.now)
+    return claim_verdict(answer, "" if pod is None else subject.pod.name, of_pod)
+
+
+def _bare(subject: Subject) -> Answer:
+    return Answer(subject.kind, subject.key.namespace, subject.key.name, subject.standing, subject.node)
 
 
 def _classic_answer(subject: Subject) -> Answer:
     """Return the answer for a classic claim: no filter of the scheduler decides about it alone."""
-    return Answer(
-        subject.kind, subject.key.namespace, subject.key.name, subject.standing, subject.node, classic=subject.classic
-    )
+    verdict = Verdict(Stage.CLAIM, subject.classic[0].summary)
+    return replace(_bare(subject), classic=subject.classic, verdict=verdict)
 
 
-async def _explain(snapshot: Snapshot, subject: Subject, now: datetime, node: str, gates: FeatureGates) -> Answer:
-    options = Options(gates, SchedulerConfig(profiles=_profiles(snapshot)), schedules=False)
-    async with running(before(snapshot, subject), now, options) as replica:
+def _find_pod(snapshot: Snapshot, key: NamespacedName) -> Pod | None:
+    return next((pod for pod in snapshot.pods if (pod.metadata.namespace, pod.metadata.name) == key), None)
+
+
+# --- The scheduler's part. ---
+
+
+async def _explain(question: Question, subject: Subject) -> Answer:
+    snapshot = question.snapshot
+    options = Options(question.gates, SchedulerConfig(profiles=_profiles(snapshot)), schedules=False)
+    async with running(before(snapshot, subject), question.now, options) as replica:
         await pass_time(CLAIM_SECONDS)
         pod = await replica.client.get(PODS, subject.pod.name, subject.pod.namespace)
-        return replace(_answer(replica, subject, pod, node or subject.node), notes=notes_on(snapshot, (pod,)))
+        notes = (*snapshot.hidden, *notes_on(snapshot, (pod,)))
+        answer = replace(_answer(replica, question, subject, pod), notes=notes)
+        refused = "" if answer.nodes else await _refused_claim(replica, pod)
+        return replace(answer, obstacle=refused) if refused else answer
+
+
+async def _refused_claim(replica: Replica, pod: Pod) -> str:
+    """Return why no claim could be created from the Pod's template; empty if it could."""
+    namespace = pod.metadata.namespace or ""
+    page = await replica.client.list(EVENTS, namespace)
+    events = Snapshot({"Event": page.items})
+    failed = newest(events_of(events, "Pod", namespace, pod.metadata.name or ""), CLAIM_FAILED)
+    return "" if failed is None else f"its claim cannot be created: {refusal(events, namespace, failed.message).text}"
 
 
 def _profiles(snapshot: Snapshot) -> tuple[ProfileConfig, ...]:
@@ -54,34 +154,69 @@ def _profiles(snapshot: Snapshot) -> tuple[ProfileConfig, ...]:
     return tuple(ProfileConfig(scheduler_name=name) for name in sorted(names))
 
 
-def _answer(replica: Replica, subject: Subject, pod: Pod, detailed: str) -> Answer:
+def _answer(replica: Replica, question: Question, subject: Subject, pod: Pod) -> Answer:
     scheduler = replica.scheduler
     nodes = scheduler.handle.snapshot
     scheduler.cache.update_snapshot(nodes)
     allocator = device_state_of(scheduler.handle).allocator
-    filters = Filters(scheduler.profiles[pod.spec.scheduler_name or ""], nodes, allocator, pod, detailed=detailed)
+    profile = scheduler.profiles[pod.spec.scheduler_name or DEFAULT_SCHEDULER_NAME]
+    detailed = question.node or subject.node
+    filters = Filters(profile, nodes, allocator, pod, detailed=detailed)
     answers = filters.answers() if filters.evaluates_nodes else ()
-    answer = Answer(
-        subject.kind,
-        subject.key.namespace,
-        subject.key.name,
-        subject.standing,
-        subject.node,
+    answer = replace(
+        _bare(subject),
         obstacle=filters.obstacle,
         nodes=answers,
         given=given(subject, answers),
         classic=subject.classic,
+        groups=reason_groups(answers, question.snapshot.nodes, pod),
     )
-    if answer.fitting or answer.obstacle or subject.standing is not Standing.PENDING:
+    if answer.fitting or not answers or subject.standing is not Standing.PENDING:
         return answer
-    return _advised(answer, filters, allocator)
+    return _advised(answer, replica, question, filters, pod)
 
 
-def _advised(answer: Answer, filters: Filters, allocator: Allocator) -> Answer:
-    """Return the answer with tested suggestions."""
-    changes = node_changes(answer.nodes)
-    claims = filters.pending
-    if claims:
-        nodes = filters.accepted_by_other_plugins()
-        changes = (*helpful_changes(claims, answer.nodes, lambda c: nodes_with_devices(allocator, nodes, c)), *changes)
-    return replace(answer, changes=changes[:CHANGES_MAX], holders=blocking_claims(answer.nodes))
+def _advised(answer: Answer, replica: Replica, question: Question, filters: Filters, pod: Pod) -> Answer:
+    """Return the answer with hints, tested changes, and the Pods that a higher priority would evict."""
+    scheduler = replica.scheduler
+    nodes, allocator = scheduler.handle.snapshot, device_state_of(scheduler.handle).allocator
+    hints = selector_hints(question.snapshot, filters.pending)
+    names = tuple(name_hints(question.snapshot, pod))
+    claims = scheduler.handle.informers.informer(RESOURCE_CLAIMS).lister.list()
+    allocated = [claim for claim in claims if claim.status.allocation is not None]
+    cluster = Surroundings(filters, nodes, allocator, allocated, pod, question.now)
+    changes = list(cluster_changes(cluster, answer.nodes))
+    if filters.pending:
+        accepted = filters.accepted_by_other_plugins()
+        catalogue = Catalogue(question.snapshot)
+        changes += claim_changes(
+            filters.pending, answer.nodes, hints, catalogue, lambda c: nodes_with_devices(allocator, accepted, c)
+        )
+    found = replace(
+        answer,
+        changes=_smallest(changes),
+        holders=holders(cluster, answer.nodes),
+        hints=(*(hint.text for hint in hints), *names),
+    )
+    return replace(found, victims=_victims(replica, question, pod, allocator, nodes))
+
+
+def _victims(
+    replica: Replica, question: Question, pod: Pod, allocator: Allocator, nodes: NodeSnapshot
+) -> Victims | None:
+    scheduler = replica.scheduler
+    profile = scheduler.profiles[pod.spec.scheduler_name or DEFAULT_SCHEDULER_NAME]
+    budgets = BudgetCache(scheduler.handle.informers).all()
+    dry_run = PreemptionDryRun(
+        profile, nodes, budgets, lambda raised: Filters(profile, nodes, allocator, raised), question.now
+    )
+    classes = question.snapshot.documents.get("PriorityClass", ())
+    return dry_run.find(pod, classes, scheduler.handle.nominations)
+
+
+def _smallest(changes: list[Change]) -> tuple[Change, ...]:
+    """Return the changes by size; to drop a selector is no advice if anything else works."""
+    ordered = sorted(changes, key=lambda change: change.size)
+    if ordered and ordered[0].size < Size.DROP_SELECTOR:
+        ordered = [change for change in ordered if change.size < Size.DROP_SELECTOR]
+    return tuple(ordered[:CHANGES_MAX])

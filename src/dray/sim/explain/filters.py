@@ -12,12 +12,15 @@ from dray.framework.node_info import NodeInfo
 from dray.framework.plugins import FILTER, PRE_FILTER
 from dray.framework.pod_info import PodInfo
 from dray.framework.snapshot import Snapshot
-from dray.framework.status import Code
+from dray.framework.status import Code, Status, unresolvable, unschedulable
 from dray.scheduler.plugins.dynamic_resources.pod_state import PodState
 from dray.scheduler.profile import Profile
 from dray.sim.explain.answers import NodeAnswer
 
 DYNAMIC_RESOURCES = "DynamicResources"
+NODE_AFFINITY = "NodeAffinity"
+_UNSCHEDULABLE = unschedulable()
+_NOT_SELECTED = unresolvable("node(s) didn't match Pod's node affinity/selector")
 # Without an answer of these, nothing can be said about the devices of nodes.
 _DEVICE_PLUGINS = frozenset((DYNAMIC_RESOURCES, "ClassicResources"))
 
@@ -67,7 +70,12 @@ class Filters:
         own: PodState | None = self._state.get(DYNAMIC_RESOURCES)
         return () if own is None else own.pending
 
-    def _wanted_on(self, node: NodeInfo) -> tuple[ResourceClaim, ...]:
+    @property
+    def state(self) -> CycleState:
+        """What the PreFilter plugins have computed; not to be changed."""
+        return self._state
+
+    def wanted_on(self, node: NodeInfo) -> tuple[ResourceClaim, ...]:
         """Return the claims to allocate on the node, including those for extended resources."""
         own: PodState | None = self._state.get(DYNAMIC_RESOURCES)
         return () if own is None else own.variant_on(node.name).claims
@@ -79,13 +87,13 @@ class Filters:
 
     def answer(self, node: NodeInfo) -> NodeAnswer:
         """Return the result of one node."""
-        rejections = self._rejections(node)
+        rejections = self.rejections(node)
         if not rejections:
-            wanted = self._wanted_on(node) if node.name == self._detailed else ()
+            wanted = self.wanted_on(node) if node.name == self._detailed else ()
             requests = self._allocator.explain(node.node, wanted).requests if wanted else ()
             would_get = self._would_get(node)
             return NodeAnswer(node.name, fits=True, rejections={}, requests=requests, would_get=would_get)
-        wanted = self._wanted_on(node)
+        wanted = self.wanted_on(node)
         if (DYNAMIC_RESOURCES not in rejections and node.name != self._detailed) or not wanted:
             return NodeAnswer(node.name, fits=False, rejections=rejections)
         explanation = self._allocator.explain(node.node, wanted)
@@ -97,16 +105,38 @@ class Filters:
             requests=explanation.requests,
         )
 
-    def _rejections(self, node: NodeInfo) -> dict[str, tuple[str, ...]]:
-        found = dict(self._rejected)
+    def preemptible_nodes(self) -> list[NodeInfo]:
+        """Return the nodes on which the eviction of other Pods could help."""
+        found: list[NodeInfo] = []
+        # Whether devices can be freed is decided when the rejections are explained.
+        by_devices: dict[str, Status] = {}
+        for node in self._snapshot.nodes:
+            statuses = self._statuses(node)
+            device_status = statuses.pop(DYNAMIC_RESOURCES, None)
+            if all(status.code is Code.UNSCHEDULABLE for status in statuses.values()):
+                if device_status is not None:
+                    by_devices[node.name] = device_status
+                if statuses or device_status is not None:
+                    found.append(node)
+        for explain in self._profile.explainers:
+            explain.explain_rejections(self._state, self._pod, by_devices)
+        return [node for node in found if by_devices.get(node.name, _UNSCHEDULABLE).code is Code.UNSCHEDULABLE]
+
+    def rejections(self, node: NodeInfo) -> dict[str, tuple[str, ...]]:
+        """Return the reasons by plugin; empty if the node fits."""
+        return self._rejected | {name: tuple(status.reasons) for name, status in self._statuses(node).items()}
+
+    def _statuses(self, node: NodeInfo) -> dict[str, Status]:
+        """Return the rejections of Filter, of all plugins."""
         if self._names is not None and node.name not in self._names:
-            return found | {"NodeAffinity": ("node(s) didn't match Pod's node affinity/selector",)}
+            return {NODE_AFFINITY: _NOT_SELECTED}
+        found = {}
         for plugin in self._profile.at(FILTER):
             if plugin.name in self._state.skip_filter:
                 continue
             status = plugin.filter(self._state, self._pod, node)
             if not status.is_success:
-                found[plugin.name] = tuple(status.reasons)
+                found[plugin.name] = status
         return found
 
     def _would_get(self, node: NodeInfo) -> tuple[str, ...]:
@@ -120,7 +150,7 @@ class Filters:
 
     def accepted_by_other_plugins(self) -> tuple[NodeInfo, ...]:
         """Return the nodes that no other plugin than DynamicResources rejects."""
-        return tuple(node for node in self._snapshot.nodes if not self._rejections(node).keys() - {DYNAMIC_RESOURCES})
+        return tuple(node for node in self._snapshot.nodes if not self.rejections(node).keys() - {DYNAMIC_RESOURCES})
 
 
 def nodes_with_devices(allocator: Allocator, nodes: Sequence[NodeInfo], claims: Sequence[ResourceClaim]) -> list[str]:

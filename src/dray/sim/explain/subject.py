@@ -14,7 +14,8 @@ from dray.api.types.core_v1 import Pod
 from dray.api.types.resource_v1 import ResourceClaim
 from dray.sim.classic_claims import claims_of, driver_of, summary
 from dray.sim.explain.answers import ClassicAnswer, Given, NodeAnswer, Standing
-from dray.sim.snapshot import Snapshot, SnapshotError
+from dray.sim.explain.refusals import similar_object
+from dray.sim.snapshot import PLACEMENT_KINDS, Snapshot, SnapshotError
 
 # Pod for a claim that no Pod uses.
 PROBE_NAME: Final = "explain-probe"
@@ -38,7 +39,8 @@ def pod_subject(snapshot: Snapshot, key: NamespacedName) -> Subject:
     """Find a Pod; raise `SnapshotError` if it does not exist."""
     pod = _pod(snapshot, key)
     if pod is None:
-        raise SnapshotError(f'pods "{key.name}" not found in namespace "{key.namespace}"')
+        similar = similar_object(snapshot, "Pod", key.namespace, key.name)
+        raise SnapshotError(f'pods "{key.name}" not found in namespace "{key.namespace}"{similar}')
     node = pod.spec.node_name or ""
     return Subject(
         "pod", key, key, _standing(pod), node, _held(snapshot, pod), _classic(snapshot, claims_of(pod, snapshot))
@@ -51,7 +53,8 @@ def claim_subject(snapshot: Snapshot, key: NamespacedName) -> Subject:
     if claim is None and key in snapshot.classic_claims_by_key:
         return _classic_subject(snapshot, key)
     if claim is None:
-        raise SnapshotError(f'resourceclaims "{key.name}" not found in namespace "{key.namespace}"')
+        similar = similar_object(snapshot, "ResourceClaim", key.namespace, key.name)
+        raise SnapshotError(f'resourceclaims "{key.name}" not found in namespace "{key.namespace}"{similar}')
     users = [pod for pod in snapshot.pods if key in set(claim_keys(pod)) and not is_pod_done(pod)]
     held = (claim,) if claim.status.allocation is not None else ()
     standing = Standing.PLACED if held else Standing.PENDING
@@ -79,7 +82,7 @@ def _classic(snapshot: Snapshot, claims: Iterable[cdi_v1alpha1.ResourceClaim]) -
 def before(snapshot: Snapshot, subject: Subject) -> Snapshot:
     """Return the snapshot without the subject's allocation, with a Pod for a claim that has none."""
     freed = {_key(claim) for claim in subject.held}
-    documents = dict(snapshot.documents)
+    documents = {kind: items for kind, items in snapshot.documents.items() if kind in PLACEMENT_KINDS}
     documents["ResourceClaim"] = [
         _unallocated(item) if _document_key(item) in freed else item for item in documents.get("ResourceClaim", ())
     ]

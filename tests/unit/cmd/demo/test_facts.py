@@ -13,7 +13,7 @@ from dray.cmd.demo.cluster_state import ClusterState, is_complete, is_running, i
 from dray.cmd.demo.facts import ContainerDevices, request_facts
 from dray.cmd.demo.scenario import CLASSES, NODES, RESOURCE, STEPS, DemoNode
 from dray.cmd.demo.screen import Card
-from dray.sim.explain.answers import Answer, Change, Given, NodeAnswer, Standing
+from dray.sim.explain.answers import Answer, Change, Given, NodeAnswer, Size, Standing
 
 MANIFESTS = Path(__file__).parents[4] / "examples" / "demo"
 DRA_NODE, PLUGIN_NODE = DemoNode("a", "H100", 1), DemoNode("p")
@@ -157,7 +157,7 @@ def test_explanation() -> None:
             NodeAnswer("b", fits=False, rejections={"DynamicResources": ()}, devices='request "gpu": no devices'),
         ),
         given=(Given("default/c", "gpu/small", "d/a/gpu-0", ('request "gpu/big": 1 devices: 1 in use',)),),
-        changes=(Change("lower the count", ("a", "b")),),
+        changes=(Change("lower the count", ("a", "b"), Size.LOWER_REQUEST),),
         holders=("a has 0 of 1: claim default/c holds gpu-0",),
     )
     assert [fact.text for fact in facts.node_facts(answer)] == ["a: yes, fits: gpu: gpu-0", "b: no, gpu: no devices"]

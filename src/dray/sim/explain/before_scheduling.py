@@ -1,0 +1,239 @@
+"""What can stop a Pod before the scheduler looks for a node: gates, schedulers, templates, claims and classes. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
+from typing import Final
+
+from dray.api.document import NamespacedName
+from dray.api.pod_claims import is_for_pod, is_reserved_for, pod_claims
+from dray.api.timestamps import age
+from dray.api.types.core_v1 import Pod
+from dray.api.types.resource_v1 import ResourceClaim, ResourceClaimSpec
+from dray.sim.explain.answers import Stage, Verdict
+from dray.sim.explain.events import events_of, newest
+from dray.sim.explain.refusals import refusal, similar_object
+from dray.sim.explain.similar_names import did_you_mean, listed
+from dray.sim.notes import DEFAULT_SCHEDULER_NAME
+from dray.sim.snapshot import Snapshot
+
+CLAIM_FAILED: Final = "FailedResourceClaimCreation"
+# Components answer within seconds; a Pod that was not handled for longer has none that would.
+UNHANDLED_AFTER: Final = timedelta(seconds=30)
+
+_Check = Callable[[Snapshot, Pod, datetime], Verdict | None]
+
+
+def obstacle_before_scheduling(snapshot: Snapshot, pod: Pod, now: datetime) -> Verdict | None:
+    """Return the first thing that keeps the Pod from being scheduled at all; None if there is none."""
+    return next((found for check in _CHECKS if (found := check(snapshot, pod, now)) is not None), None)
+
+
+def _deleted(_snapshot: Snapshot, pod: Pod, now: datetime) -> Verdict | None:
+    since = pod.metadata.deletion_timestamp
+    if since is None:
+        return None
+    held = f": finalizers {', '.join(pod.metadata.finalizers)} keep it" if pod.metadata.finalizers else ""
+    return Verdict(Stage.DONE, f"is being deleted since {age(since, now)} and was never scheduled{held}")
+
+
+def _gated(_snapshot: Snapshot, pod: Pod, _now: datetime) -> Verdict | None:
+    names = [gate.name for gate in pod.spec.scheduling_gates]
+    if not names:
+        return None
+    gates = f"scheduling gate {names[0]}" if len(names) == 1 else f"scheduling gates {', '.join(names)}"
+    remove = "it" if len(names) == 1 else "them"
+    return Verdict(Stage.GATE, f"is not scheduled yet: {gates} in its spec", f"let its owner remove {remove}")
+
+
+def _unclaimed(snapshot: Snapshot, pod: Pod, now: datetime) -> Verdict | None:
+    namespace = pod.metadata.namespace or ""
+    for entry in pod_claims(pod):
+        if entry.optional:
+            continue
+        key = NamespacedName(namespace, entry.claim_name or "")
+        if entry.claim_name and key in snapshot.claims_by_key:
+            found = _unusable(snapshot.claims_by_key[key], pod, entry.generated, now)
+        elif entry.claim_name and snapshot.find_classic(namespace, entry.claim_name) is not None:
+            found = None
+        elif entry.generated:
+            found = _not_generated(snapshot, pod, entry.template, now)
+        else:
+            similar = similar_object(snapshot, "ResourceClaim", namespace, key.name)
+            text = f'waits for ResourceClaim "{key.name}", which does not exist in namespace {namespace}{similar}'
+            found = Verdict(Stage.CLAIM, text, "create it, or correct resourceClaimName in the Pod")
+        if found is not None:
+            return found
+    return None
+
+
+def _not_generated(snapshot: Snapshot, pod: Pod, template: str, now: datetime) -> Verdict | None:
+    namespace, name = pod.metadata.namespace or "", pod.metadata.name or ""
+    if not any(_key(item.metadata) == (namespace, template) for item in snapshot.templates):
+        similar = similar_object(snapshot, "ResourceClaimTemplate", namespace, template)
+        text = f'waits for ResourceClaimTemplate "{template}", which does not exist in namespace {namespace}{similar}'
+        return Verdict(Stage.CLAIM, text, "create it, or correct resourceClaimTemplateName in the Pod")
+    events = events_of(snapshot, "Pod", namespace, name, pod.metadata.uid or "")
+    failed = newest(events, CLAIM_FAILED)
+    if failed is not None:
+        found = refusal(snapshot, namespace, failed.message)
+        return Verdict(found.stage, f"has no claim: {found.text}", found.action)
+    created = pod.metadata.creation_timestamp
+    if created is None or now - created < UNHANDLED_AFTER or not snapshot.documents.get("Event"):
+        return None
+    text = f'has no claim from template "{template}" after {age(created, now)}: no claim controller has acted'
+    return Verdict(Stage.CLAIM, text, "check that the controller manager is running")
+
+
+def _unusable(claim: ResourceClaim, pod: Pod, generated: bool, now: datetime) -> Verdict | None:  # noqa: FBT001
+    name = f"claim {claim.metadata.namespace}/{claim.metadata.name}"
+    deleted = claim.metadata.deletion_timestamp
+    if deleted is not None:
+        users = [user.name for user in claim.status.reserved_for]
+        why = (
+            f"it is used by {listed(users)}" if users else f"finalizers {', '.join(claim.metadata.finalizers)} keep it"
+        )
+        text = f"waits for {name}, which is being deleted since {age(deleted, now)}: {why}"
+        return Verdict(Stage.CLAIM, text, f"delete Pod {users[0]}" if users else "check the owner of the finalizer")
+    if generated and not is_for_pod(claim, pod):
+        text = f"cannot use {name}, which was not created for it"
+        return Verdict(Stage.CLAIM, text, "delete that claim, so that one is created for this Pod")
+    return _binding(claim, pod)
+
+
+def _binding(claim: ResourceClaim, pod: Pod) -> Verdict | None:
+    """Return the binding condition of a device that the Pod, which has its devices already, waits for."""
+    allocation = claim.status.allocation
+    if allocation is None or not is_reserved_for(claim, pod):
+        return None
+    devices = {(item.driver, item.pool, item.device): item.conditions for item in claim.status.devices}
+    for result in allocation.devices.results:
+        conditions = devices.get((result.driver, result.pool, result.device), ())
+        met = {item.type for item in conditions if item.status == "True"}
+        missing = [name for name in result.binding_conditions if name not in met]
+        if missing:
+            device = f"{result.driver}/{result.pool}/{result.device}"
+            text = f"has device {device} and is bound when its condition {missing[0]} is true"
+            return Verdict(Stage.BINDING, text, f"wait for driver {result.driver} to set it")
+    return None
+
+
+def _classless(snapshot: Snapshot, pod: Pod, _now: datetime) -> Verdict | None:
+    known = [item.metadata.name or "" for item in snapshot.classes]
+    for owner, spec in claim_specs(snapshot, pod):
+        for name in class_names(spec):
+            if name not in known:
+                text = f'waits for DeviceClass "{name}" of {owner}, which does not exist{did_you_mean(name, known)}'
+                return Verdict(Stage.CLAIM, text, "correct deviceClassName, or create the class")
+    return None
+
+
+def claim_specs(snapshot: Snapshot, pod: Pod) -> Iterator[tuple[str, ResourceClaimSpec]]:
+    """Yield the specs of the Pod's claims, or of their templates as long as they are not created."""
+    namespace = pod.metadata.namespace or ""
+    templates = {_key(item.metadata): item.spec.spec for item in snapshot.templates}
+    for entry in pod_claims(pod):
+        claim = snapshot.claims_by_key.get(NamespacedName(namespace, entry.claim_name or ""))
+        if claim is not None and not entry.generated:
+            yield f"claim {namespace}/{entry.claim_name}", claim.spec
+        elif (namespace, entry.template) in templates:
+            yield f"template {namespace}/{entry.template}", templates[namespace, entry.template]
+        elif claim is not None:
+            yield f"claim {namespace}/{entry.claim_name}", claim.spec
+
+
+def class_names(spec: ResourceClaimSpec) -> Iterator[str]:
+    """Yield the classes of all requests and alternatives."""
+    for request in spec.devices.requests:
+        if request.exactly is not None:
+            yield request.exactly.device_class_name
+        yield from (alternative.device_class_name for alternative in request.first_available)
+
+
+def _foreign_scheduler(snapshot: Snapshot, pod: Pod, now: datetime) -> Verdict | None:
+    name = pod.spec.scheduler_name or DEFAULT_SCHEDULER_NAME
+    if _is_handled(pod) or name == DEFAULT_SCHEDULER_NAME:
+        return None
+    peers = [item for item in snapshot.pods if (item.spec.scheduler_name or DEFAULT_SCHEDULER_NAME) == name]
+    if any(item.spec.node_name or _is_handled(item) for item in peers):
+        return None
+    created = pod.metadata.creation_timestamp
+    if created is not None and now - created < UNHANDLED_AFTER:
+        return None
+    others = {item.spec.scheduler_name or DEFAULT_SCHEDULER_NAME for item in snapshot.pods if item.spec.node_name}
+    known = others | {DEFAULT_SCHEDULER_NAME}
+    text = f'waits for scheduler "{name}", which has handled no Pod of this cluster{did_you_mean(name, known)}'
+    return Verdict(Stage.SCHEDULER, text, f"start it, or use schedulerName {DEFAULT_SCHEDULER_NAME}")
+
+
+def _is_handled(pod: Pod) -> bool:
+    return any(item.type == "PodScheduled" for item in pod.status.conditions)
+
+
+def unhandled(pod: Pod, now: datetime) -> Verdict | None:
+    """Return that no scheduler has looked at a Pod that fits."""
+    created = pod.metadata.creation_timestamp
+    if _is_handled(pod) or created is None or now - created < UNHANDLED_AFTER:
+        return None
+    name = pod.spec.scheduler_name or DEFAULT_SCHEDULER_NAME
+    text = f'fits, but scheduler "{name}" has not handled it for {age(created, now)}'
+    return Verdict(Stage.SCHEDULER, text, "check that the scheduler is running")
+
+
+def waits_for_victims(snapshot: Snapshot, pod: Pod, now: datetime) -> Verdict | None:
+    """Return what a preemptor waits for: victims that are still there, and claims that are still allocated."""
+    node = pod.status.nominated_node_name
+    if not node or pod.spec.node_name:
+        return None
+    priority = pod.spec.priority or 0
+    going = [
+        item
+        for item in snapshot.pods
+        if item.spec.node_name == node and (item.spec.priority or 0) < priority and _is_going(item)
+    ]
+    texts = [f"Pod {_name(item)}{_grace(item, now)}" for item in going]
+    uids = {item.metadata.uid for item in going}
+    texts += [
+        f"claim {claim.metadata.namespace}/{claim.metadata.name}"
+        for claim in snapshot.claims
+        if claim.status.allocation is not None and any(user.uid in uids for user in claim.status.reserved_for)
+    ]
+    if not texts:
+        return None
+    stuck = [item for item in going if item.metadata.finalizers]
+    action = f"check finalizer {stuck[0].metadata.finalizers[0]} of Pod {_name(stuck[0])}" if stuck else "wait"
+    return Verdict(Stage.PREEMPTION, f"preempts Pods on {node} and waits for {listed(texts, 5)} to go", action)
+
+
+def _is_going(pod: Pod) -> bool:
+    is_victim = any(
+        item.type == "DisruptionTarget" and item.status == "True" and item.reason == "PreemptionByScheduler"
+        for item in pod.status.conditions
+    )
+    return is_victim or pod.metadata.deletion_timestamp is not None
+
+
+def _grace(pod: Pod, now: datetime) -> str:
+    ends = pod.metadata.deletion_timestamp
+    if ends is None:
+        return ""
+    return f" (ends in {age(now, ends)})" if ends > now else f" (should have ended {age(ends, now)} ago)"
+
+
+def _name(pod: Pod) -> str:
+    return f"{pod.metadata.namespace}/{pod.metadata.name}"
+
+
+def _key(metadata: object) -> tuple[str, str]:
+    return getattr(metadata, "namespace", None) or "", getattr(metadata, "name", None) or ""
+
+
+_CHECKS: Final[tuple[_Check, ...]] = (
+    _deleted,
+    _gated,
+    waits_for_victims,
+    _unclaimed,
+    _classless,
+    _foreign_scheduler,
+)

@@ -1,0 +1,270 @@
+"""Changes of a cluster, or of the Pod, that would let it in: each is tested with the scheduler's filters. Pure.
+
+Nodes are uncordoned and their taints removed, claims freed, requests lowered, nodes added, on copies.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+from dray.allocator import AllocationOverlay, Allocator, AllocatorError, Reason, RequestExplanation, claim_label
+from dray.api.quantity import Format, Quantity
+from dray.api.timestamps import age
+from dray.api.types.core_v1 import Node, Pod
+from dray.api.types.resource_v1 import ResourceClaim
+from dray.framework.node_info import NodeInfo
+from dray.framework.snapshot import Snapshot
+from dray.sim.devices import pods_of
+from dray.sim.explain.answers import Change, NodeAnswer, Size
+from dray.sim.explain.filters import DYNAMIC_RESOURCES, Filters
+from dray.sim.explain.grouping import UNSCHEDULABLE, untolerated_taints
+
+# Nodes on which it is tried to free claims, those with the fewest missing devices first.
+_FREED_NODES_MAX: Final = 32
+_CLAIMS_MAX: Final = 64
+_SHOWN_MAX: Final = 3
+_ADMISSION: Final = frozenset({"NodeUnschedulable", "TaintToleration"})
+_INSUFFICIENT: Final = re.compile(r"Insufficient (\S+)")
+_NANOS_PER_MILLI: Final = 10**6
+_NANOS: Final = 10**9
+replace = msgspec.structs.replace
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What the changes are tested with."""
+
+    filters: Filters
+    nodes: Snapshot
+    allocator: Allocator
+    # All allocated claims.
+    claims: Sequence[ResourceClaim]
+    pod: Pod
+    now: datetime
+
+
+def cluster_changes(cluster: Surroundings, answers: Sequence[NodeAnswer]) -> Iterator[Change]:
+    """Yield changes that suffice."""
+    yield from _admissions(cluster, answers)
+    yield from _freed_claims(cluster, answers)
+    yield from _lower_requests(cluster, answers)
+    yield from _added_nodes(cluster, answers)
+
+
+# --- Cordons and taints of nodes. ---
+
+
+def _admissions(cluster: Surroundings, answers: Sequence[NodeAnswer]) -> Iterator[Change]:
+    """Uncordon nodes, or remove taints; nodes for which the same is needed are one change."""
+    found: dict[tuple[bool, tuple[str, ...]], list[str]] = {}
+    for answer in answers:
+        if answer.fits or not _ADMISSION & answer.rejections.keys():
+            continue
+        info = cluster.nodes.get(answer.node)
+        if info is None:
+            continue
+        untolerated = untolerated_taints(info.node, cluster.pod)
+        taints = tuple(item for item in untolerated if not item.startswith(UNSCHEDULABLE))
+        if not cluster.filters.rejections(info.with_node(_admitting(info.node, cluster.pod))):
+            found.setdefault((info.unschedulable, taints), []).append(answer.node)
+    for (cordoned, unwanted), names in found.items():
+        node = names[0] if len(names) == 1 else f"one of {len(names)} nodes"
+        parts = [f"uncordon {node}"] if cordoned else []
+        parts += [f"remove the taint {taint} of {node}, or tolerate it" for taint in unwanted]
+        yield Change(" and ".join(parts), tuple(names), Size.ADMIT_TO_NODE)
+
+
+def _admitting(node: Node, pod: Pod) -> Node:
+    refused = set(untolerated_taints(node, pod))
+    taints = tuple(
+        item
+        for item in node.spec.taints
+        if f"{item.key}{f'={item.value}' if item.value else ''}:{item.effect}" not in refused
+    )
+    return replace(node, spec=replace(node.spec, taints=taints, unschedulable=False))
+
+
+# --- Claims that hold devices. ---
+
+
+def _freed_claims(cluster: Surroundings, answers: Sequence[NodeAnswer]) -> Iterator[Change]:
+    """Free the smallest set of claims on one node that lets the Pod in."""
+    best: tuple[int, str, list[ResourceClaim]] | None = None
+    for answer in sorted(answers, key=_missing)[:_FREED_NODES_MAX]:
+        if answer.fits or answer.rejections.keys() != {DYNAMIC_RESOURCES}:
+            continue
+        info = cluster.nodes.get(answer.node)
+        claims = [] if info is None else _blocking(cluster, answer)
+        if info is None or not claims or len(claims) > _CLAIMS_MAX:
+            continue
+        freed = _smallest(cluster, info, claims)
+        if freed and (best is None or len(freed) < best[0]):
+            best = len(freed), answer.node, freed
+    if best is not None:
+        _, name, freed = best
+        shown = ", ".join(holder_text(claim, cluster.now) for claim in freed[:_SHOWN_MAX])
+        more = f" and {len(freed) - _SHOWN_MAX} more" if len(freed) > _SHOWN_MAX else ""
+        yield Change(f"free {shown}{more}", (name,), Size.FREE_CLAIMS)
+
+
+def _missing(answer: NodeAnswer) -> int:
+    return min((request.needed - request.usable for request in answer.requests if not request.satisfiable), default=0)
+
+
+def _blocking(cluster: Surroundings, answer: NodeAnswer) -> list[ResourceClaim]:
+    """Return the claims in the pools of devices that are in use or lack counters or capacity."""
+    kinds = (Reason.IN_USE, Reason.COUNTER, Reason.CAPACITY)
+    pools = {
+        reason.device.rpartition("/")[0]
+        for request in answer.requests
+        for reason in request.reasons
+        if reason.reason in kinds
+    }
+    found = []
+    for claim in cluster.claims:
+        results = () if claim.status.allocation is None else claim.status.allocation.devices.results
+        if any(f"{item.driver}/{item.pool}" in pools for item in results):
+            found.append(claim)
+    return found
+
+
+def _smallest(cluster: Surroundings, info: NodeInfo, claims: Sequence[ResourceClaim]) -> list[ResourceClaim]:
+    """Take out all the claims, and put them back one by one as long as the Pod still fits, the oldest first."""
+    overlay = AllocationOverlay(cluster.allocator.allocations)
+    wanted = cluster.filters.wanted_on(info)
+    for claim in claims:
+        overlay.take_out(_identity(claim))
+    if not _fits(cluster.allocator, info, wanted, overlay):
+        return []
+    freed = []
+    for claim in sorted(claims, key=_since):
+        overlay.put_back(_identity(claim))
+        if not _fits(cluster.allocator, info, wanted, overlay):
+            overlay.take_out(_identity(claim))
+            freed.append(claim)
+    return freed
+
+
+def _fits(allocator: Allocator, info: NodeInfo, wanted: Sequence[ResourceClaim], overlay: AllocationOverlay) -> bool:
+    try:
+        return allocator.find(info.node, wanted, overlay=overlay).allocations is not None
+    except AllocatorError:
+        return False
+
+
+def _identity(claim: ResourceClaim) -> str:
+    return claim.metadata.uid or claim_label(claim)
+
+
+def _since(claim: ResourceClaim) -> str:
+    since = claim.status.allocation and claim.status.allocation.allocation_timestamp
+    return "" if not since else since.isoformat()
+
+
+def holder_text(claim: ResourceClaim, now: datetime) -> str:
+    """Return the claim with its Pods, and since when it is allocated."""
+    pods = pods_of(claim)
+    users = f"Pod {pods[0]}" if len(pods) == 1 else f"{len(pods)} Pods" if pods else "no Pod"
+    allocation = claim.status.allocation
+    since = "" if allocation is None else age(allocation.allocation_timestamp, now)
+    return f"claim {claim_label(claim)} ({users}{f', for {since}' if since else ''})"
+
+
+def holders(cluster: Surroundings, answers: Sequence[NodeAnswer]) -> tuple[str, ...]:
+    """Return for nodes with enough devices which claims have them, the node with the fewest missing devices first."""
+    by_label = {claim_label(claim): claim for claim in cluster.claims}
+    found: list[tuple[int, str]] = []
+    for answer in answers:
+        if answer.rejections.keys() - {DYNAMIC_RESOURCES}:
+            continue
+        for request in answer.requests:
+            held = [reason for reason in request.reasons if reason.reason is Reason.IN_USE]
+            missing = request.needed - request.usable
+            if request.note is None and 0 < missing <= len(held):
+                found.append((missing, _held_text(answer.node, request, by_label, cluster.now)))
+    return tuple(text for _, text in sorted(found, key=lambda item: item[0]))
+
+
+def _held_text(node: str, request: RequestExplanation, by_label: dict[str, ResourceClaim], now: datetime) -> str:
+    missing = request.needed - request.usable
+    held = [reason for reason in request.reasons if reason.reason is Reason.IN_USE]
+    parts = []
+    for reason in held[: missing + 1]:
+        label = reason.text.removeprefix("in use by claim ")
+        claim = by_label.get(label)
+        shown = f"claim {label}" if claim is None else holder_text(claim, now)
+        parts.append(f"{shown} holds {reason.device.rpartition('/')[2]}")
+    return f"{node} has {request.usable} of {request.needed}: {', '.join(parts)}"
+
+
+# --- Requests for resources of nodes. ---
+
+
+def _lower_requests(cluster: Surroundings, answers: Sequence[NodeAnswer]) -> Iterator[Change]:
+    """Lower one resource to what the node with most of it has left."""
+    best: dict[str, tuple[int, list[str]]] = {}
+    for answer in answers:
+        info = cluster.nodes.get(answer.node)
+        if info is None or answer.rejections.keys() != {"NodeResourcesFit"}:
+            continue
+        names = [found.group(1) for reason in answer.rejections["NodeResourcesFit"] if (found := _found(reason))]
+        if len(names) != 1:
+            continue
+        free = _free(info, names[0])
+        if free <= 0:
+            continue
+        amount, nodes = best.setdefault(names[0], (0, []))
+        if free > amount:
+            best[names[0]] = free, [answer.node]
+        elif free == amount:
+            nodes.append(answer.node)
+    for name, (free, names) in best.items():
+        text = f"lower the Pod's request of {name} to {_amount(name, free)}"
+        yield Change(text, tuple(names), Size.LOWER_REQUEST)
+
+
+def _found(reason: str) -> re.Match[str] | None:
+    return _INSUFFICIENT.fullmatch(reason)
+
+
+def _free(info: NodeInfo, name: str) -> int:
+    known = {"cpu": info.free_milli_cpu, "memory": info.free_memory, "ephemeral-storage": info.free_ephemeral_storage}
+    if name in known:
+        return known[name]
+    return info.allocatable.scalars.get(name, 0) - info.requested.scalars.get(name, 0)
+
+
+def _amount(name: str, free: int) -> str:
+    if name == "cpu":
+        return str(Quantity(free * _NANOS_PER_MILLI))
+    is_bytes = name in ("memory", "ephemeral-storage") or name.startswith("hugepages-")
+    return str(Quantity(free * _NANOS, Format.BINARY_SI if is_bytes else Format.DECIMAL_SI))
+
+
+# --- More nodes. ---
+
+
+def _added_nodes(cluster: Surroundings, answers: Sequence[NodeAnswer]) -> Iterator[Change]:
+    """Add a node like an existing one on which the Pod would fit if it were empty."""
+    for answer in sorted(answers, key=lambda item: (len(item.rejections), _missing(item))):
+        info = cluster.nodes.get(answer.node)
+        if answer.fits or info is None:
+            continue
+        empty = NodeInfo(_admitting(info.node, cluster.pod))
+        if cluster.filters.rejections(empty).keys() - {DYNAMIC_RESOURCES}:
+            continue
+        wanted = cluster.filters.wanted_on(info)
+        overlay = AllocationOverlay(cluster.allocator.allocations)
+        for claim in cluster.claims:
+            # Devices that several nodes use are not multiplied with the node.
+            if claim.status.allocation and cluster.allocator.is_local(info.node, claim.status.allocation):
+                overlay.take_out(_identity(claim))
+        if not wanted or _fits(cluster.allocator, info, wanted, overlay):
+            yield Change(f"add a node like {answer.node}", ("the new node",), Size.ADD_NODE)
+            return

@@ -1,0 +1,51 @@
+"""The warnings about an object of a snapshot, from its Events. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from dray.api.document import Document
+from dray.sim.snapshot import Snapshot
+
+WARNING: Final = "Warning"
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectEvent:
+    """An Event, as far as it is explained."""
+
+    reason: str
+    message: str
+    # The last time it was observed, in RFC 3339; comparable as text.
+    last: str
+    type: str = WARNING
+
+
+def events_of(snapshot: Snapshot, kind: str, namespace: str, name: str, uid: str = "") -> list[ObjectEvent]:
+    """Return the Events about an object, the newest first; those of a former object of that name are left out."""
+    found = [
+        ObjectEvent(item.get("reason") or "", item.get("message") or "", _last(item), item.get("type") or "")
+        for item in snapshot.documents.get("Event", ())
+        if _is_about(item.get("involvedObject") or {}, kind, namespace, name, uid)
+    ]
+    return sorted(found, key=lambda event: event.last, reverse=True)
+
+
+def newest(events: Iterable[ObjectEvent], *reasons: str) -> ObjectEvent | None:
+    """Return the newest of the events with one of the reasons; they are ordered, the newest first."""
+    return next((event for event in events if event.reason in reasons), None)
+
+
+def _is_about(about: Mapping[str, Any], kind: str, namespace: str, name: str, uid: str) -> bool:
+    if (about.get("kind"), about.get("namespace") or "", about.get("name")) != (kind, namespace, name):
+        return False
+    return not uid or not about.get("uid") or about["uid"] == uid
+
+
+def _last(event: Document) -> str:
+    series = event.get("series") or {}
+    times = (series.get("lastObservedTime"), event.get("lastTimestamp"), event.get("eventTime"))
+    metadata = event.get("metadata") or {}
+    return next((time for time in times if time), None) or metadata.get("creationTimestamp") or ""

@@ -1,0 +1,156 @@
+"""Groups the nodes of an answer by the reasons that reject them. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+from dray.allocator import DeviceReason, Reason, RequestExplanation
+from dray.api.tolerations import tolerates
+from dray.api.types.core_v1 import Node, Pod
+from dray.sim.explain.answers import NodeAnswer, ReasonGroup
+from dray.sim.explain.selector_hints import shortened
+
+_EXAMPLES_MAX: Final = 3
+_HARD: Final = ("NoSchedule", "NoExecute")
+UNSCHEDULABLE: Final = "node.kubernetes.io/unschedulable"
+_DEVICES: Final = "DynamicResources"
+
+# The kinds of reasons by how near a node is to fit, the nearest first; a device that does not match will never do.
+_NEARNESS: Final = (
+    Reason.IN_USE,
+    Reason.COUNTER,
+    Reason.CAPACITY,
+    Reason.TAINT,
+    Reason.CONSTRAINT,
+    Reason.TAKEN,
+    Reason.POOL_INCOMPLETE,
+    Reason.POOL_INVALID,
+    Reason.FEATURE_DISABLED,
+    Reason.SELECTOR_ERROR,
+    Reason.SELECTOR,
+    Reason.NODE_NOT_REACHED,
+)
+_NO_DEVICES: Final = len(_NEARNESS)
+
+
+class _Group:
+    """Nodes with the same reasons; devices are counted over all of them."""
+
+    def __init__(self, others: tuple[str, ...]) -> None:
+        self.others = others
+        self.nodes: list[str] = []
+        # By request.
+        self.counts: dict[str, Counter[str]] = {}
+        self.usable: Counter[str] = Counter()
+        self.needed: dict[str, int] = {}
+        self.summary = ""
+        self.nearness = _NO_DEVICES
+
+    def add(self, answer: NodeAnswer, culprits: Sequence[RequestExplanation]) -> None:
+        self.nodes.append(answer.node)
+        for request in culprits:
+            counts = self.counts.setdefault(request.request, Counter())
+            counts.update(_label(reason) for reason in request.reasons)
+            self.usable[request.request] += request.usable
+            self.needed[request.request] = request.needed
+            kinds = [_NEARNESS.index(reason.reason) for reason in request.reasons]
+            self.nearness = min([self.nearness, *kinds]) if not request.usable else 0
+        if not culprits:
+            self.summary = answer.devices or ", ".join(answer.rejections.get(_DEVICES, ()))
+
+    def text(self, *, several: bool) -> str:
+        parts = list(self.others)
+        for request, counts in self.counts.items():
+            start = f"request {request}: " if several else ""
+            parts.append(start + _devices_text(counts, self.usable[request], self.needed[request]))
+        return "; ".join([*parts, self.summary] if self.summary else parts)
+
+
+def reason_groups(answers: Iterable[NodeAnswer], nodes: Iterable[Node], pod: Pod) -> tuple[ReasonGroup, ...]:
+    """Return the groups of nodes that do not fit, those nearest to fit first, then the largest."""
+    by_name = {node.metadata.name or "": node for node in nodes}
+    found: dict[object, _Group] = {}
+    requests: set[str] = set()
+    for answer in answers:
+        if answer.fits:
+            continue
+        others = tuple(_other_reasons(answer, by_name.get(answer.node), pod))
+        culprits = [item for item in answer.requests if not item.satisfiable and item.note is None]
+        if _DEVICES not in answer.rejections:
+            culprits = []
+        requests.update(item.request for item in culprits)
+        shape = tuple((item.request, item.needed, bool(item.usable), frozenset(_labels(item))) for item in culprits)
+        key = others, shape, "" if culprits else answer.devices
+        found.setdefault(key, _Group(others)).add(answer, culprits)
+    ordered = sorted(found.values(), key=lambda group: (bool(group.others), group.nearness, -len(group.nodes)))
+    several = len(requests) > 1
+    return tuple(
+        ReasonGroup(len(group.nodes), group.text(several=several), tuple(group.nodes[:_EXAMPLES_MAX]))
+        for group in ordered
+    )
+
+
+# --- Reasons of other plugins than devices. ---
+
+
+def _other_reasons(answer: NodeAnswer, node: Node | None, pod: Pod) -> Iterator[str]:
+    taints = [] if node is None else untolerated_taints(node, pod)
+    for plugin, reasons in answer.rejections.items():
+        if plugin == _DEVICES:
+            continue
+        if plugin == "NodeUnschedulable":
+            yield "cordoned"
+        elif plugin == "TaintToleration":
+            shown = [taint for taint in taints if not taint.startswith(f"{UNSCHEDULABLE}:")]
+            if shown:
+                yield f"taint {', '.join(shown)} is not tolerated"
+        else:
+            yield ", ".join(reason.removeprefix("node(s) ") for reason in reasons)
+
+
+def untolerated_taints(node: Node, pod: Pod) -> list[str]:
+    """Return the taints that keep the Pod from the node, as `key=value:effect`."""
+    return [
+        f"{taint.key}{f'={taint.value}' if taint.value else ''}:{taint.effect}"
+        for taint in node.spec.taints
+        if taint.effect in _HARD and not any(tolerates(item, taint) for item in pod.spec.tolerations)
+    ]
+
+
+# --- Reasons of devices. ---
+
+
+def _labels(request: RequestExplanation) -> Iterator[str]:
+    return (_label(reason) for reason in request.reasons)
+
+
+def _label(reason: DeviceReason) -> str:
+    if reason.reason is Reason.SELECTOR:
+        return f"do not match `{shortened(reason.text.partition(' is false: ')[2])}`"
+    if reason.reason is Reason.COUNTER:
+        # Counter sets have a name for each card.
+        return f"lack counter {reason.brief.rpartition('/')[2]}"
+    if reason.reason is Reason.IN_USE:
+        return "are in use"
+    return reason.brief if not reason.brief.startswith("tainted") else f"are {reason.brief}"
+
+
+def _devices_text(counts: Mapping[str, int], usable: int, needed: int) -> str:
+    total = sum(counts.values()) + usable
+    if not total:
+        return "no devices"
+    devices = f"{total} devices" if total > 1 else "1 device"
+    if len(counts) == 1 and not usable:
+        ((label, _),) = counts.items()
+        if label.startswith("do not match "):
+            return f"no device matches {label.removeprefix('do not match ')}"
+        if total > 1:
+            return f"all {devices} {label}"
+        if label.startswith("are "):
+            return f"its only device is {label.removeprefix('are ')}"
+    parts = [f"{count} {label.removeprefix('are ')}" for label, count in Counter(counts).most_common()]
+    if usable:
+        parts.append(f"{usable} usable but {needed} needed on one node")
+    return f"of {devices} {', '.join(parts)}"

@@ -1,0 +1,109 @@
+"""Explains why the API server refused to create an object: quotas first, with the limits that would be enough. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from dray.api.quantity import Quantity, QuantityError
+from dray.api.types.core_v1 import ResourceQuota
+from dray.sim.explain.answers import Stage, Verdict
+from dray.sim.explain.similar_names import did_you_mean, nearest
+from dray.sim.snapshot import Snapshot
+
+_EXCEEDED: Final = re.compile(r"exceeded quota: (\S+), requested: (\S+), used: (\S+), limited: (\S+)")
+_UNMET: Final = re.compile(r"failed quota: ([^:]+): must specify (.+)$")
+_PRIORITY: Final = re.compile(r"no PriorityClass with name (\S+) was found")
+_ACCOUNT: Final = re.compile(r"error looking up service account ([^/\s]+)/([^:\s]+)")
+_SECURITY: Final = re.compile(r'violates PodSecurity "([^:"]+):')
+_FORBIDDEN: Final = re.compile(
+    r'^(?:Error creating: )?(?:PodResourceClaim \S+: )?(?:create ResourceClaim[^:]*: )?(?:\S+ "[^"]*" is forbidden: )?'
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Excess:
+    """A resource of a quota that was exceeded."""
+
+    name: str
+    requested: Quantity
+    used: Quantity
+
+
+def refusal(snapshot: Snapshot, namespace: str, message: str, missing: int = 1) -> Verdict:
+    """Return why an object was refused, with what would let `missing` of them in."""
+    reason = _FORBIDDEN.sub("", message).strip()
+    if found := _EXCEEDED.search(message):
+        action = _raise_quota(snapshot, namespace, found, missing)
+        return Verdict(Stage.QUOTA, found.group(0), action)
+    if found := _UNMET.search(message):
+        name, amounts = found.groups()
+        return Verdict(Stage.QUOTA, reason, f"set {amounts} in the Pod's containers, which quota {name} counts")
+    return Verdict(Stage.ADMISSION, reason, _admission_action(snapshot, namespace, message))
+
+
+def _raise_quota(snapshot: Snapshot, namespace: str, found: re.Match[str], missing: int) -> str:
+    name = found.group(1)
+    excess = _excess(found)
+    quota = next((item for item in snapshot.quotas if _key(item) == (namespace, name)), None)
+    used = {} if quota is None else _amounts(quota.status.used)
+    hard = {} if quota is None else _amounts(quota.status.hard)
+    raised = {
+        item.name: used.get(item.name, item.used) + Quantity(item.requested.nanos * missing, item.requested.format)
+        for item in excess
+    }
+    lacking = {key: amount for key, amount in raised.items() if key not in hard or amount > hard[key]}
+    if not lacking:
+        return f"quota {name} has room now: the controller tries again soon"
+    limits = " and ".join(f"{key} to {amount}" for key, amount in lacking.items())
+    return f"raise {limits} in quota {name}, or delete what uses it in namespace {namespace}"
+
+
+def _excess(found: re.Match[str]) -> list[_Excess]:
+    requested, used = (_pairs(found.group(number)) for number in (2, 3))
+    return [_Excess(name, amount, used.get(name, Quantity(0))) for name, amount in requested.items()]
+
+
+def _pairs(text: str) -> dict[str, Quantity]:
+    pairs = (item.partition("=") for item in text.rstrip(",").split(","))
+    return _amounts({name: amount for name, _, amount in pairs})
+
+
+def _amounts(amounts: Mapping[str, str]) -> dict[str, Quantity]:
+    found = {}
+    for name, amount in amounts.items():
+        try:
+            found[name] = Quantity.parse(amount)
+        except QuantityError:
+            continue
+    return found
+
+
+def _admission_action(snapshot: Snapshot, namespace: str, message: str) -> str:
+    if found := _PRIORITY.search(message):
+        known = [item["metadata"]["name"] for item in snapshot.documents.get("PriorityClass", ())]
+        return f"create PriorityClass {found.group(1)}, or use another{did_you_mean(found.group(1), known)}"
+    if found := _ACCOUNT.search(message):
+        return f"create service account {found.group(2)} in namespace {found.group(1)}"
+    if found := _SECURITY.search(message):
+        level = found.group(1)
+        return (
+            f"change the Pod's security context, or the label pod-security.kubernetes.io/enforce={level} of {namespace}"
+        )
+    return "change the Pod so that it is admitted"
+
+
+def _key(quota: ResourceQuota) -> tuple[str, str]:
+    return quota.metadata.namespace or "", quota.metadata.name or ""
+
+
+def similar_object(snapshot: Snapshot, kind: str, namespace: str, name: str) -> str:
+    """Return a note on an object of a similar name, or of the same name in another namespace."""
+    documents = snapshot.documents.get(kind, ())
+    own = [item["metadata"]["name"] for item in documents if item["metadata"].get("namespace") == namespace]
+    if found := nearest(name, own):
+        return f' (did you mean "{found}"?)'
+    elsewhere = [item["metadata"].get("namespace") for item in documents if item["metadata"]["name"] == name]
+    return f" (namespace {elsewhere[0]} has one of that name)" if elsewhere else ""

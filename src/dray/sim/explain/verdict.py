@@ -1,0 +1,76 @@
+"""The answer for a pending Pod or a claim in one sentence. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from dray.api.types.core_v1 import Pod
+from dray.sim.explain.answers import Answer, Change, Size, Stage, Standing, Verdict, Victims
+from dray.sim.explain.before_scheduling import unhandled
+from dray.sim.explain.similar_names import listed
+
+
+def pending_verdict(answer: Answer, pod: Pod, now: datetime) -> Verdict:
+    """Return why a Pod that the scheduler looks at is pending, and the smallest change that was tested."""
+    waiting = next((item for item in answer.classic if not item.summary.startswith("is allocated")), None)
+    if waiting is not None and not answer.fitting:
+        return Verdict(Stage.CLAIM, f"waits for classic claim {waiting.claim}, which {waiting.summary}")
+    if not answer.nodes:
+        return _without_nodes(answer, pod)
+    if answer.obstacle:
+        return Verdict(Stage.FILTER, f"is pending: {answer.obstacle}", _action(answer.changes, answer.victims))
+    if answer.fitting:
+        text = f"fits on {answer.fitting} of {len(answer.nodes)} nodes and will be scheduled"
+        return unhandled(pod, now) or Verdict(Stage.SCHEDULER, text)
+    if answer.hints:
+        return Verdict(Stage.DEVICES, f"is pending: {answer.hints[0]}", _action(answer.changes, None))
+    group = answer.groups[0]
+    where = group.examples[0] if group.count == 1 else f"{group.count} nodes"
+    text = f"is pending, 0 of {len(answer.nodes)} nodes fit: {where}: {group.text}"
+    has_devices = any("DynamicResources" in item.rejections for item in answer.nodes)
+    stage = Stage.DEVICES if has_devices else Stage.FILTER
+    return Verdict(stage, text, _action(answer.changes, answer.victims))
+
+
+def _without_nodes(answer: Answer, pod: Pod) -> Verdict:
+    """Return what the scheduler has written: nodes are hidden, or there are none."""
+    if answer.obstacle:
+        return Verdict(Stage.CLAIM, f"is pending: {answer.obstacle}")
+    for condition in pod.status.conditions:
+        if condition.type == "PodScheduled" and condition.status == "False" and condition.message:
+            return Verdict(Stage.FILTER, f"is pending: {condition.message}")
+    return Verdict(Stage.FILTER, "is pending: the cluster has no nodes", "add a node")
+
+
+def _action(changes: Sequence[Change], victims: Victims | None) -> str:
+    """Return the smallest change; a higher priority only if nothing but more nodes or fewer wishes would help."""
+    smallest = min(changes, key=lambda change: change.size, default=None)
+    if victims is not None and (smallest is None or smallest.size >= Size.ADD_NODE):
+        return victims_text(victims)
+    if smallest is None:
+        return ""
+    where = "" if smallest.size in (Size.ADD_NODE, Size.ADMIT_TO_NODE) else f" (fits on {listed(smallest.nodes, 1)})"
+    return f"{smallest.text}{where}"
+
+
+def victims_text(victims: Victims) -> str:
+    """Return who would go for a Pod of higher priority."""
+    how = f"use priority class {victims.priority_class}" if victims.priority_class else "raise its priority"
+    pods = f"Pod {victims.pods[0]}" if len(victims.pods) == 1 else f"{len(victims.pods)} Pods: {listed(victims.pods)}"
+    budgets = f", against {victims.violated_budgets} disruption budgets" if victims.violated_budgets else ""
+    return f"{how} ({victims.priority} or more), which evicts {pods} on {victims.node}{budgets}"
+
+
+def claim_verdict(answer: Answer, user: str, of_pod: Verdict | None) -> Verdict:
+    """Return the state of a claim; what a pending one waits for is what its Pod waits for."""
+    if answer.standing is Standing.PLACED:
+        where = f" on {answer.node}" if answer.node else ""
+        return Verdict(Stage.RUNNING, f"is allocated{where}" + (f" for Pod {user}" if user else " and no Pod uses it"))
+    if of_pod is not None and user:
+        return Verdict(of_pod.stage, f"is pending: Pod {user} {of_pod.text}", of_pod.action)
+    fits = f"it fits on {answer.fitting} of {len(answer.nodes)} nodes" if answer.nodes else "there are no nodes"
+    if answer.nodes and not answer.fitting and of_pod is not None:
+        fits = of_pod.text.removeprefix("is pending, ").removeprefix("is pending: ")
+        return Verdict(of_pod.stage, f"is pending: no Pod uses it, and {fits}", of_pod.action)
+    return Verdict(Stage.CLAIM, f"is pending: no Pod uses it yet; {fits}")

@@ -1,0 +1,384 @@
+"""The verdict on a Pod or workload that is stopped outside of the scheduler's filters, in one sentence."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from dray.api.document import Document, NamespacedName
+from dray.api.features import FeatureGates
+from dray.sim.explain.answers import Stage
+from dray.sim.explain.explainer import explain, explain_workload
+from dray.sim.explain.subject import pod_subject
+from dray.sim.explain.workload import find_workload
+from dray.sim.snapshot import Snapshot, SnapshotError
+from tests.unit.sim.cluster import (
+    GPU,
+    claim,
+    device,
+    device_class,
+    exactly,
+    node,
+    pod,
+    resource_slice,
+    template,
+    waiting_pod,
+)
+
+NOW = datetime(2026, 1, 2, tzinfo=UTC)
+LONG_AGO = "2026-01-01T00:00:00Z"
+CLUSTER = [
+    node("node-a"),
+    device_class("gpu", f'device.driver == "{GPU}"'),
+    resource_slice("node-a", GPU, device("gpu-0"), device("gpu-1"), nodeName="node-a"),
+    template("one", exactly(1)),
+]
+
+
+def event(about: Document, reason: str, message: str, **fields: Any) -> Document:
+    metadata = about["metadata"]
+    involved = {"kind": about["kind"], "namespace": metadata["namespace"], "name": metadata["name"]}
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": f"{metadata['name']}.{reason}", "namespace": metadata["namespace"]},
+        "involvedObject": involved | {"uid": metadata.get("uid", "")},
+        "reason": reason,
+        "message": message,
+        "type": "Warning",
+        "lastTimestamp": LONG_AGO,
+    } | fields
+
+
+def said(*documents: Document, name: str = "train") -> str:
+    """The sentence about a Pod of the cluster."""
+    snapshot = Snapshot.of([*CLUSTER, *documents])
+    subject = pod_subject(snapshot, NamespacedName("team", name))
+    answer = explain(snapshot, subject, NOW, gates=FeatureGates())
+    assert answer.verdict is not None
+    return answer.sentence.removeprefix(f"pod team/{name} ")
+
+
+def said_of(kind: str, *documents: Document, name: str = "web") -> str:
+    """The sentence about a workload."""
+    snapshot = Snapshot.of([*CLUSTER, *documents])
+    workload = find_workload(snapshot, kind, NamespacedName("team", name))
+    answer = explain_workload(snapshot, workload, NOW, gates=FeatureGates())
+    return answer.sentence.removeprefix(f"{kind} team/{name} ")
+
+
+# --- Before the scheduler. ---
+
+
+def test_a_gate() -> None:
+    gated = waiting_pod("train", "one", schedulingGates=[{"name": "example.com/hold"}])
+    assert said(gated) == (
+        "is not scheduled yet: scheduling gate example.com/hold in its spec; let its owner remove it"
+    )
+
+
+def test_a_scheduler_that_nobody_runs() -> None:
+    assert said(waiting_pod("train", "one", schedulerName="default-schedular")) == (
+        'waits for scheduler "default-schedular", which has handled no Pod of this cluster '
+        '(did you mean "default-scheduler"?); start it, or use schedulerName default-scheduler'
+    )
+
+
+def test_a_scheduler_that_has_placed_other_pods_is_believed() -> None:
+    other = pod("other", "node-a")
+    other["spec"]["schedulerName"] = "volcano"
+    assert said(waiting_pod("train", "one", schedulerName="volcano"), other).startswith("fits on 1 of 1 nodes")
+
+
+def test_a_missing_template_of_a_similar_name() -> None:
+    assert said(waiting_pod("train", "onne")) == (
+        'waits for ResourceClaimTemplate "onne", which does not exist in namespace team (did you mean "one"?); '
+        "create it, or correct resourceClaimTemplateName in the Pod"
+    )
+
+
+def test_a_missing_claim_that_another_namespace_has() -> None:
+    wants = pod("train")
+    wants["spec"] |= {"resourceClaims": [{"name": "gpu", "resourceClaimName": "mine"}]}
+    assert said(wants, claim("mine", namespace="other")) == (
+        'waits for ResourceClaim "mine", which does not exist in namespace team '
+        "(namespace other has one of that name); create it, or correct resourceClaimName in the Pod"
+    )
+
+
+def test_a_missing_class() -> None:
+    request = exactly(1)
+    request["exactly"]["deviceClassName"] = "gpus"
+    assert said(template("bad", request), waiting_pod("train", "bad")) == (
+        'waits for DeviceClass "gpus" of template team/bad, which does not exist (did you mean "gpu"?); '
+        "correct deviceClassName, or create the class"
+    )
+
+
+def test_a_claim_that_a_quota_forbids() -> None:
+    waiting = waiting_pod("train", "one")
+    message = (
+        'PodResourceClaim gpu: resourceclaims.resource.k8s.io "train-gpu-x" is forbidden: exceeded quota: gpus, '
+        "requested: gpu.deviceclass.resource.k8s.io/devices=1, used: gpu.deviceclass.resource.k8s.io/devices=4, "
+        "limited: gpu.deviceclass.resource.k8s.io/devices=4"
+    )
+    sentence = said(waiting, event(waiting, "FailedResourceClaimCreation", message))
+    assert sentence.startswith("has no claim: exceeded quota: gpus, requested: ")
+    assert sentence.endswith(
+        "; raise gpu.deviceclass.resource.k8s.io/devices to 5 in quota gpus, or delete what uses it in namespace team"
+    )
+
+
+def test_no_claim_controller() -> None:
+    waiting = waiting_pod("train", "one")
+    waiting["metadata"]["creationTimestamp"] = LONG_AGO
+    other = event(pod("other"), "Scheduled", "")
+    assert said(waiting, other) == (
+        'has no claim from template "one" after 1d: no claim controller has acted; '
+        "check that the controller manager is running"
+    )
+
+
+def test_no_scheduler() -> None:
+    waiting = pod("train")
+    waiting["metadata"]["creationTimestamp"] = LONG_AGO
+    assert said(waiting) == (
+        'fits, but scheduler "default-scheduler" has not handled it for 1d; check that the scheduler is running'
+    )
+
+
+@pytest.mark.behaviour("PE-48")
+def test_a_preemptor_names_what_it_waits_for() -> None:
+    waiting = waiting_pod("train", "one", priority=1000)
+    waiting["status"] = {"nominatedNodeName": "node-a", "phase": "Pending"}
+    victim = pod("batch", "node-a")
+    victim["metadata"] |= {"deletionTimestamp": "2026-01-02T00:00:20Z", "finalizers": ["example.com/wait"]}
+    held = claim("held", f"{GPU}/node-a/gpu-0", pods=("batch",))
+    assert said(waiting, victim, held) == (
+        "preempts Pods on node-a and waits for Pod team/batch (ends in 20s), claim team/held to go; "
+        "check finalizer example.com/wait of Pod team/batch"
+    )
+
+
+@pytest.mark.behaviour("PE-48")
+def test_a_victim_names_who_took_its_place() -> None:
+    victim = pod("train", "node-a")
+    victim["metadata"]["deletionTimestamp"] = "2026-01-02T00:00:20Z"
+    urgent = pod("urgent")
+    gone = event(victim, "Preempted", "Preempted by pod uid-urgent on node node-a", type="Normal")
+    assert said(victim, urgent, gone) == (
+        "is being deleted from node-a (ends in 20s): it is preempted for Pod team/urgent, which has a higher priority"
+    )
+
+
+def test_a_binding_condition() -> None:
+    held = claim("mine", f"{GPU}/node-a/gpu-0", pods=("train",))
+    result = held["status"]["allocation"]["devices"]["results"][0]
+    result |= {"bindingConditions": ["Attached"], "bindingFailureConditions": ["Failed"]}
+    wants = pod("train")
+    wants["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimName": "mine"}]
+    assert said(wants, held) == (
+        "has device gpu.example.com/node-a/gpu-0 and is bound when its condition Attached is true; "
+        "wait for driver gpu.example.com to set it"
+    )
+
+
+# --- On the node. ---
+
+
+def placed(*statuses: Document, **status: Any) -> Document:
+    found = pod("train", "node-a")
+    containers = [{"name": "c", "image": "i", "restartCount": 0} | item for item in statuses]
+    found["status"] = {"phase": "Pending", "containerStatuses": containers} | status
+    return found
+
+
+def waits(reason: str, message: str = "") -> Document:
+    return {"state": {"waiting": {"reason": reason, "message": message}}}
+
+
+def test_a_failed_prepare() -> None:
+    train = placed(waits("ContainerCreating"))
+    message = "Failed to prepare dynamic resources: prepare claim team/c: driver gpu.example.com: no such card"
+    assert said(train, event(train, "FailedPrepareDynamicResources", message)) == (
+        f"is on node-a, but its devices cannot be prepared: {message}; check driver gpu.example.com on node-a"
+    )
+
+
+def test_a_failed_prepare_that_is_over() -> None:
+    train = placed({"state": {"running": {}}, "ready": True}, conditions=[{"type": "Ready", "status": "True"}])
+    assert said(train, event(train, "FailedPrepareDynamicResources", "x")) == "is running on node-a"
+
+
+def test_a_missing_image() -> None:
+    train = placed(waits("ImagePullBackOff", 'Back-off pulling image "i"'))
+    images = node("node-a")
+    images["status"]["images"] = [{"names": ["i2"]}]
+    snapshot = Snapshot.of([images, train])
+    answer = explain(snapshot, pod_subject(snapshot, NamespacedName("team", "train")), NOW, gates=FeatureGates())
+    assert answer.sentence == (
+        'pod team/train has no image i for container c on node-a: Back-off pulling image "i"; '
+        'use image "i2", which is on the node'
+    )
+
+
+@pytest.mark.parametrize(
+    ("ended", "text"),
+    [
+        ({"exitCode": 3}, "ended 4 times, last with exit code 3"),
+        ({"exitCode": 137, "reason": "OOMKilled"}, "was killed 4 times (OOMKilled): it may need more memory"),
+    ],
+)
+def test_a_crash_loop(ended: Document, text: str) -> None:
+    train = placed(waits("CrashLoopBackOff") | {"restartCount": 4, "lastState": {"terminated": ended}})
+    assert said(train) == (
+        f"starts again and again: container c on node-a {text}; read kubectl logs -n team train -c c --previous"
+    )
+
+
+def test_a_missing_volume() -> None:
+    train = placed(waits("ContainerCreating"))
+    message = 'MountVolume.SetUp failed for volume "v": configmap "settings" not found'
+    assert said(train, event(train, "FailedMount", message)) == (
+        f"is on node-a, but a volume is missing: {message}; "
+        "create what the volume refers to, or correct the Pod's volumes"
+    )
+
+
+def test_a_probe() -> None:
+    train = placed({"state": {"running": {}}, "ready": False}, phase="Running")
+    assert said(train, event(train, "Unhealthy", "Readiness probe failed: connection refused")) == (
+        "is running but not ready: container c on node-a: Readiness probe failed: connection refused; "
+        "correct the probe or what it asks"
+    )
+
+
+def test_a_rejected_pod() -> None:
+    train = placed(phase="Failed", reason="UnexpectedAdmissionError", message="Allocate failed: no devices")
+    assert said(train) == (
+        "has failed: UnexpectedAdmissionError: Allocate failed: no devices; "
+        "delete it, so that it is created again, and check the device plugin on the node"
+    )
+
+
+def test_a_node_that_is_not_ready() -> None:
+    train = placed(waits("ContainerCreating"))
+    sick = node("node-a")
+    ready = {"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown", "lastTransitionTime": LONG_AGO}
+    sick["status"]["conditions"] = [ready]
+    snapshot = Snapshot.of([sick, train])
+    answer = explain(snapshot, pod_subject(snapshot, NamespacedName("team", "train")), NOW, gates=FeatureGates())
+    assert answer.verdict is not None
+    assert answer.verdict.stage is Stage.NODE
+    assert answer.verdict.text == "is on node-a, which is not ready since 1d (NodeStatusUnknown)"
+
+
+# --- Workloads. ---
+
+
+def deployment(replicas: int = 3, **spec: Any) -> list[Document]:
+    uid = {"uid": "d"}
+    owner = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": "d", "controller": True}
+    metadata = {"namespace": "team", "name": "web"}
+    return [
+        {
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": metadata | uid,
+            "spec": {"replicas": replicas} | spec,
+        },
+        {
+            "apiVersion": "apps/v1",
+            "kind": "ReplicaSet",
+            "metadata": metadata | {"name": "web-1", "uid": "r", "ownerReferences": [owner]},
+            "spec": {"replicas": replicas},
+        },
+    ]
+
+
+def quota(used: str, hard: str) -> Document:
+    return {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"namespace": "team", "name": "small"},
+        "spec": {"hard": {"pods": hard}},
+        "status": {"hard": {"pods": hard}, "used": {"pods": used}},
+    }
+
+
+EXCEEDED = 'pods "web-1-x" is forbidden: exceeded quota: small, requested: pods=1, used: pods=1, limited: pods=1'
+
+
+def of_set(name: str, **fields: Any) -> Document:
+    made = pod(name)
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web-1", "uid": "r", "controller": True}
+    made["metadata"]["ownerReferences"] = [owner]
+    return made | fields
+
+
+@pytest.mark.parametrize("by", ["condition", "event"])
+def test_a_deployment_that_a_quota_stops(by: str) -> None:
+    web, web_1 = deployment()
+    failure = {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": EXCEEDED}
+    documents = [web, web_1, of_set("web-1-a", spec=pod("x", "node-a")["spec"]), quota("1", "1")]
+    if by == "condition":
+        web_1["status"] = {"conditions": [failure]}
+    else:
+        documents.append(event(web_1, "FailedCreate", f"Error creating: {EXCEEDED}"))
+    assert said_of("deployment", *documents) == (
+        "has 1 of 3 Pods: exceeded quota: small, requested: pods=1, used: pods=1, limited: pods=1; "
+        "raise pods to 3 in quota small, or delete what uses it in namespace team"
+    )
+
+
+def test_a_quota_that_was_raised_meanwhile() -> None:
+    web, web_1 = deployment()
+    made = event(web_1, "FailedCreate", f"Error creating: {EXCEEDED}")
+    assert said_of("deployment", web, web_1, made, quota("1", "10")).endswith(
+        "; quota small has room now: the controller tries again soon"
+    )
+
+
+def test_a_deployment_whose_pod_waits() -> None:
+    missing = of_set("web-1-a")
+    missing["spec"] |= {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "two"}]}
+    assert said_of("deployment", *deployment(1), missing).startswith(
+        'has 0 of 1 Pods ready: pod web-1-a waits for ResourceClaimTemplate "two", which does not exist'
+    )
+
+
+def test_a_deployment_that_is_ready() -> None:
+    running = of_set("web-1-a", spec=pod("x", "node-a")["spec"])
+    running["status"] = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+    assert said_of("deployment", *deployment(1), running) == "has its Pod ready"
+
+
+def test_states_of_workloads() -> None:
+    metadata = {"namespace": "team", "name": "web", "uid": "j"}
+    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": {"suspend": True}}
+    assert said_of("job", job) == "is suspended; set spec.suspend to false"
+    failed = [{"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded", "message": "too many"}]
+    assert said_of("job", job | {"status": {"conditions": failed}}) == (
+        "has failed: BackoffLimitExceeded: too many; read the logs of its Pods"
+    )
+    daemons = {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": metadata, "spec": {}}
+    assert said_of("daemonset", daemons) == (
+        "wants no Pods: no node matches its node selector, affinity and tolerations"
+    )
+    refused = event(
+        job, "FailedCreate", 'Error creating: pods "w" is forbidden: no PriorityClass with name hihg was found'
+    )
+    high = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "high"}, "value": 1}
+    assert said_of("job", job | {"spec": {}}, refused, high) == (
+        "has 0 of 1 Pods: no PriorityClass with name hihg was found; "
+        'create PriorityClass hihg, or use another (did you mean "high"?)'
+    )
+
+
+def test_a_workload_that_does_not_exist() -> None:
+    with pytest.raises(
+        SnapshotError, match=r'deployments "wep" not found in namespace "team" \(did you mean "web"\?\)'
+    ):
+        said_of("deployment", *deployment(), name="wep")
