@@ -35,10 +35,10 @@ async def connect(kubeconfig: str, context: str = "") -> AsyncIterator[Client]:
         await client.close()
 
 
-async def read_once(kubeconfig: str, context: str, kinds: Sequence[str]) -> Snapshot:
-    """Return the cluster's current state."""
+async def read_once(kubeconfig: str, context: str, kinds: Sequence[str], namespace: str = "") -> Snapshot:
+    """Return the cluster's current state, as far as the user may read it."""
     async with connect(kubeconfig, context) as client:
-        return await read_cluster(client, kinds)
+        return await read_cluster(client, kinds, namespace)
 
 
 async def watch(kubeconfig: str, context: str, kinds: Sequence[str], on_change: Callable[[Snapshot], None]) -> None:

@@ -92,7 +92,9 @@ def run_table(prog: str, arguments: argparse.Namespace, kinds: Sequence[str], re
             if arguments.watch:
                 _watch(arguments, kinds, render)
             else:
-                _print(render, read_snapshot(arguments, kinds))
+                snapshot = read_snapshot(arguments, kinds)
+                print_hidden(prog, snapshot)
+                _print(render, snapshot)
         except KeyboardInterrupt:
             return 0
     return 0
@@ -119,7 +121,14 @@ def read_snapshot(arguments: argparse.Namespace, kinds: Sequence[str]) -> Snapsh
 
     from dray.cli.cluster import read_once
 
-    return asyncio.run(read_once(arguments.kubeconfig, arguments.context, kinds))
+    namespace = getattr(arguments, "namespace", "")
+    return asyncio.run(read_once(arguments.kubeconfig, arguments.context, kinds, namespace))
+
+
+def print_hidden(prog: str, snapshot: Snapshot) -> None:
+    """Note on stderr what the user may not read."""
+    for note in snapshot.hidden:
+        sys.stderr.write(f"{prog}: note: {note}\n")
 
 
 def _print(render: Render, snapshot: Snapshot, *, clear: bool = False) -> None:

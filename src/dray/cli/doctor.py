@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from dray.api.errors import APIError
-from dray.cli.command import EXIT_FAILURE, cluster_parser, exit_on_read_error, read_snapshot
+from dray.cli.command import EXIT_FAILURE, cluster_parser, exit_on_read_error, print_hidden, read_snapshot
 from dray.cli.output import paint, write_answer
 from dray.node.checkpoint_file import read_checkpoint
 from dray.node.devices import checkpoint as device_checkpoint
@@ -36,6 +36,7 @@ def main(argv: Sequence[str]) -> int:
     arguments = _parse(argv)
     with exit_on_read_error(PROG):
         snapshot = read_snapshot(arguments, PLACEMENT_KINDS)
+        print_hidden(PROG, snapshot)
         findings = [*examine(snapshot, SystemClock().now()), *_node_findings(arguments, snapshot)]
         if arguments.fix:
             _apply_fixes(arguments, [finding.fix for finding in findings if finding.fix is not None])

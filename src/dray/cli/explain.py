@@ -116,7 +116,8 @@ def lines(answer: Answer, node: str = "", *, all_nodes: bool = False, colour: bo
     elif all_nodes and answer.nodes:
         yield ""
         yield from render(answer.nodes, _node_columns(), colour=colour).splitlines()
-    elif answer.groups and answer.standing is Standing.PENDING:
+    elif answer.standing is Standing.PENDING and len(answer.groups) + bool(answer.fitting) > 1:
+        # A single reason is in the verdict.
         yield ""
         yield from _group_lines(answer, colour=colour)
     yield from _advice_lines(answer)

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, Final
 
 from dray.api.document import Document
-from dray.cli.command import add_feature_gates, cluster_parser, exit_on_read_error, read_snapshot
+from dray.cli.command import add_feature_gates, cluster_parser, exit_on_read_error, print_hidden, read_snapshot
 from dray.cli.manifests import read_documents
 from dray.cli.output import Column, ProgressLine, bar, render, write_answer
 from dray.runtime.system import SystemClock
@@ -105,6 +105,7 @@ def _simulate(arguments: argparse.Namespace, progress: ProgressLine) -> Outcome 
     from dray.sim.whatif.simulation import Run, count_fit, count_nodes, simulate
 
     before = read_snapshot(arguments, KINDS)
+    print_hidden(PROG, before)
     run = Run(before, changed(before, arguments), SystemClock().now(), arguments.feature_gates, progress)
     manifests = _flat(document for path in arguments.apply for document in read_documents(path))
     if arguments.count_fit:

@@ -14,7 +14,7 @@ from dray.api.errors import InternalError
 from dray.client.interface import Client
 from dray.sim.cluster_reader import read_documents
 from dray.sim.devices import device_rows
-from dray.sim.snapshot import PLACEMENT_KINDS, Snapshot
+from dray.sim.snapshot import PATH_KINDS, Snapshot
 
 DEVICE_KINDS: Final = ("ResourceSlice", "DeviceClass", "ResourceClaim", "DeviceTaintRule")
 EXPLAIN_SECONDS_MAX: Final = 60.0
@@ -35,7 +35,7 @@ class Queries:
 
     async def explain(self, client: Client, kind: str, namespace: str, name: str) -> Any:
         """Return the JSON output of `dray explain`, run in a subprocess because it is CPU-bound."""
-        documents = await read_documents(client, PLACEMENT_KINDS)
+        documents = await read_documents(client, PATH_KINDS, namespace)
         command = ["-m", "dray", "explain", kind, name, "-n", namespace, "-f", "-", "-o", "json"]
         async with self._explain_slots:
             return await _run(command, orjson.dumps({"apiVersion": "v1", "kind": "List", "items": documents}))

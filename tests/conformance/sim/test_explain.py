@@ -68,8 +68,8 @@ pod team/train is pending, 0 of 3 nodes fit: node-a: of 3 devices 1 in use, 1 ta
 
 NODES   REASON                                                                                    FOR EXAMPLE
 1       of 3 devices 1 in use, 1 tainted (broken:NoSchedule), 1 usable but 2 needed on one node   node-a
-1       no device matches `model == 'a100'`                                                       node-b
 1       cordoned                                                                                  node-c
+1       no device matches `model == 'a100'`                                                       node-b
 
 What would help, each of it tested:
   - uncordon node-c

@@ -264,7 +264,7 @@ def test_three_hundred_nodes_are_few_lines() -> None:
     assert len(shown) < LINES_MAX
     assert [(group.count, group.text) for group in answer.groups] == [
         (80, "all 160 devices are in use"),
-        (212, 'no device matches `model == "H100"`'),
         (8, "taint maintenance:NoSchedule is not tolerated"),
+        (212, 'no device matches `model == "H100"`'),
     ]
     assert len(list(lines(answer, all_nodes=True))) > len(answer.nodes)

@@ -38,7 +38,7 @@ from dray.sim.cluster_reader import read_cluster
 from dray.sim.explain.answers import Answer
 from dray.sim.explain.explainer import explain
 from dray.sim.explain.subject import pod_subject
-from dray.sim.snapshot import PLACEMENT_KINDS
+from dray.sim.snapshot import PATH_KINDS
 
 NAMESPACE: Final = "default"
 CALL_SECONDS_MAX: Final = 10.0
@@ -127,7 +127,7 @@ class Cluster:
 
     async def explain(self, pod: str) -> Answer:
         """Return the answer of `dray explain pod`."""
-        snapshot = await read_cluster(self._client, PLACEMENT_KINDS)
+        snapshot = await read_cluster(self._client, PATH_KINDS, NAMESPACE)
         subject = pod_subject(snapshot, NamespacedName(NAMESPACE, pod))
         now = SystemClock().now()
         # CPU-bound; the view is redrawn meanwhile.

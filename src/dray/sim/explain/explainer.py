@@ -5,6 +5,7 @@ For the scheduler's part, a replica runs until the claims of the Pod exist; then
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
@@ -13,6 +14,7 @@ from dray.allocator import Allocator
 from dray.api.document import NamespacedName
 from dray.api.features import FeatureGates
 from dray.api.types.core_v1 import Pod
+from dray.api.types.resource_v1 import ResourceClaim
 from dray.client.resources import EVENTS, PODS, RESOURCE_CLAIMS
 from dray.framework.snapshot import Snapshot as NodeSnapshot
 from dray.scheduler.config import ProfileConfig, SchedulerConfig
@@ -169,11 +171,22 @@ def _answer(replica: Replica, question: Question, subject: Subject, pod: Pod) ->
         nodes=answers,
         given=given(subject, answers),
         classic=subject.classic,
-        groups=reason_groups(answers, question.snapshot.nodes, pod),
+        groups=reason_groups(answers, question.snapshot.nodes, pod, _classes(filters.pending)),
     )
     if answer.fitting or not answers or subject.standing is not Standing.PENDING:
         return answer
     return _advised(answer, replica, question, filters, pod)
+
+
+def _classes(claims: Iterable[ResourceClaim]) -> dict[str, str]:
+    """Return the class of each request; those with alternatives have several."""
+    requests = [request for claim in claims for request in claim.spec.devices.requests]
+    found = {request.name: request.exactly.device_class_name for request in requests if request.exactly is not None}
+    for request in requests:
+        names = dict.fromkeys(item.device_class_name for item in request.first_available)
+        if names:
+            found[request.name] = " or ".join(names)
+    return found
 
 
 def _advised(answer: Answer, replica: Replica, question: Question, filters: Filters, pod: Pod) -> Answer:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
@@ -17,7 +18,8 @@ _HARD: Final = ("NoSchedule", "NoExecute")
 UNSCHEDULABLE: Final = "node.kubernetes.io/unschedulable"
 _DEVICES: Final = "DynamicResources"
 
-# The kinds of reasons by how near a node is to fit, the nearest first; a device that does not match will never do.
+# The kinds of reasons by how near a node is to fit, the nearest first: devices can be freed and taints removed, but a
+# device that does not match will never do.
 _NEARNESS: Final = (
     Reason.IN_USE,
     Reason.COUNTER,
@@ -32,7 +34,18 @@ _NEARNESS: Final = (
     Reason.SELECTOR,
     Reason.NODE_NOT_REACHED,
 )
-_NO_DEVICES: Final = len(_NEARNESS)
+_NO_DEVICES: Final = len(_NEARNESS) + 1
+# The same for other plugins, on the same scale.
+_PLUGIN_NEARNESS: Final = {
+    "NodeResourcesFit": 1,
+    "NodePorts": 1,
+    "NodeUnschedulable": 3,
+    "TaintToleration": 3,
+    "NodeAffinity": len(_NEARNESS),
+    "NodeName": len(_NEARNESS),
+}
+_OTHER_NEARNESS: Final = 6
+_OTHER_CLASS: Final = re.compile(r"selector #\d+ of class (\S+) is false: ")
 
 
 class _Group:
@@ -45,18 +58,26 @@ class _Group:
         self.counts: dict[str, Counter[str]] = {}
         self.usable: Counter[str] = Counter()
         self.needed: dict[str, int] = {}
+        # Requests of which no device is of the class.
+        self.classes: dict[str, str] = {}
         self.summary = ""
-        self.nearness = _NO_DEVICES
+        self.nearness = 0
 
-    def add(self, answer: NodeAnswer, culprits: Sequence[RequestExplanation]) -> None:
+    def add(self, answer: NodeAnswer, culprits: Sequence[RequestExplanation], classes: Mapping[str, str]) -> None:
         self.nodes.append(answer.node)
+        for plugin in answer.rejections:
+            if plugin != _DEVICES:
+                self.nearness = max(self.nearness, _PLUGIN_NEARNESS.get(plugin, _OTHER_NEARNESS))
         for request in culprits:
+            reasons = [reason for reason in request.reasons if not _is_of_other_class(reason)]
             counts = self.counts.setdefault(request.request, Counter())
-            counts.update(_label(reason) for reason in request.reasons)
+            counts.update(_label(reason) for reason in reasons)
             self.usable[request.request] += request.usable
             self.needed[request.request] = request.needed
-            kinds = [_NEARNESS.index(reason.reason) for reason in request.reasons]
-            self.nearness = min([self.nearness, *kinds]) if not request.usable else 0
+            self.classes[request.request] = classes.get(request.request.partition("/")[0], "")
+            kinds = [_NEARNESS.index(reason.reason) for reason in reasons]
+            nearest = 0 if request.usable else min(kinds, default=_NO_DEVICES)
+            self.nearness = max(self.nearness, nearest)
         if not culprits:
             self.summary = answer.devices or ", ".join(answer.rejections.get(_DEVICES, ()))
 
@@ -64,12 +85,15 @@ class _Group:
         parts = list(self.others)
         for request, counts in self.counts.items():
             start = f"request {request}: " if several else ""
-            parts.append(start + _devices_text(counts, self.usable[request], self.needed[request]))
+            text = _devices_text(counts, self.usable[request], self.needed[request])
+            parts.append(start + (text or f"no device of class {self.classes[request]}".removesuffix(" of class ")))
         return "; ".join([*parts, self.summary] if self.summary else parts)
 
 
-def reason_groups(answers: Iterable[NodeAnswer], nodes: Iterable[Node], pod: Pod) -> tuple[ReasonGroup, ...]:
-    """Return the groups of nodes that do not fit, those nearest to fit first, then the largest."""
+def reason_groups(
+    answers: Iterable[NodeAnswer], nodes: Iterable[Node], pod: Pod, classes: Mapping[str, str]
+) -> tuple[ReasonGroup, ...]:
+    """Return the groups of nodes that do not fit, those nearest to fit first; `classes` are those of requests."""
     by_name = {node.metadata.name or "": node for node in nodes}
     found: dict[object, _Group] = {}
     requests: set[str] = set()
@@ -83,8 +107,8 @@ def reason_groups(answers: Iterable[NodeAnswer], nodes: Iterable[Node], pod: Pod
         requests.update(item.request for item in culprits)
         shape = tuple((item.request, item.needed, bool(item.usable), frozenset(_labels(item))) for item in culprits)
         key = others, shape, "" if culprits else answer.devices
-        found.setdefault(key, _Group(others)).add(answer, culprits)
-    ordered = sorted(found.values(), key=lambda group: (bool(group.others), group.nearness, -len(group.nodes)))
+        found.setdefault(key, _Group(others)).add(answer, culprits, classes)
+    ordered = sorted(found.values(), key=lambda group: (group.nearness, len(group.others), -len(group.nodes)))
     several = len(requests) > 1
     return tuple(
         ReasonGroup(len(group.nodes), group.text(several=several), tuple(group.nodes[:_EXAMPLES_MAX]))
@@ -123,7 +147,11 @@ def untolerated_taints(node: Node, pod: Pod) -> list[str]:
 
 
 def _labels(request: RequestExplanation) -> Iterator[str]:
-    return (_label(reason) for reason in request.reasons)
+    return (_label(reason) for reason in request.reasons if not _is_of_other_class(reason))
+
+
+def _is_of_other_class(reason: DeviceReason) -> bool:
+    return reason.reason is Reason.SELECTOR and _OTHER_CLASS.match(reason.text) is not None
 
 
 def _label(reason: DeviceReason) -> str:
@@ -140,7 +168,7 @@ def _label(reason: DeviceReason) -> str:
 def _devices_text(counts: Mapping[str, int], usable: int, needed: int) -> str:
     total = sum(counts.values()) + usable
     if not total:
-        return "no devices"
+        return ""
     devices = f"{total} devices" if total > 1 else "1 device"
     if len(counts) == 1 and not usable:
         ((label, _),) = counts.items()

@@ -7,11 +7,13 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from typing import Final
 
+from dray.api.document import NamespacedName
+from dray.api.pod_claims import pod_claims
 from dray.api.timestamps import age
 from dray.api.types.core_v1 import ContainerStatus, Node, Pod
 from dray.sim.explain.answers import Stage, Verdict
 from dray.sim.explain.events import WARNING, ObjectEvent, events_of, newest
-from dray.sim.explain.similar_names import nearest
+from dray.sim.explain.similar_names import listed, nearest
 from dray.sim.snapshot import Snapshot
 
 _IMAGE_REASONS: Final = (
@@ -34,7 +36,6 @@ _PREPARE_EVENTS: Final = ("FailedPrepareDynamicResources", "WaitingForDevices")
 _VOLUME_EVENTS: Final = ("FailedMount", "FailedAttachVolume", "FailedMapVolume")
 _START_EVENTS: Final = ("FailedCreatePodSandBox", "FailedSync", "Failed")
 _PREEMPTED: Final = re.compile(r"Preempted by pod (\S+) on node (\S+)")
-_DRIVER: Final = re.compile(r"(?:DRA driver|driver|plugin) ([a-z0-9]([-a-z0-9.]*[a-z0-9])?)")
 # Exit code of a process that was killed: 128 and the signal.
 _KILLED: Final = 137
 _MESSAGE_MAX: Final = 240
@@ -140,15 +141,28 @@ def _running(_snapshot: Snapshot, pod: Pod, _events: Sequence[ObjectEvent], now:
     return Verdict(Stage.RUNNING, f"is running on {pod.spec.node_name}" + (f" since {since}" if since else ""))
 
 
-def _unprepared(_snapshot: Snapshot, pod: Pod, events: Sequence[ObjectEvent], _now: datetime) -> Verdict | None:
+def _unprepared(snapshot: Snapshot, pod: Pod, events: Sequence[ObjectEvent], _now: datetime) -> Verdict | None:
     event = newest(events, *_PREPARE_EVENTS)
     if event is None or _has_started(pod):
         return None
-    driver = _DRIVER.search(event.message)
-    named = f" {driver.group(1)}" if driver else ""
+    named = listed(_drivers(snapshot, pod, event.message)) or "its driver"
     what = "devices cannot be prepared" if event.reason == _PREPARE_EVENTS[0] else "devices are not prepared yet"
     text = f"is on {pod.spec.node_name}, but its {what}: {_short(event.message)}"
-    return Verdict(Stage.PREPARE, text, f"check driver{named} on {pod.spec.node_name}")
+    return Verdict(Stage.PREPARE, text, f"check {named} on {pod.spec.node_name}")
+
+
+def _drivers(snapshot: Snapshot, pod: Pod, message: str) -> list[str]:
+    """Return the drivers that the message names, by themselves or by a claim; all of the Pod's if it names none."""
+    found: dict[str, bool] = {}
+    for entry in pod_claims(pod):
+        claim = snapshot.claims_by_key.get(NamespacedName(pod.metadata.namespace or "", entry.claim_name or ""))
+        for result in (
+            () if claim is None or claim.status.allocation is None else claim.status.allocation.devices.results
+        ):
+            is_named = result.driver in message or (entry.claim_name or "") in message
+            found[result.driver] = found.get(result.driver, False) or is_named
+    named = [driver for driver, is_named in found.items() if is_named]
+    return [f"driver {driver}" for driver in named or found]
 
 
 def _unmounted(_snapshot: Snapshot, pod: Pod, events: Sequence[ObjectEvent], _now: datetime) -> Verdict | None:

@@ -78,10 +78,16 @@ class Catalogue:
 
     def meant(self, attribute: str) -> str:
         """Return the attribute that was probably meant: of the same name in another domain, or of a similar name."""
-        known = self.attributes()
-        name = attribute.rpartition("/")[2]
-        same = sorted(item for item in known if item.rpartition("/")[2] == name)
-        return nearest(attribute, same) or (same[0] if same else nearest(attribute, known))
+        by_domain: dict[str, set[str]] = {}
+        for known in self.attributes():
+            by_domain.setdefault(known.rpartition("/")[0], set()).add(known.rpartition("/")[2])
+        domain, _, name = attribute.rpartition("/")
+        having = sorted(item for item, names in by_domain.items() if name in names)
+        if having:
+            return f"{nearest(domain, having) or having[0]}/{name}"
+        likely = domain if domain in by_domain else nearest(domain, by_domain)
+        meant = nearest(name, by_domain.get(likely, ()))
+        return f"{likely}/{meant}" if meant else ""
 
 
 def selector_hints(snapshot: Snapshot, claims: Sequence[ResourceClaim]) -> list[SelectorHint]:

@@ -201,10 +201,13 @@ def waits(reason: str, message: str = "") -> Document:
 
 def test_a_failed_prepare() -> None:
     train = placed(waits("ContainerCreating"))
-    message = "Failed to prepare dynamic resources: prepare claim team/c: driver gpu.example.com: no such card"
-    assert said(train, event(train, "FailedPrepareDynamicResources", message)) == (
-        f"is on node-a, but its devices cannot be prepared: {message}; check driver gpu.example.com on node-a"
-    )
+    train["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimName": "c"}]
+    message = "Failed to prepare dynamic resources: prepare claim c: no such card"
+    assert said(
+        train,
+        claim("c", f"{GPU}/node-a/gpu-0", pods=("train",)),
+        event(train, "FailedPrepareDynamicResources", message),
+    ) == (f"is on node-a, but its devices cannot be prepared: {message}; check driver gpu.example.com on node-a")
 
 
 def test_a_failed_prepare_that_is_over() -> None:

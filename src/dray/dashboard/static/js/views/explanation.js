@@ -28,6 +28,7 @@ function content(answer) {
     parts.push(h("p", {}, h("b", {}, item.request), `: ${item.device}`));
     for (const better of item.passed_over ?? item.passedOver ?? []) parts.push(h("p", { class: "soft" }, `instead of ${better}`));
   }
+  for (const hint of answer.hints ?? []) parts.push(h("p", { class: "soft" }, hint));
   if (answer.changes?.length || answer.holders?.length) {
     parts.push(h("h2", {}, "Suggestions"), h("ul", {},
       (answer.changes ?? []).map((change) => h("li", {}, change.text, h("span", { class: "soft" }, ` → fits on ${some(change.nodes)}`))),
@@ -42,6 +43,7 @@ function content(answer) {
 }
 
 function headline(answer) {
+  if (answer.verdict) return [answer.verdict.text, answer.verdict.action].filter(Boolean).join("; ");
   if (answer.obstacle) return `Not evaluated on any node: ${answer.obstacle}`;
   if (answer.standing === "placed") return answer.node ? `Scheduled to ${answer.node}.` : "Allocated.";
   const fitting = (answer.nodes ?? []).filter((node) => node.fits).length;

@@ -1,0 +1,78 @@
+"""Tools with the permissions of one namespace: they answer what can be said, and note what is hidden."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+import yaml
+
+from tests.e2e.kubectl.tool import Kubectl
+from tests.fork_server import run
+from tests.servers import Server
+from tests.unit.sim.cluster import GPU, device, device_class, resource_slice
+
+READ = ["get", "list", "watch"]
+RBAC = "rbac.authorization.k8s.io"
+
+
+@pytest.fixture(scope="module")
+def viewer(server: Server, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The environment of a user who may read one namespace, in which a Pod waits."""
+    kubectl = Kubectl(server.environment, "default")
+    objects = [
+        device_class("gpu", f'device.driver == "{GPU}"'),
+        resource_slice("node-a", GPU, device("gpu-0"), nodeName="node-a"),
+        {
+            "apiVersion": f"{RBAC}/v1",
+            "kind": "Role",
+            "metadata": {"name": "viewer", "namespace": "default"},
+            "rules": [{"apiGroups": ["", "resource.k8s.io", "apps"], "resources": ["*"], "verbs": READ}],
+        },
+        {
+            "apiVersion": f"{RBAC}/v1",
+            "kind": "RoleBinding",
+            "metadata": {"name": "viewer", "namespace": "default"},
+            "roleRef": {"apiGroup": RBAC, "kind": "Role", "name": "viewer"},
+            "subjects": [{"apiGroup": RBAC, "kind": "User", "name": "alice"}],
+        },
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": "waiting", "namespace": "default"},
+            "spec": {"containers": [{"name": "c", "image": "i"}]},
+        },
+    ]
+    kubectl("apply", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}))
+    kubectl("wait", "--for=condition=PodScheduled=False", "pod/waiting", "--timeout=60s")
+    config = yaml.safe_load(server.kubeconfig.read_text())
+    config["users"][0]["user"] = {"token": "alice-token"}
+    path = tmp_path_factory.mktemp("alice") / "kubeconfig"
+    path.write_text(yaml.safe_dump(config))
+    return server.environment | {"KUBECONFIG": str(path)}
+
+
+def dray(environment: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
+    return run([sys.executable, "-m", "dray", *arguments], env=environment)
+
+
+def test_explain_goes_on_without_nodes(viewer: dict[str, str]) -> None:
+    done = dray(viewer, "explain", "pod/waiting", "-n", "default")
+    assert done.stdout.splitlines()[0].startswith("pod default/waiting is pending: ")
+    assert "no nodes available to schedule pods" in done.stdout
+    assert "Note: you may not list nodes: what depends on them is not evaluated" in done.stdout
+    assert "Note: you may list pods in namespace default only: others are not counted" in done.stdout
+
+
+def test_claims_of_the_namespace(viewer: dict[str, str]) -> None:
+    done = dray(viewer, "claims", "-n", "default")
+    assert (done.returncode, done.stdout) == (0, "No claims found.\n")
+    assert "dray claims: note: you may list resourceclaims.resource.k8s.io in namespace default only" in done.stderr
+
+
+def test_nothing_readable_is_an_error(viewer: dict[str, str]) -> None:
+    done = dray(viewer, "devices")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "is forbidden" in done.stderr
