@@ -85,7 +85,7 @@ def check_steps(lines: list[str]) -> None:
         "analyst: ACME_MEMORY=2Gi",
         "veteran/main: example.com/gpu null",
         "trainer/main: claim big-gpu: gpu.example.com/a100-node-",
-        "claim default/big-gpu holds gpu-0",
+        "claim default/big-gpu (Pod trainer, for ",
     ):
         assert fact in text, fact
     assert len(re.findall(r"renderer-\S+ has gpu-\d of a100-node-\d, by a claim created by the scheduler", text)) == 2
