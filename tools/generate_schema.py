@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 ROOT = Path(__file__).resolve().parent.parent
 TOOLS_DATA = ROOT / "tools" / "data"
 OUTPUT = ROOT / "src" / "dray" / "api" / "schema" / "data"
-OPENAPI = "kubernetes-json-schema/v1.36.0-local/_definitions.json"
+OPENAPI = "kubernetes-json-schema/v1.37.0-local/_definitions.json"
 
 META = "io.k8s.apimachinery.pkg.apis.meta.v1"
 APIEXTENSIONS = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1"
@@ -83,10 +83,10 @@ SERVED: dict[str, tuple[str, ...]] = {
     "io.k8s.api.policy.v1": ("Eviction", "PodDisruptionBudget"),
     "io.k8s.api.autoscaling.v1": ("Scale",),
     "io.k8s.api.autoscaling.v2": ("HorizontalPodAutoscaler",),
-    "io.k8s.api.resource.v1": DRA,
+    "io.k8s.api.resource.v1": (*DRA, "DeviceTaintRule"),
     "io.k8s.api.resource.v1beta2": (*DRA, "DeviceTaintRule"),
     "io.k8s.api.resource.v1beta1": DRA,
-    "io.k8s.api.resource.v1alpha3": ("DeviceTaintRule",),
+    "io.k8s.api.resource.v1alpha3": ("DeviceTaintRule", "ResourcePoolStatusRequest"),
     META: (
         "DeleteOptions",
         "Status",
@@ -151,6 +151,21 @@ DEFAULTS: dict[tuple[str, str], Any] = {
     ("io.k8s.api.core.v1.SecretProjection", "name"): "",
     ("io.k8s.api.core.v1.ConfigMapVolumeSource", "name"): "",
 }
+
+# Fields that 1.37 calls optional in OpenAPI, and that Go still writes when they are zero or empty.
+WRITTEN_WHEN_ZERO = frozenset(
+    {("io.k8s.api.apps.v1.ControllerRevision", "revision")}
+    | {
+        (f"io.k8s.api.apps.v1.{kind}Condition", field)
+        for kind in ("DaemonSet", "Deployment", "ReplicaSet", "StatefulSet")
+        for field in ("status", "type")
+    }
+    | {
+        (f"io.k8s.api.resource.{version}.{struct}", "spec")
+        for version in ("v1", "v1beta1", "v1beta2")
+        for struct in ("DeviceClass", "ResourceClaim", "ResourceClaimTemplate", "ResourceClaimTemplateSpec")
+    }
+)
 
 
 class GoField(NamedTuple):
@@ -220,7 +235,10 @@ class Generator:
         go_fields = self._go_fields(name)
         for field, schema in definition.get("properties", {}).items():
             go_field = go_fields.get(_fold(field), GoField())
-            entry = self._field(schema, go_field, required=field in required)
+            unlisted = (name, field) in WRITTEN_WHEN_ZERO
+            entry = self._field(schema, go_field, required=unlisted or field in required)
+            if unlisted:
+                entry["unlisted"] = True
             if (name, field) in DEFAULTS:
                 entry["default"] = DEFAULTS[name, field]
             struct["fields"][field] = entry | _declaration(go_field)

@@ -26,6 +26,7 @@ MODULES = {
     "events_v1": "events.k8s.io/v1",
     "policy_v1": "policy/v1",
     "scheduling_v1": "scheduling.k8s.io/v1",
+    "scheduling_v1alpha3": "scheduling.k8s.io/v1alpha3",
     "rbac_v1": "rbac.authorization.k8s.io/v1",
     "cdi_v1alpha1": "cdi.k8s.io/v1alpha1",
 }

@@ -1,4 +1,4 @@
-"""Feature gates with the names and defaults of Kubernetes 1.36, and the parser of `--feature-gates`."""
+"""Feature gates with the names and defaults of Kubernetes 1.37, and the parser of `--feature-gates`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
+
+# The release of Kubernetes whose API, defaults and messages these are.
+KUBERNETES_RELEASE: Final = "v1.37.0"
 
 
 class Stage(enum.StrEnum):
@@ -26,7 +29,11 @@ class Gate:
     # One sentence of docs/reference/feature-gates.md.
     description: str
     locked: bool = False
+    # The gates that must be on as well.
+    requires: tuple[str, ...] = ()
 
+
+_DRA: Final = ("DynamicResourceAllocation",)
 
 GATES: Final[Mapping[str, Gate]] = {
     # Of KEP-3573. Kubernetes has removed the gate and always enables the feature.
@@ -39,6 +46,7 @@ GATES: Final[Mapping[str, Gate]] = {
         default=True,
         stage=Stage.GA,
         description="Claims, device classes and resource slices of `resource.k8s.io`, their controller and scheduling.",
+        locked=True,
     ),
     # Claims of cdi.k8s.io, allocated by their drivers. Kubernetes removed the gate in 1.32.
     "DRAControlPlaneController": Gate(
@@ -48,14 +56,22 @@ GATES: Final[Mapping[str, Gate]] = {
         default=True,
         stage=Stage.GA,
         description="`adminAccess` in requests: access to devices in use, for monitoring and repair.",
+        locked=True,
+        requires=_DRA,
     ),
     "DRAPrioritizedList": Gate(
-        default=True, stage=Stage.GA, description="`firstAvailable`: a prioritized list of alternatives in a request."
+        default=True,
+        stage=Stage.GA,
+        description="`firstAvailable`: a prioritized list of alternatives in a request.",
+        locked=True,
+        requires=_DRA,
     ),
     "DRAExtendedResource": Gate(
         default=True,
-        stage=Stage.BETA,
+        stage=Stage.GA,
         description="`extendedResourceName` of a device class: Pods request its devices as an extended resource.",
+        locked=True,
+        requires=_DRA,
     ),
     # KEP-5690; disabled in Kubernetes, where a Pod never preempts for devices.
     "DRAPreemption": Gate(
@@ -69,71 +85,135 @@ GATES: Final[Mapping[str, Gate]] = {
         description="`status.nominatedNodeName` of a Pod that waits at Permit, or in PreBind for devices or drivers.",
     ),
     "DRADeviceTaints": Gate(
-        default=True, stage=Stage.BETA, description="Device taints in resource slices, and tolerations in requests."
+        default=True,
+        stage=Stage.GA,
+        description="Device taints in resource slices, and tolerations in requests.",
+        requires=_DRA,
     ),
     "DRADeviceTaintRules": Gate(
-        default=False,
-        stage=Stage.BETA,
-        description="DeviceTaintRules: taints set by administrators; requires `DRADeviceTaints`.",
+        default=True,
+        stage=Stage.GA,
+        description="DeviceTaintRules: taints set by administrators.",
+        requires=("DRADeviceTaints",),
     ),
     "DRAPartitionableDevices": Gate(
-        default=True, stage=Stage.BETA, description="Shared counters, and node selection per device."
+        default=True,
+        stage=Stage.BETA,
+        description="Shared counters, and node selection per device.",
+        requires=_DRA,
+    ),
+    "DRAPartitionableDevicesType": Gate(
+        default=False,
+        stage=Stage.ALPHA,
+        description="`partitionTypeAttribute` of slices: pool status by type of partition.",
+        requires=("DRAPartitionableDevices", "DRAResourcePoolStatus"),
     ),
     "DRAConsumableCapacity": Gate(
         default=True,
         stage=Stage.BETA,
         description="Devices that several claims share by capacity, and the `distinctAttribute` constraint.",
+        requires=_DRA,
+    ),
+    # Kubernetes 1.37 enables it when no older release is in the cluster any more.
+    "DRAFractionalCapacityRange": Gate(
+        default=False,
+        stage=Stage.BETA,
+        description="Ranges of capacity with fractions, such as a step of `100m`.",
+        requires=("DRAConsumableCapacity",),
     ),
     "DRADeviceBindingConditions": Gate(
-        default=True, stage=Stage.BETA, description="Conditions that devices must meet before a Pod is bound."
+        default=True,
+        stage=Stage.BETA,
+        description="Conditions that devices must meet before a Pod is bound.",
+        requires=("DynamicResourceAllocation", "DRAResourceClaimDeviceStatus"),
+    ),
+    "DRADeviceCompatibilityGroups": Gate(
+        default=False,
+        stage=Stage.ALPHA,
+        description="`compatibilityGroups`: partitions of a device that cannot be in use together.",
+        requires=("DRAPartitionableDevices",),
+    ),
+    "DRADerivedAttributes": Gate(
+        default=False,
+        stage=Stage.ALPHA,
+        description="`derivedAttributes` of requests: CEL expressions whose values constraints compare.",
+        requires=_DRA,
     ),
     "DRAResourceClaimDeviceStatus": Gate(
-        default=True, stage=Stage.BETA, description="`status.devices` of a claim, written by drivers."
+        default=True, stage=Stage.GA, description="`status.devices` of a claim, written by drivers.", locked=True
     ),
     "DRAResourceClaimGranularStatusAuthorization": Gate(
         default=True,
         stage=Stage.BETA,
         description="Separate permissions for binding and for each driver's device status in a claim.",
+        requires=("DynamicResourceAllocation", "DRAResourceClaimDeviceStatus"),
     ),
     "DRASchedulerFilterTimeout": Gate(
         default=True,
         stage=Stage.BETA,
         description="A timeout for the device search on one node.",
+        requires=_DRA,
     ),
     "DRAListTypeAttributes": Gate(
-        default=False, stage=Stage.ALPHA, description="Device attributes with lists of values."
+        default=False,
+        stage=Stage.ALPHA,
+        description="Device attributes with lists of values.",
+        requires=_DRA,
     ),
     "DRANodeAllocatableResources": Gate(
         default=False,
         stage=Stage.ALPHA,
-        description="Stores `nodeAllocatableResourceMappings` of devices; they are not evaluated.",
+        description="`nodeAllocatableResources`: CPU, memory and huge pages that devices use on their node.",
+        requires=_DRA,
     ),
     "DRAOptionalNodeOperations": Gate(
         default=False,
         stage=Stage.ALPHA,
         description="Nodes do not call drivers for devices that need no preparing (`skipNodeOperations`).",
+        requires=("DynamicResourceAllocation", "NodeDeclaredFeatures"),
     ),
     "NodeDeclaredFeatures": Gate(
         default=True,
-        stage=Stage.BETA,
+        stage=Stage.GA,
         description="Nodes list features that they support in `status.declaredFeatures`.",
+        locked=True,
     ),
-    "DRAResourcePoolStatus": Gate(default=False, stage=Stage.ALPHA, description="Accepted, without effect."),
-    "DRAWorkloadResourceClaims": Gate(default=False, stage=Stage.ALPHA, description="Accepted, without effect."),
+    "DRAResourcePoolStatus": Gate(
+        default=False,
+        stage=Stage.ALPHA,
+        description="ResourcePoolStatusRequests: a controller counts the devices of a pool.",
+        requires=_DRA,
+    ),
+    "GenericWorkload": Gate(default=False, stage=Stage.BETA, description="Accepted, without effect."),
+    "DRAWorkloadResourceClaims": Gate(
+        default=False,
+        stage=Stage.BETA,
+        description="Accepted, without effect.",
+        requires=("DynamicResourceAllocation", "GenericWorkload"),
+    ),
     "ResourceHealthStatus": Gate(
         default=True,
         stage=Stage.BETA,
         description="Device health in `allocatedResourcesStatus` of container statuses.",
+        requires=_DRA,
+    ),
+    "ResourceHealthStatusMessage": Gate(
+        default=True,
+        stage=Stage.BETA,
+        description="The `message` of a device's health.",
+        requires=("ResourceHealthStatus",),
     ),
     "KubeletPodResourcesDynamicResources": Gate(
-        default=True, stage=Stage.GA, description="Claims in the PodResources API."
+        default=True, stage=Stage.GA, description="Claims in the PodResources API.", locked=True
     ),
     "PodLevelResourceManagers": Gate(
         default=False,
-        stage=Stage.ALPHA,
+        stage=Stage.BETA,
         description="CPUs and memory of a Pod as a whole in the PodResources API.",
     ),
-    "KubeletPodResourcesGet": Gate(default=True, stage=Stage.GA, description="`Get` of the PodResources API."),
+    "KubeletPodResourcesGet": Gate(
+        default=True, stage=Stage.GA, description="`Get` of the PodResources API.", locked=True
+    ),
     "KubeletPodResourcesListUseActivePods": Gate(
         default=True, stage=Stage.DEPRECATED, description="`List` of the PodResources API omits finished Pods."
     ),
@@ -181,7 +261,18 @@ class FeatureGates:
                 )
             named[name] = value
         by_stage = {name: stages[gate.stage] for name, gate in GATES.items() if gate.stage in stages}
-        return cls(by_stage | named)
+        gates = cls(by_stage | named)
+        gates.check_dependencies()
+        return gates
+
+    def check_dependencies(self) -> None:
+        """Raise an error if a gate is on while one that it requires is off."""
+        for name, gate in GATES.items():
+            missing = [other for other in gate.requires if not self.enabled(other)]
+            if missing and self.enabled(name):
+                raise FeatureGateError(
+                    f"{name} is enabled, but depends on features that are disabled: [{' '.join(missing)}]"
+                )
 
 
 _STAGES: Final = {"AllAlpha": Stage.ALPHA, "AllBeta": Stage.BETA}

@@ -38,7 +38,7 @@ _RETURNS_DELETED: Final = frozenset(
 
 def returns_deleted(endpoint: Endpoint) -> bool:
     """Return whether a completed delete returns the object instead of a Status."""
-    return endpoint.resource in _RETURNS_DELETED
+    return endpoint.resource in _RETURNS_DELETED and not endpoint.is_conditional
 
 
 def check_preconditions(endpoint: Endpoint, document: Document, options: DeleteOptions) -> None:

@@ -102,6 +102,11 @@ class Endpoint:
         self.head: Final = self.type_head + b'"metadata":{'
         self.prefix: Final = f"{KEY_ROOT}{stored.group or 'core'}/{definition.resource}/"
 
+    @property
+    def is_conditional(self) -> bool:
+        """Whether an update needs a resourceVersion, and a delete returns a Status, because of the version."""
+        return self.version in self.definition.conditional_versions
+
     @cached_property
     def struct(self) -> StructType:
         """The type of the resource at this version."""

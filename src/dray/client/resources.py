@@ -83,7 +83,7 @@ DEVICE_CLASSES: Final[Resource[DeviceClass]] = Resource(
     "resource.k8s.io", "v1", "deviceclasses", "DeviceClass", DeviceClass, namespaced=False
 )
 DEVICE_TAINT_RULES: Final[Resource[Document]] = unstructured(
-    GroupVersion("resource.k8s.io", "v1beta2"), "devicetaintrules", "DeviceTaintRule", namespaced=False
+    GroupVersion("resource.k8s.io", "v1"), "devicetaintrules", "DeviceTaintRule", namespaced=False
 )
 RESOURCE_CLAIMS: Final[Resource[ResourceClaim]] = Resource(
     "resource.k8s.io", "v1", "resourceclaims", "ResourceClaim", ResourceClaim

@@ -9,12 +9,12 @@ import random
 import socket
 import sys
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeAlias
 
 from dray import __version__
-from dray.api.document import NamespacedName
+from dray.api.document import GroupResource, NamespacedName
 from dray.api.errors import APIError
 from dray.api.features import FeatureGates
 from dray.client.credentials import load_access
@@ -23,6 +23,7 @@ from dray.client.interface import Client
 from dray.client.kubeconfig import Access
 from dray.client.leader_election import LeaderElector, Timing
 from dray.client.request_state import RequestState
+from dray.client.rest import RestClient
 from dray.client.shared_informers import SharedInformerFactory
 from dray.cmd.settings import ControllerManagerSettings, SchedulerSettings
 from dray.lib.clock import Clock
@@ -108,7 +109,7 @@ async def announce_ready(health: HealthChecks, clock: Clock, line: str) -> None:
 class _Component:
     """A component and the state of its health."""
 
-    def __init__(self, name: str, client: Client, access: Access, clock: Clock, election: Election | None) -> None:
+    def __init__(self, name: str, client: RestClient, access: Access, clock: Clock, election: Election | None) -> None:
         self._name = name
         self._client = client
         self._access = access
@@ -127,29 +128,30 @@ class _Component:
 
     async def run(self, spawn: Spawn, features: FeatureGates) -> None:
         """Run the component's tasks while it leads."""
-        gates = await self._served_features(features)
+        served = await self._served_resources()
+        gates, client = served_features(served, features), self._client.at_versions(older_versions(served))
 
         async def work() -> None:
             async with TaskGroup(f"{self._name} tasks") as group:
-                dependencies = Dependencies(self._client, self._access, self._clock, self.metrics, gates)
+                dependencies = Dependencies(client, self._access, self._clock, self.metrics, gates)
                 self._informers = spawn(group, dependencies)
                 await group.wait()
 
         await (work() if self._elector is None else self._elector.run(work))
 
-    async def _served_features(self, features: FeatureGates) -> FeatureGates:
-        """Return the served features as soon as the server answers."""
+    async def _served_resources(self) -> frozenset[GroupVersionResource]:
+        """Return what the server serves as soon as it answers."""
         delay = RETRY_FIRST_SECONDS
         while True:
             try:
-                gates = await served_features(self._client, features)
+                served = await self._client.resources()
             except APIError as error:
                 self._discovery.failed("get", error)
                 await self._clock.sleep(delay * (0.5 + self._rng.random() / 2))
                 delay = min(delay * 2, RETRY_SECONDS_MAX)
             else:
                 self._discovery.succeeded()
-                return gates
+                return frozenset((item.group, item.version, item.plural) for item in served)
 
     def _out_of_sync(self) -> str | None:
         if self._informers is not None:
@@ -166,15 +168,28 @@ class _Component:
         )
 
 
-# Feature gates that need a resource (group, version, plural); without it their informers would never sync.
-_NEEDED: Final[Mapping[str, tuple[str, str, str]]] = {
-    "DRADeviceTaintRules": ("resource.k8s.io", "v1beta2", "devicetaintrules"),
-    "DRAControlPlaneController": ("cdi.k8s.io", "v1alpha1", "resourceclaims"),
+# Group, version and plural of a resource.
+GroupVersionResource: TypeAlias = tuple[str, str, str]
+
+# Feature gates that need a resource, in one of its versions; without it their informers would never sync.
+_NEEDED: Final[Mapping[str, Sequence[GroupVersionResource]]] = {
+    "DRADeviceTaintRules": [("resource.k8s.io", version, "devicetaintrules") for version in ("v1", "v1beta2")],
+    "DRAControlPlaneController": [("cdi.k8s.io", "v1alpha1", "resourceclaims")],
 }
 
 
-async def served_features(client: Client, features: FeatureGates) -> FeatureGates:
+def served_features(served: Set[GroupVersionResource], features: FeatureGates) -> FeatureGates:
     """Return the features without those whose resources the server does not serve."""
-    served = {(item.group, item.version, item.plural) for item in await client.resources()}
-    missing = {gate: False for gate, kind in _NEEDED.items() if kind not in served}
+    missing = {gate: False for gate, kinds in _NEEDED.items() if served.isdisjoint(kinds)}
     return FeatureGates({**features.overrides, **missing})
+
+
+def older_versions(served: Set[GroupVersionResource]) -> dict[GroupResource, str]:
+    """Return the versions of needed resources whose current version the server does not serve."""
+    found: dict[GroupResource, str] = {}
+    for newest, *others in _NEEDED.values():
+        older = next((kind for kind in others if kind in served), None)
+        if older is not None and newest not in served:
+            group, version, plural = older
+            found[GroupResource(group, plural)] = version
+    return found

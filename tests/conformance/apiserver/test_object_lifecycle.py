@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from pathlib import Path
 
 import pytest
 
@@ -18,7 +17,7 @@ from dray.api.errors import (
     InvalidError,
     NotFoundError,
 )
-from tests.local_server import Local, local_server, until
+from tests.local_server import Local, until
 
 CLAIMS = "resource.k8s.io/v1/resourceclaims"
 MERGE = "application/merge-patch+json"
@@ -235,24 +234,6 @@ async def test_a_claim_written_in_one_version_is_read_in_another(api: Local) -> 
     listing = await api.request("list", "resource.k8s.io/v1beta2/resourceclaims@default")
     assert listing["apiVersion"] == "resource.k8s.io/v1beta2"
     assert listing["items"][0]["spec"]["devices"]["requests"][0]["exactly"]["count"] == 1
-
-
-@pytest.mark.behaviour("SP-144", "CL-18")
-async def test_with_the_gate_off_a_new_pod_loses_its_claims(tmp_path: Path) -> None:
-    async with local_server(tmp_path, "DynamicResourceAllocation=false") as api:
-        account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}
-        await api.request("create", "core/v1/serviceaccounts@default", account)
-        pod = {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {"name": "p"},
-            "spec": {
-                "resourceClaims": [{"name": "gpu", "resourceClaimName": "c"}],
-                "containers": [{"name": "c", "image": "i", "resources": {"claims": [{"name": "gpu"}]}}],
-            },
-        }
-        created = await api.request("create", "core/v1/pods@default", pod)
-        assert "resourceClaims" not in created["spec"]
 
 
 @pytest.mark.behaviour("CL-01", "CL-04")

@@ -36,9 +36,7 @@ EVENTS = unstructured(CORE, "events", "Event")
 LEASES = unstructured(GroupVersion("coordination.k8s.io", "v1"), "leases", "Lease")
 CLAIMS = unstructured(DRA, "resourceclaims", "ResourceClaim")
 SLICES = unstructured(DRA, "resourceslices", "ResourceSlice", namespaced=False)
-RULES = unstructured(
-    GroupVersion("resource.k8s.io", "v1beta2"), "devicetaintrules", "DeviceTaintRule", namespaced=False
-)
+RULES = unstructured(GroupVersion("resource.k8s.io", "v1"), "devicetaintrules", "DeviceTaintRule", namespaced=False)
 TEAM = "team"
 LEASE_NAMESPACE = "kube-node-lease"
 HEARTBEAT_SECONDS = 10.0

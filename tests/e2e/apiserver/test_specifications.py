@@ -219,7 +219,7 @@ KINDS = [
         },
     ),
     Kind(
-        "resource.k8s.io/v1beta2/devicetaintrules",
+        "resource.k8s.io/v1/devicetaintrules",
         "DeviceTaintRule",
         {"spec": {"deviceSelector": {"driver": "none.example.com"}, "taint": {"key": "k", "effect": "None"}}},
         CONDITIONS,

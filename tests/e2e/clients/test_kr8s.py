@@ -49,7 +49,7 @@ def api(server: Server) -> Iterator[Any]:
 
 
 def test_version_and_discovery(api: Any) -> None:
-    assert api.version()["gitVersion"].startswith("v1.36")
+    assert api.version()["gitVersion"].startswith("v1.37")
     found = {(resource["version"], resource["kind"]): resource for resource in api.api_resources()}
     assert found["resource.k8s.io/v1", "ResourceSlice"]["namespaced"] is False
     assert found["resource.k8s.io/v1", "ResourceClaim"]["namespaced"] is True

@@ -29,7 +29,7 @@ def api(server: Server) -> Iterator[client.ApiClient]:
 
 
 def test_version_and_discovery(api: client.ApiClient) -> None:
-    assert client.VersionApi(api).get_code().git_version.startswith("v1.36")
+    assert client.VersionApi(api).get_code().git_version.startswith("v1.37")
     groups = {group.name for group in client.ApisApi(api).get_api_versions().groups}
     assert {"apps", "batch", "resource.k8s.io", "rbac.authorization.k8s.io"} <= groups
     kinds = {resource.kind for resource in client.ResourceV1Api(api).get_api_resources().resources}

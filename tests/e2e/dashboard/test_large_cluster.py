@@ -27,9 +27,7 @@ NODES = 1000
 DEVICES = 8
 WRITERS = 32
 SLICES = unstructured(GroupVersion("resource.k8s.io", "v1"), "resourceslices", "ResourceSlice", namespaced=False)
-RULES = unstructured(
-    GroupVersion("resource.k8s.io", "v1beta2"), "devicetaintrules", "DeviceTaintRule", namespaced=False
-)
+RULES = unstructured(GroupVersion("resource.k8s.io", "v1"), "devicetaintrules", "DeviceTaintRule", namespaced=False)
 
 
 @pytest.fixture(scope="module")

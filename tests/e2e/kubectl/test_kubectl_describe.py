@@ -196,7 +196,7 @@ class TestServer:
         assert found[("resource.k8s.io/v1", "resourceslices")] == ("false", "ResourceSlice")
         assert found[("resource.k8s.io/v1", "resourceclaims")] == ("true", "ResourceClaim")
         assert found[("resource.k8s.io/v1", "resourceclaimtemplates")] == ("true", "ResourceClaimTemplate")
-        assert found[("resource.k8s.io/v1beta2", "devicetaintrules")] == ("false", "DeviceTaintRule")
+        assert found[("resource.k8s.io/v1", "devicetaintrules")] == ("false", "DeviceTaintRule")
         assert found[("cdi.k8s.io/v1alpha1", "resourceclaims")] == ("true", "ResourceClaim")
         assert found[("cdi.k8s.io/v1alpha1", "resourceclasses")] == ("false", "ResourceClass")
 

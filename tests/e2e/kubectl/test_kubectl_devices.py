@@ -157,8 +157,11 @@ class TestClassesAndTaintRules:
         kubectl("apply", "-f", "-", stdin=bodies.taint_rule("broken"))
         row = kubectl.table("devicetaintrule", "broken")[0]
         assert [row[name] for name in ("KEY", "VALUE", "EFFECT")] == ["example.com/broken", "yes", "NoExecute"]
-        old = kubectl.get("devicetaintrules.v1alpha3.resource.k8s.io", "broken")
-        assert old["spec"]["taint"]["timeAdded"].endswith("Z")
+        for version in ("v1", "v1beta2", "v1alpha3"):
+            answer = kubectl.run("get", f"devicetaintrules.{version}.resource.k8s.io", "broken", "-o", "json")
+            assert '"timeAdded": "20' in answer.out
+            text = "resource.k8s.io/v1alpha3 DeviceTaintRule is deprecated in v1.36+, unavailable in v1.39+"
+            assert (text in answer.err) == (version == "v1alpha3")
 
     def test_taint_rule_without_effect(self, kubectl: Kubectl) -> None:
         document = bodies.taint_rule("bad")

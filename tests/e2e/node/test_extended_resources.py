@@ -12,7 +12,7 @@ from dray.api.errors import AlreadyExistsError
 from dray.client.interface import Patch, PatchType, WriteOptions, unstructured
 from tests.e2e.kubectl.tool import Kubectl
 from tests.e2e.node.devices import FOO, driver, held, plugin, resources_of, until, until_amounts
-from tests.e2e.node.harness import PODS, Agent, Cluster, container_status, is_running, needs_runc, shell
+from tests.e2e.node.harness import PODS, Agent, Cluster, is_running, needs_runc, shell
 from tests.servers import Server
 
 pytestmark = pytest.mark.timeout(120)
@@ -167,30 +167,6 @@ async def test_what_is_mapped_is_not_asked_of_the_device_plugin(
         assert (await cluster.phase("q", "Failed"))["status"]["reason"] == f"OutOf{FOO}"
         await end(cluster, "p", "q")
         assert prepared(agent) == []
-
-
-@pytest.mark.behaviour("NG-04", "XR-44")
-async def test_with_the_gate_off_on_the_node_a_restarted_container_has_its_device_and_no_pod_runs_without(
-    cluster: Cluster, agent: Agent, server: Server, kubectl: Kubectl
-) -> None:
-    with driver(agent, server):
-        fails = {**asking("a", GPU), "command": ["sh", "-c", "echo ${DEVICE:-none}; sleep 0.3; exit 1"]}
-        await bound(cluster, "p", {("a", GPU): "slot-1"}, fails, restartPolicy="Always")
-        await cluster.wait("p", lambda pod: container_status(pod).get("restartCount", 0) > 0)
-        agent.kill()
-        own, agent.flags = agent.flags, (*agent.flags, "--feature-gates=DRAExtendedResource=false")
-        agent.start()
-        agent.flags = own
-        count = container_status(await cluster.client.get(PODS, "p", cluster.namespace))["restartCount"]
-        await cluster.wait("p", lambda pod: container_status(pod)["restartCount"] > count + 1)
-        await logged(kubectl, "a", "slot-1")
-        await bound(cluster, "q", {("a", GPU): "slot-2"}, asking("a", GPU))
-        event = await cluster.event("q", "FailedPrepareDynamicResources")
-        assert "the feature gate DRAExtendedResource is disabled on this node" in event["message"]
-        assert (await cluster.client.get(PODS, "q", cluster.namespace))["status"]["phase"] == "Pending"
-        await end(cluster, "p", "q")
-        agent.kill()
-        agent.start()
 
 
 @pytest.mark.behaviour("XR-35")

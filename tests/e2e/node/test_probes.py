@@ -68,7 +68,7 @@ async def test_what_is_asked_and_how() -> None:
     async with serving(handler) as port:
         assert await probe(port, "a b?c=d") == ProbeResult(healthy=True, text="well")
         await probe(port, "/", ("Host", "app.example"), ("user-agent", "mine"), ("Accept", ""), ("X-A", "b"))
-    assert (seen[0].target, seen[0].headers["user-agent"]) == ("/a%20b?c=d", "kube-probe/1.36")
+    assert (seen[0].target, seen[0].headers["user-agent"]) == ("/a%20b?c=d", "kube-probe/1.37")
     assert (seen[0].headers["accept"], seen[0].headers["host"]) == ("*/*", f"127.0.0.1:{port}")
     assert seen[1].headers == {"host": "app.example", "connection": "close", "user-agent": "mine", "x-a": "b"}
 

@@ -176,19 +176,6 @@ async def test_get_has_the_containers_of_list_and_reading_changes_nothing(folder
         assert [here.held("u1", name) for name in ("init", "side", "main")] == [["a"], ["a"], ["b"]]
 
 
-@pytest.mark.behaviour("PR-19")
-async def test_get_can_be_switched_off(folder: str) -> None:
-    gates = FeatureGates.parse("PodResourcesGet=false")
-    async with served(folder, Sources(Pods(pod("u1"))), gates) as client:
-        assert await refused(client.get("pod-u1")) == (
-            grpc.StatusCode.UNKNOWN,
-            "PodResources API Get method disabled",
-        )
-        # The caller may have its answer before the failure is counted.
-        await until(lambda: client.counted("errors_get") == 1)
-        assert await client.list() == {"pod-u1": []}
-
-
 @pytest.mark.behaviour("PR-21")
 async def test_too_many_requests_are_refused(folder: str) -> None:
     async with served(folder, Sources(Pods())) as client:

@@ -212,7 +212,7 @@ def test_simulated_nodes(cluster: Cluster) -> None:
     assert cluster.wait_for("pod/p", "Running")["spec"]["nodeName"].startswith("sim")
 
 
-@pytest.mark.dray(store="sqlite", feature_gates="DRADeviceTaints=false", node_name="here")
+@pytest.mark.dray(store="sqlite", feature_gates="DRADeviceTaintRules=false", node_name="here")
 def test_cluster_options(cluster: Cluster) -> None:
     assert cluster.node_name == "here"
     assert (cluster.folder / "server" / "state.db").exists()

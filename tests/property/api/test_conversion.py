@@ -100,7 +100,7 @@ HUB_OBJECTS: dict[str, Any] = {
         {"metadata": METADATA, "spec": fields({"taint": fields({"key": NAMES, "effect": TEXTS})})}, status=STATUS
     ),
 }
-VERSIONS = dict.fromkeys(HUB_OBJECTS, ("v1", "v1beta2", "v1beta1")) | {"DeviceTaintRule": ("v1beta2", "v1alpha3")}
+VERSIONS = dict.fromkeys(HUB_OBJECTS, ("v1", "v1beta2", "v1beta1")) | {"DeviceTaintRule": ("v1", "v1beta2", "v1alpha3")}
 PAIRS = [(kind, first, second) for kind, served in VERSIONS.items() for first in served for second in served]
 
 

@@ -45,10 +45,10 @@ SERVED = [
     ("scheduling.k8s.io", "v1", "PriorityClass"),
     ("policy", "v1", "Eviction"),
     ("autoscaling", "v1", "Scale"),
-    ("resource.k8s.io", "v1", "DeviceClass ResourceClaim ResourceClaimTemplate ResourceSlice ResourceSliceList"),
+    ("resource.k8s.io", "v1", "DeviceClass ResourceClaim ResourceSlice ResourceSliceList DeviceTaintRule"),
     ("resource.k8s.io", "v1beta2", "DeviceClass ResourceClaim ResourceClaimTemplate ResourceSlice DeviceTaintRule"),
     ("resource.k8s.io", "v1beta1", "DeviceClass ResourceClaim ResourceClaimTemplate ResourceSlice"),
-    ("resource.k8s.io", "v1alpha3", "DeviceTaintRule"),
+    ("resource.k8s.io", "v1alpha3", "DeviceTaintRule ResourcePoolStatusRequest"),
     pytest.param(
         "cdi.k8s.io", "v1alpha1", "ResourceClass ResourceClaim ResourceClaimList", marks=pytest.mark.behaviour("CL-01")
     ),

@@ -27,6 +27,8 @@ def test_the_resource_group_prefers_v1() -> None:
     scopes = {item["name"]: item["namespaced"] for item in listing["resources"]}
     assert scopes == {
         "deviceclasses": False,
+        "devicetaintrules": False,
+        "devicetaintrules/status": False,
         "resourceclaims": True,
         "resourceclaims/status": True,
         "resourceclaimtemplates": True,

@@ -248,13 +248,13 @@ def upstream() -> dict[str, Any]:
     spec = importlib.util.find_spec("kubernetes_validate")
     if spec is None or spec.origin is None:
         pytest.skip("kubernetes-validate is not installed")
-    path = Path(spec.origin).parent / "kubernetes-json-schema/v1.36.0-local/_definitions.json"
+    path = Path(spec.origin).parent / "kubernetes-json-schema/v1.37.0-local/_definitions.json"
     found: dict[str, Any] = json.loads(path.read_text())["$defs"]
     return found
 
 
 def test_v2_definitions_agree_with_upstream(openapi: Documents) -> None:
-    """Every definition of ours that Kubernetes 1.36 has: same fields, same required ones, same merge rules."""
+    """Every definition of ours that Kubernetes 1.37 has: same fields, same required ones, same merge rules."""
     ours, theirs = orjson.loads(openapi.v2())["definitions"], upstream()
     compared = 0
     added = {("io.k8s.api.core.v1.PodResourceClaim", "template"), ("io.k8s.api.core.v1.PodResourceClaim", "optional")}

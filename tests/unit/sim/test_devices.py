@@ -52,7 +52,7 @@ def test_partitions_whose_counters_are_used_up_are_blocked() -> None:
 
 
 def test_taints_count_only_while_their_gate_is_on() -> None:
-    rows = device_rows(cluster(), FeatureGates.parse("DRADeviceTaints=false"))
+    rows = device_rows(cluster(), FeatureGates.parse("DRADeviceTaints=false,DRADeviceTaintRules=false"))
     assert rows[2].state is DeviceState.FREE
 
 

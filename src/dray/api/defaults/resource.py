@@ -125,6 +125,7 @@ DEFAULTERS: Final[Defaulters] = {
     _kind("v1", "ResourceSlice"): _slice,
     _kind("v1beta2", "ResourceSlice"): _slice,
     _kind("v1beta1", "ResourceSlice"): _basic_slice,
+    _kind("v1", "DeviceTaintRule"): _taint_rule,
     _kind("v1beta2", "DeviceTaintRule"): _taint_rule,
     _kind("v1alpha3", "DeviceTaintRule"): _taint_rule,
 }

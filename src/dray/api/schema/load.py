@@ -146,6 +146,7 @@ def _field(name: str, entry: dict[str, Any]) -> Field:
         wire=entry.get("wire", ""),
         via=tuple(entry.get("via", ())),
         always=entry.get("always", False),
+        unlisted=entry.get("unlisted", False),
     )
 
 

@@ -82,7 +82,8 @@ class Field:
     scalars that keep a set zero value (Go pointers); of the others zero means absent. `wire` names the
     protobuf message around a leaf whose JSON form does not show it ("raw", "string-list", "schema-or-array",
     "schema-or-bool", "schema-or-strings"); `via` has the numbers of the embedded messages that hold the field,
-    outermost first. `always` marks structs that are always present, even when unset (`status: {}`).
+    outermost first. `always` marks structs that are always present, even when unset (`status: {}`); `unlisted` marks
+    required fields that OpenAPI calls optional.
     """
 
     name: str
@@ -96,6 +97,7 @@ class Field:
     wire: str = ""
     via: tuple[int, ...] = ()
     always: bool = False
+    unlisted: bool = False
 
 
 def has_raw_values(struct: StructType) -> bool:

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import msgspec
 
-from dray.api.types import Message, core_v1, meta_v1
+from dray.api.types import Message, core_v1, meta_v1, scheduling_v1alpha3
 
 
 class JobSpec(Message, frozen=True, kw_only=True):
@@ -23,6 +23,7 @@ class JobSpec(Message, frozen=True, kw_only=True):
     parallelism: int | None = None
     pod_failure_policy: PodFailurePolicy | None = None
     pod_replacement_policy: str | None = None
+    scheduling: JobSchedulingConfiguration | None = None
     selector: meta_v1.LabelSelector | None = None
     success_policy: SuccessPolicy | None = None
     suspend: bool | None = None
@@ -53,6 +54,14 @@ class PodFailurePolicyOnPodConditionsPattern(Message, frozen=True, kw_only=True)
     schema_name: ClassVar[str] = "io.k8s.api.batch.v1.PodFailurePolicyOnPodConditionsPattern"
     status: str | None = None
     type: str = msgspec.field(default_factory=str)
+
+
+class JobSchedulingConfiguration(Message, frozen=True, kw_only=True):
+    schema_name: ClassVar[str] = "io.k8s.api.batch.v1.JobSchedulingConfiguration"
+    disruption_mode: scheduling_v1alpha3.WorkloadPodGroupDisruptionMode | None = None
+    resource_claims: tuple[scheduling_v1alpha3.WorkloadPodGroupResourceClaim, ...] = ()
+    scheduling_constraints: scheduling_v1alpha3.WorkloadPodGroupSchedulingConstraints | None = None
+    scheduling_policy: scheduling_v1alpha3.WorkloadPodGroupSchedulingPolicy | None = None
 
 
 class SuccessPolicy(Message, frozen=True, kw_only=True):

@@ -21,6 +21,7 @@ class PodSpec(Message, frozen=True, kw_only=True):
     dns_policy: str | None = None
     enable_service_links: bool | None = None
     ephemeral_containers: tuple[EphemeralContainer, ...] = ()
+    eviction_responders: tuple[EvictionResponder, ...] = ()
     host_aliases: tuple[HostAlias, ...] = ()
     host_ipc: bool | None = msgspec.field(default=None, name="hostIPC")
     host_network: bool | None = None
@@ -260,6 +261,7 @@ class HTTPGetAction(Message, frozen=True, kw_only=True):
     http_headers: tuple[HTTPHeader, ...] = ()
     path: str | None = None
     port: int | str | None = None
+    protocol: str | None = None
     scheme: str | None = None
 
 
@@ -296,6 +298,7 @@ class Probe(Message, frozen=True, kw_only=True):
 
 class GRPCAction(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.api.core.v1.GRPCAction"
+    mode: str | None = None
     port: int = msgspec.field(default_factory=int)
     service: str | None = None
 
@@ -386,6 +389,7 @@ class VolumeDevice(Message, frozen=True, kw_only=True):
 class VolumeMount(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.api.core.v1.VolumeMount"
     name: str = msgspec.field(default_factory=str)
+    bind_mount_options: tuple[str, ...] = ()
     mount_path: str = msgspec.field(default_factory=str)
     mount_propagation: str | None = None
     read_only: bool | None = None
@@ -435,6 +439,12 @@ class EphemeralContainer(Message, frozen=True, kw_only=True):
     volume_devices: tuple[VolumeDevice, ...] = ()
     volume_mounts: tuple[VolumeMount, ...] = ()
     working_dir: str | None = None
+
+
+class EvictionResponder(Message, frozen=True, kw_only=True):
+    schema_name: ClassVar[str] = "io.k8s.api.core.v1.EvictionResponder"
+    name: str = msgspec.field(default_factory=str)
+    priority: int = msgspec.field(default_factory=int)
 
 
 class HostAlias(Message, frozen=True, kw_only=True):
@@ -603,6 +613,7 @@ class ConfigMapVolumeSource(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.api.core.v1.ConfigMapVolumeSource"
     name: str | None = None
     default_mode: int | None = None
+    default_user: int | None = None
     items: tuple[KeyToPath, ...] = ()
     optional: bool | None = None
 
@@ -612,6 +623,7 @@ class KeyToPath(Message, frozen=True, kw_only=True):
     key: str = msgspec.field(default_factory=str)
     mode: int | None = None
     path: str = msgspec.field(default_factory=str)
+    user: int | None = None
 
 
 class CSIVolumeSource(Message, frozen=True, kw_only=True):
@@ -626,6 +638,7 @@ class CSIVolumeSource(Message, frozen=True, kw_only=True):
 class DownwardAPIVolumeSource(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.api.core.v1.DownwardAPIVolumeSource"
     default_mode: int | None = None
+    default_user: int | None = None
     items: tuple[DownwardAPIVolumeFile, ...] = ()
 
 
@@ -635,11 +648,13 @@ class DownwardAPIVolumeFile(Message, frozen=True, kw_only=True):
     mode: int | None = None
     path: str = msgspec.field(default_factory=str)
     resource_field_ref: ResourceFieldSelector | None = None
+    user: int | None = None
 
 
 class EmptyDirVolumeSource(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.api.core.v1.EmptyDirVolumeSource"
     medium: str | None = None
+    mode: int | None = None
     size_limit: str | None = None
 
 
@@ -790,6 +805,7 @@ class PortworxVolumeSource(Message, frozen=True, kw_only=True):
 class ProjectedVolumeSource(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.api.core.v1.ProjectedVolumeSource"
     default_mode: int | None = None
+    default_user: int | None = None
     sources: tuple[VolumeProjection, ...] = ()
 
 
@@ -810,6 +826,7 @@ class ClusterTrustBundleProjection(Message, frozen=True, kw_only=True):
     optional: bool | None = None
     path: str = msgspec.field(default_factory=str)
     signer_name: str | None = None
+    user: int | None = None
 
 
 class ConfigMapProjection(Message, frozen=True, kw_only=True):
@@ -832,6 +849,7 @@ class PodCertificateProjection(Message, frozen=True, kw_only=True):
     key_type: str = msgspec.field(default_factory=str)
     max_expiration_seconds: int | None = None
     signer_name: str = msgspec.field(default_factory=str)
+    user: int | None = None
     user_annotations: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
@@ -847,6 +865,7 @@ class ServiceAccountTokenProjection(Message, frozen=True, kw_only=True):
     audience: str | None = None
     expiration_seconds: int | None = None
     path: str = msgspec.field(default_factory=str)
+    user: int | None = None
 
 
 class QuobyteVolumeSource(Message, frozen=True, kw_only=True):
@@ -888,6 +907,7 @@ class ScaleIOVolumeSource(Message, frozen=True, kw_only=True):
 class SecretVolumeSource(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.api.core.v1.SecretVolumeSource"
     default_mode: int | None = None
+    default_user: int | None = None
     items: tuple[KeyToPath, ...] = ()
     optional: bool | None = None
     secret_name: str | None = None
@@ -924,6 +944,7 @@ class PersistentVolumeClaimStatus(Message, frozen=True, kw_only=True):
     capacity: Mapping[str, str] = msgspec.field(default_factory=dict)
     conditions: tuple[PersistentVolumeClaimCondition, ...] = ()
     current_volume_attributes_class_name: str | None = None
+    health_status: VolumeHealthStatus | None = None
     modify_volume_status: ModifyVolumeStatus | None = None
     phase: str | None = None
 
@@ -936,6 +957,19 @@ class PersistentVolumeClaimCondition(Message, frozen=True, kw_only=True):
     message: str | None = None
     reason: str | None = None
     type: str = msgspec.field(default_factory=str)
+
+
+class VolumeHealthStatus(Message, frozen=True, kw_only=True):
+    schema_name: ClassVar[str] = "io.k8s.api.core.v1.VolumeHealthStatus"
+    health_conditions: tuple[VolumeHealthCondition, ...] = ()
+    last_transition_time: datetime | None = None
+
+
+class VolumeHealthCondition(Message, frozen=True, kw_only=True):
+    schema_name: ClassVar[str] = "io.k8s.api.core.v1.VolumeHealthCondition"
+    status: str = msgspec.field(default_factory=str)
+    message: str | None = None
+    reason: str = msgspec.field(default_factory=str)
 
 
 class ModifyVolumeStatus(Message, frozen=True, kw_only=True):
@@ -1050,6 +1084,7 @@ class NodeSpec(Message, frozen=True, kw_only=True):
     external_id: str | None = msgspec.field(default=None, name="externalID")
     pod_cidr: str | None = msgspec.field(default=None, name="podCIDR")
     pod_cidrs: tuple[str, ...] = msgspec.field(default=(), name="podCIDRs")
+    pod_preemption_policy: NodePodPreemptionPolicy | None = None
     provider_id: str | None = msgspec.field(default=None, name="providerID")
     taints: tuple[Taint, ...] = ()
     unschedulable: bool | None = None
@@ -1067,6 +1102,11 @@ class ConfigMapNodeConfigSource(Message, frozen=True, kw_only=True):
     namespace: str = msgspec.field(default_factory=str)
     resource_version: str | None = None
     uid: str | None = None
+
+
+class NodePodPreemptionPolicy(Message, frozen=True, kw_only=True):
+    schema_name: ClassVar[str] = "io.k8s.api.core.v1.NodePodPreemptionPolicy"
+    disable_resize_preemption: tuple[str, ...] = ()
 
 
 class Taint(Message, frozen=True, kw_only=True):
@@ -1151,6 +1191,7 @@ class NodeSystemInfo(Message, frozen=True, kw_only=True):
     machine_id: str = msgspec.field(default_factory=str, name="machineID")
     operating_system: str = msgspec.field(default_factory=str)
     os_image: str = msgspec.field(default_factory=str)
+    running_in_user_namespace: bool | None = None
     swap: NodeSwapStatus | None = None
     system_uuid: str = msgspec.field(default_factory=str, name="systemUUID")
 
@@ -1210,6 +1251,7 @@ class PodStatus(Message, frozen=True, kw_only=True):
     resource_claim_statuses: tuple[PodResourceClaimStatus, ...] = ()
     resources: ResourceRequirements | None = None
     start_time: datetime | None = None
+    volume_health: tuple[PodVolumeHealth, ...] = ()
 
 
 class PodCondition(Message, frozen=True, kw_only=True):
@@ -1336,8 +1378,22 @@ class HostIP(Message, frozen=True, kw_only=True):
 class NodeAllocatableResourceClaimStatus(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.api.core.v1.NodeAllocatableResourceClaimStatus"
     containers: tuple[str, ...] = ()
+    mapping: tuple[NodeAllocatableMappedResources, ...] = ()
+    overhead: tuple[NodeAllocatableOverheadResources, ...] = ()
     resource_claim_name: str = msgspec.field(default_factory=str)
-    resources: Mapping[str, str] = msgspec.field(default_factory=dict)
+
+
+class NodeAllocatableMappedResources(Message, frozen=True, kw_only=True):
+    schema_name: ClassVar[str] = "io.k8s.api.core.v1.NodeAllocatableMappedResources"
+    name: str = msgspec.field(default_factory=str)
+    quantity: str = ""
+
+
+class NodeAllocatableOverheadResources(Message, frozen=True, kw_only=True):
+    schema_name: ClassVar[str] = "io.k8s.api.core.v1.NodeAllocatableOverheadResources"
+    name: str = msgspec.field(default_factory=str)
+    per_container: str | None = None
+    per_pod: str | None = None
 
 
 class PodIP(Message, frozen=True, kw_only=True):
@@ -1349,6 +1405,13 @@ class PodResourceClaimStatus(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.api.core.v1.PodResourceClaimStatus"
     name: str = msgspec.field(default_factory=str)
     resource_claim_name: str | None = None
+
+
+class PodVolumeHealth(Message, frozen=True, kw_only=True):
+    schema_name: ClassVar[str] = "io.k8s.api.core.v1.PodVolumeHealth"
+    name: str = msgspec.field(default_factory=str)
+    health_conditions: tuple[VolumeHealthCondition, ...] = ()
+    last_transition_time: datetime | None = None
 
 
 class Pod(Message, frozen=True, kw_only=True):

@@ -47,6 +47,41 @@ class DeviceClass(Message, frozen=True, kw_only=True):
     spec: DeviceClassSpec = DeviceClassSpec()
 
 
+class DeviceTaint(Message, frozen=True, kw_only=True):
+    schema_name: ClassVar[str] = "io.k8s.api.resource.v1.DeviceTaint"
+    effect: str = msgspec.field(default_factory=str)
+    key: str = msgspec.field(default_factory=str)
+    time_added: datetime | None = None
+    value: str | None = None
+
+
+class DeviceTaintRuleSpec(Message, frozen=True, kw_only=True):
+    schema_name: ClassVar[str] = "io.k8s.api.resource.v1.DeviceTaintRuleSpec"
+    device_selector: DeviceTaintSelector | None = None
+    taint: DeviceTaint = DeviceTaint()
+
+
+class DeviceTaintSelector(Message, frozen=True, kw_only=True):
+    schema_name: ClassVar[str] = "io.k8s.api.resource.v1.DeviceTaintSelector"
+    device: str | None = None
+    driver: str | None = None
+    pool: str | None = None
+
+
+class DeviceTaintRuleStatus(Message, frozen=True, kw_only=True):
+    schema_name: ClassVar[str] = "io.k8s.api.resource.v1.DeviceTaintRuleStatus"
+    conditions: tuple[meta_v1.Condition, ...] = ()
+
+
+class DeviceTaintRule(Message, frozen=True, kw_only=True):
+    schema_name: ClassVar[str] = "io.k8s.api.resource.v1.DeviceTaintRule"
+    api_version: str | None = None
+    kind: str | None = None
+    metadata: meta_v1.ObjectMeta = meta_v1.ObjectMeta()
+    spec: DeviceTaintRuleSpec = DeviceTaintRuleSpec()
+    status: DeviceTaintRuleStatus = DeviceTaintRuleStatus()
+
+
 class DeviceClaim(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.api.resource.v1.DeviceClaim"
     config: tuple[DeviceClaimConfiguration, ...] = ()
@@ -80,6 +115,7 @@ class ExactDeviceRequest(Message, frozen=True, kw_only=True):
     allocation_mode: str | None = None
     capacity: CapacityRequirements | None = None
     count: int | None = None
+    derived_attributes: tuple[DeviceDerivedAttribute, ...] = ()
     device_class_name: str = msgspec.field(default_factory=str)
     selectors: tuple[DeviceSelector, ...] = ()
     tolerations: tuple[DeviceToleration, ...] = ()
@@ -88,6 +124,12 @@ class ExactDeviceRequest(Message, frozen=True, kw_only=True):
 class CapacityRequirements(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.api.resource.v1.CapacityRequirements"
     requests: Mapping[str, str] = msgspec.field(default_factory=dict)
+
+
+class DeviceDerivedAttribute(Message, frozen=True, kw_only=True):
+    schema_name: ClassVar[str] = "io.k8s.api.resource.v1.DeviceDerivedAttribute"
+    name: str = msgspec.field(default_factory=str)
+    expression: str = msgspec.field(default_factory=str)
 
 
 class DeviceToleration(Message, frozen=True, kw_only=True):
@@ -105,6 +147,7 @@ class DeviceSubRequest(Message, frozen=True, kw_only=True):
     allocation_mode: str | None = None
     capacity: CapacityRequirements | None = None
     count: int | None = None
+    derived_attributes: tuple[DeviceDerivedAttribute, ...] = ()
     device_class_name: str = msgspec.field(default_factory=str)
     selectors: tuple[DeviceSelector, ...] = ()
     tolerations: tuple[DeviceToleration, ...] = ()
@@ -146,6 +189,7 @@ class DeviceRequestAllocationResult(Message, frozen=True, kw_only=True):
     pool: str = msgspec.field(default_factory=str)
     request: str = msgspec.field(default_factory=str)
     share_id: str | None = msgspec.field(default=None, name="shareID")
+    skip_node_operations: tuple[str, ...] = ()
     tolerations: tuple[DeviceToleration, ...] = ()
 
 
@@ -219,9 +263,11 @@ class ResourceSliceSpec(Message, frozen=True, kw_only=True):
     driver: str = msgspec.field(default_factory=str)
     node_name: str | None = None
     node_selector: core_v1.NodeSelector | None = None
+    partition_type_attribute: str | None = None
     per_device_node_selection: bool | None = None
     pool: ResourcePool = ResourcePool()
     shared_counters: tuple[CounterSet, ...] = ()
+    skip_node_operations: tuple[str, ...] = ()
 
 
 class Device(Message, frozen=True, kw_only=True):
@@ -235,9 +281,7 @@ class Device(Message, frozen=True, kw_only=True):
     binds_to_node: bool | None = None
     capacity: Mapping[str, DeviceCapacity] = msgspec.field(default_factory=dict)
     consumes_counters: tuple[DeviceCounterConsumption, ...] = ()
-    node_allocatable_resource_mappings: Mapping[str, NodeAllocatableResourceMapping] = msgspec.field(
-        default_factory=dict
-    )
+    node_allocatable_resources: Mapping[str, NodeAllocatableResource] = msgspec.field(default_factory=dict)
     node_name: str | None = None
     node_selector: core_v1.NodeSelector | None = None
     taints: tuple[DeviceTaint, ...] = ()
@@ -277,6 +321,7 @@ class CapacityRequestPolicyRange(Message, frozen=True, kw_only=True):
 
 class DeviceCounterConsumption(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.api.resource.v1.DeviceCounterConsumption"
+    compatibility_groups: tuple[str, ...] = ()
     counter_set: str = msgspec.field(default_factory=str)
     counters: Mapping[str, Counter] = msgspec.field(default_factory=dict)
 
@@ -286,18 +331,23 @@ class Counter(Message, frozen=True, kw_only=True):
     value: str = ""
 
 
-class NodeAllocatableResourceMapping(Message, frozen=True, kw_only=True):
-    schema_name: ClassVar[str] = "io.k8s.api.resource.v1.NodeAllocatableResourceMapping"
-    allocation_multiplier: str | None = None
+class NodeAllocatableResource(Message, frozen=True, kw_only=True):
+    schema_name: ClassVar[str] = "io.k8s.api.resource.v1.NodeAllocatableResource"
+    mapping: NodeAllocatableMapping | None = None
+    overhead: NodeAllocatableOverhead | None = None
+
+
+class NodeAllocatableMapping(Message, frozen=True, kw_only=True):
+    schema_name: ClassVar[str] = "io.k8s.api.resource.v1.NodeAllocatableMapping"
     capacity_key: str | None = None
+    capacity_multiplier: str | None = None
+    device_multiplier: str | None = None
 
 
-class DeviceTaint(Message, frozen=True, kw_only=True):
-    schema_name: ClassVar[str] = "io.k8s.api.resource.v1.DeviceTaint"
-    effect: str = msgspec.field(default_factory=str)
-    key: str = msgspec.field(default_factory=str)
-    time_added: datetime | None = None
-    value: str | None = None
+class NodeAllocatableOverhead(Message, frozen=True, kw_only=True):
+    schema_name: ClassVar[str] = "io.k8s.api.resource.v1.NodeAllocatableOverhead"
+    per_container: str | None = None
+    per_pod: str | None = None
 
 
 class CounterSet(Message, frozen=True, kw_only=True):

@@ -45,6 +45,7 @@ from dray.api.validation.meta_v1 import (
 )
 from dray.api.validation.resource_pod import (
     validate_extended_resource_claim_status,
+    validate_node_allocatable_claim_statuses,
     validate_pod_claims_of_containers,
     validate_pod_resource_claims,
     validate_resource_claim_statuses,
@@ -426,7 +427,8 @@ def validate_pod_status_update(new: Document, old: Document) -> FieldErrors:
         path = STATUS.child("nominatedNodeName")
         errors += [invalid(path, nominated, problem) for problem in dns1123_subdomain(nominated)]
     errors += validate_resource_claim_statuses(status, spec, STATUS)
-    return errors + validate_extended_resource_claim_status(status, spec, STATUS)
+    errors += validate_extended_resource_claim_status(status, spec, STATUS)
+    return errors + validate_node_allocatable_claim_statuses(status, spec, STATUS)
 
 
 def _validate_state_transitions(new: Document, old: Document, restart: str, path: Path) -> FieldErrors:

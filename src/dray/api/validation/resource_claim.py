@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Final
 
 from dray.api.document import Document
@@ -11,20 +10,17 @@ from dray.api.extended_resources import is_extended_resource_name
 from dray.api.field_errors import (
     FieldErrors,
     Path,
-    forbidden,
     invalid,
     not_supported,
     quote,
     required,
-    too_long,
 )
 from dray.api.validation import resource_fields as fields
+from dray.api.validation.resource_expressions import Compilers, SelectorCompiler, derived_attributes, selectors
 from dray.api.validation.resource_rendering import CLAIM_SPEC, internal_form, template_spec_form
 
 CONSTRAINTS_MAX: Final = 32
 ALTERNATIVES_MAX: Final = 8
-EXPRESSION_LENGTH_MAX: Final = 10 * 1024
-EXPRESSION_COST_MAX: Final = 1_000_000
 ALLOCATION_MODES: Final = ("All", "ExactCount")
 
 _BAD_REFERENCE: Final = (
@@ -43,24 +39,13 @@ _ONE_CONSTRAINT: Final = (
 SPEC: Final = Path("spec")
 
 
-@dataclass(frozen=True, slots=True)
-class SelectorResult:
-    """The result of compiling a CEL selector: an error text, or else an estimated cost."""
-
-    error: str = ""
-    cost: int = 0
-
-
-# Compiles an expression without raising. A parameter, because the CEL package is in a higher layer.
-SelectorCompiler = Callable[[str], SelectorResult]
-
 # Request name -> names of its alternatives, None when it has none.
 RequestNames = Mapping[str, frozenset[str] | None]
 
 
-def validate_claim(claim: Document, compile_selector: SelectorCompiler) -> FieldErrors:
+def validate_claim(claim: Document, compilers: Compilers) -> FieldErrors:
     """Return the validation errors of a new claim."""
-    return validate_claim_spec(claim.get("spec") or {}, SPEC, compile_selector)
+    return validate_claim_spec(claim.get("spec") or {}, SPEC, compilers)
 
 
 def validate_claim_update(claim: Document, old: Document) -> FieldErrors:
@@ -71,7 +56,7 @@ def validate_claim_update(claim: Document, old: Document) -> FieldErrors:
     return [invalid(SPEC, internal_form(CLAIM_SPEC, spec), fields.IMMUTABLE)]
 
 
-def validate_claim_spec(spec: Document, path: Path, compile_selector: SelectorCompiler) -> FieldErrors:
+def validate_claim_spec(spec: Document, path: Path, compilers: Compilers) -> FieldErrors:
     """Return the validation errors of a claim's spec."""
     devices = spec.get("devices") or {}
     path = path.child("devices")
@@ -79,7 +64,7 @@ def validate_claim_spec(spec: Document, path: Path, compile_selector: SelectorCo
     errors = fields.bounded_set(
         devices.get("requests"),
         fields.REQUESTS_MAX,
-        lambda item, at: _request(item, at, compile_selector),
+        lambda item, at: _request(item, at, compilers.selector),
         _name_of,
         path.child("requests"),
     )
@@ -97,7 +82,7 @@ def validate_claim_spec(spec: Document, path: Path, compile_selector: SelectorCo
             lambda item, at: _claim_configuration(item, at, requests),
             path.child("config"),
         )
-    return errors
+    return errors + derived_attributes(devices, path, compilers.derived_attribute)
 
 
 def request_names(devices: Document) -> RequestNames:
@@ -137,34 +122,6 @@ def request_references(names: list[str] | None, path: Path, requests: RequestNam
     return fields.bounded_set(
         names, fields.REQUESTS_MAX, lambda item, at: request_reference(item, at, requests), fields.itself, path
     )
-
-
-def selectors(
-    items: list[Document] | None, path: Path, compile_selector: SelectorCompiler, *, stored: bool = False
-) -> FieldErrors:
-    """Validate CEL selectors; stored ones were valid once and remain so."""
-    if not items:
-        return []
-    return fields.bounded(
-        items, fields.SELECTORS_MAX, lambda item, at: _selector(item, at, compile_selector, stored=stored), path
-    )
-
-
-def _selector(item: Document, path: Path, compile_selector: SelectorCompiler, *, stored: bool) -> FieldErrors:
-    cel = item.get("cel")
-    if cel is None:
-        return [required(path.child("cel"))]
-    if stored:
-        return []
-    expression = cel.get("expression") or ""
-    if fields.byte_length(expression) > EXPRESSION_LENGTH_MAX:
-        return [too_long(path.child("cel", "expression"), EXPRESSION_LENGTH_MAX)]
-    result = compile_selector(expression)
-    if result.error:
-        return [invalid(path.child("cel", "expression"), expression, result.error)]
-    if result.cost > EXPRESSION_COST_MAX:
-        return [forbidden(path.child("cel", "expression"), "too complex, exceeds cost limit")]
-    return []
 
 
 def _name_of(item: Document) -> str:
@@ -233,11 +190,11 @@ def _claim_configuration(item: Document, path: Path, requests: RequestNames) -> 
     return errors + fields.configuration(item, path, stored=False)
 
 
-def validate_template(template: Document, compile_selector: SelectorCompiler) -> FieldErrors:
+def validate_template(template: Document, compilers: Compilers) -> FieldErrors:
     """Return the validation errors of a new template."""
     spec = template.get("spec") or {}
     errors = fields.labels_only(spec.get("metadata"), SPEC.child("metadata"))
-    return errors + validate_claim_spec(spec.get("spec") or {}, SPEC.child("spec"), compile_selector)
+    return errors + validate_claim_spec(spec.get("spec") or {}, SPEC.child("spec"), compilers)
 
 
 def validate_template_update(template: Document, old: Document) -> FieldErrors:

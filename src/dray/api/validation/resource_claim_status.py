@@ -115,7 +115,7 @@ def _result(item: Document, path: Path, requests: RequestNames) -> FieldErrors:
     errors += fields.each(item.get("tolerations"), fields.toleration, path.child("tolerations"))
     if item.get("shareID") is not None:
         errors += fields.uid(item["shareID"], path.child("shareID"))
-    return errors
+    return errors + fields.skipped_operations(item.get("skipNodeOperations"), path.child("skipNodeOperations"))
 
 
 def _allocation_configuration(item: Document, path: Path, requests: RequestNames) -> FieldErrors:

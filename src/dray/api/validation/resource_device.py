@@ -8,10 +8,10 @@ from functools import lru_cache
 from typing import Any, Final
 
 from dray.api.document import Document
-from dray.api.field_errors import FieldErrors, Path, invalid, not_found, required, too_long, too_many
-from dray.api.quantity import Quantity
+from dray.api.field_errors import FieldErrors, Path, invalid, required, too_long, too_many
 from dray.api.validation import resource_fields as fields
 from dray.api.validation.resource_capacity import validate_capacity
+from dray.api.validation.resource_node_allocatable import validate_node_allocatable_resources
 from dray.api.validation.resource_rendering import DEVICE_ATTRIBUTE, internal_form
 
 ATTRIBUTES_AND_CAPACITIES_MAX: Final = 32
@@ -20,6 +20,7 @@ ATTRIBUTE_VALUE_LENGTH_MAX: Final = 64
 TAINTS_MAX: Final = 16
 COUNTER_CONSUMPTIONS_MAX: Final = 2
 COUNTERS_MAX: Final = 32
+COMPATIBILITY_GROUPS_MAX: Final = 2
 
 LIST_VALUES: Final = ("bools", "ints", "strings", "versions")
 _SINGLE_VALUES: Final = ("bool", "int", "string", "version")
@@ -67,8 +68,10 @@ def validate_device(device: Document, old: Document | None, path: Path, *, per_d
         )
     errors += _nodes(device, path) if per_device_nodes else _no_nodes(device, path)
     errors += fields.binding_conditions(device, path)
-    if device.get("nodeAllocatableResourceMappings"):
-        errors += _node_allocatable(device["nodeAllocatableResourceMappings"], capacity, path)
+    if device.get("nodeAllocatableResources"):
+        errors += validate_node_allocatable_resources(
+            device["nodeAllocatableResources"], capacity, path.child("nodeAllocatableResources")
+        )
     return errors
 
 
@@ -187,7 +190,16 @@ def _capacities(capacity: Mapping[str, Document], path: Path, *, shareable: bool
 
 def _counter_consumption(item: Document, path: Path) -> FieldErrors:
     errors = counter_set_name(item.get("counterSet"), path.child("counterSet"))
-    return errors + counters(item.get("counters"), path.child("counters"))
+    errors += counters(item.get("counters"), path.child("counters"))
+    if not item.get("compatibilityGroups"):
+        return errors
+    return errors + fields.bounded_set(
+        item["compatibilityGroups"],
+        COMPATIBILITY_GROUPS_MAX,
+        fields.label,
+        fields.itself,
+        path.child("compatibilityGroups"),
+    )
 
 
 def _nodes(device: Document, path: Path) -> FieldErrors:
@@ -216,24 +228,3 @@ def _no_nodes(device: Document, path: Path) -> FieldErrors:
     if device.get("nodeName") is device.get("nodeSelector") is device.get("allNodes") is None:
         return []
     return [invalid(path, None, _NO_NODES_OF_DEVICE)]
-
-
-_NODE_RESOURCES: Final = ("cpu", "memory", "ephemeral-storage")
-
-
-def _node_allocatable(mappings: Mapping[str, Document], capacity: Mapping[str, Any], path: Path) -> FieldErrors:
-    errors: FieldErrors = []
-    for name, mapping in mappings.items():
-        at = path.child("nodeAllocatableResourceMappings").key(name)
-        if name not in _NODE_RESOURCES and not name.startswith("hugepages-"):
-            errors.append(invalid(at, name, "must be a node allocatable resource name"))
-        key, multiplier = mapping.get("capacityKey"), mapping.get("allocationMultiplier")
-        if key is None and multiplier is None:
-            errors.append(required(at, "at least one of capacityKey or allocationMultiplier must be set"))
-        if key is not None and key not in capacity:
-            errors.append(not_found(at.child("capacityKey"), key))
-        if multiplier is not None and Quantity.parse(multiplier).sign <= 0:
-            errors.append(
-                invalid(at.child("allocationMultiplier"), str(Quantity.parse(multiplier)), "must be greater than zero")
-            )
-    return errors

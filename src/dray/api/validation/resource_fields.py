@@ -41,6 +41,10 @@ CONDITIONS_MAX: Final = 8
 
 TAINT_EFFECTS: Final = ("NoExecute", "NoSchedule", "None")
 TOLERATION_OPERATORS: Final = ("Equal", "Exists")
+PREPARE: Final = "NodePrepareResources"
+UNPREPARE: Final = "NodeUnprepareResources"
+EVERY_OPERATION: Final = "*"
+NODE_OPERATIONS: Final = (EVERY_OPERATION, PREPARE, UNPREPARE)
 
 _matches_uuid = re.compile(r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}").fullmatch
 _UUID_LENGTH: Final = 36
@@ -288,6 +292,22 @@ def _failure_overlap(conditions: Sequence[str], failures: Sequence[str], path: P
         if condition in conditions:
             text = "bindingFailureConditions must not overlap with bindingConditions"
             errors.append(invalid(path.index(index), condition, text))
+    return errors
+
+
+def skipped_operations(operations: Sequence[str] | None, path: Path) -> FieldErrors:
+    """Validate the node operations that a driver does not need: prepare can be skipped only with unprepare."""
+    if not operations:
+        return []
+    errors: FieldErrors = [
+        not_supported(path.index(index), operation, NODE_OPERATIONS)
+        for index, operation in enumerate(operations)
+        if operation not in NODE_OPERATIONS
+    ]
+    errors += unique(operations, itself, path)
+    if PREPARE in operations and UNPREPARE not in operations and EVERY_OPERATION not in operations:
+        text = f"{PREPARE} cannot be skipped unless {UNPREPARE} is also skipped"
+        errors.append(invalid(path, list(operations), text))
     return errors
 
 

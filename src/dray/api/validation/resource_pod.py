@@ -11,6 +11,7 @@ from dray.api.document import Document
 from dray.api.field_errors import FieldErrors, Path, duplicate, forbidden, invalid, not_found, required
 from dray.api.validation import resource_fields as fields
 from dray.api.validation.cdi_v1alpha1 import validate_claim_template
+from dray.api.validation.resource_node_allocatable import validate_node_allocatable_statuses
 from dray.api.validation.resource_rendering import POD_CLAIM, internal_form
 
 MIRROR_POD_ANNOTATION: Final = "kubernetes.io/config.mirror"
@@ -154,6 +155,20 @@ def validate_resource_claim_statuses(status: Document, pod_spec: Document, path:
     return errors
 
 
+def validate_node_allocatable_claim_statuses(status: Document, pod_spec: Document, path: Path) -> FieldErrors:
+    """Validate `status.nodeAllocatableResourceClaimStatuses`; `path` is that of the Pod's status."""
+    statuses = status.get("nodeAllocatableResourceClaimStatuses")
+    if not statuses:
+        return []
+    references = [
+        *(pod_spec.get("resourceClaims") or ()),
+        *(status.get("resourceClaimStatuses") or ()),
+        status.get("extendedResourceClaimStatus") or {},
+    ]
+    names = frozenset(item["resourceClaimName"] for item in references if item.get("resourceClaimName"))
+    return validate_node_allocatable_statuses(statuses, names, path.child("nodeAllocatableResourceClaimStatuses"))
+
+
 def validate_extended_resource_claim_status(status: Document, pod_spec: Document, path: Path) -> FieldErrors:
     """Validate `status.extendedResourceClaimStatus`; `path` is that of the Pod's status."""
     claim_status = status.get("extendedResourceClaimStatus")
@@ -201,20 +216,6 @@ def containers_of(pod_spec: Document) -> Iterator[Document]:
     """Yield init containers, then containers."""
     for containers in CONTAINER_LISTS:
         yield from pod_spec.get(containers) or ()
-
-
-def uses_claims(pod_spec: Document) -> bool:
-    """Report whether the Pod refers to claims."""
-    if pod_spec.get("resourceClaims"):
-        return True
-    return any((container.get("resources") or {}).get("claims") for container in containers_of(pod_spec))
-
-
-def drop_claims(pod_spec: Document) -> None:
-    """Remove all references to claims, for a disabled gate."""
-    pod_spec.pop("resourceClaims", None)
-    for container in containers_of(pod_spec):
-        (container.get("resources") or {}).pop("claims", None)
 
 
 def claims_as_objects(claims: list[Any]) -> list[Document]:

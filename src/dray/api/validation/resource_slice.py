@@ -33,9 +33,39 @@ def validate_slice(resource_slice: Document, old: Document | None = None) -> Fie
     if spec.get("sharedCounters") is not None and spec.get("devices") is not None:
         errors.append(invalid(SPEC, "", "only one of `sharedCounters` or `devices` is allowed"))
     errors += _devices(spec, old_spec)
-    return errors + fields.bounded_set(
+    errors += fields.bounded_set(
         spec.get("sharedCounters"), COUNTER_SETS_MAX, _counter_set, _name_of, SPEC.child("sharedCounters")
     )
+    if spec.get("partitionTypeAttribute") is not None:
+        errors += _partition_type(spec, spec["partitionTypeAttribute"])
+    return errors + fields.skipped_operations(spec.get("skipNodeOperations"), SPEC.child("skipNodeOperations"))
+
+
+def _partition_type(spec: Document, name: str) -> FieldErrors:
+    """Validate the attribute with the type of partitions, which every device that consumes counters must have."""
+    path = SPEC.child("partitionTypeAttribute")
+    errors = fields.fully_qualified_id(name, path)
+    if errors:
+        return errors
+    devices = [(index, item) for index, item in enumerate(spec.get("devices") or ()) if item.get("consumesCounters")]
+    if not devices:
+        text = "may only be set on a slice which declares devices that consume counters"
+        return [invalid(path, name, text)]
+    for index, device in devices:
+        at = SPEC.child("devices").index(index).child("attributes").key(name)
+        attribute = attribute_of(device, name, spec.get("driver") or "")
+        if attribute is None:
+            errors.append(required(at, "must be set on a device that consumes counters"))
+        elif attribute.get("string") is None:
+            errors.append(invalid(at, "", "must be a string attribute"))
+    return errors
+
+
+def attribute_of(device: Document, name: str, driver: str) -> Document | None:
+    """Return an attribute by its full name; the driver's own domain may be left out in the device."""
+    attributes: Mapping[str, Document] = device.get("attributes") or {}
+    domain, _, identifier = name.partition("/")
+    return attributes.get(name) or (attributes.get(identifier) if domain == driver else None)
 
 
 def _name_of(item: Document) -> str:

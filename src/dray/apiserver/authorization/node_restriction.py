@@ -192,12 +192,18 @@ def _check_pod_status(write: _Write) -> None:
         write.forbid_node("cannot update resource claim statues")
     if _extended_claim_status(new) != _extended_claim_status(old):
         write.forbid_node("cannot update extended resource claim status")
+    if _node_resource_statuses(new) != _node_resource_statuses(old):
+        write.forbid_node("cannot update node allocatable resource claim statuses")
 
 
 def _extended_claim_status(pod: Document) -> Document | None:
     """Return the claim of a Pod's extended resources, which a node may read because the status names it."""
     status: Document | None = (pod.get("status") or {}).get("extendedResourceClaimStatus")
     return status or None
+
+
+def _node_resource_statuses(pod: Document) -> list[Document]:
+    return (pod.get("status") or {}).get("nodeAllocatableResourceClaimStatuses") or []
 
 
 def _claim_statuses(pod: Document) -> list[tuple[str, str | None]]:

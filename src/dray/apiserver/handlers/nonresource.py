@@ -12,6 +12,7 @@ import orjson
 
 from dray.api.document import Document, GroupVersion
 from dray.api.errors import APIError, MethodNotAllowedError, NotAcceptableError, PathNotFoundError
+from dray.api.features import KUBERNETES_RELEASE
 from dray.apiserver import discovery
 from dray.apiserver.authentication.service_accounts import ServiceAccountTokens
 from dray.apiserver.call import Call, DocumentResult, Result, TextResult
@@ -23,12 +24,12 @@ from dray.runtime.metrics import CONTENT_TYPE as METRICS_CONTENT_TYPE
 
 KUBERNETES_VERSION: Final[Document] = {
     "major": "1",
-    "minor": "36",
+    "minor": "37",
     "emulationMajor": "1",
-    "emulationMinor": "36",
+    "emulationMinor": "37",
     "minCompatibilityMajor": "1",
-    "minCompatibilityMinor": "35",
-    "gitVersion": "v1.36.4",
+    "minCompatibilityMinor": "36",
+    "gitVersion": KUBERNETES_RELEASE,
     "gitCommit": "",
     "gitTreeState": "clean",
     "buildDate": "1970-01-01T00:00:00Z",

@@ -107,7 +107,7 @@ class UpdateHandler:
             if version and not strategy.allow_create_on_update
             else (lambda _old: copy_document(hub)),
             call.info.subresource,
-            unconditional=strategy.allow_unconditional_update,
+            unconditional=strategy.allow_unconditional_update and not endpoint.is_conditional,
             retry=not version,
         )
         try:

@@ -10,6 +10,7 @@ from typing import Final
 import orjson
 
 from dray.api.document import Document, GroupVersion, GroupVersionKind
+from dray.api.features import KUBERNETES_RELEASE
 from dray.api.schema import load
 from dray.apiserver.catalog import Catalog
 from dray.apiserver.openapi.custom import add_custom, custom_name
@@ -22,7 +23,7 @@ from dray.apiserver.registry.strategy import ResourceDefinition
 # Incremented when the format of the documents changes, so that clients discard cached ones.
 _FORM: Final = 1
 
-_INFO: Final = {"title": "Kubernetes", "version": "v1.36.4"}
+_INFO: Final = {"title": "Kubernetes", "version": KUBERNETES_RELEASE}
 _SECURITY: Final[list[Document]] = [{"BearerToken": []}]
 _SECURITY_SCHEME: Final = {
     "BearerToken": {"type": "apiKey", "in": "header", "name": "authorization", "description": "Bearer token"}

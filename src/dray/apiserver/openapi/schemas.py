@@ -146,7 +146,8 @@ class Definitions:
         }
         if properties:
             schema["properties"] = properties
-        if required := sorted(field.name for field in struct_type.fields.values() if field.required):
+        listed = (field for field in struct_type.fields.values() if field.required and not field.unlisted)
+        if required := sorted(field.name for field in listed):
             schema["required"] = required
         if struct_type.atomic:
             schema["x-kubernetes-map-type"] = "atomic"

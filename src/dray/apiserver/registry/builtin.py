@@ -58,9 +58,9 @@ _CONVERTERS: Final[Mapping[str, Converter]] = {
 }
 # Groups whose objects are stored by another one.
 _HOMES: Final = {"events.k8s.io": GroupVersion("", "v1")}
-# The releases in which each beta version of resource.k8s.io is deprecated and removed; DeviceTaintRule is newer.
+# The releases in which versions of resource.k8s.io are deprecated and removed; DeviceTaintRule is newer.
 _DEPRECATED: Final = {"v1beta1": ("v1.35", "v1.38"), "v1beta2": ("v1.36", "v1.39")}
-_NOT_DEPRECATED: Final = frozenset({"DeviceTaintRule"})
+_DEPRECATED_BY_KIND: Final = {"DeviceTaintRule": {"v1alpha3": ("v1.36", "v1.39")}}
 # Groups that are served only while all these feature gates are on.
 _GATES: Final = {"cdi.k8s.io": ("DynamicResourceAllocation", "DRAControlPlaneController")}
 
@@ -136,7 +136,8 @@ def _creation_warning(definition: ResourceDefinition, version: str) -> str:
 
 
 def _deprecation(definition: ResourceDefinition, version: str) -> str:
-    if definition.group != "resource.k8s.io" or version not in _DEPRECATED or definition.kind in _NOT_DEPRECATED:
+    releases = _DEPRECATED_BY_KIND.get(definition.kind, _DEPRECATED)
+    if definition.group != "resource.k8s.io" or version not in releases:
         return ""
-    since, until = _DEPRECATED[version]
+    since, until = releases[version]
     return f"{definition.group}/{version} {definition.kind} is deprecated in {since}+, unavailable in {until}+"

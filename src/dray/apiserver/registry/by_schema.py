@@ -180,7 +180,6 @@ DEFINITIONS: Final = (
         "",
         "Drivers:integer={spec.drivers#}; Age",
         namespaced=False,
-        has_status=False,
         generation=False,
     ),
     _row(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -15,7 +15,6 @@ from dray.api.timestamps import format_time
 from dray.api.validation.core_v1_namespace import validate_kube_finalizers
 from dray.api.validation.core_v1_pod import validate_pod_create, validate_pod_status_update, validate_pod_update
 from dray.api.validation.core_v1_pod_subresources import validate_ephemeral_containers_update, validate_resize
-from dray.api.validation.resource_pod import drop_claims, uses_claims
 from dray.apiserver.registry.columns import AGE, NAME, since
 from dray.apiserver.registry.pod_status import quality_of_service, summarize
 from dray.apiserver.registry.strategy import (
@@ -43,8 +42,6 @@ class PodStrategy(Strategy):
         """Set the phase, the QoS class and the condition of scheduling gates; merge label keys into selectors."""
         start_generation(obj)
         spec = obj.get("spec") or {}
-        if not context.gates.enabled("DynamicResourceAllocation"):
-            drop_claims(spec)
         merge_label_keys(obj)
         status: Document = {"phase": "Pending", "qosClass": quality_of_service(spec)}
         if spec.get("schedulingGates"):
@@ -58,8 +55,6 @@ class PodStrategy(Strategy):
     def prepare_for_update(self, obj: Document, old: Document, context: WriteContext) -> None:
         """Restore the status."""
         restore(obj, old, "status")
-        if not context.gates.enabled("DynamicResourceAllocation") and not uses_claims(old.get("spec") or {}):
-            drop_claims(obj.get("spec") or {})
         carry_generation(obj, old, changed=spec_changed(obj, old))
 
     def validate_update(self, obj: Document, old: Document, context: WriteContext) -> FieldErrors:
@@ -92,6 +87,7 @@ class PodStatusStrategy(Strategy):
         status, previous = obj.setdefault("status", {}), old.get("status") or {}
         if not status.get("qosClass") and previous.get("qosClass"):
             status["qosClass"] = previous["qosClass"]
+        _keep_claim_statuses(status, previous, context.verb)
         _drop_gated_status(status, previous, context.gates)
 
     def validate_update(self, obj: Document, old: Document, context: WriteContext) -> FieldErrors:
@@ -158,14 +154,27 @@ def _with_resources_of(spec: Document, previous: Document, kind: str) -> list[Do
     return resized
 
 
+def _keep_claim_statuses(status: Document, old: Document, verb: str) -> None:
+    """Keep what a writer leaves out, perhaps because it does not know the field; an explicit empty list clears it."""
+    for name in ("resourceClaimStatuses", "nodeAllocatableResourceClaimStatuses"):
+        if status.get(name) is None:
+            restore(status, old, name)
+        elif status[name] == []:
+            del status[name]
+    # It is no list that could be empty: a patch removes it, which only a writer that knows it can do.
+    if verb == "update" and status.get("extendedResourceClaimStatus") is None:
+        restore(status, old, "extendedResourceClaimStatus")
+
+
 def _drop_gated_status(status: Document, old: Document, gates: FeatureGates) -> None:
-    if not gates.enabled("DynamicResourceAllocation") and not old.get("resourceClaimStatuses"):
-        status.pop("resourceClaimStatuses", None)
-    if not gates.enabled("DRAExtendedResource") and old.get("extendedResourceClaimStatus") is None:
-        status.pop("extendedResourceClaimStatus", None)
+    if not gates.enabled("DRANodeAllocatableResources") and not old.get("nodeAllocatableResourceClaimStatuses"):
+        status.pop("nodeAllocatableResourceClaimStatuses", None)
     if not gates.enabled("ResourceHealthStatus") and not _reports_health(old):
         for container in _container_statuses(status):
             container.pop("allocatedResourcesStatus", None)
+    if not gates.enabled("ResourceHealthStatusMessage") and not any("message" in item for item in _health_reports(old)):
+        for item in _health_reports(status):
+            item.pop("message", None)
 
 
 def _container_statuses(status: Document) -> list[Document]:
@@ -175,6 +184,12 @@ def _container_statuses(status: Document) -> list[Document]:
 
 def _reports_health(status: Document) -> bool:
     return any(container.get("allocatedResourcesStatus") for container in _container_statuses(status))
+
+
+def _health_reports(status: Document) -> Iterator[Document]:
+    for container in _container_statuses(status):
+        for resource in container.get("allocatedResourcesStatus") or ():
+            yield from resource.get("resources") or ()
 
 
 # --- Table cells.

@@ -32,6 +32,8 @@ class WriteContext(msgspec.Struct, frozen=True):
     namespace: Document | None = None
     # Reports whether the caller has another permission (RBAC escalation, SP-35): verb, attributes.
     allowed: Callable[..., bool] = lambda **_: True
+    # The verb of the request: create, update or patch.
+    verb: str = "update"
 
 
 class Strategy:
@@ -105,6 +107,8 @@ class ResourceDefinition:
     verbs: tuple[str, ...] = ALL_VERBS
     # Objects are deleted with a grace period (Pods).
     graceful_deletion: bool = False
+    # Versions in which an update needs a resourceVersion and a delete returns a Status, other than in the rest.
+    conditional_versions: tuple[str, ...] = ()
     # The kind of lists; empty for the default.
     own_list_kind: str = ""
 

@@ -80,7 +80,7 @@ def plan_condition(rule: Document, counts: Counts, now: datetime) -> Document | 
 def status_patch(rule: Document, condition: Document) -> Document:
     """Return the apply patch with the condition; it fails for another rule of the same name."""
     return {
-        "apiVersion": "resource.k8s.io/v1beta2",
+        "apiVersion": "resource.k8s.io/v1",
         "kind": "DeviceTaintRule",
         "metadata": {"name": rule["metadata"]["name"], "uid": rule["metadata"]["uid"]},
         "status": {"conditions": [condition]},

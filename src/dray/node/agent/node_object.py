@@ -9,13 +9,13 @@ from typing import Final
 
 from dray.api.document import Document
 from dray.api.extended_resources import is_extended_resource_name
-from dray.api.features import FeatureGates
+from dray.api.features import KUBERNETES_RELEASE, FeatureGates
 from dray.api.timestamps import format_micro_time, format_time
 from dray.node.resource_manager import NodeResources
 
 LEASE_NAMESPACE: Final = "kube-node-lease"
 LEASE_SECONDS: Final = 40
-KUBELET_VERSION: Final = "v1.36.4"
+KUBELET_VERSION: Final = KUBERNETES_RELEASE
 
 # The features that an agent can have, in order; Kubernetes' names, which are also those of the gates.
 DECLARED_FEATURES: Final = ("DRAOptionalNodeOperations",)

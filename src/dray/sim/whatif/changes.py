@@ -171,7 +171,7 @@ def _rule(change: DeviceTaintChange) -> Document:
     selector = {"driver": change.driver, "pool": change.pool, "device": change.device}
     taint = {"key": change.key, "value": change.value, "effect": change.effect}
     return {
-        "apiVersion": "resource.k8s.io/v1beta2",
+        "apiVersion": "resource.k8s.io/v1",
         "kind": "DeviceTaintRule",
         "metadata": {"name": f"what-if-{change.key.replace('/', '-')}"},
         "spec": {

@@ -11,7 +11,7 @@ import pytest
 
 from dray.api.document import Document
 from dray.api.field_errors import FieldError
-from dray.api.validation.resource_claim import SelectorResult
+from dray.api.validation.resource_expressions import Compilers, SelectorResult
 
 LABEL = (
     "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end "
@@ -81,3 +81,6 @@ def compiles(expression: str) -> SelectorResult:
     if expression == "bad(":
         return SelectorResult(error="compilation failed: ERROR: <input>:1:5: Syntax error")
     return SelectorResult(cost=2_000_000 if expression == "costly" else 10)
+
+
+COMPILERS = Compilers(compiles, compiles)

@@ -10,11 +10,11 @@ import pytest
 from dray.api.document import Document
 from dray.api.validation.resource_claim import validate_claim, validate_claim_update
 from tests.conformance.api.resource.resource_rows import (
+    COMPILERS,
     IDENTIFIER,
     LABEL,
     SUBDOMAIN,
     changed,
-    compiles,
     params,
     row,
     texts,
@@ -330,7 +330,7 @@ ROWS = {
 @pytest.mark.parametrize(("given", "expected"), params(ROWS))
 def test_claim(given: Document, expected: list[str]) -> None:
     before = copy.deepcopy(given)
-    assert texts(validate_claim(given, compiles)) == expected
+    assert texts(validate_claim(given, COMPILERS)) == expected
     assert given == before
 
 
@@ -340,7 +340,8 @@ def test_spec_is_immutable_and_shown_as_the_server_keeps_it() -> None:
     assert texts(validate_claim_update(new, claim())) == [
         'spec: Invalid value: {"Devices":{"Requests":[{"Name":"other","Exactly":{"DeviceClassName":"gpu.example.com",'
         '"Selectors":null,"AllocationMode":"ExactCount","Count":1,"AdminAccess":null,"Tolerations":null,'
-        '"Capacity":null},"FirstAvailable":null}],"Constraints":null,"Config":null}}: field is immutable'
+        '"Capacity":null,"DerivedAttributes":null},"FirstAvailable":null}],"Constraints":null,"Config":null}}: '
+        "field is immutable"
     ]
 
 
@@ -348,4 +349,4 @@ def test_spec_is_immutable_and_shown_as_the_server_keeps_it() -> None:
 def test_a_stored_spec_is_not_validated_again() -> None:
     stored = claim(config=[opaque({"k": "a" * 20000})])
     assert validate_claim_update(copy.deepcopy(stored), stored) == []
-    assert validate_claim(stored, compiles) != []
+    assert validate_claim(stored, COMPILERS) != []

@@ -58,7 +58,7 @@ ROWS = {
         (claim(ALLOCATED), claim(allocation(result(device="d1")))),
         'status.allocation: Invalid value: {"Devices":{"Results":[{"Request":"r","Driver":"d.example.com","Pool":"p",'
         '"Device":"d1","AdminAccess":null,"Tolerations":null,"BindingConditions":null,'
-        '"BindingFailureConditions":null,"ShareID":null,"ConsumedCapacity":null}],"Config":null},'
+        '"BindingFailureConditions":null,"ShareID":null,"ConsumedCapacity":null,"SkipNodeOperations":null}],"Config":null},'
         '"NodeSelector":null,"AllocationTimestamp":null}: field is immutable',
     ),
     "a stored allocation is not judged again": row(

@@ -12,6 +12,7 @@ from dray.api.document import Document
 from dray.api.validation.resource_claim import validate_class, validate_template, validate_template_update
 from dray.api.validation.resource_slice import validate_taint_rule, validate_taint_rule_status
 from tests.conformance.api.resource.resource_rows import (
+    COMPILERS,
     LABEL,
     LABEL_KEY,
     SUBDOMAIN,
@@ -173,7 +174,7 @@ TEMPLATES = {
 
 @pytest.mark.parametrize(("given", "expected"), params(TEMPLATES))
 def test_template(given: Document, expected: list[str]) -> None:
-    assert texts(validate_template(given, compiles)) == expected
+    assert texts(validate_template(given, COMPILERS)) == expected
 
 
 @pytest.mark.behaviour("SP-16")

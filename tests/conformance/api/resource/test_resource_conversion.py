@@ -11,7 +11,7 @@ from dray.api.conversion.resource import from_hub, to_hub
 from dray.api.defaults.resource import DEFAULTERS
 from dray.api.document import Document
 from dray.api.validation.resource_claim import validate_claim
-from tests.conformance.api.resource.resource_rows import compiles, texts
+from tests.conformance.api.resource.resource_rows import COMPILERS, texts
 
 EXACT = {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 1}
 
@@ -69,13 +69,14 @@ def test_requests(name: str) -> None:
         ("adminAccess", False),
         ("tolerations", []),
         ("capacity", {}),
+        pytest.param("derivedAttributes", [], marks=pytest.mark.behaviour("N-145")),
     ],
 )
 def test_a_flat_field_beside_alternatives_is_rejected(field: str, value: Any) -> None:
     mixed = {"name": "r", "firstAvailable": [{"name": "a", **EXACT}], field: value}
     hub = to_hub("v1beta1", "ResourceClaim", claim("v1beta1", mixed))
     hub["spec"]["devices"].pop("config")
-    assert texts(validate_claim(hub, compiles)) == [
+    assert texts(validate_claim(hub, COMPILERS)) == [
         "spec.devices.requests[0]: Invalid value: null: exactly one of `exactly` or `firstAvailable` is required, "
         "but multiple fields are set"
     ]
@@ -108,9 +109,14 @@ def resource_slice(version: str, *devices: Document, **spec: Any) -> Document:
     return {"apiVersion": f"resource.k8s.io/{version}", "spec": {"driver": "d", "devices": list(devices), **spec}}
 
 
-@pytest.mark.behaviour("SP-14")
+@pytest.mark.behaviour("SP-14", "N-53")
 def test_devices_are_wrapped_in_basic() -> None:
-    content = {"attributes": {"a": {"int": 1}}, "taints": [{"key": "k"}]}
+    node_resources = {"cpu": {"overhead": {"perPod": "1"}}}
+    content = {
+        "attributes": {"a": {"int": 1}},
+        "taints": [{"key": "k"}],
+        "nodeAllocatableResources": node_resources,
+    }
     old = resource_slice("v1beta1", {"name": "d", "basic": content})
     hub = resource_slice("v1", {"name": "d", **content})
     assert to_hub("v1beta1", "ResourceSlice", old) == hub
@@ -145,6 +151,7 @@ def test_later_versions_keep_empty_node_choices() -> None:
         ("v1beta1", "DeviceClass", "v1"),
         ("v1alpha3", "DeviceTaintRule", "v1beta2"),
         ("v1beta2", "DeviceTaintRule", "v1beta2"),
+        ("v1", "DeviceTaintRule", "v1beta2"),
     ],
 )
 def test_versions(version: str, kind: str, hub: str) -> None:
@@ -159,6 +166,7 @@ def test_every_kind_has_defaults_in_every_version_it_is_served_in() -> None:
     served = {(kind.version, kind.kind) for kind in DEFAULTERS}
     everywhere = ("DeviceClass", "ResourceClaim", "ResourceClaimTemplate", "ResourceSlice")
     assert served == {(version, kind) for version in ("v1", "v1beta2", "v1beta1") for kind in everywhere} | {
+        ("v1", "DeviceTaintRule"),
         ("v1beta2", "DeviceTaintRule"),
         ("v1alpha3", "DeviceTaintRule"),
     }

@@ -255,13 +255,20 @@ def test_extended_resource_claim_status(given: Document | None, expected: list[s
     assert texts(resource_pod.validate_extended_resource_claim_status(status, EXTENDED, STATUS)) == expected
 
 
-@pytest.mark.behaviour("CL-18")
-def test_references_to_claims_can_be_dropped() -> None:
-    spec = using({"name": "c"}, init=({"name": "d"},))
-    assert resource_pod.uses_claims(spec)
-    resource_pod.drop_claims(spec)
-    assert not resource_pod.uses_claims(spec)
-    assert [item["name"] for item in resource_pod.containers_of(spec)] == ["i", "m"]
+@pytest.mark.behaviour("N-46")
+def test_amounts_are_of_claims_of_the_pod() -> None:
+    spec = {"resourceClaims": [{"name": "a", "resourceClaimName": "named"}, {"name": "b"}]}
+    status = {
+        "resourceClaimStatuses": [{"name": "b", "resourceClaimName": "made"}],
+        "extendedResourceClaimStatus": {"resourceClaimName": "special"},
+        "nodeAllocatableResourceClaimStatuses": [
+            {"resourceClaimName": name} for name in ("named", "made", "special", "a")
+        ],
+    }
+    assert texts(resource_pod.validate_node_allocatable_claim_statuses(status, spec, STATUS)) == [
+        'status.nodeAllocatableResourceClaimStatuses[3].resourceClaimName: Invalid value: "a": '
+        "no mapping found in pod reference"
+    ]
 
 
 @pytest.mark.behaviour("CL-14")

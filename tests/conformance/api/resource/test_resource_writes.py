@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dray.api.document import Document
-from dray.api.features import FeatureGates
+from dray.api.features import GATES, FeatureGates
 from dray.apiserver.registry.resource import DEFINITIONS
 from dray.apiserver.registry.strategy import ResourceDefinition, Strategy, WriteContext
 from dray.apiserver.request import UserInfo
@@ -23,8 +23,22 @@ ADMIN_ACCESS = (
 )
 
 
+def off(gate: str) -> str:
+    """The setting of a gate that is off, with those that need it."""
+    return ",".join(f"{name}=false" for name, row in GATES.items() if name == gate or gate in row.requires)
+
+
+def on(gate: str) -> str:
+    """The setting of a gate that is on, with those that it needs."""
+    return ",".join(f"{name}=true" for name in (gate, *GATES[gate].requires))
+
+
 def context(
-    gates: str = "", namespace: Document | None = None, allowed: Any = None, user: UserInfo | None = None
+    gates: str = "",
+    namespace: Document | None = None,
+    allowed: Any = None,
+    user: UserInfo | None = None,
+    verb: str = "update",
 ) -> WriteContext:
     return WriteContext(
         NOW,
@@ -32,6 +46,7 @@ def context(
         user or UserInfo("alice"),
         namespace or {"metadata": {}},
         allowed or (lambda **_: True),
+        verb,
     )
 
 
@@ -110,7 +125,7 @@ ADMIN = {"name": "r", "exactly": exactly(adminAccess=True)}
         ("resourceslices", "ResourceSlice", False, ("v1", "v1beta2", "v1beta1"), "v1", False),
         ("resourceclaims", "ResourceClaim", True, ("v1", "v1beta2", "v1beta1"), "v1", True),
         ("resourceclaimtemplates", "ResourceClaimTemplate", True, ("v1", "v1beta2", "v1beta1"), "v1", False),
-        ("devicetaintrules", "DeviceTaintRule", False, ("v1beta2", "v1alpha3"), "v1beta2", True),
+        ("devicetaintrules", "DeviceTaintRule", False, ("v1", "v1beta2", "v1alpha3"), "v1beta2", True),
     ],
 )
 def test_definitions(
@@ -223,8 +238,8 @@ def test_reports_on_devices_that_were_never_allocated_are_rejected() -> None:
     assert errors == ["status.devices[0]: Invalid value: d.example.com/p/d0: must be an allocated device in the claim"]
 
 
+DERIVED = {"name": "derived/root", "expression": "device.driver"}
 CLAIM_GATES = {
-    "adminAccess": row("SP-23", ("DRAAdminAccess", claim(ADMIN), claim({"name": "r", "exactly": exactly()}))),
     "capacity": row(
         "SP-23",
         (
@@ -241,41 +256,37 @@ CLAIM_GATES = {
             changed(claim(), "spec.devices.constraints", [{"matchAttribute": "a/b"}]),
         ),
     ),
-    "firstAvailable": row("SP-23 PL-13", ("DRAPrioritizedList", claim(ALTERNATIVES), claim({"name": "r"}))),
+    "derivedAttributes": row(
+        "SP-23 N-91",
+        (
+            "DRADerivedAttributes",
+            claim({"name": "r", "exactly": exactly(derivedAttributes=[DERIVED])}),
+            claim({"name": "r", "exactly": exactly()}),
+        ),
+    ),
+    "derivedAttributes of alternatives": row(
+        "SP-23 N-91",
+        (
+            "DRADerivedAttributes",
+            claim({"name": "r", "firstAvailable": [{"name": "a", **exactly(derivedAttributes=[DERIVED])}]}),
+            claim(ALTERNATIVES),
+        ),
+    ),
 }
 
 
 @pytest.mark.parametrize(("given", "expected"), params(CLAIM_GATES))
 def test_fields_of_claims_whose_gate_is_off(given: tuple[str, Document, Document], expected: list[str]) -> None:
     gate, full, without = given
-    off = context(f"{gate}=false", LABELLED)
-    assert created("resourceclaims", full, off)[0] == without
-    assert created("resourceclaims", full, context(namespace=LABELLED))[0] == full
-    assert updated(main("resourceclaims"), full, full, off)[0] == full
-    assert updated(main("resourceclaims"), without, full, off)[0] == without
-
-
-@pytest.mark.behaviour("PL-13")
-def test_without_its_gate_a_prioritized_list_leaves_a_request_of_neither_kind() -> None:
-    _, errors = created("resourceclaims", claim(ALTERNATIVES), context("DRAPrioritizedList=false"))
-    text = "Required value: exactly one of `exactly` or `firstAvailable` is required"
-    assert errors == [f"spec.devices.requests[0]: {text}"]
-    _, errors = created("resourceclaimtemplates", template(ALTERNATIVES), context("DRAPrioritizedList=false"))
-    assert errors == [f"spec.spec.devices.requests[0]: {text}"]
-
-
-@pytest.mark.behaviour("PL-13", "PL-12")
-def test_without_its_gate_a_stored_prioritized_list_can_still_be_allocated() -> None:
-    old = claim(ALTERNATIVES)
-    new = changed(old, "status", allocated(result(request="r/a")))
-    obj, errors = updated(status("resourceclaims"), old, new, context("DRAPrioritizedList=false"))
-    assert (obj, errors) == (new, [])
+    disabled = context(off(gate), LABELLED)
+    assert created("resourceclaims", full, disabled)[0] == without
+    assert created("resourceclaims", full, context(on(gate), LABELLED))[0] == full
+    assert updated(main("resourceclaims"), full, full, disabled)[0] == full
+    assert updated(main("resourceclaims"), without, full, disabled)[0] == without
 
 
 SHARE = "a3b6a1e2-0f6c-4f2c-9c1e-2f6d1b8b7c11"
 STATUS_GATES = {
-    "devices": row("SP-23", ("DRAResourceClaimDeviceStatus", allocated(devices=[report()]), allocated())),
-    "adminAccess": row("SP-23", ("DRAAdminAccess", allocated(result(adminAccess=True)), allocated())),
     "shareID": row(
         "SP-23",
         ("DRAConsumableCapacity", allocated(result(shareID=SHARE, consumedCapacity={"a": "1"})), allocated()),
@@ -288,16 +299,19 @@ STATUS_GATES = {
             allocated(),
         ),
     ),
+    "skipNodeOperations": row(
+        "N-106", ("DRAOptionalNodeOperations", allocated(result(skipNodeOperations=["*"])), allocated())
+    ),
 }
 
 
 @pytest.mark.parametrize(("given", "expected"), params(STATUS_GATES))
 def test_fields_of_claim_status_whose_gate_is_off(given: tuple[str, Document, Document], expected: list[str]) -> None:
     gate, full, without = given
-    strategy, off = status("resourceclaims"), context(f"{gate}=false", LABELLED)
-    assert updated(strategy, claim(), claim(status=full), off)[0]["status"] == without
-    assert updated(strategy, claim(status=full), claim(status=full), off)[0]["status"] == full
-    assert updated(strategy, claim(), claim(status=full), context(namespace=LABELLED))[0]["status"] == full
+    strategy, disabled = status("resourceclaims"), context(off(gate), LABELLED)
+    assert updated(strategy, claim(), claim(status=full), disabled)[0]["status"] == without
+    assert updated(strategy, claim(status=full), claim(status=full), disabled)[0]["status"] == full
+    assert updated(strategy, claim(), claim(status=full), context(on(gate), LABELLED))[0]["status"] == full
 
 
 SLICE_GATES: dict[str, tuple[str, Document]] = {
@@ -309,6 +323,10 @@ SLICE_GATES: dict[str, tuple[str, Document]] = {
         {"bindingConditions": ["a"], "bindingFailureConditions": ["b"], "bindsToNode": True},
     ),
     "allowMultipleAllocations": ("DRAConsumableCapacity", {"allowMultipleAllocations": True}),
+    "nodeAllocatableResources": (
+        "DRANodeAllocatableResources",
+        {"nodeAllocatableResources": {"cpu": {"overhead": {"perPod": "1"}}}},
+    ),
 }
 
 
@@ -317,11 +335,11 @@ SLICE_GATES: dict[str, tuple[str, Document]] = {
 def test_fields_of_devices_whose_gate_is_off(name: str) -> None:
     gate, fields = SLICE_GATES[name]
     full, without = resource_slice({"name": "d", **fields}), resource_slice({"name": "d"})
-    off = context(f"{gate}=false")
-    assert created("resourceslices", full, off)[0]["spec"] == without["spec"]
-    assert created("resourceslices", full)[0]["spec"] == full["spec"]
-    assert updated(main("resourceslices"), full, full, off)[0]["spec"] == full["spec"]
-    assert updated(main("resourceslices"), without, full, off)[0]["spec"] == without["spec"]
+    disabled = context(off(gate))
+    assert created("resourceslices", full, disabled)[0]["spec"] == without["spec"]
+    assert created("resourceslices", full, context(on(gate)))[0]["spec"] == full["spec"]
+    assert updated(main("resourceslices"), full, full, disabled)[0]["spec"] == full["spec"]
+    assert updated(main("resourceslices"), without, full, disabled)[0]["spec"] == without["spec"]
 
 
 @pytest.mark.behaviour("SP-23")
@@ -330,7 +348,7 @@ def test_fields_inside_devices_whose_gate_is_off() -> None:
         "name": "d",
         "capacity": {"c": {"value": "1", "requestPolicy": {"default": "1"}}},
         "attributes": {"a": {"ints": [1]}, "b": {"int": 1}},
-        "nodeAllocatableResourceMappings": {"cpu": {"allocationMultiplier": "1"}},
+        "nodeAllocatableResources": {"cpu": {"mapping": {"deviceMultiplier": "1"}}},
     }
     obj, _ = created("resourceslices", resource_slice(device), context("DRAConsumableCapacity=false"))
     assert obj["spec"]["devices"] == [
@@ -338,21 +356,43 @@ def test_fields_inside_devices_whose_gate_is_off() -> None:
     ]
 
 
+PARTITION: Document = {
+    "name": "d",
+    "attributes": {"type": {"string": "Half"}},
+    "consumesCounters": [{"counterSet": "a", "counters": {"b": {"value": "1"}}}],
+}
+SPEC_GATES: dict[str, tuple[str, Document]] = {
+    "skipNodeOperations": ("DRAOptionalNodeOperations", {"skipNodeOperations": ["*"]}),
+    "partitionTypeAttribute": ("DRAPartitionableDevicesType", {"partitionTypeAttribute": "d.example.com/type"}),
+}
+
+
+@pytest.mark.parametrize("name", SPEC_GATES)
+@pytest.mark.behaviour("N-83", "N-106")
+def test_fields_of_new_slices_whose_gate_is_off(name: str) -> None:
+    gate, fields = SPEC_GATES[name]
+    full, without = resource_slice(PARTITION, **fields), resource_slice(PARTITION)
+    assert created("resourceslices", full)[0]["spec"] == without["spec"]
+    assert created("resourceslices", full, context(on(gate)))[0]["spec"] == full["spec"]
+    assert updated(main("resourceslices"), full, full)[0]["spec"] == full["spec"]
+    assert updated(main("resourceslices"), without, full)[0]["spec"] == without["spec"]
+
+
+@pytest.mark.behaviour("N-100")
+def test_compatibility_groups_without_their_gate() -> None:
+    grouped = {**PARTITION, "consumesCounters": [PARTITION["consumesCounters"][0] | {"compatibilityGroups": ["x"]}]}
+    assert created("resourceslices", resource_slice(grouped))[0]["spec"]["devices"] == [PARTITION]
+    enabled = context(on("DRADeviceCompatibilityGroups"))
+    assert created("resourceslices", resource_slice(grouped), enabled)[0]["spec"]["devices"] == [grouped]
+    kept, _ = updated(main("resourceslices"), resource_slice(grouped), resource_slice(grouped))
+    assert kept["spec"]["devices"] == [grouped]
+
+
 @pytest.mark.behaviour("SP-23")
 def test_fields_of_slices_whose_gate_is_off() -> None:
     full = resource_slice(sharedCounters=[], perDeviceNodeSelection=True)
     obj, _ = created("resourceslices", full, context("DRAPartitionableDevices=false"))
     assert obj["spec"] == resource_slice()["spec"]
-
-
-@pytest.mark.behaviour("SP-23", "XR-01")
-def test_extended_resource_name_without_its_gate() -> None:
-    full = {"metadata": {"name": "x"}, "spec": {"extendedResourceName": "example.com/gpu"}}
-    off = context("DRAExtendedResource=false")
-    assert created("deviceclasses", full, off)[0]["spec"] == {}
-    assert created("deviceclasses", full)[0]["spec"] == full["spec"]
-    renamed = changed(full, "spec.extendedResourceName", "example.com/tpu")
-    assert updated(main("deviceclasses"), full, renamed, off)[0]["spec"] == renamed["spec"]
 
 
 @pytest.mark.behaviour("SP-03")
@@ -465,15 +505,19 @@ def refusing(*subresources: str) -> Any:
     return lambda **attributes: attributes["subresource"] not in subresources
 
 
-@pytest.mark.behaviour("SP-35")
-def test_binding_needs_its_own_permission() -> None:
+@pytest.mark.behaviour("SP-35", "N-11", "N-12")
+@pytest.mark.parametrize("verb", ["update", "patch"])
+def test_binding_needs_its_own_permission(verb: str) -> None:
     strategy, old, new = status("resourceclaims"), claim(), claim(status=allocated())
-    given = context(GRANULAR, allowed=refusing("binding"))
+    given = context(GRANULAR, allowed=refusing("binding"), verb=verb)
     assert updated(strategy, old, new, given)[1] == [
         'status: Forbidden: changing status.allocation or status.reservedFor requires resource="resourceclaims/binding"'
-        ', verb="update" permission: resourceclaims.resource.k8s.io is forbidden: User "alice" cannot update resource '
+        f', verb="{verb}" permission: resourceclaims.resource.k8s.io is forbidden: User "alice" cannot {verb} resource '
         '"resourceclaims/binding" in API group "resource.k8s.io" at the cluster scope'
     ]
+    # The permission for another verb does not help.
+    only_other = context(GRANULAR, allowed=lambda **attributes: attributes["verb"] != verb, verb=verb)
+    assert len(updated(strategy, old, new, only_other)[1]) == 1
     assert updated(strategy, old, new, context(GRANULAR, allowed=refusing("driver")))[1] == []
     without = context("DRAResourceClaimGranularStatusAuthorization=false", allowed=refusing("binding"))
     assert updated(strategy, old, new, without)[1] == []
@@ -485,16 +529,19 @@ def on_node(name: str) -> Document:
     return {"nodeSelectorTerms": [{"matchFields": [field]}]}
 
 
-@pytest.mark.behaviour("SP-35")
+@pytest.mark.behaviour("SP-35", "N-11", "N-12")
+@pytest.mark.parametrize("verb", ["update", "patch"])
 @pytest.mark.parametrize(
-    ("user", "node", "verbs"),
+    ("user", "node", "prefixes"),
     [
-        ("system:serviceaccount:n:driver", "n1", {"associated-node:update", "arbitrary-node:update"}),
-        ("system:serviceaccount:n:driver", "n2", {"arbitrary-node:update"}),
-        ("alice", "n1", {"arbitrary-node:update"}),
+        ("system:serviceaccount:n:driver", "n1", ("associated-node", "arbitrary-node")),
+        ("system:serviceaccount:n:driver", "n2", ("arbitrary-node",)),
+        ("alice", "n1", ("arbitrary-node",)),
     ],
 )
-def test_device_reports_need_permission_for_the_driver(user: str, node: str, verbs: set[str]) -> None:
+def test_device_reports_need_permission_for_the_driver(
+    user: str, node: str, prefixes: tuple[str, ...], verb: str
+) -> None:
     asked: list[dict[str, str]] = []
 
     def refuse(**attributes: str) -> bool:
@@ -502,12 +549,18 @@ def test_device_reports_need_permission_for_the_driver(user: str, node: str, ver
         return False
 
     extra = {"authentication.kubernetes.io/node-name": (node,)}
-    given = context(GRANULAR, allowed=refuse, user=UserInfo(user, extra=extra))
+    given = context(GRANULAR, allowed=refuse, user=UserInfo(user, extra=extra), verb=verb)
     old = claim(status=changed(allocated(), "allocation.nodeSelector", on_node("n1")))
     new = changed(old, "status.devices", [report()])
     _, errors = updated(status("resourceclaims"), old, new, given)
-    assert [error.split(" requires ")[0] for error in errors] == ["status.devices: Forbidden: changing status.devices"]
-    assert {item["verb"] for item in asked if item["verb"].endswith(":update")} == verbs
+    verbs = [f"{prefix}:{verb}" for prefix in prefixes]
+    assert errors == [
+        'status.devices: Forbidden: changing status.devices requires resource="resourceclaims/driver", '
+        f'verb="[{" ".join(verbs)}]" permission: resourceclaims.resource.k8s.io "d.example.com" is forbidden: '
+        f'User "{user}" cannot {verbs[0]} resource "resourceclaims/driver" in API group "resource.k8s.io" '
+        'in the namespace "n"'
+    ]
+    assert [item["verb"] for item in asked] == verbs
     assert {(item["resource"], item["subresource"], item["name"], item["namespace"]) for item in asked} == {
         ("resourceclaims", "driver", "d.example.com", "n")
     }

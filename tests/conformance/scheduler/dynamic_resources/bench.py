@@ -37,9 +37,7 @@ from tests.in_process_server import in_process_server
 
 TEAM = "team"
 DRIVER = "gpu.example.com"
-RULES = unstructured(
-    GroupVersion("resource.k8s.io", "v1beta2"), "devicetaintrules", "DeviceTaintRule", namespaced=False
-)
+RULES = unstructured(GroupVersion("resource.k8s.io", "v1"), "devicetaintrules", "DeviceTaintRule", namespaced=False)
 KINDS: dict[str, Resource[Any]] = {
     "Pod": PODS,
     "Node": NODES,

@@ -125,29 +125,6 @@ CASES: dict[str, tuple[Case, tuple[str, ...]]] = {
         Case((*WORKER, claim("claim", alternatives("gpu", "gpu"))), pod("pod", "claim"), nodes={"worker": ""}),
         ("PL-20",),
     ),
-    "claim-with-prioritized-list-feature-disabled": (
-        Case(
-            (*WORKER, claim("claim", alternatives("gpu", "gpu"))),
-            pod("pod", "claim"),
-            pre_filter=(
-                UNRESOLVABLE,
-                "resource claim team/claim, request gpu: has subrequests, "
-                "but the DRAPrioritizedList feature is disabled",
-            ),
-            post_filter="still not schedulable",
-            gates="DRAPrioritizedList=false",
-        ),
-        ("PL-24",),
-    ),
-    "allocated-claim-usable-with-feature-disabled": (
-        Case(
-            (*WORKER, allocated("claim", "worker", "gpu-0")),
-            pod("pod", "claim"),
-            nodes={"worker": ""},
-            gates="DRAPrioritizedList=false",
-        ),
-        ("PL-35",),
-    ),
     "two-entries-one-claim": (
         Case((*WORKER, claim()), pod("pod", "claim", "claim"), nodes={"worker": ""}),
         ("SP-95",),
@@ -747,13 +724,6 @@ async def test_devices_with_conditions_are_not_used_while_the_gate_is_off() -> N
 
 
 # --- Whatever else feeds the plugin. ---
-
-
-@pytest.mark.behaviour("SP-105")
-async def test_without_the_gate_the_plugin_does_nothing() -> None:
-    async with bench("DynamicResourceAllocation=false") as cluster:
-        for point in ("pre_enqueue", "pre_filter", "filter", "reserve", "pre_bind", "events_to_register"):
-            assert not hasattr(cluster.plugin, point)
 
 
 async def test_taint_rules_keep_devices_away_and_wake_pods() -> None:

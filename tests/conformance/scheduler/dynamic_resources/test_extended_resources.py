@@ -156,10 +156,6 @@ CASES: dict[str, tuple[Case, tuple[str, ...]]] = {
         Case((*WORKER, claim()), asking("pod", "claim", gpu=2), nodes={"worker": NO_FIT}),
         ("XR-23",),
     ),
-    "gate-off": (
-        Case(WORKER, asking(gpu=1), pre_filter=(Code.SKIP, ""), gates="DRAExtendedResource=false"),
-        ("XR-44",),
-    ),
 }  # fmt: skip
 
 
@@ -191,20 +187,10 @@ def insufficient(cluster: Bench, attempt: Attempt, name: str) -> str:
     return fit.filter(attempt.state, attempt.pod, found).message
 
 
-@pytest.mark.behaviour("XR-12", "XR-44")
-@pytest.mark.parametrize(
-    ("gates", "nodes"),
-    [
-        pytest.param("", {"worker": "", "plugin": "", "small": f"Insufficient {GPU}"}, id="on"),
-        pytest.param(
-            "DRAExtendedResource=false",
-            {"worker": f"Insufficient {GPU}", "plugin": "", "small": f"Insufficient {GPU}"},
-            id="off",
-        ),
-    ],
-)
-async def test_what_devices_serve_is_left_out_of_the_nodes_own(gates: str, nodes: dict[str, str]) -> None:
-    async with bench(gates) as cluster:
+@pytest.mark.behaviour("XR-12")
+async def test_what_devices_serve_is_left_out_of_the_nodes_own() -> None:
+    nodes = {"worker": "", "plugin": "", "small": f"Insufficient {GPU}"}
+    async with bench() as cluster:
         await cluster.create(*WORKER, node_with("plugin", gpu=2), node_with("small", gpu=1))
         attempt = await cluster.start(asking(gpu=2))
         assert {name: insufficient(cluster, attempt, name) for name in nodes} == nodes

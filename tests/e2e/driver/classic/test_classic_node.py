@@ -477,9 +477,9 @@ async def test_a_server_without_classic_claims_is_no_obstacle(cluster: Cluster) 
 # --- Feature gates. ---
 
 
-@pytest.mark.behaviour("NG-02", "NG-03", "CL-51")
-@pytest.mark.parametrize("gate", ["DRAControlPlaneController", "DynamicResourceAllocation"])
-async def test_without_the_feature_pods_keep_their_claims_and_others_do_not_start(cluster: Cluster, gate: str) -> None:
+@pytest.mark.behaviour("NG-03", "CL-51")
+async def test_without_the_feature_pods_keep_their_claims_and_others_do_not_start(cluster: Cluster) -> None:
+    gate = "DRAControlPlaneController"
     root = cluster.folder / "kubelet"
     await make_claim(cluster, "shared", ["old", "new"])
     await make_claim(cluster, "old-own", ["old"], owner="old")

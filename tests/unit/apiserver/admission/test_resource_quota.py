@@ -308,13 +308,3 @@ async def test_taking_the_annotation_off_has_to_be_paid() -> None:
     await cluster.put("resource.k8s.io/resourceclaims", special())
     with pytest.raises(ForbiddenError):
         await cluster.reserve(CLAIMS, claim(count=2), special())
-
-
-@pytest.mark.behaviour("XR-44")
-async def test_without_the_gate_pods_are_not_measured_by_classes() -> None:
-    cluster = Cluster(gates="DRAExtendedResource=false")
-    cache_device_class(cluster)
-    await cluster.add(quota("q", {DEVICES: "5", EXPLICIT: "5"}))
-    await cluster.reserve(PODS, pod(requests={"example.com/gpu": "2"}))
-    await cluster.reserve(CLAIMS, claim(count=1))
-    assert await cluster.used() == {DEVICES: "1", EXPLICIT: "2"}

@@ -129,22 +129,56 @@ def test_pod_status_update_keeps_spec_and_owners() -> None:
     assert made["status"] == {"phase": "Running", "qosClass": "BestEffort"}
 
 
-@pytest.mark.behaviour("SP-23")
-def test_claims_of_pods_are_dropped_with_the_gate_off() -> None:
-    spec = {"resourceClaims": [{"name": "a"}], "containers": [{"resources": {"claims": [{"name": "a"}]}}]}
-    off = {"DynamicResourceAllocation": False}
-    assert created("pods", {"spec": spec}, **off)["spec"] == {"containers": [{"resources": {}}]}
-    assert created("pods", {"spec": spec})["spec"] == spec
-    # A pod with claims keeps them.
-    assert updated("pods", {"spec": spec}, {"spec": spec}, **off)["spec"] == spec
+CLAIM_STATUSES = {
+    "resourceClaimStatuses": [{"name": "a", "resourceClaimName": "c"}],
+    "extendedResourceClaimStatus": {"resourceClaimName": "c"},
+    "nodeAllocatableResourceClaimStatuses": [{"resourceClaimName": "c"}],
+}
 
 
-@pytest.mark.behaviour("SP-23")
-def test_extended_claim_status_is_dropped_with_the_gate_off() -> None:
-    new = {"status": {"extendedResourceClaimStatus": {"resourceClaimName": "c"}}}
-    off = {"DRAExtendedResource": False}
-    assert updated("pods", new, {"status": {}}, status=True, **off)["status"] == {}
-    assert updated("pods", new, new, status=True, **off)["status"] == new["status"]
+@pytest.mark.behaviour("N-66")
+@pytest.mark.parametrize("name", CLAIM_STATUSES)
+def test_a_status_that_leaves_out_claims_keeps_them(name: str) -> None:
+    old = {"status": {name: CLAIM_STATUSES[name]}}
+    made = updated("pods", {"status": {"phase": "Running"}}, old, status=True)
+    assert made["status"] == {"phase": "Running", name: CLAIM_STATUSES[name]}
+    # Nothing appears that was not there.
+    assert updated("pods", {"status": {"phase": "Running"}}, {"status": {}}, status=True)["status"] == {
+        "phase": "Running"
+    }
+
+
+@pytest.mark.behaviour("N-66")
+@pytest.mark.parametrize("name", ["resourceClaimStatuses", "nodeAllocatableResourceClaimStatuses"])
+def test_an_explicit_empty_list_removes_the_claims_of_a_status(name: str) -> None:
+    assert updated("pods", {"status": {name: []}}, {"status": {name: CLAIM_STATUSES[name]}}, status=True) == {
+        "metadata": {},
+        "status": {},
+    }
+
+
+@pytest.mark.behaviour("N-46")
+def test_amounts_of_claims_are_dropped_with_the_gate_off() -> None:
+    name = "nodeAllocatableResourceClaimStatuses"
+    new, old = {"status": {name: CLAIM_STATUSES[name]}}, {"status": {name: [{"resourceClaimName": "d"}]}}
+    assert updated("pods", new, {"status": {}}, status=True)["status"] == {}
+    assert updated("pods", new, old, status=True)["status"] == new["status"]
+    assert updated("pods", new, {"status": {}}, status=True, DRANodeAllocatableResources=True) == {
+        "metadata": {},
+        **new,
+    }
+
+
+@pytest.mark.behaviour("N-01")
+def test_messages_about_health_are_dropped_with_the_gate_off() -> None:
+    def reported(**device: str) -> dict[str, Any]:
+        resources = [{"resourceID": "d", **device}]
+        return {"containerStatuses": [{"name": "c", "allocatedResourcesStatus": [{"resources": resources}]}]}
+
+    new, off = {"status": reported(message="hot")}, {"ResourceHealthStatusMessage": False}
+    assert updated("pods", copy.deepcopy(new), {"status": {}}, status=True, **off)["status"] == reported()
+    assert updated("pods", copy.deepcopy(new), {"status": {}}, status=True)["status"] == new["status"]
+    assert updated("pods", copy.deepcopy(new), new, status=True, **off)["status"] == new["status"]
 
 
 def resources(requests: Document | None = None, limits: Document | None = None) -> Document:

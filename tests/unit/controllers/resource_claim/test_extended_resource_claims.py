@@ -5,7 +5,6 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from dray.api.features import FeatureGates
 from dray.api.pod_claims import EXTENDED_RESOURCE_ANNOTATION
 from dray.api.types.core_v1 import Pod
 from dray.api.types.resource_v1 import ResourceClaim
@@ -15,7 +14,6 @@ from dray.scheduler.plugins.dynamic_resources.extended_resources import make_cla
 from tests.unit.controllers.resource_claim.test_resource_claim_reconciler import TEAM, ClusterHarness, running, until
 
 GPU = "example.com/gpu"
-GATE_OFF = FeatureGates.parse("DRAExtendedResource=false")
 GAUGE = "resourceclaim_controller_resource_claims"
 
 
@@ -55,12 +53,9 @@ def counted(cluster: ClusterHarness, allocated: str) -> float:
 
 @pytest.mark.behaviour("XR-37", "XR-38")
 @pytest.mark.parametrize("named", [True, False], ids=["named", "not named yet"])
-@pytest.mark.parametrize("gates", [None, GATE_OFF], ids=["gate on", "gate off"])
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
-async def test_the_claim_is_deleted_when_the_pod_has_finished(
-    phase: str, gates: FeatureGates | None, named: bool
-) -> None:
-    async with running(gates) as cluster:
+async def test_the_claim_is_deleted_when_the_pod_has_finished(phase: str, named: bool) -> None:
+    async with running() as cluster:
         pod, claim = await served(cluster, named=named)
         name = claim.metadata.name or ""
         await until(lambda: _seen(cluster))

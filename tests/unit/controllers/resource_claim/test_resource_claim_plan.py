@@ -14,7 +14,6 @@ from dray.api.types.resource_v1 import ResourceClaim, ResourceClaimConsumerRefer
 from dray.controllers.resource_claim.created_claims import ENTRIES_MAX, EXPIRY_SECONDS, CreatedClaims
 from dray.controllers.resource_claim.metrics import ClaimLabels, ClaimMetrics, labels_of
 from dray.controllers.resource_claim.plan import (
-    PRIORITIZED_LIST_DISABLED,
     ClaimPlan,
     generate_name,
     names_to_confirm,
@@ -36,7 +35,6 @@ from tests.unit.controllers.resource_claim.builders import (
 )
 
 ON = FeatureGates()
-OFF = FeatureGates.parse("DRAPrioritizedList=false,DRAAdminAccess=false")
 
 
 @pytest.mark.behaviour("SP-74")
@@ -133,29 +131,10 @@ POD_CASES = {
         ),
         ["SP-79"],
     ),
-    "prioritized-list-disabled": (
-        PodCase(
-            WANTING,
-            templates=(template("template", alternatives()),),
-            problems=[f"PodResourceClaim gpu: {PRIORITIZED_LIST_DISABLED}"],
-            gates=OFF,
-        ),
-        ["PL-30"],
-    ),
     "prioritized-list-enabled": (
         PodCase(WANTING, templates=(template("template", alternatives()),), created=["pod-gpu-"]),
         ["PL-35"],
     ),
-    "admin-access-disabled": (
-        PodCase(
-            WANTING,
-            templates=(template("template", exact(admin=True)),),
-            problems=["PodResourceClaim gpu: admin access is requested, but the feature is disabled"],
-            gates=OFF,
-        ),
-        [],
-    ),
-    "nothing-disabled-is-used": (PodCase(WANTING, created=["pod-gpu-"], gates=OFF), []),
     "add-reserved": (
         PodCase(pod(claims={"gpu": "shared"}, node="node"), (claim("shared", allocated=True),), reserved=["shared"]),
         ["SP-81"],

@@ -24,7 +24,6 @@ from dray.client.resources import EVENTS, PODS, RESOURCE_CLAIM_TEMPLATES, RESOUR
 from dray.client.rest import Call, RestClient
 from dray.client.shared_informers import SharedInformerFactory
 from dray.controllers.reconciler import ControllerContext
-from dray.controllers.resource_claim.plan import PRIORITIZED_LIST_DISABLED
 from dray.controllers.resource_claim.reconciler import ResourceClaimController
 from dray.runtime.metrics import Metrics
 from dray.runtime.system import SystemClock
@@ -33,7 +32,6 @@ from tests.in_process_server import in_process_server
 from tests.recording_transport import READS, RecordingTransport
 
 TEAM = "team"
-OFF = FeatureGates.parse("DRAPrioritizedList=false")
 
 
 class Watched(RecordingTransport):
@@ -189,22 +187,6 @@ async def test_a_missing_template_is_reported_and_retried() -> None:
         assert cluster.metrics.value("workqueue_retries_total", {"name": "resource_claim"}) > 0
         await cluster.template("template")
         await until(lambda: cluster.named("pod"))
-
-
-@pytest.mark.behaviour("PL-30")
-async def test_no_claim_with_alternatives_while_the_gate_is_off() -> None:
-    async with running(OFF) as cluster:
-        await cluster.template("template", listed=True)
-        await cluster.pod("pod", [FROM_TEMPLATE])
-        await until(cluster.events)
-        assert await cluster.events() == [
-            (
-                "Warning",
-                "FailedResourceClaimCreation",
-                f"PodResourceClaim gpu: {PRIORITIZED_LIST_DISABLED}",
-            )
-        ]
-        assert await cluster.claims() == []
 
 
 @pytest.mark.behaviour("SP-87", "SP-88")

@@ -101,4 +101,3 @@ def test_enabled_features_are_declared_and_those_of_an_earlier_agent_removed() -
     assert declared(enabled, {}) == ["DRAOptionalNodeOperations"]
     assert declared("", {}) == "absent"
     assert declared("", {"declaredFeatures": ["Old"]}) == []
-    assert declared(f"{enabled},NodeDeclaredFeatures=false", {}) == "absent"

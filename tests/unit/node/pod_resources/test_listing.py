@@ -183,25 +183,15 @@ def test_the_claim_of_extended_resources() -> None:
     assert dynamic(item, Claims(GPU)) == {"main": [resource(FIRST, NIC)], "other": []}
 
 
-@pytest.mark.behaviour("PR-19")
-def test_without_the_gate_there_are_no_claims() -> None:
-    item = with_claims("u1", {"g": "gpus"}, {"c": [("g", "")]})
-    assert dynamic(item, Claims(GPU), on=False) == {"c": []}
-
-
-@pytest.mark.behaviour("PR-19", "NG-06", "NG-07", "NG-08")
+@pytest.mark.behaviour("PR-19", "NG-08")
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
         ("", Gates()),
-        ("KubeletPodResourcesGet=false", Gates(get=False)),
-        ("PodResourcesGet=false", Gates(get=False)),
-        ("KubeletPodResourcesDynamicResources=false", Gates(dynamic=False)),
+        ("PodResourcesGet=true", Gates()),
         ("PodLevelResourceManagers=true", Gates(pod_level=True)),
-        ("PodResourcesDynamicResources=false", Gates(dynamic=False)),
-        ("DynamicResourceAllocation=false", Gates()),
+        ("PodResourcesDynamicResources=true", Gates()),
         ("KubeletPodResourcesListUseActivePods=false", Gates(active_only=False)),
-        ("DRAExtendedResource=false", Gates()),
     ],
 )
 def test_gates(text: str, expected: Gates) -> None:

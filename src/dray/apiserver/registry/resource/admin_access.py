@@ -21,8 +21,6 @@ _RESULTS: Final = Path("status.allocation.devices.results")
 
 _NODE_NAME_EXTRA: Final = "authentication.kubernetes.io/node-name"
 _SERVICE_ACCOUNT_PREFIX: Final = "system:serviceaccount:"
-# The permission may be granted for either verb.
-_WRITE_VERBS: Final = ("update", "patch")
 
 
 def validate_admin_requests(claim_spec: Document, context: WriteContext) -> FieldErrors:
@@ -65,11 +63,12 @@ def _validate_binding(claim: Document, old: Document, context: WriteContext) -> 
     new_status, old_status = claim.get("status") or {}, old.get("status") or {}
     if all(new_status.get(name) == old_status.get(name) for name in ("allocation", "reservedFor")):
         return []
-    if _allowed(context, _WRITE_VERBS, subresource="binding"):
+    verb = context.verb
+    if _allowed(context, (verb,), subresource="binding"):
         return []
     text = (
-        'changing status.allocation or status.reservedFor requires resource="resourceclaims/binding", verb="update" '
-        f'permission: resourceclaims.{GROUP} is forbidden: User "{context.user.name}" cannot update resource '
+        f'changing status.allocation or status.reservedFor requires resource="resourceclaims/binding", verb="{verb}" '
+        f'permission: resourceclaims.{GROUP} is forbidden: User "{context.user.name}" cannot {verb} resource '
         f'"resourceclaims/binding" in API group "{GROUP}" at the cluster scope'
     )
     return [forbidden(STATUS, text)]
@@ -80,13 +79,13 @@ def _validate_device_statuses(claim: Document, old: Document, context: WriteCont
     namespace = claim["metadata"].get("namespace", "")
     errors: FieldErrors = []
     for driver in _changed_drivers(claim, old):
-        verbs = [prefix + verb for prefix in prefixes for verb in _WRITE_VERBS]
+        verbs = [prefix + context.verb for prefix in prefixes]
         if _allowed(context, verbs, subresource="driver", namespace=namespace, name=driver):
             continue
-        shown = " ".join(f"{prefix}update" for prefix in prefixes)
+        needed = " ".join(verbs)
         text = (
-            f'changing status.devices requires resource="resourceclaims/driver", verb="[{shown}]" permission: '
-            f'resourceclaims.{GROUP} "{driver}" is forbidden: User "{context.user.name}" cannot {prefixes[0]}update '
+            f'changing status.devices requires resource="resourceclaims/driver", verb="[{needed}]" permission: '
+            f'resourceclaims.{GROUP} "{driver}" is forbidden: User "{context.user.name}" cannot {verbs[0]} '
             f'resource "resourceclaims/driver" in API group "{GROUP}" in the namespace "{namespace}"'
         )
         errors.append(forbidden(STATUS.child("devices"), text))

@@ -25,9 +25,9 @@ from dray.apiserver.registry.resource.group import (
     GROUP,
     STORAGE_VERSION,
     VERSIONS,
+    compilers,
     restore_for_status,
     restore_status,
-    selector_compiler,
 )
 from dray.apiserver.registry.strategy import Column, ResourceDefinition, Strategy, WriteContext
 
@@ -42,9 +42,7 @@ class ClaimStrategy(Strategy):
 
     def validate_create(self, obj: Document, context: WriteContext) -> FieldErrors:
         """Validate the spec and its use of admin access."""
-        return validate_admin_requests(obj.get("spec") or {}, context) + validate_claim(
-            obj, selector_compiler(context.gates)
-        )
+        return validate_admin_requests(obj.get("spec") or {}, context) + validate_claim(obj, compilers(context.gates))
 
     def prepare_for_update(self, obj: Document, old: Document, context: WriteContext) -> None:
         """Restore the status."""
@@ -63,7 +61,7 @@ class ClaimStatusStrategy(Strategy):
         """Restore spec and metadata, and drop the status of deallocated devices."""
         restore_for_status(obj, old)
         obj["status"] = obj.get("status") or {}
-        _drop_deallocated_devices(obj["status"], old, context)
+        _drop_deallocated_devices(obj["status"], old.get("status") or {})
         drop_disabled_status_fields(CLAIM_FIELDS, obj, old, context.gates)
 
     def validate_update(self, obj: Document, old: Document, context: WriteContext) -> FieldErrors:
@@ -73,11 +71,10 @@ class ClaimStatusStrategy(Strategy):
         return errors + validate_claim_status_update(obj, old)
 
 
-def _drop_deallocated_devices(status: Document, old: Document, context: WriteContext) -> None:
+def _drop_deallocated_devices(status: Document, old_status: Document) -> None:
     """Drop the status of deallocated devices, which clients that clear an allocation need not do."""
     devices = status.get("devices")
-    old_status = old.get("status") or {}
-    if not devices or not (context.gates.enabled("DRAResourceClaimDeviceStatus") or old_status.get("devices")):
+    if not devices:
         return
     deallocated = {device_id(result) for result in _results(old_status)} - {
         device_id(result) for result in _results(status)
@@ -136,7 +133,7 @@ class TemplateStrategy(Strategy):
     def validate_create(self, obj: Document, context: WriteContext) -> FieldErrors:
         """Validate the template and its use of admin access."""
         return validate_admin_requests(_claim(obj).get("spec") or {}, context) + validate_template(
-            obj, selector_compiler(context.gates)
+            obj, compilers(context.gates)
         )
 
     def prepare_for_update(self, obj: Document, old: Document, context: WriteContext) -> None:

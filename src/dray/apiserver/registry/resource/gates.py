@@ -38,18 +38,18 @@ class FieldPaths:
 
 @dataclass(frozen=True, slots=True)
 class GatedFields:
-    """The fields of one feature of a kind; the feature is enabled when all its gates are."""
+    """The fields of one feature of a kind."""
 
-    gates: tuple[str, ...]
+    gate: str
     spec: tuple[FieldPaths, ...]
     status: tuple[FieldPaths, ...]
 
     def enabled(self, gates: FeatureGates) -> bool:
         """Report whether the feature is enabled."""
-        return all(gates.enabled(name) for name in self.gates)
+        return gates.enabled(self.gate)
 
 
-def _gated(gates: str, *paths: str) -> GatedFields:
+def _gated(gate: str, *paths: str) -> GatedFields:
     # Fields of the same structure are handled in one pass: a slice has thousands of attributes.
     names: dict[tuple[str, ...], list[str]] = {}
     for path in paths:
@@ -57,7 +57,7 @@ def _gated(gates: str, *paths: str) -> GatedFields:
         names.setdefault(tuple(segments), []).append(name)
     fields = [FieldPaths(segments, tuple(group)) for segments, group in names.items()]
     return GatedFields(
-        tuple(gates.split()),
+        gate,
         tuple(field for field in fields if field.segments[0] == "spec"),
         tuple(field for field in fields if field.segments[0] == "status"),
     )
@@ -68,8 +68,6 @@ _RESULTS: Final = "status.allocation.devices.results[]"
 _DEVICES: Final = "spec.devices[]"
 
 CLAIM_FIELDS: Final = (
-    _gated("DRAPrioritizedList", f"{_REQUESTS}.firstAvailable"),
-    _gated("DRAAdminAccess", f"{_REQUESTS}.exactly.adminAccess", f"{_RESULTS}.adminAccess"),
     _gated(
         "DRAConsumableCapacity",
         f"{_REQUESTS}.exactly.capacity",
@@ -79,7 +77,12 @@ CLAIM_FIELDS: Final = (
         f"{_RESULTS}.consumedCapacity",
         "status.devices[].shareID",
     ),
-    _gated("DRAResourceClaimDeviceStatus", "status.devices"),
+    _gated(
+        "DRADerivedAttributes",
+        f"{_REQUESTS}.exactly.derivedAttributes",
+        f"{_REQUESTS}.firstAvailable[].derivedAttributes",
+    ),
+    _gated("DRAOptionalNodeOperations", f"{_RESULTS}.skipNodeOperations"),
     _gated("DRADeviceBindingConditions", f"{_RESULTS}.bindingConditions", f"{_RESULTS}.bindingFailureConditions"),
 )
 SLICE_FIELDS: Final = (
@@ -90,19 +93,20 @@ SLICE_FIELDS: Final = (
         "spec.perDeviceNodeSelection",
         *(f"{_DEVICES}.{name}" for name in ("consumesCounters", "nodeName", "nodeSelector", "allNodes")),
     ),
-    # Binding conditions are reported in the device status, so they need both features.
     _gated(
-        "DRADeviceBindingConditions DRAResourceClaimDeviceStatus",
+        "DRADeviceBindingConditions",
         *(f"{_DEVICES}.{name}" for name in ("bindingConditions", "bindingFailureConditions", "bindsToNode")),
     ),
     _gated("DRAConsumableCapacity", f"{_DEVICES}.allowMultipleAllocations", f"{_DEVICES}.capacity{{}}.requestPolicy"),
-    _gated("DRANodeAllocatableResources", f"{_DEVICES}.nodeAllocatableResourceMappings"),
+    _gated("DRANodeAllocatableResources", f"{_DEVICES}.nodeAllocatableResources"),
+    _gated("DRADeviceCompatibilityGroups", f"{_DEVICES}.consumesCounters[].compatibilityGroups"),
+    _gated("DRAOptionalNodeOperations", "spec.skipNodeOperations"),
+    _gated("DRAPartitionableDevicesType", "spec.partitionTypeAttribute"),
     _gated(
         "DRAListTypeAttributes",
         *(f"{_DEVICES}.attributes{{}}.{name}" for name in ("bools", "ints", "strings", "versions")),
     ),
 )
-CLASS_FIELDS: Final = (_gated("DRAExtendedResource", "spec.extendedResourceName"),)
 
 
 def drop_disabled_fields(

@@ -8,7 +8,7 @@ from typing import Final
 
 from dray.api.document import Document
 from dray.api.features import FeatureGates
-from dray.api.validation.resource_claim import SelectorResult
+from dray.api.validation.resource_expressions import Compilers, SelectorResult
 from dray.apiserver.registry.strategy import restore, restore_metadata
 
 GROUP: Final = "resource.k8s.io"
@@ -29,6 +29,12 @@ def selector_compiler(gates: FeatureGates) -> Callable[[str], SelectorResult]:
     return lambda expression: _compile(
         expression, list_attributes=list_attributes, consumable_capacity=consumable_capacity
     )
+
+
+def compilers(gates: FeatureGates) -> Compilers:
+    """Return the compilers for the expressions of new claims."""
+    # Derived attributes are compiled when they are evaluated.
+    return Compilers(selector_compiler(gates), lambda _expression: SelectorResult())
 
 
 def compile_stored_selector(expression: str) -> SelectorResult:

@@ -79,8 +79,10 @@ TAINT_RULES: Final = ResourceDefinition(
     singular="devicetaintrule",
     kind="DeviceTaintRule",
     namespaced=False,
-    versions=("v1beta2", "v1alpha3"),
+    versions=("v1", "v1beta2", "v1alpha3"),
+    # As in Kubernetes, so that an earlier release can read them.
     storage_version="v1beta2",
+    conditional_versions=("v1",),
     strategy=TaintRuleStrategy(),
     status_strategy=TaintRuleStatusStrategy(),
     columns=(

@@ -21,7 +21,7 @@ from dray.runtime.http.dialing import Route
 from dray.runtime.http.errors import ConnectError, HttpError, NoResponseError, ResponseTimeoutError
 from dray.runtime.http.urls import parse_url, redirected
 
-USER_AGENT: Final = "kube-probe/1.36"
+USER_AGENT: Final = "kube-probe/1.37"
 BODY_BYTES_MAX: Final = 10 * 1024
 # As Go's client.
 REDIRECTS_MAX: Final = 10
