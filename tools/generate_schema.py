@@ -137,7 +137,7 @@ LEAVES: dict[str, tuple[str, str]] = {
     f"{APIEXTENSIONS}.JSONSchemaPropsOrStringArray": ("any", "schema-or-strings"),
 }
 # Protobuf messages around a plain list of strings.
-STRING_LISTS = frozenset({"ExtraValue", "Verbs"})
+STRING_LISTS = frozenset({"AttestationValue", "ExtraValue", "Verbs"})
 
 # `+default` markers that server-side apply needs for list map keys; OpenAPI v2 does not carry them.
 DEFAULTS: dict[tuple[str, str], Any] = {

@@ -75,16 +75,6 @@ async def test_a_node_cannot_name_a_claim_in_a_pods_extended_resources_to_read_i
         assert patched["status"]["phase"] == "Running"
 
 
-@pytest.mark.behaviour("N-46")
-async def test_a_node_cannot_change_what_the_claims_of_a_pod_use() -> None:
-    status = {"nodeAllocatableResourceClaimStatuses": [{"resourceClaimName": "c"}]}
-    async with cluster():
-        with pytest.raises(ForbiddenError) as caught:
-            await NODE.request("patch", "core/v1/pods/p/status@default", {"status": status}, content_type=MERGE)
-    expected = 'pods "p" is forbidden: node "n1" cannot update node allocatable resource claim statuses'
-    assert caught.value.message == expected
-
-
 async def test_a_node_gets_tokens_only_for_the_audiences_of_its_pods() -> None:
     async with cluster() as pod:
         await NODE.create(ACCOUNT, token_request(pod))

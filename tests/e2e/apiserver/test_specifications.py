@@ -226,7 +226,7 @@ KINDS = [
     ),
     Kind("scheduling.k8s.io/v1/priorityclasses", "PriorityClass", {"value": 1}),
     Kind("storage.k8s.io/v1/csidrivers", "CSIDriver", {"spec": {"attachRequired": False}}),
-    Kind("storage.k8s.io/v1/csinodes", "CSINode", {"spec": {"drivers": []}}),
+    Kind("storage.k8s.io/v1/csinodes", "CSINode", {"spec": {"drivers": []}}, {"storageHealth": [{"name": "d"}]}),
     Kind("storage.k8s.io/v1/csistoragecapacities", "CSIStorageCapacity", {"storageClassName": "s"}),
     Kind("storage.k8s.io/v1/storageclasses", "StorageClass", {"provisioner": "example.com/p"}),
     Kind(

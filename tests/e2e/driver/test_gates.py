@@ -21,7 +21,9 @@ async def ready(driver: FakeDriver, node: Node) -> None:
 @pytest.mark.parametrize("enabled", [True, False])
 async def test_health_is_reported_only_with_its_gate(cluster: Cluster, enabled: bool) -> None:
     root = cluster.folder / "kubelet"
-    gates = f"ResourceHealthStatus={str(enabled).lower()}"
+    gates = ",".join(
+        f"{name}={str(enabled).lower()}" for name in ("ResourceHealthStatus", "ResourceHealthStatusMessage")
+    )
     driver = FakeDriver(versions=(*BOTH, "v1.DRAResourceHealth"))
     async with driver.running(root), node_running(root, cluster.client, gates=gates) as node:
         await ready(driver, node)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dray.api.conversion.resource import from_hub, to_hub
+from dray.api.conversion.resource import from_hub, hub_version, to_hub
 from dray.api.document import Document
 
 NAMES = st.text("abcdefgh-", min_size=1, max_size=6)
@@ -110,7 +110,7 @@ PAIRS = [(kind, first, second) for kind, served in VERSIONS.items() for first in
 @given(data=st.data())
 def test_round_trip(kind: str, first: str, second: str, data: st.DataObject) -> None:
     hub: Document = {
-        "apiVersion": f"resource.k8s.io/{VERSIONS[kind][0]}",
+        "apiVersion": f"resource.k8s.io/{hub_version(kind)}",
         "kind": kind,
         **data.draw(HUB_OBJECTS[kind]),
     }

@@ -439,6 +439,13 @@ def with_status(document: Document, labels: Document | None = None, **status: An
             pod("p"),
             'pods "p" is forbidden: node "n1" cannot update resource claim statues',
         ),
+        pytest.param(
+            in_x("patch", "pods/status", "p"),
+            with_status(pod("p"), nodeAllocatableResourceClaimStatuses=[{"resourceClaimName": "a"}]),
+            pod("p"),
+            'pods "p" is forbidden: node "n1" cannot update node allocatable resource claim statuses',
+            marks=pytest.mark.behaviour("N-46"),
+        ),
         (in_x("create", "pods/eviction", "mine"), {"metadata": {"name": "mine"}}, None, None),
         (
             in_x("create", "pods/eviction", "theirs"), {"metadata": {"name": "theirs"}}, None,
