@@ -181,7 +181,7 @@ GATES: Final[Mapping[str, Gate]] = {
     "DRAResourcePoolStatus": Gate(
         default=False,
         stage=Stage.ALPHA,
-        description="ResourcePoolStatusRequests: a controller counts the devices of a pool.",
+        description="Accepted, without effect.",
         requires=_DRA,
     ),
     "GenericWorkload": Gate(default=False, stage=Stage.BETA, description="Accepted, without effect."),
