@@ -53,7 +53,8 @@ class Recorder:
     async def stream(self, call: Call) -> AsyncIterator[WatchBatch]:
         assert call.resource is not None
         self.calls.append((call.verb, call.resource.path(), None))
-        for batch in ():
+        batches: list[WatchBatch] = []
+        for batch in batches:
             yield batch
 
     async def close(self) -> None:
