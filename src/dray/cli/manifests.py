@@ -46,12 +46,17 @@ def _texts(path: str) -> Iterator[tuple[str, str]]:
 
 
 def _documents(text: str) -> Iterator[Document]:
-    for part in _parts(text):
+    for number, part in enumerate(_parts(text), 1):
         value: Any = parse_yaml(part.encode())[0]
         if value is None:
             continue
         if not isinstance(value, dict):
             raise SnapshotError(f"expected an object with apiVersion and kind, found {type(value).__name__}")
+        missing = [name for name in ("apiVersion", "kind") if not isinstance(value.get(name), str) or not value[name]]
+        if missing:
+            known = value.get("metadata") if isinstance(value.get("metadata"), dict) else {}
+            name = f' of "{known["name"]}"' if known and known.get("name") else ""
+            raise SnapshotError(f"document {number}{name}: {missing[0]} is missing or not a string")
         yield value
 
 

@@ -7,14 +7,14 @@ import logging
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from dray.api.document import Document
 from dray.cli.command import add_feature_gates, cluster_parser, exit_on_read_error, print_hidden, read_snapshot
 from dray.cli.manifests import read_documents
 from dray.cli.output import Column, ProgressLine, bar, render, write_answer
 from dray.runtime.system import SystemClock
-from dray.sim.snapshot import PLACEMENT_KINDS, Snapshot
+from dray.sim.snapshot import PLACEMENT_KINDS, Snapshot, SnapshotError
 from dray.sim.whatif.changes import (
     Changed,
     DeviceTaintChange,
@@ -25,6 +25,9 @@ from dray.sim.whatif.changes import (
     taint_devices,
 )
 from dray.sim.whatif.outcome import FIT_MAX, Fit, Growth, Outcome, PodOutcome, UsageChange
+
+if TYPE_CHECKING:
+    from dray.sim.whatif.preemption import Eviction
 
 PROG: Final = "dray simulate"
 KINDS: Final = (*PLACEMENT_KINDS, "ResourceQuota")
@@ -38,7 +41,7 @@ def main(argv: Sequence[str]) -> int:
     logging.getLogger("dray").propagate = False
     with exit_on_read_error(PROG), closing(ProgressLine()) as progress:
         result = _simulate(arguments, progress)
-    write_answer([result], arguments.output, partial(lines, result))
+    write_answer([result], arguments.output, partial(lines, result, everything=arguments.all))
     return 0
 
 
@@ -63,6 +66,23 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     )
     change.add_argument("--add-nodes", type=int, default=0, metavar="N", help="add copies of --node-template")
     change.add_argument("--apply", action="append", default=[], metavar="FILE", help="manifests to apply")
+    preempt = parser.add_mutually_exclusive_group()
+    preempt.add_argument(
+        "--preempt",
+        dest="preemption",
+        action="store_const",
+        const="always",
+        default="by-priority",
+        help="let pending Pods and those of --apply evict any other Pod of users, to see who would go",
+    )
+    preempt.add_argument(
+        "--no-preempt",
+        dest="preemption",
+        action="store_const",
+        const="never",
+        help="evict nobody for a higher priority",
+    )
+    parser.add_argument("--all", action="store_true", help="also show Pods, classes and nodes that do not change")
     count = parser.add_argument_group("capacity planning")
     count.add_argument("--count-fit", default="", metavar="FILE", help="count how many copies of this file's Pod fit")
     count.add_argument(
@@ -102,11 +122,13 @@ def changed(before: Snapshot, arguments: argparse.Namespace) -> Changed:
 
 def _simulate(arguments: argparse.Namespace, progress: ProgressLine) -> Outcome | Fit | Growth:
     # Imported after parsing: they pull in the API server and the scheduler, which --help does not need.
+    from dray.sim.whatif.preemption import Preemption
     from dray.sim.whatif.simulation import Run, count_fit, count_nodes, simulate
 
     before = read_snapshot(arguments, KINDS)
     print_hidden(PROG, before)
-    run = Run(before, changed(before, arguments), SystemClock().now(), arguments.feature_gates, progress)
+    preemption = Preemption(arguments.preemption)
+    run = Run(before, changed(before, arguments), SystemClock().now(), arguments.feature_gates, progress, preemption)
     manifests = _flat(document for path in arguments.apply for document in read_documents(path))
     if arguments.count_fit:
         return count_fit(run, [*manifests, *_flat(read_documents(arguments.count_fit))], arguments.count_max)
@@ -119,22 +141,25 @@ def _flat(documents: Any) -> list[Document]:
     found: list[Document] = []
     for document in documents:
         found += document["items"] if document.get("kind") == "List" else [document]
+    for document in found:
+        if not isinstance(document.get("metadata"), dict):
+            raise SnapshotError(f"a {document.get('kind')} has no metadata: it needs a name")
     return found
 
 
 # --- Text output. ---
 
 
-def lines(result: Outcome | Fit | Growth, *, colour: bool = False) -> Iterator[str]:
+def lines(result: Outcome | Fit | Growth, *, everything: bool = False, colour: bool = False) -> Iterator[str]:
     """Return the text format."""
     if isinstance(result, Fit):
         yield f"{result.count} more fit; the next one does not: {result.why}"
-        yield from _usage_lines(result.outcome, colour=colour)
+        yield from _usage_lines(result.outcome, everything=everything, colour=colour)
     elif isinstance(result, Growth):
         yield _growth(result)
-        yield from outcome_lines(result.outcome, colour=colour)
+        yield from outcome_lines(result.outcome, everything=everything, colour=colour)
     else:
-        yield from outcome_lines(result, colour=colour)
+        yield from outcome_lines(result, everything=everything, colour=colour)
 
 
 def _growth(result: Growth) -> str:
@@ -150,20 +175,26 @@ def _nodes(count: int, more: str = "") -> str:
     return f"{count} {more}node" if count == 1 else f"{count} {more}nodes"
 
 
-def outcome_lines(outcome: Outcome, *, colour: bool = False) -> Iterator[str]:
-    """Return the results of the Pods, and the usage."""
+def outcome_lines(outcome: Outcome, *, everything: bool = False, colour: bool = False) -> Iterator[str]:
+    """Return the Pods and the usage that change; the rest is counted."""
+    waiting = [row for row in outcome.pending if row.waited]
+    pending = f"{len(outcome.pending)} pending" + (f" ({len(waiting)} as before)" if waiting else "")
+    evicted = f"{len(outcome.preempted)} preempted, " if outcome.preempted else ""
     yield (
-        f"{len(outcome.placed)} scheduled, {len(outcome.moved)} moved, {len(outcome.pending)} pending, "
+        f"{len(outcome.placed)} scheduled, {len(outcome.moved)} moved, {evicted}{pending}, "
         f"{len(outcome.lost)} lost, {outcome.unchanged} unchanged"
     )
-    rows = [*outcome.moved, *outcome.placed, *outcome.pending]
+    rows = [*outcome.moved, *outcome.placed, *(row for row in outcome.pending if everything or not row.waited)]
     if rows:
         yield ""
         yield from render(rows, _pod_columns(), colour=colour).splitlines()
+    if outcome.preempted:
+        yield ""
+        yield from render(outcome.preempted, _eviction_columns(), colour=colour).splitlines()
     if outcome.lost:
         yield ""
         yield f"Lost, because no controller recreates them: {', '.join(outcome.lost)}"
-    yield from _usage_lines(outcome, colour=colour)
+    yield from _usage_lines(outcome, everything=everything, colour=colour)
     if outcome.notes:
         yield ""
         yield from (f"Note: {note}" for note in outcome.notes)
@@ -179,17 +210,38 @@ def _pod_columns() -> list[Column[PodOutcome]]:
     ]
 
 
+def _eviction_columns() -> list[Column[Eviction]]:
+    return [
+        Column("PREEMPTED", lambda row: f"{row.namespace}/{row.name}", colour=lambda _: "red"),
+        Column("NODE", lambda row: row.node),
+        Column("FOR", lambda row: row.preemptor),
+        Column("AFTERWARDS", _afterwards),
+    ]
+
+
+def _afterwards(row: Eviction) -> str:
+    return f"its {row.controller} creates it again" if row.controller else "lost: no controller recreates it"
+
+
 def _result(row: PodOutcome) -> str:
     if not row.node:
         return "pending"
     return "moved" if row.before else "scheduled"
 
 
-def _usage_lines(outcome: Outcome, *, colour: bool) -> Iterator[str]:
-    for title, rows in (("CLASS", outcome.classes), ("NODE", outcome.nodes)):
-        if rows:
+def _usage_lines(outcome: Outcome, *, everything: bool, colour: bool) -> Iterator[str]:
+    same = []
+    for title, plural, rows in (("CLASS", "classes", outcome.classes), ("NODE", "nodes", outcome.nodes)):
+        shown = [row for row in rows if everything or row.is_changed]
+        if shown:
             yield ""
-            yield from render(rows, _usage_columns(title), colour=colour).splitlines()
+            yield from render(shown, _usage_columns(title), colour=colour).splitlines()
+        if len(shown) < len(rows):
+            count = len(rows) - len(shown)
+            same.append(f"{count} {plural if count > 1 else title.lower()}")
+    if same:
+        yield ""
+        yield f"The usage of {' and '.join(same)} does not change; see --all."
 
 
 def _usage_columns(title: str) -> list[Column[UsageChange]]:

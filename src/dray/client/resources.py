@@ -69,6 +69,10 @@ POD_DISRUPTION_BUDGETS: Final[Resource[PodDisruptionBudget]] = Resource(
 )
 
 # authentication.k8s.io/v1
+PRIORITY_CLASSES: Final[Resource[Document]] = unstructured(
+    GroupVersion("scheduling.k8s.io", "v1"), "priorityclasses", "PriorityClass", namespaced=False
+)
+
 SELF_SUBJECT_REVIEWS: Final[Resource[Document]] = unstructured(
     GroupVersion("authentication.k8s.io", "v1"), "selfsubjectreviews", "SelfSubjectReview", namespaced=False
 )

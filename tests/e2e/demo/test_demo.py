@@ -86,8 +86,11 @@ def check_steps(lines: list[str]) -> None:
         "veteran/main: example.com/gpu null",
         "trainer/main: claim big-gpu: gpu.example.com/a100-node-",
         "claim default/big-gpu (Pod trainer, for ",
+        "use priority class urgent (1 or more), which evicts",
+        "urgent has gpu-",
     ):
         assert fact in text, fact
+    assert len(re.findall(r"renderer-\S+ gave its device of a100-node-\d to urgent", text)) == 1
     assert len(re.findall(r"renderer-\S+ has gpu-\d of a100-node-\d, by a claim created by the scheduler", text)) == 2
     assert len(re.findall(r"renderer-\S+ has (?:null|zero) of plugin-node", text)) == 1
     assert len(re.findall(r"renderer-\S+: GPU_(?:GPU_\d=exclusive|DEVICES=/dev/\w+)", text)) == 3

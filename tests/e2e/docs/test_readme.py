@@ -43,7 +43,7 @@ def test_commands_work() -> None:
         outputs = run_page(page, folder)
     story, tried, _, nodes = outputs
     assert "Its dashboard:\n\n  http://127.0.0.1:" in story
-    assert "pod default/latecomer is pending: 0 of 4 nodes fit" in tried
+    assert "pod default/latecomer is pending, 0 of 4 nodes fit" in tried
     assert "pod/latecomer condition met" in tried
     assert "stopped the 12 processes" in tried
     assert nodes.count(" Ready ") == 3

@@ -38,3 +38,27 @@ def test_error_messages(arguments: str, code: int, line: str, tmp_path: Path) ->
     done = run(command)
     assert (done.returncode, done.stdout) == (code, "")
     assert done.stderr.splitlines()[-1] == f"dray {argv[0]}: {line.format(path=path)}"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("kind: Pod\nmetadata: {name: a}\n", 'document 1 of "a": apiVersion is missing or not a string'),
+        ("apiVersion: v1\nkind: Pod\n", "a Pod has no metadata: it needs a name"),
+        (
+            "apiVersion: v1\nkind: Namespace\nmetadata: {name: a}\n---\nmetadata: {}\n",
+            "document 2: apiVersion is missing",
+        ),
+        ("[1, 2]\n", "expected an object with apiVersion and kind, found list"),
+    ],
+)
+def test_manifests_that_are_no_objects(text: str, message: str, tmp_path: Path) -> None:
+    """Bad input of a user is one line, never a traceback."""
+    path = tmp_path / "bad.yaml"
+    path.write_text(text)
+    empty = tmp_path / "empty.yaml"
+    empty.write_text("apiVersion: v1\nkind: List\nitems: []\n")
+    done = run([sys.executable, "-m", "dray", "simulate", "-f", str(empty), "--apply", str(path)])
+    assert (done.returncode, done.stdout) == (1, "")
+    assert message in done.stderr
+    assert len(done.stderr.splitlines()) == 1

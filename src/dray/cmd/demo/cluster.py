@@ -58,6 +58,7 @@ _RESOURCES: Final[dict[str, Resource[Document]]] = {
     "ResourceClaimTemplate": resources.RESOURCE_CLAIM_TEMPLATES.unstructured,
     "ResourceClass": resources.CLASSIC_CLASSES.unstructured,
     "Deployment": resources.DEPLOYMENTS.unstructured,
+    "PriorityClass": resources.PRIORITY_CLASSES,
 }
 
 
@@ -132,6 +133,11 @@ class Cluster:
         now = SystemClock().now()
         # CPU-bound; the view is redrawn meanwhile.
         return await asyncio.to_thread(explain, snapshot, subject, now, gates=FeatureGates())
+
+    async def events(self, reason: str) -> list[Document]:
+        """Return the Events with a reason."""
+        page = await self._client.list(resources.EVENTS, NAMESPACE)
+        return [item for item in page.items if item.get("reason") == reason]
 
     async def pod_resources(self, node: str) -> list[ContainerDevices]:
         """Return the PodResources of a node, from its socket."""

@@ -10,11 +10,13 @@ from dray.api.document import Document
 from dray.cmd.demo.cluster_state import ClusterState, node_rows
 from dray.cmd.demo.scenario import DRA_DRIVER, RESOURCE, DemoNode
 from dray.cmd.demo.screen import Fact
-from dray.sim.explain.answers import Answer
+from dray.sim.explain.answers import Answer, Standing
+from dray.sim.explain.verdict import victims_text
 
 SUGGESTIONS_MAX = 3
 # Environment variables that differ from run to run.
 _HIDDEN = ("GPU_CLAIM=", "ACME_SHARE=")
+_PREEMPTED = re.compile(r"Preempted by pod (\S+) on node ([^\s.]+)")
 _ATTRIBUTE = re.compile(r'device\.attributes\["[^"]*"\]\.')
 
 
@@ -119,11 +121,25 @@ def alternative_facts(answer: Answer) -> Iterator[Fact]:
 
 
 def suggestion_facts(answer: Answer) -> Iterator[Fact]:
-    """Return changes with which the Pod could be scheduled."""
+    """Return the verdict on a pending Pod, and changes with which it could be scheduled."""
+    if answer.verdict is not None and answer.standing is Standing.PENDING:
+        yield Fact("answer", answer.sentence, "yellow")
     for change in answer.changes[:SUGGESTIONS_MAX]:
         yield Fact("hint", f"{change.text}: fits on {', '.join(change.nodes)}", "yellow")
     for holder in answer.holders[:SUGGESTIONS_MAX]:
         yield Fact("hint", holder, "yellow")
+    if answer.victims is not None:
+        yield Fact("hint", victims_text(answer.victims), "yellow")
+
+
+def preemption_facts(events: Iterable[Document], pods: Sequence[Document]) -> Iterator[Fact]:
+    """Return which Pods were evicted for which, from the Events of the victims."""
+    names = {pod["metadata"]["uid"]: pod["metadata"]["name"] for pod in pods}
+    for event in events:
+        found = _PREEMPTED.search(event.get("message") or "")
+        if found and found.group(1) in names:
+            victim = event["involvedObject"]["name"]
+            yield Fact("evicted", f"{victim} gave its device of {found.group(2)} to {names[found.group(1)]}", "yellow")
 
 
 # --- Allocations. ---

@@ -244,6 +244,8 @@ class ScenarioRunner:
             await self._show_allocation(pod, state)
         if step.explained:
             self._reporter.add([*facts.alternative_facts(answer), *facts.suggestion_facts(answer)])
+        elif step.preempts:
+            self._reporter.add(facts.preemption_facts(await self._cluster.events("Preempted"), pods))
         elif step.running > 1:
             self._reporter.add(facts.provider_facts(pods, state))
 

@@ -54,6 +54,8 @@ class Step:
     explained: bool = False
     # Show the negotiation between scheduler and driver.
     negotiated: bool = False
+    # Show who was preempted, and for whom.
+    preempts: bool = False
     # Nodes whose PodResources are read.
     pod_resources: tuple[str, ...] = ()
 
@@ -110,6 +112,14 @@ STEPS: Final = (
         "latecomer",
         pending=1,
         explained=True,
+    ),
+    Step(
+        "An urgent Pod takes a device from a batch Pod, which gives way by its priority",
+        "KEP-5690",
+        "8-urgent.yaml",
+        "urgent",
+        running=1,
+        preempts=True,
     ),
 )
 CLASSES: Final = "1-classes.yaml"

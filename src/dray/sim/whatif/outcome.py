@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from dray.api import classic_claims as classic
 from dray.api.pod_claims import is_pod_done
@@ -15,6 +15,9 @@ from dray.sim.devices import DeviceRow, device_rows
 from dray.sim.explain.subject import claim_keys
 from dray.sim.snapshot import Snapshot
 from dray.sim.usage import UsageRow
+
+if TYPE_CHECKING:
+    from dray.sim.whatif.preemption import Eviction
 
 # Copies of a Pod that are tried, unless the user says how many.
 FIT_MAX: Final = 10_000
@@ -32,6 +35,8 @@ class PodOutcome:
     devices: tuple[str, ...] = ()
     # Why it is pending.
     why: str = ""
+    # Whether it was pending before as well.
+    waited: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +46,11 @@ class UsageChange:
     name: str
     before: UsageRow
     after: UsageRow
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether the counts differ."""
+        return self.before != self.after
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +65,7 @@ class Outcome:
     unchanged: int
     classes: tuple[UsageChange, ...]
     nodes: tuple[UsageChange, ...]
+    preempted: tuple[Eviction, ...] = ()
     # What was not evaluated, for Pods that were scheduled, moved or are pending.
     notes: tuple[str, ...] = ()
 
@@ -77,7 +88,9 @@ class Growth:
     outcome: Outcome
 
 
-def compare(before: Snapshot, after: Snapshot, lost: Iterable[str] = ()) -> Outcome:
+def compare(
+    before: Snapshot, after: Snapshot, lost: Iterable[str] = (), preempted: tuple[Eviction, ...] = ()
+) -> Outcome:
     """Compare two snapshots: Pods and usage."""
     # Imported here: it needs a part of the scheduler, which --help of the command does not.
     from dray.sim.notes import notes_on
@@ -97,6 +110,7 @@ def compare(before: Snapshot, after: Snapshot, lost: Iterable[str] = ()) -> Outc
         unchanged=len(outcomes) - len(placed) - len(moved) - len(pending),
         classes=_usage_changes(usage.by_class(rows_before), usage.by_class(rows_after)),
         nodes=_usage_changes(usage.by_node(rows_before), usage.by_node(rows_after)),
+        preempted=preempted,
         notes=notes_on(after, (pod for pod in after.pods if _key(pod) in changed)),
     )
 
@@ -105,7 +119,10 @@ def _outcome(pod: Pod, nodes_before: Mapping[tuple[str, str], str], after: Snaps
     namespace, name = key = _key(pod)
     node = pod.spec.node_name or ""
     devices = tuple(devices_of(pod, after)) if node else ()
-    return PodOutcome(namespace, name, nodes_before.get(key, ""), node, devices, "" if node else _why(pod, after))
+    waited = nodes_before.get(key) == ""
+    return PodOutcome(
+        namespace, name, nodes_before.get(key, ""), node, devices, "" if node else _why(pod, after), waited
+    )
 
 
 def devices_of(pod: Pod, snapshot: Snapshot) -> Iterable[str]:

@@ -11,6 +11,7 @@ from dray.api.document import Document, GroupVersion
 from dray.api.errors import NotFoundError
 from dray.api.features import FeatureGates
 from dray.client.interface import Client, Resource
+from dray.client.resources import EVENTS
 from dray.scheduler.config import ProfileConfig, SchedulerConfig
 from dray.sim.cluster_reader import read_cluster
 from dray.sim.replica.cluster import Options, Replica, namespace_document, pass_time, running
@@ -18,6 +19,7 @@ from dray.sim.replica.virtual_time import run_virtually
 from dray.sim.snapshot import PLACEMENT_KINDS, Snapshot, SnapshotError
 from dray.sim.whatif.changes import Changed, copies, new_names
 from dray.sim.whatif.outcome import FIT_MAX, Fit, Growth, Outcome, compare
+from dray.sim.whatif.preemption import Preemption, evictions, profile_for, with_raised_priority
 
 # Virtual seconds without a change after which the cluster has settled: longer than the longest backoff.
 QUIET_SECONDS: Final = 15.0
@@ -39,13 +41,28 @@ class Run:
     now: datetime
     gates: FeatureGates
     progress: Progress
+    preemption: Preemption = Preemption.BY_PRIORITY
 
     def options(self) -> Options:
         """Return the options of the replica."""
         default = ProfileConfig().scheduler_name
         names = {pod.spec.scheduler_name or default for pod in self.changed.snapshot.pods} | {default}
-        profiles = tuple(ProfileConfig(scheduler_name=name) for name in sorted(names))
+        profiles = tuple(profile_for(name, self.preemption) for name in sorted(names))
         return Options(self.gates, SchedulerConfig(profiles=profiles))
+
+    def start(self, manifests: Sequence[Document]) -> tuple[Snapshot, Sequence[Document]]:
+        """Return the snapshot to start from, and the manifests to apply."""
+        snapshot = _with_namespaces(self.changed.snapshot, manifests)
+        if self.preemption is Preemption.ALWAYS:
+            return with_raised_priority(snapshot, manifests)
+        return snapshot, manifests
+
+    async def outcome(self, replica: Replica) -> Outcome:
+        """Return the state of the replica compared with the cluster."""
+        after = await read_cluster(replica.client, PLACEMENT_KINDS)
+        events = await replica.client.list(EVENTS)
+        gone = evictions(self.before, after, events.items)
+        return compare(self.before, after, self.changed.lost, gone)
 
 
 def simulate(run: Run, manifests: Sequence[Document]) -> Outcome:
@@ -54,10 +71,11 @@ def simulate(run: Run, manifests: Sequence[Document]) -> Outcome:
 
 
 async def _simulate(run: Run, manifests: Sequence[Document]) -> Outcome:
-    async with running(_with_namespaces(run.changed.snapshot, manifests), run.now, run.options()) as replica:
+    snapshot, manifests = run.start(manifests)
+    async with running(snapshot, run.now, run.options()) as replica:
         await apply(replica.client, manifests)
         await settle(replica, run.progress)
-        return compare(run.before, await read_cluster(replica.client, PLACEMENT_KINDS), run.changed.lost)
+        return await run.outcome(replica)
 
 
 def count_fit(run: Run, manifests: Sequence[Document], most: int = FIT_MAX) -> Fit:
@@ -69,7 +87,9 @@ async def _count_fit(run: Run, manifests: Sequence[Document], most: int) -> Fit:
     pods = [item for item in manifests if item.get("kind") == "Pod"]
     if len(pods) != 1:
         raise SnapshotError(f"to count what fits, the file needs exactly one Pod; it has {len(pods)}")
-    async with running(_with_namespaces(run.changed.snapshot, manifests), run.now, run.options()) as replica:
+    snapshot, manifests = run.start(manifests)
+    pods = [item for item in manifests if item.get("kind") == "Pod"]
+    async with running(snapshot, run.now, run.options()) as replica:
         await apply(replica.client, [item for item in manifests if item.get("kind") != "Pod"])
         await settle(replica, _silent)
         stem, made, batch = pods[0]["metadata"].get("name") or "pod", 0, 1
@@ -78,8 +98,7 @@ async def _count_fit(run: Run, manifests: Sequence[Document], most: int) -> Fit:
             await apply(replica.client, [_named(pods[0], name) for name in names])
             made += len(names)
             await settle(replica, _silent)
-            after = await read_cluster(replica.client, PLACEMENT_KINDS)
-            outcome = compare(run.before, after, run.changed.lost)
+            outcome = await run.outcome(replica)
             waiting = [item for item in outcome.pending if item.name in set(names)]
             run.progress(made - len(waiting), 0, "scheduled")
             if waiting:
@@ -99,17 +118,18 @@ async def _count_nodes(run: Run, manifests: Sequence[Document], pattern: Sequenc
         raise SnapshotError("a node template needs a Node, and the ResourceSlices that name it")
     stem = node["metadata"]["name"]
     taken = {item.metadata.name or "" for item in run.changed.snapshot.nodes}
-    async with running(_with_namespaces(run.changed.snapshot, manifests), run.now, run.options()) as replica:
+    snapshot, manifests = run.start(manifests)
+    async with running(snapshot, run.now, run.options()) as replica:
         await apply(replica.client, manifests)
         await settle(replica, _silent)
-        outcome = compare(run.before, await read_cluster(replica.client, PLACEMENT_KINDS), run.changed.lost)
+        outcome = await run.outcome(replica)
         added = 0
         for name in new_names(stem, NODES_MAX, taken):
             if not outcome.pending:
                 break
             await apply(replica.client, copies(pattern, stem, name))
             await settle(replica, _silent)
-            after = compare(run.before, await read_cluster(replica.client, PLACEMENT_KINDS), run.changed.lost)
+            after = await run.outcome(replica)
             if len(after.pending) >= len(outcome.pending):
                 # Another node did not help, and more of the same will not either.
                 return Growth(added, enough=False, outcome=outcome)

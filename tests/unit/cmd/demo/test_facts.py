@@ -32,6 +32,7 @@ DRA_NODE, PLUGIN_NODE = DemoNode("a", "H100", 1), DemoNode("p")
         ("5-extended-resource.yaml", "deployment renderer, 3 Pods, each: example.com/gpu: 1"),
         ("6-classic.yaml", "pod analyst: 1 acme-gpu with memory 2Gi"),
         ("7-latecomer.yaml", "pod latecomer: 1 full-gpu.example.com"),
+        ("8-urgent.yaml", "pod urgent: 1 full-gpu.example.com"),
     ],
 )
 def test_requests_of_a_manifest(manifest: str, text: str) -> None:

@@ -1,0 +1,114 @@
+"""Preemption in a what-if run: who may preempt, and who was evicted for whom. Pure."""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from dray.api.document import Document
+from dray.api.pod_claims import is_pod_done
+from dray.scheduler.config import PluginSet, ProfileConfig
+from dray.sim.snapshot import Snapshot
+
+PLUGIN: Final = "DefaultPreemption"
+# Higher priorities are those of the system.
+_PRIORITY_MAX: Final = 1_000_000_000
+RAISED_CLASS: Final = "dray-simulate-preempt"
+_PREEMPTED: Final = re.compile(r"Preempted by pod (\S+) on node (\S+)")
+
+
+class Preemption(enum.StrEnum):
+    """Which Pods may evict others."""
+
+    # Those of a higher priority, as in the cluster.
+    BY_PRIORITY = "by-priority"
+    NEVER = "never"
+    # The pending Pods and those of the manifests, as if their priority were above that of all others.
+    ALWAYS = "always"
+
+
+@dataclass(frozen=True, slots=True)
+class Eviction:
+    """A Pod that was evicted, and the one that gets its place."""
+
+    namespace: str
+    name: str
+    node: str
+    # `namespace/name`
+    preemptor: str
+    # The kind of the controller that creates it again; empty if none does.
+    controller: str = ""
+
+
+def profile_for(scheduler_name: str, preemption: Preemption) -> ProfileConfig:
+    """Return the default profile, with or without preemption."""
+    plugins = PluginSet(disabled=frozenset({PLUGIN})) if preemption is Preemption.NEVER else PluginSet()
+    return ProfileConfig(scheduler_name=scheduler_name, multi_point=plugins)
+
+
+def with_raised_priority(snapshot: Snapshot, manifests: Sequence[Document]) -> tuple[Snapshot, list[Document]]:
+    """Return the snapshot and the manifests with Pods that may preempt all others of users."""
+    priorities = [pod.spec.priority or 0 for pod in snapshot.pods]
+    value = min(max((item for item in priorities if item < _PRIORITY_MAX), default=0) + 1, _PRIORITY_MAX)
+    documents = {kind: list(items) for kind, items in snapshot.documents.items()}
+    documents["Pod"] = [_raised(pod, value) if _is_pending(pod) else pod for pod in documents.get("Pod", ())]
+    raised_class = {
+        "apiVersion": "scheduling.k8s.io/v1",
+        "kind": "PriorityClass",
+        "metadata": {"name": RAISED_CLASS},
+        "value": value,
+    }
+    documents["PriorityClass"] = [*documents.get("PriorityClass", ()), raised_class]
+    return Snapshot(documents, snapshot.hidden), [_with_class(item) for item in manifests]
+
+
+def _is_pending(pod: Document) -> bool:
+    phase = (pod.get("status") or {}).get("phase", "Pending")
+    return phase == "Pending" and not pod["spec"].get("nodeName")
+
+
+def _raised(pod: Document, value: int) -> Document:
+    spec = {**pod["spec"], "priority": value, "priorityClassName": RAISED_CLASS, "preemptionPolicy": _POLICY}
+    return {**pod, "spec": spec}
+
+
+_POLICY: Final = "PreemptLowerPriority"
+
+
+def _with_class(document: Document) -> Document:
+    """Set the class of a Pod, or of the template of a workload; the server sets the priority."""
+    spec = document.get("spec")
+    if not isinstance(spec, dict):
+        return document
+    if document.get("kind") == "Pod":
+        return {**document, "spec": _with_class_name(spec)}
+    template = spec.get("template")
+    if isinstance(template, dict) and isinstance(template.get("spec"), dict):
+        changed = {**template, "spec": _with_class_name(template["spec"])}
+        return {**document, "spec": {**spec, "template": changed}}
+    return document
+
+
+def _with_class_name(spec: Mapping[str, Any]) -> Document:
+    kept = {name: value for name, value in spec.items() if name not in ("priority", "preemptionPolicy")}
+    return {**kept, "priorityClassName": RAISED_CLASS}
+
+
+def evictions(before: Snapshot, after: Snapshot, events: Iterable[Document]) -> tuple[Eviction, ...]:
+    """Return the Pods that were running before and were preempted."""
+    running = {pod.metadata.uid: pod for pod in before.pods if pod.spec.node_name and not is_pod_done(pod)}
+    names = {pod.metadata.uid: f"{pod.metadata.namespace}/{pod.metadata.name}" for pod in (*before.pods, *after.pods)}
+    found = []
+    for event in events:
+        match = _PREEMPTED.search(event.get("message") or "") if event.get("reason") == "Preempted" else None
+        victim = None if match is None else running.pop((event.get("involvedObject") or {}).get("uid"), None)
+        if match is None or victim is None:
+            continue
+        controller = next((owner.kind for owner in victim.metadata.owner_references if owner.controller), "")
+        preemptor = names.get(match.group(1), match.group(1))
+        namespace, name = victim.metadata.namespace or "", victim.metadata.name or ""
+        found.append(Eviction(namespace, name, victim.spec.node_name or "", preemptor, controller))
+    return tuple(sorted(found, key=lambda item: (item.preemptor, item.namespace, item.name)))
