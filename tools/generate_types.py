@@ -27,6 +27,7 @@ MODULES = {
     "policy_v1": "policy/v1",
     "scheduling_v1": "scheduling.k8s.io/v1",
     "scheduling_v1alpha3": "scheduling.k8s.io/v1alpha3",
+    "scheduling_v1beta1": "scheduling.k8s.io/v1beta1",
     "rbac_v1": "rbac.authorization.k8s.io/v1",
     "cdi_v1alpha1": "cdi.k8s.io/v1alpha1",
 }

@@ -65,6 +65,8 @@ EVENTS: dict[str, Sequence[Row]] = {
     "Claim controllers": (
         Row("FailedResourceClaimCreation", W, "Pod", "controllers",
             "a claim could not be created from the Pod's template"),
+        Row("FailedResourceClaimCreation", W, "PodGroup", "controllers",
+            "a claim could not be created from the group's template, or cannot belong to a group"),
         Row("FailedResourceClaimCreation", W, "Pod", "controllers",
             "a classic claim could not be created from the Pod's template"),
         Row("DeviceTaintManagerEviction", N, "Pod", "controllers/device_taint_eviction",

@@ -9,10 +9,10 @@ import tempfile
 from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from tools.reference.markdown import page, table
 
+from dray.api.features import FeatureGates
 from dray.client.in_process import in_process_client
 from dray.client.interface import Client
 from dray.client.shared_informers import SharedInformerFactory
@@ -37,6 +37,8 @@ INTRODUCTION = """Every process serves its metrics at `/metrics` in the Promethe
 [operating](../operating.md#metrics) for the endpoints. `dray up` serves the metrics of API server, controllers and
 scheduler on one endpoint. Names are those of Kubernetes, except those that start with `dray_`, `dra_driver_` or
 `classic_`. A histogram has `_bucket`, `_sum` and `_count`."""
+# With the metrics of features that are disabled by default.
+_GATES = FeatureGates.parse("GenericWorkload=true")
 WHERE = {
     "API server": "`dray apiserver`, `dray up`",
     "controllers": "`dray controller-manager`, `dray up`",
@@ -102,8 +104,8 @@ async def collected() -> Mapping[str, Metrics]:
             )
             found["API server"] = running.metrics
             async with TaskGroup("reference") as group:
-                spawn_controllers(group, client, clock, found["controllers"], root_ca="")
-                spawn_scheduler(group, client, clock, found["scheduler"], config=read_config(""), features=_gates())
+                spawn_controllers(group, client, clock, found["controllers"], root_ca="", gates=_GATES)
+                spawn_scheduler(group, client, clock, found["scheduler"], config=read_config(""), features=_GATES)
                 await group.cancel()
             found["pods in the scheduler"].collect_once("pods", lambda: PodResourceMetrics(lambda: ()))
             _make_node(client, clock, found["node agent"], folder)
@@ -111,13 +113,10 @@ async def collected() -> Mapping[str, Metrics]:
     return found
 
 
-def _gates() -> Any:
-    return APIServerSettings().feature_gates
-
-
 @contextlib.asynccontextmanager
 async def _server(folder: Path) -> AsyncIterator[apiserver.Running]:
-    async with apiserver.running(APIServerSettings(data_dir=str(folder / "server"), port=0, store="memory")) as running:
+    settings = APIServerSettings(data_dir=str(folder / "server"), port=0, store="memory", feature_gates=_GATES)
+    async with apiserver.running(settings) as running:
         yield running
 
 

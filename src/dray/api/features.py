@@ -184,11 +184,15 @@ GATES: Final[Mapping[str, Gate]] = {
         description="Accepted, without effect.",
         requires=_DRA,
     ),
-    "GenericWorkload": Gate(default=False, stage=Stage.BETA, description="Accepted, without effect."),
+    "GenericWorkload": Gate(
+        default=False,
+        stage=Stage.BETA,
+        description="Gangs: PodGroups and Workloads of `scheduling.k8s.io/v1beta1`, whose Pods are placed together.",
+    ),
     "DRAWorkloadResourceClaims": Gate(
         default=False,
         stage=Stage.BETA,
-        description="Accepted, without effect.",
+        description="Claims of PodGroups, which all Pods of the group share.",
         requires=("DynamicResourceAllocation", "GenericWorkload"),
     ),
     "ResourceHealthStatus": Gate(

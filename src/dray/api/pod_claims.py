@@ -7,6 +7,7 @@ from typing import Final
 
 import msgspec
 
+from dray.api.pod_groups import group_name_of, is_owned_by_group_of, is_reserved_for_group_of
 from dray.api.types.core_v1 import Pod
 from dray.api.types.resource_v1 import ResourceClaim, ResourceClaimConsumerReference
 
@@ -62,15 +63,32 @@ def extended_resource_claim_name(pod: Pod) -> str:
 
 
 def is_for_pod(claim: ResourceClaim, pod: Pod) -> bool:
-    """Report whether the Pod is the claim's controller."""
+    """Report whether the Pod, or its group, is the claim's controller."""
+    return is_owned_by_pod(claim, pod) or (pod.spec.scheduling_group is not None and is_owned_by_group_of(claim, pod))
+
+
+def is_owned_by_pod(claim: ResourceClaim, pod: Pod) -> bool:
+    """Report whether the Pod itself is the claim's controller."""
     if claim.metadata.namespace != pod.metadata.namespace:
         return False
     return any(owner.controller and owner.uid == pod.metadata.uid for owner in claim.metadata.owner_references)
 
 
+def not_created_for(claim_name: str, pod: Pod) -> str:
+    """Return the error for a claim of a template that was created for somebody else."""
+    namespace, group = pod.metadata.namespace, group_name_of(pod)
+    user, why = f"pod {namespace}/{pod.metadata.name}", "pod is not owner"
+    if group:
+        user, why = f"Pod {namespace}/{pod.metadata.name}", f"neither Pod nor PodGroup {group} is the owner"
+    return f"ResourceClaim {namespace}/{claim_name} was not created for {user} ({why})"
+
+
 def is_reserved_for(claim: ResourceClaim, pod: Pod) -> bool:
-    """Report whether the claim is reserved for the Pod."""
-    return any(user.uid == pod.metadata.uid for user in claim.status.reserved_for)
+    """Report whether the claim is reserved for the Pod, or for its group."""
+    users = claim.status.reserved_for
+    if any(user.uid == pod.metadata.uid for user in users):
+        return True
+    return pod.spec.scheduling_group is not None and is_reserved_for_group_of(users, pod)
 
 
 def reservation_of(pod: Pod) -> ResourceClaimConsumerReference:

@@ -19,6 +19,7 @@ from dray.apiserver.admission.limit_ranger import LimitRanger
 from dray.apiserver.admission.namespace_lifecycle import NamespaceLifecycle
 from dray.apiserver.admission.nodes import NodeRestriction, TaintNodesByCondition
 from dray.apiserver.admission.placement import PodTopologyLabels, RuntimeClass
+from dray.apiserver.admission.pod_groups import PodGroupProtection
 from dray.apiserver.admission.pod_security import PodSecurity
 from dray.apiserver.admission.pod_security_metrics import PodSecurityMetrics
 from dray.apiserver.admission.pods import DefaultTolerationSeconds, ServiceAccount
@@ -182,6 +183,7 @@ def _backend(
             objects, config.store, config.clock, config.pod_security, PodSecurityMetrics(config.metrics_registry)
         ),
         Priority(cache, objects),
+        PodGroupProtection(),
         DefaultTolerationSeconds(),
         RuntimeClass(objects),
         CertificateApproval(lambda attributes: authorizer.authorize(attributes).allowed),

@@ -17,6 +17,7 @@ from dray.api.types.coordination_v1 import Lease
 from dray.api.types.core_v1 import ConfigMap, Node, Pod, ResourceQuota, Secret
 from dray.api.types.policy_v1 import PodDisruptionBudget
 from dray.api.types.resource_v1 import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
+from dray.api.types.scheduling_v1beta1 import PodGroup
 from dray.client.interface import Resource, unstructured
 
 # v1
@@ -67,6 +68,9 @@ ENDPOINT_SLICES: Final[Resource[Document]] = unstructured(
 POD_DISRUPTION_BUDGETS: Final[Resource[PodDisruptionBudget]] = Resource(
     "policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", PodDisruptionBudget
 )
+
+# scheduling.k8s.io/v1beta1
+POD_GROUPS: Final[Resource[PodGroup]] = Resource("scheduling.k8s.io", "v1beta1", "podgroups", "PodGroup", PodGroup)
 
 # authentication.k8s.io/v1
 PRIORITY_CLASSES: Final[Resource[Document]] = unstructured(

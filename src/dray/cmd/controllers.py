@@ -24,6 +24,7 @@ from dray.controllers.namespace.reconciler import NamespaceController
 from dray.controllers.node_lifecycle.reconciler import LifecycleTiming, NodeLifecycleController
 from dray.controllers.node_lifecycle.zones import Rates
 from dray.controllers.pod_garbage_collector.reconciler import PodGarbageCollector
+from dray.controllers.pod_group_protection import PodGroupProtectionController
 from dray.controllers.reconciler import ControllerContext, Reconciler
 from dray.controllers.replica_set.reconciler import ReplicaSetController
 from dray.controllers.resource_claim.reconciler import ResourceClaimController
@@ -72,6 +73,8 @@ def spawn_controllers(  # noqa: PLR0913 - wiring: each is a part that the caller
         EndpointSliceMirroringController(context),
         *_node_controllers(context, nodes or NodeControl()),
     ]
+    if gates.enabled("GenericWorkload"):
+        controllers.append(PodGroupProtectionController(context))
     if gates.enabled("DynamicResourceAllocation"):
         controllers.append(ResourceClaimController(context))
         if gates.enabled("DRADeviceTaints"):

@@ -16,7 +16,7 @@ from dray.client.interface import Client, Resource, ignore_not_found
 from dray.client.objects import key_of, owner_uids
 from dray.client.resources import PODS
 from dray.client.shared_informers import SharedInformer
-from dray.controllers.reconciler import ClaimKey, ControllerContext, PodKey, Reconciler
+from dray.controllers.reconciler import ClaimKey, ControllerContext, GroupKey, PodKey, Reconciler
 from dray.lib.lru import LRUSet
 
 C = TypeVar("C")
@@ -37,6 +37,8 @@ class Problem:
 
     entry: str
     message: str
+    # Whether trying again does not help.
+    is_final: bool = False
 
     @property
     def event_message(self) -> str:
@@ -93,7 +95,7 @@ class ConsumerPods:
         return lambda name: live[name] if name in live else cached(name)
 
 
-class ClaimReconciler(Reconciler[PodKey | ClaimKey], Generic[C]):
+class ClaimReconciler(Reconciler[PodKey | ClaimKey | GroupKey], Generic[C]):
     """Base of the claim controllers: a `PodKey` is a Pod that needs claims, a `ClaimKey` a claim with consumers."""
 
     # The name in KEP-3063 and in Kubernetes: with both controllers the metrics of their queues add up.
@@ -110,10 +112,13 @@ class ClaimReconciler(Reconciler[PodKey | ClaimKey], Generic[C]):
         self.controller.follow(self._claims, self._claim_changed)
         self.controller.follow(self._pods, self._pod_changed)
 
-    async def reconcile(self, key: PodKey | ClaimKey) -> Result:
-        """Reconcile one Pod or one claim."""
+    async def reconcile(self, key: PodKey | ClaimKey | GroupKey) -> Result:
+        """Reconcile one Pod, one PodGroup or one claim."""
         if isinstance(key, PodKey):
             await self._reconcile_pod(key.key)
+            return None
+        if isinstance(key, GroupKey):
+            await self._reconcile_group(key.key)
             return None
         return await self._reconcile_claim(key.key)
 
@@ -137,6 +142,9 @@ class ClaimReconciler(Reconciler[PodKey | ClaimKey], Generic[C]):
     @abstractmethod
     async def _reconcile_pod(self, key: NamespacedName) -> None:
         """Create and reserve the claims of a Pod."""
+
+    async def _reconcile_group(self, key: NamespacedName) -> None:
+        """Create the claims of a PodGroup."""
 
     @abstractmethod
     async def _reconcile_claim(self, key: NamespacedName) -> Result:

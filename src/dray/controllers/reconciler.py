@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Final, Generic, TypeVar
 
 from dray.api.document import NamespacedName
 from dray.api.features import FeatureGates
+from dray.api.pod_groups import group_key_of
 from dray.client.controller import Controller, Result
 from dray.client.event_recorder import EventRecorder, Source
 from dray.client.interface import Client
@@ -27,6 +28,7 @@ K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
 
 PODS_BY_NODE: Final = "spec.nodeName"
+PODS_BY_GROUP: Final = "spec.schedulingGroup.podGroupName"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +98,13 @@ class ClaimKey:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupKey:
+    """A PodGroup."""
+
+    key: NamespacedName
+
+
+@dataclass(frozen=True, slots=True)
 class NodeKey:
     """A Node."""
 
@@ -115,6 +124,12 @@ def newest(old: T | None, new: T | None) -> T:
     obj = new if new is not None else old
     assert obj is not None
     return obj
+
+
+def pod_group_values(pod: Any) -> tuple[NamespacedName, ...]:
+    """Return the Pod's group, for the index `PODS_BY_GROUP`."""
+    key = group_key_of(pod)
+    return () if key is None else (key,)
 
 
 def node_name_values(pod: Any) -> tuple[str, ...]:

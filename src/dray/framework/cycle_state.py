@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol, Self
 
+from dray.api.types.scheduling_v1beta1 import PodGroup
 from dray.framework.pod_info import PodInfo
 
 
@@ -15,10 +16,21 @@ class StateData(Protocol):
         """Return a copy that can be changed without an effect on this one."""
 
 
+class GroupState:
+    """What the attempts of one group cycle share."""
+
+    __slots__ = ("group", "reserved")
+
+    def __init__(self, group: PodGroup) -> None:
+        self.group = group
+        # Uids of the Pods that have a place, with what is reserved for them.
+        self.reserved: set[str] = set()
+
+
 class CycleState(dict[str, Any]):
     """Values of plugins by key, from PreFilter to PostBind or Unreserve; each key is written by one plugin."""
 
-    __slots__ = ("device_resources", "pod_info", "pod_version", "preempted", "skip_filter", "skip_score")
+    __slots__ = ("device_resources", "group", "pod_info", "pod_version", "preempted", "skip_filter", "skip_score")
 
     def __init__(self, pod_info: PodInfo) -> None:
         super().__init__()
@@ -33,6 +45,8 @@ class CycleState(dict[str, Any]):
         self.pod_version = ""
         # Whether the attempt was ended in PreBind for a Pod of higher priority, which gets what this one reserved.
         self.preempted = False
+        # The group cycle that the attempt is part of; None for a Pod alone.
+        self.group: GroupState | None = None
 
     def clone(self) -> CycleState:
         """Return a copy for a dry run, or for filtering with nominated Pods.
@@ -48,4 +62,5 @@ class CycleState(dict[str, Any]):
         copy.skip_score = set(self.skip_score)
         copy.device_resources = self.device_resources
         copy.pod_version = self.pod_version
+        copy.group = self.group
         return copy

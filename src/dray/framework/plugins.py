@@ -12,9 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Generic, Protocol, TypeVar, runtime_checkable
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from dray.api.types.core_v1 import Pod
+from dray.api.types.scheduling_v1beta1 import PodGroup
 from dray.framework.cycle_state import CycleState
 from dray.framework.events import EventRegistration
 from dray.framework.node_info import NodeInfo
@@ -144,6 +145,34 @@ class PostFilterPlugin(Plugin, Protocol):
 
         `statuses` has the rejection of every node that was filtered; preemption does not help on other nodes.
         The nomination stays as it is without a result; of several results the last one counts.
+        """
+
+
+class PlacedMember(NamedTuple):
+    """A Pod of a group in one group cycle: its state, and why no node fits; None if it has a place or was not tried."""
+
+    state: CycleState
+    rejections: Mapping[str, Status] | None
+
+
+@runtime_checkable
+class PlacementFeasible(Plugin, Protocol):
+    """A plugin that decides whether enough Pods of a group have a place."""
+
+    def placement_feasible(self, group: PodGroup, scheduled: int, remaining: int) -> Status:
+        """Return Success, Wait if the remaining Pods may suffice, or Unschedulable to end the group cycle."""
+
+
+@runtime_checkable
+class GroupPostFilter(Plugin, Protocol):
+    """A PostFilter plugin that tries to make a group schedulable; it runs when the group cycle was undone."""
+
+    async def group_post_filter(
+        self, group: PodGroup, members: Sequence[PlacedMember], scheduled: int
+    ) -> tuple[Mapping[str, str] | None, Status]:
+        """Return a status as in `post_filter`, and the nominated nodes of members by uid.
+
+        Without nominations those that exist are removed. `scheduled` is the number of Pods that had a node before.
         """
 
 

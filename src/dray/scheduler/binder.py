@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from datetime import timedelta
 from typing import Final
 
 import msgspec
 
+from dray.api.timestamps import format_duration
 from dray.api.types.core_v1 import Pod
 from dray.framework.cycle_state import CycleState
 from dray.framework.plugins import BIND, PERMIT, POST_BIND, PRE_BIND, RESERVE, AsyncUnreservePlugin
 from dray.framework.status import SUCCESS, Code, Status, error, unschedulable
 from dray.lib.clock import Clock
 from dray.runtime.tasks import first_completed
+from dray.scheduler.gang_binding import NOT_TOGETHER, GangBinding
 from dray.scheduler.profile import Profile
 from dray.scheduler.queued_pod import QueuedPod
 
@@ -34,16 +37,19 @@ class Attempt(msgspec.Struct, frozen=True):
     pod: Pod
     node_name: str
     started: float
+    # Of a Pod of a gang: the Pods that are bound together with it.
+    gang: GangBinding | None = None
 
 
 class PermitWaiter:
     """Implements `dray.scheduler.handle.WaitingPod`."""
 
-    def __init__(self, pod: Pod, node_name: str, deadlines: dict[str, float]) -> None:
+    def __init__(self, pod: Pod, node_name: str, waits: dict[str, float], now: float) -> None:
         self.pod = pod
         self.node_name = node_name
-        # Plugin -> when the Pod is rejected on its behalf.
-        self._deadlines = deadlines
+        # Plugin -> seconds until the Pod is rejected on its behalf, and when that is.
+        self._waits = waits
+        self._deadlines = {plugin: now + seconds for plugin, seconds in waits.items()}
         self._decided: asyncio.Future[Status] = asyncio.get_running_loop().create_future()
 
     @property
@@ -71,7 +77,9 @@ class PermitWaiter:
             plugin, deadline = min(self._deadlines.items(), key=lambda item: item[1])
             remaining = deadline - clock.monotonic()
             if remaining <= 0:
-                return unschedulable(f"rejected due to timeout after waiting at plugin {plugin}").with_plugin(plugin)
+                waited = format_duration(timedelta(seconds=self._waits[plugin]))
+                text = f"rejected due to timeout after waiting {waited} at plugin {plugin}"
+                return unschedulable(text).with_plugin(plugin)
             await first_completed(self._decided, clock.sleep(remaining))
         return self._decided.result()
 
@@ -94,9 +102,9 @@ class WaitingPodsMap:
         """Return all of them."""
         return tuple(self._waiting.values())
 
-    def add(self, pod: Pod, node_name: str, deadlines: dict[str, float]) -> None:
-        """Make a Pod wait."""
-        self._waiting[pod.metadata.uid or ""] = PermitWaiter(pod, node_name, deadlines)
+    def add(self, pod: Pod, node_name: str, waits: dict[str, float], now: float) -> None:
+        """Make a Pod wait, for some seconds on behalf of each plugin."""
+        self._waiting[pod.metadata.uid or ""] = PermitWaiter(pod, node_name, waits, now)
 
     async def wait(self, uid: str, clock: Clock) -> Status:
         """Wait for the decision on a Pod, if it waits."""
@@ -147,7 +155,7 @@ class Binder:
             status = plugin.reserve(attempt.state, attempt.pod, attempt.node_name)
             if status is not SUCCESS and not status.is_success:
                 return _failed(status, "Reserve", plugin.name)
-        return self._permit(attempt)
+        return self.permit(attempt)
 
     def begin(self, attempt: Attempt) -> None:
         """Register an attempt whose `bind` is about to run."""
@@ -155,6 +163,8 @@ class Binder:
 
     def end(self, attempt: Attempt) -> None:
         """Forget an attempt that has ended, with or without a binding."""
+        if attempt.gang is not None:
+            attempt.gang.ended(attempt.queued.uid)
         running = self._running.pop(attempt.queued.uid, None)
         if running is not None:
             running.ended.set()
@@ -184,13 +194,35 @@ class Binder:
     async def bind(self, attempt: Attempt) -> Status:
         """Wait for Permit, then run PreBind and Bind."""
         running = self._running.get(attempt.queued.uid) or RunningBinding()
-        status = await self._bind(attempt, running)
+        if attempt.gang is None:
+            status = await self._pre_bind(attempt, running)
+        else:
+            status = await self._pre_bind_in_gang(attempt, attempt.gang, running)
+        if status.is_success and not running.message:
+            status = await self._bind(attempt, running)
         if not running.message:
             return status
         attempt.state.preempted = True
         return error(running.message)
 
-    async def _bind(self, attempt: Attempt, running: RunningBinding) -> Status:
+    async def _pre_bind_in_gang(self, attempt: Attempt, gang: GangBinding, running: RunningBinding) -> Status:
+        """Wait after PreBind until enough Pods of the gang can be bound; what one that cannot has is for others."""
+        succeeded = False
+        try:
+            status = await self._pre_bind(attempt, running)
+            succeeded = status.is_success and not running.message
+        finally:
+            if not succeeded:
+                attempt.state.preempted = True
+                gang.ended(attempt.queued.uid)
+        if not succeeded:
+            return status
+        if await gang.ready(attempt.queued.uid):
+            return SUCCESS
+        attempt.state.preempted = True
+        return error(NOT_TOGETHER)
+
+    async def _pre_bind(self, attempt: Attempt, running: RunningBinding) -> Status:
         state, pod, node_name = attempt.state, attempt.pod, attempt.node_name
         if self._waiting.get(attempt.queued.uid) is not None:
             status = await self._waiting.wait(attempt.queued.uid, self._clock)
@@ -202,6 +234,9 @@ class Binder:
                 return _failed(status, "PreBind", plugin.name)
             if running.message:
                 return SUCCESS
+        return SUCCESS
+
+    async def _bind(self, attempt: Attempt, running: RunningBinding) -> Status:
         async with self._bind_slots:
             if running.message:
                 return SUCCESS
@@ -240,16 +275,17 @@ class Binder:
             except Exception:  # noqa: BLE001 - see the docstring
                 _log.exception("Unreserve of plugin %s", plugin.name)
 
-    def _permit(self, attempt: Attempt) -> Status:
-        deadlines: dict[str, float] = {}
+    def permit(self, attempt: Attempt) -> Status:
+        """Run Permit."""
+        waits: dict[str, float] = {}
         for plugin in attempt.profile.at(PERMIT):
             status, seconds = plugin.permit(attempt.state, attempt.pod, attempt.node_name)
             if status.code is Code.WAIT:
-                deadlines[plugin.name] = self._clock.monotonic() + min(seconds, PERMIT_SECONDS_MAX)
+                waits[plugin.name] = min(seconds, PERMIT_SECONDS_MAX)
             elif not status.is_success:
                 return _failed(status, "Permit", plugin.name)
-        if deadlines:
-            self._waiting.add(attempt.pod, attempt.node_name, deadlines)
+        if waits:
+            self._waiting.add(attempt.pod, attempt.node_name, waits, self._clock.monotonic())
         return SUCCESS
 
 

@@ -16,6 +16,7 @@ from dray.api.types.core_v1 import Node, Pod
 from dray.framework.node_info import NodeInfo
 from dray.framework.pod_info import PodInfo, device_resources
 from dray.framework.snapshot import Snapshot
+from dray.scheduler.pod_groups import PodGroups
 
 _REGION: Final = "topology.kubernetes.io/region"
 _ZONE: Final = "topology.kubernetes.io/zone"
@@ -38,6 +39,8 @@ class Cache:
         # Names of nodes that differ from the snapshot; after a change of the set of nodes all of them do.
         self._changed: dict[str, None] = {}
         self._set_changed = True
+        # Told about the Pods of groups; None while there are no groups.
+        self.pod_groups: PodGroups | None = None
 
     # --- Assuming. ---
 
@@ -143,6 +146,8 @@ class Cache:
     def _place(self, placed: _Placed) -> None:
         name = placed.node_name
         self._placed[placed.info.uid] = placed
+        if self.pod_groups is not None:
+            self.pod_groups.pod_placed(placed.info)
         node = self._nodes.get(name)
         if node is None:
             self._orphans.setdefault(name, {})[placed.info.uid] = placed.info
@@ -152,6 +157,8 @@ class Cache:
 
     def _take_away(self, uid: str) -> None:
         placed = self._placed.pop(uid)
+        if self.pod_groups is not None:
+            self.pod_groups.pod_unplaced(placed.info)
         name = placed.node_name
         node = self._nodes.get(name)
         if node is not None:

@@ -56,6 +56,24 @@ REASON_ERROR: Final = "SchedulerError"
 REASON_NOT_READY: Final = "NotReadyForScheduling"
 
 
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """The end of an attempt without a binding."""
+
+    # REASON_ERROR or REASON_UNSCHEDULABLE.
+    reason: str
+    message: str
+    # The plugins that rejected the Pod, and those that asked not to back off.
+    plugins: frozenset[str] = frozenset()
+    pending: frozenset[str] = frozenset()
+    # The new nominated node; None leaves the nomination as it is.
+    nominated: str | None = None
+    # Whether to retry after a backoff, because no event would requeue the Pod.
+    is_error: bool = False
+    # Whether to retry without it.
+    at_once: bool = False
+
+
 def plan_status(
     pod: Pod, reason: str, message: str, now: datetime, nominated: str | None = None, *, is_outdated: bool = False
 ) -> Document | None:

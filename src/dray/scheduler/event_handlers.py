@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Container
 from typing import Any
 
+from dray.api.document import NamespacedName
+from dray.api.pod_groups import group_key_of
 from dray.api.types.core_v1 import Node, Pod
+from dray.api.types.scheduling_v1beta1 import PodGroup
 from dray.client.informer import Handler
+from dray.client.objects import key_of
 from dray.framework.events import Action, ClusterEvent
 from dray.framework.pod_info import PodInfo
 from dray.scheduler.cache import Cache
@@ -18,7 +22,9 @@ from dray.scheduler.cluster_events import (
     node_event,
     pod_event,
 )
+from dray.scheduler.group_queue import GroupQueue
 from dray.scheduler.nominations import Nominations
+from dray.scheduler.pod_groups import PodGroups
 from dray.scheduler.queue import SchedulingQueue
 
 
@@ -32,15 +38,51 @@ class EventHandlers:
         nominations: Nominations,
         scheduler_names: Container[str],
         now: Callable[[], float],
+        pod_groups: PodGroups | None = None,
     ) -> None:
         self._queue = queue
         self._cache = cache
         self._nominations = nominations
         self._scheduler_names = scheduler_names
         self._now = now
+        # None while there are no groups.
+        self._pod_groups = pod_groups
 
     def pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         """Handle a change of an unfinished Pod."""
+        if self._pod_groups is not None and (new or old).spec.scheduling_group is not None:  # type: ignore[union-attr]
+            self._member_changed(self._pod_groups, old, new)
+            return
+        self._pod_changed(old, new)
+
+    def _member_changed(self, groups: PodGroups, old: Pod | None, new: Pod | None) -> None:
+        """Handle a change of a Pod of a group: of how many Pods the group has, or how many are scheduled."""
+        pod = new if new is not None else old
+        assert pod is not None
+        if new is not None:
+            groups.add_pod(new)
+        else:
+            groups.remove_pod(pod)
+        self._pod_changed(old, new)
+        if pod.spec.node_name:
+            groups.pod_bound(pod)
+        if old is None or new is None or bool(old.spec.node_name) != bool(new.spec.node_name):
+            self._group_changed(group_key_of(pod))
+
+    def group_changed(self, old: PodGroup | None, new: PodGroup | None) -> None:
+        """Handle a change of a PodGroup."""
+        assert self._pod_groups is not None
+        group = new if new is not None else old
+        assert group is not None
+        key = key_of(group)
+        self._pod_groups.set(key, new)
+        self._group_changed(key)
+
+    def _group_changed(self, key: NamespacedName | None) -> None:
+        if key is not None and isinstance(self._queue, GroupQueue):
+            self._queue.group_changed(key, self._now())
+
+    def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         if new is None:
             assert old is not None
             self._pod_gone(old)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
+from dray.api.document import NamespacedName
 from dray.api.features import FeatureGates
 from dray.api.types.core_v1 import Node, Pod
 from dray.api.types.resource_v1 import ResourceClaim
@@ -19,6 +20,7 @@ from dray.framework.snapshot import Snapshot
 from dray.lib.clock import Clock
 from dray.runtime.metrics import Metrics
 from dray.scheduler.nominations import Nominations
+from dray.scheduler.pod_groups import PodGroups
 from dray.scheduler.profile import Profile
 
 
@@ -140,6 +142,9 @@ class Handle:
     binding_cancellation: Callable[[str], asyncio.Event | None] = _none
     extended_resources: ExtendedResources = field(default_factory=ExtendedResources)
     nominations: Nominations = field(default_factory=Nominations)
+    pod_groups: PodGroups = field(default_factory=PodGroups)
+    # Moves the waiting Pods of a group to the active queue.
+    activate_group: Callable[[NamespacedName], None] = _ignore
     # By schedulerName; complete when all plugins are constructed.
     profiles: dict[str, Profile] = field(default_factory=dict)
     # State that plugins of several profiles share; each key has one owner.

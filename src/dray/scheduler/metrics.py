@@ -10,7 +10,6 @@ from dray.runtime.metrics import Metrics, exponential_buckets
 SCHEDULED: Final = "scheduled"
 UNSCHEDULABLE: Final = "unschedulable"
 ERROR: Final = "error"
-QUEUES: Final = ("active", "backoff", "unschedulable", "gated")
 _SLI_BUCKETS: Final = exponential_buckets(start=0.01, factor=2, count=20)
 _PLUGIN_BUCKETS: Final = exponential_buckets(start=0.00001, factor=1.5, count=20)
 
@@ -55,7 +54,7 @@ class SchedulerMetrics:
 
     def follow(self, queue: Callable[[], dict[str, int]], cache: dict[str, Callable[[], int]]) -> None:
         """Export the sizes, which are read when metrics are collected."""
-        for name in QUEUES:
+        for name in queue():
             self._pending.labels(name).set_function(_size_of(queue, name))
         for kind, size in cache.items():
             self._cache_size.labels(kind).set_function(size)

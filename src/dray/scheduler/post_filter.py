@@ -6,9 +6,11 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from dray.api.types.scheduling_v1beta1 import PodGroup
 from dray.framework.cycle_state import CycleState
 from dray.framework.plugins import POST_FILTER
 from dray.framework.status import Code, Status
+from dray.scheduler.group_cycle import GroupOutcome
 from dray.scheduler.profile import Profile
 
 _log = logging.getLogger(__name__)
@@ -49,3 +51,36 @@ async def run_post_filter(profile: Profile, state: CycleState, statuses: Mapping
         if status.code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE:
             break
     return PostFilterOutcome(", ".join(reasons), nominated)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPostFilterOutcome:
+    """What the plugins achieved for a group."""
+
+    message: str = ""
+    # The nominated nodes of members by uid; members that are missing lose their nomination.
+    nominated: Mapping[str, str] | None = None
+    is_error: bool = False
+
+
+async def run_group_post_filter(profile: Profile, group: PodGroup, outcome: GroupOutcome) -> GroupPostFilterOutcome:
+    """Run the plugins in order until one ends the chain, as for a Pod."""
+    reasons: list[str] = []
+    nominated: Mapping[str, str] | None = None
+    members = outcome.for_post_filter()
+    for plugin in profile.group_post_filters:
+        try:
+            result, status = await plugin.group_post_filter(group, members, outcome.scheduled)
+        except Exception as error:  # noqa: BLE001 - the failure of one group must not stop the others
+            _log.exception("PostFilter plugin %s", plugin.name)
+            return GroupPostFilterOutcome(f"{type(error).__name__}: {error}", is_error=True)
+        if result is not None:
+            nominated = result
+        if status.is_success:
+            return GroupPostFilterOutcome(status.message, nominated)
+        if not status.is_rejected:
+            return GroupPostFilterOutcome(status.message, is_error=True)
+        reasons.extend(status.reasons)
+        if status.code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE:
+            break
+    return GroupPostFilterOutcome(", ".join(reasons), nominated)

@@ -13,6 +13,7 @@ from dray.framework.events import EventRegistration, Hint, HintFunction
 from dray.framework.node_info import NodeInfo
 from dray.framework.plugins import (
     FILTER,
+    POST_FILTER,
     PRE_BIND,
     PRE_ENQUEUE,
     PRE_FILTER,
@@ -24,7 +25,9 @@ from dray.framework.plugins import (
     EnqueueExtensions,
     ExtensionPoint,
     FilterPlugin,
+    GroupPostFilter,
     NominationExtensions,
+    PlacementFeasible,
     Plugin,
     PreBindPreFlight,
     PreFilterExtensions,
@@ -34,6 +37,7 @@ from dray.framework.plugins import (
     ScorePlugin,
 )
 from dray.framework.status import SUCCESS, Status, error
+from dray.scheduler.diagnosis import Diagnosis
 from dray.scheduler.timing import Observe, timed_points
 
 _log = logging.getLogger(__name__)
@@ -101,11 +105,17 @@ class Profile:
         self.nomination_extensions = tuple(
             plugin for plugin in self.at(PRE_FILTER) if isinstance(plugin, NominationExtensions)
         )
+        self.group_post_filters = tuple(
+            plugin for plugin in points.get(POST_FILTER.name, ()) if isinstance(plugin, GroupPostFilter)
+        )
         self.explainers = tuple(plugin for plugin in self.at(FILTER) if isinstance(plugin, RejectionExplainer))
         self.pre_flights = tuple(plugin for plugin in self.at(PRE_BIND) if isinstance(plugin, PreBindPreFlight))
         self._queue_sort = self.at(QUEUE_SORT)[0]
         self.scorers = tuple(Scorer(plugin, weights.get(plugin.name, 1)) for plugin in self.at(SCORE))
         self.plugins: Mapping[str, Plugin] = {item.name: item for items in points.values() for item in items}
+        self.placement_feasible = tuple(
+            plugin for plugin in self.plugins.values() if isinstance(plugin, PlacementFeasible)
+        )
         self._registrations = {name: _registrations(plugin) for name, plugin in self.plugins.items()}
 
     def at(self, point: ExtensionPoint[P]) -> Sequence[P]:
@@ -148,6 +158,14 @@ class Profile:
     def registrations(self) -> Mapping[str, Sequence[EventRegistration]]:
         """Return the event registrations of each plugin."""
         return self._registrations
+
+
+def explain(profile: Profile, state: CycleState, diagnosis: Diagnosis) -> Diagnosis:
+    """Return the rejections with the detailed reasons of plugins that compute them only when no node is feasible."""
+    statuses = dict(diagnosis.statuses)
+    for explainer in profile.explainers if statuses else ():
+        explainer.explain_rejections(state, state.pod_info.pod, statuses)
+    return replace(diagnosis, statuses=statuses)
 
 
 def _registrations(plugin: Plugin) -> tuple[EventRegistration, ...]:

@@ -14,6 +14,7 @@ from dray.scheduler.plugins.classic_resources.plugin import make_classic_resourc
 from dray.scheduler.plugins.default_binder import DefaultBinder
 from dray.scheduler.plugins.default_preemption import DefaultPreemption
 from dray.scheduler.plugins.dynamic_resources.plugin import make_dynamic_resources
+from dray.scheduler.plugins.gang_scheduling import make_gang_scheduling
 from dray.scheduler.plugins.image_locality import ImageLocality
 from dray.scheduler.plugins.inter_pod_affinity.plugin import InterPodAffinity
 from dray.scheduler.plugins.node_affinity import NodeAffinity
@@ -59,6 +60,7 @@ BUILT_IN: Final[Mapping[str, PluginFactory]] = {
     "NodeResourcesBalancedAllocation": BalancedAllocation,
     "ImageLocality": _plain(ImageLocality),
     "DefaultBinder": _plain(DefaultBinder),
+    "GangScheduling": make_gang_scheduling,
     "NodeDeclaredFeatures": _plain(lambda _handle: NodeDeclaredFeatures()),
 }
 
@@ -84,6 +86,7 @@ DEFAULT_PLUGINS: Final[tuple[tuple[str, int], ...]] = (
     ("NodeResourcesBalancedAllocation", 1),
     ("ImageLocality", 1),
     ("DefaultBinder", 0),
+    ("GangScheduling", 0),
     ("NodeDeclaredFeatures", 0),
 )
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import Final
 
+from dray.api.document import NamespacedName
 from dray.api.features import FeatureGates
 from dray.api.types.core_v1 import Pod
 from dray.client.event_recorder import NORMAL, WARNING
 from dray.client.interface import Client
-from dray.client.resources import NODES, PODS
+from dray.client.resources import NODES, POD_GROUPS, PODS
 from dray.client.shared_informers import SharedInformerFactory
 from dray.framework.cycle_state import CycleState
 from dray.framework.events import ClusterEvent
@@ -30,15 +30,21 @@ from dray.scheduler.cache import Cache
 from dray.scheduler.cluster_events import ASSIGNED_POD_DELETE, RESOURCES_BY_EVENT, UNFINISHED
 from dray.scheduler.config import SchedulerConfig
 from dray.scheduler.cycle import Cycle, Placement
-from dray.scheduler.diagnosis import REASON_ERROR, REASON_NOT_READY, REASON_UNSCHEDULABLE, Diagnosis
+from dray.scheduler.diagnosis import REASON_ERROR, REASON_NOT_READY, REASON_UNSCHEDULABLE, Diagnosis, Failure
 from dray.scheduler.event_handlers import EventHandlers
 from dray.scheduler.filter_runner import AttemptError
+from dray.scheduler.group_cycle import GroupCycle
+from dray.scheduler.group_metrics import GroupMetrics
+from dray.scheduler.group_queue import GroupQueue
+from dray.scheduler.group_reporter import GroupReporter
+from dray.scheduler.group_scheduler import GroupScheduler, PodSteps
 from dray.scheduler.handle import Handle, PluginFactory
 from dray.scheduler.metrics import SchedulerMetrics
 from dray.scheduler.nominations import Nominations
 from dray.scheduler.post_filter import PostFilterOutcome, run_post_filter
-from dray.scheduler.profile import Profile
+from dray.scheduler.profile import Profile, explain
 from dray.scheduler.queue import FLUSH_EVERY_SECONDS, SchedulingQueue
+from dray.scheduler.queued_group import QueuedGroup
 from dray.scheduler.queued_pod import QueuedPod
 from dray.scheduler.registry import make_profiles
 from dray.scheduler.reporter import Reporter
@@ -51,24 +57,6 @@ YIELD_AFTER_SECONDS: Final = 0.002
 # A repeated failure with the same message is recorded again only after this time: with thousands of pending Pods,
 # recording would cost more than scheduling.
 RECORD_AGAIN_SECONDS: Final = 60.0
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """The end of an attempt without a binding."""
-
-    # REASON_ERROR or REASON_UNSCHEDULABLE.
-    reason: str
-    message: str
-    # The plugins that rejected the Pod, and those that asked not to back off.
-    plugins: frozenset[str] = frozenset()
-    pending: frozenset[str] = frozenset()
-    # The new nominated node; None leaves the nomination as it is.
-    nominated: str | None = None
-    # Whether to retry after a backoff, because no event would requeue the Pod.
-    is_error: bool = False
-    # Whether to retry without it.
-    at_once: bool = False
 
 
 def _error(message: str, *, at_once: bool = False) -> Failure:
@@ -104,13 +92,14 @@ class Scheduler:
         self._binder = Binder(clock, self._waiting_pods)
         self._bindings = ChildTasks("bindings")
         self._preemptions = ChildTasks("preemptions")
+        features = features or FeatureGates()
         self.cache = Cache()
         self.handle = Handle(
             client,
             informers,
             clock,
             metrics,
-            features or FeatureGates(),
+            features,
             self._snapshot,
             self._waiting_pods,
             notify=self._notify,
@@ -126,15 +115,11 @@ class Scheduler:
             cancel_binding=self._binder.cancel,
             binding_cancellation=self._binder.cancellation,
             nominations=self._nominations,
+            activate_group=self._activate_group,
         )
         self.profiles = make_profiles(config.profiles, factories, self.handle)
         self.handle.profiles.update(self.profiles)
-        self.queue = SchedulingQueue(
-            lambda pod: self.profiles[pod.spec.scheduler_name or ""],
-            self.profiles.values(),
-            backoff=config.backoff,
-            observe_incoming=self._metrics.incoming,
-        )
+        self.queue = self._make_queue(config)
         self._timed = {
             name: profile.timed(clock.monotonic, self._metrics.plugin_ran) for name, profile in self.profiles.items()
         }
@@ -143,10 +128,53 @@ class Scheduler:
         self._attempts = 0
         self._cycle = Cycle(self._snapshot, self._nominations)
         self._pods = informers.informer(PODS, UNFINISHED)
-        self._handlers = EventHandlers(self.queue, self.cache, self._nominations, self.profiles, clock.monotonic)
+        # None while there are no groups.
+        self._groups: GroupScheduler | None = None
+        if isinstance(self.queue, GroupQueue):
+            self._groups = self._make_groups(self.queue, client, metrics)
+        self._handlers = EventHandlers(
+            self.queue,
+            self.cache,
+            self._nominations,
+            self.profiles,
+            clock.monotonic,
+            self.handle.pod_groups if self._groups is not None else None,
+        )
         self._add_handlers(informers)
         sizes = {"nodes": lambda: self.cache.node_count, "pods": self.cache.pod_count}
         self._metrics.follow(self.queue.counts, sizes | {"assumed_pods": self.cache.assumed_count})
+
+    def _make_queue(self, config: SchedulerConfig) -> SchedulingQueue:
+        def rules(pod: Pod) -> Profile:
+            return self.profiles[pod.spec.scheduler_name or ""]
+
+        every, observe = self.profiles.values(), self._metrics.incoming
+        if not self.handle.features.enabled("GenericWorkload"):
+            return SchedulingQueue(rules, every, backoff=config.backoff, observe_incoming=observe)
+        groups = self.handle.pod_groups
+        return GroupQueue(
+            rules,
+            every,
+            has_group=lambda key: groups.get(key) is not None,
+            backoff=config.backoff,
+            observe_incoming=observe,
+        )
+
+    def _make_groups(self, queue: GroupQueue, client: Client, metrics: Metrics) -> GroupScheduler:
+        groups = self.cache.pod_groups = self.handle.pod_groups
+        self._group_reporter = GroupReporter(client, self._clock, groups)
+        return GroupScheduler(
+            self._clock,
+            queue=queue,
+            cache=self.cache,
+            cycle=GroupCycle(self._cycle, self.cache, self._snapshot, groups, explain),
+            binder=self._binder,
+            nominations=self._nominations,
+            pod_groups=groups,
+            metrics=GroupMetrics(metrics),
+            reporter=self._group_reporter,
+            steps=PodSteps(self._start_binding, self._undo, self._report_member, self._is_pending),
+        )
 
     def _add_handlers(self, informers: SharedInformerFactory) -> None:
         handlers = self._handlers
@@ -163,6 +191,9 @@ class Scheduler:
         nodes = informers.informer(NODES)
         nodes.add_handler(handlers.node_changed)
         nodes.add_handler(self._on_change)
+        if self._groups is not None:
+            informers.informer(POD_GROUPS).add_handler(handlers.group_changed)
+            informers.informer(POD_GROUPS).add_handler(self._on_change)
         self._pods.add_handler(handlers.pod_changed)
         self._pods.add_handler(self._on_pod_change)
 
@@ -174,7 +205,11 @@ class Scheduler:
             group.spawn(self._reporter.run(), "reporter")
             group.spawn(self._bindings.supervise(), "bindings")
             group.spawn(self._preemptions.supervise(), "preemptions")
+            if self._groups is not None:
+                group.spawn(self._group_reporter.writes.supervise(), "pod group conditions")
             await self.handle.informers.wait_for_sync()
+            if self._groups is not None:
+                self._groups.report_scheduled()
             group.spawn(self._flush(), "queue flush")
             group.spawn(self._schedule(), "scheduling")
             await group.wait()
@@ -215,14 +250,15 @@ class Scheduler:
 
     async def _attempt(self, queued: QueuedPod) -> None:
         """Run the scheduling cycle; the binding cycle runs concurrently with the next one."""
+        if self._groups is not None and isinstance(queued, QueuedGroup):
+            await self._groups.attempt(queued, self._next_profile(queued.pod))
+            return
         started = self._clock.monotonic()
         pod = queued.pod
         if pod.metadata.deletion_timestamp is not None or self.cache.node_of(queued.uid) is not None:
             self.queue.done(queued.uid)
             return
-        self._attempts += 1
-        profiles = self._timed if self._attempts % SAMPLE_EVERY == 0 else self.profiles
-        profile = profiles[pod.spec.scheduler_name or ""]
+        profile = self._next_profile(pod)
         state = CycleState(queued.info)
         self.cache.update_snapshot(self._snapshot)
         try:
@@ -240,13 +276,16 @@ class Scheduler:
         else:
             self._fail(queued, profile, started, await self._reject(profile, state, found))
 
+    def _next_profile(self, pod: Pod) -> Profile:
+        """Return the profile of a Pod; for one attempt in some the timed one."""
+        self._attempts += 1
+        profiles = self._timed if self._attempts % SAMPLE_EVERY == 0 else self.profiles
+        return profiles[pod.spec.scheduler_name or ""]
+
     async def _reject(self, profile: Profile, state: CycleState, diagnosis: Diagnosis) -> Failure:
         """Explain the rejections, and run PostFilter."""
-        statuses = dict(diagnosis.statuses)
-        pod = state.pod_info.pod
-        for explainer in profile.explainers if statuses else ():
-            explainer.explain_rejections(state, pod, statuses)
-        diagnosis = replace(diagnosis, statuses=statuses)
+        diagnosis = explain(profile, state, diagnosis)
+        statuses = diagnosis.statuses
         outcome = PostFilterOutcome()
         if not diagnosis.node_count:
             outcome = PostFilterOutcome(nominated="")
@@ -278,10 +317,13 @@ class Scheduler:
             _log.exception("Reserve or Permit failed", extra=fields(pod=str(queued.info.key)))
             status = Status(Code.ERROR, (_text(error),))
         if status.is_success:
-            self._binder.begin(attempt)
-            self._bindings.spawn(self._binding_cycle(attempt), f"bind {queued.info.key}")
+            self._start_binding(attempt)
         else:
             await self._undo(attempt, status)
+
+    def _start_binding(self, attempt: Attempt) -> None:
+        self._binder.begin(attempt)
+        self._bindings.spawn(self._binding_cycle(attempt), f"bind {attempt.queued.info.key}")
 
     async def _binding_cycle(self, attempt: Attempt) -> None:
         try:
@@ -304,6 +346,8 @@ class Scheduler:
             return
         self.queue.done(queued.uid)
         self._reporter.forget_announcement(queued.uid)
+        if attempt.gang is not None:
+            self.handle.pod_groups.pod_bound(attempt.pod)
         now = self._clock.monotonic()
         self._metrics.attempted(results.SCHEDULED, attempt.profile.scheduler_name, now - attempt.started)
         self._metrics.bound(queued.attempts, now - queued.added_at)
@@ -329,11 +373,9 @@ class Scheduler:
     def _fail(self, queued: QueuedPod, profile: Profile, started: float, failure: Failure) -> None:
         """Requeue the Pod, if it still exists and has no node, and report the failure."""
         now = self._clock.monotonic()
-        result = results.ERROR if failure.reason == REASON_ERROR else results.UNSCHEDULABLE
-        self._metrics.attempted(result, profile.scheduler_name, now - started)
-        self._wake.set()
-        pod = self._pods.lister.get_key(queued.info.key)
-        if pod is None or pod.metadata.uid != queued.uid or pod.spec.node_name:
+        self._count_failure(profile, now - started, failure)
+        pod = self._pending_pod(queued)
+        if pod is None:
             self.queue.done(queued.uid)
             self._reporter.forget_announcement(queued.uid)
             return
@@ -346,6 +388,32 @@ class Scheduler:
             is_error=failure.is_error,
             at_once=failure.at_once,
         )
+        self._report(queued, pod, failure, now)
+
+    def _report_member(self, queued: QueuedPod, profile: Profile, started: float, failure: Failure) -> None:
+        """Report the failure of a Pod that is requeued with its group."""
+        now = self._clock.monotonic()
+        self._count_failure(profile, now - started, failure)
+        pod = self._pending_pod(queued)
+        if pod is not None:
+            queued.info = queued.info.updated(pod)
+            self._report(queued, pod, failure, now)
+
+    def _count_failure(self, profile: Profile, seconds: float, failure: Failure) -> None:
+        result = results.ERROR if failure.reason == REASON_ERROR else results.UNSCHEDULABLE
+        self._metrics.attempted(result, profile.scheduler_name, seconds)
+        self._wake.set()
+
+    def _pending_pod(self, queued: QueuedPod) -> Pod | None:
+        """Return the Pod as last observed; None if it is gone, or has a node."""
+        pod = self._pods.lister.get_key(queued.info.key)
+        return None if pod is None or pod.metadata.uid != queued.uid or pod.spec.node_name else pod
+
+    def _is_pending(self, queued: QueuedPod) -> bool:
+        return self._pending_pod(queued) is not None
+
+    def _report(self, queued: QueuedPod, pod: Pod, failure: Failure, now: float) -> None:
+        """Write the condition and the nomination, and record an Event."""
         if failure.nominated is not None:
             self._handlers.nominate(queued.info, failure.nominated)
         self._reporter.set_status(pod, failure.reason, failure.message, failure.nominated)
@@ -366,6 +434,8 @@ class Scheduler:
                 waiting.reject("", "removed")
 
     def _notify(self, event: ClusterEvent, old: object, new: object) -> None:
+        if self._groups is not None and self._groups.is_undoing:
+            return
         self.queue.requeue_for_event(event, old, new, self._clock.monotonic())
         self._wake.set()
 
@@ -387,6 +457,11 @@ class Scheduler:
         if info is not None:
             self._handlers.nominate(info, "")
             self._reporter.clear_nomination(info.pod)
+
+    def _activate_group(self, key: NamespacedName) -> None:
+        if isinstance(self.queue, GroupQueue):
+            self.queue.activate_group(key, self._clock.monotonic())
+            self._wake.set()
 
     def _activate(self, uid: str) -> None:
         self.queue.activate(uid, self._clock.monotonic())

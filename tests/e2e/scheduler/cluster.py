@@ -16,6 +16,7 @@ from dray.client.in_process import in_process_client
 from dray.client.interface import Client, ListOptions, unstructured
 from dray.client.shared_informers import SharedInformerFactory
 from dray.cmd import apiserver
+from dray.cmd.controllers import spawn_controllers
 from dray.cmd.settings import APIServerSettings
 from dray.controllers.reconciler import ControllerContext
 from dray.controllers.resource_claim.reconciler import ResourceClaimController
@@ -58,6 +59,12 @@ class Cluster:
     running: apiserver.Running
     client: Client
     group: TaskGroup
+    gates: FeatureGates
+
+    def start_controllers(self) -> None:
+        """Start all controllers."""
+        own = in_process_client(self.running.local, user="controllers", groups=("system:masters",))
+        spawn_controllers(self.group, own, self.running.clock, self.running.metrics, root_ca="PEM", gates=self.gates)
 
     def start_scheduler(
         self,
@@ -65,13 +72,19 @@ class Cluster:
         config: SchedulerConfig | None = None,
         client: Client | None = None,
         gates: str = "",
+        metrics: Metrics | None = None,
     ) -> tuple[Scheduler, Callable[[], Awaitable[None]]]:
         """A scheduler, and what stops it."""
         own = client or in_process_client(self.running.local, user="system:kube-scheduler")
         informers = SharedInformerFactory(own, self.running.clock, random.Random(1))
-        features = FeatureGates.parse(gates) if gates else None
         scheduler = Scheduler(
-            own, informers, self.running.clock, Metrics(), factories=factories, config=config, features=features
+            own,
+            informers,
+            self.running.clock,
+            metrics or Metrics(),
+            factories=factories,
+            config=config,
+            features=FeatureGates.parse(gates) if gates else self.gates,
         )
         return scheduler, self._start(informers.run(), scheduler.run())
 
@@ -139,16 +152,21 @@ class Cluster:
 
 
 @asynccontextmanager
-async def started(folder: Path) -> AsyncIterator[Cluster]:
+async def started(folder: Path, feature_gates: str = "") -> AsyncIterator[Cluster]:
     """A server with the service account that Pods need."""
     # No controller runs here that would take the taint of a new node away.
+    gates = FeatureGates.parse(feature_gates)
     settings = APIServerSettings(
-        data_dir=str(folder), port=0, store="memory", disable_admission_plugins=("TaintNodesByCondition",)
+        data_dir=str(folder),
+        port=0,
+        store="memory",
+        disable_admission_plugins=("TaintNodesByCondition",),
+        feature_gates=gates,
     )
     async with apiserver.running(settings) as running:
         client = in_process_client(running.local, user="admin", groups=("system:masters",))
         accounts = unstructured(CORE, "serviceaccounts", "ServiceAccount")
         await client.create(accounts, {"metadata": {"name": "default", "namespace": "default"}})
         async with TaskGroup("test") as group:
-            yield Cluster(running, client, group)
+            yield Cluster(running, client, group, gates)
             await group.cancel()

@@ -270,7 +270,7 @@ async def test_permit_gives_up_in_time(cluster: Cluster) -> None:
     probe.answers["permit"] = Status(Code.WAIT)
     start(cluster, probe)
     await cluster.create(node("n"), pod("p"))
-    message = "0/1 nodes are available: 1 rejected due to timeout after waiting at plugin Probe."
+    message = "0/1 nodes are available: 1 rejected due to timeout after waiting 100ms at plugin Probe."
     assert (await cluster.condition("p", "Unschedulable"))["message"] == message
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from dray.api.pod_claims import reservation_of
 from dray.api.types.core_v1 import Pod
 from dray.api.types.resource_v1 import ResourceClaim
 from dray.controllers.resource_claim import plan
@@ -55,14 +56,14 @@ def _planned(claim: ResourceClaim) -> ResourceClaim | None:
 def _moves() -> Iterator[tuple[Actor, ResourceClaim, ResourceClaim | None]]:
     allocation = UNUSED.status.allocation
     unreserved = msgspec.structs.replace(ONE.status, reserved_for=())
-    yield SCHEDULER, FREE, writes.taken(writes.protected(FREE), allocation, PODS["a"])
-    yield SCHEDULER, ONE, writes.taken(ONE, None, PODS["b"])
-    yield SCHEDULER, UNUSED, writes.taken(UNUSED, None, PODS["a"])
+    yield SCHEDULER, FREE, writes.taken(writes.protected(FREE), allocation, reservation_of(PODS["a"]))
+    yield SCHEDULER, ONE, writes.taken(ONE, None, reservation_of(PODS["b"]))
+    yield SCHEDULER, UNUSED, writes.taken(UNUSED, None, reservation_of(PODS["a"]))
     yield SCHEDULER, ONE, writes.freed(ONE)
     yield SCHEDULER, UNUSED, writes.freed(UNUSED)
     # What `unreserve_patch` makes of it.
     yield SCHEDULER, ONE, msgspec.structs.replace(ONE, status=unreserved)
-    yield CONTROLLER, UNUSED, plan.with_user(UNUSED, PODS["a"])
+    yield CONTROLLER, UNUSED, plan.with_user(UNUSED, reservation_of(PODS["a"]))
     yield CONTROLLER, TWO, _planned(TWO)
     yield CONTROLLER, _claim("done"), _planned(_claim("done"))
     yield CONTROLLER, _claim("a", "done", **DELETED), _planned(_claim("a", "done", **DELETED))

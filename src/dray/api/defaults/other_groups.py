@@ -46,6 +46,12 @@ def _default_priority_class(obj: Document, _now: datetime) -> None:
     obj.setdefault("value", 0)
 
 
+def _default_pod_group(obj: Document, _now: datetime) -> None:
+    spec: Document = obj.setdefault("spec", {})
+    if spec.get("disruptionMode") is None:
+        spec["disruptionMode"] = {"single": {}}
+
+
 def default_cdi_claim_spec(spec: Document) -> None:
     """Default the allocation mode of a claim, or of the inline template of a Pod."""
     if not spec.get("allocationMode"):
@@ -73,5 +79,6 @@ DEFAULTERS: Final[Defaulters] = {
     _RBAC.kind("RoleBinding"): _default_binding,
     _RBAC.kind("ClusterRoleBinding"): _default_binding,
     GroupVersion("scheduling.k8s.io", "v1").kind("PriorityClass"): _default_priority_class,
+    GroupVersion("scheduling.k8s.io", "v1beta1").kind("PodGroup"): _default_pod_group,
     GroupVersion("cdi.k8s.io", "v1alpha1").kind("ResourceClaim"): _default_cdi_claim,
 }

@@ -50,6 +50,7 @@ from dray.api.validation.resource_pod import (
     validate_pod_resource_claims,
     validate_resource_claim_statuses,
 )
+from dray.api.validation.scheduling_v1beta1 import validate_union
 
 SPEC: Final = Path("spec")
 STATUS: Final = Path("status")
@@ -305,6 +306,11 @@ def _validate_optional(spec: Document, path: Path) -> FieldErrors:
     if spec.get("os") is not None and os_name not in ("linux", "windows"):
         at = path.child("os", "name")
         errors.append(not_supported(at, os_name, ("linux", "windows")) if os_name else required(at))
+    if (group := spec.get("schedulingGroup")) is not None:
+        at = path.child("schedulingGroup")
+        errors += validate_union(group, at, ("podGroupName",))
+        if (name := group.get("podGroupName")) is not None:
+            errors += [invalid(at.child("podGroupName"), name, problem) for problem in dns1123_subdomain(name)]
     return errors
 
 

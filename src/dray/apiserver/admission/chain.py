@@ -19,6 +19,7 @@ PLUGIN_ORDER: Final = (
     "TaintNodesByCondition",
     "PodSecurity",
     "Priority",
+    "PodGroupProtection",
     "DefaultTolerationSeconds",
     "RuntimeClass",
     "CertificateApproval",

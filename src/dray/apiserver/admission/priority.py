@@ -1,4 +1,4 @@
-"""Priority: resolves the priority classes of Pods, and allows one default class."""
+"""Priority: resolves the priority classes of Pods and PodGroups, and allows one default class."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from dray.apiserver.object_cache import PRIORITY_CLASSES, ObjectCache
 from dray.apiserver.object_lookup import ObjectLookup
 
 PODS: Final = GroupResource("", "pods")
+POD_GROUPS: Final = GroupResource("scheduling.k8s.io", "podgroups")
 DEFAULT_POLICY: Final = "PreemptLowerPriority"
 # Immutable fields of a Pod that come from its class.
 _COMPUTED: Final = ("priority", "preemptionPolicy")
@@ -27,13 +28,18 @@ class Priority(AdmissionPlugin):
         self._objects = objects
 
     def handles(self, resource: GroupResource, subresource: str, operation: Operation) -> bool:
-        """Take part in writes of Pods and priority classes."""
+        """Take part in writes of Pods and priority classes, and in creates of PodGroups."""
         if subresource:
             return False
+        if resource == POD_GROUPS:
+            return operation is Operation.CREATE
         return resource == PRIORITY_CLASSES or (resource == PODS and operation is not Operation.DELETE)
 
     async def admit(self, attributes: AdmissionAttributes) -> None:
-        """Set the priority of a new Pod; restore what an update of a Pod leaves out."""
+        """Set the priority of a new Pod or PodGroup; restore what an update of a Pod leaves out."""
+        if attributes.resource == POD_GROUPS:
+            assert attributes.object is not None
+            await self._resolve_group(attributes.object)
         if attributes.resource != PODS:
             return
         pod = attributes.object
@@ -56,11 +62,31 @@ class Priority(AdmissionPlugin):
                 self._check_default(attributes.object or {})
         return None
 
-    async def _resolve(self, pod_name: str, spec: Document) -> None:
+    async def _class_of(self, resource: GroupResource, owner: str, spec: Document) -> Document | None:
+        """Return the named class, or the default one."""
         name = spec.get("priorityClassName") or ""
         chosen = await self._objects.priority_class(name) if name else self._default_class()
         if name and chosen is None:
-            raise ForbiddenError(PODS, pod_name, f"no PriorityClass with name {name} was found")
+            raise ForbiddenError(resource, owner, f"no PriorityClass with name {name} was found")
+        return chosen
+
+    async def _resolve_group(self, group: Document) -> None:
+        name, spec = group["metadata"].get("name", ""), group.setdefault("spec", {})
+        chosen = await self._class_of(POD_GROUPS, name, spec)
+        value, given = int(chosen["value"]) if chosen else 0, spec.get("priority")
+        if given is not None and given != value:
+            text = (
+                f"priority set in the pod group ({given}) must match the priority computed ({value}) "
+                "based on the priority class set in the spec"
+            )
+            raise ForbiddenError(POD_GROUPS, name, text)
+        spec["priority"] = value
+        if chosen:
+            spec["priorityClassName"] = chosen["metadata"]["name"]
+
+    async def _resolve(self, pod_name: str, spec: Document) -> None:
+        name = spec.get("priorityClassName") or ""
+        chosen = await self._class_of(PODS, pod_name, spec)
         value = int(chosen["value"]) if chosen else 0
         _check_given(pod_name, "integer value of priority", spec.get("priority"), value)
         policy = (chosen or {}).get("preemptionPolicy") or DEFAULT_POLICY

@@ -105,6 +105,7 @@ CLUSTER_ROLES: Final[Mapping[str, tuple[Document, ...]]] = {
         rule(_WRITE, "networking.k8s.io", "ingresses networkpolicies"),
         rule(_READ_WRITE, "coordination.k8s.io", "leases"),
         rule(_WRITE, "resource.k8s.io", "resourceclaims resourceclaimtemplates"),
+        rule(_WRITE, "scheduling.k8s.io", "podgroups workloads"),
         rule(_WRITE, "cdi.k8s.io", "resourceclaims"),
     ),
     "system:aggregate-to-view": (
@@ -133,6 +134,7 @@ CLUSTER_ROLES: Final[Mapping[str, tuple[Document, ...]]] = {
         rule(_READ, "policy", "poddisruptionbudgets poddisruptionbudgets/status"),
         rule(_READ, "networking.k8s.io", "ingresses ingresses/status networkpolicies"),
         rule(_READ, "resource.k8s.io", "resourceclaims resourceclaims/status resourceclaimtemplates"),
+        rule(_READ, "scheduling.k8s.io", "podgroups podgroups/status workloads"),
         rule(_READ, "cdi.k8s.io", "resourceclaims resourceclaims/status"),
     ),
     "system:auth-delegator": _REVIEWS,
@@ -164,6 +166,8 @@ CLUSTER_ROLES: Final[Mapping[str, tuple[Document, ...]]] = {
         rule(_READ, "core", "replicationcontrollers services persistentvolumeclaims persistentvolumes"),
         rule(_READ, "apps", "replicasets statefulsets"),
         rule(_READ, "policy", "poddisruptionbudgets"),
+        rule(_READ, "scheduling.k8s.io", "podgroups"),
+        rule("patch update", "scheduling.k8s.io", "podgroups/status"),
         *_REVIEWS,
         rule(_READ, "storage.k8s.io", "csidrivers csinodes csistoragecapacities storageclasses volumeattachments"),
         rule(_READ, "resource.k8s.io", "deviceclasses devicetaintrules resourceclaimtemplates resourceslices"),
@@ -301,6 +305,11 @@ CONTROLLER_ROLES: Final[Mapping[str, tuple[Document, ...]]] = {
         rule(_READ, "core", "nodes"),
         rule("patch", "core", "pods/status"),
     ),
+    "podgroup-protection-controller": (
+        rule(_READ, "core", "pods"),
+        rule("get list update watch", "scheduling.k8s.io", "podgroups"),
+        _EVENTS,
+    ),
     "replicaset-controller": (
         rule("get list update watch", "apps", "replicasets"),
         rule("patch update", "apps", "replicasets/status"),
@@ -320,6 +329,9 @@ CONTROLLER_ROLES: Final[Mapping[str, tuple[Document, ...]]] = {
         rule(_READ, "core", "nodes"),
         rule("create delete get list watch", "cdi.k8s.io", "resourceclaims"),
         rule("patch update", "cdi.k8s.io", "resourceclaims/status"),
+        rule(_READ, "scheduling.k8s.io", "podgroups"),
+        rule("update", "scheduling.k8s.io", "podgroups/finalizers"),
+        rule("patch update", "scheduling.k8s.io", "podgroups/status"),
     ),
     "resourcequota-controller": (
         rule("list watch", "*", "*"),

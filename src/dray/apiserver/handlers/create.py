@@ -66,7 +66,7 @@ class CreateHandler:
         validate_new(endpoint, hub, strategy, context)
         backend.check_escalation(call, endpoint, hub, None)
         undo = await backend.admission.validate(attributes.with_objects(hub))
-        call.warnings.extend(strategy.warnings(hub, None, context))
+        call.warnings.extend((*context.warnings, *strategy.warnings(hub, None, context)))
         if endpoint.creation_warning:
             call.warnings.append(endpoint.creation_warning)
         try:

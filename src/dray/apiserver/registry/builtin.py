@@ -35,6 +35,7 @@ _MODULES: Final = (
     "rbac",
     "priority_classes",
     "pod_disruption_budgets",
+    "pod_groups",
     "resource",
     "cdi",
     "pod_policies",
@@ -61,8 +62,11 @@ _HOMES: Final = {"events.k8s.io": GroupVersion("", "v1")}
 # The releases in which versions of resource.k8s.io are deprecated and removed; DeviceTaintRule is newer.
 _DEPRECATED: Final = {"v1beta1": ("v1.35", "v1.38"), "v1beta2": ("v1.36", "v1.39")}
 _DEPRECATED_BY_KIND: Final = {"DeviceTaintRule": {"v1alpha3": ("v1.36", "v1.39")}}
-# Groups that are served only while all these feature gates are on.
-_GATES: Final = {"cdi.k8s.io": ("DynamicResourceAllocation", "DRAControlPlaneController")}
+# Group versions that are served only while all these feature gates are on.
+_GATES: Final = {
+    GroupVersion("cdi.k8s.io", "v1alpha1"): ("DynamicResourceAllocation", "DRAControlPlaneController"),
+    GroupVersion("scheduling.k8s.io", "v1beta1"): ("GenericWorkload",),
+}
 
 _AUTHENTICATION: Final = "authentication.k8s.io"
 _AUTHORIZATION: Final = "authorization.k8s.io"
@@ -110,8 +114,9 @@ def endpoints() -> Iterator[Endpoint]:
 
 
 def is_served(endpoint: Endpoint, gates: FeatureGates) -> bool:
-    """Return whether the gates allow the endpoint's group."""
-    return all(gates.enabled(gate) for gate in _GATES.get(endpoint.definition.group, ()))
+    """Return whether the gates allow the endpoint's group version."""
+    group_version = GroupVersion(endpoint.definition.group, endpoint.version)
+    return all(gates.enabled(gate) for gate in _GATES.get(group_version, ()))
 
 
 def endpoint(definition: ResourceDefinition, version: str) -> Endpoint:

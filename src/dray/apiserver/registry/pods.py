@@ -29,6 +29,7 @@ from dray.apiserver.registry.strategy import (
     start_generation,
 )
 
+NO_GROUPS: Final = "spec.schedulingGroup: dropped, because the feature gate GenericWorkload is disabled"
 _NONE: Final = "<none>"
 _OF_EVERY_UPDATE: Final = ("name", "namespace", "resourceVersion", "managedFields")
 # What a resize changes in a container.
@@ -42,6 +43,9 @@ class PodStrategy(Strategy):
         """Set the phase, the QoS class and the condition of scheduling gates; merge label keys into selectors."""
         start_generation(obj)
         spec = obj.get("spec") or {}
+        if spec.get("schedulingGroup") is not None and not context.gates.enabled("GenericWorkload"):
+            del spec["schedulingGroup"]
+            context.warnings.append(NO_GROUPS)
         merge_label_keys(obj)
         status: Document = {"phase": "Pending", "qosClass": quality_of_service(spec)}
         if spec.get("schedulingGates"):

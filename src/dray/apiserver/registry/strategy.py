@@ -34,6 +34,8 @@ class WriteContext(msgspec.Struct, frozen=True):
     allowed: Callable[..., bool] = lambda **_: True
     # The verb of the request: create, update or patch.
     verb: str = "update"
+    # Texts of `Warning` headers that the preparation of the object adds.
+    warnings: list[str] = msgspec.field(default_factory=list)
 
 
 class Strategy:

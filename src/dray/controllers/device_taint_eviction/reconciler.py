@@ -8,6 +8,7 @@ from typing import Final
 
 from dray.api.document import Document, NamespacedName
 from dray.api.pod_claims import extended_resource_claim_name, is_pod_reference, pod_claims
+from dray.api.pod_groups import is_group_reference
 from dray.api.types.core_v1 import Pod
 from dray.api.types.resource_v1 import ResourceClaim, ResourceSlice
 from dray.client.controller import Requeue, Result
@@ -17,7 +18,7 @@ from dray.client.resources import DEVICE_TAINT_RULES, PODS, RESOURCE_CLAIMS, RES
 from dray.client.shared_informers import SharedInformer
 from dray.controllers.device_taint_eviction import plan, status
 from dray.controllers.eviction import EvictionKey, EvictionMetrics, EvictionReason, PodEvictor
-from dray.controllers.reconciler import ControllerContext, Reconciler, newest
+from dray.controllers.reconciler import PODS_BY_GROUP, ControllerContext, Reconciler, newest, pod_group_values
 from dray.lib.lru import LRUSet
 from dray.runtime.metrics import Metrics
 
@@ -57,7 +58,7 @@ class DeviceTaintEvictionController(Reconciler[EvictionKey | RuleKey]):
         self._evicted_by: dict[str, int] = {}
         # Uid of a rule that evicts -> its name.
         self._rule_names: dict[str, str] = {}
-        self._pods = informers.informer(PODS)
+        self._pods = informers.informer(PODS, indexes={PODS_BY_GROUP: pod_group_values})
         self._rules: SharedInformer[Document] | None = None
         self.controller.follow(informers.informer(RESOURCE_SLICES), self._slice_changed)
         self.controller.follow(informers.informer(RESOURCE_CLAIMS), self._claim_changed)
@@ -133,7 +134,7 @@ class DeviceTaintEvictionController(Reconciler[EvictionKey | RuleKey]):
                 self._enqueue_consumers(claim)
 
     def _enqueue_consumers(self, claim: ResourceClaim) -> None:
-        for key in _consumers(claim):
+        for key in self._consumers(claim):
             self.controller.queue.add(key)
 
     # --- Pods. ---
@@ -200,7 +201,7 @@ class DeviceTaintEvictionController(Reconciler[EvictionKey | RuleKey]):
         ]
         simulated = read if effect == status.NO_EFFECT else None
         evicted_pods = {
-            key for claim in claims for key in _consumers(claim) if self._is_evicted_by(key, read, simulated)
+            key for claim in claims for key in self._consumers(claim) if self._is_evicted_by(key, read, simulated)
         }
         if simulated is None:
             return status.Counts(len(evicted_pods), len({key.key.namespace for key in evicted_pods}), evicted=evicted)
@@ -216,19 +217,24 @@ class DeviceTaintEvictionController(Reconciler[EvictionKey | RuleKey]):
             evicted=evicted,
         )
 
+    def _consumers(self, claim: ResourceClaim) -> Iterator[EvictionKey]:
+        """Yield the Pods that the claim is reserved for, those of groups by their references."""
+        namespace = claim.metadata.namespace or ""
+        for user in claim.status.reserved_for:
+            key = NamespacedName(namespace, user.name)
+            if is_pod_reference(user):
+                yield EvictionKey(key, user.uid)
+            elif is_group_reference(user):
+                for pod in self._pods.lister.by_index(PODS_BY_GROUP, key):
+                    if any(entry.claim_name == claim.metadata.name for entry in pod_claims(pod)):
+                        yield EvictionKey(key_of(pod), pod.metadata.uid or "")
+
     def _is_evicted_by(self, key: EvictionKey, rule: plan.Rule, simulated: plan.Rule | None) -> bool:
         pod = self._pods.lister.get_key(key.key)
         if pod is None or pod.metadata.uid != key.uid or pod.metadata.deletion_timestamp is not None:
             return False
         eviction = self._taints.pod_eviction(pod, simulated)
         return eviction is not None and rule.uid in eviction.rules
-
-
-def _consumers(claim: ResourceClaim) -> Iterator[EvictionKey]:
-    namespace = claim.metadata.namespace or ""
-    for user in claim.status.reserved_for:
-        if is_pod_reference(user):
-            yield EvictionKey(NamespacedName(namespace, user.name), user.uid)
 
 
 def _claim_keys(pod: Pod) -> Iterator[NamespacedName]:

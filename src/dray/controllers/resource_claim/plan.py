@@ -25,10 +25,17 @@ from dray.api.pod_claims import (
 )
 from dray.api.types.core_v1 import Pod
 from dray.api.types.meta_v1 import ObjectMeta, OwnerReference
-from dray.api.types.resource_v1 import ResourceClaim, ResourceClaimStatus, ResourceClaimTemplate
+from dray.api.types.resource_v1 import (
+    ResourceClaim,
+    ResourceClaimConsumerReference,
+    ResourceClaimStatus,
+    ResourceClaimTemplate,
+)
+from dray.api.types.scheduling_v1beta1 import PodGroup
 from dray.client.objects import controller_reference
-from dray.client.resources import PODS
+from dray.client.resources import POD_GROUPS, PODS
 from dray.controllers.claim_control import FindPod, Problem
+from dray.controllers.resource_claim.group_plan import Membership, Wait
 
 # A name has at most 63 characters: the base, a hyphen, and five random ones added by the API server.
 BASE_LENGTH_MAX: Final = 57
@@ -38,6 +45,14 @@ PRIORITIZED_LIST_DISABLED: Final = "template includes a prioritized list of subr
 
 FindClaim = Callable[[str], ResourceClaim | None]
 FindTemplate = Callable[[str], ResourceClaimTemplate | None]
+
+
+# Tells whether a consumer is a PodGroup that does not exist any more.
+IsGroupGone = Callable[[ResourceClaimConsumerReference], bool]
+
+
+def _keep_groups(_user: ResourceClaimConsumerReference) -> bool:
+    return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,29 +103,36 @@ def plan_pod(
     owned: Sequence[ResourceClaim],
     find_template: FindTemplate,
     gates: FeatureGates,
+    membership: Membership | None = None,
 ) -> PodPlan:
-    """Compare a Pod's entries with the existing claims; `owned` are the claims that the Pod owns."""
+    """Compare a Pod's entries with the existing claims; `owned` are the claims that the Pod owns.
+
+    `membership` tells which entries stand for claims of the Pod's group; None if it is in no group.
+    """
     if pod is None or needs_no_claims(pod):
         return NOTHING
     create: list[tuple[str, ResourceClaim]] = []
     adopt: list[tuple[str, str]] = []
     reserve: list[ResourceClaim] = []
     problems: list[Problem] = []
+    wanted: str | Wait | Problem | ResourceClaim
     for entry in pod_claims(pod):
         claim = find_usable(pod, entry, find)
         if claim is not None:
             if not entry.optional and needs_reservation(pod, claim):
-                reserve.append(with_user(claim, pod))
+                user = reservation_of(pod) if membership is None else membership.user_of(entry)
+                reserve.append(with_user(claim, user))
         elif entry.generated:
-            existing = _find_generated(pod, entry.entry, owned)
-            if existing is not None:
-                adopt.append((entry.entry, existing))
-                continue
-            made = make_claim(pod, entry, find_template(entry.template), gates)
-            if isinstance(made, Problem):
-                problems.append(made)
-            else:
-                create.append((entry.entry, made))
+            wanted = Wait.OWN if membership is None else membership.claim_of(entry)
+            if wanted is Wait.OWN:
+                existing = _find_generated(pod, entry.entry, owned)
+                wanted = existing or make_claim(pod, entry, find_template(entry.template), gates)
+            if isinstance(wanted, Problem):
+                problems.append(wanted)
+            elif isinstance(wanted, str):
+                adopt.append((entry.entry, wanted))
+            elif isinstance(wanted, ResourceClaim):
+                create.append((entry.entry, wanted))
     return PodPlan(tuple(create), tuple(adopt), tuple(reserve), tuple(problems))
 
 
@@ -132,9 +154,9 @@ def needs_reservation(pod: Pod, claim: ResourceClaim) -> bool:
     )
 
 
-def with_user(claim: ResourceClaim, pod: Pod) -> ResourceClaim:
-    """Return the claim with the Pod among its consumers."""
-    status = msgspec.structs.replace(claim.status, reserved_for=(*claim.status.reserved_for, reservation_of(pod)))
+def with_user(claim: ResourceClaim, user: ResourceClaimConsumerReference) -> ResourceClaim:
+    """Return the claim with another consumer."""
+    status = msgspec.structs.replace(claim.status, reserved_for=(*claim.status.reserved_for, user))
     return msgspec.structs.replace(claim, status=status)
 
 
@@ -151,19 +173,20 @@ def _find_generated(pod: Pod, entry: str, owned: Sequence[ResourceClaim]) -> str
 
 
 def make_claim(
-    pod: Pod, entry: PodClaim, template: ResourceClaimTemplate | None, gates: FeatureGates
+    owner: Pod | PodGroup, entry: PodClaim, template: ResourceClaimTemplate | None, gates: FeatureGates
 ) -> ResourceClaim | Problem:
-    """Return the claim that the template describes for the Pod's entry, or why there is none."""
+    """Return the claim that the template describes for the entry of a Pod or group, or why there is none."""
     if template is None:
         missing = f'resourceclaimtemplate.resource.k8s.io "{entry.template}" not found'
         return Problem(entry.entry, f'resource claim template "{entry.template}": {missing}')
+    kind = (POD_GROUPS if isinstance(owner, PodGroup) else PODS).group_version_kind
     claim = ResourceClaim(
         metadata=ObjectMeta(
-            generate_name=generate_name(pod.metadata.name or "", entry.entry),
-            namespace=pod.metadata.namespace,
+            generate_name=generate_name(owner.metadata.name or "", entry.entry),
+            namespace=owner.metadata.namespace,
             labels=dict(template.spec.metadata.labels),
             annotations={**template.spec.metadata.annotations, POD_CLAIM_NAME_ANNOTATION: entry.entry},
-            owner_references=(controller_reference(PODS.group_version_kind, pod.metadata),),
+            owner_references=(controller_reference(kind, owner.metadata),),
         ),
         spec=template.spec.spec,
     )
@@ -234,15 +257,12 @@ def plan_claim(
     claim: ResourceClaim | None,
     find_pod: FindPod,
     is_deleted: Callable[[str], bool],
+    is_group_gone: IsGroupGone = _keep_groups,
 ) -> ClaimPlan:
-    """Remove finished consumers, and without any the allocation; `find_pod` was confirmed for all consumers."""
+    """Remove finished consumers, and without any the allocation; the lookups were confirmed for all consumers."""
     if claim is None:
         return KEEP_CLAIM
-    users = tuple(
-        user
-        for user in claim.status.reserved_for
-        if not is_pod_reference(user) or _is_alive(user.uid, find_pod(user.name), is_deleted)
-    )
+    users = tuple(user for user in claim.status.reserved_for if not _is_gone(user, find_pod, is_deleted, is_group_gone))
     protected = FINALIZER in claim.metadata.finalizers
     delete = not users and _owner_is_done(claim, find_pod, is_deleted)
     if len(users) < len(claim.status.reserved_for):
@@ -253,6 +273,17 @@ def plan_claim(
         held = claim.status.allocation is not None
         return ClaimPlan(ResourceClaimStatus() if held else None, remove_finalizer=True)
     return ClaimPlan(delete=delete)
+
+
+def _is_gone(
+    user: ResourceClaimConsumerReference,
+    find_pod: FindPod,
+    is_deleted: Callable[[str], bool],
+    is_group_gone: IsGroupGone,
+) -> bool:
+    if is_pod_reference(user):
+        return not _is_alive(user.uid, find_pod(user.name), is_deleted)
+    return is_group_gone(user)
 
 
 def _is_alive(uid: str, pod: Pod | None, is_deleted: Callable[[str], bool]) -> bool:
@@ -289,10 +320,15 @@ def without_finalizer(claim: ResourceClaim) -> ResourceClaim:
 # --- Event filters: called for every event, so they must be cheap. ---
 
 
-def claim_needs_work(claim: ResourceClaim, find_pod: FindPod, is_deleted: Callable[[str], bool]) -> bool:
-    """Return whether there are Pods to confirm, or the plan would change the claim."""
+def claim_needs_work(
+    claim: ResourceClaim,
+    find_pod: FindPod,
+    is_deleted: Callable[[str], bool],
+    is_group_gone: IsGroupGone = _keep_groups,
+) -> bool:
+    """Return whether there are consumers to confirm, or the plan would change the claim."""
     for user in claim.status.reserved_for:
-        if is_pod_reference(user) and not _is_alive(user.uid, find_pod(user.name), is_deleted):
+        if _is_gone(user, find_pod, is_deleted, is_group_gone):
             return True
     owner = _owning_pod(claim)
     pod = find_pod(owner.name) if owner is not None else None

@@ -12,14 +12,16 @@ from dray.api.errors import APIError, InternalError
 from dray.api.pod_claims import is_pod_done
 from dray.api.types.core_v1 import Pod
 from dray.api.types.resource_v1 import ResourceClaim, ResourceClaimTemplate
+from dray.api.types.scheduling_v1beta1 import PodGroup
 from dray.client.controller import Result
 from dray.client.interface import DeleteOptions, Patch, PatchType, WriteOptions, ignore_not_found
 from dray.client.objects import key_of
 from dray.client.resources import PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS, FieldManager
 from dray.controllers.claim_control import ClaimReconciler, Problem, confirm_again, record_problem
-from dray.controllers.reconciler import ClaimKey, ControllerContext, newest
+from dray.controllers.reconciler import PODS_BY_GROUP, ClaimKey, ControllerContext, GroupKey, newest, pod_group_values
 from dray.controllers.resource_claim import plan
 from dray.controllers.resource_claim.created_claims import CreatedClaims
+from dray.controllers.resource_claim.group_claims import GroupClaims
 from dray.controllers.resource_claim.metrics import ClaimMetrics
 from dray.runtime.metrics import Metrics
 
@@ -32,7 +34,8 @@ class ResourceClaimController(ClaimReconciler[ResourceClaim]):
     """Manages the claims of resource.k8s.io, which the scheduler allocates."""
 
     def __init__(self, context: ControllerContext) -> None:
-        super().__init__(context, RESOURCE_CLAIMS, {_PODS_BY_CLAIM: _claim_index, _PODS_BY_TEMPLATE: _template_index})
+        indexes = {_PODS_BY_CLAIM: _claim_index, _PODS_BY_TEMPLATE: _template_index, PODS_BY_GROUP: pod_group_values}
+        super().__init__(context, RESOURCE_CLAIMS, indexes)
         self._gates = context.gates
         self._metrics = ClaimMetrics(context.metrics or Metrics())
         self._created = CreatedClaims()
@@ -40,6 +43,9 @@ class ResourceClaimController(ClaimReconciler[ResourceClaim]):
         self._deleting: set[NamespacedName] = set()
         self._templates = context.informers.informer(RESOURCE_CLAIM_TEMPLATES)
         self.controller.follow(self._templates, self._template_changed)
+        self._groups = GroupClaims(context, self._claims, self._recorder, self._create)
+        if self._groups.enabled:
+            self.controller.follow(self._groups.groups, self._group_changed)
 
     # --- Event handlers. ---
 
@@ -77,8 +83,8 @@ class ResourceClaimController(ClaimReconciler[ResourceClaim]):
 
     def _enqueue_claim(self, key: NamespacedName, claim: ResourceClaim) -> None:
         """Enqueue the claim if there is work; most events are writes of this controller or a scheduler."""
-        find_pod = self._consumers.cached(key.namespace)
-        if not self._pods.synced or plan.claim_needs_work(claim, find_pod, self._consumers.is_deleted):
+        find_pod, is_gone = self._consumers.cached(key.namespace), self._groups.is_gone(key.namespace)
+        if not self._pods.synced or plan.claim_needs_work(claim, find_pod, self._consumers.is_deleted, is_gone):
             self.controller.queue.add(ClaimKey(key))
 
     def _pods_of(self, key: NamespacedName, old: ResourceClaim | None, new: ResourceClaim | None) -> Iterator[Pod]:
@@ -95,6 +101,29 @@ class ResourceClaimController(ClaimReconciler[ResourceClaim]):
         for pod in self._pods.lister.by_index(_PODS_BY_TEMPLATE, key_of(new)):
             self._enqueue_pod(pod)
 
+        for group in self._groups.with_template(new):
+            self._enqueue_group(group)
+
+    def _group_changed(self, old: PodGroup | None, new: PodGroup | None) -> None:
+        key = key_of(newest(old, new))
+        if new is not None:
+            self._enqueue_group(new)
+        if old is None or new is None or old.metadata.uid != new.metadata.uid:
+            for claim in self._groups.claims_reserved_for(key):
+                self.controller.queue.add(ClaimKey(key_of(claim)))
+        for pod in self._pods.lister.by_index(PODS_BY_GROUP, key):
+            if pod.spec.resource_claims:
+                self._enqueue_pod(pod)
+
+    def _enqueue_group(self, group: PodGroup) -> None:
+        if self._groups.needs_work(group):
+            self.controller.queue.add(GroupKey(key_of(group)))
+
+    async def _reconcile_group(self, key: NamespacedName) -> None:
+        await self._groups.reconcile(
+            key, self._find_claim, self._owned, lambda name: self._templates.lister.get(name, key.namespace)
+        )
+
     # --- Pods. ---
 
     async def _reconcile_pod(self, key: NamespacedName) -> None:
@@ -108,6 +137,7 @@ class ResourceClaimController(ClaimReconciler[ResourceClaim]):
             self._owned(pod),
             lambda name: self._templates.lister.get(name, key.namespace),
             self._gates,
+            self._groups.membership(pod),
         )
         named = dict(wanted.adopt)
         problems = list(wanted.problems)
@@ -124,7 +154,9 @@ class ResourceClaimController(ClaimReconciler[ResourceClaim]):
         for claim in wanted.reserve:
             await self._client.update_status(RESOURCE_CLAIMS, claim)
         if problems:
-            raise self._report(pod, problems) from failure
+            report = self._report(pod, problems)
+            if not all(problem.is_final for problem in problems):
+                raise report from failure
 
     async def _confirm_claims(self, pod: Pod) -> None:
         """Look for uncached claims by live reads before replacing them: the Pod informer may be ahead of this one."""
@@ -138,8 +170,8 @@ class ResourceClaimController(ClaimReconciler[ResourceClaim]):
         claim = self._claims.lister.get_key(key)
         return claim if claim is not None else self._created.get(key, self._clock.monotonic())
 
-    def _owned(self, pod: Pod) -> tuple[ResourceClaim, ...]:
-        uid = pod.metadata.uid or ""
+    def _owned(self, owner: Pod | PodGroup) -> tuple[ResourceClaim, ...]:
+        uid = owner.metadata.uid or ""
         return self._claims.lister.owned_by(uid) + self._created.owned_by(uid, self._clock.monotonic())
 
     async def _create(self, claim: ResourceClaim) -> str:
@@ -166,7 +198,8 @@ class ResourceClaimController(ClaimReconciler[ResourceClaim]):
             return None
         unconfirmed = plan.pods_to_confirm(claim, self._consumers.cached(key.namespace), self._consumers.is_deleted)
         find_pod = await self._consumers.confirmed(unconfirmed, key.namespace)
-        wanted = plan.plan_claim(claim, find_pod, self._consumers.is_deleted)
+        is_group_gone = await self._groups.confirmed_gone(claim)
+        wanted = plan.plan_claim(claim, find_pod, self._consumers.is_deleted, is_group_gone)
         if not wanted.delete:
             await self._write_claim(key, claim, wanted)
             return confirm_again(unconfirmed, find_pod)

@@ -12,6 +12,8 @@ from typing import Final
 
 from dray.api.document import UID, Document, NamespacedName
 from dray.api.extended_resources import is_dra_extended_resource_name
+from dray.api.pod_claims import is_for_pod, not_created_for
+from dray.api.pod_groups import is_reserved_for_group_of
 from dray.api.quantity import Quantity
 from dray.api.types.core_v1 import Container, Pod, PodResourceClaim
 from dray.api.types.resource_v1 import ResourceClaim
@@ -170,10 +172,7 @@ def check_usable(pod: Pod, wanted: PodClaim, claim: ResourceClaim) -> ClaimInfo:
     """Return the claim's info; raises `ClaimError` if the Pod may not use the claim."""
     name, uid = pod.metadata.name, pod.metadata.uid
     if wanted.owned and not _made_for(pod, claim):
-        raise ClaimError(
-            f"ResourceClaim {claim.metadata.namespace}/{claim.metadata.name} was not created for pod "
-            f"{pod.metadata.namespace}/{name} (pod is not owner)"
-        )
+        raise ClaimError(not_created_for(claim.metadata.name or "", pod))
     if not _is_reserved_for(pod, claim):
         raise ClaimError(f"pod {name} ({uid}) is not allowed to use ResourceClaim {wanted.name} ({claim.metadata.uid})")
     return info_of(claim)
@@ -181,14 +180,13 @@ def check_usable(pod: Pod, wanted: PodClaim, claim: ResourceClaim) -> ClaimInfo:
 
 def _is_reserved_for(pod: Pod, claim: ResourceClaim) -> bool:
     users = claim.status.reserved_for
-    return any(item.resource == "pods" and not item.api_group and item.uid == pod.metadata.uid for item in users)
+    if any(item.resource == "pods" and not item.api_group and item.uid == pod.metadata.uid for item in users):
+        return True
+    return is_reserved_for_group_of(users, pod)
 
 
 def _made_for(pod: Pod, claim: ResourceClaim) -> bool:
-    owners = claim.metadata.owner_references
-    return claim.metadata.namespace == pod.metadata.namespace and any(
-        owner.controller and owner.uid == pod.metadata.uid for owner in owners
-    )
+    return is_for_pod(claim, pod)
 
 
 def container_requests(pod: Pod, container: Container) -> tuple[tuple[str, str], ...]:

@@ -107,6 +107,8 @@ SLICE_FIELDS: Final = (
         *(f"{_DEVICES}.attributes{{}}.{name}" for name in ("bools", "ints", "strings", "versions")),
     ),
 )
+POD_GROUP_FIELDS: Final = (_gated("DRAWorkloadResourceClaims", "spec.resourceClaims", "status.resourceClaimStatuses"),)
+WORKLOAD_FIELDS: Final = (_gated("DRAWorkloadResourceClaims", "spec.podGroupTemplates[].resourceClaims"),)
 
 
 def drop_disabled_fields(

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 from dray.api.document import NamespacedName
 from dray.api.features import FeatureGates
-from dray.api.pod_claims import is_for_pod, pod_claims
+from dray.api.pod_claims import is_for_pod, not_created_for, pod_claims
 from dray.api.types.core_v1 import Pod
 from dray.api.types.resource_v1 import ResourceClaim
 
@@ -44,10 +44,7 @@ def claims_of(pod: Pod, find: FindClaim, is_classic: IsClassic = no_classic) -> 
         if claim.metadata.deletion_timestamp is not None:
             raise NotReadyError(f'resourceclaim "{entry.claim_name}" is being deleted')
         if entry.generated and not is_for_pod(claim, pod):
-            raise NotReadyError(
-                f"ResourceClaim {namespace}/{entry.claim_name} was not created for pod "
-                f"{namespace}/{pod.metadata.name} (pod is not owner)"
-            )
+            raise NotReadyError(not_created_for(entry.claim_name, pod))
         found.append(claim)
     return found
 

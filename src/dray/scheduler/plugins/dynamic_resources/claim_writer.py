@@ -15,7 +15,8 @@ from dray.allocator.pools import pool_key
 from dray.api.errors import APIError, ConflictError, DeviceInUseError, is_refusal
 from dray.api.pod_claims import FINALIZER
 from dray.api.types.core_v1 import Pod
-from dray.api.types.resource_v1 import AllocationResult, ResourceClaim
+from dray.api.types.resource_v1 import AllocationResult, ResourceClaim, ResourceClaimConsumerReference
+from dray.api.types.scheduling_v1beta1 import PodGroup
 from dray.client.interface import Client, ignore_not_found
 from dray.client.objects import is_older, key_of
 from dray.client.resources import PODS, RESOURCE_CLAIMS
@@ -48,7 +49,7 @@ class _PendingWrite(msgspec.Struct):
 
     claim: ResourceClaim
     allocation: AllocationResult | None
-    pod: Pod
+    user: ResourceClaimConsumerReference
     # As last read or written.
     current: ResourceClaim
     # The version on which a write with unknown result is conditional.
@@ -66,8 +67,10 @@ class ClaimWriter:
 
     # --- Allocating and reserving. ---
 
-    async def take(self, claim: ResourceClaim, allocation: AllocationResult | None, pod: Pod) -> ResourceClaim:
-        """Write the allocation, if there is one to write, and the reservation.
+    async def take(
+        self, claim: ResourceClaim, allocation: AllocationResult | None, user: ResourceClaimConsumerReference
+    ) -> ResourceClaim:
+        """Write the allocation, if there is one to write, and the reservation for a Pod or a PodGroup.
 
         Raises `ClaimChangedError`, `DevicesTakenError` or an `APIError` if the claim was not written, and
         `InDoubtError` if the result is unknown.
@@ -75,7 +78,7 @@ class ClaimWriter:
         if others := self._tracker.conflicting_claims(claim, allocation):
             # Another scheduler was faster, and the informer has observed it since the attempt began.
             raise writes.taken_by(claim, others)
-        pending = _PendingWrite(claim, allocation, pod, claim)
+        pending = _PendingWrite(claim, allocation, user, claim)
         failure: APIError | None = None
         for attempt in range(ATTEMPTS_MAX):
             try:
@@ -112,13 +115,13 @@ class ClaimWriter:
         pending.current = current
 
     async def _write(self, pending: _PendingWrite) -> ResourceClaim:
-        if writes.is_done(pending.current, pending.pod):
+        if writes.is_done(pending.current, pending.user):
             return pending.current
         if pending.allocation is not None and FINALIZER not in pending.current.metadata.finalizers:
             pending.current = await self._client.update(RESOURCE_CLAIMS, writes.protected(pending.current))
             pending.doubt = None
         before, pending.doubt = pending.doubt, pending.current
-        wanted = writes.taken(pending.current, pending.allocation, pending.pod)
+        wanted = writes.taken(pending.current, pending.allocation, pending.user)
         try:
             written = await self._client.update_status(RESOURCE_CLAIMS, wanted)
         except DeviceInUseError:
@@ -135,12 +138,12 @@ class ClaimWriter:
         pending.doubt = None
         return written
 
-    async def reserve(self, claim: ResourceClaim, pod: Pod) -> ResourceClaim:
-        """Add the Pod to reservedFor of an allocated claim, in one write with other Pods of this scheduler.
+    async def reserve(self, claim: ResourceClaim, user: ResourceClaimConsumerReference) -> ResourceClaim:
+        """Add a Pod or PodGroup to reservedFor of an allocated claim, in one write with others of this scheduler.
 
         Raises `ClaimChangedError`, or the `APIError` of the last attempt.
         """
-        return await self._batches.submit(claim, lambda now: writes.reserved(now, claim, pod))
+        return await self._batches.submit(claim, lambda now: writes.reserved(now, claim, user))
 
     async def _write_users(self, claim: ResourceClaim, change: Change[ResourceClaim]) -> ResourceClaim:
         """Write a change of reservedFor on the newest version known, or on what is read after a conflict."""
@@ -207,7 +210,7 @@ class ClaimWriter:
 
         async def remove_user(claim: ResourceClaim) -> None:
             if not await self._has_node(pod):
-                await self._batches.submit(claim, lambda now: writes.unreserved(now, pod))
+                await self._batches.submit(claim, lambda now: writes.unreserved(now, pod.metadata.uid or ""))
 
         # Nothing is left to remove from a deleted claim.
         with suppress(ClaimChangedError):
@@ -230,12 +233,17 @@ class ClaimWriter:
         """Clear the allocation of this version of the claim."""
         self._tracker.assume(await self._client.update_status(RESOURCE_CLAIMS, writes.freed(claim)))
 
-    async def free_for(self, claim: ResourceClaim, pod: Pod) -> bool:
-        """Clear the allocation of a claim that only the pending Pod uses; False if the Pod has a node."""
-        if await self._has_node(pod):
-            return False
+    async def free_for(self, claim: ResourceClaim, *pods: Pod) -> bool:
+        """Clear the allocation of a claim that only pending Pods use; False if one of them has a node."""
+        for pod in pods:
+            if await self._has_node(pod):
+                return False
         await self.free(claim)
         return True
+
+    async def unreserve_group(self, claim: ResourceClaim, group: PodGroup) -> None:
+        """Remove a PodGroup from reservedFor."""
+        await self._batches.submit(claim, lambda now: writes.unreserved(now, group.metadata.uid or ""))
 
     async def give_up(self, claim: ResourceClaim, allocation: AllocationResult, pod: Pod) -> None:
         """Clear an allocation that was just written, unless another Pod uses it or it was changed."""

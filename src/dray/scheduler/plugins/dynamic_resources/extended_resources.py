@@ -15,7 +15,7 @@ import msgspec
 
 from dray.allocator.plan import DEVICES_MAX
 from dray.api.extended_resources import is_dra_extended_resource_name
-from dray.api.pod_claims import EXTENDED_RESOURCE_ANNOTATION, FINALIZER, is_for_pod, is_reserved_for
+from dray.api.pod_claims import EXTENDED_RESOURCE_ANNOTATION, FINALIZER, is_owned_by_pod, is_reserved_for
 from dray.api.quantity import Quantity
 from dray.api.types.core_v1 import ContainerExtendedResourceRequest, Pod, PodExtendedResourceClaimStatus
 from dray.api.types.meta_v1 import ObjectMeta
@@ -203,7 +203,7 @@ def is_extended_resource_claim(claim: ResourceClaim) -> bool:
 
 def is_extended_resource_claim_of(claim: ResourceClaim, pod: Pod) -> bool:
     """Return whether it was created for the Pod's extended resources."""
-    return is_extended_resource_claim(claim) and is_for_pod(claim, pod)
+    return is_extended_resource_claim(claim) and is_owned_by_pod(claim, pod)
 
 
 def same_requests(claim: ResourceClaim, requests: Sequence[DeviceRequest]) -> bool:

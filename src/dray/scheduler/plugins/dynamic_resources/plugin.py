@@ -14,6 +14,7 @@ from dray.api.errors import APIError
 from dray.api.pod_claims import has_prioritized_list
 from dray.api.types.core_v1 import Pod
 from dray.api.types.resource_v1 import AllocationResult, ResourceClaim
+from dray.api.types.scheduling_v1beta1 import PodGroup
 from dray.client.objects import key_of
 from dray.framework.cycle_state import CycleState
 from dray.framework.events import (
@@ -31,7 +32,7 @@ from dray.framework.events import (
     Hint,
 )
 from dray.framework.node_info import NodeInfo
-from dray.framework.plugins import SCORE_MAX, PostFilterResult, PreFilterResult
+from dray.framework.plugins import SCORE_MAX, PlacedMember, PostFilterResult, PreFilterResult
 from dray.framework.pod_info import PodInfo, device_resources
 from dray.framework.snapshot import Snapshot
 from dray.framework.status import SKIP, SUCCESS, Status, error, unresolvable, unschedulable
@@ -43,6 +44,7 @@ from dray.scheduler.plugins.dynamic_resources.arguments import read_arguments
 from dray.scheduler.plugins.dynamic_resources.checks import NotReadyError, check_requests, claims_of
 from dray.scheduler.plugins.dynamic_resources.device_filter import NAME, DeviceFilter
 from dray.scheduler.plugins.dynamic_resources.device_state import device_state_of
+from dray.scheduler.plugins.dynamic_resources.group_claims import DEALLOCATED, STILL_NOT, GroupClaims
 from dray.scheduler.plugins.dynamic_resources.hints import (
     CLAIM_KEYS,
     Hints,
@@ -59,8 +61,6 @@ from dray.scheduler.plugins.dynamic_resources.variants import CLAIM_MISMATCH, ex
 _log = logging.getLogger(__name__)
 
 DELETED: Final = "deletion of ResourceClaim completed"
-DEALLOCATED: Final = "deallocation of ResourceClaim completed"
-STILL_NOT: Final = "still not schedulable"
 NO_CLAIMS: Final = "no new claims to deallocate"
 STEPS: Final = exponential_buckets(start=1, factor=4, count=12)
 ABANDONED: Final = ClusterEvent(RESOURCE_CLAIM, Action.UPDATE, "ResourceClaimAllocationAbandoned")
@@ -97,6 +97,7 @@ class DynamicResources:
         )
         self._filter = DeviceFilter(devices.allocator, devices.variants, handle.clock, arguments.filter_timeout_seconds)
         self._pre_binder = PreBinder(handle, devices, arguments.binding_timeout_seconds)
+        self._group_claims = GroupClaims(handle, devices)
         handle.extended_resources.register(devices)
 
     # --- Queueing. ---
@@ -175,8 +176,10 @@ class DynamicResources:
             if not claims and extended_claim is None and not any(map(self._variants.serves, names)):
                 return None, SKIP
             own = state[NAME] = PodState(pod, claims)
+            if pod.spec.scheduling_group is not None:
+                own = state[NAME] = self._group_claims.state_of(state, pod, claims)
             self._filter.steps = 0
-            for position, claim in enumerate(claims):
+            for position, claim in enumerate(own.claims):
                 self._check(own, position, claim)
         except NotReadyError as why:
             return None, unresolvable(str(why))
@@ -331,6 +334,15 @@ class DynamicResources:
             return None, unresolvable(DEALLOCATED)
         return None, unschedulable(STILL_NOT)
 
+    async def group_post_filter(
+        self, group: PodGroup, members: Sequence[PlacedMember], scheduled: int
+    ) -> tuple[Mapping[str, str] | None, Status]:
+        """Deallocate claims that the group holds without running."""
+        states = [(member.state.pod_info.pod, member.state.get(NAME)) for member in members]
+        return None, await self._group_claims.free(
+            group, [(pod, own) for pod, own in states if own is not None], scheduled
+        )
+
     async def _delete_extended_claim(self, claim: ResourceClaim, pod: Pod) -> Status:
         """Delete an unusable claim of an earlier attempt."""
         try:
@@ -371,6 +383,8 @@ class DynamicResources:
         if own.reduced_by_node:
             own = state[NAME] = own.on_node(node_name)
         own.chosen = own.variant_on(node_name)
+        for claim, _ in own.shared.values():
+            self._tracker.share_in_flight(claim, pod.metadata.uid or "")
         if not own.chosen.count:
             return SUCCESS
         allocations = own.found_on(node_name)
@@ -388,6 +402,9 @@ class DynamicResources:
         if own is None:
             return
         allocations = own.node_allocations.get(node_name, ())
+        for uid, (claim, allocation) in own.shared.items():
+            if uid not in own.in_doubt and self._tracker.end_in_flight(claim, pod.metadata.uid or ""):
+                self._abandoned(claim, allocation)
         for claim, allocation in zip(own.chosen.claims[: own.chosen.count], allocations, strict=False):
             uid = claim.metadata.uid or ""
             if claim is own.chosen.extended_claim and (own.creating or own.created is not None):

@@ -8,8 +8,9 @@ from typing import Final
 
 from dray.allocator import AllocationOverlay, AllocationQuery
 from dray.api.document import NamespacedName
+from dray.api.pod_claims import reservation_of
 from dray.api.types.core_v1 import Pod
-from dray.api.types.resource_v1 import AllocationResult, ResourceClaim
+from dray.api.types.resource_v1 import AllocationResult, ResourceClaim, ResourceClaimConsumerReference
 from dray.framework.node_info import NodeInfo
 from dray.framework.node_selectors import NodeMatcher, compile_selector
 from dray.framework.pod_info import NO_NAMES
@@ -59,8 +60,11 @@ class PodState:
         "extended_claim",
         "extended_claim_matches",
         "first_pass",
+        "group_claims",
+        "group_user",
         "holding",
         "in_doubt",
+        "in_group",
         "last_found",
         "names",
         "needs",
@@ -75,6 +79,7 @@ class PodState:
         "reduced_by_node",
         "released",
         "removed",
+        "shared",
         "stale",
         "tracked_out",
         "unavailable",
@@ -122,6 +127,14 @@ class PodState:
         self.in_doubt: dict[str, ResourceClaim] = {}
         # Claims written by PreBind, by uid.
         self.written: dict[str, ResourceClaim] = {}
+        # The Pod's group as a consumer of claims, and the uids of the claims that belong to it.
+        self.group_user: ResourceClaimConsumerReference | None = None
+        self.group_claims: frozenset[str] = frozenset()
+        # Whether this is part of a group cycle.
+        self.in_group = False
+        # Claims, by uid, whose allocation another Pod of the group has chosen in the same group cycle: the claim as
+        # it is written, and the allocation. In `claims` they are allocated.
+        self.shared: Mapping[str, tuple[ResourceClaim, AllocationResult]] = {}
         # The Pod with fewer of its optional claims, best first; and the one used on nodes that lack some of them.
         # Of a dry run: the allocations without the released claims of removed Pods, and with what nominated Pods hold;
         # the Pods by uid, the claims, and tracked claims that are left out because of nominated Pods.
@@ -171,6 +184,12 @@ class PodState:
         if found is None and self.plain.query is not None:
             found = self.plain.query.allocations_on(node_name)
         return found
+
+    def user_of(self, claim: ResourceClaim) -> ResourceClaimConsumerReference:
+        """Return the consumer for which a claim is reserved: the Pod, or its group."""
+        if self.group_user is not None and claim.metadata.uid in self.group_claims:
+            return self.group_user
+        return reservation_of(self.pod)
 
     def variant_on(self, node_name: str) -> Variant:
         """Return the variant for a filtered node."""

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Sequence
 from typing import Final
+from weakref import WeakValueDictionary
 
 import msgspec
 
 from dray.allocator import claim_label
 from dray.api.errors import APIError
-from dray.api.pod_claims import is_reserved_for
 from dray.api.types.core_v1 import Pod
-from dray.api.types.resource_v1 import AllocationResult, ResourceClaim
+from dray.api.types.resource_v1 import AllocationResult, ResourceClaim, ResourceClaimConsumerReference
 from dray.client.objects import key_of
 from dray.framework.cycle_state import CycleState
 from dray.framework.status import SUCCESS, Status, error, outdated, unschedulable
@@ -54,6 +55,8 @@ class PreBinder:
         self._writer = cluster.writer
         self._extended_claim = cluster.extended_claims
         self._timeout = binding_timeout_seconds
+        # By uid of claims that Pods of a group are writing.
+        self._claim_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         features = handle.features
         self._conditions = features.enabled("DRADeviceBindingConditions") and features.enabled(
             "DRAResourceClaimDeviceStatus"
@@ -126,18 +129,21 @@ class PreBinder:
     async def _bind_claim(
         self, own: PodState, claim: ResourceClaim, allocation: AllocationResult | None, pod: Pod
     ) -> Status:
+        uid = claim.metadata.uid or ""
+        if uid in own.shared:
+            claim, allocation = own.shared[uid]
         if allocation is None:
             status = await self._check_earlier_allocation(claim)
-            if status is not SUCCESS or is_reserved_for(claim, pod):
+            if status is not SUCCESS or writes.is_reserved_by(claim, own.user_of(claim)):
                 return status
         if allocation is not None and self._conditions:
             allocation = msgspec.structs.replace(
                 allocation, allocation_timestamp=self._clock.now().replace(microsecond=0)
             )
-        written = await self._write_claim(own, claim, allocation, pod)
+        written = await self._write_claim(own, claim, allocation)
         if isinstance(written, Status):
             return written
-        own.written[claim.metadata.uid or ""] = written
+        own.written[uid] = written
         self._tracker.assume(written)
         # After `assume`, so that the devices are never free.
         self._tracker.end_in_flight(claim, pod.metadata.uid or "")
@@ -147,12 +153,15 @@ class PreBinder:
         return await self._check_conflicts(written, pod)
 
     async def _write_claim(
-        self, own: PodState, claim: ResourceClaim, allocation: AllocationResult | None, pod: Pod
+        self, own: PodState, claim: ResourceClaim, allocation: AllocationResult | None
     ) -> ResourceClaim | Status:
+        user = own.user_of(claim)
         try:
             if allocation is None:
-                return await self._writer.reserve(claim, pod)
-            return await self._writer.take(claim, allocation, pod)
+                return await self._writer.reserve(claim, user)
+            if own.in_group:
+                return await self._take_in_group(claim, allocation, user)
+            return await self._writer.take(claim, allocation, user)
         except DevicesTakenError as taken:
             return outdated(str(taken))
         except InDoubtError as doubt:
@@ -160,6 +169,16 @@ class PreBinder:
             return error(str(doubt))
         except (ClaimChangedError, APIError) as failure:
             return error(str(failure))
+
+    async def _take_in_group(
+        self, claim: ResourceClaim, allocation: AllocationResult, user: ResourceClaimConsumerReference
+    ) -> ResourceClaim:
+        """Let one Pod of the group write the allocation; the others find it, and add their reservations together."""
+        async with self._claim_locks.setdefault(claim.metadata.uid or "", asyncio.Lock()):
+            current = self._current(claim)
+            if current is None or not writes.same_devices(current.status.allocation, allocation):
+                return await self._writer.take(claim, allocation, user)
+        return await self._writer.reserve(current, user)
 
     def _observe_wait(self, claim: ResourceClaim, allocation: AllocationResult) -> None:
         created = claim.metadata.creation_timestamp
@@ -260,7 +279,8 @@ class PreBinder:
         """Remove reservations and settle unknown writes; return the claims whose devices are free again."""
         extended_claim = None if own.created is None else own.created.metadata.uid
         for uid, claim in own.written.items():
-            if uid == extended_claim:
+            if uid == extended_claim or uid in own.group_claims:
+                # The reservation of a group is for its other Pods, too.
                 continue
             try:
                 await self._writer.unreserve(claim, pod)
@@ -268,7 +288,7 @@ class PreBinder:
                 # The entry is harmless: the Pod is retried, or the claim controller removes it.
                 _log.info("not unreserved", extra=fields(claim=claim_label(claim), error=str(failure)))
         settled = []
-        for claim in own.pending:
+        for claim in own.claims:
             doubt = own.in_doubt.pop(claim.metadata.uid or "", None)
             if doubt is None:
                 continue

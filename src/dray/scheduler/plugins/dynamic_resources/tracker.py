@@ -43,6 +43,9 @@ class ClaimTracker:
         self._assumed: dict[NamespacedName, ResourceClaim] = {}
         # Uid of a claim -> uid of the Pod whose attempt is allocating it.
         self._in_flight: dict[str, str] = {}
+        # Uid of a claim -> what it is being allocated, and uids of further Pods, of the same group, that use that.
+        self._in_flight_allocations: dict[str, AllocationResult] = {}
+        self._sharers: dict[str, set[str]] = {}
         self._watchers: ClaimWatchers[ResourceClaim] = ClaimWatchers()
 
     # --- Observed changes. ---
@@ -107,14 +110,28 @@ class ClaimTracker:
     def start_in_flight(self, claim: ResourceClaim, allocation: AllocationResult, pod_uid: str) -> None:
         """Mark an allocation that the Pod's attempt is about to write."""
         self._in_flight[claim.metadata.uid or ""] = pod_uid
+        self._in_flight_allocations[claim.metadata.uid or ""] = allocation
         self.allocations.start_in_flight(claim, allocation)
 
+    def share_in_flight(self, claim: ResourceClaim, pod_uid: str) -> None:
+        """Add a Pod that uses the allocation in flight; it ends with the last of its Pods."""
+        self._sharers.setdefault(claim.metadata.uid or "", set()).add(pod_uid)
+
     def end_in_flight(self, claim: ResourceClaim, pod_uid: str) -> bool:
-        """End the in-flight state; return whether there was one."""
+        """End the in-flight state for one Pod; return whether there was one, and no other Pod shares it."""
         uid = claim.metadata.uid or ""
+        sharers = self._sharers.get(uid) if self._sharers else None
+        if sharers:
+            if self._in_flight.get(uid) == pod_uid:
+                self._in_flight[uid] = sharers.pop()
+            sharers.discard(pod_uid)
+            if not sharers:
+                del self._sharers[uid]
+            return False
         if self._in_flight.get(uid) != pod_uid:
             return False
         del self._in_flight[uid]
+        del self._in_flight_allocations[uid]
         self.allocations.end_in_flight(claim)
         return True
 
@@ -141,6 +158,10 @@ class ClaimTracker:
     def is_in_flight(self, claim: ResourceClaim) -> bool:
         """Return whether the claim is being allocated."""
         return (claim.metadata.uid or "") in self._in_flight
+
+    def in_flight_allocation(self, claim: ResourceClaim) -> AllocationResult | None:
+        """Return what the claim is being allocated."""
+        return self._in_flight_allocations.get(claim.metadata.uid or "")
 
     def in_flight_pod(self, claim: ResourceClaim) -> str:
         """Return the uid of the Pod whose attempt is allocating the claim; empty if there is none."""

@@ -8,9 +8,15 @@ import msgspec
 
 from dray.api.errors import APIError, InvalidError
 from dray.api.field_errors import Path, too_many
-from dray.api.pod_claims import FINALIZER, RESERVED_FOR_MAX, is_reserved_for, reservation_of
+from dray.api.pod_claims import FINALIZER, RESERVED_FOR_MAX
 from dray.api.types.core_v1 import Pod
-from dray.api.types.resource_v1 import AllocationResult, ResourceClaim, ResourceClaimStatus
+from dray.api.types.resource_v1 import (
+    AllocationResult,
+    ResourceClaim,
+    ResourceClaimConsumerReference,
+    ResourceClaimStatus,
+)
+from dray.api.types.scheduling_v1beta1 import PodGroup
 
 
 class ClaimChangedError(Exception):
@@ -58,9 +64,14 @@ def _devices(allocation: AllocationResult) -> list[tuple[str, str, str, str, str
     return [(r.request, r.driver, r.pool, r.device, r.share_id) for r in allocation.devices.results]
 
 
-def is_done(claim: ResourceClaim, pod: Pod) -> bool:
-    """Return whether the claim is allocated and reserved for the Pod."""
-    return claim.status.allocation is not None and is_reserved_for(claim, pod)
+def is_reserved_by(claim: ResourceClaim, user: ResourceClaimConsumerReference) -> bool:
+    """Return whether the claim is reserved for the consumer, a Pod or a PodGroup."""
+    return any(other.uid == user.uid for other in claim.status.reserved_for)
+
+
+def is_done(claim: ResourceClaim, user: ResourceClaimConsumerReference) -> bool:
+    """Return whether the claim is allocated and reserved for the consumer."""
+    return claim.status.allocation is not None and is_reserved_by(claim, user)
 
 
 def protected(claim: ResourceClaim) -> ResourceClaim:
@@ -77,19 +88,26 @@ def _with_finalizers(claim: ResourceClaim, finalizers: tuple[str, ...]) -> Resou
     return msgspec.structs.replace(claim, metadata=msgspec.structs.replace(claim.metadata, finalizers=finalizers))
 
 
-def taken(claim: ResourceClaim, allocation: AllocationResult | None, pod: Pod) -> ResourceClaim:
-    """Return the claim with the allocation, if it has none yet, and reserved for the Pod."""
+def taken(
+    claim: ResourceClaim, allocation: AllocationResult | None, user: ResourceClaimConsumerReference
+) -> ResourceClaim:
+    """Return the claim with the allocation, if it has none yet, and reserved for the consumer."""
     users = claim.status.reserved_for
-    if not is_reserved_for(claim, pod):
-        users = (*users, reservation_of(pod))
+    if not is_reserved_by(claim, user):
+        users = (*users, user)
     status = msgspec.structs.replace(claim.status, allocation=claim.status.allocation or allocation, reserved_for=users)
     return msgspec.structs.replace(claim, status=status)
 
 
-def reserved(claim: ResourceClaim, planned: ResourceClaim, pod: Pod) -> ResourceClaim | None:
-    """Return the allocated claim reserved for the Pod; None if it is. Raises `ClaimChangedError` if it has changed."""
+def reserved(
+    claim: ResourceClaim, planned: ResourceClaim, user: ResourceClaimConsumerReference
+) -> ResourceClaim | None:
+    """Return the allocated claim reserved for the consumer; None if it is.
+
+    Raises `ClaimChangedError` if it has changed.
+    """
     check_unchanged(planned, claim, None)
-    if is_reserved_for(claim, pod):
+    if is_reserved_by(claim, user):
         return None
     users = len(claim.status.reserved_for) + 1
     if users > RESERVED_FOR_MAX:
@@ -97,14 +115,14 @@ def reserved(claim: ResourceClaim, planned: ResourceClaim, pod: Pod) -> Resource
         invalid = [too_many(Path("status").child("reservedFor"), users, RESERVED_FOR_MAX)]
         refusal = InvalidError("resource.k8s.io", "ResourceClaim", claim.metadata.name or "", invalid)
         raise ClaimChangedError(refusal.message)
-    return taken(claim, None, pod)
+    return taken(claim, None, user)
 
 
-def unreserved(claim: ResourceClaim, pod: Pod) -> ResourceClaim | None:
-    """Return the claim without the Pod in reservedFor; None if it is not there."""
-    if not is_reserved_for(claim, pod):
+def unreserved(claim: ResourceClaim, uid: str) -> ResourceClaim | None:
+    """Return the claim without the consumer in reservedFor; None if it is not there."""
+    users = tuple(user for user in claim.status.reserved_for if user.uid != uid)
+    if len(users) == len(claim.status.reserved_for):
         return None
-    users = tuple(user for user in claim.status.reserved_for if user.uid != pod.metadata.uid)
     return msgspec.structs.replace(claim, status=msgspec.structs.replace(claim.status, reserved_for=users))
 
 
@@ -113,8 +131,8 @@ def freed(claim: ResourceClaim) -> ResourceClaim:
     return msgspec.structs.replace(claim, status=ResourceClaimStatus())
 
 
-def may_free(claim: ResourceClaim, pod: Pod) -> bool:
-    """Return whether only the Pod uses the allocated claim."""
+def may_free(claim: ResourceClaim, user: Pod | PodGroup) -> bool:
+    """Return whether only the Pod, or the PodGroup, uses the allocated claim."""
     if claim.status.allocation is None:
         return False
-    return all(user.uid == pod.metadata.uid for user in claim.status.reserved_for)
+    return all(other.uid == user.metadata.uid for other in claim.status.reserved_for)

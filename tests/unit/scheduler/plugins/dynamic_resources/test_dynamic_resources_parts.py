@@ -12,6 +12,7 @@ from dray.allocator import Allocations
 from dray.api.document import Document, NamespacedName
 from dray.api.errors import ConflictError, NotFoundError, ServiceUnavailableError, is_refusal
 from dray.api.features import FeatureGates
+from dray.api.pod_claims import reservation_of
 from dray.api.types.core_v1 import Pod
 from dray.api.types.resource_v1 import ResourceClaim
 from dray.client.objects import is_older
@@ -334,9 +335,9 @@ def test_what_a_conflict_means(
 
 @pytest.mark.behaviour("SP-103")
 def test_a_reservation_is_made_once() -> None:
-    once = taken(claim(devices=("a",)), None, pod())
+    once = taken(claim(devices=("a",)), None, reservation_of(pod()))
     assert [user.uid for user in once.status.reserved_for] == ["pod"]
-    assert taken(once, None, pod()) == once
+    assert taken(once, None, reservation_of(pod())) == once
 
 
 @pytest.mark.behaviour("SP-98")

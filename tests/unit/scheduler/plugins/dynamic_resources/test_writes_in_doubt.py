@@ -13,7 +13,7 @@ import pytest
 from dray.allocator import Allocations
 from dray.api.errors import ConflictError, ForbiddenError, NotFoundError, ServiceUnavailableError, TooManyRequestsError
 from dray.api.features import FeatureGates
-from dray.api.pod_claims import FINALIZER
+from dray.api.pod_claims import FINALIZER, reservation_of
 from dray.api.types.resource_v1 import ResourceClaim
 from dray.client.informer import Informer, Selection
 from dray.client.interface import ListPage
@@ -162,7 +162,7 @@ def test_a_write_that_arrived_is_assumed_although_the_claim_is_being_deleted() -
         scheduler.observe(6, base)
         allocation = arrived.status.allocation
         with pytest.raises(ClaimChangedError):
-            await scheduler.writer.take(base, allocation, pod("mine"))
+            await scheduler.writer.take(base, allocation, reservation_of(pod("mine")))
         assert scheduler.server.calls == ["update_status", "get"]
         assert list(scheduler.allocations.keys_in_use("gpu.example.com/pool")) == ["gpu.example.com/pool/gpu-0"]
 
@@ -215,7 +215,7 @@ def test_a_server_without_a_response_is_not_asked_again_at_once() -> None:
         retrying = Scheduler(down, mine, claim("mine", version=2, devices=("gpu-0",), users=("pod",)))
         retrying.observe(1, mine)
         start = loop.time()
-        await retrying.writer.take(mine, None, pod("mine"))
+        await retrying.writer.take(mine, None, reservation_of(pod("mine")))
         assert retrying.server.calls == ["update_status", "get", "update_status"]
         return settled, loop.time() - start
 

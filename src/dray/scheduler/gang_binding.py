@@ -1,0 +1,52 @@
+"""Binds the Pods of a gang only when enough of them can be bound.
+
+PreBind writes claims, and each write can fail: another scheduler may have taken a device. Were the others bound, the
+gang would hold devices with too few Pods to run, perhaps for ever.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+NOT_TOGETHER: Final = "not enough pods of the gang can be bound"
+
+
+class GangBinding:
+    """The binding cycles of one gang between PreBind and Bind."""
+
+    def __init__(self, needed: int) -> None:
+        # How many Pods have to be ready, how many are, and the uids of those that are on their way.
+        self._needed = needed
+        self._ready = 0
+        self._expected: set[str] = set()
+        self._decided: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+
+    @property
+    def is_decided(self) -> bool:
+        """Return whether it is known if the Pods are bound."""
+        return self._decided.done()
+
+    def expect(self, uid: str) -> None:
+        """Add a Pod whose binding cycle begins."""
+        self._expected.add(uid)
+
+    async def ready(self, uid: str) -> bool:
+        """Wait until enough Pods are ready; False if they will not be."""
+        self._expected.discard(uid)
+        self._ready += 1
+        self._decide()
+        return await asyncio.shield(self._decided)
+
+    def ended(self, uid: str) -> None:
+        """Remove a Pod whose binding cycle has ended; without an effect if it was ready."""
+        self._expected.discard(uid)
+        self._decide()
+
+    def _decide(self) -> None:
+        if self._decided.done():
+            return
+        if self._ready >= self._needed:
+            self._decided.set_result(True)
+        elif self._ready + len(self._expected) < self._needed:
+            self._decided.set_result(False)

@@ -1,0 +1,189 @@
+"""The group cycle: places the Pods of a group one after the other, all or nothing. Pure.
+
+Each Pod that gets a place is assumed in the cache and reserved, so that the next one sees it. Nothing is written, and
+nobody else runs meanwhile; `undo` leaves everything as it was.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import msgspec
+
+from dray.api.document import NamespacedName
+from dray.api.pod_groups import priority_of
+from dray.api.types.scheduling_v1beta1 import PodGroup
+from dray.framework.cycle_state import CycleState, GroupState
+from dray.framework.plugins import RESERVE, PlacedMember
+from dray.framework.pod_info import NO_NAMES, PodInfo
+from dray.framework.snapshot import Snapshot
+from dray.framework.status import SUCCESS, Code, Status, error, unschedulable
+from dray.scheduler.cache import Cache
+from dray.scheduler.cycle import Cycle, Placement
+from dray.scheduler.diagnosis import Diagnosis
+from dray.scheduler.filter_runner import AttemptError
+from dray.scheduler.pod_groups import PodGroups
+from dray.scheduler.profile import Profile
+from dray.scheduler.queued_pod import QueuedPod
+
+_log = logging.getLogger(__name__)
+
+UNSCHEDULABLE: Final = "pod group is unschedulable"
+
+
+class Member:
+    """A Pod in one group cycle: its place, or why it has none."""
+
+    __slots__ = ("assumed", "diagnosis", "node_name", "queued", "state")
+
+    def __init__(self, queued: QueuedPod) -> None:
+        self.queued = queued
+        self.state = CycleState(queued.info)
+        # With a place: the node, and the Pod as assumed there.
+        self.node_name = ""
+        self.assumed: PodInfo | None = None
+        # Without: None if the cycle ended before.
+        self.diagnosis: Diagnosis | None = None
+
+
+class GroupOutcome(msgspec.Struct):
+    """The end of a group cycle; on success the Pods that have a place are still assumed and reserved."""
+
+    status: Status
+    members: list[Member]
+    # Pods of the group that had a node before.
+    scheduled: int = 0
+
+    @property
+    def placed(self) -> list[Member]:
+        """Return the members that have a place."""
+        return [member for member in self.members if member.assumed is not None]
+
+    def for_post_filter(self) -> list[PlacedMember]:
+        """Return the members as plugins see them."""
+        return [
+            PlacedMember(member.state, None if member.diagnosis is None else member.diagnosis.statuses)
+            for member in self.members
+        ]
+
+
+def check_members(group: PodGroup, members: Sequence[PodInfo]) -> str:
+    """Return why Pods, queued and scheduled, cannot be scheduled as one group; empty if they can."""
+    first = members[0].pod.spec
+    for info in members:
+        spec = info.pod.spec
+        if spec.scheduler_name != first.scheduler_name:
+            names = f'"{first.scheduler_name}" and "{spec.scheduler_name}"'
+            return f"all pods in a single pod group should have the same .spec.schedulerName set, got: {names}"
+        if info.priority != priority_of(group):
+            found = f"{info.priority} and {priority_of(group)}"
+            return (
+                f"all pods in a single pod group should have the same priority as the pod group's priority, got {found}"
+            )
+        if (spec.preemption_policy or "") != (first.preemption_policy or ""):
+            found = f"{first.preemption_policy} and {spec.preemption_policy}"
+            return f"all pods in a single pod group should have the same preemption policy, got {found}"
+    return ""
+
+
+class GroupCycle:
+    """Runs group cycles on the scheduler's snapshot."""
+
+    def __init__(
+        self,
+        cycle: Cycle,
+        cache: Cache,
+        snapshot: Snapshot,
+        pod_groups: PodGroups,
+        explain: Callable[[Profile, CycleState, Diagnosis], Diagnosis],
+    ) -> None:
+        self._cycle = cycle
+        self._cache = cache
+        self._snapshot = snapshot
+        self._pod_groups = pod_groups
+        self._explain = explain
+
+    def run(self, profile: Profile, group: PodGroup, key: NamespacedName, queued: Sequence[QueuedPod]) -> GroupOutcome:
+        """Place the Pods; unless that succeeds, nothing is reserved afterwards."""
+        self._cache.update_snapshot(self._snapshot)
+        outcome = GroupOutcome(SUCCESS, [Member(item) for item in queued], len(self._pod_groups.scheduled(key)))
+        try:
+            outcome.status = self._place_all(profile, group, key, outcome.members)
+        except AttemptError as failure:
+            outcome.status = error(str(failure))
+        except Exception as failure:  # noqa: BLE001 - the failure of one group must not stop the scheduler
+            _log.exception("group cycle failed")
+            outcome.status = error(f"{type(failure).__name__}: {failure}")
+        if not outcome.status.is_success:
+            self.undo(profile, outcome)
+        return outcome
+
+    def undo(self, profile: Profile, outcome: GroupOutcome) -> None:
+        """Undo the reservations in reverse order."""
+        for member in reversed(outcome.members):
+            if member.assumed is not None:
+                self._release(profile, member)
+        self._cache.update_snapshot(self._snapshot)
+
+    def _place_all(self, profile: Profile, group: PodGroup, key: NamespacedName, members: Sequence[Member]) -> Status:
+        shared = GroupState(group)
+        status = self._feasible(profile, group, key, len(members))
+        for number, member in enumerate(members, 1):
+            if status.code is not Code.WAIT and not status.is_success:
+                return status
+            member.state.group = shared
+            self._place(profile, member)
+            if member.assumed is not None:
+                shared.reserved.add(member.queued.uid)
+            status = self._feasible(profile, group, key, len(members) - number)
+        if status.code is Code.WAIT:
+            return unschedulable(*status.reasons)
+        if status.is_success and not shared.reserved:
+            return unschedulable("no pod of the group can be placed")
+        return status
+
+    def _feasible(self, profile: Profile, group: PodGroup, key: NamespacedName, remaining: int) -> Status:
+        scheduled = len(self._pod_groups.scheduled(key))
+        for plugin in profile.placement_feasible:
+            status = plugin.placement_feasible(group, scheduled, remaining)
+            if not status.is_success:
+                return status
+        return SUCCESS
+
+    def _place(self, profile: Profile, member: Member) -> None:
+        found = self._cycle.place(profile, member.state)
+        if not isinstance(found, Placement):
+            member.diagnosis = self._explain(profile, member.state, found)
+            return
+        served = NO_NAMES
+        if member.state.device_resources is not None:
+            served = member.state.device_resources(found.node_name)
+        member.node_name = found.node_name
+        member.assumed = member.queued.info.on_node(found.node_name, served)
+        self._cache.assume(member.assumed, found.node_name)
+        status = self._reserve(profile, member)
+        if not status.is_success:
+            self._release(profile, member)
+            if not status.is_rejected:
+                raise AttemptError(status.message)
+            member.diagnosis = Diagnosis(1, {found.node_name: status}, plugins=frozenset((status.plugin,)))
+        self._cache.update_snapshot(self._snapshot)
+
+    def _reserve(self, profile: Profile, member: Member) -> Status:
+        assert member.assumed is not None
+        for plugin in profile.at(RESERVE):
+            status = plugin.reserve(member.state, member.assumed.pod, member.node_name)
+            if not status.is_success:
+                return status.with_plugin(plugin.name)
+        return SUCCESS
+
+    def _release(self, profile: Profile, member: Member) -> None:
+        assert member.assumed is not None
+        for plugin in reversed(profile.at(RESERVE)):
+            plugin.unreserve(member.state, member.assumed.pod, member.node_name)
+        self._cache.forget(member.queued.uid)
+        if member.state.group is not None:
+            member.state.group.reserved.discard(member.queued.uid)
+        member.assumed = None

@@ -1,0 +1,40 @@
+"""The metrics of PodGroups, with Kubernetes' names."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from dray.runtime.metrics import Metrics, exponential_buckets
+
+_ALGORITHM_BUCKETS: Final = exponential_buckets(start=0.001, factor=2, count=15)
+
+
+class GroupMetrics:
+    """One per scheduler."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._attempts = metrics.counter(
+            "scheduler_podgroup_schedule_attempts_total",
+            "Attempts to schedule PodGroups, by result.",
+            ("result", "profile"),
+        )
+        self._attempt_duration = metrics.histogram(
+            "scheduler_podgroup_scheduling_attempt_duration_seconds",
+            "Duration of an attempt to schedule a PodGroup.",
+            ("result", "profile"),
+        )
+        self._algorithm_duration = metrics.histogram(
+            "scheduler_podgroup_scheduling_algorithm_duration_seconds",
+            "Duration of a group cycle.",
+            (),
+            _ALGORITHM_BUCKETS,
+        )
+
+    def attempted(self, result: str, profile: str, seconds: float) -> None:
+        """Observe the end of an attempt."""
+        self._attempts.labels(result, profile).inc()
+        self._attempt_duration.labels(result, profile).observe(seconds)
+
+    def searched(self, seconds: float) -> None:
+        """Observe the duration of a group cycle."""
+        self._algorithm_duration.observe(seconds)

@@ -1,0 +1,210 @@
+"""One attempt to schedule a PodGroup: the group cycle, what follows for each Pod, and the group's condition."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from dray.api.document import NamespacedName
+from dray.api.pod_groups import SCHEDULED, SCHEDULER_ERROR, UNSCHEDULABLE, min_count
+from dray.api.types.scheduling_v1beta1 import PodGroup
+from dray.framework.status import Status
+from dray.lib.clock import Clock
+from dray.scheduler import metrics as results
+from dray.scheduler.binder import Attempt, Binder
+from dray.scheduler.cache import Cache
+from dray.scheduler.diagnosis import REASON_ERROR, REASON_UNSCHEDULABLE, Failure
+from dray.scheduler.gang_binding import GangBinding
+from dray.scheduler.group_cycle import UNSCHEDULABLE as GROUP_UNSCHEDULABLE
+from dray.scheduler.group_cycle import GroupCycle, GroupOutcome, Member, check_members
+from dray.scheduler.group_metrics import GroupMetrics
+from dray.scheduler.group_queue import GroupQueue
+from dray.scheduler.group_reporter import GroupReporter
+from dray.scheduler.nominations import Nominations
+from dray.scheduler.pod_groups import PodGroups
+from dray.scheduler.post_filter import run_group_post_filter
+from dray.scheduler.profile import Profile
+from dray.scheduler.queued_group import QueuedGroup
+from dray.scheduler.queued_pod import QueuedPod
+
+
+@dataclass(frozen=True, slots=True)
+class PodSteps:
+    """What the scheduler does for each Pod after the group cycle."""
+
+    # Start the binding cycle of an attempt.
+    start_binding: Callable[[Attempt], None]
+    # Undo an attempt that was not permitted, and requeue its Pod.
+    undo: Callable[[Attempt, Status], Awaitable[None]]
+    # Report that a Pod has no node: (Pod, profile, start of the attempt, failure).
+    report: Callable[[QueuedPod, Profile, float, Failure], None]
+    # Return whether a Pod still exists and has no node.
+    is_pending: Callable[[QueuedPod], bool]
+
+
+class GroupScheduler:
+    """Schedules groups; one per scheduler."""
+
+    def __init__(  # noqa: PLR0913 - the parts of the scheduler that it works with
+        self,
+        clock: Clock,
+        *,
+        queue: GroupQueue,
+        cache: Cache,
+        cycle: GroupCycle,
+        binder: Binder,
+        nominations: Nominations,
+        pod_groups: PodGroups,
+        metrics: GroupMetrics,
+        reporter: GroupReporter,
+        steps: PodSteps,
+    ) -> None:
+        self._clock = clock
+        self._queue = queue
+        self._cache = cache
+        self._cycle = cycle
+        self._binder = binder
+        self._nominations = nominations
+        self._pod_groups = pod_groups
+        self._metrics = metrics
+        self._reporter = reporter
+        self._steps = steps
+        # Whether a group cycle is being undone: what it releases was never visible to other Pods.
+        self.is_undoing = False
+        # The bindings of gangs that are not decided yet.
+        self._gangs: dict[NamespacedName, GangBinding] = {}
+
+    def report_scheduled(self) -> None:
+        """Write the condition of groups that were scheduled before a restart which prevented it."""
+        for key, group in self._pod_groups.all():
+            if self._pod_groups.bound_count(key) >= min_count(group):
+                self._reporter.set_condition(group, SCHEDULED, "")
+
+    async def attempt(self, queued: QueuedGroup, profile: Profile) -> None:
+        """Run the group cycle; the Pods are bound beside the next one."""
+        started = self._clock.monotonic()
+        group = self._pod_groups.get(queued.key)
+        members = [item for item in queued.in_order() if self._is_schedulable(item)]
+        if group is None or not members:
+            self._queue.finish_group(queued, members, started, placed=False, is_error=True)
+            return
+        scheduled = self._pod_groups.scheduled(queued.key)
+        problem = check_members(group, [*(item.info for item in members), *scheduled.values()])
+        if problem:
+            self._fail_all(queued, group, profile, members, started, problem)
+            return
+        outcome = self._run_cycle(profile, group, queued.key, members)
+        self._metrics.searched(self._clock.monotonic() - started)
+        if outcome.status.is_success:
+            await self._bind(queued, group, profile, outcome, started)
+        elif outcome.status.is_rejected:
+            await self._reject(queued, group, profile, outcome, started)
+        else:
+            self._fail_all(queued, group, profile, members, started, outcome.status.message)
+
+    def _is_schedulable(self, queued: QueuedPod) -> bool:
+        if queued.pod.metadata.deletion_timestamp is not None or self._cache.node_of(queued.uid) is not None:
+            return False
+        return self._steps.is_pending(queued)
+
+    def _run_cycle(
+        self, profile: Profile, group: PodGroup, key: NamespacedName, members: Sequence[QueuedPod]
+    ) -> GroupOutcome:
+        self.is_undoing = True
+        try:
+            return self._cycle.run(profile, group, key, members)
+        finally:
+            self.is_undoing = False
+
+    # --- Success. ---
+
+    async def _bind(
+        self, queued: QueuedGroup, group: PodGroup, profile: Profile, outcome: GroupOutcome, started: float
+    ) -> None:
+        placed = outcome.placed
+        gang = self._gang(queued.key, group)
+        attempts = [self._attempt_of(member, profile, gang, started) for member in placed]
+        for attempt in attempts:
+            self._nominations.remove(attempt.queued.uid)
+            if gang is not None:
+                gang.expect(attempt.queued.uid)
+        rejected: list[tuple[Attempt, Status]] = []
+        for attempt in attempts:
+            status = self._binder.permit(attempt)
+            if status.is_success:
+                self._steps.start_binding(attempt)
+            else:
+                rejected.append((attempt, status))
+        left = [member for member in outcome.members if member.assumed is None]
+        for member in left:
+            self._steps.report(member.queued, profile, started, _own_failure(member))
+        for attempt, status in rejected:
+            if gang is not None:
+                gang.ended(attempt.queued.uid)
+            await self._steps.undo(attempt, status)
+        now = self._clock.monotonic()
+        self._queue.finish_group(queued, [member.queued for member in left], now, placed=True)
+        self._metrics.attempted(results.SCHEDULED, profile.scheduler_name, now - started)
+        self._reporter.set_condition(group, SCHEDULED, "")
+
+    def _attempt_of(self, member: Member, profile: Profile, gang: GangBinding | None, started: float) -> Attempt:
+        assert member.assumed is not None
+        return Attempt(member.queued, profile, member.state, member.assumed.pod, member.node_name, started, gang=gang)
+
+    def _gang(self, key: NamespacedName, group: PodGroup) -> GangBinding | None:
+        """Return what the Pods wait for between PreBind and Bind; None if enough Pods are bound."""
+        needed = min_count(group) - self._pod_groups.bound_count(key)
+        if needed <= 0:
+            self._gangs.pop(key, None)
+            return None
+        for other in [other for other, gang in self._gangs.items() if gang.is_decided]:
+            del self._gangs[other]
+        gang = self._gangs.get(key)
+        if gang is None:
+            gang = self._gangs[key] = GangBinding(needed)
+        return gang
+
+    # --- Failure. ---
+
+    async def _reject(
+        self, queued: QueuedGroup, group: PodGroup, profile: Profile, outcome: GroupOutcome, started: float
+    ) -> None:
+        reasons = [GROUP_UNSCHEDULABLE, *outcome.status.reasons]
+        post_filter = await run_group_post_filter(profile, group, outcome)
+        if post_filter.message:
+            reasons.append(post_filter.message)
+        text = ", ".join(reasons)
+        nominated: Mapping[str, str] = post_filter.nominated or {}
+        for member in outcome.members:
+            node_name = nominated.get(member.queued.uid, "")
+            if member.diagnosis is None:
+                failure = Failure(REASON_UNSCHEDULABLE, text, nominated=node_name)
+            else:
+                failure = _own_failure(member, node_name)
+            self._steps.report(member.queued, profile, started, failure)
+        now = self._clock.monotonic()
+        members = [member.queued for member in outcome.members]
+        self._queue.finish_group(queued, members, now, placed=False, is_error=post_filter.is_error)
+        self._metrics.attempted(results.UNSCHEDULABLE, profile.scheduler_name, now - started)
+        self._reporter.set_condition(group, UNSCHEDULABLE, text)
+
+    def _fail_all(
+        self,
+        queued: QueuedGroup,
+        group: PodGroup,
+        profile: Profile,
+        members: Sequence[QueuedPod],
+        started: float,
+        message: str,
+    ) -> None:
+        for item in members:
+            self._steps.report(item, profile, started, Failure(REASON_ERROR, message, nominated=""))
+        now = self._clock.monotonic()
+        self._queue.finish_group(queued, members, now, placed=False, is_error=True)
+        self._metrics.attempted(results.ERROR, profile.scheduler_name, now - started)
+        self._reporter.set_condition(group, SCHEDULER_ERROR, message)
+
+
+def _own_failure(member: Member, nominated: str = "") -> Failure:
+    assert member.diagnosis is not None
+    return Failure(REASON_UNSCHEDULABLE, member.diagnosis.message(), nominated=nominated)

@@ -1,0 +1,430 @@
+"""PodGroups with a real API server, its controllers and a scheduler in this process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dray.api.document import Document, GroupVersion
+from dray.client.interface import DeleteOptions, Patch, PatchType, unstructured
+from dray.runtime.metrics import Metrics
+from tests.e2e.scheduler.cluster import EVENTS, NODES, PODS, Cluster, node, pod, started
+
+GATES = "GenericWorkload=true,DRAWorkloadResourceClaims=true"
+NOW = DeleteOptions(grace_period_seconds=0)
+SCHEDULING = GroupVersion("scheduling.k8s.io", "v1beta1")
+DRA = GroupVersion("resource.k8s.io", "v1")
+POD_GROUPS = unstructured(SCHEDULING, "podgroups", "PodGroup")
+CLAIMS = unstructured(DRA, "resourceclaims", "ResourceClaim")
+TEMPLATES = unstructured(DRA, "resourceclaimtemplates", "ResourceClaimTemplate")
+SLICES = unstructured(DRA, "resourceslices", "ResourceSlice", namespaced=False)
+CLASSES = unstructured(DRA, "deviceclasses", "DeviceClass", namespaced=False)
+DRIVER = "gpu.example.com"
+
+
+def run(folder: Path, test: Callable[[Cluster], Awaitable[None]], gates: str = GATES) -> None:
+    async def main() -> None:
+        async with started(folder, gates) as cluster:
+            await test(cluster)
+
+    asyncio.run(main())
+
+
+def group(name: str, *, min_count: int = 0, claims: Any = None, **spec: Any) -> Document:
+    policy: Document = {"gang": {"minCount": min_count}} if min_count else {"basic": {}}
+    if claims:
+        spec["resourceClaims"] = claims
+    return {"metadata": {"name": name, "namespace": "default"}, "spec": {"schedulingPolicy": policy, **spec}}
+
+
+def member(name: str, of: str, *claims: Document, **more: Any) -> Document:
+    """A Pod of a group; its container uses all claims."""
+    document = pod(name, schedulingGroup={"podGroupName": of}, terminationGracePeriodSeconds=0, **more)
+    if claims:
+        document["spec"]["resourceClaims"] = list(claims)
+        document["spec"]["containers"][0]["resources"]["claims"] = [{"name": item["name"]} for item in claims]
+    return document
+
+
+GPU: Document = {"name": "gpu", "resourceClaimTemplateName": "gpu"}
+
+
+async def create_devices(cluster: Cluster, nodes: int, devices: int, **device: Any) -> None:
+    spec: Document = {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu"}}]}}
+    await cluster.client.create(CLASSES, {"metadata": {"name": "gpu"}, "spec": {}})
+    template = {"metadata": {"name": "gpu", "namespace": "default"}, "spec": {"spec": spec}}
+    await cluster.client.create(TEMPLATES, template)
+    for number in range(nodes):
+        name = f"n{number}"
+        await cluster.create(node(name))
+        pool = {"name": name, "generation": 1, "resourceSliceCount": 1}
+        listed = [{"name": f"gpu-{index}", **device} for index in range(devices)]
+        body = {"nodeName": name, "driver": DRIVER, "pool": pool, "devices": listed}
+        await cluster.client.create(SLICES, {"metadata": {"name": name}, "spec": body})
+
+
+async def pods_of(cluster: Cluster, of: str) -> list[Document]:
+    found = (await cluster.client.list(PODS, "default")).items
+    return [item for item in found if item["spec"].get("schedulingGroup", {}).get("podGroupName") == of]
+
+
+async def placed(cluster: Cluster, of: str, count: int) -> list[Document]:
+    """Wait until so many Pods of the group have a node."""
+
+    async def read() -> list[Document]:
+        return [item for item in await pods_of(cluster, of) if item["spec"].get("nodeName")]
+
+    return await cluster.eventually(read, lambda items: len(items) == count)
+
+
+async def allocated(cluster: Cluster) -> list[Document]:
+    found = (await cluster.client.list(CLAIMS, "default")).items
+    return [item for item in found if (item.get("status") or {}).get("allocation")]
+
+
+async def condition(cluster: Cluster, of: str, reason: str) -> Document:
+    def get(item: Document) -> Document:
+        conditions = (item.get("status") or {}).get("conditions") or ()
+        return next((one for one in conditions if one["type"] == "PodGroupInitiallyScheduled"), {})
+
+    read = await cluster.eventually(
+        lambda: cluster.client.get(POD_GROUPS, of, "default"), lambda item: get(item).get("reason") == reason
+    )
+    return get(read)
+
+
+async def create_gang(cluster: Cluster, name: str, count: int, *claims: Document, **spec: Any) -> None:
+    await cluster.client.create(POD_GROUPS, group(name, min_count=count, **spec))
+    for number in range(count):
+        await cluster.client.create(PODS, member(f"{name}-{number}", name, *claims))
+
+
+async def delete_gang(cluster: Cluster, name: str) -> None:
+    for item in await pods_of(cluster, name):
+        await cluster.client.delete(PODS, item["metadata"]["name"], "default", NOW)
+    await cluster.client.delete(POD_GROUPS, name, "default")
+
+
+@pytest.mark.behaviour("GW-70", "GW-74", "GW-28", "GW-29", "GW-36")
+def test_of_two_gangs_one_runs_whole_and_the_other_holds_nothing(tmp_path: Path) -> None:
+    async def test(cluster: Cluster) -> None:
+        await create_devices(cluster, 4, 2)
+        cluster.start_controllers()
+        cluster.start_scheduler()
+        await asyncio.gather(*(create_gang(cluster, name, 5, GPU) for name in ("one", "two")))
+
+        async def counts() -> dict[str, int]:
+            return {
+                name: sum(bool(item["spec"].get("nodeName")) for item in await pods_of(cluster, name))
+                for name in ("one", "two")
+            }
+
+        found = await cluster.eventually(counts, lambda counts: 5 in counts.values())
+        first, second = sorted(found, key=lambda name: -found[name])
+        await condition(cluster, second, "Unschedulable")
+        assert (await counts()) == {first: 5, second: 0}
+        owners = {item["metadata"]["ownerReferences"][0]["name"] for item in await allocated(cluster)}
+        assert owners == {f"{first}-{number}" for number in range(5)}
+        assert (await condition(cluster, first, "Scheduled"))["status"] == "True"
+        await delete_gang(cluster, first)
+        await placed(cluster, second, 5)
+
+    run(tmp_path, test)
+
+
+@pytest.mark.behaviour("GW-75", "GW-40", "GW-41", "GW-42", "GW-43", "GW-44", "GW-45", "GW-47", "GW-39")
+def test_a_gang_shares_a_claim_of_its_group(tmp_path: Path) -> None:
+    async def test(cluster: Cluster) -> None:
+        await create_devices(cluster, 3, 1, allowMultipleAllocations=True)
+        cluster.start_controllers()
+        cluster.start_scheduler()
+        await create_gang(cluster, "team", 3, GPU, claims=[GPU])
+        nodes = {item["spec"]["nodeName"] for item in await placed(cluster, "team", 3)}
+        assert len(nodes) == 1
+        claims = (await cluster.client.list(CLAIMS, "default")).items
+        assert len(claims) == 1
+        live = await cluster.client.get(POD_GROUPS, "team", "default")
+        uid = live["metadata"]["uid"]
+        expected = [{"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "team", "uid": uid}]
+        assert claims[0]["status"]["reservedFor"] == expected
+        name = claims[0]["metadata"]["name"]
+        assert live["status"]["resourceClaimStatuses"] == [{"name": "gpu", "resourceClaimName": name}]
+        assert name.startswith("team-gpu-")
+        await cluster.client.delete(PODS, "team-0", "default", NOW)
+        await cluster.client.delete(POD_GROUPS, "team", "default")
+        # The group and its claim stay for the Pods that are left.
+        assert (await cluster.client.get(CLAIMS, name, "default"))["status"]["allocation"]
+        await cluster.client.delete(PODS, "team-1", "default", NOW)
+        assert (await cluster.client.get(CLAIMS, name, "default"))["status"]["reservedFor"] == expected
+        await cluster.client.delete(PODS, "team-2", "default", NOW)
+
+        async def left() -> list[Document]:
+            return [
+                *(await cluster.client.list(POD_GROUPS, "default")).items,
+                *(await cluster.client.list(CLAIMS, "default")).items,
+            ]
+
+        await cluster.eventually(left, lambda items: not items)
+
+    run(tmp_path, test)
+
+
+@pytest.mark.behaviour("GW-76", "GW-27", "GW-31")
+def test_a_gang_whose_last_pod_fits_nowhere_leaves_nothing_behind(tmp_path: Path) -> None:
+    async def test(cluster: Cluster) -> None:
+        await create_devices(cluster, 2, 2)
+        cluster.start_controllers()
+        cluster.start_scheduler()
+        await create_gang(cluster, "big", 5, GPU)
+        seen = await condition(cluster, "big", "Unschedulable")
+        text = "pod group is unschedulable, minCount (5) cannot be satisfied: 4 scheduled, 0 remaining"
+        assert seen["message"].startswith(text)
+        # The Pod that fits nowhere says why, the others what became of the group.
+        names = [f"big-{number}" for number in range(5)]
+        messages = [(await cluster.condition(name, "Unschedulable"))["message"] for name in names]
+        own = [message for message in messages if message.startswith("0/2 nodes are available: ")]
+        assert len(own) == 1
+        assert [message for message in messages if message.startswith(text)] == sorted(set(messages) - set(own)) * 4
+        assert not await allocated(cluster)
+        assert not any(item["status"].get("nominatedNodeName") for item in await pods_of(cluster, "big"))
+        # Others get the devices at once.
+        for number in range(4):
+            await cluster.client.create(PODS, _alone(f"alone-{number}"))
+        for number in range(4):
+            await cluster.node_of(f"alone-{number}")
+
+    run(tmp_path, test)
+
+
+def _alone(name: str) -> Document:
+    document = member(name, "none", GPU)
+    del document["spec"]["schedulingGroup"]
+    return document
+
+
+@pytest.mark.behaviour("GW-77", "GW-18", "GW-23", "GW-14")
+def test_a_gang_is_placed_when_fewer_pods_suffice(tmp_path: Path) -> None:
+    async def test(cluster: Cluster) -> None:
+        await cluster.create(node("n0"))
+        cluster.start_scheduler()
+        await cluster.client.create(POD_GROUPS, group("team", min_count=4))
+        for number in range(3):
+            await cluster.client.create(PODS, member(f"team-{number}", "team"))
+        for number in range(3):
+            text = "waiting for minCount pods from a gang to appear in scheduling queue"
+            await cluster.condition(f"team-{number}", "NotReadyForScheduling", text)
+        patch = Patch(PatchType.MERGE, {"spec": {"schedulingPolicy": {"gang": {"minCount": 3}}}})
+        await cluster.client.patch(POD_GROUPS, "team", "default", patch)
+        await placed(cluster, "team", 3)
+
+    run(tmp_path, test)
+
+
+@pytest.mark.behaviour("GW-18", "GW-19", "GW-24", "GW-38")
+def test_pods_wait_for_their_group_and_for_each_other(tmp_path: Path) -> None:
+    async def test(cluster: Cluster) -> None:
+        metrics = Metrics()
+        await cluster.create(node("n0"))
+        scheduler, _ = cluster.start_scheduler(metrics=metrics)
+        await cluster.client.create(PODS, member("a", "team"))
+        text = 'waiting for pods\'s pod group "team" to appear in scheduling queue'
+        await cluster.condition("a", "NotReadyForScheduling", text)
+        assert scheduler.queue.counts()["incomplete"] == 1
+        assert 'scheduler_pending_pods{queue="incomplete"} 1.0' in metrics.exposition().decode()
+        await cluster.client.create(POD_GROUPS, group("team", min_count=2))
+        await cluster.eventually(_counts(scheduler), lambda counts: counts["gated"] == 1)
+        await cluster.client.create(PODS, member("b", "team"))
+        await placed(cluster, "team", 2)
+        # More Pods of a satisfied gang are placed as they come.
+        await cluster.client.create(PODS, member("c", "team"))
+        await placed(cluster, "team", 3)
+        text = metrics.exposition().decode()
+        assert 'scheduler_podgroup_schedule_attempts_total{profile="default-scheduler",result="scheduled"} 2.0' in text
+        assert "scheduler_podgroup_scheduling_algorithm_duration_seconds_count 2.0" in text
+
+    run(tmp_path, test)
+
+
+def _counts(scheduler: Any) -> Callable[[], Awaitable[dict[str, int]]]:
+    async def read() -> dict[str, int]:
+        return dict(scheduler.queue.counts())
+
+    return read
+
+
+@pytest.mark.behaviour("GW-35", "GW-22")
+def test_a_basic_group_places_what_fits(tmp_path: Path) -> None:
+    async def test(cluster: Cluster) -> None:
+        await cluster.create(node("n0", cpu="1"))
+        cluster.start_scheduler()
+        await cluster.client.create(POD_GROUPS, group("team"))
+        for number in range(4):
+            await cluster.client.create(PODS, member(f"team-{number}", "team", cpu="400m"))
+        await placed(cluster, "team", 2)
+        waiting = [item for item in await pods_of(cluster, "team") if not item["spec"].get("nodeName")]
+        for item in waiting:
+            await cluster.condition(item["metadata"]["name"], "Unschedulable")
+        assert (await condition(cluster, "team", "Scheduled"))["status"] == "True"
+        await cluster.create(node("n1", cpu="1"))
+        await placed(cluster, "team", 4)
+
+    run(tmp_path, test)
+
+
+@pytest.mark.behaviour("GW-26", "GW-08")
+def test_pods_of_a_group_must_be_alike(tmp_path: Path) -> None:
+    async def test(cluster: Cluster) -> None:
+        classes = unstructured(
+            GroupVersion("scheduling.k8s.io", "v1"), "priorityclasses", "PriorityClass", namespaced=False
+        )
+        await cluster.client.create(classes, {"metadata": {"name": "high"}, "value": 7})
+        await cluster.create(node("n0"))
+        cluster.start_scheduler()
+        created = await cluster.client.create(POD_GROUPS, group("team", min_count=1, priorityClassName="high"))
+        assert created["spec"]["priority"] == 7
+        await cluster.client.create(PODS, member("a", "team"))
+        text = "all pods in a single pod group should have the same priority as the pod group's priority, got 0 and 7"
+        assert (await cluster.condition("a", "SchedulerError"))["message"] == text
+        assert (await condition(cluster, "team", "SchedulerError"))["message"] == text
+
+    run(tmp_path, test)
+
+
+@pytest.mark.behaviour("GW-06", "GW-17", "GW-48")
+def test_without_the_gate_a_pod_is_scheduled_alone_and_its_creator_warned(tmp_path: Path) -> None:
+    async def test(cluster: Cluster) -> None:
+        await cluster.create(node("n0"))
+        cluster.start_scheduler()
+        created = await cluster.client.create(PODS, member("a", "team"))
+        assert "schedulingGroup" not in created["spec"]
+        await cluster.node_of("a")
+
+    run(tmp_path, test, gates="")
+
+
+@pytest.mark.behaviour("GW-41", "GW-49")
+def test_claims_that_a_group_cannot_have_are_reported(tmp_path: Path) -> None:
+    async def test(cluster: Cluster) -> None:
+        cluster.start_controllers()
+        claims = unstructured(GroupVersion("cdi.k8s.io", "v1alpha1"), "resourceclaims", "ResourceClaim")
+        body = {"metadata": {"name": "old", "namespace": "default"}, "spec": {"resourceClassName": "c"}}
+        await cluster.client.create(claims, body)
+        entries = [{"name": "gpu", "resourceClaimTemplateName": "none"}, {"name": "old", "resourceClaimName": "old"}]
+        await cluster.client.create(POD_GROUPS, group("team", claims=entries))
+
+        async def messages() -> set[str]:
+            found = (await cluster.client.list(EVENTS, "default")).items
+            return {item["message"] for item in found if item["reason"] == "FailedResourceClaimCreation"}
+
+        read = await cluster.eventually(messages, lambda found: len(found) == 2)
+        assert any(text.startswith('PodGroupResourceClaim gpu: resource claim template "none"') for text in read)
+        assert any(text.startswith('PodGroupResourceClaim old: resourceclaim "old" exists in cdi') for text in read)
+
+    run(tmp_path, test)
+
+
+async def allocate(cluster: Cluster, claim: Document, node_name: str, device: str, *users: Document) -> None:
+    """Write an allocation as a scheduler would that stopped right after."""
+    live = await cluster.client.get(CLAIMS, claim["metadata"]["name"], "default")
+    live["metadata"]["finalizers"] = ["resource.kubernetes.io/delete-protection"]
+    live = await cluster.client.update(CLAIMS, live)
+    result = {"request": "gpu", "driver": DRIVER, "pool": node_name, "device": device}
+    terms = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node_name]}]}]
+    live["status"] = {
+        "allocation": {"devices": {"results": [result]}, "nodeSelector": {"nodeSelectorTerms": terms}},
+        "reservedFor": list(users),
+    }
+    await cluster.client.update_status(CLAIMS, live)
+
+
+@pytest.mark.behaviour("GW-58", "GW-46")
+def test_two_gangs_that_hold_halves_after_a_crash_do_not_block_each_other(tmp_path: Path) -> None:
+    async def test(cluster: Cluster) -> None:
+        await create_devices(cluster, 2, 2)
+        cluster.start_controllers()
+        await asyncio.gather(*(create_gang(cluster, name, 3, GPU) for name in ("one", "two")))
+
+        async def claims() -> dict[str, Document]:
+            found = (await cluster.client.list(CLAIMS, "default")).items
+            return {item["metadata"]["ownerReferences"][0]["name"]: item for item in found}
+
+        made = await cluster.eventually(claims, lambda found: len(found) == 6)
+        places = {"one-0": "n0/gpu-0", "one-1": "n1/gpu-0", "two-0": "n0/gpu-1", "two-1": "n1/gpu-1"}
+        for name, place in places.items():
+            node_name, device = place.split("/")
+            uid = (await cluster.pod(name))["metadata"]["uid"]
+            user = {"resource": "pods", "name": name, "uid": uid}
+            await allocate(cluster, made[name], node_name, device, user)
+        cluster.start_scheduler()
+
+        async def counts() -> list[int]:
+            return sorted(
+                [
+                    sum(bool(item["spec"].get("nodeName")) for item in await pods_of(cluster, name))
+                    for name in ("one", "two")
+                ]
+            )
+
+        await cluster.eventually(counts, lambda found: found == [0, 3])
+
+    run(tmp_path, test)
+
+
+@pytest.mark.behaviour("GW-46", "GW-45")
+def test_a_claim_of_a_group_that_keeps_it_from_running_is_deallocated(tmp_path: Path) -> None:
+    async def test(cluster: Cluster) -> None:
+        await create_devices(cluster, 2, 1, allowMultipleAllocations=True)
+        cluster.start_controllers()
+        await create_gang(cluster, "team", 2, GPU, claims=[GPU])
+        made = await cluster.eventually(
+            lambda: cluster.client.list(CLAIMS, "default"), lambda page: len(page.items) == 1
+        )
+        live = await cluster.client.get(POD_GROUPS, "team", "default")
+        user = {
+            "apiGroup": "scheduling.k8s.io",
+            "resource": "podgroups",
+            "name": "team",
+            "uid": live["metadata"]["uid"],
+        }
+        await allocate(cluster, made.items[0], "n0", "gpu-0", user)
+        patch = Patch(PatchType.MERGE, {"spec": {"unschedulable": True}})
+        await cluster.client.patch(NODES, "n0", "", patch)
+        cluster.start_scheduler()
+        assert {item["spec"]["nodeName"] for item in await placed(cluster, "team", 2)} == {"n1"}
+        messages = [text for number in range(2) for text in await _failures(cluster, f"team-{number}")]
+        assert any("deallocation of PodGroup ResourceClaim completed" in text for text in messages)
+
+    run(tmp_path, test)
+
+
+async def _failures(cluster: Cluster, name: str) -> list[str]:
+    return await cluster.event_messages(name, "FailedScheduling")
+
+
+@pytest.mark.behaviour("GW-22", "GW-31")
+def test_an_impossible_gang_says_what_it_lacks_and_blocks_nobody(tmp_path: Path) -> None:
+    async def test(cluster: Cluster) -> None:
+        await create_devices(cluster, 2, 1)
+        cluster.start_controllers()
+        cluster.start_scheduler()
+        await create_gang(cluster, "huge", 3, GPU)
+        seen = await condition(cluster, "huge", "Unschedulable")
+        assert "minCount (3) cannot be satisfied: 2 scheduled, 0 remaining" in seen["message"]
+        table = await cluster.client.get(POD_GROUPS, "huge", "default")
+        assert table["status"]["conditions"][0]["status"] == "False"
+        own = [
+            text
+            for number in range(3)
+            for text in await _failures(cluster, f"huge-{number}")
+            if text.startswith("0/2 nodes are available: 2 cannot allocate all claims")
+        ]
+        assert own
+        await create_gang(cluster, "small", 2, GPU)
+        await placed(cluster, "small", 2)
+        assert not any(item["spec"].get("nodeName") for item in await pods_of(cluster, "huge"))
+
+    run(tmp_path, test)
