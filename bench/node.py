@@ -21,6 +21,7 @@ from dray.cmd import apiserver
 from dray.cmd.settings import APIServerSettings
 from dray.cmd.simulated_nodes import SimulatedNodes, Simulation
 from dray.node.cdi.cache import CdiCache
+from dray.node.runtimes.images.puller import ImagePuller
 from dray.node.runtimes.images.store import ImageStore
 from dray.node.runtimes.process.runtime import ProcessRuntime
 from dray.node.runtimes.runc.runtime import RuncRuntime, usable
@@ -57,7 +58,9 @@ def _runtimes() -> Iterator[Row]:
         if usable() and shutil.which("busybox"):
             store = ImageStore(folder / "images")
             store.import_path(_busybox(folder / "root"), "busybox")
-            yield _run_row(asyncio.run(_runs(RuncRuntime(folder / "runc", clock, cdi, store))), "runc")
+            yield _run_row(
+                asyncio.run(_runs(RuncRuntime(folder / "runc", clock, cdi, ImagePuller(store, clock)))), "runc"
+            )
         yield from asyncio.run(_simulated(folder / "server"))
 
 

@@ -11,13 +11,15 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
+import yaml
+
 from dray.apiserver.kubelet_client import FINGERPRINT_ANNOTATION
-from dray.client.event_recorder import EventRecorder, Source
+from dray.client.event_recorder import WARNING, EventRecorder, ObjectReference, Source
 from dray.client.informer import Selection
-from dray.client.resources import PODS
+from dray.client.resources import NODES, PODS
 from dray.client.shared_informers import SharedInformerFactory
 from dray.cmd.node_identity import NodeIdentity, serving_context
 from dray.cmd.node_managers import NodeContext, NodeManagers
@@ -26,7 +28,7 @@ from dray.lib.clock import Clock
 from dray.node.agent.dependencies import ContainerStartMetrics, Dependencies, NodeInfo
 from dray.node.agent.kubelet_server import KubeletServer
 from dray.node.agent.machine_info import read_machine
-from dray.node.agent.node_object import NodeSpec, declared_features, parse_labels, parse_taints
+from dray.node.agent.node_object import NodeSpec, declared_features, parse_labels, parse_taints, reported_images
 from dray.node.agent.node_registration import NodeRegistration
 from dray.node.agent.pod.environment import DownwardContext
 from dray.node.agent.pod.timing import Timing
@@ -36,6 +38,10 @@ from dray.node.agent.pod_workers import PodWorkers
 from dray.node.agent.probes.prober import Prober
 from dray.node.agent.status_manager import StatusManager
 from dray.node.cdi.cache import CdiCache
+from dray.node.runtimes.images.puller import ImagePuller
+from dray.node.runtimes.images.references import read_keyring
+from dray.node.runtimes.images.registry import environment_proxy, read_settings
+from dray.node.runtimes.images.store import ImageStore
 from dray.node.runtimes.runtime import Runtime
 from dray.runtime.health import HealthChecks
 from dray.runtime.http.health import health_routes, serve_health
@@ -46,6 +52,8 @@ from dray.runtime.tasks import ChildTasks, TaskGroup
 _log = logging.getLogger(__name__)
 
 COMPONENT: Final = "kubelet"
+# How often the images of the node are looked at.
+IMAGES_SECONDS: Final = 60.0
 # The layout that drivers and plugins expect.
 _FOLDERS: Final = (
     ("plugins_registry", 0o755),
@@ -64,6 +72,7 @@ class NodeAgent:
         settings, client, clock = context.settings, context.client, context.clock
         self._context = context
         self._identity = identity
+        self._recorder = EventRecorder(client, clock, Source(COMPONENT, context.name))
         self._runtime = make_runtime(settings, context.name, context.root, clock)
         self._pods = PodManager()
         self.managers = NodeManagers(context, self._pods)
@@ -75,7 +84,6 @@ class NodeAgent:
             lease_seconds=settings.node_lease_duration_seconds,
             is_new_node=self.managers.is_new_node,
         )
-        self._recorder = EventRecorder(client, clock, Source(COMPONENT, context.name))
         pod_setup = LocalPodSetup(client, clock, context.root, self._downward_context)
         self._tasks = ChildTasks("node agent")
         topology_manager = self.managers.container_manager.manager
@@ -129,6 +137,8 @@ class NodeAgent:
             (self.workers.refresh_volumes(), "volumes"),
             (self.workers.reconcile_cpusets(), "cpusets"),
             (self._watch_pods(), "pods"),
+            (self._report_images(), "images"),
+            (self._runtime.collect_images(self._warn), "image garbage collection"),
         ):
             group.spawn(work, name)
         return port
@@ -169,6 +179,17 @@ class NodeAgent:
         finally:
             await self._server.stop()
 
+    def _warn(self, reason: str, message: str) -> None:
+        """Record a Warning event about the node."""
+        name = self._context.name
+        self._recorder.event_for(ObjectReference(NODES.group_version_kind, "", name, name), WARNING, reason, message)
+
+    async def _report_images(self) -> None:
+        while True:
+            images = await self._runtime.images()
+            self._registration.set_images(reported_images((image.names, image.size) for image in images))
+            await self._context.clock.sleep(IMAGES_SECONDS)
+
     async def _watch_pods(self) -> None:
         self._assigned.add_handler(self.workers.pod_changed)
         async with TaskGroup("pods") as group:
@@ -197,16 +218,37 @@ def make_runtime(settings: NodeSettings, name: str, root: Path, clock: Clock) ->
 
         return CriRuntime(settings.container_runtime_endpoint, name, clock, cdi)
     if settings.runtime != "process":
-        from dray.node.runtimes.images.store import ImageStore
         from dray.node.runtimes.runc.runtime import RuncRuntime, usable
 
         if usable():
-            return RuncRuntime(folder, clock, cdi, ImageStore(root / "images"))
+            return RuncRuntime(folder, clock, cdi, make_puller(settings, root, clock))
         if settings.runtime == "runc":
             raise SettingsError("--runtime=runc needs root, and runc on the PATH")
     from dray.node.runtimes.process.runtime import ProcessRuntime
 
     return ProcessRuntime(folder, clock, cdi)
+
+
+def make_puller(settings: NodeSettings, root: Path, clock: Clock) -> ImagePuller:
+    """Return what pulls images for the runc runtime."""
+    try:
+        registries = read_settings(_load_yaml(settings.registries)) if settings.registries else {}
+        keyring = read_keyring([_load_yaml(settings.registry_config)] if settings.registry_config else [])
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise SettingsError(f"--registries, --registry-config: {error}") from error
+    return ImagePuller(
+        ImageStore(root / "images"),
+        clock,
+        registries=registries,
+        keyring=keyring,
+        parallel=settings.max_parallel_image_pulls,
+        proxy_for=environment_proxy,
+    )
+
+
+def _load_yaml(path: str) -> Any:
+    with Path(path).open(encoding="utf-8") as file:
+        return yaml.safe_load(file)
 
 
 def _timing(settings: NodeSettings) -> Timing:

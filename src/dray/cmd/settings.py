@@ -140,6 +140,8 @@ class UpSettings(APIServerSettings, NodeControl):
     node: bool = setting(BOOLEAN, default=False, text="also run the node agent, for Pods on this machine")
     node_root_dir: str = setting(STRING, "", "directory of the node agent; empty means node in the data directory")
     node_runtime: str = setting(choice("auto", "process", "runc", "cri"), "auto", "container runtime of this node")
+    node_registries: str = setting(STRING, "", "YAML file with settings of image registries, for --node-runtime=runc")
+    node_registry_config: str = setting(STRING, "", "Docker configuration file, for --node-runtime=runc")
     node_cdi_spec_dirs: tuple[str, ...] = setting(
         STRINGS, CDI_SPEC_DIRS, "CDI spec directories of the node agent; later ones take precedence"
     )
@@ -230,6 +232,13 @@ class NodeSettings(Common):
     container_runtime_endpoint: str = setting(
         STRING, "unix:///run/containerd/containerd.sock", "endpoint of the CRI runtime, for --runtime=cri"
     )
+    registries: str = setting(
+        STRING, "", "YAML file with settings of image registries, by host: mirrors, insecure, ca; for --runtime=runc"
+    )
+    registry_config: str = setting(
+        STRING, "", "Docker configuration file with the node's credentials for registries; for --runtime=runc"
+    )
+    max_parallel_image_pulls: int = setting(number(1, 100), 1, "how many images are pulled at the same time")
     cdi_spec_dirs: tuple[str, ...] = setting(STRINGS, CDI_SPEC_DIRS, "CDI spec directories; later ones take precedence")
     host: str = setting(STRING, "0.0.0.0", "address to serve logs on", flag="address", key="address")  # noqa: S104
     node_ip: str = setting(STRING, "", "IP address of the node; empty means to detect it")

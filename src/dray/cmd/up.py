@@ -131,6 +131,8 @@ async def _start_node(settings: UpSettings, plane: ControlPlane) -> NodeAgent:
         data_dir=str(data_dir),
         root_dir=settings.node_root_dir or str(data_dir / "node"),
         runtime=settings.node_runtime,
+        registries=settings.node_registries,
+        registry_config=settings.node_registry_config,
         cdi_spec_dirs=settings.node_cdi_spec_dirs,
         port=0,
         healthz_port=0,

@@ -15,6 +15,7 @@ import pytest
 from dray.api.document import Document, GroupVersion
 from dray.client.interface import unstructured
 from dray.node.cdi.cache import CdiCache
+from dray.node.runtimes.images.puller import ImagePuller
 from dray.node.runtimes.images.store import ImageStore
 from dray.node.runtimes.runc.runtime import RuncRuntime
 from dray.node.runtimes.runtime import ContainerRecord, ContainerSpec, Sandbox
@@ -264,7 +265,9 @@ def run_with(agent: Agent, images: Path, *names: str, script: str = SCRIPT) -> t
     async def body() -> tuple[int, str]:
         store = ImageStore(folder / "images")
         store.import_path(images, "busybox")
-        runtime = RuncRuntime(folder / "containers", SystemClock(), CdiCache([str(folder / "cdi")]), store)
+        runtime = RuncRuntime(
+            folder / "containers", SystemClock(), CdiCache([str(folder / "cdi")]), ImagePuller(store, SystemClock())
+        )
         ended: asyncio.Future[ContainerRecord] = asyncio.get_running_loop().create_future()
         await runtime.start(lambda record: ended.set_result(record) if not ended.done() else None, ChildTasks("test"))
         sandbox = Sandbox("direct", "ns", "p", "p", str(folder / "logs"))

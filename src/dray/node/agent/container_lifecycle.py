@@ -26,10 +26,14 @@ from dray.node.agent.pod.events import (
 from dray.node.agent.pod.machine import CONFIG_ERROR, NORMAL, WARNING
 from dray.node.agent.pod_manager import PodWorker
 from dray.node.resource_manager import ResourceError, merge_options
-from dray.node.runtimes.runtime import ImageFailure, RuntimeFailure
+from dray.node.runtimes.images.references import default_policy
+from dray.node.runtimes.runtime import ImageFailure, ImageRequest, RuntimeFailure
 from dray.runtime.logs import fields
 
 _log = logging.getLogger(__name__)
+
+# The events of kubelet for images that were not tried to pull.
+_IMAGE_EVENTS: Final = {"ErrImageNeverPull": "ErrImageNeverPull", "InvalidImageName": "InspectFailed"}
 
 
 class ContainerStarter:
@@ -55,7 +59,7 @@ class ContainerStarter:
         try:
             return await self._run(worker, container, action.attempt)
         except ImageFailure as error:
-            return StartFailed(action.container, error.reason, str(error))
+            return StartFailed(action.container, error.reason, str(error), _IMAGE_EVENTS.get(error.reason, "Failed"))
         except ConfigError as error:
             self._record(worker, RecordEvent(WARNING, "Failed", f"Error: {error}", action.container))
             return StartFailed(action.container, CONFIG_ERROR, str(error), "")
@@ -73,12 +77,7 @@ class ContainerStarter:
 
     async def _run(self, worker: PodWorker, container: Container, attempt: int) -> Event:
         deps, pod = self._deps, worker.pod
-        image = await deps.runtime.ensure_image(
-            container.image or "", container.image_pull_policy or "IfNotPresent", deps.pod_setup.sandbox(pod)
-        )
-        if image.id:
-            text = f'Container image "{container.image}" already present on machine and can be accessed by the pod'
-            self._record(worker, RecordEvent(NORMAL, "Pulled", text, container.name))
+        await deps.runtime.ensure_image(await self._image_request(worker, container))
         options = merge_options([manager.container_options(pod, container.name) for manager in deps.managers])
         spec = await deps.pod_setup.container(pod, container, attempt, options, worker.machine.addresses)
         for manager in deps.managers:
@@ -98,6 +97,24 @@ class ContainerStarter:
         # Exclusive CPUs may have been assigned in the meantime.
         await self._cpusets.reconcile([RunningContainer(pod, container.name, started.record.id)])
         return ContainerStarted(started.record, started.warnings)
+
+    async def _image_request(self, worker: PodWorker, container: Container) -> ImageRequest:
+        deps, pod = self._deps, worker.pod
+        credentials, missing = await deps.pod_setup.image_credentials(pod)
+        if missing:
+            text = (
+                f"Unable to retrieve some image pull secrets ({', '.join(missing)}); attempting to pull the image may "
+                "not succeed."
+            )
+            self._record(worker, RecordEvent(WARNING, "FailedToRetrieveImagePullSecret", text))
+        image = container.image or ""
+        return ImageRequest(
+            image,
+            container.image_pull_policy or default_policy(image),
+            deps.pod_setup.sandbox(pod),
+            credentials,
+            lambda reason, message: self._record(worker, RecordEvent(NORMAL, reason, message, container.name)),
+        )
 
 
 def _failure(answer: Event) -> str:

@@ -109,7 +109,7 @@ def _no_run(worker: PodWorker, state: ContainerState, *, previous: bool) -> str:
     if previous:
         return f'previous terminated container "{state.name}" in pod "{name}" not found'
     reason = state.waiting.reason if state.waiting is not None else "ContainerCreating"
-    if reason in ("ErrImagePull", "ImagePullBackOff"):
+    if reason in ("ErrImagePull", "ImagePullBackOff", "RegistryUnavailable"):
         return f'container "{state.name}" in pod "{name}" is waiting to start: trying and failing to pull image'
     return f'container "{state.name}" in pod "{name}" is waiting to start: {reason}'
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
@@ -19,6 +19,9 @@ KUBELET_VERSION: Final = KUBERNETES_RELEASE
 
 # The features that an agent can have, in order; Kubernetes' names, which are also those of the gates.
 DECLARED_FEATURES: Final = ("DRAOptionalNodeOperations",)
+# kubelet's bounds of the list of images.
+IMAGES_MAX: Final = 50
+IMAGE_NAMES_MAX: Final = 5
 # Type, status, reason and message, as in kubelet.
 _CONDITIONS: Final = (
     ("MemoryPressure", "False", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
@@ -58,6 +61,8 @@ class NodeSpec:
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
     taints: tuple[Document, ...] = ()
+    # The largest images, as in the Node's status.
+    images: tuple[Document, ...] = ()
     pods_max: int = 110
     # Extended resources of an earlier Node object; zero until a device plugin registers them.
     stale: tuple[str, ...] = ()
@@ -147,10 +152,21 @@ def node_status(spec: NodeSpec, added: Iterable[NodeResources], known: Document,
             "architecture": _ARCHITECTURES.get(machine.architecture, machine.architecture),
         },
     }
+    if spec.images or known.get("images"):
+        status["images"] = list(spec.images)
     if spec.declared_features or known.get("declaredFeatures"):
         # An empty list removes those of an earlier agent.
         status["declaredFeatures"] = sorted(spec.declared_features)
     return status
+
+
+def reported_images(images: Iterable[tuple[Sequence[str], int]]) -> tuple[Document, ...]:
+    """Return the largest images, each by names and size; names by digest come first."""
+    largest = sorted(images, key=lambda item: (-item[1], item[0]))[:IMAGES_MAX]
+    return tuple(
+        {"names": sorted(names, key=lambda name: "@" not in name)[:IMAGE_NAMES_MAX], "sizeBytes": size}
+        for names, size in largest
+    )
 
 
 def declared_features(gates: FeatureGates) -> tuple[str, ...]:

@@ -99,6 +99,12 @@ class NodeRegistration:
         """Set what is known only when the runtime and the HTTPS server have started."""
         self.spec = replace(self.spec, port=port, runtime_version=runtime_version)
 
+    def set_images(self, images: tuple[Document, ...]) -> None:
+        """Report the images of the node, soon if they have changed."""
+        if images != self.spec.images:
+            self.spec = replace(self.spec, images=images)
+            self.resources_changed()
+
     def observe(self, node: Document) -> None:
         """Note the Node that the API server has."""
         self._node = node

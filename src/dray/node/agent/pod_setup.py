@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import json
 import posixpath
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 from dray.api.document import Document
 from dray.api.errors import APIError, NotFoundError
@@ -57,6 +59,10 @@ TOKEN_RENEW_AT: Final = 0.8
 REFRESH_SECONDS: Final = 60.0
 
 
+# Docker configuration files, and the names of Secrets that have none.
+ImageCredentials: TypeAlias = tuple[tuple[Mapping[str, Any], ...], tuple[str, ...]]
+
+
 class PodSetup(Protocol):
     """Sets up what a Pod needs besides devices; simulated nodes have an implementation that does nothing."""
 
@@ -70,6 +76,9 @@ class PodSetup(Protocol):
         self, pod: Pod, container: Container, attempt: int, options: RunOptions, addresses: tuple[str, ...]
     ) -> ContainerSpec:
         """Return the container's spec; raises `ConfigError`."""
+
+    async def image_credentials(self, pod: Pod) -> ImageCredentials:
+        """Return the content of the Pod's imagePullSecrets, and the names of those that cannot be read."""
 
     async def termination_message(self, pod: Pod, container: str, attempt: int, *, failed: bool) -> str:
         """Return the container's termination message."""
@@ -201,6 +210,19 @@ class LocalPodSetup:
 
     # --- API objects. ---
 
+    async def image_credentials(self, pod: Pod) -> ImageCredentials:
+        """Return the content of the Pod's imagePullSecrets, and the names of those that cannot be read."""
+        names = [reference.name for reference in pod.spec.image_pull_secrets if reference.name]
+        if not names:
+            return (), ()
+        found: dict[str, Secret] = {}
+        for name in dict.fromkeys(names):
+            with contextlib.suppress(ConfigError):
+                await self._get(SECRETS, name, pod.metadata.namespace or "", found)
+        documents = {name: docker_config(secret) for name, secret in found.items()}
+        missing = tuple(name for name in names if documents.get(name) is None)
+        return tuple(document for document in documents.values() if document is not None), missing
+
     async def _read(self, pod: Pod, wanted: Iterable[tuple[str, str]]) -> Sources:
         namespace = pod.metadata.namespace or ""
         config_maps: dict[str, ConfigMap] = {}
@@ -260,3 +282,19 @@ def _read_text(path: str) -> str:
 def _wants_log(pod: Pod, name: str) -> bool:
     containers = (*pod.spec.init_containers, *pod.spec.containers)
     return any(item.name == name and item.termination_message_policy == "FallbackToLogsOnError" for item in containers)
+
+
+# The keys of the two types of Secrets with credentials for registries.
+_DOCKER_CONFIG_KEYS: Final = (".dockerconfigjson", ".dockercfg")
+
+
+def docker_config(secret: Secret) -> Mapping[str, Any] | None:
+    """Return the Docker configuration file in a Secret; None if there is none that can be read."""
+    for key in _DOCKER_CONFIG_KEYS:
+        if key in secret.data:
+            try:
+                found = json.loads(secret.data[key])
+            except ValueError:
+                return None
+            return found if isinstance(found, dict) else None
+    return None

@@ -10,7 +10,7 @@ import enum
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 from dray.node.resource_manager import HostDevice
 from dray.runtime.tasks import ChildTasks
@@ -28,7 +28,7 @@ class RuntimeFailure(Exception):  # noqa: N818 - named for what it means to a co
 
 
 class ImageFailure(RuntimeFailure):
-    """The image is not available; `reason` is kubelet's (ErrImagePull, ErrImageNeverPull, InvalidImageName)."""
+    """The image is not available; `reason` is kubelet's, for example ErrImagePull or InvalidImageName."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
@@ -195,12 +195,38 @@ class ContainerSpec:
         return f"{self.sandbox.log_directory}/{self.name}/{self.attempt}.log"
 
 
+def _report_nothing(_reason: str, _message: str) -> None:
+    """Record no event."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImageRequest:
+    """The image that a container needs."""
+
+    image: str
+    # Always, IfNotPresent or Never.
+    policy: str
+    sandbox: Sandbox
+    # Docker configuration files of the Pod's imagePullSecrets.
+    credentials: tuple[Mapping[str, Any], ...] = ()
+    # Records a Normal event of the container, by reason and message.
+    report: Callable[[str, str], None] = _report_nothing
+
+
 @dataclass(frozen=True, slots=True)
 class Image:
     """An available image."""
 
     reference: str
     id: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeImage:
+    """An image on the node: its names by tag and digest, and its size in bytes."""
+
+    names: tuple[str, ...]
+    size: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +274,13 @@ class Runtime(Protocol):
     async def stop(self) -> None:
         """Stop watching; containers keep running."""
 
-    async def ensure_image(self, image: str, policy: str, sandbox: Sandbox) -> Image:
+    async def images(self) -> Sequence[NodeImage]:
+        """Return the images that the node reports in its status; none if the runtime does not tell."""
+
+    async def collect_images(self, warn: Callable[[str, str], None]) -> None:
+        """Remove unused images until cancelled, and report problems; returns if that is not the agent's work."""
+
+    async def ensure_image(self, request: ImageRequest) -> Image:
         """Pull the image if needed; raises `ImageFailure`."""
 
     async def ensure_sandbox(self, sandbox: Sandbox) -> tuple[str, ...]:

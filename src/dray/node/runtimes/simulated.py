@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
 from dray.api.types.core_v1 import Container, Pod
 from dray.lib.clock import Clock
 from dray.node.agent.pod.container_spec import sandbox_of
+from dray.node.agent.pod_setup import ImageCredentials
 from dray.node.resource_manager import RunOptions
 from dray.node.runtimes.runtime import (
     ContainerRecord,
@@ -19,6 +20,8 @@ from dray.node.runtimes.runtime import (
     Exit,
     ExitListener,
     Image,
+    ImageRequest,
+    NodeImage,
     Sandbox,
     Started,
 )
@@ -62,9 +65,16 @@ class SimulatedRuntime:
         """Cancel all timers."""
         await cancel_and_wait(self._timers.values())
 
-    async def ensure_image(self, image: str, policy: str, sandbox: Sandbox) -> Image:
+    async def images(self) -> Sequence[NodeImage]:
+        """Return no images: the runtime has none of its own, or does not tell."""
+        return ()
+
+    async def collect_images(self, warn: Callable[[str, str], None]) -> None:
+        """Do nothing."""
+
+    async def ensure_image(self, request: ImageRequest) -> Image:
         """Return an image without an ID."""
-        return Image(image, "")
+        return Image(request.image, "")
 
     async def ensure_sandbox(self, sandbox: Sandbox) -> tuple[str, ...]:
         """Return no addresses: Pods use the node's."""
@@ -149,6 +159,10 @@ class SimulatedPodSetup:
         """Return a spec with names, and with annotations that say when the container ends."""
         annotations = _life(pod, container)
         return ContainerSpec(self.sandbox(pod), container.name, attempt, container.image or "", annotations=annotations)
+
+    async def image_credentials(self, pod: Pod) -> ImageCredentials:
+        """Return no credentials."""
+        return (), ()
 
     async def termination_message(self, pod: Pod, container: str, attempt: int, *, failed: bool) -> str:
         """Return an empty message."""

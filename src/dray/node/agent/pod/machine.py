@@ -68,6 +68,9 @@ NORMAL: Final = "Normal"
 WARNING: Final = "Warning"
 CRASH_LOOP: Final = "CrashLoopBackOff"
 IMAGE_BACKOFF: Final = "ImagePullBackOff"
+# Failed pulls, which are repeated with a backoff, and all other reasons for a missing image.
+PULL_REASONS: Final = ("ErrImagePull", "RegistryUnavailable")
+IMAGE_REASONS: Final = (*PULL_REASONS, "ErrImageNeverPull", "InvalidImageName")
 # The container waits for a resource, or refers to a missing object.
 CONFIG_ERROR: Final = "CreateContainerConfigError"
 DEADLINE: Final = Rejection("DeadlineExceeded", "Pod was active on the node longer than the specified deadline")
@@ -281,7 +284,9 @@ class PodMachine:
         if event.event:
             self._record(WARNING, event.event, event.message, state)
         state.waiting = Waiting(event.reason, event.message)
-        if event.reason != "ErrImagePull":
+        if event.reason in IMAGE_REASONS:
+            self._record(WARNING, "Failed", f"Error: {event.reason}", state)
+        if event.reason not in PULL_REASONS:
             state.retry_at = now + timedelta(seconds=self._timing.start_retry)
             return
         failed_before = state.image_backoff.updated is not None
@@ -290,6 +295,7 @@ class PodMachine:
         if failed_before:
             text = f'Back-off pulling image "{state.spec.image}"'
             self._record(NORMAL, "BackOff", text, state)
+            self._record(WARNING, "Failed", f"Error: {IMAGE_BACKOFF}", state)
             state.waiting = Waiting(IMAGE_BACKOFF, f"{text}: {event.reason}: {event.message}")
 
     def _container_exited(self, event: ContainerExited, _now: datetime) -> None:

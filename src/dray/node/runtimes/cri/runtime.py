@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -25,6 +25,8 @@ from dray.node.runtimes.cri.translate import (
     record_of,
     sandbox_config,
 )
+from dray.node.runtimes.images.model import ImageError
+from dray.node.runtimes.images.references import ANONYMOUS, parse_reference, read_keyring
 from dray.node.runtimes.runtime import (
     START_ERROR,
     START_ERROR_CODE,
@@ -36,6 +38,8 @@ from dray.node.runtimes.runtime import (
     ExitListener,
     Image,
     ImageFailure,
+    ImageRequest,
+    NodeImage,
     RuntimeFailure,
     Sandbox,
     Started,
@@ -135,21 +139,57 @@ class CriRuntime:
         await cancel_and_wait(self._tasks)
         await self._channel.close(None)
 
-    async def ensure_image(self, image: str, policy: str, sandbox: Sandbox) -> Image:
-        """Pull the image as the policy requires; raises `ImageFailure`."""
+    async def images(self) -> Sequence[NodeImage]:
+        """Return no images: the runtime has none of its own, or does not tell."""
+        return ()
+
+    async def collect_images(self, warn: Callable[[str, str], None]) -> None:
+        """Do nothing."""
+
+    async def ensure_image(self, request: ImageRequest) -> Image:
+        """Pull the image as the policy requires, with the credentials of the Pod; raises `ImageFailure`."""
+        image = request.image
         wanted = pb.ImageSpec(image=image)
         found = await self._call(self._images.ImageStatus, pb.ImageStatusRequest(image=wanted))
-        if found.image.id and policy != "Always":
+        if found.image.id and request.policy != "Always":
+            text = f'Container image "{image}" already present on machine and can be accessed by the pod'
+            request.report("Pulled", text)
             return Image(image, found.image.id)
-        if policy == "Never":
+        if request.policy == "Never":
             raise ImageFailure(
                 "ErrImageNeverPull", f'Container image "{image}" is not present with pull policy of Never'
             )
+        request.report("Pulling", f'Pulling image "{image}"')
+        begun = self._clock.monotonic()
+        pulled = await self._pull(request)
+        taken = f"{self._clock.monotonic() - begun:.3f}s"
+        text = f'Successfully pulled image "{image}" in {taken} ({taken} including waiting).'
+        size = (await self._call(self._images.ImageStatus, pb.ImageStatusRequest(image=wanted))).image.size
+        request.report("Pulled", f"{text} Image size: {size} bytes.")
+        return Image(image, pulled)
+
+    async def _pull(self, request: ImageRequest) -> str:
+        """Pull with each of the credentials in turn, or without any."""
+        keyring = read_keyring(request.credentials)
         try:
-            pulled = await self._images.PullImage(pb.PullImageRequest(image=wanted), timeout=PULL_SECONDS_MAX)
-        except grpc.aio.AioRpcError as error:
-            raise ImageFailure("ErrImagePull", f'Failed to pull image "{image}": {error.details()}') from error
-        return Image(image, pulled.image_ref)
+            credentials = keyring.lookup(parse_reference(request.image)) or [ANONYMOUS]
+        except ImageError as error:
+            raise ImageFailure(
+                "InvalidImageName", f'Failed to apply default image tag "{request.image}": {error}'
+            ) from error
+        failure = ""
+        for item in credentials:
+            auth = pb.AuthConfig(username=item.username, password=item.password, identity_token=item.identity_token)
+            pull = pb.PullImageRequest(
+                image=pb.ImageSpec(image=request.image), auth=None if item == ANONYMOUS else auth
+            )
+            try:
+                answer = await self._images.PullImage(pull, timeout=PULL_SECONDS_MAX)
+            except grpc.aio.AioRpcError as error:
+                failure = error.details() or str(error.code())
+            else:
+                return str(answer.image_ref)
+        raise ImageFailure("ErrImagePull", f'Failed to pull image "{request.image}": {failure}')
 
     async def ensure_sandbox(self, sandbox: Sandbox) -> tuple[str, ...]:
         """Create a sandbox unless a ready one exists; return the Pod's addresses."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 DEFAULT_REGISTRY: Final = "docker.io"
@@ -43,13 +43,15 @@ class StoredImage:
     names: tuple[str, ...]
     config: ImageConfig = ImageConfig()
     size: int = 0
+    # Fingerprints of the credentials that it was pulled with; empty for an image that every Pod may use.
+    pulled_with: tuple[str, ...] = ()
+    # Seconds since the epoch.
+    last_used: float = 0.0
 
-
-@dataclass(frozen=True, slots=True)
-class Index:
-    """The image of each name."""
-
-    names: Mapping[str, str] = field(default_factory=dict)
+    @property
+    def reference(self) -> str:
+        """The name by digest, as in a container's status; the ID if it was imported."""
+        return next((name for name in self.names if "@" in name), self.id)
 
 
 def full_name(name: str) -> str:

@@ -1,19 +1,24 @@
-"""Imports and stores images: `<root>/images/<id>/rootfs`, and `index.json` for the names."""
+"""Stores images: `<root>/images/<id>/rootfs`, and `index.json` for the names."""
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import hashlib
+import io
 import json
+import lzma
 import os
 import shutil
 import stat
 import subprocess
 import tarfile
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+import zlib
+from collections.abc import Container, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, Any, Final, cast
 
 from dray.node.runtimes.images.model import (
     ImageConfig,
@@ -28,6 +33,11 @@ from dray.node.runtimes.images.model import (
 WHITEOUT: Final = ".wh."
 OPAQUE: Final = ".wh..wh..opq"
 _NAME_ANNOTATIONS: Final = ("io.containerd.image.name", "org.opencontainers.image.ref.name")
+# The image's size and the credentials that it was pulled with; the time of the last change is that of the last use.
+_RECORD: Final = "record.json"
+_IMPORT: Final = ".import-"
+_DOWNLOAD: Final = ".download-"
+_BLOCK_BYTES: Final = 128 * 1024
 _INDEX_TYPES: Final = ("index.v1+json", "manifest.list.v2+json")
 
 
@@ -86,7 +96,7 @@ class ImageStore:
             raise ImageError("a folder has no name of its own: give one")
         with self._building() as target:
             subprocess.run(["cp", "-a", f"{path}/.", str(target / "rootfs")], check=True)  # noqa: S603, S607
-            return self._finish(target, ImageConfig(), tree_digest(target / "rootfs"), name)
+            return self._finish(target, ImageConfig(), tree_digest(target / "rootfs"), (name,))
 
     def _import_archive(self, path: Path, folder: Path, name: str) -> StoredImage:
         try:
@@ -107,7 +117,7 @@ class ImageStore:
         with self._building() as target:
             with path.open("rb") as file:
                 apply_layer(file, target / "rootfs")
-            return self._finish(target, ImageConfig(), tree_digest(target / "rootfs"), name)
+            return self._finish(target, ImageConfig(), tree_digest(target / "rootfs"), (name,))
 
     def _import_layout(self, layout: Path, name: str) -> StoredImage:
         def blob(digest: str) -> Path:
@@ -124,23 +134,75 @@ class ImageStore:
         digest = manifest["config"]["digest"]
         config = json.loads(blob(digest).read_text())
         layers = [blob(layer["digest"]) for layer in manifest["layers"]]
-        return self._import_layers(layers, config, digest, found)
+        return self.add(layers, config, digest, (found,))
 
     def _import_docker(self, folder: Path, name: str) -> StoredImage:
         manifest = json.loads((folder / "manifest.json").read_text())[0]
         content = (folder / manifest["Config"]).read_bytes()
         found = name or next(iter(manifest.get("RepoTags") or ()), "")
         layers = [folder / layer for layer in manifest["Layers"]]
-        return self._import_layers(layers, json.loads(content), f"sha256:{hashlib.sha256(content).hexdigest()}", found)
+        return self.add(layers, json.loads(content), f"sha256:{hashlib.sha256(content).hexdigest()}", (found,))
 
-    def _import_layers(self, layers: list[Path], config: dict[str, Any], digest: str, name: str) -> StoredImage:
-        if not name:
+    # --- Pulled images. ---
+
+    def add(
+        self,
+        layers: Sequence[Path],
+        config: Mapping[str, Any],
+        digest: str,
+        names: Sequence[str],
+        pulled_with: Sequence[str] = (),
+    ) -> StoredImage:
+        """Unpack an image from its layers; nothing is visible before it is complete."""
+        if not all(names):
             raise ImageError("the image has no name of its own: give one")
+        expected = (config.get("rootfs") or {}).get("diff_ids") or ()
+        if expected and len(expected) != len(layers):
+            raise ImageError(f"the configuration is for {len(expected)} layers, not {len(layers)}")
         with self._building() as target:
-            for layer in layers:
+            for number, layer in enumerate(layers):
                 with layer.open("rb") as file:
-                    apply_layer(file, target / "rootfs")
-            return self._finish(target, read_config(config.get("config") or {}), digest, name)
+                    found = apply_layer(file, target / "rootfs")
+                if expected and expected[number] != found:
+                    raise ImageError(f"unexpected digest {found} of an unpacked layer, expected {expected[number]}")
+            return self._finish(target, read_config(config.get("config") or {}), digest, names, pulled_with)
+
+    def tag(self, image: StoredImage, names: Sequence[str], pulled_with: Sequence[str] = ()) -> StoredImage:
+        """Add names to an image, and credentials with which it may be used; none means that all may."""
+        identifier = image.id.removeprefix("sha256:")
+        if image.pulled_with:
+            known = tuple(dict.fromkeys((*image.pulled_with, *pulled_with))) if pulled_with else ()
+            self._write_record(self._folder / identifier, image.size, known)
+        return self._name(identifier, names)
+
+    def touch(self, image: StoredImage) -> None:
+        """Record that the image is used."""
+        os.utime(self._folder / image.id.removeprefix("sha256:") / _RECORD)
+
+    def delete(self, image: StoredImage) -> None:
+        """Remove an image with all its names."""
+        identifier = image.id.removeprefix("sha256:")
+        self._write_names({name: value for name, value in self._names().items() if value != identifier})
+        shutil.rmtree(self._folder / identifier, ignore_errors=True)
+
+    def disk(self) -> tuple[int, int]:
+        """Return the total and free bytes of the file system."""
+        usage = shutil.disk_usage(self._ready())
+        return usage.total, usage.free
+
+    @contextmanager
+    def download_folder(self) -> Iterator[Path]:
+        """Return a folder for the parts of an image, on the same file system; removed afterwards."""
+        with tempfile.TemporaryDirectory(prefix=_DOWNLOAD, dir=self._ready()) as folder:
+            yield Path(folder)
+
+    def remove_leftovers(self, older_than: float) -> None:
+        """Remove parts of downloads and imports that a killed process left behind."""
+        for prefix in (_DOWNLOAD, _IMPORT):
+            for folder in self._folder.glob(f"{prefix}*"):
+                with suppress(FileNotFoundError):
+                    if folder.stat().st_mtime < older_than:
+                        shutil.rmtree(folder, ignore_errors=True)
 
     # --- Storage. ---
 
@@ -150,25 +212,36 @@ class ImageStore:
 
     @contextmanager
     def _building(self) -> Iterator[Path]:
-        target = Path(tempfile.mkdtemp(prefix=".import-", dir=self._ready()))
+        target = Path(tempfile.mkdtemp(prefix=_IMPORT, dir=self._ready()))
         try:
             (target / "rootfs").mkdir(mode=0o755)
             yield target
         finally:
             shutil.rmtree(target, ignore_errors=True)
 
-    def _finish(self, target: Path, config: ImageConfig, digest: str, name: str) -> StoredImage:
+    def _finish(
+        self, target: Path, config: ImageConfig, digest: str, names: Sequence[str], pulled_with: Sequence[str] = ()
+    ) -> StoredImage:
         identifier = digest.removeprefix("sha256:")
         (target / "image.json").write_text(json.dumps(write_config(config), indent=1))
+        self._write_record(target, _size(target / "rootfs"), pulled_with)
         target.chmod(0o711)
         final = self._folder / identifier
         if not final.exists():
             target.rename(final)
-        names = self._names() | {full_name(name): identifier}
-        self._write_names(names)
-        image = self._load(identifier, names)
+        return self._name(identifier, names)
+
+    def _name(self, identifier: str, names: Sequence[str]) -> StoredImage:
+        known = self._names() | {full_name(name): identifier for name in names}
+        self._write_names(known)
+        image = self._load(identifier, known)
         assert image is not None
         return image
+
+    def _write_record(self, folder: Path, size: int, pulled_with: Sequence[str]) -> None:
+        temporary = folder / f"{_RECORD}.new"
+        temporary.write_text(json.dumps({"size": size, "pulledWith": list(pulled_with)}))
+        temporary.rename(folder / _RECORD)
 
     def _names(self) -> dict[str, str]:
         try:
@@ -185,27 +258,78 @@ class ImageStore:
     def _load(self, identifier: str, names: dict[str, str]) -> StoredImage | None:
         if not identifier or "/" in identifier or not (self._folder / identifier / "image.json").exists():
             return None
-        config = read_config(json.loads((self._folder / identifier / "image.json").read_text()))
+        folder = self._folder / identifier
+        config = read_config(json.loads((folder / "image.json").read_text()))
         own = tuple(sorted(name for name, value in names.items() if value == identifier))
-        return StoredImage(f"sha256:{identifier}", own, config)
+        try:
+            record = json.loads((folder / _RECORD).read_text())
+            used = (folder / _RECORD).stat().st_mtime
+        except FileNotFoundError:
+            # Stored by an earlier version.
+            record, used = {}, folder.stat().st_mtime
+        pulled_with = tuple(record.get("pulledWith") or ())
+        return StoredImage(f"sha256:{identifier}", own, config, record.get("size") or 0, pulled_with, used)
 
 
-def apply_layer(file: IO[bytes], target: Path) -> None:
-    """Unpack a layer over the lower ones; whiteouts remove files of lower layers."""
+class _Hashing(io.RawIOBase):
+    """Reads a stream and computes its digest."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream = stream
+        self.digest = hashlib.sha256()
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        piece = self._stream.read(len(buffer))
+        self.digest.update(piece)
+        buffer[: len(piece)] = piece
+        return len(piece)
+
+
+def apply_layer(file: IO[bytes], target: Path) -> str:
+    """Unpack a layer over the lower ones; whiteouts remove files of lower layers. Return its uncompressed digest."""
     try:
-        with tarfile.open(fileobj=file, mode="r:*") as archive:
+        plain = _Hashing(_decompressed(file))
+        with tarfile.open(fileobj=io.BufferedReader(plain, _BLOCK_BYTES), mode="r|") as archive:
+            own: set[str] = set()
             for member in archive:
                 folder, name = os.path.split(member.name)
                 if name == OPAQUE:
-                    _clear(_inside(target, member.name).parent)
+                    _clear(_inside(target, member.name).parent, target, own)
                 elif name.startswith(WHITEOUT):
                     _remove(_inside(target, f"{folder}/{name.removeprefix(WHITEOUT)}"))
                 else:
                     _unpack(archive, member, target)
+                    own.update(_with_parents(os.path.normpath(member.name)))
+        while plain.read(_BLOCK_BYTES):
+            # The padding after the last member counts, too.
+            continue
     except tarfile.ReadError as error:
-        raise ImageError(f"a layer cannot be read (only plain, gzip, bzip2 and xz are): {error}") from error
-    except tarfile.TarError as error:
+        raise ImageError(f"a layer cannot be read (only plain, gzip, zstd, bzip2 and xz are): {error}") from error
+    except (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, OSError) as error:
         raise ImageError(f"a layer is refused: {error}") from error
+    return f"sha256:{plain.digest.hexdigest()}"
+
+
+def _decompressed(file: IO[bytes]) -> IO[bytes]:
+    magic = file.read(6)
+    file.seek(0)
+    if magic.startswith(b"\x1f\x8b"):
+        return cast("IO[bytes]", gzip.GzipFile(fileobj=file))
+    if magic.startswith(b"BZh"):
+        return bz2.BZ2File(file)
+    if magic.startswith(b"\xfd7zXZ"):
+        return lzma.LZMAFile(file)
+    if magic.startswith(b"\x28\xb5\x2f\xfd"):
+        try:
+            import zstandard
+        except ImportError as error:
+            raise ImageError("a layer is compressed with zstd: install the package zstandard") from error
+        stream: IO[bytes] = zstandard.ZstdDecompressor().stream_reader(file)
+        return stream
+    return file
 
 
 def _unpack(archive: tarfile.TarFile, member: tarfile.TarInfo, target: Path) -> None:
@@ -235,9 +359,24 @@ def _remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def _clear(folder: Path) -> None:
-    for entry in folder.iterdir() if folder.is_dir() else ():
-        _remove(entry)
+def _clear(folder: Path, target: Path, own: Container[str]) -> None:
+    """Remove what lower layers have in a folder; entries of the layer itself stay, whatever their order."""
+    for entry in tuple(folder.iterdir()) if folder.is_dir() else ():
+        if str(entry.relative_to(target)) not in own:
+            _remove(entry)
+        elif entry.is_dir() and not entry.is_symlink():
+            _clear(entry, target, own)
+
+
+def _with_parents(name: str) -> Iterator[str]:
+    while name not in ("", ".", "/"):
+        yield name
+        name = os.path.dirname(name)
+
+
+def _size(folder: Path) -> int:
+    """Return the bytes of all files."""
+    return sum(path.lstat().st_size for path in folder.rglob("*") if not path.is_dir())
 
 
 def tree_digest(folder: Path) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -18,7 +18,16 @@ from dray.lib.clock import Clock
 from dray.node.cdi.cache import CdiCache
 from dray.node.runtimes.process.cpu_affinity import move_processes
 from dray.node.runtimes.process.limitations import metadata_path, mount_variables, warnings_for
-from dray.node.runtimes.runtime import ContainerSpec, ExecResult, Image, RuntimeFailure, Sandbox, Started
+from dray.node.runtimes.runtime import (
+    ContainerSpec,
+    ExecResult,
+    Image,
+    ImageRequest,
+    NodeImage,
+    RuntimeFailure,
+    Sandbox,
+    Started,
+)
 from dray.node.runtimes.shim.program import set_identity
 from dray.node.runtimes.shim.runtime import ShimRuntime, end_group
 from dray.node.topology.machine import parse_cpus
@@ -50,9 +59,16 @@ class ProcessRuntime(ShimRuntime):
         """The runtime's version."""
         return "1.0.0"
 
-    async def ensure_image(self, image: str, policy: str, sandbox: Sandbox) -> Image:
+    async def images(self) -> Sequence[NodeImage]:
+        """Return no images: the runtime has none of its own, or does not tell."""
+        return ()
+
+    async def collect_images(self, warn: Callable[[str, str], None]) -> None:
+        """Do nothing."""
+
+    async def ensure_image(self, request: ImageRequest) -> Image:
         """Return an image without an ID: programs are those of the host."""
-        return Image(image, "")
+        return Image(request.image, "")
 
     async def ensure_sandbox(self, sandbox: Sandbox) -> tuple[str, ...]:
         """Return no addresses: Pods use the node's network."""

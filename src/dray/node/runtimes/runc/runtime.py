@@ -8,7 +8,7 @@ import os
 import shutil
 import stat
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -21,8 +21,9 @@ from dray.lib.clock import Clock
 from dray.node.cdi.cache import CdiCache, complete
 from dray.node.cdi.edits import apply_edits
 from dray.node.resource_manager import HostDevice
+from dray.node.runtimes.images.garbage_collector import ImageGarbageCollector
 from dray.node.runtimes.images.model import ImageError, StoredImage
-from dray.node.runtimes.images.store import ImageStore
+from dray.node.runtimes.images.puller import ImagePuller
 from dray.node.runtimes.process.runtime import finish
 from dray.node.runtimes.runc.oci_config import SUPPORTED_FIELDS, cgroup_path, default_bind_types, oci_config
 from dray.node.runtimes.runc.pause_processes import PauseProcesses
@@ -31,7 +32,8 @@ from dray.node.runtimes.runtime import (
     ContainerSpec,
     ExecResult,
     Image,
-    ImageFailure,
+    ImageRequest,
+    NodeImage,
     Propagation,
     RuntimeFailure,
     Sandbox,
@@ -48,13 +50,14 @@ COMMAND_SECONDS_MAX: Final = 30.0
 class RuncRuntime(ShimRuntime):
     """Implements `Runtime` with runc; needs root."""
 
-    def __init__(self, folder: Path, clock: Clock, cdi: CdiCache, images: ImageStore, binary: str = "") -> None:
+    def __init__(self, folder: Path, clock: Clock, cdi: CdiCache, images: ImagePuller) -> None:
         super().__init__(folder / "runc", clock)
         self._state = folder / "runc-state"
         self._pauses = PauseProcesses(folder / "runc-pauses")
         self._cdi = cdi
-        self._images = images
-        self._binary = binary or shutil.which("runc") or "/usr/sbin/runc"
+        self._puller = images
+        self._images = images.store
+        self._binary = shutil.which("runc") or "/usr/sbin/runc"
         self._version = ""
         self._bounding = _bounding_set()
         self._oom_least = int(Path("/proc/self/oom_score_adj").read_text(encoding="ascii"))
@@ -72,19 +75,19 @@ class RuncRuntime(ShimRuntime):
             self._version = done.stdout.split()[2]
         return self._version
 
-    async def ensure_image(self, image: str, policy: str, sandbox: Sandbox) -> Image:
-        """Return an imported image; raises `ImageFailure`, since nothing can be pulled."""
-        found = await asyncio.to_thread(self._images.find, image)
-        if found is not None:
-            return Image(image, found.id)
-        if policy == "Never":
-            raise ImageFailure(
-                "ErrImageNeverPull", f'Container image "{image}" is not present with pull policy of Never'
-            )
-        raise ImageFailure(
-            "ErrImagePull",
-            f'Failed to pull image "{image}": this node has no registry; import the image with `dray image import`',
-        )
+    async def images(self) -> Sequence[NodeImage]:
+        """Return the stored images."""
+        stored = await asyncio.to_thread(self._images.all)
+        return [NodeImage(image.names, image.size) for image in stored]
+
+    async def collect_images(self, warn: Callable[[str, str], None]) -> None:
+        """Remove unused images while the disk is nearly full, until cancelled."""
+        collector = ImageGarbageCollector(self._images, self._clock, warn)
+        await collector.run(lambda: {record.image_id for record in self.records()})
+
+    async def ensure_image(self, request: ImageRequest) -> Image:
+        """Return the image, pulled if the policy says so; raises `ImageFailure`."""
+        return await self._puller.ensure(request)
 
     async def ensure_sandbox(self, sandbox: Sandbox) -> tuple[str, ...]:
         """Start the Pod's pause process if it needs one; return no addresses: Pods use the node's network."""
@@ -97,7 +100,7 @@ class RuncRuntime(ShimRuntime):
         if _has_pause(spec.sandbox):
             # It may have been killed, and with it every process of the Pod.
             await self._pauses.ensure(spec.sandbox.uid)
-        return await self.run_shim(spec, self._image(spec).id, ignored_fields(spec, "runc", SUPPORTED_FIELDS))
+        return await self.run_shim(spec, self._image(spec).reference, ignored_fields(spec, "runc", SUPPORTED_FIELDS))
 
     def job(self, spec: ContainerSpec, folder: Path, container_id: str) -> dict[str, Any]:
         """Create the bundle, and return how to mount and run it."""

@@ -93,6 +93,10 @@ class ShimRuntime:
         self._folder.chmod(0o700)
         for folder in sorted(self._folder.iterdir()):
             await self._adopt(folder)
+        return self.records()
+
+    def records(self) -> list[ContainerRecord]:
+        """Return all containers that were not removed."""
         return [item.record for item in self._followed.values()]
 
     async def stop(self) -> None:
