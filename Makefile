@@ -70,7 +70,7 @@ $(STAMPS)/kubectl:
 $(STAMPS)/containers:
 	@mkdir -p $(STAMPS)
 	@if [ "$$(id -u)" -eq 0 ] && command -v apt-get >/dev/null; then \
-		for pair in runc:runc busybox:busybox-static containerd:containerd; do \
+		for pair in runc:runc busybox:busybox-static containerd:containerd docker-registry:docker-registry; do \
 			command -v $${pair%%:*} >/dev/null || tools/apt-install $${pair##*:} || echo "no $${pair##*:}; its tests are skipped"; \
 		done; \
 	fi

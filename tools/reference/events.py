@@ -131,7 +131,13 @@ EVENTS: dict[str, Sequence[Row]] = {
         Row("MaxFailedIndexesExceeded", W, "Job", _JOB, "more indexes failed than `maxFailedIndexes`"),
     ),
     "The node agent": (
+        Row("Pulling", N, "Pod", _AGENT, "the image is being pulled"),
         Row("Pulled", N, "Pod", _AGENT, "the image is present"),
+        Row("ErrImageNeverPull", W, "Pod", _AGENT, "the image is missing, and the pull policy is Never"),
+        Row("InspectFailed", W, "Pod", _AGENT, "the name of the image cannot be parsed"),
+        Row("FailedToRetrieveImagePullSecret", W, "Pod", _AGENT, "a Secret of imagePullSecrets cannot be read"),
+        Row("FreeDiskSpaceFailed", W, "Node", _AGENT, "too few unused images could be removed"),
+        Row("ImageGCFailed", W, "Node", _AGENT, "unused images could not be removed"),
         Row("Created", N, "Pod", _AGENT, "a container was created"),
         Row("Started", N, "Pod", _AGENT, "a container was started"),
         Row("Failed", W, "Pod", _AGENT, "a container could not be created or started, or its image not be pulled"),
@@ -170,7 +176,6 @@ NO_EVENTS = {
     "SuccessPolicy": "condition of a Job",
     "ErrImagePull": "reason of a waiting container; the Event is Failed",
     "CreateContainerConfigError": "reason of a waiting container; the Event is Failed",
-    "ErrImageNeverPull": "reason of a waiting container; the Event is Failed",
     "PreemptionByScheduler": "condition of a Pod",
     "Preempting": "action of the Event Preempted",
     "ProgressDeadlineExceeded": "condition of a Deployment",
@@ -179,6 +184,7 @@ NO_EVENTS = {
     "Normal": "type of an Event",
     "Warning": "type of an Event",
     "CreateContainerError": "reason of a waiting container",
+    "InvalidImageName": "reason of a waiting container; the Event is InspectFailed",
 }
 
 

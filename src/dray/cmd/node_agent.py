@@ -11,10 +11,8 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urlsplit
-
-import yaml
 
 from dray.apiserver.kubelet_client import FINGERPRINT_ANNOTATION
 from dray.client.event_recorder import WARNING, EventRecorder, ObjectReference, Source
@@ -39,8 +37,7 @@ from dray.node.agent.probes.prober import Prober
 from dray.node.agent.status_manager import StatusManager
 from dray.node.cdi.cache import CdiCache
 from dray.node.runtimes.images.puller import ImagePuller
-from dray.node.runtimes.images.references import read_keyring
-from dray.node.runtimes.images.registry import environment_proxy, read_settings
+from dray.node.runtimes.images.registry import environment_proxy, load_keyring, load_settings
 from dray.node.runtimes.images.store import ImageStore
 from dray.node.runtimes.runtime import Runtime
 from dray.runtime.health import HealthChecks
@@ -232,9 +229,8 @@ def make_runtime(settings: NodeSettings, name: str, root: Path, clock: Clock) ->
 def make_puller(settings: NodeSettings, root: Path, clock: Clock) -> ImagePuller:
     """Return what pulls images for the runc runtime."""
     try:
-        registries = read_settings(_load_yaml(settings.registries)) if settings.registries else {}
-        keyring = read_keyring([_load_yaml(settings.registry_config)] if settings.registry_config else [])
-    except (OSError, ValueError, yaml.YAMLError) as error:
+        registries, keyring = load_settings(settings.registries), load_keyring(settings.registry_config)
+    except (OSError, ValueError) as error:
         raise SettingsError(f"--registries, --registry-config: {error}") from error
     return ImagePuller(
         ImageStore(root / "images"),
@@ -244,11 +240,6 @@ def make_puller(settings: NodeSettings, root: Path, clock: Clock) -> ImagePuller
         parallel=settings.max_parallel_image_pulls,
         proxy_for=environment_proxy,
     )
-
-
-def _load_yaml(path: str) -> Any:
-    with Path(path).open(encoding="utf-8") as file:
-        return yaml.safe_load(file)
 
 
 def _timing(settings: NodeSettings) -> Timing:

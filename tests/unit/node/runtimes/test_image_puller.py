@@ -209,6 +209,19 @@ async def test_always_asks_the_registry_and_fetches_only_what_changed(registry: 
 
 
 @pytest.mark.behaviour("IM-02")
+async def test_an_imported_image_is_used_whatever_the_policy(
+    registry: Registry, store: ImageStore, tmp_path: Path
+) -> None:
+    (tmp_path / "root").mkdir()
+    name = f"{registry.host}/tool"
+    store.import_path(tmp_path / "root", name)
+    image, events = await ensure(puller_of(store), name, "Always")
+    assert image.id.startswith("sha256:")
+    assert [reason for reason, _ in events] == ["Pulled"]
+    assert registry.requests == []
+
+
+@pytest.mark.behaviour("IM-02")
 async def test_never_pulls(registry: Registry, store: ImageStore) -> None:
     registry.add_image("tool", tar_of(FILES))
     name = f"{registry.host}/tool"

@@ -49,6 +49,11 @@ class StoredImage:
     last_used: float = 0.0
 
     @property
+    def is_imported(self) -> bool:
+        """Whether it comes from a file and not from a registry."""
+        return not any("@" in name for name in self.names)
+
+    @property
     def reference(self) -> str:
         """The name by digest, as in a container's status; the ID if it was imported."""
         return next((name for name in self.names if "@" in name), self.id)

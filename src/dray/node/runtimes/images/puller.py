@@ -78,7 +78,9 @@ class ImagePuller:
             raise ImageFailure(INVALID_NAME, text) from error
         found = await asyncio.to_thread(self.store.find, request.image)
         keyring = read_keyring(request.credentials)
-        if found is not None and request.policy != "Always" and self._may_use(found, reference, keyring):
+        # An imported image is the one to use, whatever a registry has under its name.
+        is_settled = request.policy != "Always" or (found is not None and found.is_imported)
+        if found is not None and is_settled and self._may_use(found, reference, keyring):
             return self._present(request, found)
         if request.policy == "Never":
             text = f'Container image "{request.image}" is not present with pull policy of Never'

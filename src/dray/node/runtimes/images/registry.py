@@ -8,6 +8,7 @@ import ssl
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import IO, Any, Final
 from urllib.parse import urlencode
 
@@ -17,7 +18,14 @@ from dray.lib.clock import Clock
 from dray.node.runtimes.images import manifests
 from dray.node.runtimes.images.manifests import Descriptor
 from dray.node.runtimes.images.model import ImageError
-from dray.node.runtimes.images.references import ANONYMOUS, Credentials, Reference, parse_challenge
+from dray.node.runtimes.images.references import (
+    ANONYMOUS,
+    Credentials,
+    Keyring,
+    Reference,
+    parse_challenge,
+    read_keyring,
+)
 from dray.runtime.http.client import HttpClient
 from dray.runtime.http.connection import ClientResponse
 from dray.runtime.http.dialing import Route
@@ -64,6 +72,30 @@ def read_settings(document: Any) -> dict[str, RegistrySettings]:
         for mirror in settings.mirrors:
             parse_url(mirror)
     return found
+
+
+def load_settings(path: str) -> dict[str, RegistrySettings]:
+    """Read the file of `--registries`; an empty path means no settings. Raises ValueError and OSError."""
+    return read_settings(_load_yaml(path)) if path else {}
+
+
+def load_keyring(path: str) -> Keyring:
+    """Read a Docker configuration file; an empty path means no credentials. Raises ValueError and OSError."""
+    document = _load_yaml(path) if path else {}
+    if not isinstance(document, Mapping):
+        raise ValueError(f"{path}: not a Docker configuration file")  # noqa: TRY004 - wrong content, not a wrong type
+    return read_keyring([document])
+
+
+def _load_yaml(path: str) -> Any:
+    # Slow to import; most nodes have no such file.
+    import yaml
+
+    with Path(path).open(encoding="utf-8") as file:
+        try:
+            return yaml.safe_load(file)
+        except yaml.YAMLError as error:
+            raise ValueError(f"{path}: {error}") from error
 
 
 class _Verified:

@@ -1,0 +1,203 @@
+"""Images from a real registry, and from archives, in real containers."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dray.api.document import Document, GroupVersion
+from dray.client.interface import unstructured
+from tests.conformance.store.conftest import reserved_ports
+from tests.e2e.node.harness import (
+    LOOK_SECONDS,
+    NODES,
+    POD_SECONDS_MAX,
+    Agent,
+    Cluster,
+    container_status,
+    is_running,
+    is_waiting,
+    needs_runc,
+    shell,
+)
+from tests.image_registry import OCI_LAYER, OCI_MANIFEST, digest_of
+
+pytestmark = [
+    needs_runc,
+    pytest.mark.skipif(not shutil.which("docker-registry"), reason="needs docker-registry"),
+]
+SECRETS = unstructured(GroupVersion("", "v1"), "secrets", "Secret")
+START_SECONDS_MAX = 20.0
+CONFIG = """
+version: 0.1
+log: {{level: error}}
+storage: {{filesystem: {{rootdirectory: {folder}}}}}
+http: {{addr: 127.0.0.1:{port}}}
+"""
+
+
+@pytest.fixture(scope="module")
+def runtime() -> str:
+    return "runc"
+
+
+def request(method: str, url: str, body: bytes = b"", media_type: str = "application/octet-stream") -> Any:
+    headers = {"Content-Type": media_type}
+    return urllib.request.urlopen(urllib.request.Request(url, body, headers, method=method), timeout=10)
+
+
+@pytest.fixture(scope="module")
+def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of Debian's registry, on loopback."""
+    folder = tmp_path_factory.mktemp("registry")
+    (port,) = reserved_ports(1)
+    (folder / "config.yml").write_text(CONFIG.format(folder=folder / "data", port=port))
+    with (folder / "log").open("w") as log:
+        process = subprocess.Popen(["docker-registry", "serve", str(folder / "config.yml")], stdout=log, stderr=log)
+    try:
+        deadline = time.monotonic() + START_SECONDS_MAX
+        while True:
+            try:
+                request("GET", f"http://127.0.0.1:{port}/v2/").close()
+                break
+            except (urllib.error.URLError, ConnectionError):
+                assert time.monotonic() < deadline, (folder / "log").read_text()
+                assert process.poll() is None, (folder / "log").read_text()
+                time.sleep(0.05)
+        yield f"127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        process.wait(10)
+
+
+def push_blob(registry: str, name: str, data: bytes, media_type: str) -> Document:
+    with request("POST", f"http://{registry}/v2/{name}/blobs/uploads/") as answer:
+        location = answer.headers["Location"]
+    mark = "&" if "?" in location else "?"
+    request("PUT", f"{location}{mark}digest={digest_of(data)}", data).close()
+    return {"mediaType": media_type, "digest": digest_of(data), "size": len(data)}
+
+
+def push(registry: str, name: str, tag: str, root: Path, config: Document) -> str:
+    """Push a folder as an image of one layer; return the manifest's digest."""
+    archive = root.parent / f"{root.name}.tar"
+    with tarfile.open(archive, "w") as file:
+        file.add(root, ".")
+    plain = archive.read_bytes()
+    document = {
+        "architecture": "amd64",
+        "os": "linux",
+        "config": config,
+        "rootfs": {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(plain).hexdigest()}"]},
+    }
+    manifest = {
+        "schemaVersion": 2,
+        "mediaType": OCI_MANIFEST,
+        "config": push_blob(registry, name, json.dumps(document).encode(), "application/vnd.oci.image.config.v1+json"),
+        "layers": [push_blob(registry, name, gzip.compress(plain, 1), OCI_LAYER)],
+    }
+    data = json.dumps(manifest).encode()
+    request("PUT", f"http://{registry}/v2/{name}/manifests/{tag}", data, OCI_MANIFEST).close()
+    return digest_of(data)
+
+
+@pytest.mark.behaviour("IM-02", "IM-03", "IM-06", "IM-16", "IM-20")
+async def test_a_pod_runs_an_image_of_a_registry(cluster: Cluster, agent: Agent, registry: str, images: Path) -> None:
+    digest = push(registry, "team/busybox", "1", images, {"Env": ["FROM=registry"], "Entrypoint": ["/bin/sh", "-c"]})
+    name = f"{registry}/team/busybox:1"
+    container = {"name": "a", "image": name, "args": ["test $FROM = registry && sleep 3600"]}
+    await cluster.run("pulled", container)
+    pod = await cluster.wait("pulled", is_running())
+    assert container_status(pod)["imageID"] == f"{registry}/team/busybox@{digest}"
+    assert f'Pulling image "{name}"' in (await cluster.event("pulled", "Pulling"))["message"]
+    assert "Successfully pulled image" in (await cluster.event("pulled", "Pulled"))["message"]
+    await cluster.run("again", {**container, "name": "b"})
+    await cluster.wait("again", is_running("b"))
+    assert "already present on machine" in (await cluster.event("again", "Pulled"))["message"]
+    # The next agent reports it as soon as it starts.
+    agent.stop()
+    agent.start()
+
+    async def reported() -> bool:
+        node = await cluster.client.get(NODES, agent.name, "")
+        names = [each for image in node["status"].get("images") or () for each in image["names"]]
+        return f"{registry}/team/busybox@{digest}" in names
+
+    async with asyncio.timeout(POD_SECONDS_MAX):
+        while not await reported():  # noqa: ASYNC110 - the condition is the server's state
+            await asyncio.sleep(LOOK_SECONDS)
+    for pod_name in ("pulled", "again"):
+        await cluster.delete(pod_name, 0)
+        await cluster.gone(pod_name)
+
+
+@pytest.mark.behaviour("IM-03", "IM-04")
+async def test_a_missing_image_is_tried_again_with_a_backoff(cluster: Cluster, registry: str, images: Path) -> None:
+    name = f"{registry}/late:1"
+    await cluster.run("late", {"name": "a", "image": name, "command": ["sleep", "3600"]})
+    pod = await cluster.wait("late", is_waiting("ErrImagePull"))
+    waiting = container_status(pod)["state"]["waiting"]
+    assert waiting["message"].startswith(f'Failed to pull image "{name}": ')
+    found = await cluster.wait_event("late", lambda event: event["message"] == "Error: ErrImagePull")
+    assert (found["type"], found["reason"]) == ("Warning", "Failed")
+    await cluster.delete("late", 0)
+    await cluster.gone("late")
+
+
+@pytest.mark.behaviour("IM-08")
+async def test_a_missing_pull_secret_is_reported(cluster: Cluster, agent: Agent) -> None:
+    secrets = [{"name": "absent"}]
+    await cluster.run("secret", shell("a", "sleep 3600", image="busybox"), imagePullSecrets=secrets)
+    await cluster.wait("secret", is_running())
+    event = await cluster.event("secret", "FailedToRetrieveImagePullSecret")
+    assert "(absent)" in event["message"]
+    await cluster.delete("secret", 0)
+    await cluster.gone("secret")
+
+
+@pytest.mark.behaviour("IM-18")
+def test_images_by_hand(registry: str, images: Path, tmp_path: Path) -> None:
+    push(registry, "tool", "2", images, {"Cmd": ["/bin/true"]})
+
+    engines = tmp_path / "engines"
+    engines.mkdir()
+
+    def dray_image(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "dray", "image", f"--root-dir={tmp_path}", *arguments]
+        environment = {**os.environ, "PATH": str(engines)}
+        return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+
+    name = f"{registry}/tool:2"
+    pulled = dray_image("pull", name)
+    assert name in pulled.stdout, pulled.stderr
+    assert json.loads(dray_image("inspect", name).stdout)["config"]["command"] == ["/bin/true"]
+    assert name in dray_image("list").stdout
+    assert dray_image("remove", name).returncode == 0
+    failed = dray_image("pull", f"{registry}/nothing:1")
+    assert failed.returncode == 1
+    assert "manifest unknown" in failed.stderr
+    archive = tmp_path / "root.tar"
+    with tarfile.open(archive, "w") as file:
+        file.add(images, ".")
+    assert "give one" in dray_image("load", str(archive)).stderr
+    assert "no such file" in dray_image("load", "team/built:1").stderr
+    # An engine that has the image: it writes an archive of files.
+    (engines / "docker").write_text(f'#!/bin/sh\nexec /bin/cp {archive} "$3"\n')
+    (engines / "docker").chmod(0o755)
+    loaded = dray_image("load", "team/built:1")
+    assert loaded.stdout.startswith("docker.io/team/built:1"), loaded.stderr
