@@ -89,8 +89,11 @@ class ImagePuller:
         try:
             pulled = await self.pull(reference, keyring)
         except ImageError as error:
-            reason = UNAVAILABLE if isinstance(error, UnavailableError) else PULL_FAILED
-            raise ImageFailure(reason, f'Failed to pull image "{request.image}": {error}') from error
+            text = f'Failed to pull image "{request.image}": {error}'
+            if isinstance(error, UnavailableError):
+                text = f"{text} (a node without its registry can use images of `dray image load`)"
+                raise ImageFailure(UNAVAILABLE, text) from error
+            raise ImageFailure(PULL_FAILED, text) from error
         request.report(
             "Pulled",
             f'Successfully pulled image "{request.image}" in {_duration(pulled.seconds)} '
