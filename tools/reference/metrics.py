@@ -38,7 +38,7 @@ INTRODUCTION = """Every process serves its metrics at `/metrics` in the Promethe
 scheduler on one endpoint. Names are those of Kubernetes, except those that start with `dray_`, `dra_driver_` or
 `classic_`. A histogram has `_bucket`, `_sum` and `_count`."""
 # With the metrics of features that are disabled by default.
-_GATES = FeatureGates.parse("GenericWorkload=true")
+_GATES = FeatureGates.parse("GenericWorkload=true,DRAResourcePoolStatus=true")
 WHERE = {
     "API server": "`dray apiserver`, `dray up`",
     "controllers": "`dray controller-manager`, `dray up`",

@@ -181,7 +181,7 @@ GATES: Final[Mapping[str, Gate]] = {
     "DRAResourcePoolStatus": Gate(
         default=False,
         stage=Stage.ALPHA,
-        description="Accepted, without effect.",
+        description="ResourcePoolStatusRequests: a controller counts the devices of pools.",
         requires=_DRA,
     ),
     "GenericWorkload": Gate(

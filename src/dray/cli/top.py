@@ -1,19 +1,21 @@
-"""`dray top`: shows device usage by class, node and namespace."""
+"""`dray top`: shows device usage by class, node, pool and namespace."""
 
 from __future__ import annotations
 
+import argparse
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from dray.cli.command import add_watch, cluster_parser, run_table
+from dray.cli.command import add_watch, cluster_parser, exit_on_read_error, run_table
 from dray.cli.devices import usage_columns
 from dray.cli.output import Column, render
 from dray.sim import usage
 from dray.sim.devices import device_rows
 from dray.sim.snapshot import Snapshot
-from dray.sim.usage import NamespaceRow, UsageRow
+from dray.sim.usage import NamespaceRow, PoolRow, UsageRow
 
 PROG: Final = "dray top"
 KINDS: Final = ("ResourceSlice", "ResourceClaim", "DeviceClass", "DeviceTaintRule")
@@ -27,12 +29,29 @@ NAMESPACE_COLUMNS: Final[Sequence[Column[NamespaceRow]]] = (
 )
 
 
+POOL_COLUMNS: Final[Sequence[Column[PoolRow]]] = (
+    Column("DRIVER", lambda row: row.driver),
+    Column("POOL", lambda row: row.pool),
+    Column("NODE", lambda row: row.node or "-"),
+    Column("TOTAL", lambda row: _count(row.total)),
+    Column("ALLOCATED", lambda row: _count(row.allocated)),
+    Column("AVAILABLE", lambda row: _count(row.available)),
+    Column("UNAVAILABLE", lambda row: _count(row.unavailable)),
+    Column("ERROR", lambda row: row.error or "-", colour=lambda row: "red" if row.error else ""),
+)
+
+
+def _count(number: int | None) -> str:
+    return "-" if number is None else str(number)
+
+
 @dataclass(frozen=True, slots=True)
 class Top:
     """The usage of the whole cluster."""
 
     classes: list[UsageRow]
     nodes: list[UsageRow]
+    pools: list[PoolRow]
     namespaces: list[NamespaceRow]
 
 
@@ -40,21 +59,32 @@ def main(argv: Sequence[str]) -> int:
     """Run the command."""
     parser = cluster_parser(
         PROG,
-        "Show device usage by class, node and namespace. Device-hours count from the allocation of devices that are "
-        "held now; Kubernetes stores no history of released devices.",
+        "Show device usage by class, node, pool and namespace. Device-hours count from the allocation of devices that "
+        "are held now; Kubernetes stores no history of released devices.",
         formats=("table", "json", "yaml", "csv"),
     )
     parser.add_argument(
         "what",
         nargs="?",
-        choices=("all", "classes", "nodes", "namespaces"),
+        choices=("all", "classes", "nodes", "pools", "namespaces"),
         default="all",
         help="which table to print; default: all",
+    )
+    parser.add_argument(
+        "--request",
+        metavar="DRIVER",
+        default="",
+        help="with pools: let the cluster count the driver's devices, with a ResourcePoolStatusRequest that is deleted "
+        "afterwards; this needs no permission to read claims",
     )
     add_watch(parser)
     arguments = parser.parse_args(argv)
     if arguments.output == "csv" and arguments.what == "all":
-        parser.error("-o csv prints one table: specify classes, nodes or namespaces")
+        parser.error("-o csv prints one table: specify classes, nodes, pools or namespaces")
+    if arguments.request:
+        if arguments.what != "pools" or arguments.watch or arguments.filename:
+            parser.error("--request is for pools of a cluster, counted once")
+        return _print_requested(arguments)
 
     def show(snapshot: Snapshot, now: datetime, *, colour: bool) -> str:
         return render_top(measure(snapshot, now), arguments.what, arguments.output, colour=colour)
@@ -65,7 +95,18 @@ def main(argv: Sequence[str]) -> int:
 def measure(snapshot: Snapshot, now: datetime) -> Top:
     """Return the usage of a snapshot."""
     rows = device_rows(snapshot)
-    return Top(usage.by_class(rows), usage.by_node(rows), usage.by_namespace(snapshot, now))
+    return Top(usage.by_class(rows), usage.by_node(rows), usage.by_pool(snapshot), usage.by_namespace(snapshot, now))
+
+
+def _print_requested(arguments: argparse.Namespace) -> int:
+    import asyncio
+
+    from dray.cli.pool_requests import request_pools
+
+    with exit_on_read_error(PROG):
+        rows = asyncio.run(request_pools(arguments.kubeconfig, arguments.context, arguments.request))
+    sys.stdout.write(render(rows, POOL_COLUMNS, arguments.output, colour=sys.stdout.isatty()))
+    return 0
 
 
 def render_top(top: Top, what: str, output_format: str, *, colour: bool) -> str:
@@ -77,6 +118,8 @@ def render_top(top: Top, what: str, output_format: str, *, colour: bool) -> str:
         parts.append(render(top.classes, usage_columns("class"), output_format, colour=colour))
     if what in ("all", "nodes"):
         parts.append(render(top.nodes, usage_columns("node"), output_format, colour=colour))
+    if what in ("all", "pools"):
+        parts.append(render(top.pools, POOL_COLUMNS, output_format, colour=colour))
     if what in ("all", "namespaces"):
         parts.append(render(top.namespaces, NAMESPACE_COLUMNS, output_format, colour=colour))
     return "\n".join(parts)

@@ -99,6 +99,12 @@ RESOURCE_CLAIMS: Final[Resource[ResourceClaim]] = Resource(
 RESOURCE_CLAIM_TEMPLATES: Final[Resource[ResourceClaimTemplate]] = Resource(
     "resource.k8s.io", "v1", "resourceclaimtemplates", "ResourceClaimTemplate", ResourceClaimTemplate
 )
+RESOURCE_POOL_STATUS_REQUESTS: Final[Resource[Document]] = unstructured(
+    GroupVersion("resource.k8s.io", "v1alpha3"),
+    "resourcepoolstatusrequests",
+    "ResourcePoolStatusRequest",
+    namespaced=False,
+)
 RESOURCE_SLICES: Final[Resource[ResourceSlice]] = Resource(
     "resource.k8s.io", "v1", "resourceslices", "ResourceSlice", ResourceSlice, namespaced=False
 )

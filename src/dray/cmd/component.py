@@ -174,6 +174,7 @@ GroupVersionResource: TypeAlias = tuple[str, str, str]
 # Feature gates that need a resource, in one of its versions; without it their informers would never sync.
 _NEEDED: Final[Mapping[str, Sequence[GroupVersionResource]]] = {
     "DRADeviceTaintRules": [("resource.k8s.io", version, "devicetaintrules") for version in ("v1", "v1beta2")],
+    "DRAResourcePoolStatus": [("resource.k8s.io", "v1alpha3", "resourcepoolstatusrequests")],
     "DRAControlPlaneController": [("cdi.k8s.io", "v1alpha1", "resourceclaims")],
 }
 

@@ -28,6 +28,7 @@ from dray.controllers.pod_group_protection import PodGroupProtectionController
 from dray.controllers.reconciler import ControllerContext, Reconciler
 from dray.controllers.replica_set.reconciler import ReplicaSetController
 from dray.controllers.resource_claim.reconciler import ResourceClaimController
+from dray.controllers.resource_pool_status.reconciler import ResourcePoolStatusRequestController
 from dray.controllers.resource_quota.reconciler import ResourceQuotaController
 from dray.controllers.service_account.reconciler import ServiceAccountController
 from dray.controllers.service_endpoints.reconciler import EndpointSliceMirroringController, ServiceEndpointsController
@@ -79,6 +80,8 @@ def spawn_controllers(  # noqa: PLR0913 - wiring: each is a part that the caller
         controllers.append(ResourceClaimController(context))
         if gates.enabled("DRADeviceTaints"):
             controllers.append(DeviceTaintEvictionController(context))
+        if gates.enabled("DRAResourcePoolStatus"):
+            controllers.append(ResourcePoolStatusRequestController(context))
         if gates.enabled("DRAControlPlaneController"):
             controllers.append(ClassicClaimController(context))
     group.spawn(informers.run(), "informers")

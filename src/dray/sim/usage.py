@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+from dray.api.document import Document
 from dray.sim.devices import DeviceRow, DeviceState
 from dray.sim.snapshot import Snapshot
 
@@ -40,6 +41,53 @@ class NamespaceRow:
     pending: int
     devices: int
     device_hours: float
+
+
+@dataclass(frozen=True, slots=True)
+class PoolRow:
+    """Devices of one pool, counted as in a ResourcePoolStatusRequest; None where the pool could not be counted."""
+
+    driver: str
+    pool: str
+    node: str
+    total: int | None = None
+    allocated: int | None = None
+    available: int | None = None
+    unavailable: int | None = None
+    error: str = ""
+
+    @classmethod
+    def of(cls, status: Document) -> PoolRow:
+        """Return the row of an entry in the status of a request."""
+        return cls(
+            driver=status["driver"],
+            pool=status["poolName"],
+            node=status.get("nodeName") or "",
+            total=status.get("totalDevices"),
+            allocated=status.get("allocatedDevices"),
+            available=status.get("availableDevices"),
+            unavailable=status.get("unavailableDevices"),
+            error=status.get("validationError") or "",
+        )
+
+
+def by_pool(snapshot: Snapshot) -> list[PoolRow]:
+    """Return one row per pool, by driver and name."""
+    # Imported on use: other tables need no allocator.
+    from dray.allocator.taints import TaintRule
+    from dray.controllers.resource_pool_status import pools
+
+    rules = [TaintRule.from_document(rule) for rule in snapshot.taint_rules]
+    rows: list[PoolRow] = []
+    for driver in sorted({item.spec.driver for item in snapshot.slices}):
+        used = pools.consumption(snapshot.claims, driver)
+        for pool in pools.pools_of(snapshot.slices, driver):
+            if pool.is_complete:
+                status = pools.identity(pool) | pools.counts(pool, used.get(pool.name) or {}, rules)
+            else:
+                status = pools.incomplete(pool)
+            rows.append(PoolRow.of(status))
+    return rows
 
 
 def by_node(rows: Iterable[DeviceRow]) -> list[UsageRow]:

@@ -15,7 +15,7 @@ import pytest
 
 from tests.e2e.kubectl.tool import Kubectl
 from tests.fork_server import ForkedPopen, run
-from tests.servers import Server
+from tests.servers import Server, running_server
 from tests.unit.sim.cluster import GPU, device, device_class, resource_slice
 
 SECONDS_MAX = 30.0
@@ -56,6 +56,12 @@ def dray(server: Server, *arguments: str, **changes: str) -> subprocess.Complete
 
 
 @pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with running_server(tmp_path_factory.mktemp("server"), "--feature-gates=DRAResourcePoolStatus=true") as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
 def kubectl(server: Server) -> Kubectl:
     return Kubectl(server.environment, "default")
 
@@ -92,6 +98,35 @@ def test_top_counts(populated: Server) -> None:
     assert text[1].split() == ["gpu", "2", "1", "1", "0", "█████░░░░░", "50%"]
 
 
+@pytest.mark.behaviour("N-76")
+def test_pools_are_counted_here_or_by_the_cluster(populated: Server, kubectl: Kubectl) -> None:
+    lines = dray(populated, "top", "pools").stdout.splitlines()
+    assert lines[0].split() == ["DRIVER", "POOL", "NODE", "TOTAL", "ALLOCATED", "AVAILABLE", "UNAVAILABLE", "ERROR"]
+    assert lines[1].split() == [GPU, "node-a", "node-a", "2", "1", "1", "0", "-"]
+    requested = dray(populated, "top", "pools", "--request", GPU)
+    assert requested.stdout.splitlines() == lines, requested.stderr
+    # The request is gone again.
+    assert kubectl("get", "resourcepoolstatusrequests", "-o", "name") == ""
+
+
+@pytest.mark.behaviour("N-72", "N-74", "N-79")
+def test_a_pool_status_request_with_kubectl(populated: Server, kubectl: Kubectl) -> None:
+    request = {
+        "apiVersion": "resource.k8s.io/v1alpha3",
+        "kind": "ResourcePoolStatusRequest",
+        "metadata": {"name": "how-full"},
+        "spec": {"driver": GPU},
+    }
+    kubectl("create", "-f", "-", stdin=json.dumps(request))
+    kubectl("wait", "--for=condition=Complete", "resourcepoolstatusrequest/how-full", "--timeout=60s")
+    lines = kubectl("get", "resourcepoolstatusrequest", "how-full").splitlines()
+    assert lines[0].split() == (
+        ["NAME", "DRIVER", "TOTAL", "AVAILABLE", "ALLOCATED", "UNAVAILABLE", "ERRORS", "POOLS", "STATUS", "COMPLETED"]
+    )
+    assert lines[1].split()[:-1] == ["how-full", GPU, "2", "1", "1", "0", "0", "1", "Complete"]
+    kubectl("delete", "resourcepoolstatusrequest", "how-full")
+
+
 def test_output_of_kubectl_gives_the_same_result(populated: Server, kubectl: Kubectl, tmp_path: Path) -> None:
     kinds = "resourceslices,resourceclaims,deviceclasses"
     (tmp_path / "dump.yaml").write_text(kubectl("get", kinds, "-A", "-o", "yaml"))
@@ -107,7 +142,8 @@ def test_output_of_kubectl_gives_the_same_result(populated: Server, kubectl: Kub
         (("devices", "-f", "/no/such/file"), 1, "dray devices: /no/such/file: No such file or directory"),
         (("devices", "--kubeconfig", "/no/such"), 1, "error loading config file '/no/such'"),
         (("claims", "-w", "-f", "-"), 2, "--watch needs a cluster; files do not change"),
-        (("top", "-o", "csv"), 2, "specify classes, nodes or namespaces"),
+        (("top", "nodes", "--request", "gpu.example.com"), 2, "--request is for pools of a cluster, counted once"),
+        (("top", "-o", "csv"), 2, "specify classes, nodes, pools or namespaces"),
     ],
 )
 def test_usage_errors_of_tables(populated: Server, arguments: tuple[str, ...], code: int, message: str) -> None:

@@ -1,8 +1,8 @@
 """Conversion of resource.k8s.io between its served versions and the hub.
 
-The hub is v1, and v1beta2 for DeviceTaintRule. v1beta2 has v1's shape. v1beta1 differs in two ways: a request's
-fields are beside its name instead of in `exactly`, and a device's content is wrapped in `basic`. Conversion is lossless
-and does not change its argument: what differs is copied, the rest is shared.
+The hub is v1, and an older version for kinds that Kubernetes stores so. v1beta2 has v1's shape. v1beta1 differs in two
+ways: a request's fields are beside its name instead of in `exactly`, and a device's content is wrapped in `basic`.
+Conversion is lossless and does not change its argument: what differs is copied, the rest is shared.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ GROUP: Final = "resource.k8s.io"
 HUB: Final = "v1"
 
 # Kinds whose hub version differs from the group's.
-_HUBS: Final = {"DeviceTaintRule": "v1beta2"}
+_HUBS: Final = {"DeviceTaintRule": "v1beta2", "ResourcePoolStatusRequest": "v1alpha3"}
 
 # In the order in which the API server writes them.
 _REQUEST_FIELDS: Final = {

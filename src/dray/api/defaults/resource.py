@@ -10,6 +10,8 @@ from dray.api.document import Document, GroupVersionKind
 from dray.api.timestamps import format_time
 
 GROUP: Final = "resource.k8s.io"
+# How many pools a ResourcePoolStatusRequest is answered for.
+POOL_LIMIT_DEFAULT: Final = 100
 
 
 def _request(item: Document) -> None:
@@ -104,6 +106,12 @@ def _taint_rule(rule: Document, now: datetime) -> None:
     _taint(rule.setdefault("spec", {}).setdefault("taint", {}), now)
 
 
+def _pool_status_request(request: Document, now: datetime) -> None:
+    spec = request.setdefault("spec", {})
+    if spec.get("limit") is None:
+        spec["limit"] = POOL_LIMIT_DEFAULT
+
+
 def _class(device_class: Document, now: datetime) -> None:
     device_class.setdefault("spec", {})
 
@@ -128,4 +136,5 @@ DEFAULTERS: Final[Defaulters] = {
     _kind("v1", "DeviceTaintRule"): _taint_rule,
     _kind("v1beta2", "DeviceTaintRule"): _taint_rule,
     _kind("v1alpha3", "DeviceTaintRule"): _taint_rule,
+    _kind("v1alpha3", "ResourcePoolStatusRequest"): _pool_status_request,
 }

@@ -333,6 +333,11 @@ CONTROLLER_ROLES: Final[Mapping[str, tuple[Document, ...]]] = {
         rule("update", "scheduling.k8s.io", "podgroups/finalizers"),
         rule("patch update", "scheduling.k8s.io", "podgroups/status"),
     ),
+    "resourcepoolstatusrequest-controller": (
+        rule("delete get list watch", "resource.k8s.io", "resourcepoolstatusrequests"),
+        rule("patch update", "resource.k8s.io", "resourcepoolstatusrequests/status"),
+        rule(_READ, "resource.k8s.io", "devicetaintrules resourceclaims resourceslices"),
+    ),
     "resourcequota-controller": (
         rule("list watch", "*", "*"),
         rule("update", "core", "resourcequotas/status"),

@@ -48,6 +48,7 @@ ACTED_ON_BY: Final[Mapping[GroupResource, str]] = {
     GroupResource(_DRA, "devicetaintrules"): "device taint eviction controller, scheduler",
     GroupResource(_DRA, "resourceclaims"): "scheduler, claim controller, node agent",
     GroupResource(_DRA, "resourceclaimtemplates"): "claim controller",
+    GroupResource(_DRA, "resourcepoolstatusrequests"): "pool status controller",
     GroupResource(_DRA, "resourceslices"): "scheduler",
     GroupResource("scheduling.k8s.io", "podgroups"): "scheduler, claim controller, PodGroup protection controller",
     GroupResource("scheduling.k8s.io", "priorityclasses"): "API server (Priority)",

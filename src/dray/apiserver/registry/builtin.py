@@ -62,10 +62,11 @@ _HOMES: Final = {"events.k8s.io": GroupVersion("", "v1")}
 # The releases in which versions of resource.k8s.io are deprecated and removed; DeviceTaintRule is newer.
 _DEPRECATED: Final = {"v1beta1": ("v1.35", "v1.38"), "v1beta2": ("v1.36", "v1.39")}
 _DEPRECATED_BY_KIND: Final = {"DeviceTaintRule": {"v1alpha3": ("v1.36", "v1.39")}}
-# Group versions that are served only while all these feature gates are on.
-_GATES: Final = {
-    GroupVersion("cdi.k8s.io", "v1alpha1"): ("DynamicResourceAllocation", "DRAControlPlaneController"),
-    GroupVersion("scheduling.k8s.io", "v1beta1"): ("GenericWorkload",),
+# Group versions, and resources, that are served only while their feature gate is on.
+_GATES: Final[Mapping[GroupVersion | GroupResource, str]] = {
+    GroupVersion("cdi.k8s.io", "v1alpha1"): "DRAControlPlaneController",
+    GroupVersion("scheduling.k8s.io", "v1beta1"): "GenericWorkload",
+    GroupResource("resource.k8s.io", "resourcepoolstatusrequests"): "DRAResourcePoolStatus",
 }
 
 _AUTHENTICATION: Final = "authentication.k8s.io"
@@ -114,9 +115,9 @@ def endpoints() -> Iterator[Endpoint]:
 
 
 def is_served(endpoint: Endpoint, gates: FeatureGates) -> bool:
-    """Return whether the gates allow the endpoint's group version."""
-    group_version = GroupVersion(endpoint.definition.group, endpoint.version)
-    return all(gates.enabled(gate) for gate in _GATES.get(group_version, ()))
+    """Return whether the gates allow the endpoint's group version and resource."""
+    places = (endpoint.group_version, endpoint.resource)
+    return all(gates.enabled(_GATES[place]) for place in places if place in _GATES)
 
 
 def endpoint(definition: ResourceDefinition, version: str) -> Endpoint:

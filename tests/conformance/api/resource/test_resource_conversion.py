@@ -169,4 +169,5 @@ def test_every_kind_has_defaults_in_every_version_it_is_served_in() -> None:
         ("v1", "DeviceTaintRule"),
         ("v1beta2", "DeviceTaintRule"),
         ("v1alpha3", "DeviceTaintRule"),
+        ("v1alpha3", "ResourcePoolStatusRequest"),
     }

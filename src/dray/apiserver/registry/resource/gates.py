@@ -110,6 +110,8 @@ SLICE_FIELDS: Final = (
 POD_GROUP_FIELDS: Final = (_gated("DRAWorkloadResourceClaims", "spec.resourceClaims", "status.resourceClaimStatuses"),)
 WORKLOAD_FIELDS: Final = (_gated("DRAWorkloadResourceClaims", "spec.podGroupTemplates[].resourceClaims"),)
 
+POOL_STATUS_FIELDS: Final = (_gated("DRAPartitionableDevicesType", "spec.defaultPartitionTypeAttribute"),)
+
 
 def drop_disabled_fields(
     fields: Sequence[GatedFields], obj: Document, old: Document | None, gates: FeatureGates
