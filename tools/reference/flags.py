@@ -90,7 +90,7 @@ def parser_of(module: str, argv: Sequence[str]) -> argparse.ArgumentParser:
     def intercept(parser: argparse.ArgumentParser, *_: Any, **__: Any) -> None:
         raise _FoundError(parser)
 
-    with mock.patch.object(argparse.ArgumentParser, "parse_args", intercept):
+    with mock.patch.object(argparse.ArgumentParser, "parse_known_args", intercept):
         try:
             importlib.import_module(module).main(argv)
         except _FoundError as found:

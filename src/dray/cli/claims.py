@@ -8,7 +8,8 @@ from typing import Final
 
 from dray.api.timestamps import age
 from dray.cli.command import add_namespace, add_watch, cluster_parser, run_table
-from dray.cli.output import Column, render
+from dray.cli.output import Column
+from dray.cli.tables import Table, add_row_flags, render_table, selection
 from dray.sim.claims import ClaimRow, ClaimState, claim_rows
 from dray.sim.snapshot import CLASSIC_CLAIM, Snapshot
 
@@ -26,19 +27,21 @@ def main(argv: Sequence[str]) -> int:
     """Run the command."""
     parser = cluster_parser(PROG, "List the claims of a cluster with their requests, allocated devices and Pods.")
     parser.add_argument("--state", choices=[str(state) for state in ClaimState], help="only claims in this state")
+    add_row_flags(parser, labels=True)
     add_namespace(parser)
     add_watch(parser)
     arguments = parser.parse_args(argv)
 
     def show(snapshot: Snapshot, now: datetime, *, colour: bool) -> str:
+        selected = selection(arguments)
+        namespace = "" if arguments.all_namespaces else arguments.namespace
         rows = [
             row
-            for row in claim_rows(snapshot, arguments.namespace)
-            if not arguments.state or row.state == arguments.state
+            for row in claim_rows(snapshot, namespace)
+            if (not arguments.state or row.state == arguments.state) and selected.selects(row, row.labels)
         ]
-        if not rows and arguments.output not in ("json", "yaml"):
-            return "No claims found.\n"
-        return render(rows, columns(now), arguments.output, colour=colour)
+        table = Table(rows, columns(now), lambda row: f"resourceclaim.{row.group}/{row.name}", "No claims found.\n")
+        return render_table(table, arguments, colour=colour)
 
     return run_table(PROG, arguments, KINDS, show)
 

@@ -7,13 +7,14 @@ import os
 import random
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any, Final
 
 from dray.api.document import Document, GroupVersion
-from dray.client.credentials import load_access
+from dray.client.credentials import load_access, read_kubeconfig
 from dray.client.http import http_client
 from dray.client.interface import Client
-from dray.client.kubeconfig import Overrides
+from dray.client.kubeconfig import Access, KubeconfigError, Overrides, default_paths
 from dray.client.shared_informers import SharedInformer, SharedInformerFactory
 from dray.runtime.system import SystemClock
 from dray.runtime.tasks import TaskGroup
@@ -27,12 +28,35 @@ PRINT_INTERVAL_SECONDS: Final = 0.2
 @asynccontextmanager
 async def connect(kubeconfig: str, context: str = "") -> AsyncIterator[Client]:
     """Open a client with the user's own kubeconfig."""
-    access = load_access(os.environ, Overrides(context=context) if context else None, path=kubeconfig)
-    client = http_client(access, SystemClock(), user_agent="dray-cli")
+    client = http_client(load_user_access(kubeconfig, context), SystemClock(), user_agent="dray-cli")
     try:
         yield client
     finally:
         await client.close()
+
+
+def load_user_access(kubeconfig: str, context: str = "") -> Access:
+    """Return the access of the user's own kubeconfig; an error names the files that were read."""
+    try:
+        return load_access(os.environ, Overrides(context=context) if context else None, path=kubeconfig)
+    except KubeconfigError as error:
+        raise KubeconfigError(f"{error}{_source_note(str(error), kubeconfig)}") from error
+
+
+def _source_note(problem: str, kubeconfig: str) -> str:
+    """Return which files were read, and which contexts they have, unless the problem names its file."""
+    if problem.startswith("error loading config file"):
+        return ""
+    paths = (kubeconfig,) if kubeconfig else default_paths(os.environ, str(Path.home()))
+    missing = [path for path in paths if not Path(path).exists()]
+    if missing:
+        source = (
+            "--kubeconfig" if kubeconfig else "$KUBECONFIG" if os.environ.get("KUBECONFIG") else "no $KUBECONFIG, and"
+        )
+        return f" ({source}: {', '.join(missing)} does not exist)"
+    contexts = sorted(read_kubeconfig(paths).contexts)
+    known = f"its contexts are {', '.join(contexts)}" if contexts else "it has no contexts"
+    return f" ({', '.join(paths)}: {known})"
 
 
 async def read_once(kubeconfig: str, context: str, kinds: Sequence[str], namespace: str = "") -> Snapshot:

@@ -12,10 +12,12 @@ from typing import Final, Protocol
 
 from dray.api.errors import APIError
 from dray.api.features import FeatureGateError, FeatureGates
-from dray.cli.output import FORMATS
+from dray.cli.jsonpath import JSONPathError
+from dray.cli.tables import ROW_FORMATS, output_format
 from dray.client.kubeconfig import KubeconfigError
 from dray.runtime.logs import wants_colour
 from dray.runtime.system import SystemClock
+from dray.sim.explain.similar_names import did_you_mean
 from dray.sim.snapshot import Snapshot, SnapshotError
 
 EXIT_FAILURE: Final = 1
@@ -33,9 +35,29 @@ class Render(Protocol):
 # --- Flags. ---
 
 
-def cluster_parser(prog: str, description: str, *, formats: Sequence[str] = FORMATS) -> argparse.ArgumentParser:
-    """Return a parser with the flags for the source and the output format."""
-    parser = argparse.ArgumentParser(prog=prog, description=description)
+class Parser(argparse.ArgumentParser):
+    """A parser that knows what a misspelt flag or value was meant to be."""
+
+    def __init__(self, prog: str, description: str) -> None:
+        super().__init__(prog=prog, description=description, allow_abbrev=False)
+
+    def parse_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> argparse.Namespace:
+        """Parse the arguments; exit with a suggestion if one is unknown."""
+        found, unknown = self.parse_known_args(args, namespace)
+        if unknown:
+            flag = unknown[0].partition("=")[0]
+            known = [name for action in self._actions for name in action.option_strings if name.startswith("--")]
+            similar = did_you_mean(flag, known) if flag.startswith("-") else ""
+            what = "unknown flag" if flag.startswith("-") else "unexpected argument"
+            self.error(f"{what}: {flag}{similar}")
+        return found
+
+
+def cluster_parser(prog: str, description: str, *, formats: Sequence[str] = ()) -> Parser:
+    """Return a parser with the flags for the source and the output format; without formats, it prints rows."""
+    parser = Parser(prog, description)
     source = parser.add_argument_group("source")
     source.add_argument("--kubeconfig", default="", metavar="FILE", help="default: $KUBECONFIG, then ~/.kube/config")
     source.add_argument("--context", default="", help="the kubeconfig context to use")
@@ -47,13 +69,24 @@ def cluster_parser(prog: str, description: str, *, formats: Sequence[str] = FORM
         metavar="FILE",
         help="read files or directories with the output of `kubectl get … -o yaml` instead of a cluster; - is stdin",
     )
-    parser.add_argument("-o", "--output", choices=formats, default=formats[0], help="output format")
+    if formats:
+        parser.add_argument("-o", "--output", choices=formats, default=formats[0], help="output format")
+    else:
+        parser.add_argument(
+            "-o",
+            "--output",
+            type=output_format,
+            default=ROW_FORMATS[0],
+            metavar="FORMAT",
+            help=f"output format: {', '.join(ROW_FORMATS)}",
+        )
     return parser
 
 
 def add_namespace(parser: argparse.ArgumentParser) -> None:
     """Add --namespace; the default is all namespaces."""
     parser.add_argument("-n", "--namespace", default="", help="only this namespace; default: all")
+    parser.add_argument("-A", "--all-namespaces", action="store_true", help="all namespaces, which is the default")
 
 
 def add_watch(parser: argparse.ArgumentParser) -> None:
@@ -105,9 +138,19 @@ def exit_on_read_error(prog: str) -> Iterator[None]:
     """Exit with one line on stderr if the cluster or a file cannot be read."""
     try:
         yield
-    except (SnapshotError, KubeconfigError, APIError) as error:
+    except (SnapshotError, KubeconfigError, APIError, JSONPathError) as error:
         sys.stderr.write(f"{prog}: {error}\n")
         raise SystemExit(EXIT_FAILURE) from error
+
+
+def current_namespace(arguments: argparse.Namespace) -> str:
+    """Return the namespace of the kubeconfig context; for files, default."""
+    if arguments.filename:
+        return "default"
+    # Imported on use, as in `read_snapshot`.
+    from dray.cli.cluster import load_user_access
+
+    return load_user_access(arguments.kubeconfig, arguments.context).namespace
 
 
 def read_snapshot(arguments: argparse.Namespace, kinds: Sequence[str]) -> Snapshot:

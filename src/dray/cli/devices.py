@@ -9,14 +9,16 @@ from typing import Final
 
 from dray.api.timestamps import age
 from dray.cli.command import add_namespace, add_watch, cluster_parser, run_table
-from dray.cli.output import Column, bar, render
+from dray.cli.output import Column, bar
+from dray.cli.tables import Table, add_row_flags, render_table, selection
 from dray.sim import usage
 from dray.sim.devices import DeviceRow, DeviceState, device_rows
-from dray.sim.snapshot import Snapshot
+from dray.sim.explain.similar_names import did_you_mean
+from dray.sim.snapshot import Snapshot, SnapshotError
 from dray.sim.usage import UsageRow
 
 PROG: Final = "dray devices"
-KINDS: Final = ("ResourceSlice", "ResourceClaim", "DeviceClass", "DeviceTaintRule")
+KINDS: Final = ("ResourceSlice", "ResourceClaim", "DeviceClass", "DeviceTaintRule", "Node")
 COLOURS: Final = {
     DeviceState.FREE: "green",
     DeviceState.SHARED: "cyan",
@@ -40,19 +42,36 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--driver", default="", help="only devices of this driver")
     parser.add_argument("--class", dest="device_class", default="", metavar="CLASS", help="only devices of this class")
     parser.add_argument("--state", choices=[str(state) for state in DeviceState], help="only devices in this state")
+    add_row_flags(parser)
     add_namespace(parser)
     add_watch(parser)
     arguments = parser.parse_args(argv)
 
     def show(snapshot: Snapshot, now: datetime, *, colour: bool) -> str:
-        rows = [row for row in device_rows(snapshot) if _is_selected(row, arguments)]
+        everything = device_rows(snapshot)
+        _check_names(everything, snapshot, arguments)
+        selected = selection(arguments)
+        rows = [row for row in everything if _is_selected(row, arguments) and selected.selects(row, {})]
         if arguments.by:
-            return render(_GROUPS[arguments.by](rows), usage_columns(arguments.by), arguments.output, colour=colour)
-        if not rows and arguments.output not in ("json", "yaml"):
-            return "No devices found.\n"
-        return render(rows, columns(now), arguments.output, colour=colour)
+            counts = Table(_GROUPS[arguments.by](rows), usage_columns(arguments.by), lambda row: row.name)
+            return render_table(counts, arguments, colour=colour)
+        table = Table(rows, columns(now), lambda row: f"device/{row.key}", "No devices found.\n")
+        return render_table(table, arguments, colour=colour)
 
     return run_table(PROG, arguments, KINDS, show)
+
+
+def _check_names(rows: Sequence[DeviceRow], snapshot: Snapshot, arguments: argparse.Namespace) -> None:
+    """Raise `SnapshotError` if a flag names what does not exist."""
+    nodes = {row.node for row in rows} | {node.metadata.name or "" for node in snapshot.nodes}
+    classes = {item.metadata.name or "" for item in snapshot.classes}
+    for what, name, known in (
+        ("node", arguments.node, nodes),
+        ("driver", arguments.driver, {row.driver for row in rows}),
+        ("class", arguments.device_class, classes),
+    ):
+        if name and name not in known:
+            raise SnapshotError(f'{what} "{name}" not found{did_you_mean(name, known)}')
 
 
 def _is_selected(row: DeviceRow, arguments: argparse.Namespace) -> bool:

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from dray.api.document import NamespacedName
-from dray.cli.command import add_feature_gates, cluster_parser, exit_on_read_error, read_snapshot
+from dray.cli.command import add_feature_gates, cluster_parser, current_namespace, exit_on_read_error, read_snapshot
 from dray.cli.output import Column, paint, render, write_answer
 from dray.runtime.system import SystemClock
 from dray.sim.explain.answers import Answer, Change, NodeAnswer, ReasonGroup, Size, Standing
@@ -48,6 +48,7 @@ def main(argv: Sequence[str]) -> int:
     """Run the command."""
     arguments = _parse(argv)
     with exit_on_read_error(PROG):
+        arguments.namespace = arguments.namespace or current_namespace(arguments)
         snapshot = read_snapshot(arguments, PATH_KINDS)
         answer = _explain(snapshot, arguments)
     write_answer([answer], arguments.output, partial(lines, answer, arguments.node, all_nodes=arguments.all_nodes))
@@ -77,7 +78,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser = cluster_parser(PROG, description, formats=("text", "json", "yaml"))
     parser.add_argument("kind", metavar="KIND", help=f"{', '.join(_ALIASES)}; also KIND/NAME")
     parser.add_argument("name", nargs="?", default="", metavar="NAME")
-    parser.add_argument("-n", "--namespace", default="default", help="default: default")
+    parser.add_argument("-n", "--namespace", default="", help="default: the namespace of the kubeconfig context")
     parser.add_argument("--node", default="", metavar="NODE", help="show the reason for every device of this node")
     parser.add_argument("--all-nodes", action="store_true", help="show the reason for every node, not grouped")
     add_feature_gates(parser)

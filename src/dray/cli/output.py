@@ -6,9 +6,12 @@ import csv
 import io
 import json
 import os
+import shutil
 import sys
+import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 import msgspec
@@ -22,6 +25,8 @@ RESET: Final = "\033[0m"
 COLOURS: Final = {"green": "\033[32m", "yellow": "\033[33m", "red": "\033[31m", "cyan": "\033[36m", "dim": "\033[2m"}
 _CLEAR_LINE: Final = "\r\033[K"
 _GAP: Final = "   "
+# A wrapped column is at least this wide.
+_WRAPPED_MIN: Final = 24
 # Fields that contain rows; the keys of all other mappings are user data and are not renamed.
 _NESTED_ROWS: Final = frozenset({"holders", "nodes", "requests", "devices", "pods", "findings", "rows", "changes"})
 
@@ -58,7 +63,7 @@ def render(
     shown = [column for column in columns if output_format != "table" or not column.wide]
     if output_format == "csv":
         return _csv(rows, shown)
-    return _table(rows, shown, colour=colour)
+    return table(rows, shown, colour=colour, width=terminal_width())
 
 
 def write_answer(rows: Sequence[Any], output_format: str, text_lines: TextLines) -> None:
@@ -95,17 +100,33 @@ def _csv(rows: Sequence[T], columns: Sequence[Column[T]]) -> str:
     return stream.getvalue()
 
 
-def _table(rows: Sequence[T], columns: Sequence[Column[T]], *, colour: bool) -> str:
+def terminal_width() -> int:
+    """Return the width of the terminal; 0 if the output is not one, which is never wrapped."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
+
+
+def table(rows: Sequence[T], columns: Sequence[Column[T]], *, colour: bool = False, width: int = 0) -> str:
+    """Return an aligned table; if it is wider than `width`, its widest column is wrapped."""
     cells = [[column.text(row) or "-" for column in columns] for row in rows]
     titles = [column.title for column in columns]
     widths = [max(map(len, texts)) for texts in zip(titles, *cells, strict=True)]
+    excess = sum(widths) + len(_GAP) * (len(widths) - 1) - width
+    if width and excess > 0:
+        widest = widths.index(max(widths))
+        widths[widest] = max(widths[widest] - excess, _WRAPPED_MIN, len(titles[widest]))
     lines = [_line(titles, widths)]
     for row, texts in zip(rows, cells, strict=True):
-        padded = [text.ljust(width) for text, width in zip(texts, widths, strict=True)]
-        if colour:
-            padded = [_painted(text, column, row) for text, column in zip(padded, columns, strict=True)]
-        lines.append(_GAP.join(padded).rstrip())
+        wrapped = [_wrapped(text, limit) for text, limit in zip(texts, widths, strict=True)]
+        for parts in zip_longest(*wrapped, fillvalue=""):
+            padded = [text.ljust(limit) for text, limit in zip(parts, widths, strict=True)]
+            if colour:
+                padded = [_painted(text, column, row) for text, column in zip(padded, columns, strict=True)]
+            lines.append(_GAP.join(padded).rstrip())
     return "\n".join(lines) + "\n"
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    return [text] if len(text) <= width else textwrap.wrap(text, width) or [text]
 
 
 def _line(texts: Sequence[str], widths: Sequence[int]) -> str:

@@ -91,7 +91,7 @@ def parse(text: str, path: str) -> Kubeconfig:
     try:
         document = yaml.safe_load(text) or {}
     except yaml.YAMLError as error:
-        raise KubeconfigError(f"error loading config file {path!r}: {error}") from error
+        raise KubeconfigError(f"error loading config file {path!r}: {_yaml_problem(error)}") from error
     if not isinstance(document, dict):
         raise KubeconfigError(f"error loading config file {path!r}: not a map")
     folder = posixpath.dirname(path)
@@ -101,6 +101,13 @@ def parse(text: str, path: str) -> Kubeconfig:
         _named(document.get("contexts"), "context", folder),
         str(document.get("current-context") or ""),
     )
+
+
+def _yaml_problem(error: Any) -> str:
+    """Return what is wrong with a YAML text, and where, on one line."""
+    mark = getattr(error, "problem_mark", None)
+    problem = getattr(error, "problem", None) or str(error).splitlines()[0]
+    return problem if mark is None else f"line {mark.line + 1}, column {mark.column + 1}: {problem}"
 
 
 def _named(entries: Any, key: str, folder: str) -> dict[str, Mapping[str, Any]]:

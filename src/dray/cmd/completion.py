@@ -23,7 +23,11 @@ _dray() {{
     esac
     case $current in
         -*) COMPREPLY=($(compgen -W "$flags" -- "$current")) ;;
-        *) COMPREPLY=($(compgen -f -- "$current")) ;;
+        *)
+            local IFS=$'\\n'
+            COMPREPLY=($(dray complete "${{COMP_WORDS[@]:1:COMP_CWORD}}" 2>/dev/null))
+            [ ${{#COMPREPLY[@]}} -gt 0 ] || COMPREPLY=($(compgen -f -- "$current"))
+            ;;
     esac
 }}
 complete -o filenames -F _dray dray
@@ -55,11 +59,12 @@ def main(argv: Sequence[str]) -> int:
 
 def flags_of(name: str) -> list[str]:
     """Return the flags in a command's help."""
+    from dray.cmd.main import PROCESSES
     from dray.cmd.main import main as run
 
     text = io.StringIO()
     with contextlib.redirect_stdout(text), contextlib.suppress(SystemExit):
-        run([name, "--help"])
+        run([name, "--help-all" if name in PROCESSES else "--help"])
     # The first line is the usage, which names no flag of its own.
     return sorted(set(_FLAG.findall(text.getvalue().partition("\n")[2])))
 
@@ -80,4 +85,7 @@ def _fish(commands: Mapping[str, Sequence[str]], summaries: Mapping[str, str]) -
         lines.append(f"complete -c dray -n __fish_use_subcommand -a {name} -d '{summary}'")
         condition = f"complete -c dray -n '__fish_seen_subcommand_from {name}'"
         lines += [f"{condition} -l {flag[2:]}" for flag in flags if flag.startswith("--")]
+    lines.append(
+        "complete -c dray -n 'not __fish_use_subcommand' -a '(dray complete (commandline -opc)[2..] (commandline -ct))'"
+    )
     return "\n".join(lines) + "\n"

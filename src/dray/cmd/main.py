@@ -8,7 +8,7 @@ from __future__ import annotations
 import gc
 import importlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from dray import __version__
@@ -64,11 +64,25 @@ TOOLS: Final = {
     "cel": Tool("show which devices a CEL selector matches", "dray.cli.cel"),
     "completion": Tool("print a shell completion script for bash, zsh or fish", "dray.cmd.completion"),
 }
+# Not in the list: for the scripts of `dray completion`.
+HIDDEN_TOOLS: Final = {"complete": Tool("print what can follow on a command line", "dray.cli.complete")}
+# The order of the list: what people use first.
+GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
+    "Try it": ("demo", "up"),
+    "Ask a cluster": ("explain", "simulate", "devices", "claims", "top", "doctor", "ui"),
+    "Write and check drivers": ("conformance", "cel", "migrate"),
+    "Run a node": ("node", "node resources", "image"),
+    "Run components": ("apiserver", "controller-manager", "scheduler", "recover"),
+    "Other": ("completion", "version", "help"),
+}
+_OTHERS: Final = {"version": "print the version", "help": "show the flags of a command: dray help COMMAND"}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    if arguments[:1] == ["help"] and len(arguments) > 1:
+        arguments = [*arguments[1:], "--help"]
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         sys.stdout.write(usage())
         return 0 if arguments else EXIT_USAGE
@@ -79,11 +93,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.write(f"dray {__version__}\n")
         return 0
     gc.set_threshold(*GC_THRESHOLDS)
-    if name in TOOLS:
-        return int(importlib.import_module(TOOLS[name].module).main(rest))
+    tool = TOOLS.get(name) or HIDDEN_TOOLS.get(name)
+    if tool is not None:
+        return int(importlib.import_module(tool.module).main(rest))
     process = PROCESSES.get(name)
     if process is None:
-        sys.stderr.write(f'dray: unknown command "{name}"\n\n{usage()}')
+        sys.stderr.write(_unknown(name))
         return EXIT_USAGE
     # Imported on use: tools and usage errors need neither the event loop nor the settings.
     from dray.cmd.process import run_process
@@ -93,11 +108,21 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def usage() -> str:
     """Return the list of commands."""
-    lines = ["usage: dray COMMAND [--flag=value ...]", "", "commands:"]
-    for commands in (PROCESSES, TOOLS):
-        lines += [f"  {name:<20} {command.summary}" for name, command in commands.items()]
-    lines += [f"  {'version':<20} print the version", "", "Run dray COMMAND --help for the flags of a command.", ""]
+    summaries = {name: item.summary for table in (PROCESSES, TOOLS) for name, item in table.items()} | _OTHERS
+    lines = ["usage: dray COMMAND [--flag=value ...]"]
+    for title, names in GROUPS.items():
+        lines += ["", f"{title}:", *(f"  {name:<20} {summaries[name]}" for name in names)]
+    lines += ["", "Run dray COMMAND --help for the flags of a command.", ""]
     return "\n".join(lines)
+
+
+def _unknown(name: str) -> str:
+    # Imported only for this error message.
+    import difflib
+
+    close = difflib.get_close_matches(name, [*PROCESSES, *TOOLS, *_OTHERS], n=1, cutoff=0.6)
+    meant = f'; did you mean "{close[0]}"?' if close else ""
+    return f'dray: unknown command "{name}"{meant}\nRun dray --help for the list of commands.\n'
 
 
 if __name__ == "__main__":

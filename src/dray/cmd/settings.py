@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from dray.api.features import FeatureGates
 from dray.runtime.settings import (
@@ -70,6 +71,18 @@ class NodeControl:
 class APIServerSettings(Common):
     """`dray apiserver`."""
 
+    FREQUENT: ClassVar[tuple[str, ...]] = (
+        "data_dir",
+        "port",
+        "host",
+        "store",
+        "etcd_servers",
+        "token_auth_file",
+        "feature_gates",
+        "config",
+        "verbosity",
+    )
+
     data_dir: str = setting(STRING, ".dray", "directory of all state: database, keys, kubeconfig")
     host: str = setting(STRING, "127.0.0.1", "address to listen on", flag="bind-address", key="bindAddress")
     port: int = setting(PORT, 6443, "port to listen on; 0 picks a free one", flag="port")
@@ -129,6 +142,19 @@ class APIServerSettings(Common):
 class UpSettings(APIServerSettings, NodeControl):
     """`dray up`: everything in one process."""
 
+    FREQUENT: ClassVar[tuple[str, ...]] = (
+        "data_dir",
+        "port",
+        "nodes",
+        "node",
+        "store",
+        "scheduler_profile",
+        "scheduler_config",
+        "feature_gates",
+        "config",
+        "verbosity",
+    )
+
     scheduler_config: str = setting(STRING, "", "file with a KubeSchedulerConfiguration; empty means the defaults")
     scheduler_profile: str = setting(
         choice("spread", "pack"),
@@ -174,6 +200,15 @@ class UISettings(Common):
 class ControllerManagerSettings(Common, NodeControl):
     """`dray controller-manager`."""
 
+    FREQUENT: ClassVar[tuple[str, ...]] = (
+        "kubeconfig",
+        "leader_elect",
+        "port",
+        "feature_gates",
+        "config",
+        "verbosity",
+    )
+
     kubeconfig: str = setting(STRING, "", "kubeconfig of the API server; empty means in-cluster")
     leader_elect: bool = setting(BOOLEAN, default=True, text="run only while holding the leader lease")
     host: str = setting(STRING, "127.0.0.1", "address for health and metrics", flag="bind-address", key="bindAddress")
@@ -183,6 +218,17 @@ class ControllerManagerSettings(Common, NodeControl):
 @dataclass(frozen=True, slots=True)
 class SchedulerSettings(Common):
     """`dray scheduler`."""
+
+    FREQUENT: ClassVar[tuple[str, ...]] = (
+        "kubeconfig",
+        "scheduler_config",
+        "scheduler_profile",
+        "leader_elect",
+        "port",
+        "feature_gates",
+        "config",
+        "verbosity",
+    )
 
     kubeconfig: str = setting(STRING, "", "kubeconfig of the API server; empty means in-cluster")
     scheduler_config: str = setting(STRING, "", "file with a KubeSchedulerConfiguration; empty means the defaults")
@@ -219,6 +265,20 @@ class SchedulerSettings(Common):
 @dataclass(frozen=True, slots=True)
 class NodeSettings(Common):
     """`dray node`."""
+
+    FREQUENT: ClassVar[tuple[str, ...]] = (
+        "kubeconfig",
+        "data_dir",
+        "node_name",
+        "root_dir",
+        "runtime",
+        "container_runtime_endpoint",
+        "node_labels",
+        "register_with_taints",
+        "feature_gates",
+        "config",
+        "verbosity",
+    )
 
     kubeconfig: str = setting(STRING, "", "kubeconfig of the node; empty means the cluster in --data-dir")
     data_dir: str = setting(STRING, ".dray", "data directory of a cluster on this machine, for the node's credentials")

@@ -229,8 +229,8 @@ def _from_flags(spec: type[Any], settings: Sequence[Setting], argv: Sequence[str
     remaining = list(argv)
     while remaining:
         argument = remaining.pop(0)
-        if argument in ("--help", "-h"):
-            raise HelpRequested(help_text(spec))
+        if argument in ("--help", "-h", "--help-all"):
+            raise HelpRequested(help_text(spec, everything=argument == "--help-all"))
         name, separator, text = argument.partition("=")
         item = by_name.get(name)
         if item is None:
@@ -318,16 +318,25 @@ def _yaml_text(item: Setting, value: Any, source: str) -> str:
     raise SettingsError(f"{source}: invalid value {quote(str(value))}: must be a {item.kind.name}")
 
 
-def help_text(spec: type[Any]) -> str:
-    """Return the `--help` page: every flag with its type, description, default and environment variable."""
+def help_text(spec: type[Any], *, everything: bool = True) -> str:
+    """Return the `--help` page: flags with their type, description, default and environment variable.
+
+    A settings class may name those that people use in `FREQUENT`; `--help` shows these, `--help-all` every flag.
+    """
+    settings = declared(spec)
+    frequent: Sequence[str] = getattr(spec, "FREQUENT", ())
+    by_name = {item.field: item for item in settings}
+    shown = settings if everything or not frequent else tuple(by_name[name] for name in frequent)
     paragraphs = [(spec.__doc__ or "").strip(), "", "Flags:"]
-    for item in declared(spec):
+    for item in shown:
         short = f"-{item.short}, " if item.short else "    "
         kind = "" if item.kind.bare else f" {item.kind.name}"
         paragraphs.append(f"  {short}--{item.flag}{kind}")
         note = f"{item.help}{_default_note(item)} [env {item.environment}, key {item.key}]"
         paragraphs.append(textwrap.fill(note, 110, initial_indent=" " * 10, subsequent_indent=" " * 10))
     paragraphs += ["  -h, --help", " " * 10 + "Show this page."]
+    if len(shown) < len(settings):
+        paragraphs += ["      --help-all", f"{' ' * 10}Show {len(settings) - len(shown)} more flags."]
     return "\n".join(paragraphs) + "\n"
 
 

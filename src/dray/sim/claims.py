@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
@@ -42,6 +42,7 @@ class ClaimRow:
     created: datetime | None
     allocated: datetime | None
     group: str = DRA
+    labels: Mapping[str, str] = field(default_factory=dict)
 
 
 # Whether a classic claim that is to be reallocated still has its resource is up to the driver.
@@ -79,6 +80,7 @@ def _row(claim: ResourceClaim, snapshot: Snapshot) -> ClaimRow:
         pods=pods_of(claim),
         created=claim.metadata.creation_timestamp,
         allocated=None if allocation is None else allocation.allocation_timestamp,
+        labels=claim.metadata.labels,
     )
 
 
@@ -98,6 +100,7 @@ def _classic_row(claim: cdi_v1alpha1.ResourceClaim, snapshot: Snapshot) -> Claim
         created=claim.metadata.creation_timestamp,
         allocated=None,
         group=classic.GROUP,
+        labels=claim.metadata.labels,
     )
 
 
@@ -134,7 +137,7 @@ def _node_of(users: Sequence[str], selector: NodeSelector | None, snapshot: Snap
 def selected_node(selector: NodeSelector) -> str:
     """Return the node that a selector names; empty if it does not name exactly one."""
     for term in selector.node_selector_terms:
-        for field in term.match_fields:
-            if field.key == "metadata.name" and field.operator == "In" and len(field.values) == 1:
-                return field.values[0]
+        for item in term.match_fields:
+            if item.key == "metadata.name" and item.operator == "In" and len(item.values) == 1:
+                return item.values[0]
     return ""

@@ -179,3 +179,17 @@ def test_watch_prints_changes(populated: Server, kubectl: Kubectl) -> None:
         process.wait(SECONDS_MAX)
         assert process.stdout is not None
         process.stdout.close()
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        ("explain pod tr", "trainer"),
+        ("explain claim/", "claim/training"),
+        ("explain pod x -n def", "default"),
+        ("devices --node n", "node-a"),
+        ("devices --class g", "gpu"),
+    ],
+)
+def test_names_are_completed(words: str, found: str, populated: Server) -> None:
+    assert found in dray(populated, "complete", *words.split(" ")).stdout.splitlines()

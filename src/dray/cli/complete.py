@@ -1,0 +1,101 @@
+"""`dray complete WORDS…`: prints what can follow on a command line, for shell completion; errors print nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+# The shell waits for the answer.
+SECONDS_MAX: Final = 2.0
+LIMIT: Final = 500
+_KINDS: Final[Mapping[str, str]] = {
+    "pod": "Pod",
+    "pods": "Pod",
+    "po": "Pod",
+    "claim": "ResourceClaim",
+    "claims": "ResourceClaim",
+    "resourceclaim": "ResourceClaim",
+    "deployment": "Deployment",
+    "deploy": "Deployment",
+    "replicaset": "ReplicaSet",
+    "rs": "ReplicaSet",
+    "daemonset": "DaemonSet",
+    "ds": "DaemonSet",
+    "statefulset": "StatefulSet",
+    "sts": "StatefulSet",
+    "job": "Job",
+}
+# Flags whose values are names of a kind.
+_FLAGS: Final[Mapping[str, str]] = {
+    "-n": "Namespace",
+    "--namespace": "Namespace",
+    "--node": "Node",
+    "--drain": "Node",
+    "--remove-node": "Node",
+    "--class": "DeviceClass",
+}
+_EXPLAINED: Final = ("pod", "claim", "deployment", "replicaset", "daemonset", "statefulset", "job")
+
+
+def main(argv: Sequence[str]) -> int:
+    """Print one candidate a line; the last argument is the word to complete, which may be empty."""
+    words = list(argv) or [""]
+    sys.stdout.write("".join(f"{item}\n" for item in candidates(words)))
+    return 0
+
+
+def candidates(words: Sequence[str]) -> list[str]:
+    """Return what the last word can be."""
+    *before, current = words
+    flag, equals, _ = current.partition("=")
+    if equals and flag in _FLAGS:
+        return [f"{flag}={name}" for name in _names(_FLAGS[flag], before)]
+    if before and before[-1] in _FLAGS:
+        return _matching(_names(_FLAGS[before[-1]], before), current)
+    plain = [word for word in before if not word.startswith("-")]
+    if plain[:1] != ["explain"] or current.startswith("-"):
+        return []
+    kind, slash, _ = current.partition("/")
+    if slash and kind in _KINDS:
+        return _matching([f"{kind}/{name}" for name in _names(_KINDS[kind], before)], current)
+    if len(plain) == 1:
+        return _matching(list(_EXPLAINED), current)
+    return _matching(_names(_KINDS[plain[1]], before), current) if plain[1] in _KINDS else []
+
+
+def _matching(names: Sequence[str], start: str) -> list[str]:
+    return [name for name in names if name.startswith(start)][:LIMIT]
+
+
+def _names(kind: str, words: Sequence[str]) -> list[str]:
+    try:
+        return asyncio.run(_read(kind, _value(words, "-n", "--namespace"), words))
+    except Exception:  # noqa: BLE001 - a message would appear in the middle of the user's command line
+        return []
+
+
+async def _read(kind: str, namespace: str, words: Sequence[str]) -> list[str]:
+    # Imported on use, as the commands do.
+    from dray.cli.cluster import connect
+    from dray.client.interface import ListOptions
+    from dray.sim.cluster_reader import best_resources
+
+    async with (
+        asyncio.timeout(SECONDS_MAX),
+        connect(_value(words, "--kubeconfig"), _value(words, "--context")) as client,
+    ):
+        resource = best_resources(await client.resources())[kind]
+        scope = (namespace or "default") if resource.namespaced else ""
+        page = await client.list(resource, scope, options=ListOptions(limit=LIMIT))
+        return sorted(item["metadata"]["name"] for item in page.items)
+
+
+def _value(words: Sequence[str], *flags: str) -> str:
+    """Return the value of a flag that was typed before."""
+    for position, word in enumerate(words):
+        name, equals, value = word.partition("=")
+        if name in flags:
+            return value if equals else next(iter(words[position + 1 : position + 2]), "")
+    return ""
