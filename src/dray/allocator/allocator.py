@@ -37,7 +37,7 @@ class Allocator:
         self.inventory = inventory
         self.allocations = allocations
         self.gates = Gates.of(features or FeatureGates())
-        self._groups = SelectorGroups(list_attributes=self.gates.list_attributes)
+        self._groups = SelectorGroups()
         # The last plan: an attempt allocates the same claims on one node after the other.
         self._planned: tuple[ResourceClaim, ...] = ()
         self._planned_at = -1

@@ -13,6 +13,7 @@ from dray.allocator.allocations import AllocatedDevices
 from dray.allocator.bits import above
 from dray.allocator.capacity import fits, share
 from dray.allocator.choices import Choice, RequestChoices
+from dray.allocator.compatibility import CommonGroups, conflicting_set, with_device
 from dray.allocator.constraints import ConstraintState
 from dray.allocator.plan import Alternative, Plan
 from dray.allocator.pools import CounterName, Pool, PoolDevice
@@ -31,6 +32,7 @@ class Frame:
         "choice_number",
         "claim",
         "constraints_before",
+        "groups_before",
         "index",
         "ordinal",
         "request",
@@ -56,6 +58,7 @@ class Frame:
         self.share_before: Mapping[str, int] | None = None
         self.amounts: Mapping[str, int] | None = None
         self.took_counters = False
+        self.groups_before: CommonGroups | None = None
 
 
 class Attempt:
@@ -63,6 +66,7 @@ class Attempt:
 
     __slots__ = (
         "_counters",
+        "_groups",
         "admin_used",
         "allocations",
         "claim_used",
@@ -83,6 +87,8 @@ class Attempt:
         # Capacity consumed by the shares of this search, by device.
         self.shares: dict[int, Mapping[str, int]] = {}
         self._counters: dict[str, dict[CounterName, int]] = {}
+        # Compatibility groups with the devices of this search, of pools from which it has taken any.
+        self._groups: dict[str, CommonGroups] = {}
         # By claim: its devices, those with admin access, and their number.
         count = len(plan.claims)
         self.claim_used = [0] * count
@@ -142,8 +148,12 @@ class Attempt:
             self.admin_used[claim] &= ~bit
             return
         if frame.took_counters:
-            self._count(self.view.device(index), -1)
+            device = self.view.device(index)
+            self._count(device, -1)
             frame.took_counters = False
+            if frame.groups_before is not None:
+                self._groups[device.entry.pool.key] = frame.groups_before
+                frame.groups_before = None
         if frame.amounts is None:
             self.taken &= ~bit
             return
@@ -166,12 +176,15 @@ class Attempt:
         # A shared device consumes counters once, for its first share.
         in_use = shared and (before is not None or self.allocations.is_shared(device.key))
         consumes = bool(device.consumes) and not in_use
-        if consumes and self.lacking_counter(device) is not None:
+        if consumes and (self.lacking_counter(device) is not None or self.conflicting_set(device) is not None):
             return False
         frame.took_counters = consumes
         frame.share_before, frame.amounts = before, amounts
         if consumes:
             self._count(device, 1)
+            if device.entry.pool.is_grouped:
+                frame.groups_before = self._common_groups(device.entry.pool)
+                self._groups[device.entry.pool.key] = with_device(frame.groups_before, device.groups)
         if amounts is None:
             self.taken |= 1 << index
         else:
@@ -189,15 +202,25 @@ class Attempt:
         also = self._counters.get(pool.key)
         return pool.lacking_counter(device, _sum(used, also) if also else used)
 
+    def conflicting_set(self, device: PoolDevice) -> str | None:
+        """Return the counter set whose devices in use are not compatible with the device."""
+        pool = device.entry.pool
+        return conflicting_set(self._common_groups(pool), device.groups) if pool.is_grouped else None
+
+    def _common_groups(self, pool: Pool) -> CommonGroups:
+        found = self._groups.get(pool.key)
+        return pool.common_groups(self.allocations) if found is None else found
+
     def counters_of(self, pool: Pool) -> Mapping[CounterName, int]:
         """Return what this search consumes of the pool's counters."""
         return self._counters.get(pool.key, {})
 
-    def parts(self) -> tuple[object, object]:
-        """Return the shares and counters taken, for comparing states."""
+    def parts(self) -> tuple[object, object, object]:
+        """Return the shares and counters taken, and compatibility groups, for comparing states."""
         shares = tuple(sorted((index, tuple(sorted(used.items()))) for index, used in self.shares.items()))
         used = ((pool, *item) for pool, used in self._counters.items() for item in used.items() if item[1])
-        return shares, tuple(sorted(used))
+        groups = tuple((pool, tuple(sorted(common.items()))) for pool, common in sorted(self._groups.items()))
+        return shares, tuple(sorted(used)), groups
 
     def _count(self, device: PoolDevice, sign: int) -> None:
         used = self._counters.setdefault(device.entry.pool.key, {})
@@ -211,7 +234,7 @@ class Attempt:
         states: list[ConstraintState] = list(self.constraint_states[claim])
         constraints = self.plan.claims[claim].constraints
         for position in alternative.constraints:
-            after = constraints[position].add(states[position], device.content)
+            after = constraints[position].add(states[position], device.content, alternative.group.derived)
             if after is None:
                 return None
             states[position] = after

@@ -14,6 +14,15 @@ from dray.api.types.resource_v1 import CapacityRequestPolicy, CapacityRequestPol
 Amounts = Mapping[str, int]
 
 _CACHE_SIZE: Final = 4096
+# Kubernetes counts steps in whole numbers, or in thousandths if a bound of the range has a fraction.
+_WHOLE: Final = 10**9
+_MILLI: Final = 10**6
+_INT64_MAX: Final = 2**63 - 1
+_UNREPRESENTABLE: Final = "capacity request cannot be represented in the device's range arithmetic"
+
+
+class CapacityRequestError(Exception):
+    """A request that a device's policy cannot be applied to; it ends the attempt."""
 
 
 @lru_cache(maxsize=_CACHE_SIZE)
@@ -31,7 +40,10 @@ def offers(content: Content, wanted: Mapping[str, str]) -> bool:
 
 
 def share(content: Content, wanted: Mapping[str, str]) -> dict[str, int] | None:
-    """Return what a share consumes of each capacity; None if the policy forbids it or a capacity is missing."""
+    """Return what a share consumes of each capacity; None if the policy forbids it or a capacity is missing.
+
+    All capacities are looked at: one that the policy forbids must not hide a `CapacityRequestError` of another one.
+    """
     asked: dict[str, int] = {}
     for name, amount in wanted.items():
         own = content.capacity_name(name)
@@ -39,34 +51,54 @@ def share(content: Content, wanted: Mapping[str, str]) -> dict[str, int] | None:
             return None
         asked[own] = _nanos(amount)
     taken: dict[str, int] = {}
+    allowed = True
     for name, capacity in content.capacity.items():
-        amount_taken = _amount(asked.get(name), capacity.request_policy, _nanos(capacity.value))
+        amount_taken = _amount(name, asked.get(name), capacity.request_policy, _nanos(capacity.value))
         if amount_taken is None:
-            return None
-        taken[name] = amount_taken
-    return taken
+            allowed = False
+        elif amount_taken < 0:
+            raise CapacityRequestError(f'capacity "{name}": capacity value is negative')
+        else:
+            taken[name] = amount_taken
+    return taken if allowed else None
 
 
-def _amount(asked: int | None, policy: CapacityRequestPolicy | None, whole: int) -> int | None:
+def request_error(content: Content, wanted: Mapping[str, str]) -> str | None:
+    """Return why the device's policies cannot be applied to the request; None if they can."""
+    try:
+        share(content, wanted)
+    except CapacityRequestError as error:
+        return str(error)
+    return None
+
+
+def _amount(name: str, asked: int | None, policy: CapacityRequestPolicy | None, whole: int) -> int | None:
     if asked is None:
         # Without a default the share takes the whole capacity.
         return whole if policy is None or policy.default is None else _nanos(policy.default)
     if policy is None:
         return asked
     if policy.valid_range is not None:
-        return _in_range(asked, policy.valid_range)
+        return _in_range(name, asked, policy.valid_range)
     if policy.valid_values:
         return min((value for value in map(_nanos, policy.valid_values) if value >= asked), default=None)
     return asked
 
 
-def _in_range(asked: int, valid: CapacityRequestPolicyRange) -> int | None:
+def _in_range(name: str, asked: int, valid: CapacityRequestPolicyRange) -> int | None:
     least = _nanos(valid.min)
     amount = max(asked, least)
+    most = None if valid.max is None else _nanos(valid.max)
     step = _nanos(valid.step) if valid.step is not None else 0
     if step > 0:
         amount = least - (least - amount) // step * step
-    return None if valid.max is not None and amount > _nanos(valid.max) else amount
+        unit = _MILLI if least % _WHOLE or step % _WHOLE or (most or 0) % _WHOLE else _WHOLE
+        if amount > _INT64_MAX * unit:
+            problem = f"more than {_INT64_MAX}{'m' if unit == _MILLI else ''}"
+            raise CapacityRequestError(f'capacity "{name}": {_UNREPRESENTABLE}: {problem}')
+        if unit == _MILLI and asked % _MILLI:
+            raise CapacityRequestError(f'capacity "{name}": {_UNREPRESENTABLE}: finer than 1m')
+    return None if most is not None and amount > most else amount
 
 
 def fits(content: Content, taken: Amounts, consumed: Amounts, also: Amounts) -> str | None:

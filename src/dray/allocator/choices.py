@@ -6,11 +6,10 @@ from collections.abc import Sequence
 
 from dray.allocator.allocations import AllocatedDevices
 from dray.allocator.bits import indices, lowest
-from dray.allocator.capacity import fits, offers, share
+from dray.allocator.capacity import CapacityRequestError, fits, offers, share
 from dray.allocator.errors import AllocationError, NodeAllocationError
-from dray.allocator.plan import DEVICES_MAX, Alternative, Plan, PlannedRequest, check_size, selector_error
+from dray.allocator.plan import DEVICES_MAX, Alternative, Plan, PlannedRequest, check_size, device_error
 from dray.allocator.segments import TaintRules
-from dray.allocator.selection import SelectorFailure
 from dray.allocator.view import NodeView
 
 
@@ -21,7 +20,7 @@ class Choice:
 
     def __init__(self, alternative: Alternative) -> None:
         self.alternative = alternative
-        # Devices that can be used, and those whose selectors fail to evaluate.
+        # Devices that can be used, and those that cannot be evaluated, which end the attempt when they are tried.
         self.available = 0
         self.failing = 0
         # For mode All, the devices that must all be allocated.
@@ -93,7 +92,7 @@ class Chooser:
             choice.failing &= ~self._blocked
         if self._view.gates.taints:
             available &= ~self._view.untolerated(alternative.tolerations, self._rules)
-        choice.available = self._with_capacity(alternative, available)
+        choice.available = self._with_capacity(choice, available)
         enough = (choice.available | choice.failing).bit_count() >= choice.needed
         choice.feasible = enough and choice.needed <= DEVICES_MAX
         return choice
@@ -104,9 +103,11 @@ class Chooser:
             # The set of all devices must be known before any is allocated.
             raise self.failure(request, choice)
         # What others consume does not make a device less a part of "all": it makes the request wait.
-        choice.everything = self._with_capacity(alternative, matching, whole=True)
+        choice.everything = self._with_capacity(choice, matching, whole=True)
+        if choice.failing:
+            raise self.failure(request, choice)
         choice.needed = choice.everything.bit_count()
-        choice.available = self._with_capacity(alternative, choice.everything)
+        choice.available = self._with_capacity(choice, choice.everything)
         if not alternative.admin_access:
             choice.available &= ~self._blocked
         if self._view.gates.taints:
@@ -126,17 +127,23 @@ class Chooser:
                 )
         return None
 
-    def _with_capacity(self, alternative: Alternative, devices: int, *, whole: bool = False) -> int:
+    def _with_capacity(self, choice: Choice, devices: int, *, whole: bool = False) -> int:
         """Return the devices with the requested capacity, as if unused if `whole`.
 
-        A share needs some capacity left, even without a request.
+        A share needs some capacity left, even without a request. Devices whose policy cannot be applied are added to
+        the failing ones.
         """
+        alternative = choice.alternative
         if alternative.admin_access or not (alternative.capacity or self._view.shared):
             return devices
         for index in indices(devices if alternative.capacity else devices & self._view.shared):
             device = self._view.device(index)
             if self._view.shared >> index & 1:
-                taken = share(device.content, alternative.capacity)
+                try:
+                    taken = share(device.content, alternative.capacity)
+                except CapacityRequestError:
+                    choice.failing |= 1 << index
+                    taken = None
                 consumed = {} if whole else self._allocations.consumed(device.key)
                 enough = taken is not None and fits(device.content, taken, consumed, {}) is None
             else:
@@ -146,10 +153,9 @@ class Chooser:
         return devices
 
     def failure(self, request: PlannedRequest, choice: Choice) -> AllocationError:
-        """Return the error of the first device whose selectors fail."""
-        verdict = choice.alternative.group.verdict(self._view.device(lowest(choice.failing)).content)
-        assert isinstance(verdict, SelectorFailure), "only failing devices are in the set"
-        return selector_error(self._plan.claims[request.claim], choice.alternative, verdict)
+        """Return the error of the first device that cannot be evaluated."""
+        device = self._view.device(lowest(choice.failing))
+        return device_error(self._plan.claims[request.claim], choice.alternative, device)
 
     def _explain_failure(self, choices: RequestChoices) -> None:
         """Raise the error of an unsatisfiable request that could not be evaluated."""

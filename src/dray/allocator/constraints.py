@@ -6,12 +6,13 @@ violation. A new kind is a class that implements `Constraint` and a branch of `p
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
-from typing import Protocol, TypeAlias
+from collections.abc import Hashable, Mapping
+from typing import Final, Protocol, TypeAlias
 
 import msgspec
 
 from dray.allocator.content import Content, Value
+from dray.allocator.derived_attributes import DerivedAttributes
 from dray.allocator.gates import Gates
 from dray.api.types.resource_v1 import DeviceConstraint
 
@@ -19,6 +20,9 @@ from dray.api.types.resource_v1 import DeviceConstraint
 ConstraintState: TypeAlias = frozenset[Value] | None
 # Sets of devices as bit masks, by attribute value.
 DevicesByValue: TypeAlias = Mapping[Value, int]
+# The value of a list while list attributes are disabled: it has nothing in common with any other value.
+_LIST: Final[Value] = ("list", None)
+_NEVER_COMMON: Final = frozenset((_LIST,))
 
 
 class Violation(msgspec.Struct, frozen=True):
@@ -35,13 +39,16 @@ class Constraint(Protocol):
     def requests(self) -> frozenset[str]:
         """Return the requests that it applies to; empty means all."""
 
-    def add(self, state: ConstraintState, content: Content) -> ConstraintState:
+    def relevant(self, derived: DerivedAttributes | None) -> DerivedAttributes | None:
+        """Return the derived attributes of a request if the constraint depends on them."""
+
+    def add(self, state: ConstraintState, content: Content, derived: DerivedAttributes | None) -> ConstraintState:
         """Return the state with one more device; None if the device violates the constraint."""
 
-    def signature(self, content: Content) -> Hashable:
+    def signature(self, content: Content, derived: DerivedAttributes | None) -> Hashable:
         """Return what the constraint depends on: devices with equal signatures are interchangeable."""
 
-    def index(self, contents: Mapping[int, Content]) -> DevicesByValue:
+    def index(self, contents: Mapping[int, Content], derived: DerivedAttributes | None) -> DevicesByValue:
         """Return the index of a node's devices that `prune` needs."""
 
     def prune(self, devices: DevicesByValue, state: ConstraintState, candidates: int, missing: int) -> int:
@@ -50,7 +57,7 @@ class Constraint(Protocol):
     def allowed(self, devices: DevicesByValue, state: ConstraintState, candidates: int) -> int:
         """Return the candidates of which each alone can be added."""
 
-    def explain(self, state: ConstraintState, content: Content) -> Violation:
+    def explain(self, state: ConstraintState, content: Content, derived: DerivedAttributes | None) -> Violation:
         """Return why a device violates the constraint."""
 
 
@@ -78,15 +85,27 @@ class _AttributeConstraint(msgspec.Struct, frozen=True):
     # Whether attributes may have several values.
     lists: bool
 
-    def signature(self, content: Content) -> frozenset[Value] | None:
-        """Return the device's values of the attribute."""
-        return content.values(self.attribute, lists=self.lists)
+    def relevant(self, derived: DerivedAttributes | None) -> DerivedAttributes | None:
+        """Return the derived attributes if the attribute is one of them."""
+        return derived if derived is not None and derived.has(self.attribute) else None
 
-    def index(self, contents: Mapping[int, Content]) -> DevicesByValue:
+    def signature(self, content: Content, derived: DerivedAttributes | None) -> frozenset[Value] | None:
+        """Return the device's values of the attribute; a derived one precedes the device's own."""
+        found = None if derived is None else derived.values(content, self.attribute)
+        found = found or content.values(self.attribute)
+        if found is None:
+            return None
+        return found.values if self.lists or not found.is_list else frozenset((_LIST,))
+
+    def index(self, contents: Mapping[int, Content], derived: DerivedAttributes | None) -> DevicesByValue:
         """Return the devices by their values of the attribute."""
         found: dict[Value, int] = {}
         for number, content in contents.items():
-            for value in self.signature(content) or ():
+            values = self.signature(content, derived)
+            if values is None:
+                continue
+            # An empty list, which only an expression can return, has no value in common with others.
+            for value in values or (("empty", number),):
                 found[value] = found.get(value, 0) | 1 << number
         return found
 
@@ -94,12 +113,12 @@ class _AttributeConstraint(msgspec.Struct, frozen=True):
 class MatchAttribute(_AttributeConstraint, frozen=True):
     """All devices have a value of the attribute in common; the state is the values that all have in common."""
 
-    def add(self, state: ConstraintState, content: Content) -> ConstraintState:
+    def add(self, state: ConstraintState, content: Content, derived: DerivedAttributes | None) -> ConstraintState:
         """Return the values that the device has in common with the others."""
-        values = content.values(self.attribute, lists=self.lists)
-        if values is None:
-            return None
-        return (values if state is None else state & values) or None
+        values = self.signature(content, derived)
+        if values is None or state is None:
+            return values or None
+        return (state & values) - _NEVER_COMMON or None
 
     def allowed(self, devices: DevicesByValue, state: ConstraintState, candidates: int) -> int:
         """Return the candidates with one of the common values."""
@@ -114,9 +133,9 @@ class MatchAttribute(_AttributeConstraint, frozen=True):
                 useful |= mask & candidates
         return useful
 
-    def explain(self, state: ConstraintState, content: Content) -> Violation:
+    def explain(self, state: ConstraintState, content: Content, derived: DerivedAttributes | None) -> Violation:
         """Return the value of the device and the common ones."""
-        values = f"attribute {self.attribute} is {_text(self.signature(content))}"
+        values = f"attribute {self.attribute} is {_text(self.signature(content, derived))}"
         return Violation(
             f"{values}, but the same value as {_text(state)} is needed",
             f"differ in {self.attribute}",
@@ -126,11 +145,13 @@ class MatchAttribute(_AttributeConstraint, frozen=True):
 class DistinctAttribute(_AttributeConstraint, frozen=True):
     """No two devices have a value of the attribute in common; the state is the values used so far."""
 
-    def add(self, state: ConstraintState, content: Content) -> ConstraintState:
+    def add(self, state: ConstraintState, content: Content, derived: DerivedAttributes | None) -> ConstraintState:
         """Return the used values with those of the device."""
-        values = content.values(self.attribute, lists=self.lists)
+        values = self.signature(content, derived)
         if values is None or state is None:
             return values
+        if _LIST in values or _LIST in state:
+            return None
         return None if state & values else state | values
 
     def allowed(self, devices: DevicesByValue, state: ConstraintState, candidates: int) -> int:
@@ -143,9 +164,9 @@ class DistinctAttribute(_AttributeConstraint, frozen=True):
         value_count = sum(1 for mask in devices.values() if mask & candidates)
         return candidates if value_count >= missing else 0
 
-    def explain(self, state: ConstraintState, content: Content) -> Violation:
+    def explain(self, state: ConstraintState, content: Content, derived: DerivedAttributes | None) -> Violation:
         """Return the value of the device and the used ones."""
-        values = f"attribute {self.attribute} is {_text(self.signature(content))}"
+        values = f"attribute {self.attribute} is {_text(self.signature(content, derived))}"
         return Violation(
             f"{values}, but another value than {_text(state)} is needed",
             f"repeat {self.attribute}",
@@ -159,8 +180,10 @@ def _with_any(devices: DevicesByValue, values: frozenset[Value]) -> int:
     return found
 
 
-def _text(values: Iterable[Value] | None) -> str:
+def _text(values: frozenset[Value] | None) -> str:
     if values is None:
         return "not set"
+    if _LIST in values:
+        return "a list"
     texts = sorted(str(value).lower() if isinstance(value, bool) else str(value) for _, value in values)
     return texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+import msgspec
+
+from dray.api.semver import Semver
 from dray.api.types.resource_v1 import Device, DeviceAttribute, DeviceCapacity
+from dray.cel.environments import DeviceView, device_view
 
 if TYPE_CHECKING:
+    from dray.allocator.derived_attributes import DerivedAttributes, DerivedFailure
     from dray.allocator.selection import SelectorGroup, Verdict
 
-# Cached verdicts per content; without a bound, claims with unique selectors would let them grow forever.
+# Cached verdicts per content, and derived attributes; without a bound, claims with unique expressions would let them
+# grow forever.
 _VERDICTS_MAX: Final = 128
 
 # A typed attribute value: 1 and true differ, and so do "1" and version 1.
@@ -18,12 +24,20 @@ Value = tuple[str, object]
 
 _SCALARS: Final = (("int", "int_"), ("bool", "bool_"), ("string", "string"), ("version", "version"))
 _LISTS: Final = (("int", "ints"), ("bool", "bools"), ("string", "strings"), ("version", "versions"))
+_KINDS: Final[Mapping[type, str]] = {bool: "bool", int: "int", str: "string"}
+
+
+class Values(NamedTuple):
+    """The typed values of an attribute; a scalar is a set of one."""
+
+    values: frozenset[Value]
+    is_list: bool
 
 
 class Content:
     """The driver, attributes and capacities of a device; compared by value only when interned."""
 
-    __slots__ = ("_hash", "allow_multiple", "attributes", "capacity", "driver", "users", "verdicts")
+    __slots__ = ("_hash", "allow_multiple", "attributes", "capacity", "derived", "driver", "users", "verdicts")
 
     def __init__(self, driver: str, device: Device) -> None:
         self.driver = driver
@@ -33,6 +47,7 @@ class Content:
         # The number of devices with this content; maintained by the table.
         self.users = 0
         self.verdicts: dict[SelectorGroup, Verdict] = {}
+        self.derived: dict[DerivedAttributes, Mapping[str, Values] | DerivedFailure] = {}
         parts = (driver, frozenset(self.attributes.items()), frozenset(self.capacity.items()), self.allow_multiple)
         self._hash = hash(parts)
 
@@ -56,13 +71,28 @@ class Content:
             self.verdicts.clear()
         self.verdicts[group] = verdict
 
-    def values(self, name: str, *, lists: bool) -> frozenset[Value] | None:
+    def cache_derived(self, attributes: DerivedAttributes, found: Mapping[str, Values] | DerivedFailure) -> None:
+        """Cache derived attributes."""
+        if len(self.derived) >= _VERDICTS_MAX:
+            self.derived.clear()
+        self.derived[attributes] = found
+
+    def view(self) -> DeviceView:
+        """Return the device as expressions see it; raise `CELRuntimeError` for an attribute without a valid value."""
+        document = {
+            "attributes": msgspec.to_builtins(self.attributes),
+            "capacity": msgspec.to_builtins(self.capacity),
+            "allowMultipleAllocations": self.allow_multiple,
+        }
+        return device_view(self.driver, document)
+
+    def values(self, name: str) -> Values | None:
         """Return the values of a fully qualified attribute; None if it is missing or of an unknown type."""
         attribute = self.attributes.get(name)
         if attribute is None:
             domain, _, identifier = name.partition("/")
             attribute = self.attributes.get(identifier) if domain == self.driver else None
-        return None if attribute is None else attribute_values(attribute, lists=lists)
+        return None if attribute is None else attribute_values(attribute)
 
     def capacity_name(self, name: str) -> str | None:
         """Return the device's own name of a capacity; the driver's domain is optional."""
@@ -73,23 +103,25 @@ class Content:
         return other if other in self.capacity else None
 
 
-def attribute_values(attribute: DeviceAttribute, *, lists: bool) -> frozenset[Value] | None:
-    """Return the typed values of an attribute; a scalar is a set of one."""
+def attribute_values(attribute: DeviceAttribute) -> Values | None:
+    """Return the typed values of an attribute."""
     for kind, field in _SCALARS:
         value = getattr(attribute, field)
         if value is not None:
-            return frozenset(((kind, value),))
-    if lists:
-        for kind, field in _LISTS:
-            several = getattr(attribute, field)
-            if several:
-                return frozenset((kind, value) for value in several)
+            return Values(frozenset(((kind, value),)), is_list=False)
+    for kind, field in _LISTS:
+        several = getattr(attribute, field)
+        if several:
+            return Values(frozenset((kind, value) for value in several), is_list=True)
     return None
 
 
-def has_list(attribute: DeviceAttribute) -> bool:
-    """Return whether the attribute is a list."""
-    return bool(attribute.ints or attribute.bools or attribute.strings or attribute.versions)
+def typed_value(result: object) -> Value | None:
+    """Return the result of an expression as the value of an attribute; None if its type cannot be one."""
+    if isinstance(result, Semver):
+        return "version", str(result)
+    kind = _KINDS.get(type(result))
+    return None if kind is None else (kind, result)
 
 
 class ContentTable:

@@ -12,10 +12,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from dray.allocator.bits import indices
-from dray.allocator.capacity import fits, offers, share
+from dray.allocator.capacity import fits, offers, request_error, share
 from dray.allocator.choices import Choice, Chooser, RequestChoices
+from dray.allocator.compatibility import conflicting_set
+from dray.allocator.derived_attributes import DerivedFailure
 from dray.allocator.errors import AllocatorError, SearchStoppedError
-from dray.allocator.inventory import Inventory
+from dray.allocator.inventory import OPTIONAL_NODE_OPERATIONS, Inventory, can_skip_operations
 from dray.allocator.plan import DEVICES_MAX, Alternative, Plan, PlannedRequest
 from dray.allocator.pools import CounterName, Pool, PoolDevice, usable
 from dray.allocator.search import Limits, Search
@@ -48,6 +50,7 @@ class Reason(enum.StrEnum):
     TAINT = "taint"
     CAPACITY = "capacity"
     COUNTER = "counter"
+    INCOMPATIBLE = "incompatible"
     TAKEN = "taken"
     CONSTRAINT = "constraint"
 
@@ -191,6 +194,9 @@ class Explainer:
             owner = f"class {alternative.device_class.metadata.name}" if verdict.of_class else "the request"
             text = f"selector #{verdict.index} of {owner}: {verdict.text}"
             return DeviceReason(device.key, Reason.SELECTOR_ERROR, text, "make a selector fail")
+        if isinstance(verdict, DerivedFailure):
+            text = f"derived attribute {verdict.name}: {verdict.text}"
+            return DeviceReason(device.key, Reason.SELECTOR_ERROR, text, "make a derived attribute fail")
         if not alternative.admin_access and self._is_in_use(index, device):
             holders = ", ".join(self._allocations.holders(device.key))
             return DeviceReason(device.key, Reason.IN_USE, f"in use by claim {holders}", "in use")
@@ -200,6 +206,10 @@ class Explainer:
             return DeviceReason(device.key, Reason.TAINT, f"taint {name} is not tolerated", f"tainted ({name})")
         if not self._blocked >> index & 1 or alternative.admin_access:
             return self._capacity_reason(alternative, index, device)
+        pool = device.entry.pool
+        conflict = conflicting_set(pool.common_groups(self._allocations), device.groups)
+        if conflict is not None and pool.lacking_counter(device, pool.used_counters(self._allocations)) is None:
+            return _incompatible(device, conflict)
         return self._counter_reason(device, {})
 
     def _is_in_use(self, index: int, device: PoolDevice) -> bool:
@@ -207,7 +217,12 @@ class Explainer:
 
     def _capacity_reason(self, alternative: Alternative, index: int, device: PoolDevice) -> DeviceReason:
         text = "does not have the capacity asked for"
+        problem = None
         if self._view.shared >> index & 1:
+            problem = request_error(device.content, alternative.capacity)
+        if problem is not None:
+            text = problem
+        elif self._view.shared >> index & 1:
             taken = share(device.content, alternative.capacity)
             consumed = self._allocations.consumed(device.key)
             lacking = None if taken is None else fits(device.content, taken, consumed, {})
@@ -249,6 +264,9 @@ class Explainer:
             if not usable(device.spec, gates):
                 text = "needs a feature that is disabled"
                 yield DeviceReason(device.key, Reason.FEATURE_DISABLED, text, "need a disabled feature")
+            elif not can_skip_operations(device.entry, self._view.node, gates):
+                text = f"needs the feature {OPTIONAL_NODE_OPERATIONS} on the node and in the scheduler"
+                yield DeviceReason(device.key, Reason.FEATURE_DISABLED, text, "need a feature that the node lacks")
 
     def _of_pool(self, pool: Pool, reason: Reason, state: str, brief: str) -> Iterator[DeviceReason]:
         for device in self._inventory.devices_of(self._view.node, self._view.gates):
@@ -290,8 +308,9 @@ class Explainer:
         for position in choice.alternative.constraints:
             constraint = self._plan.claims[claim].constraints[position]
             state = search.attempt.constraint_states[claim][position]
-            if constraint.add(state, device.content) is None:
-                violation = constraint.explain(state, device.content)
+            derived = choice.alternative.group.derived
+            if constraint.add(state, device.content, derived) is None:
+                violation = constraint.explain(state, device.content, derived)
                 return DeviceReason(device.key, Reason.CONSTRAINT, violation.text, violation.brief)
         return self._dynamic_amounts(search, choice, index, device)
 
@@ -303,7 +322,8 @@ class Explainer:
                 return DeviceReason(device.key, Reason.CAPACITY, text, "lack capacity")
         elif device.consumes and search.attempt.lacking_counter(device) is not None:
             return self._counter_reason(device, search.attempt.counters_of(device.entry.pool))
-        return None
+        conflict = search.attempt.conflicting_set(device)
+        return None if conflict is None else _incompatible(device, conflict)
 
 
 class _Deepest:
@@ -326,6 +346,11 @@ class _Deepest:
             self._request, self._ordinals, self.found = request, {}, {}
         self._ordinals[choice_number] = ordinal
         self.found[choice_number] = self._explainer.at_dead_end(search, request, choice_number)
+
+
+def _incompatible(device: PoolDevice, counter_set: str) -> DeviceReason:
+    text = f"no compatibility group in common with the devices in use of counter set {counter_set}"
+    return DeviceReason(device.key, Reason.INCOMPATIBLE, text, f"incompatible with devices in use of {counter_set}")
 
 
 def _never() -> bool:

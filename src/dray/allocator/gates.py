@@ -19,6 +19,9 @@ class Gates:
     consumable_capacity: bool = True
     binding_conditions: bool = True
     list_attributes: bool = False
+    derived_attributes: bool = False
+    compatibility_groups: bool = False
+    optional_node_operations: bool = False
 
     @classmethod
     def of(cls, features: FeatureGates) -> Gates:
@@ -34,4 +37,7 @@ class Gates:
             # Binding conditions are reported in the device status.
             binding_conditions=enabled("DRADeviceBindingConditions") and enabled("DRAResourceClaimDeviceStatus"),
             list_attributes=enabled("DRAListTypeAttributes"),
+            derived_attributes=enabled("DRADerivedAttributes"),
+            compatibility_groups=enabled("DRAPartitionableDevices") and enabled("DRADeviceCompatibilityGroups"),
+            optional_node_operations=enabled("DRAOptionalNodeOperations"),
         )

@@ -1,23 +1,28 @@
 """The devices, classes and taint rules of a cluster, updated incrementally.
 
-The view of a node is cached until its slices, slices for several nodes, the state of one of its pools, or its labels
-change.
+The view of a node is cached until its slices, slices for several nodes, the state of one of its pools, its labels or
+its declared features change.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
 
+from dray.allocator.compatibility import has_groups
 from dray.allocator.content import ContentTable
 from dray.allocator.gates import Gates
 from dray.allocator.node_selection import matching_term
 from dray.allocator.pools import Pool, PoolDevice, SliceEntry, pool_key
 from dray.allocator.segments import Segment, TaintRules
 from dray.allocator.taints import TaintRule
-from dray.allocator.view import NodeView
+from dray.allocator.view import NodeInputs, NodeView
 from dray.api.document import Document
 from dray.api.types.core_v1 import Node
 from dray.api.types.resource_v1 import Device, DeviceClass, ResourceSlice
+
+# A feature that nodes declare.
+OPTIONAL_NODE_OPERATIONS: Final = "DRAOptionalNodeOperations"
 
 
 class _NodeSlices:
@@ -138,8 +143,8 @@ class Inventory:
         if view is not None and view.is_current(node, gates, versions):
             return view
         entries = [] if local is None else list(local.entries.values())
-        segments, terms = self._gather(node, entries, gates)
-        view = NodeView(node, gates, versions, segments, terms)
+        segments, inputs = self._gather(node, entries, gates)
+        view = NodeView(node, gates, versions, segments, inputs)
         self._views[name] = view
         return view
 
@@ -156,7 +161,7 @@ class Inventory:
         """Yield the slices of the latest generations without a node name, each with its devices for this node."""
         for entry in self._wide.entries.values():
             # No node view has refreshed this pool yet.
-            entry.pool.refresh(counters=gates.partitionable)
+            entry.pool.refresh(gates)
             if entry.generation != entry.pool.generation:
                 continue
             if entry.per_device and gates.partitionable:
@@ -181,6 +186,8 @@ class Inventory:
         entry.all_nodes = bool(spec.all_nodes)
         entry.per_device = bool(spec.per_device_node_selection)
         entry.counter_sets = spec.shared_counters
+        entry.has_groups = any(device.consumes_counters and has_groups(device) for device in spec.devices)
+        entry.skip_node_operations = spec.skip_node_operations
         acquire = self._contents.acquire
         entry.devices = tuple(PoolDevice(entry, device, acquire(spec.driver, device)) for device in spec.devices)
         return entry
@@ -198,7 +205,7 @@ class Inventory:
 
     def _gather(
         self, node: Node, entries: list[SliceEntry], gates: Gates
-    ) -> tuple[list[tuple[SliceEntry, Segment]], bool]:
+    ) -> tuple[list[tuple[SliceEntry, Segment]], NodeInputs]:
         found = [(entry, entry.segment(gates)) for entry in entries]
         by_labels = False
         for entry in self._wide.entries.values():
@@ -206,7 +213,21 @@ class Inventory:
             segment = _wide_segment(entry, node, gates)
             if segment is not None:
                 found.append((entry, segment))
-        return found, by_labels
+        by_features = any(entry.skip_node_operations for entry, _ in found)
+        if by_features:
+            # The slices are still part of their pools.
+            found = [
+                (entry, segment if can_skip_operations(entry, node, gates) else entry.segment(gates, 0))
+                for entry, segment in found
+            ]
+        return found, NodeInputs(by_labels, by_features)
+
+
+def can_skip_operations(entry: SliceEntry, node: Node, gates: Gates) -> bool:
+    """Return whether the node can use devices that need no calls to their driver."""
+    if not entry.skip_node_operations:
+        return True
+    return gates.optional_node_operations and OPTIONAL_NODE_OPERATIONS in node.status.declared_features
 
 
 def _wide_segment(entry: SliceEntry, node: Node, gates: Gates) -> Segment | None:

@@ -11,6 +11,7 @@ from typing import Final
 
 from dray.allocator.allocations import AllocatedDevices, Allocations, DeviceUse, device_uses
 from dray.allocator.capacity import fits
+from dray.allocator.compatibility import CommonGroups, conflicting_set, with_device
 from dray.allocator.pools import CounterName
 from dray.allocator.view import NodeView
 from dray.api.types.resource_v1 import AllocationResult
@@ -161,6 +162,7 @@ def still_fits(view: NodeView, allocations: Sequence[AllocationResult], state: A
     """Return whether all devices of results, found in one state of allocations, are free in another one."""
     devices = view.by_key()
     counters: dict[str, dict[CounterName, int]] = {}
+    groups: dict[str, CommonGroups] = {}
     shares: dict[str, dict[str, int]] = {}
     for allocation in allocations:
         for use in device_uses(allocation):
@@ -179,8 +181,11 @@ def still_fits(view: NodeView, allocations: Sequence[AllocationResult], state: A
             if consumes:
                 pool = device.entry.pool
                 taken = counters.setdefault(pool.key, dict(pool.used_counters(state)))
-                if pool.lacking_counter(device, taken) is not None:
+                common = groups.get(pool.key, pool.common_groups(state))
+                if pool.lacking_counter(device, taken) is not None or conflicting_set(common, device.groups) is not None:
                     return False
+                if pool.is_grouped:
+                    groups[pool.key] = with_device(common, device.groups)
                 for counter, amount in device.consumes:
                     taken[counter] = taken.get(counter, 0) + amount
     return True

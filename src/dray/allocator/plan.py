@@ -13,9 +13,12 @@ from typing import Final
 import msgspec
 
 from dray.allocator.allocations import claim_label
+from dray.allocator.capacity import request_error
 from dray.allocator.constraints import Constraint, applies, parse_constraint
+from dray.allocator.derived_attributes import DerivedAttributes, DerivedFailure
 from dray.allocator.errors import AllocationError, AllocatorError
 from dray.allocator.gates import Gates
+from dray.allocator.pools import PoolDevice
 from dray.allocator.selection import SelectorFailure, SelectorGroup, SelectorGroups
 from dray.api.quantity import Quantity
 from dray.api.types.resource_v1 import (
@@ -171,7 +174,7 @@ class Planner:
         return Alternative(
             name=name,
             device_class=device_class,
-            group=self.groups.group(class_expressions, expressions),
+            group=self.groups.group(class_expressions, expressions, self._derived(where, spec)),
             takes_all=mode == "All",
             count=spec.count or 1,
             admin_access=isinstance(spec, ExactDeviceRequest) and bool(spec.admin_access),
@@ -179,6 +182,13 @@ class Planner:
             capacity=_NO_CAPACITY if spec.capacity is None else spec.capacity.requests,
             constraints=tuple(i for i, item in enumerate(constraints) if applies(item, main, name)),
         )
+
+    def _derived(self, where: str, spec: ExactDeviceRequest | DeviceSubRequest) -> DerivedAttributes | None:
+        if not spec.derived_attributes:
+            return None
+        if not self.gates.derived_attributes:
+            raise AllocationError(f"{where}: cannot handle request with derived attributes, the feature is disabled")
+        return DerivedAttributes(tuple((item.name, item.expression) for item in spec.derived_attributes))
 
     def _device_class(self, where: str, name: str) -> DeviceClass:
         if not name:
@@ -210,8 +220,16 @@ def _expressions(where: str, selectors: Iterable[DeviceSelector]) -> list[str]:
     return expressions
 
 
-def selector_error(claim: PlannedClaim, alternative: Alternative, failure: SelectorFailure) -> AllocationError:
-    """Return the error for a selector that fails, naming its owner."""
-    name = alternative.device_class.metadata.name
-    owner = f"class {name}" if failure.of_class else f"claim {claim.label}"
-    return AllocationError(f"{owner}: selector #{failure.index}: {failure.text}")
+def device_error(claim: PlannedClaim, alternative: Alternative, device: PoolDevice) -> AllocationError:
+    """Return why a device cannot be evaluated for a request, which ends the attempt."""
+    failure = alternative.group.verdict(device.content)
+    if isinstance(failure, SelectorFailure):
+        owner = f"class {alternative.device_class.metadata.name}" if failure.of_class else f"claim {claim.label}"
+        place = f" on device {device.key}" if failure.at_runtime else ""
+        return AllocationError(f"{owner}: selector #{failure.index}{place}: {failure.text}")
+    if isinstance(failure, DerivedFailure):
+        text = f"evaluate derived attribute {failure.name} on device {device.key} failed: {failure.text}"
+        return AllocationError(f"claim {claim.label}: {text}")
+    problem = request_error(device.content, alternative.capacity)
+    assert problem is not None, "only for devices that cannot be evaluated"
+    return AllocationError(f"claim {claim.label}, request {alternative.name}, device {device.key}: {problem}")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from dray.allocator.bits import indices
+from dray.allocator.compatibility import NO_GROUPS, CommonGroups, DeviceGroups, device_groups, with_device
 from dray.allocator.content import Content
 from dray.allocator.gates import Gates
 from dray.allocator.segments import Segment
@@ -35,7 +36,7 @@ def pool_key(driver: str, pool: str) -> str:
 class PoolDevice:
     """A device in its pool; immutable."""
 
-    __slots__ = ("consumes", "content", "entry", "key", "name", "spec")
+    __slots__ = ("consumes", "content", "entry", "groups", "key", "name", "spec")
 
     def __init__(self, entry: SliceEntry, spec: Device, content: Content) -> None:
         self.entry = entry
@@ -44,7 +45,11 @@ class PoolDevice:
         self.name = spec.name
         # A string, because its hash is cached.
         self.key = f"{entry.pool.key}/{spec.name}"
-        self.consumes: Consumption = _consumption(spec) if spec.consumes_counters else ()
+        self.consumes: Consumption = ()
+        self.groups: DeviceGroups = ()
+        if spec.consumes_counters:
+            self.consumes = _consumption(spec)
+            self.groups = device_groups(spec)
 
     @property
     def taints(self) -> tuple[DeviceTaint, ...]:
@@ -69,11 +74,13 @@ class SliceEntry:
         "counter_sets",
         "devices",
         "generation",
+        "has_groups",
         "name",
         "node_name",
         "node_selector",
         "per_device",
         "pool",
+        "skip_node_operations",
         "slice_count",
     )
 
@@ -88,6 +95,9 @@ class SliceEntry:
         self.per_device = False
         self.devices: tuple[PoolDevice, ...] = ()
         self.counter_sets: tuple[CounterSet, ...] = ()
+        # Whether a device has compatibility groups.
+        self.has_groups = False
+        self.skip_node_operations: tuple[str, ...] = ()
         # By devices: usually one, more if devices select nodes themselves.
         self._segments: dict[tuple[Gates, int], Segment] = {}
 
@@ -124,8 +134,10 @@ class Pool:
 
     __slots__ = (
         "_counters",
+        "_common_groups",
         "_dirty",
         "_generations",
+        "_grouped",
         "_problem",
         "_spanning",
         "_state",
@@ -156,10 +168,12 @@ class Pool:
         self.index: dict[str, PoolDevice] = {}
         self._problem: str | None = None
         self._counters: dict[CounterName, int] = {}
+        self._grouped = False
         # Grows with each change that affects nodes other than the one whose slice has changed.
         self.version = 0
         self._state: object = None
         self._used: Mapping[CounterName, int] = _NOTHING
+        self._common_groups: CommonGroups = NO_GROUPS
         self._used_at: tuple[object, int, int] | None = None
 
     def add(self, entry: SliceEntry) -> None:
@@ -212,11 +226,11 @@ class Pool:
         newest = self._generations.get(max(self._generations, default=-1), {})
         return (newest[name] for name in sorted(newest))
 
-    def refresh(self, *, counters: bool) -> int:
+    def refresh(self, gates: Gates) -> int:
         """Refresh the pool's state and return its version."""
         if self._dirty:
             self._dirty = False
-            self._judge(counters=counters)
+            self._judge(gates)
             # With shared counters a change of one device may affect all.
             if self._state != (state := self._common_state()) or self._counters:
                 self._state = state
@@ -230,13 +244,17 @@ class Pool:
             return None
         return self.generation, self.complete, self._problem, self._counters, self._spanning
 
-    def _judge(self, *, counters: bool) -> None:
+    def _judge(self, gates: Gates) -> None:
         self.generation = max(self._generations, default=-1)
         newest = self._generations.get(self.generation, {})
         self.index, self._problem, self._counters = {}, None, {}
         self.node_pools, self._spanning = _node_pools(self._generations)
         all_alone = bool(self.node_pools) and self._spanning < 0
         self.complete = all_alone or all(entry.slice_count == len(newest) for entry in newest.values())
+        self._grouped = any(entry.has_groups for entry in newest.values())
+        if self._grouped and not gates.compatibility_groups:
+            # Slices with groups are ignored, so that the pool lacks some.
+            self.complete = False
         # An incomplete pool is not used, so it is not validated.
         if all_alone or not self.complete:
             return
@@ -244,7 +262,7 @@ class Pool:
         for entry in newest.values():
             for device in entry.devices:
                 self.index.setdefault(device.name, device)
-        if counters:
+        if gates.partitionable:
             self._judge_counters(newest.values())
 
     def _judge_counters(self, entries: Iterable[SliceEntry]) -> None:
@@ -275,17 +293,35 @@ class Pool:
             return _NOTHING
         at = (allocations, allocations.stamp(self.key), self.version)
         if self._used_at != at:
-            self._used_at, self._used = at, self._sum_used(allocations)
+            self._used_at = at
+            self._sum_used(allocations)
         return self._used
 
-    def _sum_used(self, allocations: AllocatedDevices) -> dict[CounterName, int]:
+    def common_groups(self, allocations: AllocatedDevices) -> CommonGroups:
+        """Return the compatibility groups of the allocated devices, on all nodes, by counter set."""
+        if not self._grouped:
+            return NO_GROUPS
+        self.used_counters(allocations)
+        return self._common_groups
+
+    def _sum_used(self, allocations: AllocatedDevices) -> None:
         used: dict[CounterName, int] = {}
+        common = NO_GROUPS
         prefix = len(self.key) + 1
         for key in allocations.keys_in_use(self.key):
             device = self.index.get(key[prefix:])
-            for counter, amount in () if device is None else device.consumes:
+            if device is None:
+                continue
+            for counter, amount in device.consumes:
                 used[counter] = used.get(counter, 0) + amount
-        return used
+            if self._grouped:
+                common = with_device(common, device.groups)
+        self._used, self._common_groups = used, common
+
+    @property
+    def is_grouped(self) -> bool:
+        """Return whether devices of the pool have compatibility groups."""
+        return self._grouped
 
     def lacking_counter(self, device: PoolDevice, used: Mapping[CounterName, int]) -> CounterName | None:
         """Return the first counter that is insufficient for the device."""

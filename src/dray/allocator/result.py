@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 from uuid import UUID, uuid5
 
@@ -48,7 +48,7 @@ def _result(search: Search, claim: PlannedClaim, frames: list[Frame]) -> Allocat
     chosen = {frame.choice.alternative.name: frame.choice.alternative for frame in frames}
     return AllocationResult(
         devices=DeviceAllocationResult(
-            config=(*_class_configs(chosen.values()), *_claim_configs(claim.claim, chosen)),
+            config=(*_class_configs(claim.claim, chosen.values()), *_claim_configs(claim.claim, chosen)),
             results=tuple(_device(view, *pair) for pair in zip(frames, devices, strict=True)),
         ),
         node_selector=_node_selector(view, devices),
@@ -74,6 +74,7 @@ def _device(view: NodeView, frame: Frame, device: PoolDevice) -> DeviceRequestAl
         consumed_capacity=consumed,
         binding_conditions=spec.binding_conditions if conditions else (),
         binding_failure_conditions=spec.binding_failure_conditions if conditions else (),
+        skip_node_operations=device.entry.skip_node_operations,
     )
 
 
@@ -99,8 +100,8 @@ def _share_id(claim: ResourceClaim, result: DeviceRequestAllocationResult) -> st
     return str(uuid5(_SHARES, f"{owner} {result.request} {pool_key(result.driver, result.pool)}/{result.device}"))
 
 
-def _class_configs(chosen: Iterable[Alternative]) -> list[DeviceAllocationConfiguration]:
-    """Yield each class once, with all requests that use it."""
+def _class_configs(claim: ResourceClaim, chosen: Iterable[Alternative]) -> list[DeviceAllocationConfiguration]:
+    """Return each configuration of each class once, with all requests that use the class."""
     requests: dict[str, list[str]] = {}
     classes = {}
     for alternative in chosen:
@@ -108,22 +109,35 @@ def _class_configs(chosen: Iterable[Alternative]) -> list[DeviceAllocationConfig
         classes[name] = alternative.device_class
         requests.setdefault(name, []).append(alternative.name)
     return [
-        DeviceAllocationConfiguration(source=_FROM_CLASS, requests=tuple(requests[name]), opaque=config.opaque)
+        DeviceAllocationConfiguration(
+            source=_FROM_CLASS, requests=_named(claim, requests[name], requests[name]), opaque=config.opaque
+        )
         for name, device_class in classes.items()
         for config in device_class.spec.config
     ]
 
 
-def _claim_configs(claim: ResourceClaim, chosen: Mapping[str, Alternative]) -> list[DeviceAllocationConfiguration]:
-    """Yield the configurations for all requests, and those that name a request or its chosen alternative."""
+def _claim_configs(claim: ResourceClaim, chosen: Collection[str]) -> list[DeviceAllocationConfiguration]:
+    """Return the configurations for all requests, and those that name a request or its chosen alternative."""
     if not claim.spec.devices.config:
         return []
     names = set(chosen) | {name.partition("/")[0] for name in chosen}
     return [
-        DeviceAllocationConfiguration(source=_FROM_CLAIM, requests=config.requests, opaque=config.opaque)
+        DeviceAllocationConfiguration(
+            source=_FROM_CLAIM, requests=_named(claim, config.requests, chosen), opaque=config.opaque
+        )
         for config in claim.spec.devices.config
         if not config.requests or not names.isdisjoint(config.requests)
     ]
+
+
+def _named(claim: ResourceClaim, requests: Sequence[str], chosen: Collection[str]) -> tuple[str, ...]:
+    """Return the requests of a configuration, or none if it applies to every request of the claim.
+
+    A chosen alternative stands for its request.
+    """
+    applies = {name.partition("/")[0] for name in requests if "/" not in name or name in chosen}
+    return () if all(item.name in applies for item in claim.spec.devices.requests) else tuple(requests)
 
 
 def _node_selector(view: NodeView, devices: Iterable[PoolDevice]) -> NodeSelector | None:

@@ -19,9 +19,8 @@ from dray.allocator.bits import above, lowest
 from dray.allocator.bounds import Bounds
 from dray.allocator.choices import Choice, RequestChoices
 from dray.allocator.errors import SearchStoppedError, StopReason
-from dray.allocator.plan import DEVICES_MAX, Plan, selector_error
+from dray.allocator.plan import DEVICES_MAX, Plan, device_error
 from dray.allocator.pools import CounterName, Pool
-from dray.allocator.selection import SelectorFailure
 from dray.allocator.symmetry import Symmetry
 from dray.allocator.view import NodeView
 
@@ -134,7 +133,7 @@ class Search:
             choice = choices[number]
             if not choice.feasible:
                 if choice.failing:
-                    raise self._selector_error(request, choice, lowest(choice.failing))
+                    raise self._device_error(request, choice, lowest(choice.failing))
                 continue
             count = self.attempt.counts[self.requests[request].claim]
             if count + choice.needed + self._least_after[request] > DEVICES_MAX:
@@ -178,7 +177,7 @@ class Search:
             frame.candidates ^= 1 << index
             self._count_step(frame, index)
             if frame.choice.failing >> index & 1:
-                raise self._selector_error(frame.request, frame.choice, index)
+                raise self._device_error(frame.request, frame.choice, index)
             if self.attempt.take(frame, index):
                 return True
             frame.candidates &= ~self._equivalent(frame, index)
@@ -238,11 +237,12 @@ class Search:
         assert self._symmetry is not None, "only after a dead end"
         claim = self.requests[request].claim
         states = self.attempt.constraint_states[claim]
-        constraints, indexes = self.plan.claims[claim].constraints, self._symmetry.constraint_indexes[claim]
+        constraints, derived = self.plan.claims[claim].constraints, choice.alternative.group.derived
         for position in choice.alternative.constraints:
-            constraint, state, index = constraints[position], states[position], indexes[position]
+            constraint, state = constraints[position], states[position]
+            index = self._symmetry.constraint_index(constraint, derived)
             if choice.failing:
-                # Devices whose selectors fail end the search, and must not be skipped.
+                # Devices that cannot be evaluated end the search, and must not be skipped.
                 candidates = constraint.allowed(index, state, candidates) | candidates & choice.failing
             else:
                 candidates = constraint.prune(index, state, candidates, missing)
@@ -323,10 +323,9 @@ class Search:
         text = f"node {self.view.name}: claim {label}, request {request.request.name}: {bound}{tried}"
         return SearchStoppedError(reason, text, self.steps)
 
-    def _selector_error(self, request: int, choice: Choice, index: int) -> Exception:
-        verdict = choice.alternative.group.verdict(self.view.device(index).content)
-        assert isinstance(verdict, SelectorFailure), "only failing devices are in the set"
-        return selector_error(self.plan.claims[self.requests[request].claim], choice.alternative, verdict)
+    def _device_error(self, request: int, choice: Choice, index: int) -> Exception:
+        claim = self.plan.claims[self.requests[request].claim]
+        return device_error(claim, choice.alternative, self.view.device(index))
 
 
 def _forced(choice: Choice, candidates: int, after: int) -> int:

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
+from dray.allocator.compatibility import conflicting_set
 from dray.allocator.gates import Gates
-from dray.allocator.selection import SelectorFailure, SelectorGroup
+from dray.allocator.selection import Failure, SelectorGroup
 from dray.allocator.taints import TaintRule, blocks, intolerable
 from dray.api.types.resource_v1 import DeviceTaint, DeviceToleration
 
@@ -81,12 +82,12 @@ class Segment:
             verdict = group.verdict(device.content)
             if verdict is None:
                 matching |= 1 << index
-            elif isinstance(verdict, SelectorFailure):
+            elif isinstance(verdict, Failure):
                 failing |= 1 << index
         return matching, failing
 
     def blocked(self, allocations: AllocatedDevices) -> int:
-        """Return the devices that are in use or lack counters."""
+        """Return the devices that are in use, lack counters, or are incompatible with devices in use."""
         at = (allocations, allocations.stamp(self.pool.key), self.pool.version)
         if self._blocked_at != at:
             self._blocked_at, self._blocked = at, self._find_blocked(allocations)
@@ -106,11 +107,14 @@ class Segment:
 
     def _without_counters(self, allocations: AllocatedDevices) -> int:
         used = self.pool.used_counters(allocations)
+        common = self.pool.common_groups(allocations)
         lacking = 0
         for index, device in enumerate(self.devices):
             # A shared device consumes counters once, for its first share.
             if device.consumes and not allocations.is_shared(device.key):
-                lacking |= (self.pool.lacking_counter(device, used) is not None) << index
+                blocked = self.pool.lacking_counter(device, used) is not None
+                blocked = blocked or (bool(common) and conflicting_set(common, device.groups) is not None)
+                lacking |= blocked << index
         return lacking
 
     def untolerated(self, tolerations: tuple[DeviceToleration, ...], rules: TaintRules) -> int:

@@ -1,4 +1,4 @@
-"""The selectors of a class and a request, evaluated for device contents."""
+"""The selectors of a class and a request, and its derived attributes, evaluated for device contents."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-import msgspec
-
-from dray.allocator.content import Content, has_list
-from dray.cel.environments import CompiledSelector, DeviceView, compile_device_selector, device_view
+from dray.allocator.content import Content
+from dray.allocator.derived_attributes import DerivedAttributes, DerivedFailure
+from dray.cel.environments import CompiledSelector, DeviceView, compile_device_selector
 from dray.cel.errors import CELError, CELRuntimeError
 
 # Cached compiled expressions. Kubernetes caches 10; clusters use more, and each takes a few KB.
@@ -19,13 +18,22 @@ _COMPILED_MAX: Final = 1024
 _GROUPS_MAX: Final = 4096
 
 
+# What follows the error about a missing attribute.
+_NO_SUCH_KEY: Final = "no such key"
+_OPTIONAL_HINT: Final = (
+    ". consider using CEL optional chaining (.? followed by orValue()) "
+    "or guarding the check with has() for optional fields"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class SelectorFailure:
-    """A selector that failed; the owner is part of the error text."""
+    """A selector that failed; the owner is part of the error text, and for a runtime error the device."""
 
     of_class: bool
     index: int
     text: str
+    at_runtime: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,25 +45,26 @@ class Mismatch:
     expression: str
 
 
+# A device that cannot be evaluated ends the attempt.
+Failure = SelectorFailure | DerivedFailure
 # None if all selectors match.
-Verdict = SelectorFailure | Mismatch | None
+Verdict = Failure | Mismatch | None
 
 
 class SelectorGroup:
-    """The selectors of a class followed by those of a request; equal texts are one group."""
+    """The selectors of a class followed by those of a request, and derived attributes; equal texts are one group."""
 
-    __slots__ = ("class_expressions", "list_attributes", "request_expressions")
+    __slots__ = ("class_expressions", "derived", "request_expressions")
 
     def __init__(
         self,
         class_expressions: tuple[str, ...],
         request_expressions: tuple[str, ...],
-        *,
-        list_attributes: bool,
+        derived: DerivedAttributes | None = None,
     ) -> None:
         self.class_expressions = class_expressions
         self.request_expressions = request_expressions
-        self.list_attributes = list_attributes
+        self.derived = derived
 
     def verdict(self, content: Content) -> Verdict:
         """Return the verdict on a content; evaluated once."""
@@ -63,22 +72,27 @@ class SelectorGroup:
         if self in verdicts:
             return verdicts[self]
         verdict = self._evaluate(content)
+        if verdict is None and self.derived is not None:
+            verdict = self.derived.failure(content)
         content.cache_verdict(self, verdict)
         return verdict
 
-    def _evaluate(self, content: Content) -> Verdict:
+    def _evaluate(self, content: Content) -> SelectorFailure | Mismatch | None:
         view: DeviceView | None = None
         for of_class, expressions in ((True, self.class_expressions), (False, self.request_expressions)):
             for index, expression in enumerate(expressions):
                 try:
                     selector = _compile(expression)
                 except CELError as error:
-                    return SelectorFailure(of_class, index, f"CEL compile error: {error.detail}")
+                    text = f"CEL compile error: {error.detail}"
+                    return SelectorFailure(of_class, index, text, at_runtime=False)
                 try:
-                    view = view or _view(content, list_attributes=self.list_attributes)
+                    view = view or content.view()
                     matches = selector.evaluate(view)
                 except CELRuntimeError as error:
-                    return SelectorFailure(of_class, index, f"CEL runtime error: {error}")
+                    text = f"CEL runtime error: {error}"
+                    hint = _OPTIONAL_HINT if _NO_SUCH_KEY in text else ""
+                    return SelectorFailure(of_class, index, text + hint, at_runtime=True)
                 if not matches:
                     return Mismatch(of_class, index, expression)
         return None
@@ -90,33 +104,27 @@ def _compile(expression: str) -> CompiledSelector:
     return compile_device_selector(expression)
 
 
-def _view(content: Content, *, list_attributes: bool) -> DeviceView:
-    if not list_attributes:
-        for name, attribute in content.attributes.items():
-            if has_list(attribute):
-                raise CELRuntimeError(f"attribute {name}: unsupported attribute value")
-    document = {
-        "attributes": msgspec.to_builtins(content.attributes),
-        "capacity": msgspec.to_builtins(content.capacity),
-        "allowMultipleAllocations": content.allow_multiple,
-    }
-    return device_view(content.driver, document)
+_GroupKey = tuple[tuple[str, ...], tuple[str, ...], DerivedAttributes | None]
 
 
 class SelectorGroups:
     """Interns the groups, so that claims of one template share their verdicts."""
 
-    def __init__(self, *, list_attributes: bool) -> None:
-        self._list_attributes = list_attributes
-        self._groups: dict[tuple[tuple[str, ...], tuple[str, ...]], SelectorGroup] = {}
+    def __init__(self) -> None:
+        self._groups: dict[_GroupKey, SelectorGroup] = {}
 
-    def group(self, class_expressions: Sequence[str], request_expressions: Sequence[str]) -> SelectorGroup:
+    def group(
+        self,
+        class_expressions: Sequence[str],
+        request_expressions: Sequence[str],
+        derived: DerivedAttributes | None = None,
+    ) -> SelectorGroup:
         """Return the group with these texts."""
-        key = (tuple(class_expressions), tuple(request_expressions))
+        key = (tuple(class_expressions), tuple(request_expressions), derived)
         group = self._groups.get(key)
         if group is None:
             if len(self._groups) >= _GROUPS_MAX:
                 # Its verdicts are evicted by the bound of the contents.
                 del self._groups[next(iter(self._groups))]
-            group = self._groups[key] = SelectorGroup(*key, list_attributes=self._list_attributes)
+            group = self._groups[key] = SelectorGroup(*key)
         return group

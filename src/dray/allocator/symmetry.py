@@ -1,17 +1,18 @@
 """Symmetry: which devices and states are equivalent, so that a search does not repeat a dead end.
 
 Devices are equivalent if the same alternatives can use them, they have the same values of the constrained attributes,
-and they consume the same of the same counters. After a device failed, equivalent ones need not be tried; a failed
+and they consume the same of the same counters, with the same compatibility groups. After a device failed, equivalent ones need not be tried; a failed
 state need not be tried again if it differs only in which of several equivalent devices are taken.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from dray.allocator.bits import indices
 from dray.allocator.choices import RequestChoices
-from dray.allocator.constraints import DevicesByValue
+from dray.allocator.constraints import Constraint, DevicesByValue
+from dray.allocator.derived_attributes import DerivedAttributes
 from dray.allocator.plan import Plan
 from dray.allocator.view import NodeView
 
@@ -19,22 +20,20 @@ from dray.allocator.view import NodeView
 class Symmetry:
     """Equivalence classes of devices, and which of them later requests can use."""
 
-    __slots__ = ("_classes", "_several", "_single", "_suffix_pools", "constraint_indexes", "suffix")
+    __slots__ = ("_classes", "_contents", "_indexes", "_several", "_single", "_suffix_pools", "suffix")
 
     def __init__(self, plan: Plan, requests: Sequence[RequestChoices], view: NodeView) -> None:
         users = _users(requests)
-        contents = {index: view.device(index).content for index in users}
-        # For each claim, the index of devices for each of its constraints.
-        self.constraint_indexes: list[list[DevicesByValue]] = [
-            [constraint.index(contents) for constraint in claim.constraints] for claim in plan.claims
-        ]
-        constraints = tuple(dict.fromkeys(item for claim in plan.claims for item in claim.constraints))
+        self._contents = {index: view.device(index).content for index in users}
+        # The index of devices for each constraint, and the derived attributes that it depends on.
+        self._indexes: dict[tuple[Constraint, DerivedAttributes | None], DevicesByValue] = {}
+        constraints = tuple(dict.fromkeys(_constraints(plan)))
         classes: dict[object, int] = {}
         signatures: dict[int, object] = {}
         for index, used_by in users.items():
             device = view.device(index)
-            values = tuple([constraint.signature(device.content) for constraint in constraints])
-            counters = (device.entry.pool.key, device.consumes) if device.consumes else None
+            values = tuple([constraint.signature(device.content, derived) for constraint, derived in constraints])
+            counters = (device.entry.pool.key, device.consumes, device.groups) if device.consumes else None
             # Shares of a device are counted, so that no other device is equivalent.
             alone = index if view.shared >> index & 1 else -1
             signature = (used_by, values, counters, alone)
@@ -54,6 +53,14 @@ class Symmetry:
             self.suffix[number] = self.suffix[number + 1] | usable
             self._suffix_pools[number] = self._suffix_pools[number + 1] | pools
 
+    def constraint_index(self, constraint: Constraint, derived: DerivedAttributes | None) -> DevicesByValue:
+        """Return the index of devices for a constraint of requests with these derived attributes."""
+        key = (constraint, constraint.relevant(derived))
+        index = self._indexes.get(key)
+        if index is None:
+            index = self._indexes[key] = constraint.index(self._contents, key[1])
+        return index
+
     def equivalent(self, index: int) -> int:
         """Return the devices that are equivalent to this one, including itself."""
         return self._classes.get(index, 1 << index)
@@ -66,6 +73,15 @@ class Symmetry:
         """Return the taken devices that this or a later request can use; equivalent ones are only counted."""
         relevant = taken & self.suffix[request]
         return relevant & self._single, tuple((relevant & mask).bit_count() for mask in self._several)
+
+
+def _constraints(plan: Plan) -> Iterator[tuple[Constraint, DerivedAttributes | None]]:
+    """Yield each constraint with the derived attributes of the requests that it applies to."""
+    for request in plan.requests:
+        constraints = plan.claims[request.claim].constraints
+        for alternative in request.alternatives:
+            for position in alternative.constraints:
+                yield constraints[position], constraints[position].relevant(alternative.group.derived)
 
 
 def _users(requests: Sequence[RequestChoices]) -> dict[int, int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from dray.allocator.gates import Gates
 from dray.allocator.node_selection import local_selector
@@ -18,12 +18,25 @@ if TYPE_CHECKING:
     from dray.allocator.selection import SelectorGroup
 
 
+class NodeInputs(NamedTuple):
+    """The parts of a node on which its view depends."""
+
+    labels: bool
+    features: bool
+
+    def differ(self, before: Node, after: Node) -> bool:
+        """Return whether one of these parts has changed."""
+        if self.labels and before.metadata.labels != after.metadata.labels:
+            return True
+        return self.features and before.status.declared_features != after.status.declared_features
+
+
 class NodeView:
     """The devices of a node, numbered from 0 across its segments; created by the inventory. Immutable."""
 
     __slots__ = (
-        "_by_labels",
         "_devices",
+        "_inputs",
         "_local_selector",
         "_offsets",
         "_pools",
@@ -45,15 +58,15 @@ class NodeView:
         gates: Gates,
         versions: tuple[int, int],
         found: Sequence[tuple[SliceEntry, Segment]],
-        by_labels: bool,  # noqa: FBT001 - internal to the package
+        inputs: NodeInputs,
     ) -> None:
         self.node = node
         self.name = node.metadata.name or ""
         self.gates = gates
         self._versions = versions
-        self._by_labels = by_labels
+        self._inputs = inputs
         pools = {entry.pool.key: entry.pool for entry, _ in found}
-        self._pools = tuple((pool, pool.refresh(counters=gates.partitionable)) for pool in pools.values())
+        self._pools = tuple((pool, pool.refresh(gates)) for pool in pools.values())
         # Slices of an older generation are ignored, even while the latest one is incomplete.
         current = [item for item in found if item[0].pool.is_current(item[0])]
         # Of several slices of a pool any one will do: the node's own pool is the same for all of them.
@@ -83,11 +96,11 @@ class NodeView:
         if self._versions != versions or (self.gates is not gates and self.gates != gates):
             return False
         if self.node is not node:
-            if self._by_labels and self.node.metadata.labels != node.metadata.labels:
+            if self._inputs.differ(self.node, node):
                 return False
             self.node = node
         for pool, version in self._pools:  # noqa: SIM110 - a generator costs twice as much here
-            if pool.refresh(counters=gates.partitionable) != version:
+            if pool.refresh(gates) != version:
                 return False
         return True
 

@@ -21,11 +21,13 @@ from dray.cel.values import NONE, Optional
 
 __all__ = [
     "SELECTOR_COST_LIMIT",
+    "CompiledExpression",
     "CompiledMessage",
     "CompiledRule",
     "CompiledSelector",
     "DeviceView",
     "DomainMap",
+    "compile_derived_attribute",
     "compile_device_selector",
     "compile_message_expression",
     "compile_rule",
@@ -70,8 +72,8 @@ def _device_type(*, list_attributes: bool, consumable_capacity: bool) -> Type:
     return types.object_type("kubernetes.DRADevice", fields, by_attribute=True).sized(0)
 
 
-class CompiledSelector:
-    """A compiled device selector."""
+class CompiledExpression:
+    """A compiled expression over a device."""
 
     __slots__ = ("_program", "_strict")
 
@@ -97,16 +99,27 @@ class CompiledSelector:
 
     def evaluate(
         self, device: DeviceView, *, cost_limit: int = SELECTOR_COST_LIMIT, interrupt: Interrupt | None = None
-    ) -> bool:
-        """Report whether the device matches."""
+    ) -> Any:
+        """Return the value of the expression for the device."""
         strict = self._strict
         if strict is not None and interrupt is None and cost_limit >= SELECTOR_COST_LIMIT:
             try:
-                result = strict(None, device)
+                return strict(None, device)
             except FAILURES:
-                result = self._program.run(device, cost_limit=cost_limit)
-        else:
-            result = self._program.run(device, cost_limit=cost_limit, interrupt=interrupt)
+                return self._program.run(device, cost_limit=cost_limit)
+        return self._program.run(device, cost_limit=cost_limit, interrupt=interrupt)
+
+
+class CompiledSelector(CompiledExpression):
+    """A compiled device selector."""
+
+    __slots__ = ()
+
+    def evaluate(
+        self, device: DeviceView, *, cost_limit: int = SELECTOR_COST_LIMIT, interrupt: Interrupt | None = None
+    ) -> bool:
+        """Report whether the device matches."""
+        result = super().evaluate(device, cost_limit=cost_limit, interrupt=interrupt)
         if result is True or result is False:
             return bool(result)
         raise CELRuntimeError(
@@ -134,6 +147,26 @@ def _compile_selector(expression: str, *, list_attributes: bool, consumable_capa
     if result.kind not in (Kind.BOOL, Kind.ANY, Kind.DYN):
         raise CELError(f"must evaluate to bool or the unknown type, not {result}")
     return CompiledSelector(program)
+
+
+_SCALARS: Final = (STRING, types.INT, BOOL, types.SEMVER)
+
+
+@lru_cache(maxsize=_SELECTOR_CACHE_SIZE)
+def compile_derived_attribute(
+    expression: str, *, list_attributes: bool = True, consumable_capacity: bool = True
+) -> CompiledExpression:
+    """Compile a derived attribute; the flags are the features that newly written expressions may use."""
+    device = _device_type(list_attributes=list_attributes, consumable_capacity=consumable_capacity)
+    program = compile_program(expression, {"device": device}, registry=_SELECTOR_FUNCTIONS[list_attributes])
+    result = program.result_type
+    element = result.params[0] if result.kind is Kind.LIST and list_attributes else result
+    if not element.is_dyn and element not in _SCALARS:
+        lists = " or a list of these scalars" if list_attributes else ""
+        raise CELError(
+            f"must evaluate to a primitive scalar (string, integer, boolean, semver){lists}, not {result}"
+        )
+    return CompiledExpression(program)
 
 
 class _SelfProgram:

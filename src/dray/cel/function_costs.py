@@ -53,8 +53,6 @@ def fixed(amount: int) -> Range:
 
 STRING_FACTOR: Final = 0.1
 REGEX_FACTOR: Final = 0.25
-# ResourceSliceMaxAttributeValuesPerDevice: `includes` never examines more values.
-_INCLUDES_COST: Final = 48
 # The longest pattern of a named format, and the longest format.
 _FORMAT_PATTERN_LENGTH: Final = 128
 _FORMAT_LENGTH: Final = 64
@@ -267,8 +265,9 @@ def _validate(sizes: Sizes, call: CallSite) -> Estimate:
     return Estimate(size.scaled(STRING_FACTOR).scaled(_FORMAT_PATTERN_LENGTH * REGEX_FACTOR))
 
 
-def _includes(_: Sizes, __: CallSite) -> Estimate:
-    return Estimate(fixed(_INCLUDES_COST))
+def _includes(sizes: Sizes, call: CallSite) -> Estimate:
+    # An attribute that may be a list has the size of the longest string.
+    return Estimate(sizes.size(call.inputs[0]))
 
 
 def _address(sizes: Sizes, call: CallSite) -> Estimate:

@@ -88,6 +88,7 @@ class _View:
 
     def __init__(self, snapshot: Snapshot, gates: Gates) -> None:
         # Imported here as in `device_rows`.
+        from dray.allocator.compatibility import conflicting_set
         from dray.allocator.selection import SelectorGroups
         from dray.allocator.taints import blocks
 
@@ -95,8 +96,9 @@ class _View:
         self._allocations: Allocations = snapshot.allocations()
         self._gates = gates
         self._blocks = blocks
+        self._conflicting_set = conflicting_set
         self._holders = holders_by_device(snapshot)
-        groups = SelectorGroups(list_attributes=gates.list_attributes)
+        groups = SelectorGroups()
         self._classes = [
             (
                 item.metadata.name or "",
@@ -106,7 +108,7 @@ class _View:
         ]
 
     def devices(self, pool: Pool) -> Iterator[PoolDevice]:
-        pool.refresh(counters=self._gates.partitionable)
+        pool.refresh(self._gates)
         for entry in pool.entries():
             yield from entry.devices
 
@@ -149,6 +151,9 @@ class _View:
         lacking = pool.lacking_counter(device, pool.used_counters(self._allocations))
         if lacking is not None:
             return DeviceState.BLOCKED, f"counter {lacking[0]}/{lacking[1]} is used up"
+        conflict = self._conflicting_set(pool.common_groups(self._allocations), device.groups)
+        if conflict is not None and not users:
+            return DeviceState.BLOCKED, f"incompatible with devices in use of counter set {conflict}"
         if users:
             return DeviceState.SHARED, f"shared by {', '.join(users)}"
         return DeviceState.FREE, ""

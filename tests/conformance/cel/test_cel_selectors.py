@@ -16,7 +16,8 @@ DRIVER = "dra.example.com"
 HERE = f'device.attributes["{DRIVER}"]'
 SPACE = f'device.capacity["{DRIVER}"]'
 VALUE_MAX = 64
-LIST_MAX = 48
+# More values than a device can have.
+LONG = 49
 
 ALL = f"""
 {SPACE}.quantity.isGreaterThan(quantity("1Ki")) &&
@@ -59,9 +60,9 @@ def includes(argument: str, value: dict[str, Any], *, match: bool, extra: int = 
     return Case(
         f"{HERE}.name.includes({argument})",
         match,
-        4 + LIST_MAX + extra,
+        4 + VALUE_MAX + extra,
         attributes={"name": value},
-        behaviours=("SP-44",),
+        behaviours=("SP-44", "N-61"),
     )
 
 
@@ -209,19 +210,22 @@ CASES: dict[str, Case] = {
         'semver("3.0.0")', {"versions": ["1.0.0", "2.0.0"]}, match=False, extra=1
     ),
     "includes-function-on-very-long-list-positive": includes(
-        f'"value-{LIST_MAX}"', {"strings": many(LIST_MAX)}, match=False
+        f'"value-{LONG - 1}"', {"strings": many(LONG)}, match=True
     ),
-    "includes-function-on-very-long-list-runtime-error": Case(
-        f'{HERE}.name.includes("value-{LIST_MAX + 1}")',
-        error=f"'includes' function cannot be applied to lists longer than {LIST_MAX} values",
-        cost=4 + LIST_MAX,
-        attributes={"name": {"strings": many(LIST_MAX + 1)}},
+    "includes-function-on-very-long-list-negative": includes(f'"value-{LONG}"', {"strings": many(LONG)}, match=False),
+    "includes-function-on-typed-list": Case(
+        "[1, 2, 3].includes(3)", match=True, cost=13, behaviours=("N-61",)
+    ),
+    "list-result-type-causes-match-error": Case(
+        "[true]",
+        compile_error="must evaluate to bool or the unknown type, not list(bool)",
+        behaviours=("N-61",),
     ),
     "includes-of-another-type": Case(
         f'{HERE}.name.includes("1.0.0") || {HERE}.names.includes("1.0.0")',
         False,
         attributes={"name": {"version": "1.0.0"}, "names": {"versions": ["1.0.0"]}},
-        cost=2 * (4 + LIST_MAX),
+        cost=2 * (4 + VALUE_MAX),
         behaviours=("SP-44",),
     ),
     "equality-with-another-type": Case(

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any, Final
 
+from dray.allocator.gates import Gates
 from dray.allocator.pools import pool_key
 from dray.api.document import NamespacedName
 from dray.api.pod_claims import FINALIZER, is_pod_done, is_pod_reference, pod_claims
@@ -179,7 +180,7 @@ def broken_pools(snapshot: Snapshot, _now: datetime) -> Iterator[Finding]:
     """Yield incomplete and invalid pools, which are not allocated from."""
     inventory = snapshot.inventory()
     for pool in inventory.pools():
-        pool.refresh(counters=True)
+        pool.refresh(Gates(compatibility_groups=True))
         entries = list(pool.entries())
         if not pool.complete:
             wanted = max(entry.slice_count for entry in entries)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from dray.allocator import Allocations, Inventory
+from dray.allocator.compatibility import conflicting_set
 from dray.allocator.gates import Gates
 from dray.allocator.pools import Pool, PoolDevice
 from dray.allocator.selection import SelectorGroup, SelectorGroups
@@ -100,7 +101,7 @@ def classes_given(claim: ResourceClaim, allocation: AllocationResult) -> set[str
 
 def measure(inventory: Inventory, allocations: Allocations, gates: Gates) -> dict[str, ClassMeasure]:
     """Return the measures of every class by name."""
-    groups = SelectorGroups(list_attributes=gates.list_attributes)
+    groups = SelectorGroups()
     classes = [
         (name, groups.group([item.cel.expression for item in known.spec.selectors if item.cel], ()))
         for name, known in sorted(inventory.classes.items())
@@ -127,16 +128,15 @@ def _matching(classes: list[tuple[str, SelectorGroup]], device: PoolDevice) -> I
 def _devices(inventory: Inventory, allocations: Allocations, gates: Gates) -> Iterator[tuple[str, PoolDevice, bool]]:
     """Yield every device of a usable pool with its location, and whether it is free."""
     for pool in inventory.pools():
-        pool.refresh(counters=gates.partitionable)
-        used = pool.used_counters(allocations)
+        pool.refresh(gates)
+        used, common = pool.used_counters(allocations), pool.common_groups(allocations)
         for entry in pool.entries():
             if not pool.is_complete(entry) or pool.problem_of(entry) is not None:
                 continue
             for device in entry.devices:
                 taken = allocations.in_use(device.key, shareable=device.content.allow_multiple)
-                free = (
-                    not taken and pool.lacking_counter(device, used) is None and not _tainted(inventory, pool, device)
-                )
+                fits = pool.lacking_counter(device, used) is None and conflicting_set(common, device.groups) is None
+                free = not taken and fits and not _tainted(inventory, pool, device)
                 yield entry.node_name or device.spec.node_name or _ANYWHERE, device, free
 
 
