@@ -22,7 +22,7 @@ from dray.allocator.plan import DEVICES_MAX, Alternative, Plan, PlannedRequest
 from dray.allocator.pools import CounterName, Pool, PoolDevice, usable
 from dray.allocator.search import Limits, Search
 from dray.allocator.segments import TaintRules
-from dray.allocator.selection import Mismatch, SelectorFailure
+from dray.allocator.selection import SelectorFailure
 from dray.allocator.taints import intolerable
 from dray.allocator.view import NodeView
 from dray.api.quantity import Format, Quantity
@@ -184,19 +184,9 @@ class Explainer:
 
     def _reason(self, alternative: Alternative, index: int) -> DeviceReason:
         device = self._view.device(index)
-        verdict = alternative.group.verdict(device.content)
-        if isinstance(verdict, Mismatch):
-            owner = f"class {alternative.device_class.metadata.name}" if verdict.of_class else "the request"
-            text = f"selector #{verdict.index} of {owner} is false: {verdict.expression}"
-            kind = "class" if verdict.of_class else "request"
-            return DeviceReason(device.key, Reason.SELECTOR, text, f"do not match {kind} selector")
-        if isinstance(verdict, SelectorFailure):
-            owner = f"class {alternative.device_class.metadata.name}" if verdict.of_class else "the request"
-            text = f"selector #{verdict.index} of {owner}: {verdict.text}"
-            return DeviceReason(device.key, Reason.SELECTOR_ERROR, text, "make a selector fail")
-        if isinstance(verdict, DerivedFailure):
-            text = f"derived attribute {verdict.name}: {verdict.text}"
-            return DeviceReason(device.key, Reason.SELECTOR_ERROR, text, "make a derived attribute fail")
+        reason = _verdict_reason(alternative, device)
+        if reason is not None:
+            return reason
         if not alternative.admin_access and self._is_in_use(index, device):
             holders = ", ".join(self._allocations.holders(device.key))
             return DeviceReason(device.key, Reason.IN_USE, f"in use by claim {holders}", "in use")
@@ -346,6 +336,23 @@ class _Deepest:
             self._request, self._ordinals, self.found = request, {}, {}
         self._ordinals[choice_number] = ordinal
         self.found[choice_number] = self._explainer.at_dead_end(search, request, choice_number)
+
+
+def _verdict_reason(alternative: Alternative, device: PoolDevice) -> DeviceReason | None:
+    """Return why the selectors or derived attributes rule out the device."""
+    verdict = alternative.group.verdict(device.content)
+    if verdict is None:
+        return None
+    if isinstance(verdict, DerivedFailure):
+        text = f"derived attribute {verdict.name}: {verdict.text}"
+        return DeviceReason(device.key, Reason.SELECTOR_ERROR, text, "make a derived attribute fail")
+    owner = f"class {alternative.device_class.metadata.name}" if verdict.of_class else "the request"
+    if isinstance(verdict, SelectorFailure):
+        text = f"selector #{verdict.index} of {owner}: {verdict.text}"
+        return DeviceReason(device.key, Reason.SELECTOR_ERROR, text, "make a selector fail")
+    text = f"selector #{verdict.index} of {owner} is false: {verdict.expression}"
+    kind = "class" if verdict.of_class else "request"
+    return DeviceReason(device.key, Reason.SELECTOR, text, f"do not match {kind} selector")
 
 
 def _incompatible(device: PoolDevice, counter_set: str) -> DeviceReason:

@@ -12,7 +12,7 @@ from typing import Final
 from dray.allocator.allocations import AllocatedDevices, Allocations, DeviceUse, device_uses
 from dray.allocator.capacity import fits
 from dray.allocator.compatibility import CommonGroups, conflicting_set, with_device
-from dray.allocator.pools import CounterName
+from dray.allocator.pools import CounterName, PoolDevice
 from dray.allocator.view import NodeView
 from dray.api.types.resource_v1 import AllocationResult
 
@@ -158,11 +158,34 @@ class _Dedicated:
         return key in self._base if count is None else count > 0
 
 
+class _Counters:
+    """The counters and compatibility groups of pools, with the devices of results."""
+
+    __slots__ = ("_groups", "_state", "_taken")
+
+    def __init__(self, state: AllocatedDevices) -> None:
+        self._state = state
+        self._taken: dict[str, dict[CounterName, int]] = {}
+        self._groups: dict[str, CommonGroups] = {}
+
+    def take(self, device: PoolDevice) -> bool:
+        """Return whether the device fits with the earlier ones, and count it."""
+        pool = device.entry.pool
+        taken = self._taken.setdefault(pool.key, dict(pool.used_counters(self._state)))
+        common = self._groups.setdefault(pool.key, pool.common_groups(self._state))
+        if pool.lacking_counter(device, taken) is not None or conflicting_set(common, device.groups) is not None:
+            return False
+        for counter, amount in device.consumes:
+            taken[counter] = taken.get(counter, 0) + amount
+        if pool.is_grouped:
+            self._groups[pool.key] = with_device(common, device.groups)
+        return True
+
+
 def still_fits(view: NodeView, allocations: Sequence[AllocationResult], state: AllocatedDevices) -> bool:
     """Return whether all devices of results, found in one state of allocations, are free in another one."""
     devices = view.by_key()
-    counters: dict[str, dict[CounterName, int]] = {}
-    groups: dict[str, CommonGroups] = {}
+    counters = _Counters(state)
     shares: dict[str, dict[str, int]] = {}
     for allocation in allocations:
         for use in device_uses(allocation):
@@ -178,14 +201,6 @@ def still_fits(view: NodeView, allocations: Sequence[AllocationResult], state: A
                 consumes = consumes and not also and not state.is_shared(use.key)
                 for name, amount in amounts.items():
                     also[name] = also.get(name, 0) + amount
-            if consumes:
-                pool = device.entry.pool
-                taken = counters.setdefault(pool.key, dict(pool.used_counters(state)))
-                common = groups.get(pool.key, pool.common_groups(state))
-                if pool.lacking_counter(device, taken) is not None or conflicting_set(common, device.groups) is not None:
-                    return False
-                if pool.is_grouped:
-                    groups[pool.key] = with_device(common, device.groups)
-                for counter, amount in device.consumes:
-                    taken[counter] = taken.get(counter, 0) + amount
+            if consumes and not counters.take(device):
+                return False
     return True

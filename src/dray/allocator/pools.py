@@ -133,8 +133,8 @@ class Pool:
     """
 
     __slots__ = (
-        "_counters",
         "_common_groups",
+        "_counters",
         "_dirty",
         "_generations",
         "_grouped",

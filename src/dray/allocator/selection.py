@@ -71,7 +71,7 @@ class SelectorGroup:
         verdicts = content.verdicts
         if self in verdicts:
             return verdicts[self]
-        verdict = self._evaluate(content)
+        verdict: Verdict = self._evaluate(content)
         if verdict is None and self.derived is not None:
             verdict = self.derived.failure(content)
         content.cache_verdict(self, verdict)

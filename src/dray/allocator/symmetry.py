@@ -1,8 +1,9 @@
 """Symmetry: which devices and states are equivalent, so that a search does not repeat a dead end.
 
 Devices are equivalent if the same alternatives can use them, they have the same values of the constrained attributes,
-and they consume the same of the same counters, with the same compatibility groups. After a device failed, equivalent ones need not be tried; a failed
-state need not be tried again if it differs only in which of several equivalent devices are taken.
+and they consume the same of the same counters, with the same compatibility groups. After a device failed, equivalent
+ones need not be tried; a failed state need not be tried again if it differs only in which of several equivalent
+devices are taken.
 """
 
 from __future__ import annotations

@@ -163,9 +163,7 @@ def compile_derived_attribute(
     element = result.params[0] if result.kind is Kind.LIST and list_attributes else result
     if not element.is_dyn and element not in _SCALARS:
         lists = " or a list of these scalars" if list_attributes else ""
-        raise CELError(
-            f"must evaluate to a primitive scalar (string, integer, boolean, semver){lists}, not {result}"
-        )
+        raise CELError(f"must evaluate to a primitive scalar (string, integer, boolean, semver){lists}, not {result}")
     return CompiledExpression(program)
 
 

@@ -148,15 +148,22 @@ class _View:
         blocking = [taint for taint in taints if self._blocks(taint)]
         if blocking:
             return DeviceState.TAINTED, f"tainted: {', '.join(map(taint_text, blocking))}"
-        lacking = pool.lacking_counter(device, pool.used_counters(self._allocations))
-        if lacking is not None:
-            return DeviceState.BLOCKED, f"counter {lacking[0]}/{lacking[1]} is used up"
-        conflict = self._conflicting_set(pool.common_groups(self._allocations), device.groups)
-        if conflict is not None and not users:
-            return DeviceState.BLOCKED, f"incompatible with devices in use of counter set {conflict}"
+        blocked = self._blocked(pool, device, in_use=bool(users))
+        if blocked:
+            return DeviceState.BLOCKED, blocked
         if users:
             return DeviceState.SHARED, f"shared by {', '.join(users)}"
         return DeviceState.FREE, ""
+
+    def _blocked(self, pool: Pool, device: PoolDevice, *, in_use: bool) -> str:
+        """Return why the counters or compatibility groups of the pool leave no room for the device."""
+        lacking = pool.lacking_counter(device, pool.used_counters(self._allocations))
+        if lacking is not None:
+            return f"counter {lacking[0]}/{lacking[1]} is used up"
+        conflict = self._conflicting_set(pool.common_groups(self._allocations), device.groups)
+        if conflict is None or in_use:
+            return ""
+        return f"incompatible with devices in use of counter set {conflict}"
 
 
 def holders_by_device(snapshot: Snapshot) -> dict[str, tuple[Holder, ...]]:

@@ -63,11 +63,15 @@ def first_of(name: str, *alternatives: r.DeviceSubRequest) -> r.DeviceRequest:
 
 def _spec(kind: Any, class_name: str, count: int, selectors: Sequence[str], fields: dict[str, Any]) -> Any:
     capacity = fields.pop("capacity", None)
+    derived = fields.pop("derived", {})
     return kind(
         device_class_name=class_name,
         count=count or None,
         selectors=tuple(cel(text) for text in selectors),
         capacity=None if capacity is None else r.CapacityRequirements(requests=capacity),
+        derived_attributes=tuple(
+            r.DeviceDerivedAttribute(name=name, expression=text) for name, text in derived.items()
+        ),
         **{"allocation_mode": "ExactCount", **fields},
     )
 
@@ -120,8 +124,11 @@ def device(name: str, attributes: Mapping[str, Any] | None = None, **fields: Any
         key: value if isinstance(value, r.DeviceCapacity) else r.DeviceCapacity(value=value)
         for key, value in fields.pop("capacity", {}).items()
     }
+    groups = fields.pop("groups", {})
     consumes = tuple(
-        r.DeviceCounterConsumption(counter_set=name, counters=counters(amounts))
+        r.DeviceCounterConsumption(
+            counter_set=name, counters=counters(amounts), compatibility_groups=tuple(groups.get(name, ()))
+        )
         for name, amounts in fields.pop("consumes", {}).items()
     )
     return r.Device(
@@ -229,3 +236,13 @@ def result(name: str, key: str, **fields: Any) -> r.DeviceRequestAllocationResul
     driver, _, rest = key.partition("/")
     pool, _, device_name = rest.rpartition("/")
     return r.DeviceRequestAllocationResult(request=name, driver=driver, pool=pool, device=device_name, **fields)
+
+
+def no_such_key(key: str, name: str = "x") -> str:
+    """The error about an attribute that a device does not have."""
+    return f"claim ns/claim-0: selector #0 on device driver-a/pool-1/{name}: {no_such_key_text(key)}"
+
+
+def no_such_key_text(key: str) -> str:
+    hint = "consider using CEL optional chaining (.? followed by orValue()) or guarding the check with has()"
+    return f"CEL runtime error: no such key: {key}. {hint} for optional fields"

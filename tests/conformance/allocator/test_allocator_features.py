@@ -656,15 +656,6 @@ ERRORS = [
         ),
     ),
     row(
-        "SP-55",
-        "lists are switched off",
-        Case(
-            [claim(request())],
-            [slice_of(device("a", {"x": ["p"]}))],
-            error="class class-a: selector #0: CEL runtime error: attribute x: unsupported attribute value",
-        ),
-    ),
-    row(
         "SP-56",
         "distinct attributes are switched off",
         Case(
@@ -733,6 +724,29 @@ def test_configuration_of_classes_comes_first_and_once() -> None:
         ("FromClaim", ("r0", "r2"), opaque("for two")),
         ("FromClaim", ("r1",), opaque("for r1")),
     ]
+
+
+@pytest.mark.behaviour("N-115")
+def test_configuration_for_every_request_names_none() -> None:
+    allocation = only(
+        Case(
+            [
+                claim(
+                    request("r0"),
+                    first_of("r1", sub("x", "class-a", 5), sub("y")),
+                    config=[
+                        config("both", "r0", "r1"),
+                        config("both with the chosen alternative", "r1/y", "r0"),
+                        config("one", "r0"),
+                        config("another alternative", "r0", "r1/x"),
+                    ],
+                )
+            ],
+            [slice_of("a", "b")],
+            classes=[device_class("class-a", config=["a"])],
+        )
+    )
+    assert [item.requests for item in allocation.devices.config] == [(), (), (), ("r0",), ("r0", "r1/x")]
 
 
 ZONE = requirement("zone", "Exists")

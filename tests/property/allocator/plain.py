@@ -11,6 +11,8 @@ from dray.api.types import core_v1
 from dray.api.types import resource_v1 as r
 
 LIMIT = 32
+# The derived attributes that inputs use: for a device without a bus, its attribute is 5.
+BUS_OR_FIVE = "device.attributes[device.driver].?bus.orValue(5)"
 
 
 @dataclass(frozen=True)
@@ -160,7 +162,11 @@ def _allowed(inputs: AllocatorInput, claim: r.ResourceClaim, picks: list[Pick], 
         return False
     if any(result.share_id is None for result in others):
         return False
-    return _has_capacity(inputs, picks, pick) and _has_counters(inputs, picks, pick)
+    return (
+        _has_capacity(inputs, picks, pick)
+        and _has_counters(inputs, picks, pick)
+        and _is_compatible(inputs, picks, pick)
+    )
 
 
 def _tolerated(pick: Pick) -> bool:
@@ -173,8 +179,12 @@ def _tolerated(pick: Pick) -> bool:
     return True
 
 
-def _values(item: Found, name: str) -> set[Any] | None:
+def _values(pick: Pick, name: str) -> set[Any] | None:
+    item = pick.device
     driver, _, bare = name.partition("/")
+    if any(derived.name == name for derived in pick.alternative.derived_attributes):
+        bus = item.spec.attributes.get("bus")
+        return {5 if bus is None else bus.int_}
     attribute = item.spec.attributes.get(bare) if driver == item.driver else None
     if attribute is None:
         return None
@@ -190,7 +200,7 @@ def _constraints_hold(claim: r.ResourceClaim, picks: list[Pick]) -> bool:
             pick for pick in picks if not named or pick.request in named or pick.request.partition("/")[0] in named
         ]
         name = constraint.match_attribute or constraint.distinct_attribute or ""
-        found = [_values(pick.device, name) for pick in concerned]
+        found = [_values(pick, name) for pick in concerned]
         if any(value is None for value in found):
             return False
         values = [value for value in found if value is not None]
@@ -260,3 +270,22 @@ def _consumption(item: Found) -> Iterator[tuple[tuple[str, str], int]]:
     for consumed in item.spec.consumes_counters:
         for name, counter in consumed.counters.items():
             yield (consumed.counter_set, name), Quantity.parse(counter.value).nanos
+
+
+def _is_compatible(inputs: AllocatorInput, picks: list[Pick], pick: Pick) -> bool:
+    """The devices in use that consume from a counter set all have a group in common, or have none at all."""
+    used = {key for key, _ in inputs.uses()} | {other.device.key for other in picks if not other.admin}
+    if pick.device.key in used:
+        return True
+    pool = (pick.device.driver, pick.device.pool)
+    for own in pick.device.spec.consumes_counters:
+        groups = [
+            set(consumed.compatibility_groups)
+            for item in inputs.everywhere()
+            if item.key in used | {pick.device.key} and (item.driver, item.pool) == pool
+            for consumed in item.spec.consumes_counters
+            if consumed.counter_set == own.counter_set
+        ]
+        if any(groups) and not set.intersection(*groups):
+            return False
+    return True

@@ -5,9 +5,12 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
+import msgspec
 import pytest
 
 from dray.allocator import Allocations, Allocator, AllocatorError, Inventory, Outcome, with_share_ids
+from dray.api.features import FeatureGates
+from dray.api.types import core_v1
 from dray.api.types import resource_v1 as r
 from dray.framework.node_info import NodeInfo
 from dray.framework.snapshot import Snapshot
@@ -29,6 +32,9 @@ NODE_COUNT = 5
 DEVICES = ("d0", "d1", "d2", "d3")
 STEPS = 3000
 REGIONS = ("region-1", "region-2")
+GATES = FeatureGates(
+    {"DRADerivedAttributes": True, "DRADeviceCompatibilityGroups": True, "DRAOptionalNodeOperations": True}
+)
 
 
 class EveryNode:
@@ -48,7 +54,7 @@ class Cluster:
         self.rng = rng
         self.inventory = Inventory()
         self.allocations = Allocations()
-        self.allocator = Allocator(self.inventory, self.allocations)
+        self.allocator = Allocator(self.inventory, self.allocations, GATES)
         self.snapshot = Snapshot([self._node(number) for number in range(NODE_COUNT)])
         self.inventory.apply_class(device_class(CLASS_A))
         for number in range(NODE_COUNT):
@@ -72,7 +78,17 @@ class Cluster:
     def query(self) -> tuple[r.ResourceClaim, ...]:
         constraints = self.rng.choice(((), (), (), (match("numa"),)))
         # Of a device that is used alone this is part of its capacity, of a shareable one a share.
-        fields = self.rng.choice(({}, {}, {"capacity": {"memory": "2"}}, {"capacity": {"memory": "3"}}))
+        fields = self.rng.choice(
+            (
+                {},
+                {},
+                {"capacity": {"memory": "2"}},
+                {"capacity": {"memory": "3"}},
+                # Of devices with an odd name; the error of others is an answer as well.
+                {"derived": {"driver-a/numa": 'device.attributes["driver-a"].odd'}},
+                {"derived": {"driver-a/numa": 'device.attributes["driver-a"].?odd.orValue(0)'}},
+            )
+        )
         count = self.rng.choice((1, 2, 2))
         return (claim(request("req-0", CLASS_A, count, **fields), constraints=constraints, name=self._name()),)
 
@@ -80,14 +96,21 @@ class Cluster:
         return f"claim-{self.rng.randrange(1000)}"
 
     def _node(self, number: int) -> NodeInfo:
-        return NodeInfo(node(f"n{number}", region=self.rng.choice(REGIONS)))
+        made = node(f"n{number}", region=self.rng.choice(REGIONS))
+        features = self.rng.choice(((), ("DRAOptionalNodeOperations",)))
+        return NodeInfo(msgspec.structs.replace(made, status=core_v1.NodeStatus(declared_features=features)))
 
     def _device(self, name: str) -> r.Device:
         taints = (r.DeviceTaint(key="broken", effect="NoSchedule"),) if self.rng.random() < 0.15 else ()
         consumes = {"set": {"memory": "1"}} if self.rng.random() < 0.3 else {}
         fields = {"allow_multiple_allocations": True} if self.rng.random() < 0.4 else {}
         attributes = {"numa": self.rng.randrange(2)}
-        return device(name, attributes, taints=taints, consumes=consumes, capacity={"memory": "4"}, **fields)
+        if self.rng.random() < 0.9:
+            attributes["odd"] = self.rng.randrange(2)
+        groups = {"set": self.rng.choice(((), (), (), ("x",), ("x", "y"), ("y",)))}
+        return device(
+            name, attributes, taints=taints, consumes=consumes, groups=groups, capacity={"memory": "4"}, **fields
+        )
 
     def _publish(self, number: int) -> None:
         pool = f"n{number}"
@@ -105,7 +128,11 @@ class Cluster:
 
     def _publish_for_region(self) -> None:
         selector = in_region(self.rng.choice(REGIONS))
-        self.inventory.apply_slice(slice_of("shared", pool="region", node_selector=selector, name="region"))
+        skipped = self.rng.choice(((), ("*",)))
+        published = slice_of(
+            "shared", pool="region", node_selector=selector, name="region", skip_node_operations=skipped
+        )
+        self.inventory.apply_slice(published)
 
     def _delete_slice(self) -> None:
         kind = self.rng.choice(("devices", "counters"))
@@ -174,7 +201,9 @@ def check_lookups(cluster: Cluster, claims: tuple[r.ResourceClaim, ...], fresh: 
 
 def check(cluster: Cluster) -> None:
     claims, snapshot = cluster.query(), cluster.snapshot
-    fresh = [outcome_of(Allocator(cluster.inventory, cluster.allocations), info, claims) for info in snapshot.nodes]
+    fresh = [
+        outcome_of(Allocator(cluster.inventory, cluster.allocations, GATES), info, claims) for info in snapshot.nodes
+    ]
     # Sometimes the node is searched before anything is looked up.
     if cluster.rng.random() < 0.5:
         check_lookups(cluster, claims, fresh)
@@ -191,6 +220,7 @@ def not_an_error(outcome: tuple[object, ...]) -> bool:
     return not isinstance(outcome[0], type)
 
 
+@pytest.mark.behaviour("N-89", "N-101", "N-107")
 @pytest.mark.parametrize("seed", range(4))
 def test_a_cached_answer_equals_a_fresh_search(seed: int) -> None:
     cluster = Cluster(random.Random(seed))

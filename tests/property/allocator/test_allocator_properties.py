@@ -30,13 +30,15 @@ from tests.conformance.allocator.builders import (
     taint,
     toleration,
 )
-from tests.property.allocator.plain import AllocatorInput, solve
+from tests.property.allocator.plain import BUS_OR_FIVE, AllocatorInput, solve
 
 pytestmark = pytest.mark.api_allocator
 
 CLASSES = {"any": None, "red": "red", "blue": "blue"}
 EXPRESSION = '"kind" in device.attributes[device.driver] && device.attributes[device.driver].kind == "{}"'
-GATES = FeatureGates({"DRAListTypeAttributes": True})
+GATES = FeatureGates(
+    {"DRAListTypeAttributes": True, "DRADerivedAttributes": True, "DRADeviceCompatibilityGroups": True}
+)
 NODE = node()
 
 few = st.integers(min_value=0, max_value=9).map(lambda number: number == 9)
@@ -68,6 +70,7 @@ def specs(draw: st.DrawFn, name: str) -> r.Device:
         fields["taints"] = (taint(draw(st.sampled_from(["NoSchedule", "None"]))),)
     if draw(st.integers(0, 3)) == 3:
         fields["consumes"] = {"set": {"m": str(draw(st.integers(1, 3)))}}
+        fields["groups"] = {"set": draw(st.sampled_from([(), (), ("x",), ("y",), ("x", "y")]))}
     if draw(few):
         fields["allow_multiple_allocations"] = True
         fields["capacity"] = {"c": draw(st.sampled_from(["2", "3", "6", ranged("6")]))}
@@ -97,6 +100,8 @@ def details(draw: st.DrawFn) -> dict[str, Any]:
         fields["tolerations"] = (toleration(),)
     if draw(few):
         fields["capacity"] = {"c": str(draw(st.integers(1, 4)))}
+    if draw(few):
+        fields["derived"] = {"driver-a/numa": BUS_OR_FIVE}
     return fields
 
 
@@ -162,7 +167,7 @@ def inventory_of(available: list[r.ResourceSlice]) -> Inventory:
     return inventory
 
 
-@pytest.mark.behaviour("SP-46", "SP-47", "PL-15", "PL-17")
+@pytest.mark.behaviour("SP-46", "SP-47", "PL-15", "PL-17", "N-89", "N-101")
 @settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_the_first_solution_is_found(data: st.DataObject) -> None:

@@ -138,7 +138,7 @@ def test_an_error_names_the_claim_of_the_query() -> None:
     allocator = new_allocator()
     for name in ("one", "another"):
         unclear = claim(request("req-0", "class-a", 1, 'device.attributes["driver-a"].lacking == 1'), name=name)
-        with pytest.raises(AllocationError, match=f"^claim ns/{name}: selector #0: "):
+        with pytest.raises(AllocationError, match=f"^claim ns/{name}: selector #0 on device "):
             allocator.allocate(HERE, (unclear,))
 
 

@@ -17,6 +17,8 @@ from tests.conformance.allocator.builders import (
     holding,
     in_region,
     match,
+    no_such_key,
+    no_such_key_text,
     node,
     ranged,
     request,
@@ -57,7 +59,7 @@ SUMMARIES = {
     ),
     "a selector that fails": (
         Case([claim(request("gpu", "class-a", 1, SPECIAL))], [slice_of("x")]),
-        "claim ns/claim-0: selector #0: CEL runtime error: no such key: special",
+        no_such_key("special"),
     ),
     "pool being updated": (
         Case([claim(request("gpu"))], [slice_of("x", size=2)]),
@@ -194,7 +196,7 @@ SUMMARIES = {
     ),
     "all devices with a selector that fails": (
         Case([claim(all_devices("gpu", "class-a", SPECIAL))], [slice_of("x")]),
-        "claim ns/claim-0: selector #0: CEL runtime error: no such key: special",
+        no_such_key("special"),
     ),
 }
 
@@ -231,7 +233,7 @@ DETAILS = {
         (
             "driver-a/pool-1/x",
             Reason.SELECTOR_ERROR,
-            "selector #0 of the request: CEL runtime error: no such key: special",
+            f"selector #0 of the request: {no_such_key_text('special')}",
         )
     ],
     "invalid pool": [

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dray.allocator import Allocations, Allocator, Inventory
-from dray.allocator.content import attribute_values, has_list
+from dray.allocator.content import attribute_values
 from dray.allocator.gates import Gates
 from dray.api.features import FeatureGates
 from dray.api.types import resource_v1 as r
@@ -239,13 +239,15 @@ def test_an_unknown_node_can_be_removed_and_a_known_one_keeps_its_slices() -> No
 
 
 @pytest.mark.parametrize("kind", ["ints", "bools", "strings", "versions"])
-def test_each_kind_of_list_attribute_needs_its_gate(kind: str) -> None:
+def test_each_kind_of_list_attribute_is_known(kind: str) -> None:
     value = {"ints": 1, "bools": True, "strings": "a", "versions": "1.0.0"}[kind]
-    attribute = msgspec.convert({kind: [value]}, r.DeviceAttribute)
-    assert has_list(attribute)
-    assert attribute_values(attribute, lists=False) is None
-    assert attribute_values(attribute, lists=True) is not None
-    assert not has_list(r.DeviceAttribute(int_=1))
+    found = attribute_values(msgspec.convert({kind: [value]}, r.DeviceAttribute))
+    assert found is not None
+    assert found.is_list
+    single = attribute_values(msgspec.convert({kind[:-1]: value}, r.DeviceAttribute))
+    assert single is not None
+    assert not single.is_list
+    assert single.values == found.values
 
 
 def test_shares_are_added_up() -> None:
