@@ -19,7 +19,7 @@ from dray.allocator.taints import TaintRule
 from dray.allocator.view import NodeInputs, NodeView
 from dray.api.document import Document
 from dray.api.types.core_v1 import Node
-from dray.api.types.resource_v1 import Device, DeviceClass, ResourceSlice
+from dray.api.types.resource_v1 import Device, DeviceClass, DeviceRequestAllocationResult, ResourceSlice
 
 # A feature that nodes declare.
 OPTIONAL_NODE_OPERATIONS: Final = "DRAOptionalNodeOperations"
@@ -51,6 +51,8 @@ class Inventory:
         self.classes_version = 0
         # Grows with each change of a slice or a rule.
         self.version = 0
+        # The number of slices with devices that use resources of their node.
+        self.node_allocatable_slices = 0
         self._rules: dict[str, TaintRule] = {}
         self.taint_rules = TaintRules()
 
@@ -65,6 +67,7 @@ class Inventory:
         # The removed slice may have been the only one of the pool.
         self._pools.setdefault(entry.pool.key, entry.pool).add(entry)
         self._entries[name] = entry
+        self.node_allocatable_slices += entry.is_node_allocatable
         home = self._home(entry)
         home.entries[name] = entry
         home.version += 1
@@ -75,6 +78,7 @@ class Inventory:
         entry = self._entries.pop(name, None)
         if entry is None:
             return
+        self.node_allocatable_slices -= entry.is_node_allocatable
         home = self._home(entry)
         del home.entries[name]
         home.version += 1
@@ -148,6 +152,15 @@ class Inventory:
         self._views[name] = view
         return view
 
+    def find_device(self, node: Node, gates: Gates, result: DeviceRequestAllocationResult) -> Device | None:
+        """Return the device of a result, as the node sees it now; also one of a pool that is being updated."""
+        key = pool_key(result.driver, result.pool)
+        found = self.node_view(node, gates).by_key().get(f"{key}/{result.device}")
+        if found is None and key in self._pools:
+            devices = (device for entry in self._pools[key].entries() for device in entry.devices)
+            found = next((device for device in devices if device.name == result.device), None)
+        return None if found is None else found.spec
+
     def devices_of(self, node: Node, gates: Gates) -> Iterator[PoolDevice]:
         """Return all devices of the latest generations for the node, including unusable ones."""
         local = self._local.get(node.metadata.name or "")
@@ -188,6 +201,7 @@ class Inventory:
         entry.counter_sets = spec.shared_counters
         entry.has_groups = any(device.consumes_counters and has_groups(device) for device in spec.devices)
         entry.skip_node_operations = spec.skip_node_operations
+        entry.is_node_allocatable = any(device.node_allocatable_resources for device in spec.devices)
         acquire = self._contents.acquire
         entry.devices = tuple(PoolDevice(entry, device, acquire(spec.driver, device)) for device in spec.devices)
         return entry

@@ -75,6 +75,7 @@ class SliceEntry:
         "devices",
         "generation",
         "has_groups",
+        "is_node_allocatable",
         "name",
         "node_name",
         "node_selector",
@@ -98,6 +99,8 @@ class SliceEntry:
         # Whether a device has compatibility groups.
         self.has_groups = False
         self.skip_node_operations: tuple[str, ...] = ()
+        # Whether a device uses resources of the node.
+        self.is_node_allocatable = False
         # By devices: usually one, more if devices select nodes themselves.
         self._segments: dict[tuple[Gates, int], Segment] = {}
 

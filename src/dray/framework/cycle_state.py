@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any, Protocol, Self
 
 from dray.api.types.scheduling_v1beta1 import PodGroup
-from dray.framework.pod_info import PodInfo
+from dray.framework.node_allocatable import Statuses
+from dray.framework.pod_info import NO_NAMES, PodInfo
 
 
 class StateData(Protocol):
@@ -30,7 +31,16 @@ class GroupState:
 class CycleState(dict[str, Any]):
     """Values of plugins by key, from PreFilter to PostBind or Unreserve; each key is written by one plugin."""
 
-    __slots__ = ("device_resources", "group", "pod_info", "pod_version", "preempted", "skip_filter", "skip_score")
+    __slots__ = (
+        "claim_statuses",
+        "device_resources",
+        "group",
+        "pod_info",
+        "pod_version",
+        "preempted",
+        "skip_filter",
+        "skip_score",
+    )
 
     def __init__(self, pod_info: PodInfo) -> None:
         super().__init__()
@@ -41,12 +51,20 @@ class CycleState(dict[str, Any]):
         self.skip_score: set[str] = set()
         # Returns the Pod's extended resources that devices would serve on a node; set by DynamicResources.
         self.device_resources: Callable[[str], frozenset[str]] | None = None
+        # Returns what the Pod's claims would use of a node; set by DynamicResources if the feature is enabled.
+        self.claim_statuses: Callable[[str], Statuses] | None = None
         # The resourceVersion that the Pod must still have when it is bound; empty means any.
         self.pod_version = ""
         # Whether the attempt was ended in PreBind for a Pod of higher priority, which gets what this one reserved.
         self.preempted = False
         # The group cycle that the attempt is part of; None for a Pod alone.
         self.group: GroupState | None = None
+
+    def pod_on(self, node_name: str) -> PodInfo:
+        """Return the Pod as bound to a node that it fits on."""
+        served = NO_NAMES if self.device_resources is None else self.device_resources(node_name)
+        statuses = None if self.claim_statuses is None else self.claim_statuses(node_name)
+        return self.pod_info.on_node(node_name, served, statuses)
 
     def clone(self) -> CycleState:
         """Return a copy for a dry run, or for filtering with nominated Pods.
@@ -61,6 +79,7 @@ class CycleState(dict[str, Any]):
         copy.skip_filter = set(self.skip_filter)
         copy.skip_score = set(self.skip_score)
         copy.device_resources = self.device_resources
+        copy.claim_statuses = self.claim_statuses
         copy.pod_version = self.pod_version
         copy.group = self.group
         return copy

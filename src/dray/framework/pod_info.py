@@ -8,6 +8,7 @@ import msgspec
 
 from dray.api.document import NamespacedName
 from dray.api.types.core_v1 import Pod
+from dray.framework.node_allocatable import Statuses
 from dray.framework.pod_affinity import pod_affinity_terms
 from dray.framework.resources import CPU, DEFAULT_MEMORY, DEFAULT_MILLI_CPU, MEMORY, Resources, pod_requests
 
@@ -59,6 +60,7 @@ class PodInfo:
             and before.container_statuses == after.container_statuses
             and before.init_container_statuses == after.init_container_statuses
             and before.extended_resource_claim_status == after.extended_resource_claim_status
+            and before.node_allocatable_resource_claim_statuses == after.node_allocatable_resource_claim_statuses
         ):
             return self.with_pod(pod)
         return PodInfo(pod)
@@ -74,13 +76,23 @@ class PodInfo:
         info.host_ports, info.affinity = self.host_ports, self.affinity
         return info
 
-    def on_node(self, node_name: str, served: frozenset[str] = NO_NAMES) -> PodInfo:
-        """Return the Pod as bound to the node, with the extended resources that devices serve there."""
+    def on_node(
+        self, node_name: str, served: frozenset[str] = NO_NAMES, claim_statuses: Statuses | None = None
+    ) -> PodInfo:
+        """Return the Pod as bound to the node.
+
+        Devices serve extended resources there, and use resources of the node (None: as the Pod's status says).
+        """
         spec = msgspec.structs.replace(self.pod.spec, node_name=node_name)
-        info = self.with_pod(msgspec.structs.replace(self.pod, spec=spec))
+        pod = msgspec.structs.replace(self.pod, spec=spec)
+        if claim_statuses is None or claim_statuses == pod.status.node_allocatable_resource_claim_statuses == ():
+            info = self.with_pod(pod)
+        else:
+            status = msgspec.structs.replace(pod.status, node_allocatable_resource_claim_statuses=tuple(claim_statuses))
+            info = PodInfo(msgspec.structs.replace(pod, status=status))
         if served:
             info.device_resources = served
-            info.requests, info.device_requests = self.requests.split(served)
+            info.requests, info.device_requests = info.requests.split(served)
         return info
 
 

@@ -7,6 +7,7 @@ from typing import Final
 
 from dray.api.quantity import Quantity
 from dray.api.types.core_v1 import Container, ContainerStatus, Pod
+from dray.framework.node_allocatable import integers, pod_amounts
 
 CPU: Final = "cpu"
 MEMORY: Final = "memory"
@@ -109,7 +110,8 @@ def amounts_of(quantities: Mapping[str, str]) -> dict[str, int]:
 def pod_requests(pod: Pod, defaults: Mapping[str, int] | None = None) -> dict[str, int]:
     """Return the Pod's effective requests; `defaults` are used for containers without a request.
 
-    Containers and sidecars run at the same time. An init container runs alone with the sidecars before it.
+    Containers and sidecars run at the same time. An init container runs alone with the sidecars before it. What the
+    devices of a scheduled Pod use of its node is included.
     """
     statuses = _statuses(pod)
     total: dict[str, int] = {}
@@ -119,6 +121,9 @@ def pod_requests(pod: Pod, defaults: Mapping[str, int] | None = None) -> dict[st
         _add_init_containers(
             total, pod.spec.init_containers, lambda item: _container_requests(item, statuses, defaults)
         )
+    if pod.status.node_allocatable_resource_claim_statuses and pod.spec.node_name:
+        # Without a node they are what an earlier attempt has left.
+        _add(total, integers(pod_amounts(pod.status.node_allocatable_resource_claim_statuses)))
     if pod.spec.resources is not None:
         _apply_pod_level(total, pod.spec.resources.requests)
     if pod.spec.overhead:
@@ -126,9 +131,19 @@ def pod_requests(pod: Pod, defaults: Mapping[str, int] | None = None) -> dict[st
     return total
 
 
+def container_requests(pod: Pod) -> dict[str, int]:
+    """Return the requests of the Pod's containers, without those of the Pod as a whole."""
+    return _combined(pod, lambda container: amounts_of(container.resources.requests))
+
+
+def container_limits(pod: Pod) -> dict[str, int]:
+    """Return the limits of the Pod's containers, without those of the Pod as a whole."""
+    return _combined(pod, lambda container: amounts_of(container.resources.limits))
+
+
 def declared_requests(pod: Pod) -> dict[str, int]:
     """Return the requests by the Pod's spec alone, without what a resize leaves in its status."""
-    total = _combined(pod, lambda container: amounts_of(container.resources.requests))
+    total = container_requests(pod)
     if pod.spec.resources is not None:
         _apply_pod_level(total, pod.spec.resources.requests)
     _add(total, amounts_of(pod.spec.overhead))
@@ -137,7 +152,7 @@ def declared_requests(pod: Pod) -> dict[str, int]:
 
 def declared_limits(pod: Pod) -> dict[str, int]:
     """Return the limits by the Pod's spec; the overhead counts for resources that have one."""
-    total = _combined(pod, lambda container: amounts_of(container.resources.limits))
+    total = container_limits(pod)
     if pod.spec.resources is not None:
         _apply_pod_level(total, pod.spec.resources.limits)
     _add(total, {name: amount for name, amount in amounts_of(pod.spec.overhead).items() if name in total})

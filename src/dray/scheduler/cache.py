@@ -197,4 +197,5 @@ def _same_to_plugins(info: PodInfo, new: Pod) -> bool:
         and old.status.init_container_statuses == new.status.init_container_statuses
         and old.spec == new.spec
         and info.device_resources == device_resources(new)
+        and old.status.node_allocatable_resource_claim_statuses == new.status.node_allocatable_resource_claim_statuses
     )

@@ -68,6 +68,8 @@ def node_actions(old: Node, new: Node) -> Action:
         actions |= Action.UPDATE_NODE_CONDITION
     if old.metadata.annotations != new.metadata.annotations:
         actions |= Action.UPDATE_NODE_ANNOTATION
+    if old.status.declared_features != new.status.declared_features:
+        actions |= Action.UPDATE_NODE_DECLARED_FEATURE
     return actions or Action.UPDATE_OTHER
 
 

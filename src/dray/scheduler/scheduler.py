@@ -17,7 +17,6 @@ from dray.client.shared_informers import SharedInformerFactory
 from dray.framework.cycle_state import CycleState
 from dray.framework.events import ClusterEvent
 from dray.framework.plugins import POST_FILTER
-from dray.framework.pod_info import NO_NAMES
 from dray.framework.snapshot import Snapshot
 from dray.framework.status import Code, Status, unresolvable
 from dray.lib.clock import Clock
@@ -306,8 +305,7 @@ class Scheduler:
         self, queued: QueuedPod, profile: Profile, state: CycleState, placement: Placement, started: float
     ) -> None:
         node_name = placement.node_name
-        served = state.device_resources(node_name) if state.device_resources is not None else NO_NAMES
-        assumed = queued.info.on_node(node_name, served)
+        assumed = state.pod_on(node_name)
         self.cache.assume(assumed, node_name)
         self._nominations.remove(queued.uid)
         attempt = Attempt(queued, profile, state, assumed.pod, node_name, started)

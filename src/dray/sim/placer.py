@@ -24,7 +24,7 @@ from dray.client.resources import NODES, PODS, RESOURCE_CLAIMS
 from dray.client.shared_informers import EVERYTHING, SharedInformer, SharedInformerFactory
 from dray.framework.cycle_state import CycleState
 from dray.framework.plugins import RESERVE
-from dray.framework.pod_info import NO_NAMES, PodInfo
+from dray.framework.pod_info import PodInfo
 from dray.framework.snapshot import Snapshot
 from dray.lib.clock import Clock
 from dray.runtime.metrics import Metrics
@@ -187,8 +187,7 @@ class Placer:
 
     def _commit(self, state: CycleState, placement: Placement) -> PlacedPod:
         node_name, info = placement.node_name, state.pod_info
-        served = state.device_resources(node_name) if state.device_resources is not None else NO_NAMES
-        assumed = info.on_node(node_name, served)
+        assumed = state.pod_on(node_name)
         self._cache.assume(assumed, node_name)
         for plugin in self.profile.at(RESERVE):
             status = plugin.reserve(state, assumed.pod, node_name)

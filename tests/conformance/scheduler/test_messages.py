@@ -25,8 +25,8 @@ NAMED = unresolvable("node(s) didn't satisfy plugin(s) [NodeAffinity]")
         (Diagnosis(1, {"a": BOTH}), "", "0/1 nodes are available: 1 Insufficient cpu, 1 Insufficient memory."),
         (
             Diagnosis(1, {"a": CPU}),
-            "still not schedulable",
-            "0/1 nodes are available: 1 Insufficient cpu. still not schedulable",
+            "deallocation of ResourceClaim completed",
+            "0/1 nodes are available: 1 Insufficient cpu. deallocation of ResourceClaim completed",
         ),
         (
             Diagnosis(46, {"a": unschedulable("Too many pods")}, NAMED),

@@ -95,7 +95,7 @@ def test_a_pod_of_higher_priority_takes_the_place_of_another(tmp_path: Path) -> 
         assert "nominatedNodeName" not in (await cluster.pod("urgent"))["status"]
         message = (await cluster.condition("replacement", "Unschedulable", "No preemption victims"))["message"]
         assert message == (
-            "0/1 nodes are available: 1 Insufficient cpu. no new claims to deallocate, preemption: "
+            "0/1 nodes are available: 1 Insufficient cpu. preemption: "
             "0/1 nodes are available: 1 No preemption victims found for incoming pod."
         )
 

@@ -291,11 +291,12 @@ async def until(condition: Callable[[], bool] | Callable[[], Awaitable[bool]]) -
 
 
 @asynccontextmanager
-async def bench(gates: str = "", **arguments: str) -> AsyncIterator[Bench]:
-    """The plugin on a fresh server."""
+async def bench(gates: str = "", server_gates: str = "", **arguments: str) -> AsyncIterator[Bench]:
+    """The plugin on a fresh server, which may have other gates."""
     clock = SystemClock()
     features = FeatureGates.parse(gates)
-    async with in_process_server(clock, random.Random(1), TEAM) as server:
+    own = FeatureGates.parse(server_gates)
+    async with in_process_server(clock, random.Random(1), TEAM, gates=own) as server:
         transport = Watched(InProcessTransport(server, user="s", groups=("system:masters",), user_agent="s"))
         client = RestClient(transport)
         user = RestClient(InProcessTransport(server, user="u", groups=("system:masters",), user_agent="u"))

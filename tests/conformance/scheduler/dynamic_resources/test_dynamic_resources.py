@@ -78,16 +78,14 @@ CASES: dict[str, tuple[Case, tuple[str, ...]]] = {
             (device_class(), node("worker"), claim()),
             pod("pod", "claim"),
             nodes={"worker": "cannot allocate all claims"},
-            post_filter="still not schedulable",
         ),
-        ("SP-95", "SP-98"),
+        ("SP-95", "SP-98", "N-117"),
     ),
     "exhausted-resources": (
         Case(
             (*WORKER, claim(), allocated("other", "worker", "gpu-0")),
             pod("pod", "claim"),
             nodes={"worker": "cannot allocate all claims"},
-            post_filter="still not schedulable",
         ),
         ("SP-95", "SP-104"),
     ),
@@ -109,7 +107,6 @@ CASES: dict[str, tuple[Case, tuple[str, ...]]] = {
             (*WORKER, claim("claim", request("one", "absent"))),
             pod("pod", "claim"),
             pre_filter=(UNRESOLVABLE, "request one: device class absent does not exist"),
-            post_filter="still not schedulable",
         ),
         ("SP-93",),
     ),
@@ -118,7 +115,6 @@ CASES: dict[str, tuple[Case, tuple[str, ...]]] = {
             (*WORKER, claim("claim", alternatives("gpu", "gpu", "absent"))),
             pod("pod", "claim"),
             pre_filter=(UNRESOLVABLE, "request gpu/sub-1: device class absent does not exist"),
-            post_filter="still not schedulable",
         ),
         ("PL-20", "SP-93"),
     ),
@@ -150,7 +146,7 @@ async def test_finding_nodes(case: Case) -> None:
         first = statuses.get("")
         assert (first.code if first else Code.SUCCESS, first.message if first else "") == case.pre_filter
         assert all(s.code is UNRESOLVABLE for name, s in statuses.items() if name and not s.is_success)
-        if case.post_filter:
+        if case.pre_filter[0] is not Code.SKIP and all(not status.is_success for status in statuses.values()):
             _, status = await cluster.plugin.post_filter(attempt.state, attempt.pod, statuses)
             # What was freed may suffice: the chain ends, and nothing is preempted.
             freed = case.post_filter in (DEALLOCATED, DELETED)
@@ -203,10 +199,59 @@ async def test_a_selector_that_breaks_on_one_node_breaks_the_attempt() -> None:
         statuses = cluster.filter(await cluster.start(pod("pod", "claim")))
         assert statuses["good"].is_success
         assert statuses["bad"].code is Code.ERROR
-        assert statuses["bad"].message.startswith("class gpu: selector #0: CEL runtime error: ")
+        assert statuses["bad"].message.startswith(
+            "class gpu: selector #0 on device gpu.example.com/bad/gpu-0: CEL runtime error: "
+        )
 
 
-@pytest.mark.behaviour("SP-97")
+OPTIONAL = "DRAOptionalNodeOperations=true"
+
+
+def network_attached(*devices: str) -> Document:
+    made = resource_slice("fabric", *devices)
+    del made["spec"]["nodeName"]
+    made["spec"] |= {"allNodes": True, "skipNodeOperations": ["*"]}
+    return made
+
+
+def declaring(name: str) -> Document:
+    made = node(name)
+    made["status"]["declaredFeatures"] = ["DRAOptionalNodeOperations"]
+    return made
+
+
+@pytest.mark.behaviour("N-107", "N-106")
+async def test_devices_that_skip_operations_need_a_node_that_declares_the_feature() -> None:
+    async with bench(OPTIONAL, OPTIONAL) as cluster:
+        await cluster.create(device_class(), declaring("new"), node("old"), network_attached("gpu-0"), claim())
+        attempt = await cluster.start(pod("pod", "claim"))
+        assert cluster.feasible(attempt) == ["new"]
+        assert (await cluster.take(attempt, "new")).is_success
+        allocation = (await cluster.claim()).status.allocation
+        assert allocation is not None
+        assert allocation.devices.results[0].skip_node_operations == ("*",)
+        # The devices can be used from every node, the claim cannot.
+        second = await cluster.start(pod("second", "claim"))
+        statuses = cluster.filter(second)
+        assert statuses["new"].is_success
+        assert statuses["old"].message == "resourceclaim not available on the node"
+
+
+@pytest.mark.behaviour("N-107")
+async def test_a_claim_whose_nodes_lack_the_feature_is_deallocated() -> None:
+    async with bench(OPTIONAL, OPTIONAL) as cluster:
+        made = allocated("claim", "old", "gpu-0")
+        made["status"]["allocation"]["devices"]["results"][0]["skipNodeOperations"] = ["*"]
+        del made["status"]["allocation"]["nodeSelector"]
+        await cluster.create(device_class(), node("old"), made)
+        attempt = await cluster.start(pod("pod", "claim"))
+        statuses = cluster.filter(attempt)
+        assert statuses["old"].message == "resourceclaim not available on the node"
+        _, status = await cluster.plugin.post_filter(attempt.state, attempt.pod, statuses)
+        assert status.message == "deallocation of ResourceClaim completed"
+
+
+@pytest.mark.behaviour("SP-97", "N-146")
 @pytest.mark.parametrize(
     ("gates", "limit", "expected"),
     [
@@ -221,7 +266,7 @@ async def test_a_search_may_take_only_so_long(gates: str, limit: str, expected: 
         status = cluster.filter(await cluster.start(pod("pod", "claim")))["worker"]
         assert status.code is expected, status
         if expected is Code.ERROR:
-            assert status.message.startswith("timed out trying to allocate devices on node worker")
+            assert status.message.startswith("node worker: timed out trying to allocate devices: ")
 
 
 # --- PostFilter. ---
@@ -240,7 +285,7 @@ async def test_one_unused_claim_is_freed_at_a_time() -> None:
         assert len(cluster.writes()) == 1
 
 
-@pytest.mark.behaviour("SP-98")
+@pytest.mark.behaviour("SP-98", "N-117")
 @pytest.mark.parametrize("mine", [True, False])
 async def test_a_claim_is_freed_only_if_no_other_pod_uses_it(mine: bool) -> None:
     async with bench() as cluster:
@@ -250,7 +295,7 @@ async def test_a_claim_is_freed_only_if_no_other_pod_uses_it(mine: bool) -> None
         await cluster.reserve_for("claim", attempt.pod if mine else other.pod)
         statuses = cluster.filter(attempt)
         _, status = await cluster.plugin.post_filter(attempt.state, attempt.pod, statuses)
-        assert status.message == ("deallocation of ResourceClaim completed" if mine else "still not schedulable")
+        assert status.message == ("deallocation of ResourceClaim completed" if mine else "")
         current = await cluster.claim()
         assert (current.status.allocation is None) == mine
         assert bool(current.status.reserved_for) != mine
@@ -266,7 +311,7 @@ async def test_a_claim_of_a_pod_that_got_its_node_after_all_is_not_freed() -> No
         binding = {"metadata": {"name": "pod"}, "target": {"kind": "Node", "name": "elsewhere"}}
         await cluster.user.create_subresource(PODS, "pod", TEAM, "binding", binding)
         _, status = await cluster.plugin.post_filter(attempt.state, attempt.pod, statuses)
-        assert status.message == "still not schedulable"
+        assert status.message == ""
         assert (await cluster.claim()).status.allocation is not None
 
 

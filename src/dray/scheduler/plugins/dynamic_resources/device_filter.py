@@ -260,7 +260,7 @@ def _never() -> bool:
 def _failed(failure: AllocatorError, node: NodeInfo) -> Status:
     if isinstance(failure, SearchStoppedError):
         if failure.reason is StopReason.DEADLINE:
-            return error(f"timed out trying to allocate devices on node {node.name}: {failure}")
+            return error(f"node {node.name}: timed out trying to allocate devices: {failure}")
         return unresolvable(f"{CANNOT_ALLOCATE} (search given up after {failure.steps} steps)")
     if isinstance(failure, NodeAllocationError):
         return unresolvable(str(failure))

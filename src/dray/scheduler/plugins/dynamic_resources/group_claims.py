@@ -25,7 +25,6 @@ from dray.scheduler.plugins.dynamic_resources.writes import ClaimChangedError
 DEALLOCATED: Final = "deallocation of ResourceClaim completed"
 GROUP_DEALLOCATED: Final = "deallocation of PodGroup ResourceClaim completed"
 GROUP_UNRESERVED: Final = "ResourceClaim unreserved for PodGroup"
-STILL_NOT: Final = "still not schedulable"
 
 
 class GroupClaims:
@@ -70,7 +69,7 @@ class GroupClaims:
                 return unresolvable(DEALLOCATED)
             constraints = group.spec.scheduling_constraints
             if scheduled or (constraints is not None and constraints.topology):
-                return unschedulable(STILL_NOT)
+                return unschedulable()
             for claim, pods in self._group_claims(members):
                 if writes.may_free(claim, group):
                     if await self._writer.free_for(claim, *pods):
@@ -80,7 +79,7 @@ class GroupClaims:
                     return unresolvable(GROUP_UNRESERVED)
         except (APIError, ClaimChangedError) as failure:
             return error(str(failure))
-        return unschedulable(STILL_NOT)
+        return unschedulable()
 
     async def _free_claims_of_pods(self, members: Sequence[tuple[Pod, PodState]]) -> bool:
         freed = False

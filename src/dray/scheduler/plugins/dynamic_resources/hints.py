@@ -34,6 +34,9 @@ class Hints:
         """Queue all Pods for freed devices, and the claim's own Pods for other changes."""
         if old is not None and is_freed(old, new):
             return self._devices_freed(pod, old)
+        if old is None and new is None:
+            # Its last state is not known, and may have had devices.
+            return Hint.QUEUE
         if new is None:
             # The Pod waits for the deletion of its unusable claim, or has to say that its claim is missing.
             return Hint.QUEUE if old is not None and _uses(pod, old) else Hint.SKIP
@@ -128,12 +131,12 @@ def keys_of_pod(pod: Pod) -> Iterator[str]:
 
 
 def keys_of_claim(old: ResourceClaim | None, new: ResourceClaim | None) -> tuple[str, ...] | None:
-    """Return the key of the changed claim; None if its devices were freed."""
+    """Return the key of the changed claim; None if its devices were freed, or may have been."""
     if is_freed(old, new):
         return None
     claim = new if new is not None else old
     if claim is None:
-        return ()
+        return None
     if is_extended_resource_claim(claim):
         return tuple(owner.uid for owner in claim.metadata.owner_references)
     return (f"{claim.metadata.namespace}/{claim.metadata.name}",)

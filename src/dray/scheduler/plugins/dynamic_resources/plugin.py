@@ -31,6 +31,7 @@ from dray.framework.events import (
     EventRegistration,
     Hint,
 )
+from dray.framework.node_allocatable import NODE_ALLOCATABLE_RESOURCES
 from dray.framework.node_info import NodeInfo
 from dray.framework.plugins import SCORE_MAX, PlacedMember, PostFilterResult, PreFilterResult
 from dray.framework.pod_info import PodInfo, device_resources
@@ -44,7 +45,7 @@ from dray.scheduler.plugins.dynamic_resources.arguments import read_arguments
 from dray.scheduler.plugins.dynamic_resources.checks import NotReadyError, check_requests, claims_of
 from dray.scheduler.plugins.dynamic_resources.device_filter import NAME, DeviceFilter
 from dray.scheduler.plugins.dynamic_resources.device_state import device_state_of
-from dray.scheduler.plugins.dynamic_resources.group_claims import DEALLOCATED, STILL_NOT, GroupClaims
+from dray.scheduler.plugins.dynamic_resources.group_claims import DEALLOCATED, GroupClaims
 from dray.scheduler.plugins.dynamic_resources.hints import (
     CLAIM_KEYS,
     Hints,
@@ -53,6 +54,7 @@ from dray.scheduler.plugins.dynamic_resources.hints import (
     classic_names,
     no_keys,
 )
+from dray.scheduler.plugins.dynamic_resources.node_allocatable import NodeAllocatable
 from dray.scheduler.plugins.dynamic_resources.pod_state import PodState, optional_uids, reduced
 from dray.scheduler.plugins.dynamic_resources.pre_binder import PreBinder
 from dray.scheduler.plugins.dynamic_resources.preemption import SETTLING, DevicePreemption
@@ -61,7 +63,6 @@ from dray.scheduler.plugins.dynamic_resources.variants import CLAIM_MISMATCH, ex
 _log = logging.getLogger(__name__)
 
 DELETED: Final = "deletion of ResourceClaim completed"
-NO_CLAIMS: Final = "no new claims to deallocate"
 STEPS: Final = exponential_buckets(start=1, factor=4, count=12)
 ABANDONED: Final = ClusterEvent(RESOURCE_CLAIM, Action.UPDATE, "ResourceClaimAllocationAbandoned")
 
@@ -98,6 +99,9 @@ class DynamicResources:
         self._filter = DeviceFilter(devices.allocator, devices.variants, handle.clock, arguments.filter_timeout_seconds)
         self._pre_binder = PreBinder(handle, devices, arguments.binding_timeout_seconds)
         self._group_claims = GroupClaims(handle, devices)
+        self._node_allocatable: NodeAllocatable | None = None
+        if self._features.enabled(NODE_ALLOCATABLE_RESOURCES):
+            self._node_allocatable = NodeAllocatable(devices.allocator)
         handle.extended_resources.register(devices)
 
     # --- Queueing. ---
@@ -113,6 +117,8 @@ class DynamicResources:
     def events_to_register(self) -> Sequence[EventRegistration]:
         """Return the events that provide devices, claims or nodes."""
         nodes = Action.ADD | Action.UPDATE_NODE_LABEL | Action.UPDATE_NODE_ALLOCATABLE
+        if self._features.enabled("DRAOptionalNodeOperations"):
+            nodes |= Action.UPDATE_NODE_DECLARED_FEATURE
         return (
             EventRegistration(ClusterEvent(NODE, nodes)),
             EventRegistration(
@@ -149,9 +155,14 @@ class DynamicResources:
         return Hint.SKIP if self._freed_to(old, None) is not None else Hint.QUEUE
 
     def _freed_to(self, old: Pod | None, _new: Pod | None) -> tuple[str, ...] | None:
-        """Return None (all Pods) if the deleted Pod used a device plugin that a driver replaced; else no keys."""
+        """Return None (all Pods) if the deleted Pod used a device plugin that a driver replaced; else no keys.
+
+        Also if devices use resources of their nodes, which the Pod may have freed.
+        """
         if old is None:
             return ()
+        if not self._are_results_enough():
+            return None
         own = device_resources(old)
         requests = (item.resources.requests for item in (*old.spec.init_containers, *old.spec.containers))
         served = (name for names in requests for name in names if name not in own and self._variants.serves(name))
@@ -179,6 +190,8 @@ class DynamicResources:
             if pod.spec.scheduling_group is not None:
                 own = state[NAME] = self._group_claims.state_of(state, pod, claims)
             self._filter.steps = 0
+            if self._node_allocatable is not None:
+                state.claim_statuses = lambda node_name: own.on_node(node_name).claim_statuses.get(node_name, ())
             for position, claim in enumerate(own.claims):
                 self._check(own, position, claim)
         except NotReadyError as why:
@@ -234,14 +247,24 @@ class DynamicResources:
     def filter(self, state: CycleState, _pod: Pod, node: NodeInfo) -> Status:
         """Check that allocated claims are available on the node, and that the others are optional or fit there."""
         own: PodState = state[NAME]
-        status = self._filter.filter(own, node)
+        status = self._filter_devices(own, state.pod_info, node)
         if status is not SUCCESS and own.reduced and status.is_rejected:
             for reduced_state in own.reduced:
                 reduced_state.overlay, reduced_state.holding = own.overlay, own.holding
-                if self._filter.filter(reduced_state, node) is SUCCESS:
+                if self._filter_devices(reduced_state, state.pod_info, node) is SUCCESS:
                     own.reduced_by_node[node.name] = reduced_state
                     return SUCCESS
         return status
+
+    def _filter_devices(self, own: PodState, info: PodInfo, node: NodeInfo) -> Status:
+        status = self._filter.filter(own, node)
+        if status is SUCCESS and self._node_allocatable is not None and self._node_allocatable.is_used:
+            return self._node_allocatable.check(own, info, node)
+        return status
+
+    def _are_results_enough(self) -> bool:
+        """Return whether cached results of the allocator decide about nodes."""
+        return self._node_allocatable is None or not self._node_allocatable.is_used
 
     def maybe_feasible(self, state: CycleState, snapshot: Snapshot, first_index: int) -> Iterable[int] | None:
         """Yield the nodes, starting at first_index, that are not cached as infeasible; None if nothing is cached."""
@@ -252,7 +275,9 @@ class DynamicResources:
     def needs_filter(self, state: CycleState, snapshot: Snapshot, indices: range) -> Sequence[int]:
         """Return the nodes that are not cached as feasible."""
         own: PodState = state[NAME]
-        cached = self._filter.cached_filter(own) if own.extended_claim is None else None
+        cached = None
+        if own.extended_claim is None and self._are_results_enough():
+            cached = self._filter.cached_filter(own)
         return indices if cached is None else cached.needs_filter(snapshot, indices)
 
     def explain_rejections(self, state: CycleState, _pod: Pod, statuses: dict[str, Status]) -> None:
@@ -284,7 +309,7 @@ class DynamicResources:
 
     def dry_run_signature(self, state: CycleState) -> Hashable | None:
         """Return the requests; None if anything but unallocated claims decides."""
-        return self._filter.signature(state[NAME])
+        return self._filter.signature(state[NAME]) if self._are_results_enough() else None
 
     def node_version(self, _state: CycleState, node: NodeInfo) -> Hashable:
         """Return what changes when devices of the node do, or their allocations."""
@@ -312,10 +337,13 @@ class DynamicResources:
     async def post_filter(
         self, state: CycleState, pod: Pod, _statuses: Mapping[str, Status]
     ) -> tuple[PostFilterResult | None, Status]:
-        """Deallocate one unused claim that excluded nodes; its update requeues the Pod."""
+        """Deallocate one unused claim that excluded nodes; its update requeues the Pod.
+
+        Without such a claim there is no reason to report.
+        """
         own: PodState | None = state.get(NAME)
         if own is None:
-            return None, unschedulable(NO_CLAIMS)
+            return None, unschedulable()
         if own.stale and own.extended_claim is not None:
             return None, await self._delete_extended_claim(own.extended_claim, pod)
         # Seeded, so that the choice is reproducible; random, so that it is not always the same claim.
@@ -332,7 +360,7 @@ class DynamicResources:
                 return None, error(str(failure))
             # What was freed may suffice, so nothing is preempted in this attempt.
             return None, unresolvable(DEALLOCATED)
-        return None, unschedulable(STILL_NOT)
+        return None, unschedulable()
 
     async def group_post_filter(
         self, group: PodGroup, members: Sequence[PlacedMember], scheduled: int
@@ -349,7 +377,7 @@ class DynamicResources:
             removed = await self._devices.extended_claims.remove(claim, pod)
         except APIError as failure:
             return error(str(failure))
-        return unresolvable(DELETED) if removed else unschedulable(STILL_NOT)
+        return unresolvable(DELETED) if removed else unschedulable()
 
     # --- Scoring. ---
 
@@ -427,6 +455,7 @@ class DynamicResources:
             allocation = own.allocation_of(extended_claim, node_name)
             if allocation is not None:
                 self._abandoned(extended_claim, allocation)
+        await self._pre_binder.undo_claim_statuses(own, pod)
         if state.preempted:
             await self._free_claims(own, pod)
 

@@ -7,10 +7,12 @@ from itertools import combinations, islice
 from typing import Final
 
 from dray.allocator import AllocationOverlay, AllocationQuery
+from dray.allocator.inventory import OPTIONAL_NODE_OPERATIONS
 from dray.api.document import NamespacedName
 from dray.api.pod_claims import reservation_of
 from dray.api.types.core_v1 import Pod
 from dray.api.types.resource_v1 import AllocationResult, ResourceClaim, ResourceClaimConsumerReference
+from dray.framework.node_allocatable import Statuses
 from dray.framework.node_info import NodeInfo
 from dray.framework.node_selectors import NodeMatcher, compile_selector
 from dray.framework.pod_info import NO_NAMES
@@ -53,6 +55,7 @@ class PodState:
 
     __slots__ = (
         "chosen",
+        "claim_statuses",
         "claims",
         "classes",
         "created",
@@ -85,6 +88,7 @@ class PodState:
         "unavailable",
         "variants",
         "written",
+        "wrote_statuses",
     )
 
     def __init__(self, pod: Pod, claims: Sequence[ResourceClaim]) -> None:
@@ -94,11 +98,12 @@ class PodState:
         self.claims = claims
         # The unallocated claims.
         self.pending = tuple(claim for claim in claims if claim.status.allocation is None)
-        # Positions and node matchers of allocated claims with a node selector.
+        # Positions and node matchers of allocated claims that cannot be used on every node.
         self.placed: tuple[tuple[int, NodeMatcher], ...] = tuple(
-            (position, compile_selector(claim.status.allocation.node_selector))
+            (position, matches)
             for position, claim in enumerate(claims)
-            if claim.status.allocation is not None and claim.status.allocation.node_selector is not None
+            if claim.status.allocation is not None
+            for matches in _node_matchers(claim.status.allocation)
         )
         # Positions of allocated claims that excluded a node.
         self.unavailable: set[int] = set()
@@ -118,6 +123,9 @@ class PodState:
         # Node -> allocations of the unallocated claims, in order; `found_on` also returns those of batch-filtered
         # nodes.
         self.node_allocations: dict[str, tuple[AllocationResult, ...]] = {}
+        # Node -> what the Pod's claims use of it, if anything; and whether PreBind has written it.
+        self.claim_statuses: dict[str, Statuses] = {}
+        self.wrote_statuses = False
         # Set by Reserve.
         self.chosen = self.plain
         # The created extended-resource claim; whether a creation was started.
@@ -159,6 +167,7 @@ class PodState:
         copy.unavailable = set(self.unavailable)
         copy.node_variants = dict(self.node_variants)
         copy.node_allocations = dict(self.node_allocations)
+        copy.claim_statuses = dict(self.claim_statuses)
         copy.reduced = tuple(state.clone() for state in self.reduced)
         copy.reduced_by_node = dict(self.reduced_by_node)
         copy.overlay = None if self.overlay is None else self.overlay.clone()
@@ -210,6 +219,18 @@ class PodState:
             if pending is claim:
                 return allocation
         return None
+
+
+def _node_matchers(allocation: AllocationResult) -> Iterator[NodeMatcher]:
+    """Yield the conditions that a node must meet for an allocation."""
+    if allocation.node_selector is not None:
+        yield compile_selector(allocation.node_selector)
+    if any(result.skip_node_operations for result in allocation.devices.results):
+        yield _declares_optional_operations
+
+
+def _declares_optional_operations(node: NodeInfo) -> bool:
+    return OPTIONAL_NODE_OPERATIONS in node.node.status.declared_features
 
 
 # Combinations of optional claims that are tried on a node; enough for four claims.

@@ -16,6 +16,7 @@ from dray.api.types.core_v1 import Pod
 from dray.api.types.resource_v1 import AllocationResult, ResourceClaim, ResourceClaimConsumerReference
 from dray.client.objects import key_of
 from dray.framework.cycle_state import CycleState
+from dray.framework.node_allocatable import NODE_ALLOCATABLE_RESOURCES
 from dray.framework.status import SUCCESS, Status, error, outdated, unschedulable
 from dray.runtime.logs import fields
 from dray.runtime.metrics import exponential_buckets
@@ -28,6 +29,7 @@ from dray.scheduler.plugins.dynamic_resources.binding_conditions import (
     has_conditions,
     seconds_left,
 )
+from dray.scheduler.plugins.dynamic_resources.claim_status_writer import ClaimStatusWriter
 from dray.scheduler.plugins.dynamic_resources.class_metrics import classes_given
 from dray.scheduler.plugins.dynamic_resources.device_state import DeviceState
 from dray.scheduler.plugins.dynamic_resources.extended_resources import status_of
@@ -58,6 +60,9 @@ class PreBinder:
         # By uid of claims that Pods of a group are writing.
         self._claim_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         features = handle.features
+        self._claim_statuses: ClaimStatusWriter | None = None
+        if features.enabled(NODE_ALLOCATABLE_RESOURCES):
+            self._claim_statuses = ClaimStatusWriter(handle.client)
         self._conditions = features.enabled("DRADeviceBindingConditions") and features.enabled(
             "DRAResourceClaimDeviceStatus"
         )
@@ -91,7 +96,22 @@ class PreBinder:
             status = await self._wait_for_conditions(own, pod, node_name)
             if status is not SUCCESS:
                 return status
-        return await self._write_pod_status(state, own, pod)
+        status = await self._write_claim_statuses(state, own, node_name)
+        return status if status is not SUCCESS else await self._write_pod_status(state, own, pod)
+
+    async def _write_claim_statuses(self, state: CycleState, own: PodState, node_name: str) -> Status:
+        """Write what the claims use of the node, or remove what an earlier attempt has left."""
+        statuses = own.claim_statuses.get(node_name, ())
+        if self._claim_statuses is None:
+            return SUCCESS
+        if not statuses and not own.pod.status.node_allocatable_resource_claim_statuses:
+            return SUCCESS
+        own.wrote_statuses = True
+        try:
+            state.pod_version = await self._claim_statuses.write(own.pod, statuses)
+        except APIError as failure:
+            return error(str(failure))
+        return SUCCESS
 
     async def _bind_extended_claim(self, own: PodState, pod: Pod, node_name: str) -> Status:
         """Create the claim of extended resources, unless an earlier attempt has, and write it like the others."""
@@ -274,6 +294,12 @@ class PreBinder:
         return current if current is not None and current.metadata.uid == claim.metadata.uid else None
 
     # --- Undoing. ---
+
+    async def undo_claim_statuses(self, own: PodState, pod: Pod) -> None:
+        """Remove from the Pod's status what its claims use of the node."""
+        if own.wrote_statuses and self._claim_statuses is not None:
+            await self._claim_statuses.clear(pod)
+            own.wrote_statuses = False
 
     async def undo(self, own: PodState, pod: Pod) -> tuple[ResourceClaim, ...]:
         """Remove reservations and settle unknown writes; return the claims whose devices are free again."""

@@ -75,7 +75,7 @@ def pod(*claims: str, template: str = "", named: str = "", uid: str = "pod") -> 
     return msgspec.convert(document, Pod)
 
 
-@pytest.mark.behaviour("SP-90")
+@pytest.mark.behaviour("SP-90", "N-118")
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
@@ -88,6 +88,7 @@ def pod(*claims: str, template: str = "", named: str = "", uid: str = "pod") -> 
         pytest.param(claim("other", devices=("a",)), None, Hint.QUEUE, id="allocated-claim-gone"),
         pytest.param(claim("other"), None, Hint.SKIP, id="unallocated-claim-gone"),
         pytest.param(claim(), None, Hint.QUEUE, id="own-claim-gone"),
+        pytest.param(None, None, Hint.QUEUE, id="claim-gone-in-an-unknown-state"),
         pytest.param(claim(devices=("a",)), claim(), Hint.QUEUE, id="own-claim-deallocated"),
     ],
 )
