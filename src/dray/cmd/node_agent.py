@@ -168,7 +168,10 @@ class NodeAgent:
     def _downward_context(self) -> DownwardContext:
         node = self._registration
         services = _service_variables(self._identity)
-        return DownwardContext(self._context.name, node.spec.machine.addresses, (), node.allocatable, services)
+        machine = node.spec.machine
+        return DownwardContext(
+            self._context.name, machine.addresses, (), node.allocatable, services, machine.memory_bytes
+        )
 
     async def _serve(self) -> None:
         try:

@@ -17,7 +17,7 @@ from dray.api.pod_groups import priority_of
 from dray.api.types.scheduling_v1beta1 import PodGroup
 from dray.framework.cycle_state import CycleState, GroupState
 from dray.framework.plugins import RESERVE, PlacedMember
-from dray.framework.pod_info import NO_NAMES, PodInfo
+from dray.framework.pod_info import PodInfo
 from dray.framework.snapshot import Snapshot
 from dray.framework.status import SUCCESS, Code, Status, error, unschedulable
 from dray.scheduler.cache import Cache
@@ -157,11 +157,8 @@ class GroupCycle:
         if not isinstance(found, Placement):
             member.diagnosis = self._explain(profile, member.state, found)
             return
-        served = NO_NAMES
-        if member.state.device_resources is not None:
-            served = member.state.device_resources(found.node_name)
         member.node_name = found.node_name
-        member.assumed = member.queued.info.on_node(found.node_name, served)
+        member.assumed = member.state.pod_on(found.node_name)
         self._cache.assume(member.assumed, found.node_name)
         status = self._reserve(profile, member)
         if not status.is_success:

@@ -33,6 +33,7 @@ from dray.node.agent.pod.environment import (
 )
 from dray.node.agent.pod.network_files import DNS_CONFIG_FORMING, dns_of, hosts_file
 from dray.node.agent.pod.optional_fields import RUNTIME_LIMITATION
+from dray.node.agent.pod.resource_limits import pod_limits_of
 from dray.node.agent.volume_content import (
     is_made_of_objects,
     nested_mount_points,
@@ -114,7 +115,7 @@ class LocalPodSetup:
 
     def sandbox(self, pod: Pod) -> Sandbox:
         """Return the Pod's sandbox."""
-        return replace(sandbox_of(pod, str(self.log_root)), dns=self._dns(pod)[0])
+        return replace(sandbox_of(pod, str(self.log_root), pod_limits_of(pod)), dns=self._dns(pod)[0])
 
     def _dns(self, pod: Pod) -> tuple[Dns | None, tuple[str, ...]]:
         return dns_of(pod, _read_text(RESOLV_CONF) if pod.spec.dns_config is not None else "")
@@ -169,7 +170,7 @@ class LocalPodSetup:
             content = hosts_file(pod, addresses or around.host_addresses, _read_text(HOSTS))
             hosts = await asyncio.to_thread(volume_files.write_hosts, self.root, uid, content)
             mounts.append(BindMount(str(hosts), HOSTS, volume="etc-hosts"))
-        inputs = ContainerInputs(variables, mounts, options, self._notices(pod, wanted))
+        inputs = ContainerInputs(variables, mounts, options, self._notices(pod, wanted), around.memory_bytes)
         return container_spec(pod, container, attempt, self.sandbox(pod), inputs)
 
     def _notices(self, pod: Pod, volumes: Collection[str]) -> tuple[tuple[str, str], ...]:

@@ -86,6 +86,10 @@ class BindMount:
     root: str = ""
 
 
+# The period of CPU quotas, the kernel's default.
+PERIOD_MICROSECONDS: Final = 100_000
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """Resource limits; zero means none."""
@@ -97,6 +101,8 @@ class Limits:
     # In the kernel's list format; empty means all.
     cpus: str = ""
     memory_nodes: str = ""
+    # The kernel's name of each page size, and the bytes of such pages.
+    huge_pages: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +164,8 @@ class Sandbox:
     # None means the node's.
     dns: Dns | None = None
     sysctls: Mapping[str, str] = field(default_factory=dict)
+    # Of all containers together.
+    limits: Limits = field(default_factory=Limits)
     attempt: int = 0
 
 

@@ -4,24 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
 
-from dray.api.quantity import Quantity
 from dray.api.types.core_v1 import Container, Pod, PodSecurityContext, SecurityContext
 from dray.node.agent.pod.environment import ConfigError, expand_all, expand_sub_path
 from dray.node.agent.pod.network_files import hostname_of
 from dray.node.agent.pod.optional_fields import optional_fields
+from dray.node.agent.pod.resource_limits import limits_of
 from dray.node.resource_manager import RunOptions
 from dray.node.runtimes.runtime import BindMount, ContainerSpec, Limits, Propagation, Sandbox, Security
-
-# The kernel's minimum and default CPU shares, and the CFS period.
-SHARES_LEAST: Final = 2
-SHARES_PER_CPU: Final = 1024
-PERIOD_MICROSECONDS: Final = 100_000
-QUOTA_LEAST: Final = 1000
-# kubelet's OOM score adjustments.
-OOM_GUARANTEED: Final = -997
-OOM_BEST_EFFORT: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +22,8 @@ class ContainerInputs:
     mounts: Sequence[BindMount]
     options: RunOptions
     notices: tuple[tuple[str, str], ...] = ()
+    # Of the node; 0 if it is not known.
+    memory_capacity: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +34,8 @@ class VolumeFolder:
     read_only: bool = False
 
 
-def sandbox_of(pod: Pod, log_root: str) -> Sandbox:
-    """Return the Pod's sandbox."""
+def sandbox_of(pod: Pod, log_root: str, limits: Limits | None = None) -> Sandbox:
+    """Return the Pod's sandbox, with the limits of the Pod as a whole."""
     metadata, spec, security = pod.metadata, pod.spec, pod.spec.security_context
     name, namespace, uid = metadata.name or "", metadata.namespace or "", metadata.uid or ""
     return Sandbox(
@@ -59,6 +51,7 @@ def sandbox_of(pod: Pod, log_root: str) -> Sandbox:
         host_ipc=bool(spec.host_ipc),
         share_process_namespace=bool(spec.share_process_namespace),
         sysctls={item.name: item.value for item in security.sysctls} if security is not None else {},
+        limits=limits or Limits(),
     )
 
 
@@ -83,7 +76,7 @@ def container_spec(
         devices=wiring.options.devices,
         cdi_devices=wiring.options.cdi_devices,
         annotations=dict(wiring.options.annotations),
-        limits=limits_of(pod, container),
+        limits=limits_of(pod, container, wiring.memory_capacity),
         security=security_of(pod, container),
         stop_signal=(lifecycle.stop_signal or "") if lifecycle is not None else "",
         tty=bool(container.tty),
@@ -119,19 +112,6 @@ def volume_mounts(
             )
         )
     return found
-
-
-def limits_of(pod: Pod, container: Container) -> Limits:
-    """Return the CPU shares of the request, and the CPU quota and memory limit of the limits."""
-    requests, limits = container.resources.requests, container.resources.limits
-    milli = Quantity.parse(requests["cpu"]).milli_value() if "cpu" in requests else 0
-    quota = Quantity.parse(limits["cpu"]).milli_value() * PERIOD_MICROSECONDS // 1000 if "cpu" in limits else 0
-    return Limits(
-        cpu_shares=max(milli * SHARES_PER_CPU // 1000, SHARES_LEAST),
-        cpu_quota_microseconds=max(quota, QUOTA_LEAST) if quota else 0,
-        memory_bytes=Quantity.parse(limits["memory"]).value() if "memory" in limits else 0,
-        oom_score_adj=OOM_GUARANTEED if pod.status.qos_class == "Guaranteed" else OOM_BEST_EFFORT,
-    )
 
 
 def security_of(pod: Pod, container: Container) -> Security:

@@ -43,6 +43,8 @@ class DownwardContext:
     allocatable: Mapping[str, str] = field(default_factory=dict)
     # The variables with the address of the API server.
     services: Mapping[str, str] = field(default_factory=dict)
+    # Of the machine; 0 if it is not known.
+    memory_bytes: int = 0
 
 
 def referenced(container: Container) -> Iterator[tuple[str, str]]:

@@ -10,6 +10,7 @@ from typing import Final
 from dray.api.cdi import ContainerEdits
 from dray.node.resource_manager import HostDevice
 from dray.node.runtimes.runtime import (
+    PERIOD_MICROSECONDS,
     START_ERROR,
     UNKNOWN_EXIT_CODE,
     BindMount,
@@ -17,6 +18,7 @@ from dray.node.runtimes.runtime import (
     ContainerSpec,
     Dns,
     Exit,
+    Limits,
     Propagation,
     RuntimeFailure,
     Sandbox,
@@ -82,6 +84,7 @@ def sandbox_config(sandbox: Sandbox, node_name: str) -> pb.PodSandboxConfig:
         linux=pb.LinuxPodSandboxConfig(
             sysctls=sandbox.sysctls,
             security_context=pb.LinuxSandboxSecurityContext(namespace_options=_namespaces(sandbox)),
+            resources=_resources(sandbox.limits),
         ),
     )
 
@@ -189,21 +192,26 @@ def _linux(spec: ContainerSpec) -> pb.LinuxContainerConfig:
         context.run_as_user.value = security.user
         if security.group is not None:
             context.run_as_group.value = security.group
+    return pb.LinuxContainerConfig(resources=_resources(limits), security_context=context)
+
+
+def _profile(kind: str, localhost: str) -> pb.SecurityProfile:
+    """Return a security profile; a container that asks for none is unconfined, as in kubelet."""
+    return pb.SecurityProfile(profile_type=kind or "Unconfined", localhost_ref=localhost)
+
+
+def _resources(limits: Limits) -> pb.LinuxContainerResources:
     resources = pb.LinuxContainerResources(
         cpu_shares=limits.cpu_shares,
         memory_limit_in_bytes=limits.memory_bytes,
         oom_score_adj=limits.oom_score_adj,
         cpuset_cpus=limits.cpus,
         cpuset_mems=limits.memory_nodes,
+        hugepage_limits=[pb.HugepageLimit(page_size=size, limit=amount) for size, amount in limits.huge_pages],
     )
     if limits.cpu_quota_microseconds:
-        resources.cpu_period, resources.cpu_quota = 100_000, limits.cpu_quota_microseconds
-    return pb.LinuxContainerConfig(resources=resources, security_context=context)
-
-
-def _profile(kind: str, localhost: str) -> pb.SecurityProfile:
-    """Return a security profile; a container that asks for none is unconfined, as in kubelet."""
-    return pb.SecurityProfile(profile_type=kind or "Unconfined", localhost_ref=localhost)
+        resources.cpu_period, resources.cpu_quota = PERIOD_MICROSECONDS, limits.cpu_quota_microseconds
+    return resources
 
 
 def record_of(status: pb.ContainerStatus) -> ContainerRecord:

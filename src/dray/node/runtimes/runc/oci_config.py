@@ -7,11 +7,11 @@ from typing import Final
 
 from dray.api.document import Document
 from dray.node.cdi.edits import merge_environment
-from dray.node.runtimes.runtime import BindMount, ContainerSpec, Propagation, Security
+from dray.node.runtimes.runc.pod_cgroup import pod_group
+from dray.node.runtimes.runtime import PERIOD_MICROSECONDS, BindMount, ContainerSpec, Propagation, Security
 
 VERSION: Final = "1.0.2"
 PATH: Final = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-PERIOD_MICROSECONDS: Final = 100_000
 # The defaults of Docker, containerd and CRI-O.
 CAPABILITIES: Final = (
     "CAP_AUDIT_WRITE",
@@ -105,7 +105,7 @@ def oci_config(  # noqa: PLR0913 - what the image, the node and the kernel say, 
 
 def cgroup_path(spec: ContainerSpec, container_id: str) -> str:
     """Return the path of the container's cgroup."""
-    return f"/dray/pod{spec.sandbox.uid}/{container_id}"
+    return f"/{pod_group(spec.sandbox.uid)}/{container_id}"
 
 
 def _user(spec: ContainerSpec, user: tuple[int, int]) -> Document:
@@ -201,6 +201,8 @@ def _resources(spec: ContainerSpec) -> Document:
         resources["cpu"] = cpu
     if limits.memory_bytes:
         resources["memory"] = {"limit": limits.memory_bytes}
+    if limits.huge_pages:
+        resources["hugepageLimits"] = [{"pageSize": size, "limit": amount} for size, amount in limits.huge_pages]
     return resources
 
 

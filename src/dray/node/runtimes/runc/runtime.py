@@ -27,6 +27,7 @@ from dray.node.runtimes.images.puller import ImagePuller
 from dray.node.runtimes.process.runtime import finish
 from dray.node.runtimes.runc.oci_config import SUPPORTED_FIELDS, cgroup_path, default_bind_types, oci_config
 from dray.node.runtimes.runc.pause_processes import PauseProcesses
+from dray.node.runtimes.runc.pod_cgroup import CGROUPS, remove_group, write_group
 from dray.node.runtimes.runtime import (
     BindMount,
     ContainerSpec,
@@ -43,7 +44,6 @@ from dray.node.runtimes.runtime import (
 from dray.node.runtimes.shim.runtime import ShimRuntime
 from dray.node.untrusted_files import write_private
 
-CGROUPS: Final = Path("/sys/fs/cgroup")
 COMMAND_SECONDS_MAX: Final = 30.0
 
 
@@ -90,7 +90,11 @@ class RuncRuntime(ShimRuntime):
         return await self._puller.ensure(request)
 
     async def ensure_sandbox(self, sandbox: Sandbox) -> tuple[str, ...]:
-        """Start the Pod's pause process if it needs one; return no addresses: Pods use the node's network."""
+        """Create the Pod's cgroup, and its pause process if it needs one; return no addresses.
+
+        Pods use the node's network.
+        """
+        await asyncio.to_thread(write_group, sandbox.uid, sandbox.limits)
         if _has_pause(sandbox):
             await self._pauses.ensure(sandbox.uid)
         return ()
@@ -227,7 +231,7 @@ class RuncRuntime(ShimRuntime):
     async def remove_sandbox(self, pod_uid: str) -> None:
         """Kill the Pod's pause process, and remove its cgroups."""
         self._pauses.remove(pod_uid)
-        await asyncio.to_thread(_remove_groups, pod_uid)
+        await asyncio.to_thread(remove_group, pod_uid)
 
 
 def _has_pause(sandbox: Sandbox) -> bool:
@@ -282,12 +286,6 @@ def _host_devices() -> tuple[DeviceNode, ...]:
                     )
                 )
     return tuple(found)
-
-
-def _remove_groups(pod_uid: str) -> None:
-    for controller in (CGROUPS, *CGROUPS.iterdir()) if CGROUPS.is_dir() else ():
-        with contextlib.suppress(OSError):
-            (controller / "dray" / f"pod{pod_uid}").rmdir()
 
 
 # In the order of their bits.

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from dray.api.types.core_v1 import ConfigMap, Secret, ServiceAccountTokenProjection
-from dray.node.agent.pod.container_spec import VolumeFolder, limits_of, security_of, volume_mounts
+from dray.node.agent.pod.container_spec import VolumeFolder, security_of, volume_mounts
 from dray.node.agent.pod.environment import ConfigError, DownwardContext, Sources, environment, expand, referenced
 from dray.node.agent.volume_content import File, references, render_volume, token_requests
 from dray.node.runtimes.runtime import BindMount
@@ -206,14 +206,6 @@ def test_volumes_that_the_agent_writes_are_mounted_read_only() -> None:
     container = a_container(volumeMounts=[{"name": "v", "mountPath": "/x", "readOnly": False}])
     (mount,) = volume_mounts(container, {"v": VolumeFolder("/v", read_only=True)}, {})
     assert mount.read_only
-
-
-def test_limits() -> None:
-    resources = {"requests": {"cpu": "250m"}, "limits": {"cpu": "500m", "memory": "64Mi"}}
-    found = limits_of(pod(), a_container(resources=resources))
-    assert (found.cpu_shares, found.cpu_quota_microseconds, found.memory_bytes) == (256, 50_000, 64 * 1024**2)
-    nothing = limits_of(pod(), a_container())
-    assert (nothing.cpu_shares, nothing.cpu_quota_microseconds, nothing.memory_bytes) == (2, 0, 0)
 
 
 def test_a_containers_user_wins_over_the_pods() -> None:
