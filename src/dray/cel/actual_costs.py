@@ -8,7 +8,6 @@ from ipaddress import IPv4Address, IPv4Interface, IPv6Address, IPv6Interface
 from typing import Any, Final
 
 from dray.cel import tree
-from dray.cel.runtime import INCLUDES_MAX
 from dray.cel.signatures import Overload, kind_of_class
 from dray.cel.types import Kind
 from dray.cel.values import Optional
@@ -157,7 +156,7 @@ def _compared(place: int) -> Cost:
 
 
 def _includes(_: Overload, args: Sequence[Any], __: Any) -> int:
-    return min(actual_size(args[0]), INCLUDES_MAX) if isinstance(args[0], (list, tuple)) else 1
+    return actual_size(args[0]) if isinstance(args[0], (list, tuple)) else 1
 
 
 def _fixed(amount: int) -> Cost:

@@ -91,13 +91,13 @@ def test_a_lease_belongs_to_its_node() -> None:
     assert document["spec"]["renewTime"] == "2026-01-01T00:00:00.000000Z"
 
 
-@pytest.mark.behaviour("N-109", "N-110")
+@pytest.mark.behaviour("N-52", "N-109", "N-110")
 def test_enabled_features_are_declared_and_those_of_an_earlier_agent_removed() -> None:
     def declared(gates: str, known: Document) -> object:
         spec = replace(SPEC, declared_features=declared_features(FeatureGates.parse(gates)))
         return node_status(spec, (), known, START).get("declaredFeatures", "absent")
 
     enabled = "DRAOptionalNodeOperations=true,DRANodeAllocatableResources=true"
-    assert declared(enabled, {}) == ["DRAOptionalNodeOperations"]
+    assert declared(enabled, {}) == ["DRANodeAllocatableResources", "DRAOptionalNodeOperations"]
     assert declared("", {}) == "absent"
     assert declared("", {"declaredFeatures": ["Old"]}) == []
