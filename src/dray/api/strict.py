@@ -24,6 +24,15 @@ __all__ = ["DecodeError", "ParseError", "check_fields", "parse_json", "parse_yam
 _DROP: Final = object()
 
 _OBJECT_META: Final = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
+_POD_STATUS: Final = "io.k8s.api.core.v1.PodStatus"
+# Lists that a writer clears with an empty one; leaving them out keeps what is stored.
+_CLEARED_BY_EMPTY: Final = frozenset(
+    {
+        (_OBJECT_META, "managedFields"),
+        (_POD_STATUS, "resourceClaimStatuses"),
+        (_POD_STATUS, "nodeAllocatableResourceClaimStatuses"),
+    }
+)
 # Ends the paths of unknown fields of metadata until they are reported.
 _OF_METADATA: Final = "\0"
 
@@ -125,8 +134,7 @@ def _fill_tables(
     struct_type: StructType, table: dict[str, Check], texts: set[str], always: list[tuple[str, Callable[[], Any]]]
 ) -> None:
     for field in struct_type.fields.values():
-        # An empty list of managed fields is not the same as none: it clears them.
-        emptied = field.name == "managedFields" and struct_type.name == _OBJECT_META
+        emptied = (struct_type.name, field.name) in _CLEARED_BY_EMPTY
         table[field.name] = _compile(field.type) if emptied else _compile_field(field)
         if field.type in _TEXTS:
             texts.add(field.name)

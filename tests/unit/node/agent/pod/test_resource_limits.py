@@ -24,7 +24,7 @@ CLAIM = {
 }
 
 
-def container(name: str = "a", requests: Document | None = None, **limits: str) -> Document:
+def container(name: str = "a", requests: Document | None = None, **limits: Any) -> Document:
     return {"name": name, "image": "i", "resources": {"requests": requests or {}, "limits": limits}}
 
 
@@ -86,16 +86,16 @@ PAGES = {**CLAIM, "mapping": [{"name": "hugepages-2Mi", "quantity": "4Mi"}], "ov
         pytest.param({}, {"limits": {"hugepages-2Mi": "16Mi"}}, 16 * MI, id="the limit of the Pod"),
     ],
 )
-def test_huge_pages(limits: dict[str, str], resources: Document | None, expected: int) -> None:
-    extra = {} if resources is None else {"resources": resources}
-    assert first(pod(container(**limits), claims=[PAGES], **extra)).huge_pages == (("2MB", expected),)
+def test_huge_pages(limits: Document, resources: Document | None, expected: int) -> None:
+    assert first(pod(container(**limits), claims=[PAGES], resources=resources)).huge_pages == (("2MB", expected),)
 
 
 @pytest.mark.parametrize(
     ("name", "size"), [("hugepages-2Mi", "2MB"), ("hugepages-1Gi", "1GB"), ("hugepages-64Ki", "64KB")]
 )
 def test_names_of_page_sizes(name: str, size: str) -> None:
-    assert first(pod(container(**{name: "1Gi"}))).huge_pages == ((size, GI),)
+    limits: dict[str, Any] = {name: "1Gi"}
+    assert first(pod(container(**limits))).huge_pages == ((size, GI),)
 
 
 @pytest.mark.behaviour("N-50")
