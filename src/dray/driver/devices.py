@@ -33,16 +33,24 @@ def device(
     attributes: Mapping[str, AttributeValue | DeviceAttribute] | None = None,
     capacity: Mapping[str, str | int | DeviceCapacity] | None = None,
     consumes: Mapping[str, Mapping[str, str | int]] | None = None,
+    compatibility_groups: Mapping[str, Iterable[str]] | None = None,
     taints: Iterable[DeviceTaint] = (),
     **fields: Any,
 ) -> Device:
-    """Return a device; `consumes` are amounts per counter set, other fields are those of the API in snake case."""
+    """Return a device; other fields are those of the API in snake case.
+
+    `consumes` are amounts per counter set, and `compatibility_groups` the groups for a counter set: devices that
+    consume from it are in use together only if they all have one in common.
+    """
+    groups = compatibility_groups or {}
     return Device(
         name=name,
         attributes={key: attribute(value) for key, value in (attributes or {}).items()},
         capacity={key: _capacity(value) for key, value in (capacity or {}).items()},
         consumes_counters=tuple(
-            DeviceCounterConsumption(counter_set=key, counters=_counters(amounts))
+            DeviceCounterConsumption(
+                counter_set=key, counters=_counters(amounts), compatibility_groups=tuple(groups.get(key, ()))
+            )
             for key, amounts in (consumes or {}).items()
         ),
         taints=tuple(taints),
@@ -101,6 +109,10 @@ class Pool:
     per_device_nodes: bool = False
     # Ignored if below the published generation.
     generation: int = 0
+    # Calls that nodes need not make for these devices: NodePrepareResources, NodeUnprepareResources, or * for all.
+    skip_node_operations: tuple[str, ...] = ()
+    # The string attribute with the type of a partition, by which the status of the pool counts them.
+    partition_type_attribute: str = ""
 
     @property
     def on_node(self) -> bool:

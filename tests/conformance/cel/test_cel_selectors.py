@@ -144,7 +144,7 @@ CASES: dict[str, Case] = {
         error="CEL result of type list could not be converted to bool",
         cost=4,
         attributes={"names": {"strings": ["fish", "bird"]}},
-        behaviours=("SP-40",),
+        behaviours=("SP-40", "N-61"),
     ),
     "list-of-bool": Case(
         f"{HERE}.names.size() == 2", True, 6, attributes={"names": {"bools": [True, False]}}, behaviours=("SP-44",)
@@ -216,7 +216,7 @@ CASES: dict[str, Case] = {
     "includes-function-on-typed-list": Case(
         "[1, 2, 3].includes(3)", match=True, cost=13, behaviours=("N-61",)
     ),
-    "list-result-type-causes-match-error": Case(
+    "list-result-type-causes-compile-error": Case(
         "[true]",
         compile_error="must evaluate to bool or the unknown type, not list(bool)",
         behaviours=("N-61",),

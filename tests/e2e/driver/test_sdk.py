@@ -461,6 +461,7 @@ async def test_dropped_fields_are_reported_once_and_not_rewritten() -> None:
                 assert [item["metadata"]["resourceVersion"] for item in await cluster.slices()] == versions
     assert sorted({type(error).__name__ for error in errors}) == ["DroppedFieldsError"]
     assert len(errors) == 2
+    assert any(str(error).endswith("the server dropped fields of DRAPartitionableDevices") for error in errors)
 
 
 async def test_refused_writes_are_reported(cluster: Cluster, node: Node) -> None:

@@ -12,9 +12,15 @@ import msgspec
 import pytest
 
 from dray.api.types.meta_v1 import ObjectMeta, OwnerReference
-from dray.api.types.resource_v1 import DeviceTaint, ResourceSlice
+from dray.api.types.resource_v1 import (
+    DeviceTaint,
+    NodeAllocatableMapping,
+    NodeAllocatableOverhead,
+    NodeAllocatableResource,
+    ResourceSlice,
+)
 from dray.driver.devices import Pool, counter_set, device
-from dray.driver.publish.contents import contents_of
+from dray.driver.publish.contents import contents_of, dropped_gates
 from dray.driver.publish.plan import Plan, Publisher, plan_pool
 
 OWNER = OwnerReference(api_version="v1", kind="Node", name="node-1", uid="node-uid", controller=True)
@@ -244,3 +250,71 @@ def test_other_owners_of_a_slice_stay() -> None:
     )
     ((updated, _),) = plan_pool(replace(PUBLISHER, owner=NEW_OWNER), "p", pool(1), (existing,), ()).update
     assert updated.metadata.owner_references == (other, NEW_OWNER)
+
+
+@pytest.mark.behaviour("N-113")
+def test_slices_are_written_again_when_other_operations_are_skipped() -> None:
+    before = published(pool(2, skip_node_operations=("*",)))
+    assert before[0].spec.skip_node_operations == ("*",)
+    assert plan(pool(2, skip_node_operations=("*",)), before).empty
+    ((changed, _),) = plan(pool(2, skip_node_operations=("NodeUnprepareResources",)), before).update
+    assert changed.spec.skip_node_operations == ("NodeUnprepareResources",)
+    ((changed, _),) = plan(pool(2), before).update
+    assert changed.spec.skip_node_operations == ()
+
+
+@pytest.mark.behaviour("N-83")
+def test_only_slices_with_partitions_name_the_attribute_of_their_type() -> None:
+    part = device("a", attributes={"kind": "half"}, consumes={"c": {"m": 1}})
+    wanted = Pool((part,), (counter_set("c", {"m": 1}),), partition_type_attribute="d.example.com/kind")
+    found = {len(item.spec.devices): item.spec.partition_type_attribute for item in published(wanted)}
+    assert found == {1: "d.example.com/kind", 0: None}
+
+
+NODE_RESOURCES = {
+    "cpu": NodeAllocatableResource(mapping=NodeAllocatableMapping(device_multiplier="1000m")),
+    "memory": NodeAllocatableResource(overhead=NodeAllocatableOverhead(per_pod="1024Ki")),
+}
+
+
+@pytest.mark.behaviour("N-104")
+@pytest.mark.parametrize(
+    ("wanted", "stored", "gates"),
+    [
+        pytest.param(
+            Pool((device("a", consumes={"c": {"m": 1}}, compatibility_groups={"c": ["x"]}),)),
+            Pool((device("a", consumes={"c": {"m": 1}}),)),
+            ("DRADeviceCompatibilityGroups",),
+            id="groups",
+        ),
+        pytest.param(
+            Pool((device("a"),), skip_node_operations=("*",)),
+            Pool((device("a"),)),
+            ("DRAOptionalNodeOperations",),
+            id="operations",
+        ),
+        pytest.param(
+            Pool((device("a", consumes={"c": {"m": 1}}),), partition_type_attribute="d/x"),
+            Pool((device("a", consumes={"c": {"m": 1}}),)),
+            ("DRAPartitionableDevicesType",),
+            id="types",
+        ),
+        pytest.param(
+            Pool((device("a", node_allocatable_resources=NODE_RESOURCES),)),
+            Pool((device("a"),)),
+            ("DRANodeAllocatableResources",),
+            id="node resources",
+        ),
+        pytest.param(Pool((device("a"),)), Pool((device("a"),)), (), id="nothing"),
+    ],
+)
+def test_the_gates_of_dropped_fields_are_named(wanted: Pool, stored: Pool, gates: tuple[str, ...]) -> None:
+    (asked,), (kept,) = contents_of(wanted), contents_of(stored)
+    assert dropped_gates(asked, kept) == gates
+
+
+def test_quantities_are_compared_in_their_normal_form() -> None:
+    (content,) = contents_of(Pool((device("a", node_allocatable_resources=NODE_RESOURCES),)))
+    found = content.devices[0].node_allocatable_resources
+    assert found["cpu"].mapping == NodeAllocatableMapping(device_multiplier="1")
+    assert found["memory"].overhead == NodeAllocatableOverhead(per_pod="1Mi")

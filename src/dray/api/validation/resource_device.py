@@ -45,8 +45,13 @@ _NO_NODES_OF_DEVICE: Final = (
 )
 
 
-def validate_device(device: Document, old: Document | None, path: Path, *, per_device_nodes: bool) -> FieldErrors:
-    """Return the validation errors of a device; unchanged capacity and taints are ratcheted."""
+def validate_device(
+    device: Document, old: Document | None, path: Path, *, per_device_nodes: bool, fractional: bool = False
+) -> FieldErrors:
+    """Return the validation errors of a device; unchanged capacity and taints are ratcheted.
+
+    `fractional` is the feature DRAFractionalCapacityRange.
+    """
     errors = fields.label(device.get("name"), path, "name")
     attributes, capacity = device.get("attributes") or {}, device.get("capacity") or {}
     errors += _sizes(attributes, capacity, path)
@@ -55,7 +60,8 @@ def validate_device(device: Document, old: Document | None, path: Path, *, per_d
             errors += fields.qualified_id(key, path.child("attributes"))
             errors += _attribute(attribute, path, key)
     if capacity and (old is None or (old.get("capacity") or {}) != capacity):
-        errors += _capacities(capacity, path, shareable=bool(device.get("allowMultipleAllocations")))
+        shareable = bool(device.get("allowMultipleAllocations"))
+        errors += _capacities(capacity, path, shareable=shareable, fractional=fractional)
     if device.get("taints") and (old is None or old.get("taints") != device["taints"]):
         errors += fields.bounded(device["taints"], TAINTS_MAX, fields.taint, path.child("taints"))
     if device.get("consumesCounters"):
@@ -178,13 +184,14 @@ def _text_value(value: str, kind: str, path_of: Any) -> FieldErrors:
     return errors
 
 
-def _capacities(capacity: Mapping[str, Document], path: Path, *, shareable: bool) -> FieldErrors:
+def _capacities(capacity: Mapping[str, Document], path: Path, *, shareable: bool, fractional: bool) -> FieldErrors:
     errors: FieldErrors = []
     for key, item in capacity.items():
         if not _is_good_key(key):
             errors += fields.qualified_id(key, path.child("capacity"))
         if item.get("requestPolicy") is not None:
-            errors += validate_capacity(item, _key_path(path, "capacity", key), shareable=shareable)
+            at = _key_path(path, "capacity", key)
+            errors += validate_capacity(item, at, shareable=shareable, fractional=fractional)
     return errors
 
 

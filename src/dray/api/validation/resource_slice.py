@@ -21,8 +21,11 @@ COUNTER_SETS_MAX: Final = 8
 _ONE_NODE_CHOICE: Final = "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required"
 
 
-def validate_slice(resource_slice: Document, old: Document | None = None) -> FieldErrors:
-    """Return the validation errors of a new or changed slice."""
+def validate_slice(resource_slice: Document, old: Document | None = None, *, fractional: bool = False) -> FieldErrors:
+    """Return the validation errors of a new or changed slice.
+
+    `fractional` is the feature DRAFractionalCapacityRange.
+    """
     spec = resource_slice.get("spec") or {}
     old_spec = None if old is None else old.get("spec") or {}
     errors = fields.driver_name(spec.get("driver"), SPEC, "driver")
@@ -32,7 +35,7 @@ def validate_slice(resource_slice: Document, old: Document | None = None) -> Fie
     errors += _nodes(spec)
     if spec.get("sharedCounters") is not None and spec.get("devices") is not None:
         errors.append(invalid(SPEC, "", "only one of `sharedCounters` or `devices` is allowed"))
-    errors += _devices(spec, old_spec)
+    errors += _devices(spec, old_spec, fractional=fractional)
     errors += fields.bounded_set(
         spec.get("sharedCounters"), COUNTER_SETS_MAX, _counter_set, _name_of, SPEC.child("sharedCounters")
     )
@@ -119,7 +122,7 @@ def _nodes(spec: Document) -> FieldErrors:
     return errors
 
 
-def _devices(spec: Document, old_spec: Document | None) -> FieldErrors:
+def _devices(spec: Document, old_spec: Document | None, *, fractional: bool) -> FieldErrors:
     devices: Sequence[Document] = spec.get("devices") or ()
     if not devices:
         return []
@@ -129,7 +132,9 @@ def _devices(spec: Document, old_spec: Document | None) -> FieldErrors:
     return fields.bounded_set(
         devices,
         limit,
-        lambda item, at: validate_device(item, before.get(_name_of(item)), at, per_device_nodes=per_device_nodes),
+        lambda item, at: validate_device(
+            item, before.get(_name_of(item)), at, per_device_nodes=per_device_nodes, fractional=fractional
+        ),
         _name_of,
         SPEC.child("devices"),
     )

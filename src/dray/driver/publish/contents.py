@@ -6,7 +6,7 @@ own, with at most 8 each.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
@@ -23,6 +23,9 @@ from dray.api.types.resource_v1 import (
     DeviceAttribute,
     DeviceCapacity,
     DeviceTaint,
+    NodeAllocatableMapping,
+    NodeAllocatableOverhead,
+    NodeAllocatableResource,
     ResourceSliceSpec,
 )
 from dray.driver.devices import Pool
@@ -43,6 +46,8 @@ class SliceContent:
     node_selector: NodeSelector | None = None
     all_nodes: bool = False
     per_device_nodes: bool = False
+    skip_node_operations: tuple[str, ...] = ()
+    partition_type_attribute: str = ""
 
     @property
     def names(self) -> frozenset[str]:
@@ -57,9 +62,20 @@ def contents_of(pool: Pool) -> tuple[SliceContent, ...]:
         *((part, ()) for part in _parts(tuple(_counter_set(item) for item in pool.counters), COUNTER_SETS_MAX)),
         *(((), part) for part in _parts(tuple(_device(item) for item in pool.devices), limit)),
     ]
-    return tuple(
-        SliceContent(devices, counters, pool.node_selector, pool.all_nodes, pool.per_device_nodes)
-        for counters, devices in parts or [((), ())]
+    return tuple(_content(pool, devices, counters) for counters, devices in parts or [((), ())])
+
+
+def _content(pool: Pool, devices: tuple[Device, ...], counters: tuple[CounterSet, ...]) -> SliceContent:
+    # Only slices with partitions can name the attribute.
+    is_partitioned = any(device.consumes_counters for device in devices)
+    return SliceContent(
+        devices,
+        counters,
+        pool.node_selector,
+        pool.all_nodes,
+        pool.per_device_nodes,
+        pool.skip_node_operations,
+        pool.partition_type_attribute if is_partitioned else "",
     )
 
 
@@ -71,7 +87,30 @@ def content_of(spec: ResourceSliceSpec) -> SliceContent:
         spec.node_selector,
         bool(spec.all_nodes),
         bool(spec.per_device_node_selection),
+        spec.skip_node_operations,
+        spec.partition_type_attribute or "",
     )
+
+
+def dropped_gates(asked: SliceContent, stored: SliceContent) -> tuple[str, ...]:
+    """Return the feature gates of fields that the API server has dropped."""
+    return tuple(name for name, uses in _GATES.items() if uses(asked) and not uses(stored))
+
+
+def _uses_groups(content: SliceContent) -> bool:
+    return any(item.compatibility_groups for device in content.devices for item in device.consumes_counters)
+
+
+_GATES: Final[Mapping[str, Callable[[SliceContent], bool]]] = {
+    "DRAConsumableCapacity": lambda content: any(device.allow_multiple_allocations for device in content.devices),
+    "DRADeviceBindingConditions": lambda content: any(device.binding_conditions for device in content.devices),
+    "DRADeviceCompatibilityGroups": _uses_groups,
+    "DRADeviceTaints": lambda content: any(device.taints for device in content.devices),
+    "DRANodeAllocatableResources": lambda content: any(device.node_allocatable_resources for device in content.devices),
+    "DRAOptionalNodeOperations": lambda content: bool(content.skip_node_operations),
+    "DRAPartitionableDevices": lambda content: bool(content.counters),
+    "DRAPartitionableDevicesType": lambda content: bool(content.partition_type_attribute),
+}
 
 
 def _parts(items: tuple[T, ...], size: int) -> Iterator[tuple[T, ...]]:
@@ -97,7 +136,29 @@ def _device(device: Device) -> Device:
             msgspec.structs.replace(item, counters=_counters(item.counters)) for item in device.consumes_counters
         ),
         taints=tuple(msgspec.structs.replace(taint, time_added=None) for taint in device.taints),
+        node_allocatable_resources={
+            key: _node_allocatable(value) for key, value in device.node_allocatable_resources.items()
+        },
     )
+
+
+def _node_allocatable(resource: NodeAllocatableResource) -> NodeAllocatableResource:
+    mapping, overhead = resource.mapping, resource.overhead
+    if mapping is not None:
+        mapping = NodeAllocatableMapping(
+            capacity_key=mapping.capacity_key,
+            capacity_multiplier=_optional_quantity(mapping.capacity_multiplier),
+            device_multiplier=_optional_quantity(mapping.device_multiplier),
+        )
+    if overhead is not None:
+        overhead = NodeAllocatableOverhead(
+            per_pod=_optional_quantity(overhead.per_pod), per_container=_optional_quantity(overhead.per_container)
+        )
+    return NodeAllocatableResource(mapping=mapping, overhead=overhead)
+
+
+def _optional_quantity(text: str | None) -> str | None:
+    return None if text is None else _quantity(text)
 
 
 def _capacity(capacity: DeviceCapacity) -> DeviceCapacity:

@@ -124,6 +124,8 @@ def _updated(publisher: Publisher, item: ResourceSlice, pool: ResourcePool, cont
         node_selector=content.node_selector,
         all_nodes=content.all_nodes or None,
         per_device_node_selection=content.per_device_nodes or None,
+        skip_node_operations=content.skip_node_operations,
+        partition_type_attribute=content.partition_type_attribute or None,
     )
     return msgspec.structs.replace(item, metadata=_owned(item.metadata, publisher.owner), spec=spec)
 
@@ -150,5 +152,7 @@ def _created(publisher: Publisher, published: ResourcePool, content: SliceConten
             per_device_node_selection=content.per_device_nodes or None,
             devices=content.devices,
             shared_counters=content.counters,
+            skip_node_operations=content.skip_node_operations,
+            partition_type_attribute=content.partition_type_attribute or None,
         ),
     )

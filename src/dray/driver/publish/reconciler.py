@@ -19,7 +19,7 @@ from dray.client.request_state import RequestState
 from dray.client.resources import NODES, RESOURCE_SLICES
 from dray.client.shared_informers import SharedInformer, SharedInformerFactory
 from dray.driver.devices import Pool
-from dray.driver.publish.contents import SliceContent, content_of
+from dray.driver.publish.contents import SliceContent, content_of, dropped_gates
 from dray.driver.publish.plan import Plan, Publisher, plan_pool
 from dray.lib.clock import Clock
 from dray.runtime.logs import fields
@@ -216,11 +216,9 @@ class SlicePublisher:
         if made == content or any(asked == content and known == made for asked, known in accepted):
             return
         accepted[:] = [(asked, known) for asked, known in accepted if asked != content] + [(content, made)]
-        self._on_error(
-            DroppedFieldsError(
-                f"pool {written.spec.pool.name}: slice {written.metadata.name}: the server dropped fields"
-            )
-        )
+        text = f"pool {written.spec.pool.name}: slice {written.metadata.name}: the server dropped fields"
+        gates = dropped_gates(content, made)
+        self._on_error(DroppedFieldsError(f"{text} of {', '.join(gates)}" if gates else text))
 
     async def _read_owner(self) -> None:
         try:

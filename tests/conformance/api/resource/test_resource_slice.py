@@ -473,6 +473,76 @@ def test_slice(given: Document, expected: list[str]) -> None:
     assert given == before
 
 
+FRACTIONS = {
+    "a step of thousandths": row(
+        "N-93", capacity({"default": "200m", "validRange": {"min": "100m", "max": "1", "step": "100m"}})
+    ),
+    "not a multiple in thousandths": row(
+        "N-93",
+        capacity({"default": "250m", "validRange": {"min": "100m", "max": "1", "step": "100m"}}),
+        f'{POLICY}.validRange.step: Invalid value: "250m": value is not a multiple of a given step (100m) from (100m)',
+    ),
+    "finer than thousandths": row(
+        "N-93",
+        capacity({"default": "1", "validRange": {"min": "1", "step": "0.1001"}}),
+        f'{POLICY}.validRange.step: Invalid value: "100100u": value cannot be represented as a milli value',
+    ),
+    "too large for thousandths": row(
+        "N-93",
+        capacity({"default": "1", "validRange": {"min": "500m", "max": "9223372036854776"}}, value="9223372036854776"),
+        f'{POLICY}.validRange.max: Invalid value: "9223372036854776": value cannot be represented as a milli value',
+    ),
+    "values that differ in a fraction": row("N-93", capacity({"default": "1500m", "validValues": ["1500m", "2"]})),
+    "equal values": row(
+        "N-93",
+        capacity({"default": "1500m", "validValues": ["1500m", "1.5"]}),
+        f'{POLICY}.validValues[1]: Duplicate value: "1500m"',
+    ),
+}
+
+
+@pytest.mark.parametrize(("given", "expected"), params(FRACTIONS))
+def test_fractional_ranges(given: Document, expected: list[str]) -> None:
+    assert texts(validate_slice(given, fractional=True)) == expected
+
+
+WHOLE = {
+    "rounded up without the gate": row(
+        "N-93",
+        capacity({"default": "1500m", "validValues": ["1500m", "2"]}),
+        f'{POLICY}.validValues[1]: Duplicate value: "2"',
+    ),
+    "a negative bound": row(
+        "N-94",
+        capacity({"default": "1", "validRange": {"min": "-1", "step": "1"}}),
+        f'{POLICY}.validRange.min: Invalid value: "-1": must be greater than or equal to 0',
+    ),
+    "a bound that is too large": row(
+        "N-94",
+        capacity(
+            {"default": "1", "validRange": {"min": "1", "max": "9223372036854775808", "step": "1"}},
+            value="9223372036854775808",
+        ),
+        f'{POLICY}.validRange.max: Invalid value: "9223372036854775808": must not be larger than 9223372036854775807',
+    ),
+    "a step of zero": row(
+        "N-94",
+        capacity({"default": "2", "validRange": {"min": "2", "step": "0"}}),
+        f'{POLICY}.validRange.step: Invalid value: "0": must be greater than zero',
+    ),
+    "a default below the range": row(
+        "N-94",
+        capacity({"default": "1", "validRange": {"min": "2", "step": "1"}}),
+        f'{POLICY}.validRange.default: Invalid value: "1": default is less than min: 2',
+    ),
+}
+
+
+@pytest.mark.parametrize(("given", "expected"), params(WHOLE))
+def test_ranges_of_whole_numbers(given: Document, expected: list[str]) -> None:
+    assert texts(validate_slice(given)) == expected
+
+
 OLD_POLICY = {"default": "1", "validRange": {}}
 # A row's given is (old, new).
 UPDATES = {
@@ -512,7 +582,7 @@ UPDATES = {
         ),
         f'{D0}.taints[0].effect: Unsupported value: "Some": supported values: "NoExecute", "NoSchedule", "None"',
     ),
-    "stored capacity": row("SP-27 SP-28", (capacity(OLD_POLICY), capacity(OLD_POLICY))),
+    "stored capacity": row("SP-27 SP-28 N-95", (capacity(OLD_POLICY), capacity(OLD_POLICY))),
     "changed capacity": row(
         "SP-27 SP-28",
         (capacity(OLD_POLICY), capacity(OLD_POLICY, value="11")),

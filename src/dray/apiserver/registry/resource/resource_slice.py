@@ -25,6 +25,8 @@ from dray.apiserver.registry.strategy import (
     start_generation,
 )
 
+FRACTIONAL_RANGES: Final = "DRAFractionalCapacityRange"
+
 
 class SliceStrategy(Strategy):
     """Strategy of slices."""
@@ -36,7 +38,7 @@ class SliceStrategy(Strategy):
 
     def validate_create(self, obj: Document, context: WriteContext) -> FieldErrors:
         """Validate the slice."""
-        return validate_slice(obj)
+        return validate_slice(obj, fractional=context.gates.enabled(FRACTIONAL_RANGES))
 
     def prepare_for_update(self, obj: Document, old: Document, context: WriteContext) -> None:
         """Drop disabled fields, and increment the generation of a changed spec."""
@@ -45,7 +47,7 @@ class SliceStrategy(Strategy):
 
     def validate_update(self, obj: Document, old: Document, context: WriteContext) -> FieldErrors:
         """Validate the slice and its immutable fields."""
-        return validate_slice(obj, old)
+        return validate_slice(obj, old, fractional=context.gates.enabled(FRACTIONAL_RANGES))
 
     def warnings(self, obj: Document, old: Document | None, context: WriteContext) -> Sequence[str]:
         """Warn about upper case in a driver name, since names are compared exactly."""
