@@ -131,7 +131,7 @@ COUNTERS = [
         ),
     ),
     row(
-        "SP-70",
+        "N-119",
         "devices in use on another node consume",
         Case(
             [claim(first_of("r", sub("x", "class-a", 1, memory("6Gi")), sub("y", "class-a", 1, memory("2Gi"))))],
@@ -596,6 +596,18 @@ ERRORS = [
                 slice_of("a", name="a", size=3),
                 slice_of(name="b", size=3, shared_counters=SETS),
                 slice_of(name="c", size=3, shared_counters=SETS),
+            ],
+            error=INVALID,
+        ),
+    ),
+    row(
+        "N-119",
+        "an unknown counter set in a slice for another node",
+        Case(
+            [claim(request())],
+            [
+                slice_of("a", name="a", size=2),
+                slice_of(partition("b", 1), name="b", size=2, node_name="node-2"),
             ],
             error=INVALID,
         ),

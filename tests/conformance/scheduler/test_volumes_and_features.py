@@ -129,7 +129,7 @@ def declaring(*features: str) -> Node:
     return msgspec.structs.replace(plain, status=msgspec.structs.replace(plain.status, declared_features=features))
 
 
-@pytest.mark.behaviour("SC-07")
+@pytest.mark.behaviour("SC-07", "N-111")
 @pytest.mark.parametrize(
     ("spec", "features", "fits"),
     [

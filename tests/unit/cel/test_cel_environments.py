@@ -9,6 +9,7 @@ from dray.api.semver import Semver
 from dray.cel import environments
 from dray.cel.environments import (
     DeviceView,
+    compile_derived_attribute,
     compile_device_selector,
     compile_message_expression,
     compile_rule,
@@ -325,3 +326,32 @@ def test_compiled_selectors_are_cached_lru_and_failures_are_not() -> None:
     assert compile_device_selector(texts[0]) is kept[0], "used lately"
     assert compile_device_selector(texts[1]) is not kept[1], "the one not used for the longest time"
     assert cache.cache_info().currsize == room
+
+
+SCALARS = "must evaluate to a primitive scalar (string, integer, boolean, semver)"
+
+
+@pytest.mark.behaviour("N-87")
+@pytest.mark.parametrize(
+    ("expression", "lists", "expected"),
+    [
+        pytest.param("device.driver", False, "", id="string"),
+        pytest.param("1", False, "", id="integer"),
+        pytest.param("device.driver == 'x'", False, "", id="boolean"),
+        pytest.param("semver('1.0.0')", False, "", id="version"),
+        pytest.param("device.attributes['d'].x", False, "", id="attribute"),
+        pytest.param("['a', 'b']", True, "", id="list"),
+        pytest.param("['a']", False, f"{SCALARS}, not list(string)", id="list-without-gate"),
+        pytest.param("1.5", True, f"{SCALARS} or a list of these scalars, not double", id="double"),
+        pytest.param("[1.5]", True, f"{SCALARS} or a list of these scalars, not list(double)", id="doubles"),
+        pytest.param("{'a': 1}", True, f"{SCALARS} or a list of these scalars, not map(string, int)", id="map"),
+        pytest.param("device", True, f"{SCALARS} or a list of these scalars, not kubernetes.DRADevice", id="device"),
+    ],
+)
+def test_types_of_derived_attributes(expression: str, lists: bool, expected: str) -> None:
+    if not expected:
+        compile_derived_attribute(expression, list_attributes=lists)
+        return
+    with pytest.raises(CELError) as caught:
+        compile_derived_attribute(expression, list_attributes=lists)
+    assert caught.value.detail == expected

@@ -320,3 +320,11 @@ def test_label_keys_of_a_pod_are_merged_at_creation_only() -> None:
     relabelled["metadata"]["labels"] = {"hash": "2"}
     changed = updated("pods", relabelled, made)
     assert changed["spec"]["topologySpreadConstraints"][0]["labelSelector"] == merged
+
+
+@pytest.mark.behaviour("N-51")
+def test_claims_do_not_change_the_quality_of_service() -> None:
+    using = {"claims": [{"name": "gpu"}]}
+    for resources, expected in (({}, "BestEffort"), ({"limits": {"cpu": "1", "memory": "1Gi"}}, "Guaranteed")):
+        spec = {"containers": [{"name": "a", "resources": resources | using}]}
+        assert quality_of_service(spec) == expected

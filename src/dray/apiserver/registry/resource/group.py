@@ -33,8 +33,14 @@ def selector_compiler(gates: FeatureGates) -> Callable[[str], SelectorResult]:
 
 def compilers(gates: FeatureGates) -> Compilers:
     """Return the compilers for the expressions of new claims."""
-    # Derived attributes are compiled when they are evaluated.
-    return Compilers(selector_compiler(gates), lambda _expression: SelectorResult())
+    list_attributes = gates.enabled("DRAListTypeAttributes")
+    consumable_capacity = gates.enabled("DRAConsumableCapacity")
+    return Compilers(
+        selector_compiler(gates),
+        lambda expression: _compile_derived(
+            expression, list_attributes=list_attributes, consumable_capacity=consumable_capacity
+        ),
+    )
 
 
 def compile_stored_selector(expression: str) -> SelectorResult:
@@ -49,6 +55,20 @@ def _compile(expression: str, *, list_attributes: bool, consumable_capacity: boo
 
     try:
         compiled = compile_device_selector(
+            expression, list_attributes=list_attributes, consumable_capacity=consumable_capacity
+        )
+    except CELError as error:
+        return SelectorResult(error=error.detail)
+    return SelectorResult(cost=compiled.estimated_cost)
+
+
+@lru_cache(_SELECTOR_CACHE_SIZE)
+def _compile_derived(expression: str, *, list_attributes: bool, consumable_capacity: bool) -> SelectorResult:
+    from dray.cel.environments import compile_derived_attribute
+    from dray.cel.errors import CELError
+
+    try:
+        compiled = compile_derived_attribute(
             expression, list_attributes=list_attributes, consumable_capacity=consumable_capacity
         )
     except CELError as error:
