@@ -213,9 +213,7 @@ CASES: dict[str, Case] = {
         f'"value-{LONG - 1}"', {"strings": many(LONG)}, match=True
     ),
     "includes-function-on-very-long-list-negative": includes(f'"value-{LONG}"', {"strings": many(LONG)}, match=False),
-    "includes-function-on-typed-list": Case(
-        "[1, 2, 3].includes(3)", match=True, cost=13, behaviours=("N-61",)
-    ),
+    "includes-function-on-typed-list": Case("[1, 2, 3].includes(3)", match=True, cost=13, behaviours=("N-61",)),
     "list-result-type-causes-compile-error": Case(
         "[true]",
         compile_error="must evaluate to bool or the unknown type, not list(bool)",

@@ -324,7 +324,7 @@ def test_label_keys_of_a_pod_are_merged_at_creation_only() -> None:
 
 @pytest.mark.behaviour("N-51")
 def test_claims_do_not_change_the_quality_of_service() -> None:
-    using = {"claims": [{"name": "gpu"}]}
-    for resources, expected in (({}, "BestEffort"), ({"limits": {"cpu": "1", "memory": "1Gi"}}, "Guaranteed")):
+    using, amounts = {"claims": [{"name": "gpu"}]}, {"cpu": "1", "memory": "1Gi"}
+    for resources, expected in (({}, "BestEffort"), ({"limits": amounts, "requests": amounts}, "Guaranteed")):
         spec = {"containers": [{"name": "a", "resources": resources | using}]}
         assert quality_of_service(spec) == expected
