@@ -1,4 +1,4 @@
-"""The resource limits of containers and of whole Pods, as kubelet computes them. Pure.
+"""The resource limits of containers and of whole Pods, as kubelet computes them.
 
 What the devices of claims use of the node (`framework.node_allocatable`) is added to the limits that a Pod declares.
 """
