@@ -131,7 +131,12 @@ async def running_server(config: ServerConfig) -> AsyncIterator[APIServer]:
         ServerParts(
             backend=_backend(config, cache, documents, tasks, addresses),
             catalog=catalog,
-            authenticator=Authenticator(tokens, config.static_tokens, allow_anonymous=config.allow_anonymous),
+            authenticator=Authenticator(
+                tokens,
+                config.static_tokens,
+                allow_anonymous=config.allow_anonymous,
+                bootstrap_tokens=cache.bootstrap_tokens,
+            ),
             nonresource=NonResourceHandler(nonresource),
             tasks=tasks,
             settle_definition=definitions.settle,

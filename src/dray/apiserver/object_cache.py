@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final, Protocol, TypeVar
 
+from dray.api import bootstrap_tokens
 from dray.api.codec import from_document
 from dray.api.document import Document, GroupResource, NamespacedName, key_of
 from dray.api.quota.names import ClassNames
@@ -109,6 +110,8 @@ class ObjectCache:
         self.node_topology: dict[str, dict[str, str]] = {}
         # Tokens may be bound to secrets; only their uids are cached.
         self.secret_uids: dict[NamespacedName, str] = {}
+        # By their id.
+        self.bootstrap_tokens: dict[str, bootstrap_tokens.StoredToken] = {}
         # By namespace and name; a namespace without quotas has no entry.
         self.quotas: dict[str, dict[str, Document]] = {}
         self.limit_ranges: dict[str, dict[str, Document]] = {}
@@ -141,10 +144,21 @@ class ObjectCache:
         elif resource in _BY_NAME:
             index: dict[str, Document] = getattr(self, _BY_NAME[resource])
             _set(index, key.name, document, deleted=deleted)
-        elif deleted:
+        else:
+            self._apply_secret(key, document, deleted=deleted)
+
+    def _apply_secret(self, key: NamespacedName, document: Document, *, deleted: bool) -> None:
+        if deleted:
             self.secret_uids.pop(key, None)
         else:
             self.secret_uids[key] = document["metadata"]["uid"]
+        if key.namespace == bootstrap_tokens.NAMESPACE and key.name.startswith(bootstrap_tokens.NAME_PREFIX):
+            token = None if deleted else bootstrap_tokens.read_secret(document)
+            identifier = key.name.removeprefix(bootstrap_tokens.NAME_PREFIX)
+            if token is None:
+                self.bootstrap_tokens.pop(identifier, None)
+            else:
+                self.bootstrap_tokens[identifier] = token
 
     def progressed(self, resource: GroupResource, revision: int) -> None:
         """Record that all objects of a resource have been applied up to the revision."""

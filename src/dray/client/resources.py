@@ -81,6 +81,19 @@ SELF_SUBJECT_REVIEWS: Final[Resource[Document]] = unstructured(
     GroupVersion("authentication.k8s.io", "v1"), "selfsubjectreviews", "SelfSubjectReview", namespaced=False
 )
 
+# authorization.k8s.io/v1
+SUBJECT_ACCESS_REVIEWS: Final[Resource[Document]] = unstructured(
+    GroupVersion("authorization.k8s.io", "v1"), "subjectaccessreviews", "SubjectAccessReview", namespaced=False
+)
+
+# certificates.k8s.io/v1
+CERTIFICATE_SIGNING_REQUESTS: Final[Resource[Document]] = unstructured(
+    GroupVersion("certificates.k8s.io", "v1"),
+    "certificatesigningrequests",
+    "CertificateSigningRequest",
+    namespaced=False,
+)
+
 # rbac.authorization.k8s.io/v1
 CLUSTER_ROLES: Final[Resource[Document]] = unstructured(
     GroupVersion("rbac.authorization.k8s.io", "v1"), "clusterroles", "ClusterRole", namespaced=False

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 from dray.api.features import FeatureGates
 from dray.client.interface import Client, Resource
 from dray.client.resources import JOBS, NODES, PODS, REPLICA_SETS, RESOURCE_CLAIMS
 from dray.client.shared_informers import SharedInformerFactory
 from dray.cmd.settings import NodeControl
+from dray.controllers.certificates.reconciler import (
+    BootstrapTokenController,
+    CertificateAuthority,
+    CertificateController,
+)
 from dray.controllers.classic_claim.reconciler import ClassicClaimController
 from dray.controllers.cluster_role_aggregation import ClusterRoleAggregationController
 from dray.controllers.cron_job.reconciler import CronJobController
@@ -38,6 +43,9 @@ from dray.lib.clock import Clock
 from dray.runtime.metrics import Metrics
 from dray.runtime.tasks import TaskGroup
 
+# A year, as in Kubernetes.
+SIGNING_SECONDS: Final = 8760 * 3600.0
+
 
 def spawn_controllers(  # noqa: PLR0913 - wiring: each is a part that the caller has
     group: TaskGroup,
@@ -48,8 +56,12 @@ def spawn_controllers(  # noqa: PLR0913 - wiring: each is a part that the caller
     root_ca: str,
     gates: FeatureGates | None = None,
     nodes: NodeControl | None = None,
+    authority: CertificateAuthority | None = None,
+    signing_seconds: float = SIGNING_SECONDS,
 ) -> SharedInformerFactory:
     """Run every controller in the group; `root_ca` is the CA certificate that Pods verify the API server with.
+
+    Without an authority nobody signs certificate requests.
 
     Returns the informers.
     """
@@ -76,6 +88,9 @@ def spawn_controllers(  # noqa: PLR0913 - wiring: each is a part that the caller
     ]
     if gates.enabled("GenericWorkload"):
         controllers.append(PodGroupProtectionController(context))
+    if authority is not None:
+        controllers.append(CertificateController(context, authority, signing_seconds))
+        controllers.append(BootstrapTokenController(context))
     if gates.enabled("DynamicResourceAllocation"):
         controllers.append(ResourceClaimController(context))
         if gates.enabled("DRADeviceTaints"):

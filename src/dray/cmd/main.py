@@ -51,7 +51,9 @@ class Tool(NamedTuple):
 
 TOOLS: Final = {
     "node resources": Tool("print what the containers of this node hold", "dray.cli.node_resources"),
-    "image": Tool("import, list and remove images of this node", "dray.cmd.image"),
+    "image": Tool("pull, load, list and remove images of this node", "dray.cmd.image"),
+    "token": Tool("create, list and delete tokens by which machines join", "dray.cmd.token"),
+    "join": Tool("make this machine a node of a cluster", "dray.cmd.join"),
     "explain": Tool("explain why a Pod or claim is pending, or why it got its devices", "dray.cli.explain"),
     "simulate": Tool("show which Pods would be scheduled, moved or pending after a change", "dray.cli.simulate"),
     "devices": Tool("list devices with their state and claims", "dray.cli.devices"),

@@ -108,7 +108,7 @@ class APIServerSettings(Common):
     anonymous_auth: bool = setting(
         BOOLEAN,
         default=True,
-        text="serve requests without credentials as system:anonymous (health and version)",
+        text="serve requests without credentials as system:anonymous (health, version, and what machines need to join)",
     )
     service_cluster_ip_range: str = setting(NETWORK, "10.96.0.0/16", "range of the cluster IPs of Services")
     service_account_issuer: str = setting(STRING, "https://kubernetes.default.svc", "issuer of service account tokens")
@@ -211,6 +211,11 @@ class ControllerManagerSettings(Common, NodeControl):
 
     kubeconfig: str = setting(STRING, "", "kubeconfig of the API server; empty means in-cluster")
     leader_elect: bool = setting(BOOLEAN, default=True, text="run only while holding the leader lease")
+    cluster_signing_cert_file: str = setting(
+        STRING, "", "certificate of the cluster's authority; without it nobody signs certificate requests"
+    )
+    cluster_signing_key_file: str = setting(STRING, "", "key of the cluster's authority")
+    cluster_signing_duration: float = setting(DURATION, 31_536_000.0, "longest lifetime of signed certificates")
     host: str = setting(STRING, "127.0.0.1", "address for health and metrics", flag="bind-address", key="bindAddress")
     port: int = setting(PORT, 10257, "port for health and metrics; 0 picks a free one")
 

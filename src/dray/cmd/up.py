@@ -81,6 +81,7 @@ def _start_components(
 ) -> None:
     """Start the controllers and the scheduler."""
     # Imported after the settings were read, so that invalid ones are refused at once.
+    from dray.cmd.cluster_authority import ClusterAuthority
     from dray.cmd.controllers import spawn_controllers
     from dray.cmd.scheduler import FIELD_MANAGER, spawn_scheduler
     from dray.scheduler.config import SchedulerConfig
@@ -93,6 +94,7 @@ def _start_components(
         root_ca=server.pki.authority.certificate.decode(),
         gates=settings.feature_gates,
         nodes=settings,
+        authority=ClusterAuthority(server.pki.authority),
     )
     spawn_scheduler(
         group,

@@ -32,6 +32,7 @@ def texts(error: InvalidError) -> list[str]:
     return [f"{cause['field']}: {cause['message']}" for cause in error.details["causes"]]
 
 
+@pytest.mark.behaviour("CS-01", "CS-02")
 async def test_the_life_of_a_signing_request(api: Local) -> None:
     made = await api.request("create", REQUESTS, request(username="mallory", groups=["system:masters"]))
     assert made["spec"]["username"] == "tester"
@@ -96,6 +97,7 @@ async def test_a_decision_needs_permission_for_the_signer(plugin: Any, subresour
     assert await plugin(lambda _: True).validate(attributes) is None
 
 
+@pytest.mark.behaviour("CS-01")
 async def test_bad_signing_requests(api: Local) -> None:
     bad = request(request="AAAA", usages=["client auth", "client auth"], signerName="signer", expirationSeconds=60)
     with pytest.raises(InvalidError) as refused:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import hmac
 import ssl
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,6 +12,8 @@ from typing import Any, Final
 
 from cryptography import x509
 
+from dray.api.bootstrap_tokens import GROUP as BOOTSTRAPPERS
+from dray.api.bootstrap_tokens import USER_PREFIX, StoredToken, parse_token
 from dray.api.document import Document
 from dray.api.errors import UnauthorizedError
 from dray.apiserver.authentication.certificates import identity_of
@@ -41,6 +44,8 @@ class Authenticator:
     service_accounts: ServiceAccountTokens
     static_tokens: StaticTokens = field(default_factory=dict)
     allow_anonymous: bool = True
+    # Bootstrap tokens by their id.
+    bootstrap_tokens: Mapping[str, StoredToken] = field(default_factory=dict)
     # By the DER of a certificate (None when it has no user name), oldest first.
     _certificate_users: dict[bytes, _CertificateUser | None] = field(init=False, default_factory=dict)
 
@@ -77,11 +82,24 @@ class Authenticator:
             if not accepted:
                 raise UnauthorizedError from ForeignTokenError(INVALID_BEARER)
             return static, accepted
+        bootstrap = self._from_bootstrap_token(token, now)
+        if bootstrap is not None:
+            return bootstrap, self.service_accounts.audiences
         try:
             user, accepted = self.service_accounts.verify(token, audiences, now)
         except TokenError as error:
             raise UnauthorizedError from error
         return user, accepted
+
+    def _from_bootstrap_token(self, text: str, now: datetime) -> UserInfo | None:
+        token = parse_token(text)
+        stored = self.bootstrap_tokens.get(token.id) if token is not None else None
+        if token is None or stored is None or not stored.authenticates or stored.is_expired(now):
+            return None
+        if not hmac.compare_digest(token.secret.encode(), stored.token.secret.encode()):
+            return None
+        groups = (BOOTSTRAPPERS, *stored.groups)
+        return with_authenticated_group(UserInfo(f"{USER_PREFIX}{token.id}", groups=groups))
 
     def token_review(self, spec: Document, now: datetime) -> Document:
         """Return the `status` of a TokenReview."""

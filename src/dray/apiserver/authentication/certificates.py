@@ -6,13 +6,13 @@ Works on PEM bytes in memory; `pki` stores them on disk. The time is an argument
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -23,6 +23,9 @@ LEAF_LIFETIME: Final = timedelta(days=365)
 RENEW_BEFORE: Final = timedelta(days=30)
 # The tolerated clock skew between machines of a cluster.
 CLOCK_SKEW: Final = timedelta(minutes=5)
+
+
+_USAGES: Final = {"client auth": ExtendedKeyUsageOID.CLIENT_AUTH, "server auth": ExtendedKeyUsageOID.SERVER_AUTH}
 
 
 class CertificateError(Exception):
@@ -142,6 +145,60 @@ def identity_of(certificate: x509.Certificate) -> Identity | None:
     return Identity(str(names[-1].value), tuple(str(group.value) for group in groups))
 
 
+# --- Signing requests. ---
+
+
+def new_request(key: bytes, identity: Identity) -> bytes:
+    """Return a certificate signing request for the key."""
+    private = load_private_key(key)
+    builder = x509.CertificateSigningRequestBuilder().subject_name(_subject(identity))
+    return builder.sign(private, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+
+
+def load_request(pem: bytes) -> x509.CertificateSigningRequest:
+    """Load a signing request and check its signature; raises `CertificateError`."""
+    try:
+        request = x509.load_pem_x509_csr(pem)
+        is_valid = request.is_signature_valid
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        raise CertificateError(f"not a certificate signing request: {error}") from error
+    if not is_valid:
+        raise CertificateError("the signature of the certificate signing request is wrong")
+    return request
+
+
+def sign_request(
+    authority: KeyPair,
+    request: x509.CertificateSigningRequest,
+    usages: Collection[str],
+    lifetime: timedelta,
+    now: datetime,
+) -> bytes:
+    """Return a certificate for the subject, names and key of a request; it does not outlive the authority."""
+    issuer = x509.load_pem_x509_certificate(authority.certificate)
+    issuer_key = load_private_key(authority.key)
+    public_key = request.public_key()
+    end = min(now + lifetime, issuer.not_valid_after_utc)
+    builder = _builder(request.subject, issuer.subject, public_key, now, end - now)
+    builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+    builder = builder.add_extension(_key_usage(signs_certificates=False), critical=True)
+    extended = [_USAGES[usage] for usage in usages if usage in _USAGES]
+    if extended:
+        builder = builder.add_extension(x509.ExtendedKeyUsage(extended), critical=False)
+    builder = builder.add_extension(
+        x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key()), critical=False
+    )
+    for extension in request.extensions:
+        if isinstance(extension.value, x509.SubjectAlternativeName):
+            builder = builder.add_extension(extension.value, critical=False)
+    return _sign(builder, issuer_key)
+
+
+def public_key_info(certificate: bytes) -> bytes:
+    """Return the SubjectPublicKeyInfo (DER) of a PEM certificate."""
+    return _public_bytes(x509.load_pem_x509_certificate(certificate).public_key())
+
+
 def _new_leaf(
     authority: KeyPair,
     identity: Identity,
@@ -170,7 +227,7 @@ def _subject(identity: Identity) -> x509.Name:
 
 
 def _builder(
-    subject: x509.Name, issuer: x509.Name, public_key: ec.EllipticCurvePublicKey, now: datetime, lifetime: timedelta
+    subject: x509.Name, issuer: x509.Name, public_key: Any, now: datetime, lifetime: timedelta
 ) -> x509.CertificateBuilder:
     return (
         x509.CertificateBuilder()

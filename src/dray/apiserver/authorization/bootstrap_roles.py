@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from dray.api.bootstrap_tokens import NODE_GROUP
 from dray.api.document import Document
 
 _READ: Final = "get list watch"
@@ -37,6 +38,11 @@ _REVIEWS: Final = (
     rule("create", "authentication.k8s.io", "tokenreviews"),
     rule("create", "authorization.k8s.io", "subjectaccessreviews"),
 )
+
+# The signers of the cluster's own certificates.
+_API_CLIENT: Final = "kubernetes.io/kube-apiserver-client"
+_KUBELET_CLIENT: Final = "kubernetes.io/kube-apiserver-client-kubelet"
+_KUBELET_SERVING: Final = "kubernetes.io/kubelet-serving"
 
 # By the label that selects a role for aggregation.
 AGGREGATED: Final[Mapping[str, str]] = {"admin": "admin", "edit": "edit", "view": "view"}
@@ -201,6 +207,13 @@ CLUSTER_ROLES: Final[Mapping[str, tuple[Document, ...]]] = {
         rule("create get update", "coordination.k8s.io", "leases"),
         _EVENTS,
     ),
+    "system:node-bootstrapper": (rule("create get list watch", "certificates.k8s.io", "certificatesigningrequests"),),
+    "system:certificates.k8s.io:certificatesigningrequests:nodeclient": (
+        rule("create", "certificates.k8s.io", "certificatesigningrequests/nodeclient"),
+    ),
+    "system:certificates.k8s.io:certificatesigningrequests:selfnodeclient": (
+        rule("create", "certificates.k8s.io", "certificatesigningrequests/selfnodeclient"),
+    ),
     # For the service account of a device driver: its slices, and its own part of a claim's status.
     "dray:driver": (
         rule(_READ_WRITE, "resource.k8s.io", "resourceslices"),
@@ -214,6 +227,20 @@ CLUSTER_ROLES: Final[Mapping[str, tuple[Document, ...]]] = {
 }
 
 CONTROLLER_ROLES: Final[Mapping[str, tuple[Document, ...]]] = {
+    "bootstrap-signer": (
+        rule(_READ, "core", "secrets"),
+        rule("get list watch update", "core", "configmaps"),
+        _EVENTS,
+    ),
+    "certificate-controller": (
+        rule("delete get list watch", "certificates.k8s.io", "certificatesigningrequests"),
+        rule("update", "certificates.k8s.io", "certificatesigningrequests/approval certificatesigningrequests/status"),
+        rule("approve", "certificates.k8s.io", "signers", names=f"{_KUBELET_CLIENT} {_KUBELET_SERVING}"),
+        rule("sign", "certificates.k8s.io", "signers", names=f"{_API_CLIENT} {_KUBELET_CLIENT} {_KUBELET_SERVING}"),
+        rule("create", "authorization.k8s.io", "subjectaccessreviews"),
+        rule(_READ, "core", "nodes"),
+        _EVENTS,
+    ),
     "clusterrole-aggregation-controller": (
         rule("escalate get list patch update watch", "rbac.authorization.k8s.io", "clusterroles"),
     ),
@@ -345,12 +372,16 @@ CONTROLLER_ROLES: Final[Mapping[str, tuple[Document, ...]]] = {
     ),
     "root-ca-cert-publisher": (rule("create update", "core", "configmaps"), _EVENTS),
     "service-account-controller": (rule("create", "core", "serviceaccounts"), _EVENTS),
+    "token-cleaner": (rule("delete get list watch", "core", "secrets"), _EVENTS),
     "ttl-after-finished-controller": (rule("delete get list watch", "batch", "jobs"), _EVENTS),
 }
 
 # Cluster role bindings: the role, whose name the binding has, and its subjects.
 BINDINGS: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
     "cluster-admin": (("Group", "system:masters"),),
+    "system:node-bootstrapper": (("Group", NODE_GROUP),),
+    "system:certificates.k8s.io:certificatesigningrequests:nodeclient": (("Group", NODE_GROUP),),
+    "system:certificates.k8s.io:certificatesigningrequests:selfnodeclient": (("Group", "system:nodes"),),
     "system:basic-user": (("Group", "system:authenticated"),),
     "system:discovery": (("Group", "system:authenticated"),),
     "system:public-info-viewer": (("Group", "system:authenticated"), ("Group", "system:unauthenticated")),

@@ -35,6 +35,7 @@ ACTED_ON_BY: Final[Mapping[GroupResource, str]] = {
     GroupResource("batch", "jobs"): "Job controller",
     GroupResource("cdi.k8s.io", "resourceclaims"): "classic drivers, scheduler",
     GroupResource("cdi.k8s.io", "resourceclasses"): "classic drivers, scheduler",
+    GroupResource("certificates.k8s.io", "certificatesigningrequests"): "certificate controller",
     GroupResource("coordination.k8s.io", "leases"): "node controllers, leader election",
     GroupResource("discovery.k8s.io", "endpointslices"): "endpoints controllers",
     GroupResource("events.k8s.io", "events"): "API server (expiry)",

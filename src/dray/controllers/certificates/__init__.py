@@ -1,0 +1,1 @@
+"""Certificate signing requests and bootstrap tokens, by which nodes join the cluster."""
