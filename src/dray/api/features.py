@@ -223,6 +223,15 @@ GATES: Final[Mapping[str, Gate]] = {
     ),
 }
 
+# Gates of fields that releases before 1.37 do not know, and would drop from the objects they update.
+GATES_OF_NEW_FIELDS: Final = (
+    "DRADerivedAttributes",
+    "DRADeviceCompatibilityGroups",
+    "DRANodeAllocatableResources",
+    "DRAOptionalNodeOperations",
+    "DRAPartitionableDevicesType",
+)
+
 # The names of KEP-3695, accepted as aliases of the current ones.
 ALIASES: Final[Mapping[str, str]] = {
     "PodResourcesDynamicResources": "KubeletPodResourcesDynamicResources",

@@ -14,6 +14,7 @@ from ipaddress import ip_network
 from pathlib import Path
 from typing import Final
 
+from dray.api.features import GATES_OF_NEW_FIELDS
 from dray.api.pod_security.policy import ConfigurationError, PodSecurityConfiguration
 from dray.apiserver.admission.chain import PluginNameError, enabled_plugins
 from dray.apiserver.admission.configuration import read_admission_configuration
@@ -75,7 +76,8 @@ async def open_store(settings: APIServerSettings, group: TaskGroup) -> Store:
         return etcd
     from dray.store.sqlite import SQLiteStore
 
-    return await SQLiteStore.open(Path(settings.data_dir) / "state.db", policy=policy)
+    has_new_fields = any(settings.feature_gates.enabled(gate) for gate in GATES_OF_NEW_FIELDS)
+    return await SQLiteStore.open(Path(settings.data_dir) / "state.db", policy=policy, for_new_fields=has_new_fields)
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,6 +81,10 @@ class StoreDamagedError(StoreError):
     """The stored data is damaged; the message says what was found and how to recover."""
 
 
+class NewerStoreError(StoreDamagedError):
+    """The stored data is that of a newer release, and has what this one would lose."""
+
+
 class WritesLostError(StoreDamagedError):
     """The stored data is sound, but misses writes that were acknowledged."""
 

@@ -35,6 +35,7 @@ from dray.store.sqlite_rows import (
     SELECT_AFTER,
     SELECT_CHANGES,
     TOUCH_STATE,
+    UNMARKED_VERSION,
     Loaded,
     entry_of,
     event_of,
@@ -108,12 +109,17 @@ class SQLiteStore:
         self._writer = WriterThread(connection, committed=self._on_committed, failed=self._on_failed)
 
     @classmethod
-    async def open(cls, path: Path | str, *, policy: CompactionPolicy | None = None) -> SQLiteStore:
-        """Open or create the file; raise for one that is damaged or in use."""
-        path = Path(path)
+    async def open(
+        cls, path: Path | str, *, policy: CompactionPolicy | None = None, for_new_fields: bool = False
+    ) -> SQLiteStore:
+        """Open or create the file; raise for one that is damaged or in use.
+
+        With `for_new_fields` the file is marked, so that releases refuse it that would lose the newest fields.
+        """
+        path, version = Path(path), None if for_new_fields else UNMARKED_VERSION
         held = lock(path)
         try:
-            connection, loaded = await asyncio.to_thread(open_database, path)
+            connection, loaded = await asyncio.to_thread(open_database, path, version=version)
             try:
                 return cls(path, held, connection, loaded, policy or CompactionPolicy())
             except BaseException:

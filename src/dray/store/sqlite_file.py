@@ -18,6 +18,7 @@ from typing import IO
 from dray.runtime.disk_errors import explain_failure, is_without_space
 from dray.runtime.files import sync_folder
 from dray.store.interface import (
+    NewerStoreError,
     StoreDamagedError,
     StoreError,
     StoreFullError,
@@ -83,11 +84,14 @@ def lock(path: Path) -> IO[bytes]:
     return held
 
 
-def open_database(path: Path, migrations: Sequence[Sequence[str]] = MIGRATIONS) -> tuple[sqlite3.Connection, Loaded]:
-    """Open or create the file and read its state; the caller holds the lock."""
+def open_database(
+    path: Path, migrations: Sequence[Sequence[str]] = MIGRATIONS, *, version: int | None = None
+) -> tuple[sqlite3.Connection, Loaded]:
+    """Open or create the file, migrated at least to a version, and read its state; the caller holds the lock."""
+    wanted = migrations if version is None else migrations[:version]
     if not path.exists():
         _refuse_orphans(path)
-        _create(path, migrations)
+        _create(path, wanted)
     elif path.stat().st_size == 0:
         raise _damaged(path, "the file is empty")
     loaded = _verify(path, migrations)
@@ -96,7 +100,7 @@ def open_database(path: Path, migrations: Sequence[Sequence[str]] = MIGRATIONS) 
     try:
         connection = connect(path)
         _use_write_ahead_log(connection)
-        if migrate(connection, migrations):
+        if migrate(connection, wanted):
             loaded = _load(connection)
         _enable_shrinking(connection, path)
     except (sqlite3.DatabaseError, StoreDamagedError, KeyError) as error:
@@ -315,8 +319,10 @@ def _check_identity(connection: sqlite3.Connection, *, newest: int) -> None:
     if application != APPLICATION_ID:
         raise StoreDamagedError(f"it is not a store's database (application id {application:#x})")
     (version,) = connection.execute("PRAGMA user_version").fetchone()
-    if not 1 <= version <= newest:
-        raise StoreDamagedError(f"it has schema version {version}; this program knows 1 to {newest}")
+    if version > newest:
+        raise NewerStoreError(f"schema version {version}; this release knows 1 to {newest}")
+    if version < 1:
+        raise StoreDamagedError(f"it has schema version {version}; this release knows 1 to {newest}")
 
 
 def _check_pages(connection: sqlite3.Connection) -> None:
@@ -332,6 +338,11 @@ def _load(connection: sqlite3.Connection) -> Loaded:
 
 
 def _refusal(path: Path, error: Exception) -> StoreError:
+    if isinstance(error, NewerStoreError):
+        return NewerStoreError(
+            f"{path} was written by a newer release of Dray, and this one would lose what only the newer one knows "
+            f"({error}). Nothing was changed. Use the newer release, or restore a backup from before the upgrade"
+        )
     # SQLite reports unreadable text and missing tables as operational errors; they count as damage.
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
     if code not in _DAMAGE_CODES and code & 0xFF in _UNAVAILABLE_CODES:

@@ -33,7 +33,12 @@ MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
         "CREATE TABLE state (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID",
         "INSERT INTO state (name, value) VALUES ('compacted_revision', 0), ('swept_revision', 0)",
     ),
+    # Changes nothing: a mark that objects may have fields of Kubernetes 1.37, which earlier releases would lose; they
+    # refuse the file. Set only when a feature with such fields is enabled, so that others can be downgraded.
+    (),
 )
+# The version of files without that mark.
+UNMARKED_VERSION: Final = 1
 
 COLUMNS: Final = "revision, type, key, create_revision, previous_revision, checksum, value"
 _COLUMN_COUNT: Final = 7
