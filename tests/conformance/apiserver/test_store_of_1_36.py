@@ -1,7 +1,7 @@
 """A database of the release before 1.37 is read and updated without loss, and is marked only if that is needed.
 
 `tests/data/state-1.36.db.gz` was written by that release, with the gates of list attributes, of taint rules and of node
-resources. Kubernetes has retired the alpha fields of the latter in 1.37; they go with the next write of their object.
+resources. Kubernetes has retired the alpha fields of the latter in 1.37; they go with the next write of their part.
 """
 
 from __future__ import annotations
@@ -80,14 +80,12 @@ async def resource_of(client: Client, document: Document) -> Resource[Document]:
 
 
 def without_retired(document: Document) -> Document:
-    """The document without the alpha fields that 1.37 has retired."""
+    """The document as after an update of its spec: without the alpha field that 1.37 has retired."""
     kept = copy.deepcopy(document)
     for device in (kept.get("spec") or {}).get("devices") or () if document["kind"] == "ResourceSlice" else ():
         if device.pop("nodeAllocatableResourceMappings", None):
             # The write changes the spec.
             kept["metadata"]["generation"] += 1
-    for item in (kept.get("status") or {}).get("nodeAllocatableResourceClaimStatuses") or ():
-        item.pop("resources", None)
     return kept
 
 

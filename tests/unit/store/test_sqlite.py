@@ -276,7 +276,7 @@ async def test_the_file_is_durable_and_marked(store: SQLiteStore, path: Path) ->
             for name in ("journal_mode", "synchronous", "application_id", "user_version")
         ]
     )
-    assert settings == ["wal", 2, 0x44726179, len(MIGRATIONS)]
+    assert settings == ["wal", 2, 0x44726179, UNMARKED_VERSION]
 
 
 async def test_a_file_has_one_user_until_it_is_closed(store: SQLiteStore, path: Path) -> None:
