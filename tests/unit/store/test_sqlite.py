@@ -26,7 +26,7 @@ from dray.store.interface import (
 )
 from dray.store.sqlite import SQLiteStore
 from dray.store.sqlite_file import lock, migrate, open_database
-from dray.store.sqlite_rows import BATCH_ROWS_MAX, MIGRATIONS
+from dray.store.sqlite_rows import BATCH_ROWS_MAX, MIGRATIONS, UNMARKED_VERSION
 from dray.store.state import CompactionPolicy
 
 PODS = "/registry/core/pods/ns/"
