@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from dray.allocator.derived_attributes import DerivedAttributes, DerivedFailure
     from dray.allocator.selection import SelectorGroup, Verdict
 
-# Cached verdicts per content, and derived attributes; without a bound, claims with unique expressions would let them
-# grow forever.
+# Cached verdicts, derived attributes and values per content; without a bound, claims with unique expressions would let
+# them grow forever.
 _VERDICTS_MAX: Final = 128
 
 # A typed attribute value: 1 and true differ, and so do "1" and version 1.
@@ -37,7 +37,17 @@ class Values(NamedTuple):
 class Content:
     """The driver, attributes and capacities of a device; compared by value only when interned."""
 
-    __slots__ = ("_hash", "allow_multiple", "attributes", "capacity", "derived", "driver", "users", "verdicts")
+    __slots__ = (
+        "_hash",
+        "_values",
+        "allow_multiple",
+        "attributes",
+        "capacity",
+        "derived",
+        "driver",
+        "users",
+        "verdicts",
+    )
 
     def __init__(self, driver: str, device: Device) -> None:
         self.driver = driver
@@ -48,6 +58,8 @@ class Content:
         self.users = 0
         self.verdicts: dict[SelectorGroup, Verdict] = {}
         self.derived: dict[DerivedAttributes, Mapping[str, Values] | DerivedFailure] = {}
+        # By fully qualified name; only those that constraints compare.
+        self._values: dict[str, Values | None] = {}
         parts = (driver, frozenset(self.attributes.items()), frozenset(self.capacity.items()), self.allow_multiple)
         self._hash = hash(parts)
 
@@ -88,6 +100,14 @@ class Content:
 
     def values(self, name: str) -> Values | None:
         """Return the values of a fully qualified attribute; None if it is missing or of an unknown type."""
+        known = self._values
+        if name not in known:
+            if len(known) >= _VERDICTS_MAX:
+                known.clear()
+            known[name] = self._read(name)
+        return known[name]
+
+    def _read(self, name: str) -> Values | None:
         attribute = self.attributes.get(name)
         if attribute is None:
             domain, _, identifier = name.partition("/")
