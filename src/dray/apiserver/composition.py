@@ -17,6 +17,7 @@ from dray.apiserver.admission.certificates import CertificateApproval, Certifica
 from dray.apiserver.admission.chain import PLUGIN_ORDER, AdmissionChain
 from dray.apiserver.admission.limit_ranger import LimitRanger
 from dray.apiserver.admission.namespace_lifecycle import NamespaceLifecycle
+from dray.apiserver.admission.node_features import NodeDeclaredFeatureValidator
 from dray.apiserver.admission.nodes import NodeRestriction, TaintNodesByCondition
 from dray.apiserver.admission.placement import PodTopologyLabels, RuntimeClass
 from dray.apiserver.admission.pod_groups import PodGroupProtection
@@ -194,6 +195,7 @@ def _backend(
         CertificateApproval(lambda attributes: authorizer.authorize(attributes).allowed),
         CertificateSigning(lambda attributes: authorizer.authorize(attributes).allowed),
         PodTopologyLabels(objects),
+        NodeDeclaredFeatureValidator(objects, config.gates),
         ResourceQuota(cache, evaluator),
     )
     return Backend(

@@ -49,6 +49,15 @@ class ObjectLookup:
         labels = (node.get("metadata") or {}).get("labels") or {}
         return {label: labels[label] for label in TOPOLOGY_LABELS if label in labels}
 
+    async def node(self, name: str) -> Document | None:
+        """Return a node, from the store."""
+        return await self._stored(NODES, name)
+
+    async def nodes(self) -> list[Document]:
+        """Return all nodes, from the store."""
+        page = await self._store.list_page(resource_prefix(NODES))
+        return [orjson.loads(entry.value) for entry in page.entries]
+
     async def _stored(self, resource: GroupResource, path: str) -> Document | None:
         entry = await self._store.get(resource_prefix(resource) + path)
         if entry is None:

@@ -25,6 +25,7 @@ PLUGIN_ORDER: Final = (
     "CertificateApproval",
     "CertificateSigning",
     "PodTopologyLabels",
+    "NodeDeclaredFeatureValidator",
     "ResourceQuota",
 )
 _Selector: TypeAlias = Callable[[GroupResource, str, Operation], tuple[AdmissionPlugin, ...]]
