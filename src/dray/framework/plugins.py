@@ -197,8 +197,17 @@ class DryRunSignature(FilterPlugin, Protocol):
     def dry_run_signature(self, state: CycleState) -> Hashable | None:
         """Return everything about the Pod that they depend on; None if they must not be cached."""
 
-    def node_version(self, state: CycleState, node: NodeInfo) -> Hashable:
-        """Return a version of everything else that concerns the node, besides its Pods and those nominated to it."""
+    def parts_of(self, node: NodeInfo) -> Iterable[str]:
+        """Return names of everything else that they depend on at the node, besides its Pods and those nominated to it.
+
+        What is nobody's part concerns all nodes.
+        """
+
+    def parts_version(self) -> Hashable:
+        """Return a version of all parts."""
+
+    def parts_changed_since(self, version: Any) -> Iterable[str] | None:
+        """Return the parts that have changed since a version; None if that is not known, or concerns all nodes."""
 
 
 class PreScorePlugin(Plugin, Protocol):

@@ -6,6 +6,7 @@ starts where it ended.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, groupby, islice
 from typing import Final, TypeAlias
@@ -17,6 +18,7 @@ from dray.framework.node_info import NodeInfo
 from dray.framework.plugins import FILTER, PRE_FILTER, PRE_SCORE, SCORE_MAX, BatchFilter, ScanFilter
 from dray.framework.snapshot import Snapshot
 from dray.framework.status import SKIP, SUCCESS, Code, Status, unresolvable
+from dray.scheduler.alike_pods import KnownRejections
 from dray.scheduler.diagnosis import Diagnosis
 from dray.scheduler.filter_runner import AttemptError, Filter, FilterRunner, active_filters
 from dray.scheduler.nominations import Nominations
@@ -97,6 +99,11 @@ class Cycle:
         self._tables = ScoreTables()
         # Whether most nodes of the last search were infeasible: then the next one skips those cached as infeasible.
         self._mostly_infeasible = False
+        self._rejections = KnownRejections(snapshot, nominations)
+
+    def rejected(self, profile: Profile, state: CycleState, statuses: Mapping[str, Status]) -> None:
+        """Keep the rejections of all nodes, with their explanations, for Pods that are like this one."""
+        self._rejections.remember(profile, state, statuses)
 
     def place(self, profile: Profile, state: CycleState) -> Placement | Diagnosis:
         """Return the best node, or why there is none; raises `AttemptError` when a plugin fails."""
@@ -149,9 +156,12 @@ class Cycle:
             search = Search(len(indices))
             self._run(search, state, _sampled(indices, filters), runner)
             return search
+        known = self._rejections.of(profile, state)
+        if known is not None:
+            return self._search_others(profile, state, filters, *known)
         count = len(self._snapshot)
         start = self._start % count
-        search = Search(feasible_nodes_wanted(count, profile.percentage_of_nodes_to_score) if profile.scorers else 1)
+        search = Search(_wanted(profile, count))
         batch = () if self._nominations else _batch_filters(profile, state)
         scans = {} if self._nominations else _scan_filters(profile, state)
         skipping = self._maybe_feasible(batch, state, start) if self._mostly_infeasible else None
@@ -173,6 +183,30 @@ class Cycle:
                 self._run(search, state, self._batch_filtered(search, batch, state, filters, start), runner)
             else:
                 self._run(search, state, _sampled(chain(range(start, count), range(start)), filters), runner)
+        self._mostly_infeasible = len(search.feasible) < search.evaluated // 2
+        self._start = (start + search.evaluated) % count
+        return search
+
+    def _search_others(
+        self,
+        profile: Profile,
+        state: CycleState,
+        filters: Filters,
+        rejected: Mapping[str, Status],
+        indices: Sequence[int],
+    ) -> Search:
+        """Search the nodes whose rejection is not known from Pods that are like this one."""
+        count = len(self._snapshot)
+        start = self._start % count
+        search = Search(_wanted(profile, count))
+        first = bisect_left(indices, start)
+        ordered = [*indices[first:], *indices[:first]]
+        self._run(search, state, _sampled(ordered, filters), filters.runner)
+        if search.feasible:
+            evaluated = count if search.missing else (search.feasible[-1] - start) % count + 1
+            search.skipped = evaluated - search.evaluated
+        else:
+            search.statuses = {**rejected, **search.statuses}
         self._mostly_infeasible = len(search.feasible) < search.evaluated // 2
         self._start = (start + search.evaluated) % count
         return search
@@ -277,6 +311,11 @@ class Cycle:
                 statuses[node.name] = status
             else:
                 raise AttemptError(f'running "{status.plugin}" filter plugin: {status.message}')
+
+
+def _wanted(profile: Profile, count: int) -> int:
+    """Return how many feasible nodes the search needs: one is enough if nothing is scored."""
+    return feasible_nodes_wanted(count, profile.percentage_of_nodes_to_score) if profile.scorers else 1
 
 
 def _sampled(indices: Iterable[int], filters: Filters) -> Iterator[Candidates]:

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable
+from itertools import islice
+from typing import Final
 
+from dray.api.types.core_v1 import Pod
 from dray.framework.node_info import NodeInfo
 from dray.framework.pod_info import PodInfo
+
+# Length of the log of changes; a reader that falls further behind has to read everything.
+CHANGES_MAX: Final = 10_000
 
 
 class Nominations:
@@ -15,12 +22,20 @@ class Nominations:
         # Node -> uid -> Pod; no node without Pods. Read by the search for each node.
         self.by_node: dict[str, dict[str, PodInfo]] = {}
         self._node_of: dict[str, str] = {}
+        # Grows with each change; the log has the nodes concerned, newest last.
+        self.version = 0
+        self._changes: deque[str] = deque(maxlen=CHANGES_MAX)
         # Called with the uid of a Pod whose nomination has ended, and whether the Pod gets the node.
         self._listeners: list[Callable[[str, bool], None]] = []
 
     def on_end(self, listener: Callable[[str, bool], None]) -> None:
         """Call a function when a nomination ends: with the Pod's uid, and whether the Pod is placed now."""
         self._listeners.append(listener)
+
+    def changed_since(self, version: int) -> Iterable[str] | None:
+        """Return the nodes whose nominations have changed after the version; None if the log is too short."""
+        count = self.version - version
+        return None if count > len(self._changes) else islice(reversed(self._changes), count)
 
     def set(self, info: PodInfo, node_name: str) -> None:
         """Set the Pod's nominated node; an empty name removes it."""
@@ -31,12 +46,16 @@ class Nominations:
         if node_name:
             self.by_node.setdefault(node_name, {})[info.uid] = info
             self._node_of[info.uid] = node_name
+            self._changed(node_name)
 
     def update(self, info: PodInfo) -> None:
         """Update a Pod that keeps its nomination."""
         node_name = self._node_of.get(info.uid)
         if node_name is not None:
+            known = self.by_node[node_name][info.uid]
             self.by_node[node_name][info.uid] = info
+            if not _same_to_filters(known.pod, info.pod):
+                self._changed(node_name)
 
     def remove(self, uid: str) -> None:
         """Remove a Pod that has a node now."""
@@ -48,10 +67,15 @@ class Nominations:
             return
         for listener in self._listeners:
             listener(uid, placed)
+        self._changed(node_name)
         pods = self.by_node[node_name]
         del pods[uid]
         if not pods:
             del self.by_node[node_name]
+
+    def _changed(self, node_name: str) -> None:
+        self.version += 1
+        self._changes.append(node_name)
 
     def __bool__(self) -> bool:
         return bool(self.by_node)
@@ -75,3 +99,12 @@ class Nominations:
             for other in self.by_node.get(node.name, {}).values()
             if other.uid != pod.uid and other.uid not in node.pods and other.priority >= pod.priority
         ]
+
+
+def _same_to_filters(old: Pod, new: Pod) -> bool:
+    """Return whether a change of a nominated Pod is irrelevant to others, such as a new condition."""
+    return (
+        old.spec == new.spec
+        and old.metadata.labels == new.metadata.labels
+        and old.status.resource_claim_statuses == new.status.resource_claim_statuses
+    )

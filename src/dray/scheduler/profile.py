@@ -22,6 +22,7 @@ from dray.framework.plugins import (
     BatchFilter,
     BatchScorer,
     CacheableScorer,
+    DryRunSignature,
     EnqueueExtensions,
     ExtensionPoint,
     FilterPlugin,
@@ -108,6 +109,9 @@ class Profile:
         self.group_post_filters = tuple(
             plugin for plugin in points.get(POST_FILTER.name, ()) if isinstance(plugin, GroupPostFilter)
         )
+        self.signed_filters: Mapping[str, DryRunSignature] = {
+            plugin.name: plugin for plugin in self.at(FILTER) if isinstance(plugin, DryRunSignature)
+        }
         self.explainers = tuple(plugin for plugin in self.at(FILTER) if isinstance(plugin, RejectionExplainer))
         self.pre_flights = tuple(plugin for plugin in self.at(PRE_BIND) if isinstance(plugin, PreBindPreFlight))
         self._queue_sort = self.at(QUEUE_SORT)[0]

@@ -276,6 +276,11 @@ class SchedulingQueue:
         for queued in self._gated.concerned(event, old, new):
             self._ungate_if_helped(queued, event, old, new, now)
 
+    def keys_changed(self, uid: str) -> None:
+        """Update by which events a rejected Pod is concerned, after something besides the Pod itself has changed."""
+        if uid in self._unschedulable:
+            self._unschedulable.changed(uid)
+
     def activate(self, uid: str, now: float) -> None:
         """Move a Pod to the active queue, unless it is gated."""
         queued = self._unschedulable.take(uid) or self._backoff.remove(uid) or self._error_backoff.remove(uid)

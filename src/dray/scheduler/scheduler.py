@@ -285,6 +285,7 @@ class Scheduler:
         """Explain the rejections, and run PostFilter."""
         diagnosis = explain(profile, state, diagnosis)
         statuses = diagnosis.statuses
+        self._cycle.rejected(profile, state, statuses)
         outcome = PostFilterOutcome()
         if not diagnosis.node_count:
             outcome = PostFilterOutcome(nominated="")

@@ -14,13 +14,14 @@ from dray.framework.events import ASSIGNED_POD, Action, ClusterEvent, EventRegis
 from dray.framework.node_info import NodeInfo
 from dray.framework.plugins import PostFilterResult
 from dray.framework.status import SUCCESS, Code, Status, error, unresolvable, unschedulable
+from dray.scheduler.alike_pods import has_known_filters
 from dray.scheduler.cluster_events import UNFINISHED
 from dray.scheduler.filter_runner import FilterRunner, runner_of
 from dray.scheduler.handle import Handle
 from dray.scheduler.preemption.budget_cache import BudgetCache
 from dray.scheduler.preemption.candidates import Search, SearchLimits, choose, find_candidates, rejection_message
 from dray.scheduler.preemption.dry_run import Candidate, DryRun
-from dray.scheduler.preemption.dry_run_cache import DryRunCache, has_known_filters
+from dray.scheduler.preemption.dry_run_cache import DryRunCache
 from dray.scheduler.preemption.executor import Executor, is_preempted
 from dray.scheduler.preemption.metrics import PreemptionMetrics
 from dray.scheduler.profile import Profile
@@ -50,7 +51,7 @@ class DefaultPreemption:
         self._executor: Executor = shared[1]
         self._budgets: BudgetCache = shared[2]
         self._pods = handle.informers.informer(PODS, UNFINISHED).lister
-        self._cache = DryRunCache(handle.nominations)
+        self._cache = DryRunCache(handle.snapshot, handle.nominations)
         # Index of the node where the next search starts: the same cluster leads to the same victims.
         self._next_node = 0
 
@@ -141,15 +142,15 @@ class DefaultPreemption:
         nodes = [node for node in self._handle.snapshot if _code_of(statuses, node.name) is Code.UNSCHEDULABLE]
         profile = self._profile_of(state.pod_info.pod)
         cached = self._cache.cached(profile, state, self._budgets.version, dry_run.on)
-        search = self._search(nodes, cached)
+        search = self._search(nodes, cached or dry_run.on)
         now = self._handle.clock.now()
         while search.candidates:
             candidate = choose(search.candidates, now)
             node = self._handle.snapshot.get(candidate.node_name)
-            if cached == dry_run.on or (node is not None and _is_confirmed(candidate, dry_run.on(node))):
+            if cached is None or (node is not None and _is_confirmed(candidate, dry_run.on(node))):
                 return self._chosen(candidate), search
             search.candidates.remove(candidate)
-        if cached != dry_run.on:
+        if cached is not None:
             self._cache.clear()
             search = self._search(nodes, dry_run.on)
             if search.candidates:

@@ -26,6 +26,7 @@ from dray.scheduler.plugins.dynamic_resources.variants import CLAIM_MISMATCH, Va
 NAME: Final = "DynamicResources"
 CANNOT_ALLOCATE: Final = "cannot allocate all claims"
 NOT_AVAILABLE: Final = "resourceclaim not available on the node"
+KEPT: Final = "devices are kept for nominated pods"
 # Distinct explanations in one message.
 EXPLAINED_MAX: Final = 4
 
@@ -198,11 +199,9 @@ class DeviceFilter:
         except AllocatorError:
             return None
 
-    def node_version(self, node: NodeInfo) -> Hashable:
-        """Return what changes when devices of the node are changed, allocated or freed."""
-        view = self._inventory.node_view(node.node, self._allocator.gates)
-        stamp = self._allocator.allocations.stamp
-        return view, self._inventory.taint_rules, tuple([stamp(pool) for pool in view.pool_keys])
+    def pools_of(self, node: NodeInfo) -> Iterable[str]:
+        """Return the pools of the devices that the node can use."""
+        return self._inventory.node_view(node.node, self._allocator.gates).pool_keys
 
     def explain_rejections(
         self, own: PodState, snapshot: Snapshot, statuses: dict[str, Status], may_help: Callable[[NodeInfo], bool]
@@ -211,11 +210,16 @@ class DeviceFilter:
 
         Where preempting others may help, the code is Unschedulable.
         """
-        explained: dict[Hashable, str] = {}
+        own_statuses = {name: status for name, status in statuses.items() if status.plugin == NAME}
+        # Those of nodes that have not changed are known from an earlier Pod.
+        known = {status.reasons[0] for status in own_statuses.values()}
+        explained: dict[Hashable, str] = {
+            reason: reason for reason in known if reason.startswith(f"{CANNOT_ALLOCATE} ")
+        }
         # By code and reason: most nodes have the same.
         better: dict[tuple[bool, str], Status] = {}
-        for name, status in statuses.items():
-            if status.plugin != NAME or status.reasons is not _CANNOT_ALLOCATE.reasons:
+        for name, status in own_statuses.items():
+            if status.reasons is not _CANNOT_ALLOCATE.reasons:
                 continue
             node = snapshot.get(name)
             assert node is not None, f"{name} was filtered and is not in the snapshot"
@@ -238,7 +242,8 @@ class DeviceFilter:
         reason = explained.get(key)
         if reason is None and len(explained) < EXPLAINED_MAX:
             summary = self._allocator.explain(node.node, variant.claims).summary
-            reason = explained[key] = f"{CANNOT_ALLOCATE} ({summary})"
+            # Nothing is missing if what is free is kept for nominated Pods.
+            reason = explained[key] = f"{CANNOT_ALLOCATE} ({summary or KEPT})"
         if cached is not None and reason is not None:
             cached.reason = reason
         return reason or CANNOT_ALLOCATE

@@ -21,6 +21,10 @@ from dray.scheduler.plugins.dynamic_resources.extended_resources import (
 )
 from dray.scheduler.plugins.dynamic_resources.nominated_devices import Nominees
 
+# Keys of Pods that wait for devices of one node, and of all others. No claim has such a name.
+_FREED_ON: Final = "freed on "
+_FREED_ANYWHERE: Final = "freed anywhere"
+
 
 class Hints:
     """Queueing hints that read the current claims."""
@@ -55,6 +59,21 @@ class Hints:
         if node_name != record.node_name or self._nominees.settling_on(node_name):
             return Hint.SKIP
         return Hint.QUEUE
+
+    def keys_of_pod(self, pod: Pod) -> Iterator[str]:
+        """Yield the keys of changes that concern a Pod; a preemptor waits for the claims of its node's victims only."""
+        yield from keys_of_pod(pod)
+        record = None if self._nominees is None else self._nominees.get(pod.metadata.uid or "")
+        yield _FREED_ANYWHERE if record is None else f"{_FREED_ON}{record.node_name}"
+
+    def keys_of_claim(self, old: ResourceClaim | None, new: ResourceClaim | None) -> tuple[str, ...] | None:
+        """Return the keys of a changed claim; None (all Pods) if its devices were freed for anybody."""
+        if old is None or not is_freed(old, new):
+            return keys_of_claim(old, new)
+        node_name = "" if self._nominees is None else self._nominees.node_of_freed(old)
+        if not node_name:
+            return None
+        return f"{_FREED_ON}{node_name}", _FREED_ANYWHERE
 
     def pod_changed(self, pod: Pod, _old: Pod | None, new: Pod | None) -> Hint:
         """Queue if all claims named in the Pod's status exist."""
@@ -140,9 +159,6 @@ def keys_of_claim(old: ResourceClaim | None, new: ResourceClaim | None) -> tuple
     if is_extended_resource_claim(claim):
         return tuple(owner.uid for owner in claim.metadata.owner_references)
     return (f"{claim.metadata.namespace}/{claim.metadata.name}",)
-
-
-CLAIM_KEYS: Final = EventKeys(keys_of_pod, keys_of_claim)
 
 
 def no_keys(_pod: Pod) -> tuple[str, ...]:

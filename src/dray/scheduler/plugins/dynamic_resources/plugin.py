@@ -47,7 +47,6 @@ from dray.scheduler.plugins.dynamic_resources.device_filter import NAME, DeviceF
 from dray.scheduler.plugins.dynamic_resources.device_state import device_state_of
 from dray.scheduler.plugins.dynamic_resources.group_claims import DEALLOCATED, GroupClaims
 from dray.scheduler.plugins.dynamic_resources.hints import (
-    CLAIM_KEYS,
     Hints,
     PotentialVictims,
     classic_events,
@@ -124,7 +123,7 @@ class DynamicResources:
             EventRegistration(
                 ClusterEvent(RESOURCE_CLAIM, Action.ADD | Action.UPDATE | Action.DELETE),
                 self._hints.claim_changed,
-                CLAIM_KEYS,
+                EventKeys(self._hints.keys_of_pod, self._hints.keys_of_claim),
             ),
             EventRegistration(
                 ClusterEvent(UNSCHEDULED_POD, Action.UPDATE_POD_GENERATED_RESOURCE_CLAIM), self._hints.pod_changed
@@ -311,9 +310,19 @@ class DynamicResources:
         """Return the requests; None if anything but unallocated claims decides."""
         return self._filter.signature(state[NAME]) if self._are_results_enough() else None
 
-    def node_version(self, _state: CycleState, node: NodeInfo) -> Hashable:
-        """Return what changes when devices of the node do, or their allocations."""
-        return self._filter.node_version(node)
+    def parts_of(self, node: NodeInfo) -> Iterable[str]:
+        """Return the pools of the node's devices."""
+        return self._filter.pools_of(node)
+
+    def parts_version(self) -> tuple[int, int]:
+        """Return the versions of devices and of allocations."""
+        return self._inventory.version, self._devices.allocations.version
+
+    def parts_changed_since(self, version: tuple[int, int]) -> Iterable[str] | None:
+        """Return the pools whose allocations have changed; None if devices have."""
+        if version[0] != self._inventory.version:
+            return None
+        return self._devices.allocations.changed_since(version[1])
 
     def check_preemption(self, _pod: Pod, node: NodeInfo) -> Status:
         """Let a preemptor wait until the claims of its victims are deallocated."""
