@@ -11,13 +11,11 @@ from typing import Final
 from dray.framework.node_info import NodeInfo
 from dray.framework.status import Code, Status
 from dray.scheduler.filter_runner import AttemptError
-from dray.scheduler.preemption.dry_run import Candidate, start_time
+from dray.scheduler.preemption.dry_run import Candidate
 
 NOT_HELPFUL: Final = "Preemption is not helpful for scheduling"
 PERCENTAGE_DEFAULT: Final = 10
 ABSOLUTE_DEFAULT: Final = 100
-# Added to a priority, so that more victims never have a lower sum.
-_PRIORITY_OFFSET: Final = 1 << 31
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,17 +81,9 @@ def choose(candidates: Sequence[Candidate], now: datetime) -> Candidate:
     victims; latest start of the victims with the highest priority; the first one that was found.
     """
 
-    def harm(candidate: Candidate) -> tuple[int, int, int, int, float]:
-        victims = candidate.victims
-        highest = victims[0].priority
-        earliest = min(start_time(pod, now) for pod in victims if pod.priority == highest)
-        return (
-            candidate.violations,
-            highest,
-            sum(pod.priority + _PRIORITY_OFFSET for pod in victims),
-            len(victims),
-            -earliest.timestamp(),
-        )
+    def harm(candidate: Candidate) -> tuple[tuple[int, int, int, int], float]:
+        # A Pod that has not started counts as started now.
+        return candidate.harm, -(candidate.earliest_start or now).timestamp()
 
     return min(candidates, key=harm)
 

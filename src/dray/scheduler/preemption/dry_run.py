@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from typing import Final
 
 from dray.framework.cycle_state import CycleState
@@ -20,9 +21,11 @@ from dray.scheduler.preemption.budgets import Budget, split_by_violation
 
 NO_VICTIMS: Final = "No preemption victims found for incoming pod"
 _NO_VICTIMS: Final = unresolvable(NO_VICTIMS)
+# Added to a priority, so that more victims never have a lower sum.
+_PRIORITY_OFFSET: Final = 1 << 31
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Candidate:
     """A node where the preemptor fits without the victims."""
 
@@ -31,6 +34,23 @@ class Candidate:
     victims: tuple[PodInfo, ...]
     # The number of victims whose eviction violates a disruption budget.
     violations: int = 0
+
+    @cached_property
+    def harm(self) -> tuple[int, int, int, int]:
+        """Return what the choice among candidates goes by, lowest first; computed once, as candidates are cached."""
+        return (
+            self.violations,
+            self.victims[0].priority,
+            sum(pod.priority + _PRIORITY_OFFSET for pod in self.victims),
+            len(self.victims),
+        )
+
+    @cached_property
+    def earliest_start(self) -> datetime | None:
+        """Return when the first of the most important victims was started; None if none was."""
+        highest = self.victims[0].priority
+        started = [pod.pod.status.start_time for pod in self.victims if pod.priority == highest]
+        return min((start for start in started if start is not None), default=None)
 
 
 class DryRun:

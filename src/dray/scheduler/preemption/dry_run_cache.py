@@ -24,6 +24,7 @@ class DryRunCache:
     """The results by kind of preemptor and node; one for each plugin."""
 
     def __init__(self, snapshot: Snapshot, nominations: Nominations) -> None:
+        self._nominations = nominations
         self._alike: AlikePods[Candidate | Status] = AlikePods(snapshot, nominations)
 
     def cached(self, profile: Profile, state: CycleState, budgets_version: int, dry_run: DryRunOn) -> DryRunOn | None:
@@ -33,8 +34,12 @@ class DryRunCache:
             return None
         results = self._alike.results(profile, state, (budgets_version, kind))
         known = results.by_node
+        # What is kept for the Pod itself was kept from the others.
+        own = self._nominations.node_of(state.pod_info.uid)
 
         def run(node: NodeInfo) -> Candidate | Status:
+            if node.name == own:
+                return dry_run(node)
             found = known.get(node.name)
             if found is None:
                 found = dry_run(node)

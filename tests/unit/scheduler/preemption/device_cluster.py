@@ -275,8 +275,20 @@ class DeviceCluster:
     def info_of(self, pod: Pod) -> PodInfo:
         return PodInfo(pod)
 
+    def replace_node(self, name: str, *, cpu: str) -> None:
+        node = node_object(name, allocatable={"cpu": cpu, "memory": "8Gi", "pods": "110"})
+        self.informers.informer(NODES).apply(node)
+        self._nodes[name] = NodeInfo(node, self._nodes[name].pods)
+        self._refresh()
+
     def _refresh(self) -> None:
-        self.handle.snapshot.replace_all(list(self._nodes.values()))
+        """Show the changes to the scheduler as its cache does."""
+        snapshot = self.handle.snapshot
+        if [node.name for node in snapshot] != list(self._nodes):
+            snapshot.replace_all(list(self._nodes.values()))
+        for index, node in enumerate(self._nodes.values()):
+            if snapshot.nodes[index] is not node:
+                snapshot.replace(node)
 
     # --- Scheduling. ---
 
