@@ -11,6 +11,7 @@ from dray.api.pod_claims import is_for_pod, is_reserved_for, pod_claims
 from dray.api.timestamps import age
 from dray.api.types.core_v1 import Pod
 from dray.api.types.resource_v1 import ResourceClaim, ResourceClaimSpec
+from dray.sim.claims import selected_node
 from dray.sim.explain.answers import Stage, Verdict
 from dray.sim.explain.events import events_of, newest
 from dray.sim.explain.refusals import refusal, similar_object
@@ -193,17 +194,28 @@ def waits_for_victims(snapshot: Snapshot, pod: Pod, now: datetime) -> Verdict | 
         if item.spec.node_name == node and (item.spec.priority or 0) < priority and _is_going(item)
     ]
     texts = [f"Pod {_name(item)}{_grace(item, now)}" for item in going]
-    uids = {item.metadata.uid for item in going}
-    texts += [
-        f"claim {claim.metadata.namespace}/{claim.metadata.name}"
-        for claim in snapshot.claims
-        if claim.status.allocation is not None and any(user.uid in uids for user in claim.status.reserved_for)
-    ]
+    left = [claim for claim in snapshot.claims if _is_left_over(claim, node, going, snapshot)]
+    texts += [f"claim {claim.metadata.namespace}/{claim.metadata.name}" for claim in left]
     if not texts:
         return None
     stuck = [item for item in going if item.metadata.finalizers]
     action = f"check finalizer {stuck[0].metadata.finalizers[0]} of Pod {_name(stuck[0])}" if stuck else "wait"
+    if not going:
+        action = "check that the controller manager is running, which deallocates claims"
     return Verdict(Stage.PREEMPTION, f"preempts Pods on {node} and waits for {listed(texts, 5)} to go", action)
+
+
+def _is_left_over(claim: ResourceClaim, node: str, going: list[Pod], snapshot: Snapshot) -> bool:
+    """Return whether a claim is still allocated on the node for Pods that go, or are gone."""
+    allocation, users = claim.status.allocation, {user.uid for user in claim.status.reserved_for}
+    if allocation is None or not users:
+        return False
+    if any(item.metadata.uid in users for item in going):
+        return True
+    selector = allocation.node_selector
+    if selector is None or selected_node(selector) != node:
+        return False
+    return not any(uid in snapshot.pods_by_uid for uid in users)
 
 
 def _is_going(pod: Pod) -> bool:

@@ -162,6 +162,22 @@ def test_a_preemptor_names_what_it_waits_for() -> None:
     )
 
 
+@pytest.mark.behaviour("PE-48", "PE-82")
+def test_a_preemptor_whose_victims_are_gone_names_their_claims() -> None:
+    waiting = waiting_pod("train", "one", priority=1000)
+    waiting["status"] = {"nominatedNodeName": "node-a", "phase": "Pending"}
+    held = claim("held", f"{GPU}/node-a/gpu-0", pods=("gone",))
+    elsewhere = claim("elsewhere", f"{GPU}/node-b/gpu-0", pods=("gone",))
+    used = claim("used", f"{GPU}/node-a/gpu-1", pods=("runs",))
+    for item, node in ((held, "node-a"), (elsewhere, "node-b"), (used, "node-a")):
+        field = {"key": "metadata.name", "operator": "In", "values": [node]}
+        item["status"]["allocation"]["nodeSelector"] = {"nodeSelectorTerms": [{"matchFields": [field]}]}
+    assert said(waiting, pod("runs", "node-a"), held, elsewhere, used) == (
+        "preempts Pods on node-a and waits for claim team/held to go; "
+        "check that the controller manager is running, which deallocates claims"
+    )
+
+
 @pytest.mark.behaviour("PE-48")
 def test_a_victim_names_who_took_its_place() -> None:
     victim = pod("train", "node-a")

@@ -194,6 +194,9 @@ class DeviceFilter:
         """Return what the decisions for the Pod depend on; None if it is more than its unallocated claims."""
         if own.placed or own.reduced or own.needs or own.extended_claim is not None or not own.plain.count:
             return None
+        if own.in_group:
+            # What other Pods of the group have chosen in this cycle is known to their states alone.
+            return None
         try:
             return own.plain.query or self._query(own.plain)
         except AllocatorError:
