@@ -169,8 +169,8 @@ def test_a_preemptor_whose_victims_are_gone_names_their_claims() -> None:
     held = claim("held", f"{GPU}/node-a/gpu-0", pods=("gone",))
     elsewhere = claim("elsewhere", f"{GPU}/node-b/gpu-0", pods=("gone",))
     used = claim("used", f"{GPU}/node-a/gpu-1", pods=("runs",))
-    for item, node in ((held, "node-a"), (elsewhere, "node-b"), (used, "node-a")):
-        field = {"key": "metadata.name", "operator": "In", "values": [node]}
+    for item, name in ((held, "node-a"), (elsewhere, "node-b"), (used, "node-a")):
+        field = {"key": "metadata.name", "operator": "In", "values": [name]}
         item["status"]["allocation"]["nodeSelector"] = {"nodeSelectorTerms": [{"matchFields": [field]}]}
     assert said(waiting, pod("runs", "node-a"), held, elsewhere, used) == (
         "preempts Pods on node-a and waits for claim team/held to go; "
