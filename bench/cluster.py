@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from bench.device_objects import PODS, SERVICE_ACCOUNTS
 from dray.api.document import Document
 from dray.api.errors import AlreadyExistsError
+from dray.api.features import FeatureGates
 from dray.client.in_process import in_process_client
 from dray.client.interface import (
     Bookmark,
@@ -58,13 +59,16 @@ class Counted:
 
 @asynccontextmanager
 async def cluster(
-    setup: Callable[[Client], Awaitable[None]], config: SchedulerConfig | None = None
+    setup: Callable[[Client], Awaitable[None]], config: SchedulerConfig | None = None, feature_gates: str = ""
 ) -> AsyncIterator[tuple[Client, Counted]]:
     """Run a cluster whose controllers and scheduler start after the setup; yield a client and the request counts."""
     gc.set_threshold(*GC_THRESHOLDS)
     with tempfile.TemporaryDirectory() as folder:
         settings = APIServerSettings(
-            data_dir=str(Path(folder) / "state"), port=0, disable_admission_plugins=("TaintNodesByCondition",)
+            data_dir=str(Path(folder) / "state"),
+            port=0,
+            disable_admission_plugins=("TaintNodesByCondition",),
+            feature_gates=FeatureGates.parse(feature_gates),
         )
         async with apiserver.running(settings) as running:
             counted = Counted(running.local)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from dray.api.document import Document, GroupVersion
@@ -22,6 +22,7 @@ DRIVER: Final = "gpu.example.com"
 PRIORITY_CLASSES: Final = unstructured(
     GroupVersion("scheduling.k8s.io", "v1"), "priorityclasses", "PriorityClass", namespaced=False
 )
+POD_GROUPS: Final = unstructured(GroupVersion("scheduling.k8s.io", "v1beta1"), "podgroups", "PodGroup")
 PRIORITY_CLASS: Final = "urgent"
 EXTENDED_RESOURCE: Final = "example.com/gpu"
 TEMPLATE: Final = "devices"
@@ -95,6 +96,23 @@ def urgent_pod(number: int) -> Document:
     found = device_pod(number)
     found["spec"]["priorityClassName"] = PRIORITY_CLASS
     return found
+
+
+def pod_group(number: int, size: int) -> Document:
+    """Return a gang; the one with the number -1 is for the first Pod."""
+    spec = {"schedulingPolicy": {"gang": {"minCount": size}}}
+    return {"metadata": {"name": f"gang-{number}", "namespace": "default"}, "spec": spec}
+
+
+def gang_pod(size: int) -> Callable[[int], Document]:
+    """Return a function that returns Pods with a claim from the template, in gangs of a size."""
+
+    def make(number: int) -> Document:
+        found = device_pod(number)
+        found["spec"]["schedulingGroup"] = {"podGroupName": f"gang-{number // size}"}
+        return found
+
+    return make
 
 
 def extended_pod(number: int) -> Document:

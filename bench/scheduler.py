@@ -15,6 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -128,7 +129,8 @@ def peak_megabytes() -> float:
 
 async def measure(workload: Workload, kind: type[Run] = Run) -> Measured:
     """Run one workload in this process."""
-    async with cluster(lambda client: workloads.prepare(client, workload)) as (client, counted):
+    prepare = partial(workloads.prepare, workload=workload)
+    async with cluster(prepare, feature_gates=workload.feature_gates) as (client, counted):
         return await kind(workload, client, counted).measure()
 
 

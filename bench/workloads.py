@@ -33,6 +33,10 @@ class Workload:
     # Pods that are placed before the measurement, and their number.
     earlier_pod: Callable[[int], Document] | None = None
     earlier_pods: int = 0
+    # Feature gates that are not on by default.
+    feature_gates: str = ""
+    # Pods in each gang; 0 for Pods alone.
+    gang_size: int = 0
     target: Target | None = None
     memory_target: Target | None = None
     # Another workload of the same run, and the target share of its rate.
@@ -107,6 +111,22 @@ def _preemption(nodes: int, pods: int, target: Target | None = None) -> Workload
     )
 
 
+def _gangs(nodes: int, gangs: int, target: Target | None = None) -> Workload:
+    """Return gangs whose Pods have a device each."""
+    return Workload(
+        f"gangs of {GANG_SIZE} with devices, {nodes} nodes",
+        nodes,
+        gangs * GANG_SIZE,
+        made.gang_pod(GANG_SIZE),
+        devices=10,
+        requests=made.ONE_DEVICE,
+        feature_gates="GenericWorkload=true",
+        gang_size=GANG_SIZE,
+        target=target,
+    )
+
+
+GANG_SIZE = 9
 LARGE = "fill with devices, 5000 nodes"
 DEFAULT = (
     Workload("plain pods, 100 nodes", 100, 3000, made.pod, target=at_least(500)),
@@ -123,6 +143,8 @@ DEFAULT = (
         for fullness, in_use in (("empty", 0.0), ("half full", 0.5), ("full", 1.0))
     ),
     _preemption(500, 500, at_least(150)),
+    _gangs(500, 500),
+    _gangs(5000, 1000, at_least(300)),
     Workload("second alternative, 500 nodes", 500, 1000, devices=10, requests=made.SECOND_ALTERNATIVE),
     Workload("two devices of one NUMA node, 500 nodes", 500, 1000, devices=10, requests=made.SAME_NUMA_NODE),
     Workload("partitions, 500 nodes", 500, 400, devices=2, slices=made.partitions, requests=made.FOUR_HALVES),
@@ -144,6 +166,7 @@ QUICK = (
     ),
     Workload("steady, 50 nodes, full", 50, 100, devices=10, requests=made.ONE_DEVICE, in_use=1.0, churn=10),
     _preemption(50, 50),
+    _gangs(50, 30),
     Workload("second alternative, 50 nodes", 50, 200, devices=10, requests=made.SECOND_ALTERNATIVE),
     Workload("two devices of one NUMA node, 50 nodes", 50, 200, devices=10, requests=made.SAME_NUMA_NODE),
     Workload("partitions, 50 nodes", 50, 40, devices=2, slices=made.partitions, requests=made.FOUR_HALVES),
@@ -165,6 +188,8 @@ def _objects(workload: Workload) -> Iterator[tuple[Resource[Any], Document]]:
     if workload.requests is not None:
         yield from made.classes()
         yield made.TEMPLATES, made.template(workload.requests)
+    for number in range(-1, workload.pods // workload.gang_size) if workload.gang_size else ():
+        yield made.POD_GROUPS, made.pod_group(number, workload.gang_size if number >= 0 else 1)
     if workload.earlier_pod is not None:
         yield made.PRIORITY_CLASSES, {"metadata": {"name": made.PRIORITY_CLASS}, "value": 1000}
 

@@ -84,6 +84,11 @@ def special_name(pod: Document) -> str:
     return name
 
 
+def group_of(pod: Document) -> str:
+    """The name of the Pod's group; empty if it is alone."""
+    return str((pod["spec"].get("schedulingGroup") or {}).get("podGroupName") or "")
+
+
 def is_extended(pod: Document) -> bool:
     """Whether the Pod asks for an extended resource rather than with claims."""
     return not pod["spec"].get("resourceClaims")
@@ -123,7 +128,7 @@ def everything_is_settled(
     by_name = {claim["metadata"]["name"]: claim for claim in claims}
     alive = {pod["metadata"]["uid"] for pod in pods if pod["status"].get("phase") not in _TERMINAL}
     for pod in pods:
-        if pod["metadata"]["uid"] not in alive or pod["spec"].get("nodeName"):
+        if pod["metadata"]["uid"] not in alive or pod["spec"].get("nodeName") or group_of(pod):
             continue
         name = pod["metadata"]["name"]
         if is_extended(pod):

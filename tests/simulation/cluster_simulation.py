@@ -10,6 +10,7 @@ from typing import Any
 
 from dray.api.document import Document, GroupVersion
 from dray.api.errors import APIError, NotFoundError
+from dray.api.features import FeatureGates
 from dray.client.in_process import InProcessTransport
 from dray.client.interface import DeleteOptions, LocalRequest, Patch, PatchType, WatchBatch, WriteOptions, unstructured
 from dray.client.rest import RestClient
@@ -82,6 +83,8 @@ class ClusterSimulation:
         self.extended = extended
         # Whether the server refuses to allocate a device twice; a kube-apiserver does not.
         self.exclusive = exclusive
+        # Of the API server.
+        self.gates: FeatureGates | None = None
         self.rates = rates or FaultRates()
         self.scheduler_names = ("default-scheduler", "other-scheduler")[:schedulers]
         self.programs = [SchedulerProgram(name) for name in self.scheduler_names]
@@ -99,7 +102,9 @@ class ClusterSimulation:
 
     async def run(self) -> None:
         async with AsyncExitStack() as stack:
-            inner = await stack.enter_async_context(in_process_server(LoopClock(), self._fork(), TEAM))
+            inner = await stack.enter_async_context(
+                in_process_server(LoopClock(), self._fork(), TEAM, gates=self.gates)
+            )
             if not self.exclusive:
                 inner._server.cache.devices.check = lambda *_: None  # type: ignore[method-assign]
             server = CheckedServer(inner, self)

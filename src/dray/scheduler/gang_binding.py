@@ -7,6 +7,7 @@ gang would hold devices with too few Pods to run, perhaps for ever.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Final
 
 NOT_TOGETHER: Final = "not enough pods of the gang can be bound"
@@ -26,6 +27,10 @@ class GangBinding:
     def is_decided(self) -> bool:
         """Return whether it is known if the Pods are bound."""
         return self._decided.done()
+
+    def on_success(self, act: Callable[[], None]) -> None:
+        """Call a function when enough Pods can be bound."""
+        self._decided.add_done_callback(lambda decided: act() if not decided.cancelled() and decided.result() else None)
 
     def expect(self, uid: str) -> None:
         """Add a Pod whose binding cycle begins."""

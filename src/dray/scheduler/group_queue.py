@@ -232,6 +232,19 @@ class GroupQueue(SchedulingQueue):
         group = None if isinstance(queued, QueuedGroup) else self._group_of.get(queued.uid)
         super()._enqueue(queued if group is None else group, now, event)
 
+    def _back_off(self, queued: QueuedPod, now: float, label: str) -> None:
+        """Let a Pod or a group wait; a group is never tried early: without hints, it would be tried all the time."""
+        if not isinstance(queued, QueuedGroup):
+            super()._back_off(queued, now, label)
+            return
+        failures = queued.errors_in_a_row or queued.rejected_times
+        due = queued.queued_at + self._backoff_rule.seconds(failures)
+        if due <= now:
+            self._enqueue(queued, now, ClusterEvent(WILDCARD, Action.ALL, label))
+            return
+        self._error_backoff.push((due, -queued.info.priority), queued)
+        self._observe("backoff", label)
+
     def _gate(self, queued: QueuedPod, now: float, label: str) -> bool:
         """Run PreEnqueue, for a group until it rejects a member, starting at the one it rejected the last time."""
         if not isinstance(queued, QueuedGroup):

@@ -74,11 +74,11 @@ class GroupScheduler:
         # The bindings of gangs that are not decided yet.
         self._gangs: dict[NamespacedName, GangBinding] = {}
 
-    def report_scheduled(self) -> None:
-        """Write the condition of groups that were scheduled before a restart which prevented it."""
-        for key, group in self._pod_groups.all():
-            if self._pod_groups.bound_count(key) >= min_count(group):
-                self._reporter.set_condition(group, SCHEDULED, "")
+    def pod_bound(self, key: NamespacedName) -> None:
+        """Write the condition of a group that has enough bound Pods; a restart may have prevented it before."""
+        group = self._pod_groups.get(key)
+        if group is not None and self._pod_groups.bound_count(key) >= min_count(group):
+            self._reporter.set_condition(group, SCHEDULED, "")
 
     async def attempt(self, queued: QueuedGroup, profile: Profile) -> None:
         """Run the group cycle; the Pods are bound beside the next one."""
@@ -123,6 +123,10 @@ class GroupScheduler:
     ) -> None:
         placed = outcome.placed
         gang = self._gang(queued.key, group)
+        if gang is None:
+            self._reporter.set_condition(group, SCHEDULED, "")
+        else:
+            gang.on_success(lambda: self._reporter.set_condition(group, SCHEDULED, ""))
         attempts = [self._attempt_of(member, profile, gang, started) for member in placed]
         for attempt in attempts:
             self._nominations.remove(attempt.queued.uid)
@@ -145,7 +149,6 @@ class GroupScheduler:
         now = self._clock.monotonic()
         self._queue.finish_group(queued, [member.queued for member in left], now, placed=True)
         self._metrics.attempted(results.SCHEDULED, profile.scheduler_name, now - started)
-        self._reporter.set_condition(group, SCHEDULED, "")
 
     def _attempt_of(self, member: Member, profile: Profile, gang: GangBinding | None, started: float) -> Attempt:
         assert member.assumed is not None

@@ -9,6 +9,7 @@ from typing import Final
 
 from dray.api.document import NamespacedName
 from dray.api.features import FeatureGates
+from dray.api.pod_groups import group_key_of
 from dray.api.types.core_v1 import Pod
 from dray.client.event_recorder import NORMAL, WARNING
 from dray.client.interface import Client
@@ -208,7 +209,8 @@ class Scheduler:
                 group.spawn(self._group_reporter.writes.supervise(), "pod group conditions")
             await self.handle.informers.wait_for_sync()
             if self._groups is not None:
-                self._groups.report_scheduled()
+                for key, _ in self.handle.pod_groups.all():
+                    self._groups.pod_bound(key)
             group.spawn(self._flush(), "queue flush")
             group.spawn(self._schedule(), "scheduling")
             await group.wait()
@@ -427,6 +429,10 @@ class Scheduler:
 
     def _on_pod_change(self, old: Pod | None, new: Pod | None) -> None:
         self._wake.set()
+        if self._groups is not None and new is not None and new.spec.node_name:
+            key = group_key_of(new)
+            if key is not None and (old is None or not old.spec.node_name):
+                self._groups.pod_bound(key)
         if new is None and old is not None:
             waiting = self._waiting_pods.get(old.metadata.uid or "")
             if waiting is not None:

@@ -185,9 +185,10 @@ def test_after_an_attempt() -> None:
     assert again is group
     assert names(again) == ["c", "d"]
     assert again.queued_at == 0.0
-    # Rejected: a backoff of a second, then of two; only then again, unless nothing else is to do.
+    # Rejected: a backoff of a second, then of two; only then again, even if nothing else is to do.
     parts.queue.finish_group(again, again.in_order(), 3.0, placed=False)
     assert parts.queue.counts()["backoff"] == 2
+    assert parts.queue.pop(3.9) is None
     assert parts.queue.next_due() == 4.0
     third = parts.pop(4.0)
     parts.queue.finish_group(third, third.in_order(), 4.0, placed=False)

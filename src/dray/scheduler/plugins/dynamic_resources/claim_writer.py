@@ -230,8 +230,18 @@ class ClaimWriter:
                 await self._clock.sleep(SETTLE_SECONDS)
 
     async def free(self, claim: ResourceClaim) -> None:
-        """Clear the allocation of this version of the claim."""
-        self._tracker.assume(await self._client.update_status(RESOURCE_CLAIMS, writes.freed(claim)))
+        """Clear the allocation of this version of the claim.
+
+        When this returns or raises, the write cannot come later: the Pod may get the same allocation again, and its
+        reservation may need no other write.
+        """
+        try:
+            freed = await self._client.update_status(RESOURCE_CLAIMS, writes.freed(claim))
+        except APIError as failure:
+            if not is_refusal(failure):
+                await self.settle(claim)
+            raise
+        self._tracker.assume(freed)
 
     async def free_for(self, claim: ResourceClaim, *pods: Pod) -> bool:
         """Clear the allocation of a claim that only pending Pods use; False if one of them has a node."""

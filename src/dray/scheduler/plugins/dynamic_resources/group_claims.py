@@ -15,9 +15,11 @@ from dray.api.types.resource_v1 import AllocationResult, ResourceClaim
 from dray.api.types.scheduling_v1beta1 import PodGroup
 from dray.client.objects import key_of
 from dray.framework.cycle_state import CycleState
+from dray.framework.pod_info import PodInfo
 from dray.framework.status import Status, error, unresolvable, unschedulable
 from dray.scheduler.handle import Handle
 from dray.scheduler.plugins.dynamic_resources import writes
+from dray.scheduler.plugins.dynamic_resources.checks import IsClassic, NotReadyError, claims_of
 from dray.scheduler.plugins.dynamic_resources.device_state import DeviceState
 from dray.scheduler.plugins.dynamic_resources.pod_state import PodState
 from dray.scheduler.plugins.dynamic_resources.writes import ClaimChangedError
@@ -30,9 +32,10 @@ GROUP_UNRESERVED: Final = "ResourceClaim unreserved for PodGroup"
 class GroupClaims:
     """The part of DynamicResources that knows groups."""
 
-    def __init__(self, handle: Handle, devices: DeviceState) -> None:
+    def __init__(self, handle: Handle, devices: DeviceState, is_classic: IsClassic) -> None:
         self._pod_groups = handle.pod_groups
         self._devices = devices
+        self._is_classic = is_classic
         self._tracker = devices.tracker
         self._writer = devices.writer
         self._enabled = handle.features.enabled("DRAWorkloadResourceClaims")
@@ -80,6 +83,14 @@ class GroupClaims:
         except (APIError, ClaimChangedError) as failure:
             return error(str(failure))
         return unschedulable()
+
+    def state_without_attempt(self, pod: Pod) -> PodState:
+        """Return the state of a Pod that was not tried, because its group was rejected before."""
+        try:
+            claims = claims_of(pod, self._tracker.get, self._is_classic)
+        except NotReadyError:
+            claims = []
+        return self.state_of(CycleState(PodInfo(pod)), pod, claims)
 
     async def _free_claims_of_pods(self, members: Sequence[tuple[Pod, PodState]]) -> bool:
         freed = False

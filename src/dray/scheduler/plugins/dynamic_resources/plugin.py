@@ -97,7 +97,7 @@ class DynamicResources:
         )
         self._filter = DeviceFilter(devices.allocator, devices.variants, handle.clock, arguments.filter_timeout_seconds)
         self._pre_binder = PreBinder(handle, devices, arguments.binding_timeout_seconds)
-        self._group_claims = GroupClaims(handle, devices)
+        self._group_claims = GroupClaims(handle, devices, self._is_classic)
         self._node_allocatable: NodeAllocatable | None = None
         if self._features.enabled(NODE_ALLOCATABLE_RESOURCES):
             self._node_allocatable = NodeAllocatable(devices.allocator)
@@ -375,10 +375,12 @@ class DynamicResources:
         self, group: PodGroup, members: Sequence[PlacedMember], scheduled: int
     ) -> tuple[Mapping[str, str] | None, Status]:
         """Deallocate claims that the group holds without running."""
-        states = [(member.state.pod_info.pod, member.state.get(NAME)) for member in members]
-        return None, await self._group_claims.free(
-            group, [(pod, own) for pod, own in states if own is not None], scheduled
-        )
+        states: list[tuple[Pod, PodState]] = []
+        for member in members:
+            pod = member.state.pod_info.pod
+            if pod.spec.resource_claims:
+                states.append((pod, member.state.get(NAME) or self._group_claims.state_without_attempt(pod)))
+        return None, await self._group_claims.free(group, states, scheduled)
 
     async def _delete_extended_claim(self, claim: ResourceClaim, pod: Pod) -> Status:
         """Delete an unusable claim of an earlier attempt."""

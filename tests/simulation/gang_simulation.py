@@ -1,0 +1,163 @@
+"""Gangs that compete for few devices, with every fault, in virtual time from one seed.
+
+Whatever happens to requests, events and processes: no device is used twice, no gang ends with some of its Pods placed
+and too few of them, and once faults have stopped no gang waits for devices that are free.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Coroutine
+from typing import Any
+
+from dray.api.document import Document, GroupVersion
+from dray.api.errors import APIError
+from dray.api.features import FeatureGates
+from dray.client.interface import LocalRequest, unstructured
+from dray.client.rest import RestClient
+from dray.client.shared_informers import SharedInformerFactory
+from dray.controllers.pod_group_protection import PodGroupProtectionController
+from dray.controllers.reconciler import ControllerContext
+from dray.controllers.resource_claim.reconciler import ResourceClaimController
+from dray.lib.clock import Clock
+from tests.simulation import checks
+from tests.simulation.cluster_simulation import (
+    ACTIONS,
+    DEVICES_PER_NODE,
+    NODE_COUNT,
+    PODS,
+    TEAM,
+    ClusterSimulation,
+)
+from tests.simulation.network import FaultRates
+from tests.simulation.processes import SchedulerProgram
+
+POD_GROUPS = unstructured(GroupVersion("scheduling.k8s.io", "v1beta1"), "podgroups", "PodGroup")
+GATES = FeatureGates.parse(
+    "DRADeviceTaintRules=false,DRAControlPlaneController=false,GenericWorkload=true,DRAWorkloadResourceClaims=true"
+)
+GANGS = tuple(f"gang-{number}" for number in range(5))
+# Two gangs of these sizes rarely fit on the six devices.
+SIZES = (2, 3, 4, 5)
+_ENTRY: Document = {"name": "gpu", "resourceClaimTemplateName": "template"}
+
+
+def _controllers(client: RestClient, rng: random.Random, clock: Clock) -> list[Coroutine[Any, Any, Any]]:
+    informers = SharedInformerFactory(client, clock, rng)
+    context = ControllerContext(client, informers, clock, gates=GATES)
+    controllers = (ResourceClaimController(context), PodGroupProtectionController(context))
+    return [informers.run(), *(controller.run() for controller in controllers)]
+
+
+class GangSimulation(ClusterSimulation):
+    """One run; with two schedulers, each gang has one of them."""
+
+    def __init__(
+        self, seed: int, *, schedulers: int = 1, rates: FaultRates | None = None, actions: int = ACTIONS
+    ) -> None:
+        # Two schedulers without a server that refuses to allocate a device twice would find that out too late.
+        super().__init__(seed, schedulers=schedulers, exclusive=schedulers > 1, rates=rates, actions=actions)
+        self.gates = GATES
+        self.programs = [SchedulerProgram(name, GATES) for name in self.scheduler_names]
+        self.controller_program = _controllers
+        # Uids of groups that have had enough Pods with a node.
+        self.whole: set[str] = set()
+
+    def note(self, request: LocalRequest) -> None:
+        super().note(request)
+        if request.verb == "create" and request.subresource == "binding":
+            self.rates.paths["binding"] += 1
+
+    async def _step(self) -> None:
+        name = self._rng.choice(GANGS)
+        match self._rng.choices(("gang", "delete gang", "alone", "delete", "crash"), (9, 6, 2, 2, 1))[0]:
+            case "gang":
+                await self._create_gang(name)
+            case "delete gang":
+                await self._delete_gang(name)
+            case "alone":
+                await self.user.create(PODS, self._pod(f"alone-{name}", _ENTRY))
+            case "delete":
+                await self.user.delete(PODS, f"alone-{name}", TEAM)
+            case _:
+                if self.rates.crash:
+                    self._rng.choice(self.processes).crash()
+
+    async def _create_gang(self, name: str) -> None:
+        size, scheduler = self._rng.choice(SIZES), self._rng.choice(self.scheduler_names)
+        spec: Document = {"schedulingPolicy": {"gang": {"minCount": size}}}
+        await self.user.create(POD_GROUPS, {"metadata": {"name": name, "namespace": TEAM}, "spec": spec})
+        for number in range(size):
+            pod = self._pod(f"{name}-{number}", _ENTRY)
+            pod["spec"] |= {"schedulerName": scheduler, "schedulingGroup": {"podGroupName": name}}
+            await self.user.create(PODS, pod)
+            await asyncio.sleep(self._rng.uniform(0.0, 0.2))
+
+    async def _delete_gang(self, name: str) -> None:
+        await self.user.delete(POD_GROUPS, name, TEAM)
+        for pod in (await self.user.list(PODS, TEAM)).items:
+            if checks.group_of(pod) == name:
+                try:
+                    await self.user.delete(PODS, pod["metadata"]["name"], TEAM)
+                except APIError as refusal:
+                    self.story.append(f"          user: {refusal}")
+
+    # --- Checks. ---
+
+    async def _gangs(self) -> list[tuple[Document, list[Document]]]:
+        """The groups that are not being deleted, with their unfinished Pods."""
+        _, pods = await self.state()
+        groups = (await self._eyes.list(POD_GROUPS, TEAM)).items
+        return [
+            (group, [pod for pod in pods if checks.group_of(pod) == group["metadata"]["name"]])
+            for group in groups
+            if not group["metadata"].get("deletionTimestamp")
+        ]
+
+    async def check(self) -> None:
+        await super().check()
+        for group, pods in await self._gangs():
+            if len(_placed(pods)) >= _min_count(group):
+                self.whole.add(group["metadata"]["uid"])
+
+    async def _check_settled(self) -> None:
+        claims, pods = await self.state()
+        used = {device for claim in claims for device in checks.devices_of(claim)}
+        free = NODE_COUNT * DEVICES_PER_NODE - len(used)
+        for group, members in await self._gangs():
+            name, placed = group["metadata"]["name"], _placed(members)
+            half = 0 < len(placed) < _min_count(group)
+            assert not half or group["metadata"]["uid"] in self.whole, f"{name} is half placed: {_names(placed)}"
+            if not placed and len(members) >= _min_count(group):
+                text = f"{name} waits although {free} devices are free: {group.get('status')}"
+                assert free < _min_count(group), text
+                held = [claim for claim in claims if _owner(claim) in _names(members) and checks.devices_of(claim)]
+                assert not held, f"{name} waits and holds devices: {group.get('status')}"
+            if len(placed) >= _min_count(group):
+                self.rates.paths["gang"] += 1
+                status = group.get("status", {}).get("conditions") or [{}]
+                assert status[0].get("status") == "True", f"{name} runs, but says {status}"
+        checks.everything_is_settled(claims, pods, NODE_COUNT * DEVICES_PER_NODE)
+        checks.running_pods_are_reserved(self.running, claims)
+        checks.bound_pods_run(self.running, claims, pods)
+        for program in self.programs:
+            assert program.current is not None
+            checks.scheduler_agrees(program.current, claims)
+
+
+def _min_count(group: Document) -> int:
+    return int(group["spec"]["schedulingPolicy"]["gang"]["minCount"])
+
+
+def _placed(pods: list[Document]) -> list[Document]:
+    return [pod for pod in pods if pod["spec"].get("nodeName")]
+
+
+def _names(pods: list[Document]) -> list[str]:
+    return [pod["metadata"]["name"] for pod in pods]
+
+
+def _owner(claim: Document) -> str:
+    owners = claim["metadata"].get("ownerReferences") or [{}]
+    return str(owners[0].get("name", ""))
