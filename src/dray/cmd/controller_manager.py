@@ -10,7 +10,7 @@ from dray.api.document import NamespacedName
 from dray.client.kubeconfig import Access
 from dray.client.shared_informers import SharedInformerFactory
 from dray.cmd.component import Dependencies, Election, run_component
-from dray.cmd.controllers import spawn_controllers
+from dray.cmd.controllers import check_controllers, spawn_controllers
 from dray.cmd.settings import ControllerManagerSettings
 from dray.controllers.certificates.reconciler import CertificateAuthority
 from dray.runtime.settings import SettingsError
@@ -21,6 +21,7 @@ _NAME: Final = "kube-controller-manager"
 
 async def run(settings: ControllerManagerSettings, stop: asyncio.Event) -> None:
     """Run the controllers, with leader election if enabled, until stopped."""
+    check_controllers(settings.controllers)
     authority = _authority(settings)
 
     def spawn(group: TaskGroup, dependencies: Dependencies) -> SharedInformerFactory:
@@ -34,6 +35,7 @@ async def run(settings: ControllerManagerSettings, stop: asyncio.Event) -> None:
             nodes=settings,
             authority=authority,
             signing_seconds=settings.cluster_signing_duration,
+            chosen=settings.controllers,
         )
 
     election = Election(NamespacedName("kube-system", _NAME)) if settings.leader_elect else None

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
-from typing import Any, Final
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, TypeAlias
 
 from dray.api.features import FeatureGates
 from dray.client.interface import Client, Resource
@@ -41,10 +41,14 @@ from dray.controllers.taint_eviction.reconciler import TaintEvictionController
 from dray.controllers.ttl_after_finished import TTLAfterFinishedController
 from dray.lib.clock import Clock
 from dray.runtime.metrics import Metrics
+from dray.runtime.settings import SettingsError
 from dray.runtime.tasks import TaskGroup
 
 # A year, as in Kubernetes.
 SIGNING_SECONDS: Final = 8760 * 3600.0
+# In `--controllers`: every controller.
+ALL: Final = "*"
+_DRA: Final = "DynamicResourceAllocation"
 
 
 def spawn_controllers(  # noqa: PLR0913 - wiring: each is a part that the caller has
@@ -58,8 +62,9 @@ def spawn_controllers(  # noqa: PLR0913 - wiring: each is a part that the caller
     nodes: NodeControl | None = None,
     authority: CertificateAuthority | None = None,
     signing_seconds: float = SIGNING_SECONDS,
+    chosen: Sequence[str] = (ALL,),
 ) -> SharedInformerFactory:
-    """Run every controller in the group; `root_ca` is the CA certificate that Pods verify the API server with.
+    """Run the chosen controllers in the group; `root_ca` is the CA certificate that Pods verify the API server with.
 
     Without an authority nobody signs certificate requests.
 
@@ -69,50 +74,94 @@ def spawn_controllers(  # noqa: PLR0913 - wiring: each is a part that the caller
     gates = gates or FeatureGates()
     informers = SharedInformerFactory(client, clock, rng)
     context = ControllerContext(client, informers, clock, metrics, gates, rng)
-    controllers: list[Reconciler[Any]] = [
-        GarbageCollector(context, shared=_cached_kinds(gates)),
-        NamespaceController(context),
-        ClusterRoleAggregationController(context),
-        ServiceAccountController(context, root_ca=root_ca),
-        ResourceQuotaController(context),
-        DeploymentController(context),
-        ReplicaSetController(context),
-        DaemonSetController(context),
-        JobController(context),
-        CronJobController(context),
-        TTLAfterFinishedController(context),
-        DisruptionController(context),
-        ServiceEndpointsController(context),
-        EndpointSliceMirroringController(context),
-        *_node_controllers(context, nodes or NodeControl()),
-    ]
-    if gates.enabled("GenericWorkload"):
-        controllers.append(PodGroupProtectionController(context))
+    factories = {
+        **_workload_controllers(root_ca, gates),
+        **_node_controllers(nodes or NodeControl()),
+        **_device_controllers(gates),
+    }
     if authority is not None:
-        controllers.append(CertificateController(context, authority, signing_seconds))
-        controllers.append(BootstrapTokenController(context))
-    if gates.enabled("DynamicResourceAllocation"):
-        controllers.append(ResourceClaimController(context))
-        if gates.enabled("DRADeviceTaints"):
-            controllers.append(DeviceTaintEvictionController(context))
-        if gates.enabled("DRAResourcePoolStatus"):
-            controllers.append(ResourcePoolStatusRequestController(context))
-        if gates.enabled("DRAControlPlaneController"):
-            controllers.append(ClassicClaimController(context))
+        factories["certificatesigningrequest-signing-controller"] = lambda context: CertificateController(
+            context, authority, signing_seconds
+        )
+        factories["bootstrap-signer-controller"] = BootstrapTokenController
     group.spawn(informers.run(), "informers")
-    for controller in controllers:
-        group.spawn(controller.run(), type(controller).__name__)
+    for name, factory in factories.items():
+        if is_enabled(name, chosen):
+            group.spawn(factory(context).run(), name)
     return informers
+
+
+# Creates a controller.
+Factory: TypeAlias = Callable[[ControllerContext], Reconciler[Any]]
+
+
+def is_enabled(name: str, chosen: Sequence[str]) -> bool:
+    """Return whether `--controllers` enables a controller: named, or by `*` unless `-name` disables it."""
+    if name in chosen:
+        return True
+    return f"-{name}" not in chosen and ALL in chosen
+
+
+def check_controllers(chosen: Sequence[str]) -> None:
+    """Raise `SettingsError` for a name that no controller has."""
+    known = {
+        *_workload_controllers("", FeatureGates()),
+        *_node_controllers(NodeControl()),
+        *_device_controllers(None),
+        "certificatesigningrequest-signing-controller",
+        "bootstrap-signer-controller",
+    }
+    for item in chosen:
+        if item != ALL and item.removeprefix("-") not in known:
+            raise SettingsError(
+                f'--controllers: "{item}" is not in the list of known controllers: {", ".join(sorted(known))}'
+            )
+
+
+def _workload_controllers(root_ca: str, gates: FeatureGates) -> dict[str, Factory]:
+    """Return the controllers of workloads and of the API's own objects, by Kubernetes' names."""
+    return {
+        "garbage-collector-controller": lambda context: GarbageCollector(context, shared=_cached_kinds(gates)),
+        "namespace-controller": NamespaceController,
+        "clusterrole-aggregation-controller": ClusterRoleAggregationController,
+        "serviceaccount-controller": lambda context: ServiceAccountController(context, root_ca=root_ca),
+        "resourcequota-controller": ResourceQuotaController,
+        "deployment-controller": DeploymentController,
+        "replicaset-controller": ReplicaSetController,
+        "daemonset-controller": DaemonSetController,
+        "job-controller": JobController,
+        "cronjob-controller": CronJobController,
+        "ttl-after-finished-controller": TTLAfterFinishedController,
+        "disruption-controller": DisruptionController,
+        "endpointslice-controller": ServiceEndpointsController,
+        "endpointslice-mirroring-controller": EndpointSliceMirroringController,
+    }
+
+
+def _device_controllers(gates: FeatureGates | None) -> dict[str, Factory]:
+    """Return the controllers of claims, devices and groups that the gates enable; all without gates."""
+    by_gates: dict[str, tuple[Factory, tuple[str, ...]]] = {
+        "podgroup-protection-controller": (PodGroupProtectionController, ("GenericWorkload",)),
+        "resourceclaim-controller": (ResourceClaimController, (_DRA,)),
+        "device-taint-eviction-controller": (DeviceTaintEvictionController, (_DRA, "DRADeviceTaints")),
+        "resourcepoolstatusrequest-controller": (ResourcePoolStatusRequestController, (_DRA, "DRAResourcePoolStatus")),
+        "classic-claim-controller": (ClassicClaimController, (_DRA, "DRAControlPlaneController")),
+    }
+    return {
+        name: factory
+        for name, (factory, needed) in by_gates.items()
+        if gates is None or all(gates.enabled(gate) for gate in needed)
+    }
 
 
 def _cached_kinds(gates: FeatureGates) -> Iterator[Resource[Any]]:
     """Yield numerous kinds whose full objects a controller other than the garbage collector caches."""
     yield from (PODS, NODES, REPLICA_SETS, JOBS)
-    if gates.enabled("DynamicResourceAllocation"):
+    if gates.enabled(_DRA):
         yield RESOURCE_CLAIMS
 
 
-def _node_controllers(context: ControllerContext, settings: NodeControl) -> tuple[Reconciler[Any], ...]:
+def _node_controllers(settings: NodeControl) -> dict[str, Factory]:
     timing = LifecycleTiming(
         settings.node_monitor_period, settings.node_monitor_grace_period, settings.node_startup_grace_period
     )
@@ -122,12 +171,12 @@ def _node_controllers(context: ControllerContext, settings: NodeControl) -> tupl
         settings.unhealthy_zone_threshold,
         settings.large_cluster_size_threshold,
     )
-    return (
-        NodeLifecycleController(context, timing=timing, rates=rates),
-        TaintEvictionController(context),
-        PodGarbageCollector(
+    return {
+        "node-lifecycle-controller": lambda context: NodeLifecycleController(context, timing=timing, rates=rates),
+        "taint-eviction-controller": TaintEvictionController,
+        "pod-garbage-collector-controller": lambda context: PodGarbageCollector(
             context,
             finished_max=settings.terminated_pod_gc_threshold,
             quarantine_seconds=settings.pod_gc_quarantine,
         ),
-    )
+    }

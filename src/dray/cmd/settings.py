@@ -211,6 +211,9 @@ class ControllerManagerSettings(Common, NodeControl):
 
     kubeconfig: str = setting(STRING, "", "kubeconfig of the API server; empty means in-cluster")
     leader_elect: bool = setting(BOOLEAN, default=True, text="run only while holding the leader lease")
+    controllers: tuple[str, ...] = setting(
+        STRINGS, ("*",), "controllers to run: * for all, NAME to enable one, -NAME to disable one"
+    )
     cluster_signing_cert_file: str = setting(
         STRING, "", "certificate of the cluster's authority; without it nobody signs certificate requests"
     )
