@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import msgspec
 
@@ -39,6 +39,10 @@ class Call(msgspec.Struct):
     user_agent: str = ""
     accept: str = ""
     if_none_match: str = ""
+    raw_query: str = ""
+    # The protocol that the client asks to upgrade to, and the WebSocket subprotocols that it offers.
+    upgrade: str = ""
+    websocket_protocols: str = ""
     # None for calls that are not paced: those in the same process.
     pacer: Pacer | None = None
     warnings: list[str] = msgspec.field(default_factory=list)
@@ -113,7 +117,14 @@ class TextResult:
     stream: AsyncGenerator[bytes, None] | None = None
 
 
-Result: TypeAlias = ObjectResult | DocumentResult | ListResult | WatchResult | TextResult
+@dataclass(slots=True)
+class UpgradeResult:
+    """A stream that another server speaks: `connect` passes the client's upgrade request on, with the given headers."""
+
+    connect: Callable[[Sequence[tuple[str, str]]], Awaitable[Any]]
+
+
+Result: TypeAlias = ObjectResult | DocumentResult | ListResult | WatchResult | TextResult | UpgradeResult
 
 
 def success(details: Document | None = None, *, code: int | None = None) -> Document:

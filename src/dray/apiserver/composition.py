@@ -41,6 +41,7 @@ from dray.apiserver.event_expiry import EventExpiry
 from dray.apiserver.handlers.backend import Backend
 from dray.apiserver.handlers.nonresource import NonResourceHandler, NonResourceParts
 from dray.apiserver.handlers.subresources.pods import LogSource
+from dray.apiserver.handlers.subresources.streams import NodeStreams
 from dray.apiserver.healthz import PROBE_TIMEOUT_SECONDS, HealthChecks, PostStartHooks, store_checks
 from dray.apiserver.local_transport import LocalTransport
 from dray.apiserver.object_cache import ObjectCache, TokenLookup
@@ -85,6 +86,7 @@ class ServerConfig:
     admission_plugins: frozenset[str] = frozenset(PLUGIN_ORDER)
     pod_security: PodSecurityConfiguration = field(default_factory=PodSecurityConfiguration)
     log_source: LogSource | None = None
+    node_streams: NodeStreams | None = None
     pages: UIPages | None = None
     metrics: Callable[[], bytes] = lambda: b""
     # Where admission plugins count.
@@ -142,6 +144,7 @@ async def running_server(config: ServerConfig) -> AsyncIterator[APIServer]:
             tasks=tasks,
             settle_definition=definitions.settle,
             log_source=config.log_source,
+            node_streams=config.node_streams,
             pages=config.pages,
         )
     )

@@ -26,8 +26,11 @@ class Subresource:
 
 # Subresources whose kind differs from their parent's, or whose verbs differ from those of status.
 SUBRESOURCES: Final[Mapping[str, Subresource]] = {
+    "attach": Subresource("PodAttachOptions", ("create", "get")),
     "binding": Subresource("Binding", ("create",)),
     "eviction": Subresource("Eviction", ("create",), "policy", "v1"),
+    "exec": Subresource("PodExecOptions", ("create", "get")),
+    "portforward": Subresource("PodPortForwardOptions", ("create", "get")),
     "ephemeralcontainers": Subresource("", STATUS_VERBS),
     "log": Subresource("Pod", ("get",)),
     "resize": Subresource("", STATUS_VERBS),

@@ -26,6 +26,7 @@ from dray.apiserver.call import (
     Pacer,
     Result,
     TextResult,
+    UpgradeResult,
     WatchResult,
 )
 from dray.apiserver.encoding import (
@@ -47,6 +48,8 @@ from dray.apiserver.request_limiter import RequestLimiter
 from dray.apiserver.routes import RequestInfo, is_true, parse_query, parse_request
 from dray.apiserver.server import UI_ROOT, UI_STREAM, APIServer, attributes_of
 from dray.apiserver.tables import check_include_object
+from dray.runtime.http.byte_stream import pump
+from dray.runtime.http.connection import ClientResponse
 from dray.runtime.http.requests import Limits, Request, RequestError
 from dray.runtime.http.server import HttpServer, Response
 from dray.runtime.timeouts import SharedTimeout
@@ -81,6 +84,24 @@ REQUEST_TIMEOUT_SECONDS: Final = 60.0
 _CHUNK_SIZE: Final = 256 * 1024
 # Larger responses are encrypted and written in parts of this size, with other requests in between.
 _PART_SIZE: Final = 256 * 1024
+# Streams to containers at the same time; more are refused with 429.
+STREAMS_MAX: Final = 1000
+# What is passed on of a node's refusal.
+REFUSAL_BYTES_MAX: Final = 64 * 1024
+_UPGRADE_HEADERS: Final = frozenset(
+    {
+        "connection",
+        "upgrade",
+        "sec-websocket-extensions",
+        "sec-websocket-key",
+        "sec-websocket-protocol",
+        "sec-websocket-version",
+        "x-stream-protocol-version",
+    }
+)
+_HOP_HEADERS: Final = frozenset({"connection", "content-length", "date", "transfer-encoding"})
+# The request has been counted already.
+_OBSERVED: Final = -1
 # Smaller batches of events are encoded in one go.
 _PACED_FRAMES_MIN: Final = 64
 _NO_CACHE: Final = ("Cache-Control", "no-cache, private")
@@ -97,6 +118,7 @@ class _Exchange(NamedTuple):
     representation: Representation
     include: str = "Metadata"
     timeout_seconds: float = REQUEST_TIMEOUT_SECONDS
+    started: float = 0.0
 
 
 class Listener:
@@ -114,6 +136,8 @@ class Listener:
         self._limiter = limiter
         self._metrics = metrics
         self._timeout = SharedTimeout(REQUEST_TIMEOUT_SECONDS)
+        # The number of streams that are passed on.
+        self._upgraded = 0
         self._http = HttpServer(self._serve, replace(LIMITS, connections_max=connections_max), on_head=self._check_head)
 
     async def start(self, sockets: Iterable[socket.socket], tls: ssl.SSLContext | None) -> None:
@@ -160,7 +184,8 @@ class Listener:
             _LOG.exception("%s %s", request.method, request.target)
             self._write_error(response, call, InternalError(f"{type(error).__name__}: {error}"))
         finally:
-            self._observe(call, status, self._server.clock.monotonic() - started)
+            if status != _OBSERVED:
+                self._observe(call, status, self._server.clock.monotonic() - started)
 
     def _observe(self, call: Call, status: int, seconds: float) -> None:
         info = call.info
@@ -178,21 +203,49 @@ class Listener:
         timeout_seconds = parse_timeout_seconds(timeout, REQUEST_TIMEOUT_SECONDS)
         call.user = self._authenticate(request) if request.context is None else request.context
         representation, include = self._negotiate(call)
-        exchange = _Exchange(request, response, call, representation, include, timeout_seconds)
+        started = self._server.clock.monotonic()
+        exchange = _Exchange(request, response, call, representation, include, timeout_seconds, started)
         if watching:
             return await self._limiter.run_watch(call.user, lambda pacer: self._serve_watch(exchange, pacer))
         path = "" if call.info.resource else call.info.path
         answered = await self._limiter.run(call.user, path, lambda pacer: self._serve_seated(exchange, pacer))
+        if isinstance(answered, UpgradeResult):
+            return await self._upgrade(exchange, answered)
         return answered if isinstance(answered, int) else await self._write_stream(exchange, answered)
 
-    async def _serve_seated(self, exchange: _Exchange, pacer: Pacer) -> int | TextResult:
+    async def _upgrade(self, exchange: _Exchange, result: UpgradeResult) -> int:
+        """Pass an upgrade request on, and then the bytes of both sides, until one of them ends."""
+        if self._upgraded >= STREAMS_MAX:
+            raise errors.TooManyRequestsError("too many streams, please try again later.", 60)
+        self._upgraded += 1
+        try:
+            headers = [item for item in exchange.request.raw_headers if item[0].lower() in _UPGRADE_HEADERS]
+            with await result.connect(headers) as answer:
+                return await self._pass_on(exchange, answer)
+        finally:
+            self._upgraded -= 1
+
+    async def _pass_on(self, exchange: _Exchange, answer: ClientResponse) -> int:
+        headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in answer.reader.headers]
+        kept = tuple(item for item in headers if item[0] not in _HOP_HEADERS)
+        if answer.stream is None:
+            body = await answer.read(REFUSAL_BYTES_MAX)
+            exchange.response.send(answer.status, kept, body)
+            return answer.status
+        upgraded = exchange.response.upgrade((("Connection", "Upgrade"), *kept))
+        # What follows may take hours, and is not the duration of the request.
+        self._observe(exchange.call, answer.status, self._server.clock.monotonic() - exchange.started)
+        await pump(upgraded, answer.stream)
+        return _OBSERVED
+
+    async def _serve_seated(self, exchange: _Exchange, pacer: Pacer) -> int | TextResult | UpgradeResult:
         """Execute a request and write its response; a stream, which takes no seat, is returned."""
         call = exchange.call
         call.pacer = pacer
         try:
             with self._timeout_of(exchange.timeout_seconds).block():
                 result = await self._server.execute(call)
-                if isinstance(result, TextResult) and result.stream is not None:
+                if isinstance(result, UpgradeResult) or (isinstance(result, TextResult) and result.stream is not None):
                     return result
                 body = await self._encode(exchange, result, pacer)
         except TimeoutError as error:
@@ -265,7 +318,7 @@ class Listener:
 
     async def _write(self, exchange: _Exchange, result: Result, body: bytes, pacer: Pacer | None) -> int:
         """Write a complete response, a large one in parts."""
-        assert not isinstance(result, WatchResult)
+        assert not isinstance(result, WatchResult | UpgradeResult)
         status = 200 if isinstance(result, ListResult) else result.status
         encoding, body = await _compress(exchange.request, body)
         headers = (*self._headers(exchange, result), *encoding)
@@ -345,6 +398,9 @@ def _call(request: Request) -> Call:
         user_agent=headers.get("user-agent", ""),
         accept=headers.get("accept", ""),
         if_none_match=headers.get("if-none-match", ""),
+        raw_query=query_text,
+        upgrade=headers.get("upgrade", "") if request.is_upgrade else "",
+        websocket_protocols=headers.get("sec-websocket-protocol", ""),
     )
 
 

@@ -1,8 +1,8 @@
-"""Reads container logs from node agents, over HTTPS with a client certificate."""
+"""Reads container logs from node agents and asks them for streams, over HTTPS with a client certificate."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Final
@@ -18,11 +18,13 @@ from dray.runtime.http.errors import HttpError
 from dray.runtime.http.urls import Origin
 
 MESSAGE_BYTES_MAX: Final = 10_000
+# A node accepts or refuses a stream before it starts anything.
+UPGRADE_SECONDS_MAX: Final = 30.0
 _FAILURES: Final = 400
 
 
 class KubeletClient:
-    """Implements `LogSource`."""
+    """Implements `LogSource` and `NodeStreams`."""
 
     def __init__(self, tls: KubeletTLS) -> None:
         self._tls = tls
@@ -50,12 +52,23 @@ class KubeletClient:
             raise
         return self._pieces(client, response)
 
-    def _client(self, address: NodeAddress) -> HttpClient:
+    async def upgrade(
+        self, node: Document, method: str, target: str, headers: Sequence[tuple[str, str]]
+    ) -> ClientResponse:
+        """Ask a node for another protocol; its answer may be a refusal. An accepted stream belongs to the caller."""
+        address = node_address(node)
+        client = self._client(address, keep=True)
+        try:
+            return await client.upgrade(method, target, headers, UPGRADE_SECONDS_MAX)
+        except HttpError as error:
+            raise InternalError(f"error dialing backend: {error}") from error
+
+    def _client(self, address: NodeAddress, *, keep: bool = False) -> HttpClient:
         """Return a client for one stream; a fingerprint belongs to the connections of one node."""
         # A pinned node is verified by its fingerprint; both contexts present the client certificate.
         tls = self._tls.pinned if address.fingerprint else self._tls.certified
         origin = Origin("https", address.host, address.port)
-        return HttpClient(Route(origin, tls, fingerprint=address.fingerprint), keep=False)
+        return HttpClient(Route(origin, tls, fingerprint=address.fingerprint), keep=keep)
 
     async def _pieces(self, client: HttpClient, response: ClientResponse) -> AsyncGenerator[bytes, None]:
         try:

@@ -36,6 +36,7 @@ from dray.apiserver.handlers.subresources.namespaces import FinalizeSubresource
 from dray.apiserver.handlers.subresources.pods import LogSource, PodSubresources
 from dray.apiserver.handlers.subresources.scale import ScaleSubresource
 from dray.apiserver.handlers.subresources.service_accounts import TokenSubresource
+from dray.apiserver.handlers.subresources.streams import NodeStreams, PodStreams
 from dray.apiserver.handlers.update import UpdateHandler
 from dray.apiserver.handlers.watch import WatchHandler
 from dray.apiserver.object_cache import DEFINITIONS
@@ -80,6 +81,8 @@ class ServerParts:
     settle_definition: Callable[[Document], Awaitable[None]]
     # None if no node can be asked for logs.
     log_source: LogSource | None = None
+    # None if no node can be asked for streams.
+    node_streams: NodeStreams | None = None
     pages: UIPages | None = None
 
 
@@ -114,6 +117,7 @@ class APIServer:
         self.watcher: Final = WatchHandler(backend, get, parts.tasks)
         self._reviews: Final = ReviewHandler(parts.authenticator, backend.authorizer, backend.clock)
         self._pods: Final = PodSubresources(backend, get, update, parts.log_source)
+        streams = PodStreams(backend, get, backend.authorizer, attributes_of, parts.node_streams)
         evictions = EvictionHandler(backend, update, delete, parts.catalog)
         scale = ScaleSubresource(get, update, backend.clock)
         self._verbs: Final[Mapping[str, Handler]] = {
@@ -143,7 +147,7 @@ class APIServer:
             ("token", "create"): TokenSubresource(backend, get, parts.authenticator.service_accounts).create,
             ("finalize", "update"): FinalizeSubresource(update).update,
             **_pod_parts(get, update),
-            **{(name, verb): self._pods.connect for name in _STREAMS for verb in ("create", "get")},
+            **{(name, verb): streams.connect for name in _STREAMS for verb in ("create", "get")},
         }
 
     async def execute(self, call: Call) -> Result:

@@ -133,6 +133,7 @@ async def running(settings: APIServerSettings) -> AsyncIterator[Running]:
             admission_plugins=plugins,
             pod_security=pod_security,
             log_source=kubelets,
+            node_streams=kubelets,
             pages=DashboardPages(clock),
             metrics=metrics.exposition,
             metrics_registry=metrics,

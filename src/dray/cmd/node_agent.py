@@ -40,6 +40,7 @@ from dray.node.runtimes.images.puller import ImagePuller
 from dray.node.runtimes.images.registry import environment_proxy, load_keyring, load_settings
 from dray.node.runtimes.images.store import ImageStore
 from dray.node.runtimes.runtime import Runtime
+from dray.node.streams.handlers import StreamHandlers
 from dray.runtime.health import HealthChecks
 from dray.runtime.http.health import health_routes, serve_health
 from dray.runtime.logs import fields
@@ -111,7 +112,12 @@ class NodeAgent:
         self.health.add("node-status", self._registration.node_health)
         self.health.add("node-lease", self._registration.lease_health)
         self._server = KubeletServer(
-            self._pods, clock, pod_setup.log_root, context.metrics.exposition, health_routes(self.health)
+            self._pods,
+            clock,
+            pod_setup.log_root,
+            context.metrics.exposition,
+            health_routes(self.health),
+            StreamHandlers(self._pods, self._runtime).routes,
         )
         self.managers.subscribe(self._resources_changed, self.workers.retry_now)
 

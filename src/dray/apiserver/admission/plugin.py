@@ -24,6 +24,8 @@ class Operation(enum.StrEnum):
     CREATE = "CREATE"
     UPDATE = "UPDATE"
     DELETE = "DELETE"
+    # Opens a stream to an object; nothing is written.
+    CONNECT = "CONNECT"
 
 
 class AdmissionAttributes(msgspec.Struct, frozen=True):

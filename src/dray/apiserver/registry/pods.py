@@ -269,7 +269,6 @@ PODS: Final = ResourceDefinition(
     storage_version="v1",
     strategy=PodStrategy(),
     status_strategy=PodStatusStrategy(),
-    # The streaming subresources (attach, exec, portforward) return an explanation and are not advertised.
     subresources=("binding", "ephemeralcontainers", "eviction", "log", "resize", "attach", "exec", "portforward"),
     short_names=("po",),
     categories=("all",),

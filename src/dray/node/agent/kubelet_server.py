@@ -38,12 +38,15 @@ class KubeletServer:
         log_root: Path,
         metrics: Callable[[], bytes] = lambda: b"",
         health: Mapping[str, Handler] | None = None,
+        streams: Mapping[str, Handler] | None = None,
     ) -> None:
         self._manager = pods
         self._clock = clock
         self._log_root = log_root
         self._metrics = metrics
         self._health = health if health is not None else health_routes(HealthChecks())
+        # The handlers that also take POST.
+        self._streams = streams or {}
         self._server: HttpServer | None = None
 
     async def start(self, host: str, port: int, tls: ssl.SSLContext) -> int:
@@ -54,7 +57,9 @@ class KubeletServer:
                 "/pods": self._pods,
                 "/metrics": self._exposed,
                 **self._health,
-            }
+                **self._streams,
+            },
+            with_post=self._streams.keys(),
         )
         self._server = page_server(checked(router))
         return await self._server.start(host, port, tls)

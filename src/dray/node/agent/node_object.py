@@ -18,6 +18,8 @@ LEASE_SECONDS: Final = 40
 KUBELET_VERSION: Final = KUBERNETES_RELEASE
 
 # The features that an agent can have, in order; Kubernetes' names, which are also those of the gates.
+# Features without a gate: the agent speaks WebSocket with clients, for which the API server passes bytes on.
+ALWAYS_DECLARED: Final = ("ExtendWebSocketsToKubelet",)
 DECLARED_FEATURES: Final = ("DRANodeAllocatableResources", "DRAOptionalNodeOperations")
 # kubelet's bounds of the list of images.
 IMAGES_MAX: Final = 50
@@ -173,7 +175,7 @@ def declared_features(gates: FeatureGates) -> tuple[str, ...]:
     """Return the optional features of the agent that are enabled, in order."""
     if not gates.enabled("NodeDeclaredFeatures"):
         return ()
-    return tuple(name for name in DECLARED_FEATURES if gates.enabled(name))
+    return (*(name for name in DECLARED_FEATURES if gates.enabled(name)), *ALWAYS_DECLARED)
 
 
 def _conditions(known: Document, now: str) -> list[Document]:

@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import Any, Final, Protocol, TypeAlias
 
 from dray.node.resource_manager import HostDevice
+from dray.node.runtimes.streams import ContainerStreams, ForwardedPort, StreamOptions
 from dray.runtime.tasks import ChildTasks
 
 # The exit code of a container whose exit was not observed, as in containerd and kubelet.
@@ -305,6 +306,15 @@ class Runtime(Protocol):
 
     async def execute(self, container_id: str, command: Sequence[str], timeout_seconds: float) -> ExecResult:
         """Run a command in the container and wait for it."""
+
+    async def exec_stream(self, container_id: str, command: Sequence[str], options: StreamOptions) -> ContainerStreams:
+        """Start a command in the container for a client; raises `RuntimeFailure`."""
+
+    async def attach(self, container_id: str, options: StreamOptions) -> ContainerStreams:
+        """Connect a client with the streams of the container's own process; raises `RuntimeFailure`."""
+
+    async def port_forward(self, pod_uid: str, container_ids: Sequence[str], port: int) -> ForwardedPort:
+        """Connect to a port of a Pod, whose running containers are given; raises OSError or `RuntimeFailure`."""
 
     async def remove_container(self, container_id: str) -> None:
         """Remove an exited container; unknown IDs are ignored."""

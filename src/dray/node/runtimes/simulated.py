@@ -22,9 +22,11 @@ from dray.node.runtimes.runtime import (
     Image,
     ImageRequest,
     NodeImage,
+    RuntimeFailure,
     Sandbox,
     Started,
 )
+from dray.node.runtimes.streams import ContainerStreams, ForwardedPort, StreamOptions
 from dray.runtime.tasks import ChildTasks, cancel_and_wait
 
 # Pod annotations with the run time and the exit code of its containers, and with the run time of its init containers.
@@ -113,6 +115,18 @@ class SimulatedRuntime:
     async def execute(self, container_id: str, command: Sequence[str], timeout_seconds: float) -> ExecResult:
         """Return success."""
         return ExecResult(0, "")
+
+    async def exec_stream(self, container_id: str, command: Sequence[str], options: StreamOptions) -> ContainerStreams:
+        """Refuse: nothing runs in a simulated container."""
+        raise RuntimeFailure("containers of simulated nodes run no commands")
+
+    async def attach(self, container_id: str, options: StreamOptions) -> ContainerStreams:
+        """Refuse: a simulated container has no output."""
+        raise RuntimeFailure("containers of simulated nodes have no output")
+
+    async def port_forward(self, pod_uid: str, container_ids: Sequence[str], port: int) -> ForwardedPort:
+        """Refuse: a simulated container listens nowhere."""
+        raise RuntimeFailure("containers of simulated nodes listen on no ports")
 
     async def remove_container(self, container_id: str) -> None:
         """Remove a container."""

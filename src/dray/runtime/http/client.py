@@ -71,6 +71,16 @@ class HttpClient:
         connection = await self._connect(loop, deadline)
         return await _exchange(connection, method, request, deadline)
 
+    async def upgrade(self, method: str, target: str, headers: Headers, timeout_seconds: float) -> ClientResponse:
+        """Ask for another protocol on a connection of its own; raise HttpError.
+
+        If the response has a `stream`, the connection belongs to the caller.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_seconds
+        connection = await self._connect(loop, deadline)
+        return await _exchange(connection, method, self._request(method, target, headers, None), deadline, upgrade=True)
+
     async def close(self) -> None:
         """Close all connections; pending requests fail with ClientClosedError."""
         self._closed = True
@@ -151,8 +161,10 @@ class HttpClient:
             self._emptied.set()
 
 
-async def _exchange(connection: Connection, method: str, request: bytes, deadline: float | None) -> ClientResponse:
-    response = connection.send(method, request, deadline)
+async def _exchange(
+    connection: Connection, method: str, request: bytes, deadline: float | None, *, upgrade: bool = False
+) -> ClientResponse:
+    response = connection.send(method, request, deadline, upgrade=upgrade)
     try:
         await response.head()
     except BaseException:

@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Final, cast
 
 from dray.runtime.http.bodies import Gunzip
+from dray.runtime.http.byte_stream import ByteStream
 from dray.runtime.http.errors import (
     ClientClosedError,
     HttpError,
@@ -42,15 +43,19 @@ class Connection(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         # False after an EOF or unexpected data from the server.
         self._open = True
+        # Takes the bytes after an upgrade.
+        self._stream: ByteStream | None = None
 
     @property
     def is_usable(self) -> bool:
         """Whether another request can be sent."""
         return self._open and self._response is None and not self.transport.is_closing()
 
-    def send(self, method: str, request: bytes, deadline: float | None = None) -> ClientResponse:
+    def send(
+        self, method: str, request: bytes, deadline: float | None = None, *, upgrade: bool = False
+    ) -> ClientResponse:
         """Send a request and return its response, which is filled as data arrives until the deadline (loop time)."""
-        response = ClientResponse(self, method, deadline)
+        response = ClientResponse(self, method, deadline, upgrade=upgrade)
         if not self.is_usable:
             response.lost(None)
             return response
@@ -89,6 +94,13 @@ class Connection(asyncio.Protocol):
             self.abort()
         self._on_free(self)
 
+    def switch(self, rest: bytes) -> ByteStream:
+        """Handle the end of a response that switches protocols: the connection is no longer HTTP."""
+        self._response = None
+        self._stop_timer()
+        self._stream = ByteStream(self.transport, rest)
+        return self._stream
+
     def abort(self) -> None:
         """Close the connection at once; a pending response stays incomplete."""
         self._open = False
@@ -112,7 +124,9 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Pass data to the pending response; close the connection if there is none."""
-        if self._response is not None:
+        if self._stream is not None:
+            self._stream.feed(data)
+        elif self._response is not None:
             self._response.received(data)
         else:
             self.abort()
@@ -121,10 +135,22 @@ class Connection(asyncio.Protocol):
         """Mark the connection as unusable; returning None closes it."""
         self._open = False
 
+    def pause_writing(self) -> None:
+        """Let the writer of an upgraded connection wait; requests are written at once."""
+        if self._stream is not None:
+            self._stream.pause_writing()
+
+    def resume_writing(self) -> None:
+        """Let it continue."""
+        if self._stream is not None:
+            self._stream.resume_writing()
+
     def connection_lost(self, error: Exception | None) -> None:
         """Fail a pending response."""
         self._open = False
         self._stop_timer()
+        if self._stream is not None:
+            self._stream.feed_end()
         response, self._response = self._response, None
         if response is not None:
             response.lost(error)
@@ -138,10 +164,12 @@ class ClientResponse:
     before that closes the connection.
     """
 
-    __slots__ = ("_connection", "_error", "_gunzip", "_paused", "_waiter", "deadline", "reader")
+    __slots__ = ("_connection", "_error", "_gunzip", "_paused", "_waiter", "deadline", "reader", "stream")
 
-    def __init__(self, connection: Connection, method: str, deadline: float | None) -> None:
-        self.reader = ResponseParser(method)
+    def __init__(self, connection: Connection, method: str, deadline: float | None, *, upgrade: bool = False) -> None:
+        self.reader = ResponseParser(method, upgrade=upgrade)
+        # The connection, if the response has switched protocols; it belongs to the caller.
+        self.stream: ByteStream | None = None
         # Deadline in loop time.
         self.deadline = deadline
         # None after the connection was released.
@@ -233,7 +261,10 @@ class ClientResponse:
         if self.reader.complete:
             connection = self._release()
             assert connection is not None
-            connection.done()
+            if self.reader.rest is not None:
+                self.stream = connection.switch(self.reader.rest)
+            else:
+                connection.done()
         elif self.reader.buffered > BUFFERED_BYTES_MAX and not self._paused and self._connection is not None:
             self._paused = True
             self._connection.transport.pause_reading()

@@ -8,6 +8,7 @@ from typing import Final
 
 # The texts of Go's net/http, which clients of Kubernetes see; other statuses go without one.
 _PHRASES: Final = {
+    101: "Switching Protocols",
     200: "OK",
     201: "Created",
     202: "Accepted",

@@ -84,6 +84,8 @@ class Request:
     # The body exceeded the limit and was discarded.
     is_too_large: bool = False
     keep_alive: bool = False
+    # Whether the client asks to speak another protocol on this connection, which the handler may accept.
+    is_upgrade: bool = False
     # Whether the client understands chunked responses.
     accepts_chunks: bool = True
     # The values of a route's parameters.
@@ -121,6 +123,8 @@ class RequestParser:
         self.ready: deque[Request] = deque()
         # The client waits for 100 Continue before it sends the body; reset by the sender of that response.
         self.expects_continue = False
+        # What follows an upgrade request, after which nothing can be fed; None before it.
+        self.rest: bytes | None = None
         self._limits = limits
         self._on_head = on_head
         self._parser: Any = httptools.HttpRequestParser(self)
@@ -159,10 +163,12 @@ class RequestParser:
         self._is_large = self._head_bytes + len(data) > _SMALL_HEAD_BYTES
         try:
             self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            # Served as a plain request; the bytes that follow are of another protocol.
+        except httptools.HttpParserUpgrade as upgrade:
+            # The bytes that follow are of another protocol.
+            self.rest = data[upgrade.args[0] :]
             if self.ready:
                 self.ready[-1].keep_alive = False
+                self.ready[-1].is_upgrade = True
         except httptools.HttpParserCallbackError as error:
             if isinstance(error.__context__, RequestError):
                 raise error.__context__ from None

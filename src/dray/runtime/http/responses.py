@@ -30,18 +30,23 @@ class ResponseParser:
         "_parser",
         "_quiet",
         "_until_close",
+        "_upgrade",
         "buffered",
         "complete",
         "has_head",
         "headers",
         "pieces",
         "reason",
+        "rest",
         "reusable",
         "status",
     )
 
-    def __init__(self, method: str = "GET") -> None:
+    def __init__(self, method: str = "GET", *, upgrade: bool = False) -> None:
         self._method = method
+        # What follows a response that switches protocols; None unless the request has asked for that.
+        self.rest: bytes | None = None
+        self._upgrade = upgrade
         self.status = 0
         self.reason = b""
         # Names in lower case.
@@ -70,6 +75,11 @@ class ResponseParser:
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade as error:
+            if self._upgrade and self.status == _SWITCHING:
+                self.rest = data[error.args[0] :]
+                self.complete = True
+                self.stop()
+                return
             raise BrokenResponseError("the server switched to an unrequested protocol") from error
         except httptools.HttpParserError as error:
             self.reusable = False

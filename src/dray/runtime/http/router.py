@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 from urllib.parse import unquote
 
 from dray.runtime.http.requests import Request
 
 TEXT: Final = "text/plain; charset=utf-8"
+_READ: Final = ("GET", "HEAD")
 
 
 @dataclass(slots=True)
@@ -22,6 +23,8 @@ class Reply:
     content_type: str = TEXT
     headers: tuple[tuple[str, str], ...] = ()
     stream: AsyncGenerator[bytes, None] | None = None
+    # Accepts the upgrade that the request asks for, with the headers, and speaks on the connection until it returns.
+    upgrade: Callable[[Any], Awaitable[None]] | None = None
 
 
 Handler = Callable[[Request], Awaitable[Reply]]
@@ -33,21 +36,27 @@ def text(content: str, status: int = 200, headers: tuple[tuple[str, str], ...] =
 
 
 class Router:
-    """Routes GET and HEAD requests; `{name}` in a pattern matches one path segment."""
+    """Routes requests; `{name}` in a pattern matches one path segment.
 
-    def __init__(self, handlers: Mapping[str, Handler]) -> None:
-        self._handlers = [(_compile(pattern), handler) for pattern, handler in handlers.items()]
+    Handlers get GET and HEAD requests; those of patterns in `with_post` also POST.
+    """
+
+    def __init__(self, handlers: Mapping[str, Handler], with_post: Collection[str] = ()) -> None:
+        self._handlers = [
+            (_compile(pattern), handler, _READ if pattern not in with_post else (*_READ, "POST"))
+            for pattern, handler in handlers.items()
+        ]
 
     async def __call__(self, request: Request) -> Reply:
         """Call the handler of the path."""
         # Matched before unquoting: a quoted slash is part of a segment.
         path = request.target.partition("?")[0]
-        for pattern, handler in self._handlers:
+        for pattern, handler, methods in self._handlers:
             match = pattern.fullmatch(path)
             if match is None:
                 continue
-            if request.method not in ("GET", "HEAD"):
-                return text("405: Method Not Allowed", 405, (("Allow", "GET,HEAD"),))
+            if request.method not in methods:
+                return text("405: Method Not Allowed", 405, (("Allow", ",".join(methods)),))
             request.parameters = {name: unquote(value) for name, value in match.groupdict().items()}
             return await handler(request)
         return text("404: Not Found", 404)

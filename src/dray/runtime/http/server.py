@@ -15,6 +15,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Itera
 from contextlib import aclosing
 from typing import Any, Final, NoReturn, TypeAlias, cast
 
+from dray.runtime.http.byte_stream import RECEIVED_BYTES_MAX, ByteStream
 from dray.runtime.http.heads import date, response_head
 from dray.runtime.http.requests import TOO_MANY_REQUESTS, Limits, Request, RequestError, RequestParser
 from dray.runtime.http.router import TEXT, Handler, Reply, text
@@ -33,7 +34,7 @@ Headers: TypeAlias = Sequence[tuple[str, str]]
 
 
 class Response:
-    """Writes the response to one request; exactly one of `send`, `write_parts` and `stream` is called."""
+    """Writes the response to one request; exactly one of `send`, `write_parts`, `stream` and `upgrade` is called."""
 
     __slots__ = ("_connection", "_request", "is_started")
 
@@ -82,6 +83,14 @@ class Response:
                     await connection.writable.wait()
         if chunked:
             connection.write(b"0\r\n\r\n")
+
+    def upgrade(self, headers: Headers) -> ByteStream:
+        """Accept an upgrade request, and return the connection; it is closed when the request has been served."""
+        assert self._request.is_upgrade, "the request asks for no upgrade"
+        self.is_started = True
+        connection = self._connection
+        connection.write(response_head(101, headers, connection.server.date()))
+        return connection.switch()
 
     def abort(self) -> None:
         """Close the connection at once: the only way to signal a failure in the middle of a response."""
@@ -222,6 +231,8 @@ class ServerConnection(asyncio.Protocol):
         self.writable.set()
         self._certificate: dict[str, Any] = {}
         self._certificate_der: bytes | None = None
+        # Takes the bytes after an accepted upgrade.
+        self._stream: ByteStream | None = None
         # Further bytes are discarded, and this is the last response.
         self._refusal: RequestError | None = None
         # Serves requests while there are any.
@@ -250,7 +261,10 @@ class ServerConnection(asyncio.Protocol):
         self.server.connections.discard(self)
         self._stop_timer()
         self.resume_writing()
-        if self.task is not None:
+        if self._stream is not None:
+            # Its task reads the rest, and finds the end.
+            self._stream.feed_end()
+        elif self.task is not None:
             self.task.cancel()
             self.task = None
         self._parser.drop_ready()
@@ -260,11 +274,17 @@ class ServerConnection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         """Stop responding: the client reads too slowly."""
+        if self._stream is not None:
+            # People may stop the output of a terminal for as long as they like.
+            self._stream.pause_writing()
+            return
         self.writable.clear()
         self._await_reader(self.transport.get_write_buffer_size())
 
     def resume_writing(self) -> None:
         """Continue."""
+        if self._stream is not None:
+            self._stream.resume_writing()
         self.writable.set()
         if self._stall_timer is not None:
             self._stall_timer.cancel()
@@ -272,9 +292,13 @@ class ServerConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Parse the bytes and serve the requests that are complete."""
-        if self._refusal is not None or self.transport.is_closing():
-            return
         parser = self._parser
+        if parser.rest is not None:
+            self._take_rest(data)
+        elif self._refusal is None and not self.transport.is_closing():
+            self._parse(parser, data)
+
+    def _parse(self, parser: RequestParser, data: bytes) -> None:
         was_idle, was_in_body = parser.is_idle, parser.is_in_body
         try:
             parser.feed(data)
@@ -335,6 +359,30 @@ class ServerConnection(asyncio.Protocol):
     def write(self, data: bytes) -> None:
         """Write bytes of a response."""
         self.transport.write(data)
+
+    def switch(self) -> ByteStream:
+        """Give the connection to the protocol of an accepted upgrade."""
+        rest, self._parser.rest = self._parser.rest or b"", b""
+        self._stop_timer()
+        stream = self._stream = ByteStream(self.transport, rest)
+        self._resume_reading()
+        if not self.writable.is_set():
+            stream.pause_writing()
+        if self._stall_timer is not None:
+            self._stall_timer.cancel()
+            self._stall_timer = None
+        return stream
+
+    def _take_rest(self, data: bytes) -> None:
+        """Take bytes after an upgrade request; when many come before it is accepted, the client waits."""
+        if self._stream is not None:
+            self._stream.feed(data)
+            return
+        assert self._parser.rest is not None
+        self._parser.rest += data
+        if len(self._parser.rest) > RECEIVED_BYTES_MAX and self._is_reading:
+            self._is_reading = False
+            self.transport.pause_reading()
 
     def close_if_idle(self) -> None:
         """Close the connection unless a request is being served."""
@@ -483,6 +531,13 @@ def page_server(handler: Handler, limits: Limits | None = None) -> HttpServer:
         except Exception:  # noqa: BLE001 - a bug ends this request only
             _log.exception("%s %s", request.method, request.target)
             reply = text("500: Internal Server Error", 500)
+        if reply.upgrade is not None:
+            stream = response.upgrade(reply.headers)
+            try:
+                await reply.upgrade(stream)
+            finally:
+                stream.close()
+            return
         headers = (("Content-Type", reply.content_type), *reply.headers)
         if reply.stream is None:
             response.send(reply.status, headers, reply.body)

@@ -98,6 +98,7 @@ def test_enabled_features_are_declared_and_those_of_an_earlier_agent_removed() -
         return node_status(spec, (), known, START).get("declaredFeatures", "absent")
 
     enabled = "DRAOptionalNodeOperations=true,DRANodeAllocatableResources=true"
-    assert declared(enabled, {}) == ["DRANodeAllocatableResources", "DRAOptionalNodeOperations"]
-    assert declared("", {}) == "absent"
-    assert declared("", {"declaredFeatures": ["Old"]}) == []
+    streams = "ExtendWebSocketsToKubelet"
+    assert declared(enabled, {}) == ["DRANodeAllocatableResources", "DRAOptionalNodeOperations", streams]
+    assert declared("", {}) == [streams]
+    assert declared("", {"declaredFeatures": ["Old"]}) == [streams]

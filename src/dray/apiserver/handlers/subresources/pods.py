@@ -1,4 +1,4 @@
-"""Subresources of Pods: binding, log, exec, attach and portforward; evictions are in `evictions.py`."""
+"""Subresources of Pods: binding and log; evictions and streams are in modules of their own."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final, Protocol
 import orjson
 
 from dray.api.document import Document, GroupResource
-from dray.api.errors import BadRequestError, ConflictError, InvalidError, NotFoundError, ServiceUnavailableError
+from dray.api.errors import BadRequestError, ConflictError, InvalidError, NotFoundError
 from dray.api.field_errors import Path, invalid, required
 from dray.api.timestamps import format_time
 from dray.apiserver.call import Call, DocumentResult, Result, TextResult, success
@@ -80,16 +80,6 @@ class PodSubresources:
         path = f"{call.info.namespace}/{call.info.name}/{container}"
         stream = await self._logs.open(orjson.loads(entry.value), path, _log_query(call.query))
         return TextResult(b"", "text/plain", stream=stream)
-
-    async def connect(self, call: Call, endpoint: Endpoint) -> Result:
-        """Refuse exec, attach and portforward: there is no such Pod, it has no node, or streams are not supported."""
-        found = await self._get.get(call, endpoint)
-        node = endpoint.decode(found.entry.value, found.entry.revision)["spec"].get("nodeName")
-        if not node:
-            raise BadRequestError(f"pod {call.info.name} does not have a host assigned")
-        raise ServiceUnavailableError(
-            f"{call.info.subresource} is not offered: this server has no streams to containers on node {node}"
-        )
 
 
 def _check_target(target: Document) -> None:

@@ -16,6 +16,7 @@ import grpc.aio
 from dray.lib.clock import Clock
 from dray.node.cdi.cache import CdiCache
 from dray.node.runtimes.cri.log_rotation import put_back, remove_oldest, set_aside
+from dray.node.runtimes.cri.streams import open_command, open_port
 from dray.node.runtimes.cri.translate import (
     NODE_LABEL,
     POD_UID,
@@ -45,6 +46,7 @@ from dray.node.runtimes.runtime import (
     Started,
     ignored_fields,
 )
+from dray.node.runtimes.streams import ContainerStreams, ForwardedPort, StreamOptions
 from dray.rpc.pb.cri.v1 import api_pb2 as pb
 from dray.rpc.pb.cri.v1.api_pb2_grpc import ImageServiceStub, RuntimeServiceStub
 from dray.rpc.sockets import connect
@@ -264,6 +266,37 @@ class CriRuntime:
                 return ExecResult(None, "")
             raise RuntimeFailure(error.details() or str(error.code())) from error
         return ExecResult(answer.exit_code, (answer.stdout + answer.stderr).decode(errors="replace"))
+
+    async def exec_stream(self, container_id: str, command: Sequence[str], options: StreamOptions) -> ContainerStreams:
+        """Start a command; the runtime serves its streams."""
+        request = pb.ExecRequest(
+            container_id=container_id,
+            cmd=command,
+            tty=options.tty,
+            stdin=options.stdin,
+            stdout=options.stdout,
+            stderr=options.stderr,
+        )
+        return await open_command((await self._call(self._runtime.Exec, request)).url, options)
+
+    async def attach(self, container_id: str, options: StreamOptions) -> ContainerStreams:
+        """Attach to a container; the runtime serves its streams."""
+        request = pb.AttachRequest(
+            container_id=container_id,
+            tty=options.tty,
+            stdin=options.stdin,
+            stdout=options.stdout,
+            stderr=options.stderr,
+        )
+        return await open_command((await self._call(self._runtime.Attach, request)).url, options)
+
+    async def port_forward(self, pod_uid: str, container_ids: Sequence[str], port: int) -> ForwardedPort:
+        """Connect to a port in the network of the Pod's sandbox."""
+        sandbox = self._sandboxes.get(pod_uid)
+        if sandbox is None:
+            raise RuntimeFailure("the Pod has no sandbox")
+        request = pb.PortForwardRequest(pod_sandbox_id=sandbox, port=[port])
+        return await open_port((await self._call(self._runtime.PortForward, request)).url, port)
 
     async def remove_container(self, container_id: str) -> None:
         """Remove a container."""

@@ -12,7 +12,7 @@ from dray.api.device_metadata import CONTAINER_FOLDER
 from dray.node.runtimes.runtime import BindMount, ContainerSpec, ignored_fields
 
 # Containers are processes of the node, and see everything that it has.
-SUPPORTED_FIELDS: Final = frozenset({"hostPID", "hostIPC", "shareProcessNamespace"})
+SUPPORTED_FIELDS: Final = frozenset({"hostPID", "hostIPC", "shareProcessNamespace", "stdin", "tty"})
 # Mounts that every Pod has cause no warning.
 _USUAL = ("kube-api-access-", "termination-log", "etc-hosts")
 

@@ -28,8 +28,10 @@ from dray.node.runtimes.runtime import (
     Sandbox,
     Started,
 )
+from dray.node.runtimes.shim.exec_process import Command
 from dray.node.runtimes.shim.program import set_identity
-from dray.node.runtimes.shim.runtime import ShimRuntime, end_group
+from dray.node.runtimes.shim.runtime import ShimRuntime, TrackedContainer, end_group
+from dray.node.runtimes.streams import StreamOptions
 from dray.node.topology.machine import parse_cpus
 from dray.node.untrusted_files import remove_tree
 
@@ -150,6 +152,12 @@ class ProcessRuntime(ShimRuntime):
                 126 if isinstance(error, PermissionError) else 127, f'exec: "{command[0]}": {error.strerror}'
             )
         return await finish(process, timeout_seconds)
+
+    def command(self, item: TrackedContainer, command: Sequence[str], options: StreamOptions) -> Command:
+        """Return a child process with the container's user, environment and working directory."""
+        job = orjson.loads((item.folder / "job.json").read_bytes())
+        env = dict(job["env"]) | ({"TERM": "xterm"} if options.tty else {})
+        return Command(list(command), job["directory"], env, partial(set_identity, job))
 
     async def lost(self, container_id: str, folder: Path) -> None:
         """Kill the rest of the process group."""

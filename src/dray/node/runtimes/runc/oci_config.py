@@ -61,6 +61,8 @@ SUPPORTED_FIELDS: Final = frozenset(
         "securityContext.procMount",
         "securityContext.readOnlyRootFilesystem",
         "shareProcessNamespace",
+        "stdin",
+        "tty",
     }
 )
 
@@ -82,11 +84,12 @@ def oci_config(  # noqa: PLR0913 - what the image, the node and the kernel say, 
     `bounding` is the agent's capability bounding set, `process_namespace` the path of one that exists already.
     """
     own = [f"{name}={value}" for name, value in spec.env]
-    env = merge_environment([PATH, f"HOSTNAME={spec.sandbox.hostname}", *image_env], own)
+    base = [PATH, f"HOSTNAME={spec.sandbox.hostname}", *(("TERM=xterm",) if spec.tty else ())]
+    env = merge_environment([*base, *image_env], own)
     return {
         "ociVersion": VERSION,
         "process": {
-            "terminal": False,
+            "terminal": spec.tty,
             "user": _user(spec, user),
             "args": list(argv),
             "env": env,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import secrets
 import shutil
 import stat
 import subprocess
@@ -41,7 +42,9 @@ from dray.node.runtimes.runtime import (
     Started,
     ignored_fields,
 )
-from dray.node.runtimes.shim.runtime import ShimRuntime
+from dray.node.runtimes.shim.exec_process import Command
+from dray.node.runtimes.shim.runtime import ShimRuntime, TrackedContainer
+from dray.node.runtimes.streams import StreamEnd, StreamOptions
 from dray.node.untrusted_files import write_private
 
 COMMAND_SECONDS_MAX: Final = 30.0
@@ -213,6 +216,22 @@ class RuncRuntime(ShimRuntime):
         )
         return await finish(process, timeout_seconds)
 
+    def command(self, item: TrackedContainer, command: Sequence[str], options: StreamOptions) -> Command:
+        """Return a call of `runc exec`, which has the settings of the container's own process."""
+        pid_file, log = (item.folder / f"exec-{secrets.token_hex(8)}{end}" for end in (".pid", ".log"))
+        settings = ["--root", str(self._state), "--log", str(log), "--log-format", "json"]
+        terminal = ["--tty", "--env", "TERM=xterm"] if options.tty else []
+        argv = [self._binary, *settings, "exec", "--pid-file", str(pid_file), *terminal, item.record.id, *command]
+
+        def explain(_code: int) -> StreamEnd | None:
+            return None if pid_file.exists() else _not_started(log)
+
+        def clean_up() -> None:
+            pid_file.unlink(missing_ok=True)
+            log.unlink(missing_ok=True)
+
+        return Command(argv, item.folder, explain=explain, clean_up=clean_up)
+
     async def lost(self, container_id: str, folder: Path) -> None:
         """Delete what runc still has of the container."""
         process = await asyncio.create_subprocess_exec(
@@ -236,6 +255,17 @@ class RuncRuntime(ShimRuntime):
 
 def _has_pause(sandbox: Sandbox) -> bool:
     return sandbox.share_process_namespace and not sandbox.host_pid
+
+
+def _not_started(log: Path) -> StreamEnd:
+    """Return the end of a command that runc could not start, with the codes of shells and runc's words."""
+    try:
+        messages = [orjson.loads(line)["msg"] for line in log.read_bytes().splitlines()]
+    except (OSError, ValueError, KeyError):
+        messages = []
+    message = str(messages[-1]) if messages else "runc gave no reason"
+    is_missing = "not found" in message or "no such file" in message
+    return StreamEnd(127 if is_missing else 126, message)
 
 
 def _subpath(mount: BindMount, target: str, container: str) -> dict[str, str]:

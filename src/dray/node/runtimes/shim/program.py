@@ -6,20 +6,27 @@ container has started or failed to start. From then on the agent communicates wi
 
     alive      a FIFO that the shim holds open while it runs
     control    a FIFO from which the shim reads signal names, one per line
+    attach     a socket for clients that want to see the container's output or to write to its standard input
     exit.json  how the container ended, written last
+
+It is one file, since an isolated interpreter finds no other modules beside it.
 """
 
 from __future__ import annotations
 
+import _socket
 import contextlib
 import ctypes
 import errno
+import fcntl
 import json
 import os
 import select
 import signal
 import stat
+import struct
 import sys
+import termios
 import time
 from typing import Any, Final
 
@@ -32,6 +39,23 @@ LOG_FILES_MAX: Final = 5
 DRAIN_SECONDS: Final = 0.5
 REAP_ROUNDS_MAX: Final = 100
 NOT_FOUND_CODE: Final = 127
+# The kinds of frames on the attach socket: a byte, the length in four bytes, and the data.
+ATTACH_START: Final = 0
+ATTACH_STDOUT: Final = 1
+ATTACH_STDERR: Final = 2
+ATTACH_STDIN: Final = 3
+ATTACH_STDIN_END: Final = 4
+ATTACH_RESIZE: Final = 5
+ATTACH_ENDED: Final = 6
+ATTACH_HEAD_BYTES: Final = 5
+ATTACH_FRAME_BYTES_MAX: Final = 16 * 1024 * 1024
+# Output that waits for one attached client; a slower one is dropped.
+ATTACH_BACKLOG_MAX: Final = 1024 * 1024
+ATTACHED_MAX: Final = 64
+# Input that waits for the container; clients are not read from while there is more.
+STDIN_BACKLOG_MAX: Final = 256 * 1024
+# How long attached clients may take to read the rest after the end.
+FLUSH_SECONDS: Final = 5.0
 
 _SET_CHILD_SUBREAPER: Final = 36
 _NEW_NAMESPACE: Final = 0x00020000
@@ -69,13 +93,14 @@ def main(path: str) -> None:
     control = os.open("control", os.O_RDWR | os.O_NONBLOCK)
     wakeup = _wake_on_child()
     log = Log(job["log"])
+    attach = _listen("attach")
     try:
-        pid, outputs = start(job)
+        pid, streams = start(job)
     except StartError as error:
         _say({"error": str(error)})
         return
     _say({"pid": pid, "startedAt": time.time_ns()})
-    status = ContainerMonitor(pid, outputs, control, wakeup, log).run()
+    status = ContainerMonitor(pid, streams, control, wakeup, log, attach).run()
     _end_descendants()
     _record_end(job, status)
 
@@ -104,25 +129,75 @@ def _wake_on_child() -> int:
 # --- Starting. ---
 
 
-def start(job: _Job) -> tuple[int, dict[int, str]]:
-    """Start the container; return its process ID and its output descriptors."""
-    out_read, out_write = os.pipe()
-    error_read, error_write = os.pipe()
+class Streams:
+    """The container's standard streams: the shim's ends by descriptor, and what the container gets."""
+
+    def __init__(self, job: _Job) -> None:
+        # Output descriptors with the names of their streams.
+        self.outputs: dict[int, str] = {}
+        # -1 if the container reads nothing.
+        self.stdin = -1
+        self.is_terminal = bool(job.get("tty"))
+        self.once = bool(job.get("stdinOnce"))
+        # For the container; -1 stands for the null device, and is not used by runc with a terminal.
+        self.ends: list[int] = [-1, -1, -1]
+        if self.is_terminal:
+            return
+        if job.get("stdin"):
+            self.ends[0], self.stdin = os.pipe()
+            os.set_blocking(self.stdin, False)
+        for number, name in ((1, "stdout"), (2, "stderr")):
+            reading, self.ends[number] = os.pipe()
+            self.outputs[reading] = name
+
+    def take_terminal(self, master: int, job: _Job) -> None:
+        """Use a terminal, which carries everything."""
+        os.set_blocking(master, False)
+        self.outputs = {master: "stdout"}
+        self.stdin = os.dup(master) if job.get("stdin") else -1
+
+    def close_ends(self) -> None:
+        """Close the container's ends after its start."""
+        for descriptor in set(self.ends) - {-1}:
+            os.close(descriptor)
+        self.ends = [-1, -1, -1]
+
+
+def start(job: _Job) -> tuple[int, Streams]:
+    """Start the container; return its process ID and its streams."""
+    streams = Streams(job)
     try:
         begin = _start_runc if "runc" in job else _start_process
-        pid = begin(job, out_write, error_write)
+        pid = begin(job, streams)
     finally:
-        os.close(out_write)
-        os.close(error_write)
-    return pid, {out_read: "stdout", error_read: "stderr"}
+        streams.close_ends()
+    return pid, streams
 
 
-def _start_process(job: _Job, out: int, error: int) -> int:
+def _listen(path: str) -> _socket.socket | None:
+    """Return a socket for clients; without one nobody can attach, which must not keep the container from running."""
+    try:
+        listener = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM | _socket.SOCK_CLOEXEC)
+        listener.settimeout(0)
+        # Relative: the path of a socket must be short.
+        listener.bind(path)
+        os.chmod(path, 0o600)
+        listener.listen(ATTACHED_MAX)
+    except OSError:
+        return None
+    return listener
+
+
+def _start_process(job: _Job, streams: Streams) -> int:
+    if streams.is_terminal:
+        master, slave = os.openpty()
+        streams.take_terminal(master, job)
+        streams.ends = [slave, slave, slave]
     failed_read, failed_write = os.pipe()
     pid = os.fork()
     if pid == 0:
         try:
-            _become(job, out, error)
+            _become(job, streams)
         except BaseException as caught:  # noqa: BLE001 - a fork must never return to its parent's code
             os.write(failed_write, _exec_message(job, caught).encode())
         finally:
@@ -146,9 +221,11 @@ def set_identity(job: _Job) -> None:
         os.setuid(job["uid"])
 
 
-def _become(job: _Job, out: int, error: int) -> None:
+def _become(job: _Job, streams: Streams) -> None:
     os.setsid()
-    _standard_streams(out, error)
+    _standard_streams(streams.ends)
+    if streams.is_terminal:
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
     os.chdir(job["directory"])
     if job.get("cpus"):
         # A machine described in a file may have other CPUs than this one.
@@ -160,10 +237,9 @@ def _become(job: _Job, out: int, error: int) -> None:
     os.execvpe(job["argv"][0], job["argv"], dict(job["env"]))  # noqa: S606 - no shell is meant
 
 
-def _standard_streams(out: int, error: int) -> None:
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    os.dup2(out, 1)
-    os.dup2(error, 2)
+def _standard_streams(ends: list[int]) -> None:
+    for number, descriptor in enumerate(ends):
+        os.dup2(descriptor if descriptor >= 0 else os.open(os.devnull, os.O_RDWR), number)
 
 
 def _exec_message(job: _Job, problem: BaseException) -> str:
@@ -176,7 +252,7 @@ def _exec_message(job: _Job, problem: BaseException) -> str:
     return f'exec: "{name}": {problem}'
 
 
-def _start_runc(job: _Job, out: int, error: int) -> int:
+def _start_runc(job: _Job, streams: Streams) -> int:
     settings = job["runc"]
     for source in job.get("slaves", ()):
         if source != "/":
@@ -190,24 +266,48 @@ def _start_runc(job: _Job, out: int, error: int) -> int:
     for subpath in job.get("subpaths", ()):
         _mount_subpath(subpath)
     base = [settings["binary"], "--root", settings["root"], "--log", "runc.log", "--log-format", "json"]
-    create = [*base, "create", "--bundle", job["folder"], "--pid-file", "pid", settings["id"]]
-    if _call(create, out, error) != 0:
+    create = [*base, "create", "--bundle", job["folder"], "--pid-file", "pid"]
+    console = _listen("console") if streams.is_terminal else None
+    if console is not None:
+        create += ["--console-socket", "console"]
+    if _call([*create, settings["id"]], streams.ends) != 0:
         raise StartError(_runc_message())
+    if console is not None:
+        streams.take_terminal(_receive_terminal(console), job)
     with open("pid", encoding="ascii") as file:
         pid = int(file.read())
-    if _call([*base, "start", settings["id"]], out, error) != 0:
+    if _call([*base, "start", settings["id"]], streams.ends) != 0:
         message = _runc_message()
-        _call([*base, "delete", "--force", settings["id"]], out, error)
+        _call([*base, "delete", "--force", settings["id"]], streams.ends)
         raise StartError(message)
     return pid
 
 
-def _call(arguments: list[str], out: int, error: int) -> int:
+def _accept(listener: _socket.socket) -> _socket.socket:
+    """Accept a connection, as `socket.accept` does."""
+    number, _ = listener._accept()  # type: ignore[attr-defined]  # noqa: SLF001
+    return _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM, 0, number)
+
+
+def _receive_terminal(console: _socket.socket) -> int:
+    """Return the terminal that runc has sent."""
+    console.settimeout(None)
+    connection = _accept(console)
+    _, ancillary, _, _ = connection.recvmsg(CHUNK_BYTES, _socket.CMSG_SPACE(4))
+    connection.close()
+    console.close()
+    for level, kind, data in ancillary:
+        if level == _socket.SOL_SOCKET and kind == _socket.SCM_RIGHTS:
+            return int(struct.unpack("i", data[:4])[0])
+    raise StartError("runc sent no terminal")
+
+
+def _call(arguments: list[str], ends: list[int]) -> int:
     """Run a program with the container's streams and wait for it."""
     pid = os.fork()
     if pid == 0:
         try:
-            _standard_streams(out, error)
+            _standard_streams(ends)
             os.execv(arguments[0], arguments)  # noqa: S606 - no shell is meant
         finally:
             os._exit(NOT_FOUND_CODE)
@@ -325,17 +425,20 @@ def _check(result: int, what: str) -> None:
 
 
 class ContainerMonitor:
-    """Reads the output of a container, forwards signals, and waits for its exit."""
+    """Reads the output of a container, forwards signals, serves attached clients, and waits for its exit."""
 
-    def __init__(self, pid: int, outputs: dict[int, str], control: int, wakeup: int, log: Log) -> None:
+    def __init__(
+        self, pid: int, streams: Streams, control: int, wakeup: int, log: Log, listener: _socket.socket | None
+    ) -> None:
         self._pid = pid
-        self._outputs = outputs
+        self._outputs = streams.outputs
         self._control = control
         self._wakeup = wakeup
         self._log = log
         self._poll = select.poll()
-        for descriptor in (*outputs, control, wakeup):
+        for descriptor in (*streams.outputs, control, wakeup):
             self._poll.register(descriptor, select.POLLIN)
+        self._attachments = Attachments(streams, self._poll, listener)
         self._status: int | None = None
 
     def run(self) -> int:
@@ -348,24 +451,38 @@ class ContainerMonitor:
             if not self._turn(DRAIN_SECONDS * 1000):
                 break
         self._log.close()
+        self._attachments.finish()
         return self._status
 
     def _turn(self, timeout_milliseconds: float | None) -> bool:
         ready = self._poll.poll(timeout_milliseconds)
-        for descriptor, _events in ready:
+        for descriptor, events in ready:
             if descriptor in self._outputs:
                 self._read_output(descriptor)
             elif descriptor == self._control:
                 self._obey()
-            else:
+            elif descriptor == self._wakeup:
                 os.read(self._wakeup, CHUNK_BYTES)
                 self._reap()
+            else:
+                self._attachments.handle(descriptor, events)
         return bool(ready)
 
     def _read_output(self, descriptor: int) -> None:
-        data = os.read(descriptor, CHUNK_BYTES)
-        self._log.take(self._outputs[descriptor], data)
-        if not data:
+        try:
+            data = os.read(descriptor, CHUNK_BYTES)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            # All processes have closed the terminal.
+            if error.errno != errno.EIO:
+                raise
+            data = b""
+        stream = self._outputs[descriptor]
+        self._log.take(stream, data)
+        if data:
+            self._attachments.send(ATTACH_STDOUT if stream == "stdout" else ATTACH_STDERR, data)
+        else:
             self._poll.unregister(descriptor)
             del self._outputs[descriptor]
             os.close(descriptor)
@@ -387,6 +504,173 @@ class ContainerMonitor:
                 return
             if pid == self._pid:
                 self._status = status
+
+
+class Client:
+    """An attached client."""
+
+    def __init__(self, connection: _socket.socket) -> None:
+        self.connection = connection
+        self.received = b""
+        self.unsent = b""
+        # Whether it writes to the standard input.
+        self.writes = False
+
+
+class Attachments:
+    """The attached clients of a container: all get its output, and may write to its standard input."""
+
+    def __init__(self, streams: Streams, poll: select.poll, listener: _socket.socket | None) -> None:
+        self._streams = streams
+        self._poll = poll
+        self._listener = listener
+        self._clients: dict[int, Client] = {}
+        # Input that the container has not read.
+        self._input = b""
+        # The input ends when this is written.
+        self._ends = False
+        if listener is not None:
+            poll.register(listener.fileno(), select.POLLIN)
+
+    def send(self, kind: int, data: bytes) -> None:
+        """Send output to all clients; one that reads too slowly is dropped."""
+        for number, client in tuple(self._clients.items()):
+            client.unsent += struct.pack(">BI", kind, len(data)) + data
+            self._flush(number, client)
+            if len(client.unsent) > ATTACH_BACKLOG_MAX:
+                self._drop(number)
+
+    def handle(self, descriptor: int, events: int) -> None:
+        """Accept a client, read from one, write to one, or write to the standard input."""
+        if self._listener is not None and descriptor == self._listener.fileno():
+            self._accept(self._listener)
+        elif descriptor == self._streams.stdin:
+            self._write_input()
+        elif descriptor in self._clients:
+            client = self._clients[descriptor]
+            if events & select.POLLOUT:
+                self._flush(descriptor, client)
+            if events & (select.POLLIN | select.POLLHUP | select.POLLERR) and descriptor in self._clients:
+                self._read(descriptor, client)
+
+    def finish(self) -> None:
+        """Tell the clients that the container has ended, when they have read its output."""
+        for number, client in tuple(self._clients.items()):
+            client.unsent += struct.pack(">BI", ATTACH_ENDED, 0)
+            self._flush(number, client)
+        deadline = time.monotonic() + FLUSH_SECONDS
+        waiting = select.poll()
+        while time.monotonic() < deadline and any(client.unsent for client in self._clients.values()):
+            for number, client in tuple(self._clients.items()):
+                if client.unsent:
+                    waiting.register(number, select.POLLOUT)
+            for number, _events in waiting.poll(100):
+                waiting.unregister(number)
+                if number in self._clients:
+                    self._flush(number, self._clients[number])
+        for client in self._clients.values():
+            client.connection.close()
+
+    def _accept(self, listener: _socket.socket) -> None:
+        try:
+            connection = _accept(listener)
+        except OSError:
+            return
+        if len(self._clients) >= ATTACHED_MAX:
+            connection.close()
+            return
+        connection.settimeout(0)
+        self._clients[connection.fileno()] = Client(connection)
+        self._update(connection.fileno())
+
+    def _update(self, number: int) -> None:
+        """Read from a client unless the container is slow, and write to it if there is something to write."""
+        client = self._clients[number]
+        reads = len(self._input) <= STDIN_BACKLOG_MAX
+        self._poll.register(number, (select.POLLIN if reads else 0) | (select.POLLOUT if client.unsent else 0))
+
+    def _flush(self, number: int, client: Client) -> None:
+        try:
+            while client.unsent:
+                client.unsent = client.unsent[client.connection.send(client.unsent[:ATTACH_BACKLOG_MAX]) :]
+        except BlockingIOError:
+            pass
+        except OSError:
+            self._drop(number)
+            return
+        self._update(number)
+
+    def _read(self, number: int, client: Client) -> None:
+        try:
+            data = client.connection.recv(CHUNK_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._drop(number)
+            return
+        client.received += data
+        while len(client.received) >= ATTACH_HEAD_BYTES:
+            kind, size = struct.unpack(">BI", client.received[:ATTACH_HEAD_BYTES])
+            if size > ATTACH_FRAME_BYTES_MAX:
+                self._drop(number)
+                return
+            end = ATTACH_HEAD_BYTES + size
+            if len(client.received) < end:
+                return
+            payload, client.received = client.received[ATTACH_HEAD_BYTES:end], client.received[end:]
+            self._obey(client, kind, payload)
+
+    def _obey(self, client: Client, kind: int, payload: bytes) -> None:
+        if kind == ATTACH_START:
+            client.writes = payload == b"\x01"
+        elif kind == ATTACH_STDIN and client.writes and self._streams.stdin >= 0 and not self._ends:
+            self._input += payload
+            self._write_input()
+        elif kind == ATTACH_STDIN_END:
+            self._end_input(client)
+        elif kind == ATTACH_RESIZE and self._streams.is_terminal:
+            columns, rows = struct.unpack(">HH", payload)
+            for descriptor in self._streams.outputs:
+                with contextlib.suppress(OSError):
+                    fcntl.ioctl(descriptor, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+    def _end_input(self, client: Client) -> None:
+        """Close the container's standard input for good after the first client's, if it is to be closed then."""
+        if client.writes and self._streams.once:
+            self._ends = True
+            self._write_input()
+        client.writes = False
+
+    def _write_input(self) -> None:
+        descriptor = self._streams.stdin
+        if descriptor < 0:
+            return
+        was_full = len(self._input) > STDIN_BACKLOG_MAX
+        try:
+            while self._input:
+                self._input = self._input[os.write(descriptor, self._input[:CHUNK_BYTES]) :]
+        except BlockingIOError:
+            self._poll.register(descriptor, select.POLLOUT)
+        except OSError:
+            # Nobody reads it any more.
+            self._input, self._ends = b"", True
+        if not self._input:
+            with contextlib.suppress(KeyError):
+                self._poll.unregister(descriptor)
+            if self._ends:
+                os.close(descriptor)
+                self._streams.stdin = -1
+        if was_full != (len(self._input) > STDIN_BACKLOG_MAX) or was_full:
+            for number in tuple(self._clients):
+                self._update(number)
+
+    def _drop(self, number: int) -> None:
+        client = self._clients.pop(number)
+        self._poll.unregister(number)
+        client.connection.close()
+        self._end_input(client)
 
 
 def _end_descendants() -> None:
@@ -413,8 +697,7 @@ def _record_end(job: _Job, status: int) -> None:
         ended["code"] = os.WEXITSTATUS(status)
     if "runc" in job:
         settings = job["runc"]
-        empty = os.open(os.devnull, os.O_RDWR)
-        _call([settings["binary"], "--root", settings["root"], "delete", "--force", settings["id"]], empty, empty)
+        _call([settings["binary"], "--root", settings["root"], "delete", "--force", settings["id"]], [-1, -1, -1])
     with open("exit.json.new", "w", encoding="utf-8") as file:
         json.dump(ended, file)
     os.rename("exit.json.new", "exit.json")

@@ -9,7 +9,7 @@ import os
 import secrets
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -30,6 +30,10 @@ from dray.node.runtimes.runtime import (
     RuntimeFailure,
     Started,
 )
+from dray.node.runtimes.shim import attachment
+from dray.node.runtimes.shim.exec_process import Command, ExecProcess, FailedCommand
+from dray.node.runtimes.streams import ContainerStreams, ForwardedPort, StreamEnd, StreamOptions
+from dray.node.streams.listening_ports import connect_to_pod, descendants
 from dray.node.untrusted_files import remove_tree, write_private
 from dray.runtime.logs import fields
 from dray.runtime.tasks import ChildTasks, cancel_and_wait
@@ -54,6 +58,8 @@ class TrackedContainer:
     folder: Path
     alive: int = -1
     ended: asyncio.Event = field(default_factory=asyncio.Event)
+    # Commands that run in it for clients.
+    commands: set[ExecProcess] = field(default_factory=set)
 
 
 class ShimRuntime:
@@ -82,6 +88,10 @@ class ShimRuntime:
     def remove_files(self, folder: Path) -> None:
         """Remove the files of a container."""
         remove_tree(folder)
+
+    def command(self, item: TrackedContainer, command: Sequence[str], options: StreamOptions) -> Command:
+        """Return how to run a command in a container."""
+        raise NotImplementedError
 
     # --- `Runtime`. ---
 
@@ -125,7 +135,8 @@ class ShimRuntime:
             job = self.job(spec, folder, container_id)
             for name in ("alive", "control"):
                 os.mkfifo(folder / name, 0o600)
-            _write(folder / "job.json", {**job, "folder": str(folder), "log": spec.log_path})
+            streams = {"tty": spec.tty, "stdin": spec.stdin, "stdinOnce": spec.stdin_once}
+            _write(folder / "job.json", {**job, **streams, "folder": str(folder), "log": spec.log_path})
             _write(folder / "record.json", _to_file(record))
             answer = await self._launch(folder)
         except BaseException:
@@ -162,6 +173,32 @@ class ShimRuntime:
 
     async def remove_sandbox(self, pod_uid: str) -> None:
         """Do nothing: there is no sandbox."""
+
+    async def exec_stream(self, container_id: str, command: Sequence[str], options: StreamOptions) -> ContainerStreams:
+        """Start a command; it ends with the container."""
+        item = self.running(container_id)
+        prepared = self.command(item, command, options)
+        try:
+            process = ExecProcess(prepared, options)
+        except OSError as error:
+            prepared.clean_up()
+            return FailedCommand(not_started(command, error))
+        assert self._tasks is not None, "not started"
+        item.commands.add(process)
+        task = self._tasks.spawn(_await_command(item, process), f"command in container {container_id}")
+        self._reports.add(task)
+        task.add_done_callback(self._reports.discard)
+        return process
+
+    async def attach(self, container_id: str, options: StreamOptions) -> ContainerStreams:
+        """Connect to the container's shim."""
+        return await attachment.connect(self.running(container_id).folder, options)
+
+    async def port_forward(self, pod_uid: str, container_ids: Sequence[str], port: int) -> ForwardedPort:
+        """Connect to a port on which a process of the Pod listens, since Pods use the node's network."""
+        folders = [self.running(container_id).folder for container_id in container_ids]
+        processes = await asyncio.to_thread(_processes_of, folders)
+        return await connect_to_pod(port, processes)
 
     def running(self, container_id: str) -> TrackedContainer:
         """Return a running container; raises `RuntimeFailure`."""
@@ -270,6 +307,8 @@ class ShimRuntime:
             await self.lost(item.record.id, item.folder)
             ended = Exit(UNKNOWN_EXIT_CODE, self._clock.now(), reason="Unknown", message="the container's shim is gone")
         item.record = replace(item.record, exit=ended)
+        for process in item.commands:
+            process.kill()
         with contextlib.suppress(OSError):
             _write(item.folder / "record.json", _to_file(item.record))
         item.ended.set()
@@ -305,6 +344,37 @@ def end_group(folder: Path) -> None:
         os.killpg(content["pid"], signal.SIGKILL)
     except (OSError, ValueError, KeyError):
         return
+
+
+async def _await_command(item: TrackedContainer, process: ExecProcess) -> None:
+    """Wait for a command, whose client may have left, so that no process is left unreaped."""
+    try:
+        await process.wait()
+    finally:
+        item.commands.discard(process)
+    process.clean_up()
+
+
+def not_started(command: Sequence[str], error: OSError) -> StreamEnd:
+    """Return the end of a command that could not start, with the codes of shells."""
+    name = command[0] if command else ""
+    if isinstance(error, FileNotFoundError):
+        where = "executable file not found in $PATH" if "/" not in name else "no such file or directory"
+        return StreamEnd(127, f'exec: "{name}": {where}')
+    return StreamEnd(126, f'exec: "{name}": {(error.strerror or str(error)).lower()}')
+
+
+def _processes_of(folders: Iterable[Path]) -> set[int]:
+    """Return the processes of containers: their shims and everything below them."""
+    found = set()
+    for folder in folders:
+        with contextlib.suppress(OSError, ValueError, KeyError):
+            first = int(orjson.loads((folder / "record.json").read_bytes())["pid"])
+            found.add(first)
+            stat = Path(f"/proc/{first}/stat").read_text(encoding="utf-8", errors="replace")
+            # Orphans are children of the shim.
+            found.add(int(stat.rpartition(")")[2].split()[1]))
+    return descendants(found - {1})
 
 
 async def _within(event: asyncio.Event, seconds: float) -> bool:

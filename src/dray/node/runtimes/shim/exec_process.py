@@ -1,0 +1,265 @@
+"""A command that runs in a container for a client, with pipes or a terminal."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import errno
+import fcntl
+import os
+import pty
+import signal
+import struct
+import subprocess
+import termios
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from dray.node.runtimes.streams import CHUNK_BYTES, STDERR, STDOUT, StreamEnd, StreamOptions
+
+_SET_PARENT_DEATH_SIGNAL: Final = 1
+_END_OF_INPUT: Final = b"\x04"
+_libc: Final = ctypes.CDLL(None, use_errno=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command: `prepare` runs in the new process before the program."""
+
+    argv: Sequence[str]
+    directory: str | Path
+    env: Mapping[str, str] | None = None
+    prepare: Callable[[], None] = lambda: None
+    # Return the failure of a command that has ended, None if it is the command's own code.
+    explain: Callable[[int], StreamEnd | None] = lambda _code: None
+    clean_up: Callable[[], None] = lambda: None
+
+
+class ExecProcess:
+    """Implements `ContainerStreams` for a child process of the agent."""
+
+    def __init__(self, command: Command, options: StreamOptions) -> None:
+        """Start the process; raises OSError."""
+        self._command = command
+        self._master = -1
+        self._stdin = -1
+        # By descriptor.
+        self._outputs: dict[int, int] = {}
+        self._end: StreamEnd | None = None
+        self._process = self._start_with_terminal(options) if options.tty else self._start_with_pipes(options)
+
+    # --- Starting. ---
+
+    def _start_with_pipes(self, options: StreamOptions) -> subprocess.Popen[bytes]:
+        process = self._start(
+            subprocess.PIPE if options.stdin else subprocess.DEVNULL,
+            subprocess.PIPE if options.stdout else subprocess.DEVNULL,
+            subprocess.PIPE if options.stderr else subprocess.DEVNULL,
+            _die_with_parent,
+        )
+        if process.stdin is not None:
+            self._stdin = _own(process.stdin.fileno())
+            process.stdin.close()
+        for pipe, channel in ((process.stdout, STDOUT), (process.stderr, STDERR)):
+            if pipe is not None:
+                self._outputs[_own(pipe.fileno())] = channel
+                pipe.close()
+        return process
+
+    def _start_with_terminal(self, options: StreamOptions) -> subprocess.Popen[bytes]:
+        master, slave = pty.openpty()
+        try:
+            process = self._start(slave, slave, slave, _take_terminal)
+        except BaseException:
+            os.close(master)
+            raise
+        finally:
+            os.close(slave)
+        os.set_blocking(master, False)
+        self._master = master
+        if options.stdout:
+            self._outputs[os.dup(master)] = STDOUT
+        return process
+
+    def _start(self, stdin: int, stdout: int, stderr: int, prepare: Callable[[], None]) -> subprocess.Popen[bytes]:
+        def before_program() -> None:
+            prepare()
+            self._command.prepare()
+
+        command = self._command
+        return subprocess.Popen(  # noqa: S603 - the command is what the user asks for
+            command.argv,
+            cwd=command.directory,
+            env=command.env,
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+            start_new_session=True,
+            preexec_fn=before_program,  # noqa: PLW1509 - only system calls
+        )
+
+    # --- `ContainerStreams`. ---
+
+    async def read(self) -> tuple[int, bytes] | None:
+        """Return the next output."""
+        while self._outputs:
+            for descriptor, channel in tuple(self._outputs.items()):
+                try:
+                    data = os.read(descriptor, CHUNK_BYTES)
+                except BlockingIOError:
+                    continue
+                except OSError as error:
+                    # The other side of a terminal is closed.
+                    if error.errno != errno.EIO:
+                        raise
+                    data = b""
+                if data:
+                    # The other output is next.
+                    self._outputs[descriptor] = self._outputs.pop(descriptor)
+                    return channel, data
+                del self._outputs[descriptor]
+                os.close(descriptor)
+            if self._outputs:
+                await _ready(tuple(self._outputs), asyncio.get_running_loop().add_reader, _remove_reader)
+        return None
+
+    async def write(self, data: bytes) -> None:
+        """Write to the standard input or the terminal."""
+        descriptor = self._master if self._master >= 0 else self._stdin
+        left = memoryview(data)
+        while left and descriptor >= 0:
+            try:
+                left = left[os.write(descriptor, left) :]
+            except BlockingIOError:
+                await _ready((descriptor,), asyncio.get_running_loop().add_writer, _remove_writer)
+            except OSError:
+                return
+
+    async def end_input(self) -> None:
+        """Close the standard input; for a terminal this is a character."""
+        if self._master >= 0:
+            await self.write(_END_OF_INPUT)
+        self._close_stdin()
+
+    async def resize(self, columns: int, rows: int) -> None:
+        """Set the size of the terminal, which tells the process."""
+        if self._master >= 0:
+            with contextlib.suppress(OSError):
+                fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+    async def wait(self) -> StreamEnd:
+        """Wait for the process; may be called by several."""
+        code = await self._finished()
+        if self._end is None:
+            self._end = self._command.explain(code) or StreamEnd(code if code >= 0 else 128 - code)
+        return self._end
+
+    async def _finished(self) -> int:
+        """Wait for the process, and return its code; negative for a signal."""
+        if self._process.poll() is None:
+            descriptor = os.pidfd_open(self._process.pid)
+            try:
+                await _ready((descriptor,), asyncio.get_running_loop().add_reader, _remove_reader)
+            finally:
+                os.close(descriptor)
+        return self._process.wait()
+
+    def close(self) -> None:
+        """Close all descriptors: the standard input ends, output fails, a terminal hangs up."""
+        self._close_stdin()
+        for descriptor in self._outputs:
+            os.close(descriptor)
+        self._outputs.clear()
+        if self._master >= 0:
+            os.close(self._master)
+            self._master = -1
+
+    def kill(self) -> None:
+        """Kill the process and its group."""
+        if self._process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+
+    def clean_up(self) -> None:
+        """Remove what the command needed; the process has ended."""
+        self._command.clean_up()
+
+    def _close_stdin(self) -> None:
+        if self._stdin >= 0:
+            os.close(self._stdin)
+            self._stdin = -1
+
+
+@dataclass(slots=True)
+class FailedCommand:
+    """Implements `ContainerStreams` for a command that could not start: its output is the reason."""
+
+    end: StreamEnd
+    _pending: list[tuple[int, bytes]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._pending.append((STDERR, f"{self.end.message}\n".encode()))
+
+    async def read(self) -> tuple[int, bytes] | None:
+        """Return the reason, once."""
+        return self._pending.pop() if self._pending else None
+
+    async def write(self, data: bytes) -> None:
+        """Do nothing."""
+
+    async def end_input(self) -> None:
+        """Do nothing."""
+
+    async def resize(self, columns: int, rows: int) -> None:
+        """Do nothing."""
+
+    async def wait(self) -> StreamEnd:
+        """Return the failure."""
+        return self.end
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+def _own(descriptor: int) -> int:
+    """Return a copy of a descriptor that does not block."""
+    copy = os.dup(descriptor)
+    os.set_blocking(copy, False)
+    return copy
+
+
+def _die_with_parent() -> None:
+    """Hang up when the agent dies, whose clients are gone then."""
+    _libc.prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGHUP, 0, 0, 0)
+
+
+def _take_terminal() -> None:
+    """Make the standard input the terminal of the new session."""
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+
+async def _ready(
+    descriptors: Sequence[int],
+    add: Callable[[int, Callable[[], None]], object],
+    remove: Callable[[int], object],
+) -> None:
+    """Wait until one of the descriptors is ready."""
+    ready = asyncio.Event()
+    try:
+        for descriptor in descriptors:
+            add(descriptor, ready.set)
+        await ready.wait()
+    finally:
+        for descriptor in descriptors:
+            remove(descriptor)
+
+
+def _remove_reader(descriptor: int) -> None:
+    asyncio.get_running_loop().remove_reader(descriptor)
+
+
+def _remove_writer(descriptor: int) -> None:
+    asyncio.get_running_loop().remove_writer(descriptor)

@@ -1,0 +1,1 @@
+"""Streams into containers: exec, attach and port-forward, by WebSocket and SPDY."""

@@ -1,0 +1,101 @@
+"""Streams with the official Python client, which speaks WebSocket in other dialects than kubectl, and many at once."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from kubernetes import client, config
+from kubernetes.stream import portforward, stream
+
+from tests.e2e.node.harness import PODS, Cluster, is_running, shell
+from tests.e2e.node.test_streams import listening
+from tests.servers import Server
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+SESSIONS = 50
+SECONDS_MAX = 60.0
+SERVER = (
+    "import socket, sys; s = socket.create_server(('127.0.0.1', int(sys.argv[1])))\n"
+    "while True:\n    c, _ = s.accept(); c.sendall(c.recv(100).upper()); c.close()"
+)
+
+
+@pytest.fixture
+def core(server: Server) -> Iterator[client.CoreV1Api]:
+    with config.new_client_from_config(str(server.kubeconfig)) as api:
+        yield client.CoreV1Api(api)
+
+
+def execute(core: client.CoreV1Api, cluster: Cluster, script: str, **options: Any) -> Any:
+    chosen = {"stdin": False, "stdout": True, "stderr": True, "tty": False, "_preload_content": False, **options}
+    command = ["sh", "-c", script]
+    return stream(core.connect_get_namespaced_pod_exec, "p", cluster.namespace, command=command, **chosen)
+
+
+async def running(cluster: Cluster, script: str = "sleep 1000") -> None:
+    await cluster.run("p", shell("a", script))
+    await cluster.wait("p", is_running())
+
+
+@pytest.mark.behaviour("EX-10", "EX-11", "EX-14")
+async def test_exec(cluster: Cluster, core: client.CoreV1Api) -> None:
+    await running(cluster)
+    session = execute(core, cluster, "read line; echo got $line; echo bad >&2; exit 7", stdin=True)
+    session.write_stdin("word\n")
+    session.run_forever(timeout=SECONDS_MAX)
+    assert session.read_stdout() == "got word\n"
+    assert session.read_stderr() == "bad\n"
+    assert session.returncode == 7
+    whole = execute(core, cluster, "echo one", _preload_content=True)
+    assert whole == "one\n"
+
+
+@pytest.mark.behaviour("EX-22")
+async def test_port_forward_over_channels(cluster: Cluster, core: client.CoreV1Api) -> None:
+    with listening() as free:
+        port = free.getsockname()[1]
+    await cluster.run("p", {"name": "a", "image": "i", "command": ["python3", "-c", SERVER, str(port)]})
+    await cluster.wait("p", is_running())
+    answer = b""
+    deadline = time.monotonic() + SECONDS_MAX
+    while not answer and time.monotonic() < deadline:
+        forward = portforward(core.connect_get_namespaced_pod_portforward, "p", cluster.namespace, ports=str(port))
+        connection = forward.socket(port)
+        connection.setblocking(True)
+        connection.sendall(b"word")
+        answer = connection.recv(100)
+        connection.close()
+        if not answer:
+            assert "refused" in str(forward.error(port))
+    assert answer == b"WORD"
+
+
+@pytest.mark.behaviour("EX-05", "EX-08")
+async def test_many_sessions_do_not_disturb_the_api(cluster: Cluster, core: client.CoreV1Api) -> None:
+    await running(cluster)
+    sessions = await asyncio.gather(
+        *(asyncio.to_thread(execute, core, cluster, "echo ready; cat", stdin=True) for _ in range(SESSIONS))
+    )
+    try:
+        for session in sessions:
+            assert await asyncio.to_thread(session.readline_stdout, SECONDS_MAX) == "ready"
+        started = time.monotonic()
+        for _ in range(20):
+            await cluster.client.get(PODS, "p", cluster.namespace)
+        # All sessions idle: a request takes milliseconds, and must not take seconds.
+        assert time.monotonic() - started < 10
+        for number, session in enumerate(sessions):
+            session.write_stdin(f"{number}\n")
+        for number, session in enumerate(sessions):
+            assert await asyncio.to_thread(session.readline_stdout, SECONDS_MAX) == str(number)
+    finally:
+        for session in sessions:
+            session.close()
