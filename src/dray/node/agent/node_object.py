@@ -18,9 +18,9 @@ LEASE_SECONDS: Final = 40
 KUBELET_VERSION: Final = KUBERNETES_RELEASE
 
 # The features that an agent can have, in order; Kubernetes' names, which are also those of the gates.
+DECLARED_FEATURES: Final = ("DRANodeAllocatableResources", "DRAOptionalNodeOperations")
 # Features without a gate: the agent speaks WebSocket with clients, for which the API server passes bytes on.
 ALWAYS_DECLARED: Final = ("ExtendWebSocketsToKubelet",)
-DECLARED_FEATURES: Final = ("DRANodeAllocatableResources", "DRAOptionalNodeOperations")
 # kubelet's bounds of the list of images.
 IMAGES_MAX: Final = 50
 IMAGE_NAMES_MAX: Final = 5
