@@ -123,8 +123,8 @@ class APIServerSettings(Common):
         STRINGS,
         (),
         "admission plugins to disable: NamespaceLifecycle, LimitRanger, ServiceAccount, NodeRestriction, "
-        "TaintNodesByCondition, PodSecurity, Priority, DefaultTolerationSeconds, RuntimeClass, CertificateApproval, "
-        "CertificateSigning, PodTopologyLabels, ResourceQuota",
+        "TaintNodesByCondition, PodSecurity, Priority, PodGroupProtection, DefaultTolerationSeconds, RuntimeClass, "
+        "CertificateApproval, CertificateSigning, PodTopologyLabels, NodeDeclaredFeatureValidator, ResourceQuota",
     )
     admission_control_config_file: str = setting(
         STRING, "", "file with an AdmissionConfiguration: the defaults and exemptions of PodSecurity"
