@@ -147,6 +147,11 @@ def too_long(path: Path, length_max: int) -> FieldError:
     return FieldError(ErrorType.TOO_LONG, str(path), "", f"may not be more than {length_max} {plural}")
 
 
+def too_many_characters(path: Path, length_max: int) -> FieldError:
+    """Return the error for a text of too many characters."""
+    return FieldError(ErrorType.TOO_LONG, str(path), "", f"may not be more than {length_max} characters")
+
+
 def too_many(path: Path, actual: int, count_max: int) -> FieldError:
     """Return the error for a list of too many items."""
     plural = "item" if count_max == 1 else "items"

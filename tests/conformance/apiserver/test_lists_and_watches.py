@@ -122,7 +122,24 @@ async def test_slices_are_selected_by_node_and_driver_and_by_nothing_else(api: L
     mine = await api.request("list", place, query={"fieldSelector": "spec.nodeName=n1,spec.driver=d.example.com"})
     assert names(mine) == ["n1"]
     with pytest.raises(BadRequestError, match="field label not supported"):
-        await api.request("list", place, query={"fieldSelector": "spec.pool.name=n1"})
+        await api.request("list", place, query={"fieldSelector": "spec.pool.generation=1"})
+
+
+@pytest.mark.behaviour("N-141")
+async def test_slices_by_pool(api: Local) -> None:
+    place = "resource.k8s.io/{}/resourceslices"
+    for name, pool in (("a", "one"), ("b", "two"), ("c", "one")):
+        spec = {"driver": "d.example.com", "allNodes": True, "devices": [{"name": "d0"}]}
+        spec["pool"] = {"name": pool, "generation": 1, "resourceSliceCount": 2}
+        body = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": {"name": name}, "spec": spec}
+        await api.request("create", place.format("v1"), body)
+    selected = {"fieldSelector": "spec.pool.name=one"}
+    for version in ("v1", "v1beta2", "v1beta1"):
+        assert names(await api.request("list", place.format(version), query=selected)) == ["a", "c"]
+    events = await api.watch(place.format("v1"), fieldSelector="spec.pool.name=two", resourceVersion="0")
+    assert (await anext(events))[1]["metadata"]["name"] == "b"
+    await api.request("deletecollection", place.format("v1"), query=selected)
+    assert names(await api.request("list", place.format("v1"))) == ["b"]
 
 
 async def test_a_watch_from_a_revision_sees_each_change_once(api: Local) -> None:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from typing import Final
 
 from dray.api.document import Document
-from dray.api.field_errors import FieldErrors, Path, duplicate, forbidden, invalid
+from dray.api.field_errors import FieldErrors, Path, duplicate, forbidden, invalid, too_long
 from dray.api.validation.core_v1_namespace import validate_kube_finalizers
 from dray.api.validation.core_v1_resources import parse_quantity, validate_amount
 from dray.api.validation.core_v1_scheduling import validate_taints
 
 SPEC: Final = Path("spec")
 STATUS: Final = Path("status")
+FEATURE_LENGTH_MAX: Final = 253
+
+_is_feature_name = re.compile(r"[A-Z][A-Za-z0-9]*(?:/[A-Z][A-Za-z0-9]*)*").fullmatch
 
 
 def validate_node(node: Document) -> FieldErrors:
@@ -22,6 +26,7 @@ def validate_node(node: Document) -> FieldErrors:
     if taints := spec.get("taints"):
         errors += validate_taints(taints, SPEC.child("taints"))
     errors += _validate_resources(node.get("status") or {})
+    errors += _validate_declared_features(node.get("status") or {})
     for i, cidr in enumerate(spec.get("podCIDRs") or ()):
         errors += _validate_cidr(cidr, SPEC.child("podCIDRs").index(i))
     return errors
@@ -38,6 +43,23 @@ def _validate_resources(status: Document) -> FieldErrors:
     return errors
 
 
+def _validate_declared_features(status: Document) -> FieldErrors:
+    """Validate the names of features: parts in upper camel case, sorted and unique."""
+    names: list[str] = status.get("declaredFeatures") or []
+    path = STATUS.child("declaredFeatures")
+    errors: FieldErrors = []
+    for index, name in enumerate(names):
+        if len(name) > FEATURE_LENGTH_MAX:
+            errors.append(too_long(path.index(index), FEATURE_LENGTH_MAX))
+        if not _is_feature_name(name):
+            errors.append(invalid(path.index(index), name, "must be UpperCamelCase names separated by '/'"))
+        if name in names[:index]:
+            errors.append(duplicate(path.index(index), name))
+    if names != sorted(names):
+        errors.append(invalid(path, names, "list must be sorted alphabetically"))
+    return errors
+
+
 def _validate_cidr(text: str, path: Path) -> FieldErrors:
     try:
         ipaddress.ip_network(text, strict=False)
@@ -50,6 +72,8 @@ def validate_node_update(new: Document, old: Document) -> FieldErrors:
     """Validate a changed node."""
     spec, previous, status = new.get("spec") or {}, old.get("spec") or {}, new.get("status") or {}
     errors = _validate_resources(status)
+    if status.get("declaredFeatures") != (old.get("status") or {}).get("declaredFeatures"):
+        errors += _validate_declared_features(status)
     if taints := spec.get("taints"):
         errors += validate_taints(taints, SPEC.child("taints"))
     seen: list[Document] = []

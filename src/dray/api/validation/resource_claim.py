@@ -17,7 +17,6 @@ from dray.api.field_errors import (
 )
 from dray.api.validation import resource_fields as fields
 from dray.api.validation.resource_expressions import Compilers, SelectorCompiler, derived_attributes, selectors
-from dray.api.validation.resource_rendering import CLAIM_SPEC, internal_form, template_spec_form
 
 CONSTRAINTS_MAX: Final = 32
 ALTERNATIVES_MAX: Final = 8
@@ -53,7 +52,7 @@ def validate_claim_update(claim: Document, old: Document) -> FieldErrors:
     spec = claim.get("spec")
     if spec == old.get("spec"):
         return []
-    return [invalid(SPEC, internal_form(CLAIM_SPEC, spec), fields.IMMUTABLE)]
+    return [invalid(SPEC, None, fields.IMMUTABLE)]
 
 
 def validate_claim_spec(spec: Document, path: Path, compilers: Compilers) -> FieldErrors:
@@ -202,7 +201,7 @@ def validate_template_update(template: Document, old: Document) -> FieldErrors:
     spec = template.get("spec")
     if spec == old.get("spec"):
         return []
-    return [invalid(SPEC, template_spec_form(spec or {}), fields.IMMUTABLE)]
+    return [invalid(SPEC, None, fields.IMMUTABLE)]
 
 
 def validate_class(

@@ -22,7 +22,7 @@ from dray.api.field_errors import (
 from dray.api.validation import resource_fields as fields
 from dray.api.validation.meta_v1 import validate_conditions
 from dray.api.validation.resource_claim import RequestNames, request_names, request_reference, request_references
-from dray.api.validation.resource_rendering import ALLOCATION, device_id_duplicate, device_id_invalid, internal_form
+from dray.api.validation.resource_rendering import device_id_duplicate, device_id_invalid
 
 RESULTS_MAX: Final = 32
 # The configuration of the class plus that of the claim.
@@ -84,7 +84,7 @@ def _allocation_change(new: Document | None, old: Document | None, requests: Req
     path = STATUS.child("allocation")
     if old is None:
         return _allocation(new, path, requests)
-    return [] if new == old else [invalid(path, internal_form(ALLOCATION, new), fields.IMMUTABLE)]
+    return [] if new == old else [invalid(path, None, "field cannot be modified once set")]
 
 
 def _allocation(allocation: Document, path: Path, requests: RequestNames) -> FieldErrors:

@@ -12,7 +12,6 @@ from dray.api.field_errors import FieldErrors, Path, invalid, required, too_long
 from dray.api.validation import resource_fields as fields
 from dray.api.validation.resource_capacity import validate_capacity
 from dray.api.validation.resource_node_allocatable import validate_node_allocatable_resources
-from dray.api.validation.resource_rendering import DEVICE_ATTRIBUTE, internal_form
 
 ATTRIBUTES_AND_CAPACITIES_MAX: Final = 32
 ATTRIBUTE_VALUES_MAX: Final = 48
@@ -24,6 +23,9 @@ COMPATIBILITY_GROUPS_MAX: Final = 2
 
 LIST_VALUES: Final = ("bools", "ints", "strings", "versions")
 _SINGLE_VALUES: Final = ("bool", "int", "string", "version")
+# In the order of the API.
+_VALUES: Final = ("int", "bool", "string", "version", "ints", "bools", "strings", "versions")
+_VALUE_NAMES: Final = ", ".join(f"`{name}`" for name in _VALUES)
 # A domain, a slash and an identifier.
 _KEY_LENGTH_MAX: Final = fields.DRIVER_NAME_LENGTH_MAX + 1 + fields.DEVICE_ID_LENGTH_MAX
 
@@ -157,8 +159,11 @@ def _attribute(attribute: Document, path: Path, key: str) -> FieldErrors:
         errors += _attribute_value(attribute[name], name, path, key)
     if len(present) == 1:
         return errors
-    shown = internal_form(DEVICE_ATTRIBUTE, attribute) if present else ""
-    return [*errors, invalid(_key_path(path, "attributes", key), shown, "exactly one value must be specified")]
+    at = _key_path(path, "attributes", key)
+    if not present:
+        return [*errors, invalid(at, "", f"must specify one of: {_VALUE_NAMES}")]
+    shown = f"{{{', '.join(name for name in _VALUES if name in present)}}}"
+    return [*errors, invalid(at, shown, f"must specify exactly one of: {_VALUE_NAMES}")]
 
 
 def _attribute_value(value: Any, name: str, path: Path, key: str) -> FieldErrors:

@@ -23,6 +23,7 @@ from dray.api.field_errors import (
     required,
     too_long,
     too_many,
+    too_many_characters,
 )
 from dray.api.validation.meta_v1 import validate_annotations, validate_labels
 from dray.api.validation.resource_rendering import NODE_SELECTOR_TERM, internal_form
@@ -46,10 +47,7 @@ UNPREPARE: Final = "NodeUnprepareResources"
 EVERY_OPERATION: Final = "*"
 NODE_OPERATIONS: Final = (EVERY_OPERATION, PREPARE, UNPREPARE)
 
-_matches_uuid = re.compile(r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}").fullmatch
-_UUID_LENGTH: Final = 36
-# Other spellings of a UUID that parsers accept: with `urn:uuid:`, in braces, without dashes.
-_UUID_OTHER_LENGTHS: Final = frozenset({45, 38, 32})
+_matches_uuid = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}").fullmatch
 
 ItemRule = Callable[[Any, Path], FieldErrors]
 
@@ -138,14 +136,14 @@ def label_value(value: str | None, path: Path, *at: str) -> FieldErrors:
 
 
 def driver_name(value: str | None, path: Path, *at: str) -> FieldErrors:
-    """Validate a driver name: a subdomain of at most 63 bytes, upper case allowed."""
+    """Validate a driver name: a subdomain of at most 63 characters, upper case allowed."""
     if not value:
         return [required(_below(path, at))]
     messages = names.dns1123_subdomain(value.lower())
     if not messages and len(value) <= DRIVER_NAME_LENGTH_MAX:
         return []
     path = _below(path, at)
-    errors = [too_long(path, DRIVER_NAME_LENGTH_MAX)] if byte_length(value) > DRIVER_NAME_LENGTH_MAX else []
+    errors = [too_many_characters(path, DRIVER_NAME_LENGTH_MAX)] if len(value) > DRIVER_NAME_LENGTH_MAX else []
     return errors + messages_at(path, value, messages)
 
 
@@ -155,8 +153,9 @@ def pool_name(value: str | None, path: Path, *at: str) -> FieldErrors:
     if not value:
         return [required(path)]
     errors = [too_long(path, POOL_NAME_LENGTH_MAX)] if byte_length(value) > POOL_NAME_LENGTH_MAX else []
-    for part in value.split("/"):
-        errors += subdomain(part, path)
+    for index, part in enumerate(value.split("/")):
+        messages = names.dns1123_subdomain(part) if part else ["must not be empty"]
+        errors += messages_at(path, part, (f"segment {index}: {message}" for message in messages))
     return errors
 
 
@@ -167,20 +166,9 @@ def node_name(value: str, path: Path, *at: str) -> FieldErrors:
 
 def uid(value: str, path: Path) -> FieldErrors:
     """Validate a lower-case UUID."""
-    if _matches_uuid(value) and value == value.lower():
+    if _matches_uuid(value):
         return []
-    if len(value) != _UUID_LENGTH and len(value) not in _UUID_OTHER_LENGTHS:
-        return [invalid(path, value, f"error validating uid: invalid UUID length: {len(value)}")]
-    if len(value) == _UUID_LENGTH and not _matches_uuid(value):
-        return [invalid(path, value, "error validating uid: invalid UUID format")]
-    return [
-        invalid(
-            path,
-            value,
-            "uid must be in RFC 4122 normalized form, `xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx` "
-            "with lowercase hexadecimal characters",
-        )
-    ]
+    return [invalid(path, value, "must be a lowercase UUID in 8-4-4-4-12 format")]
 
 
 def qualified_id(value: str, path: Path) -> FieldErrors:
@@ -190,10 +178,17 @@ def qualified_id(value: str, path: Path) -> FieldErrors:
         return _identifier(value, path)
     if "/" in identifier:
         return [invalid(path, value, "must not contain more than one slash")]
-    errors = driver_name(domain, path) if domain else [invalid(path, "", "the domain must not be empty")]
+    errors = _prefix(domain, path)
     if not identifier:
-        return [*errors, invalid(path, "", "the name must not be empty")]
+        return [*errors, invalid(path, "", "name must not be empty")]
     return errors + _identifier(identifier, path)
+
+
+def _prefix(domain: str, path: Path) -> FieldErrors:
+    if not domain:
+        return [invalid(path, "", "prefix must not be empty")]
+    errors = [too_many_characters(path, DRIVER_NAME_LENGTH_MAX)] if len(domain) > DRIVER_NAME_LENGTH_MAX else []
+    return errors + messages_at(path, domain, (f"prefix: {text}" for text in names.dns1123_subdomain(domain.lower())))
 
 
 def fully_qualified_id(value: str, path: Path) -> FieldErrors:

@@ -15,10 +15,6 @@ from dray.api.field_errors import ErrorType, FieldError, Path
 from dray.api.schema import load
 from dray.api.schema.model import Field, ListOf, MapOf, Scalar, StructType, Type
 
-_RESOURCE: Final = "io.k8s.api.resource.v1"
-CLAIM_SPEC: Final = f"{_RESOURCE}.ResourceClaimSpec"
-ALLOCATION: Final = f"{_RESOURCE}.AllocationResult"
-DEVICE_ATTRIBUTE: Final = f"{_RESOURCE}.DeviceAttribute"
 NODE_SELECTOR_TERM: Final = "io.k8s.api.core.v1.NodeSelectorTerm"
 POD_CLAIM: Final = "io.k8s.api.core.v1.PodResourceClaim"
 
@@ -65,11 +61,6 @@ def _form(type_: Type, value: Any) -> Any:
     if isinstance(type_, MapOf):
         return {key: _form(type_.element, value[key]) for key in sorted(value)}
     return value
-
-
-def template_spec_form(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a claim template's spec as the server prints it: its metadata inline, beside the claim's spec."""
-    return {**(spec.get("metadata") or {}), "Spec": internal_form(CLAIM_SPEC, spec.get("spec"))}
 
 
 @dataclass(frozen=True, slots=True)

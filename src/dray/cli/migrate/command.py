@@ -112,6 +112,13 @@ def _render(arguments: argparse.Namespace, migration: Migration, problems: Seque
     return str(yaml.safe_dump(document, sort_keys=False))
 
 
+# Without it, a driver that could report until Kubernetes 1.35 gets errors.
+_ROLE_TEXT: Final = (
+    "To report device status, the role of the driver needs patch for resourceclaims/status and associated-node:patch "
+    "for resourceclaims/driver.\n"
+)
+
+
 def plan_text(migration: Migration, *, colour: bool = False) -> str:
     """Return the plan as text."""
     parts = [f"{migration.resource}\n", _class_text(migration)]
@@ -123,6 +130,7 @@ def plan_text(migration: Migration, *, colour: bool = False) -> str:
         parts.append(title + render(migration.quotas, QUOTA_COLUMNS, colour=colour))
     else:
         parts.append("No quotas to change.\n")
+    parts.append(_ROLE_TEXT)
     return "\n".join(parts)
 
 

@@ -69,7 +69,7 @@ CLASSES = {
     "driver too long": (
         "CL-02",
         {"driverName": "a" * 64},
-        ["driverName: Too long: may not be more than 63 bytes"],
+        ["driverName: Too long: may not be more than 63 characters"],
     ),
     "parameters that are no object": (
         "CL-02",

@@ -174,10 +174,10 @@ ROWS = {
         'spec.devices.constraints[0].matchAttribute: Invalid value: "a/b/c": must not contain more than one slash',
     ),
     "match with empty parts": row(
-        "SP-06 SP-11",
+        "SP-06 SP-11 N-144",
         claim(constraints=[{"matchAttribute": "/"}]),
-        'spec.devices.constraints[0].matchAttribute: Invalid value: "": the domain must not be empty',
-        'spec.devices.constraints[0].matchAttribute: Invalid value: "": the name must not be empty',
+        'spec.devices.constraints[0].matchAttribute: Invalid value: "": prefix must not be empty',
+        'spec.devices.constraints[0].matchAttribute: Invalid value: "": name must not be empty',
     ),
     "match with a bad identifier": row(
         "SP-06 SP-11",
@@ -216,7 +216,7 @@ ROWS = {
     "config with a long driver name": row(
         "SP-03 SP-12",
         claim(config=[opaque({}, driver="a" * 64)]),
-        "spec.devices.config[0].opaque.driver: Too long: may not be more than 63 bytes",
+        "spec.devices.config[0].opaque.driver: Too long: may not be more than 63 characters",
     ),
     "tolerations": row(
         "SP-25",
@@ -335,14 +335,9 @@ def test_claim(given: Document, expected: list[str]) -> None:
 
 
 @pytest.mark.behaviour("SP-16")
-def test_spec_is_immutable_and_shown_as_the_server_keeps_it() -> None:
+def test_spec_is_immutable() -> None:
     new = claim({"name": "other", "exactly": exactly(deviceClassName="gpu.example.com")})
-    assert texts(validate_claim_update(new, claim())) == [
-        'spec: Invalid value: {"Devices":{"Requests":[{"Name":"other","Exactly":{"DeviceClassName":"gpu.example.com",'
-        '"Selectors":null,"AllocationMode":"ExactCount","Count":1,"AdminAccess":null,"Tolerations":null,'
-        '"Capacity":null,"DerivedAttributes":null},"FirstAvailable":null}],"Constraints":null,"Config":null}}: '
-        "field is immutable"
-    ]
+    assert texts(validate_claim_update(new, claim())) == ["spec: Invalid value: null: field is immutable"]
 
 
 @pytest.mark.behaviour("SP-12", "SP-16", "SP-28")

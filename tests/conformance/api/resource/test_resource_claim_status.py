@@ -13,6 +13,7 @@ from tests.conformance.api.resource.resource_rows import LABEL, SUBDOMAIN, param
 
 REFERENCE = "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'"
 RESULTS = "status.allocation.devices.results"
+LOWERCASE_UUID = "must be a lowercase UUID in 8-4-4-4-12 format"
 UUID = "a3b6a1e2-0f6c-4f2c-9c1e-2f6d1b8b7c11"
 USER = {"resource": "pods", "name": "p", "uid": "1"}
 
@@ -54,12 +55,9 @@ ROWS = {
     "allocate": row("SP-19", (claim(), claim(ALLOCATED))),
     "deallocate": row("SP-19", (claim(ALLOCATED), claim())),
     "change an allocation": row(
-        "SP-19",
+        "SP-19 N-144",
         (claim(ALLOCATED), claim(allocation(result(device="d1")))),
-        'status.allocation: Invalid value: {"Devices":{"Results":[{"Request":"r","Driver":"d.example.com","Pool":"p",'
-        '"Device":"d1","AdminAccess":null,"Tolerations":null,"BindingConditions":null,'
-        '"BindingFailureConditions":null,"ShareID":null,"ConsumedCapacity":null,"SkipNodeOperations":null}],"Config":null},'
-        '"NodeSelector":null,"AllocationTimestamp":null}: field is immutable',
+        "status.allocation: Invalid value: null: field cannot be modified once set",
     ),
     "a stored allocation is not judged again": row(
         "SP-19", (claim(allocation(result(driver="BAD_"))), claim(allocation(result(driver="BAD_"))))
@@ -86,7 +84,7 @@ ROWS = {
         "SP-19",
         (claim(), claim(allocation(result(driver="d_", pool="p//q", device="a/b")))),
         f'{RESULTS}[0].driver: Invalid value: "d_": {SUBDOMAIN}',
-        f'{RESULTS}[0].pool: Invalid value: "": {SUBDOMAIN}',
+        f'{RESULTS}[0].pool: Invalid value: "": segment 1: must not be empty',
         f'{RESULTS}[0].device: Invalid value: "a/b": {LABEL}',
     ),
     "result of an alternative": row("PL-12", (claim(), claim(allocation(result(request="s/b"))))),
@@ -124,12 +122,32 @@ ROWS = {
     ),
     "share": row("SP-21", (claim(), claim(allocation(result(shareID=UUID))))),
     "bad shares": row(
-        "SP-21",
+        "SP-21 N-144",
         (claim(), claim(allocation(result(shareID="x"), result(shareID=UUID.upper()), result(shareID="z" * 36)))),
-        f'{RESULTS}[0].shareID: Invalid value: "x": error validating uid: invalid UUID length: 1',
-        f'{RESULTS}[1].shareID: Invalid value: "{UUID.upper()}": uid must be in RFC 4122 normalized form, '
-        "`xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx` with lowercase hexadecimal characters",
-        f'{RESULTS}[2].shareID: Invalid value: "{"z" * 36}": error validating uid: invalid UUID format',
+        f'{RESULTS}[0].shareID: Invalid value: "x": {LOWERCASE_UUID}',
+        f'{RESULTS}[1].shareID: Invalid value: "{UUID.upper()}": {LOWERCASE_UUID}',
+        f'{RESULTS}[2].shareID: Invalid value: "{"z" * 36}": {LOWERCASE_UUID}',
+    ),
+    "tolerations of a result": row(
+        "N-142",
+        (
+            claim(),
+            claim(
+                allocation(
+                    result(
+                        tolerations=[
+                            {"operator": "Exists", "value": "v"},
+                            {"key": "k", "operator": "Equal", "effect": "Other"},
+                            {},
+                        ]
+                    )
+                )
+            ),
+        ),
+        f'{RESULTS}[0].tolerations[0].value: Invalid value: "v": must be empty for operator `Exists`',
+        f'{RESULTS}[0].tolerations[1].effect: Unsupported value: "Other": '
+        'supported values: "NoExecute", "NoSchedule", "None"',
+        f"{RESULTS}[0].tolerations[2].operator: Required value",
     ),
     "binding conditions of a result": row(
         "SP-26",

@@ -29,7 +29,7 @@ ROWS = {
     "upper case": row("N-72", asking(driver="GPU.example.com")),
     "no driver": row("N-72", asking(driver=""), "spec.driver: Required value"),
     "a bad driver": row("N-72", asking(driver="a_b"), f'spec.driver: Invalid value: "a_b": {SUBDOMAIN}'),
-    "a bad pool": row("N-72", asking(poolName="A"), f'spec.poolName: Invalid value: "A": {SUBDOMAIN}'),
+    "a bad pool": row("N-72", asking(poolName="A"), f'spec.poolName: Invalid value: "A": segment 0: {SUBDOMAIN}'),
     "no pools": row("N-72", asking(limit=0), "spec.limit: Invalid value: 0: must be greater than or equal to 1"),
     "too many pools": row(
         "N-72", asking(limit=1001), "spec.limit: Invalid value: 1001: must be less than or equal to 1000"

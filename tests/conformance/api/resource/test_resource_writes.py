@@ -449,6 +449,7 @@ def test_slices_are_selected_by_node_and_driver() -> None:
     assert {name: getter(on_node) for name, getter in fields.items()} == {
         "spec.nodeName": "n",
         "spec.driver": "d.example.com",
+        "spec.pool.name": "p",
     }
     assert fields["spec.nodeName"](resource_slice()) == ""
     assert all(not item.selectable_fields for name, item in BY_NAME.items() if name != "resourceslices")

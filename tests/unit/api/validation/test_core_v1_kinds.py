@@ -104,6 +104,29 @@ CREATE: dict[str, tuple[Callable[[Document], list[Any]], Document, list[str]]] =
         {"status": {"capacity": {"example.com/gpu": "500m"}}},
         ['status.capacity.example.com/gpu: Invalid value: "500m": must be an integer'],
     ),
+    "node features": (
+        validate_node,
+        {"status": {"declaredFeatures": ["A1", "DRAOptionalNodeOperations", "Part/Other"]}},
+        [],
+    ),
+    "node features that are no names": (
+        validate_node,
+        {"status": {"declaredFeatures": ["A-b", "a", "a"]}},
+        [
+            "status.declaredFeatures[0]: Invalid value: \"A-b\": must be UpperCamelCase names separated by '/'",
+            "status.declaredFeatures[1]: Invalid value: \"a\": must be UpperCamelCase names separated by '/'",
+            "status.declaredFeatures[2]: Invalid value: \"a\": must be UpperCamelCase names separated by '/'",
+            'status.declaredFeatures[2]: Duplicate value: "a"',
+        ],
+    ),
+    "node features out of order": (
+        validate_node,
+        {"status": {"declaredFeatures": ["B", "A", "C" * 254]}},
+        [
+            "status.declaredFeatures[2]: Too long: may not be more than 253 bytes",
+            'status.declaredFeatures: Invalid value: ["B","A","' + "C" * 254 + '"]: list must be sorted alphabetically',
+        ],
+    ),
     "config map": (validate_config_map, {"data": {"a.b": "c"}, "binaryData": {"d": "eA=="}}, []),
     "config map key": (
         validate_config_map,

@@ -120,13 +120,14 @@ def planned(run: Run, *documents: Document, check: bool = False) -> dict[str, An
     return document
 
 
-@pytest.mark.behaviour("XR-43")
+@pytest.mark.behaviour("XR-43", "N-14")
 def test_the_plan_before(run: Run) -> None:
     code, text = run(*BEFORE)
     assert code == 0
     assert "\033[" not in text
     assert "Create the DeviceClass gpu.example.com:" in text
     assert "extendedResourceName: example.com/gpu" in text
+    assert "associated-node:patch for resourceclaims/driver" in text
     found = planned(run, *BEFORE)
     assert found["classAction"] == "create"
     assert found["classDocument"]["spec"] == {

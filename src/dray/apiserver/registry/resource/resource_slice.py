@@ -62,6 +62,11 @@ def _driver(obj: Document) -> str:
     return driver
 
 
+def _pool_name(obj: Document) -> str:
+    name: str = ((obj.get("spec") or {}).get("pool") or {}).get("name") or ""
+    return name
+
+
 def _node_name(obj: Document) -> str:
     name: str = (obj.get("spec") or {}).get("nodeName") or ""
     return name
@@ -83,5 +88,5 @@ SLICES: Final = ResourceDefinition(
         Column("Pool", "string", "The pool of the slice.", text_cell("spec", "pool", "name")),
         AGE,
     ),
-    selectable_fields={"spec.nodeName": _node_name, "spec.driver": _driver},
+    selectable_fields={"spec.nodeName": _node_name, "spec.driver": _driver, "spec.pool.name": _pool_name},
 )
