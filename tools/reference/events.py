@@ -44,6 +44,7 @@ _AGENT = "node"
 _CRON_JOB = "controllers/cron_job"
 _ENDPOINTS = "controllers/service_endpoints"
 _DISRUPTION, _BUDGET = "controllers/disruption", "PodDisruptionBudget"
+_JOB_GROUPS = "controllers/job/job_groups"
 _OWNERS = "ReplicaSet, DaemonSet, Job"
 
 EVENTS: dict[str, Sequence[Row]] = {
@@ -81,6 +82,10 @@ EVENTS: dict[str, Sequence[Row]] = {
             "the Pod is or will be deleted because its Node is tainted, or the deletion was cancelled"),
     ),
     "The CronJob controller": (
+        Row("WorkloadCreated", N, "Job", _JOB_GROUPS, "the Workload of the Job was created"),
+        Row("PodGroupCreated", N, "Job", _JOB_GROUPS, "the PodGroup of the Job's Pods was created"),
+        Row("FailedWorkloadCreate", W, "Job", _JOB_GROUPS, "the Workload or the PodGroup could not be created"),
+        Row("FailedWorkloadCompilation", W, "Job", _JOB_GROUPS, "the Workload or the PodGroup would be invalid"),
         Row("SuccessfulCreate", N, "CronJob", _CRON_JOB, "a Job was created"),
         Row("FailedCreate", W, "CronJob", _CRON_JOB, "a Job could not be created"),
         Row("SuccessfulDelete", N, "CronJob", _CRON_JOB, "a Job was deleted: beyond the history, or replaced"),

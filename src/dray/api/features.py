@@ -189,6 +189,12 @@ GATES: Final[Mapping[str, Gate]] = {
         stage=Stage.BETA,
         description="Gangs: PodGroups and Workloads of `scheduling.k8s.io/v1beta1`, whose Pods are placed together.",
     ),
+    "WorkloadWithJob": Gate(
+        default=False,
+        stage=Stage.ALPHA,
+        description="`spec.scheduling` of Jobs: the Job controller makes a Workload and a PodGroup for each Job.",
+        requires=("GenericWorkload",),
+    ),
     "DRAWorkloadResourceClaims": Gate(
         default=False,
         stage=Stage.BETA,

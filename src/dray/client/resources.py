@@ -17,7 +17,7 @@ from dray.api.types.coordination_v1 import Lease
 from dray.api.types.core_v1 import ConfigMap, Node, Pod, ResourceQuota, Secret
 from dray.api.types.policy_v1 import PodDisruptionBudget
 from dray.api.types.resource_v1 import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
-from dray.api.types.scheduling_v1beta1 import PodGroup
+from dray.api.types.scheduling_v1beta1 import PodGroup, Workload
 from dray.client.interface import Resource, unstructured
 
 # v1
@@ -71,6 +71,7 @@ POD_DISRUPTION_BUDGETS: Final[Resource[PodDisruptionBudget]] = Resource(
 
 # scheduling.k8s.io/v1beta1
 POD_GROUPS: Final[Resource[PodGroup]] = Resource("scheduling.k8s.io", "v1beta1", "podgroups", "PodGroup", PodGroup)
+WORKLOADS: Final[Resource[Workload]] = Resource("scheduling.k8s.io", "v1beta1", "workloads", "Workload", Workload)
 
 # authentication.k8s.io/v1
 PRIORITY_CLASSES: Final[Resource[Document]] = unstructured(

@@ -428,3 +428,40 @@ def test_an_impossible_gang_says_what_it_lacks_and_blocks_nobody(tmp_path: Path)
         assert not any(item["spec"].get("nodeName") for item in await pods_of(cluster, "huge"))
 
     run(tmp_path, test)
+
+
+JOBS = unstructured(GroupVersion("batch", "v1"), "jobs", "Job")
+
+
+@pytest.mark.behaviour("GW-71", "GW-65", "GW-66", "GW-67", "GW-68")
+def test_a_job_with_scheduling_is_a_gang(tmp_path: Path) -> None:
+    async def test(cluster: Cluster) -> None:
+        await cluster.create(node("n0", cpu="2"))
+        cluster.start_controllers()
+        cluster.start_scheduler()
+        container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}
+        spec = {
+            "parallelism": 3,
+            "completions": 3,
+            "scheduling": {"schedulingPolicy": {"gang": {}}},
+            "template": {"spec": {"restartPolicy": "Never", "containers": [container]}},
+        }
+        await cluster.client.create(JOBS, {"metadata": {"name": "train", "namespace": "default"}, "spec": spec})
+
+        async def groups() -> list[Document]:
+            return list((await cluster.client.list(POD_GROUPS, "default")).items)
+
+        (made,) = await cluster.eventually(groups, lambda found: len(found) == 1)
+        name = made["metadata"]["name"]
+        assert made["spec"]["schedulingPolicy"] == {"gang": {"minCount": 3}}
+        await condition(cluster, name, "Unschedulable")
+        assert not any(item["spec"].get("nodeName") for item in await pods_of(cluster, name))
+        reasons = {item["reason"] for item in (await cluster.client.list(EVENTS, "default")).items}
+        assert {"WorkloadCreated", "PodGroupCreated"} <= reasons
+        patch = Patch(PatchType.MERGE, {"spec": {"scheduling": {"schedulingPolicy": {"gang": {"minCount": 2}}}}})
+        await cluster.client.patch(JOBS, "train", "default", patch)
+        await placed(cluster, name, 2)
+        await cluster.create(node("n1", cpu="2"))
+        await placed(cluster, name, 3)
+
+    run(tmp_path, test, gates=f"{GATES},WorkloadWithJob=true")

@@ -35,6 +35,7 @@ ALPHA = (
     "DRADerivedAttributes",
     "DRADeviceCompatibilityGroups",
     "DRAOptionalNodeOperations",
+    "WorkloadWithJob",
 )
 REQUIRED = {
     "DRAAdminAccess": ("DynamicResourceAllocation",),
@@ -47,6 +48,7 @@ REQUIRED = {
     "DRADeviceCompatibilityGroups": ("DRAPartitionableDevices",),
     "DRAOptionalNodeOperations": ("DynamicResourceAllocation", "NodeDeclaredFeatures"),
     "DRAWorkloadResourceClaims": ("DynamicResourceAllocation", "GenericWorkload"),
+    "WorkloadWithJob": ("GenericWorkload",),
     "ResourceHealthStatusMessage": ("ResourceHealthStatus",),
 }
 

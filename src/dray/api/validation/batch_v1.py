@@ -12,6 +12,7 @@ from dray.api.names import dns1123_label
 from dray.api.selectors import LabelSelector, SelectorError
 from dray.api.validation.core_v1_pod import validate_template
 from dray.api.validation.meta_v1 import METADATA, validate_immutable, validate_label_selector
+from dray.api.validation.scheduling_v1beta1 import validate_job_scheduling, validate_job_scheduling_update
 from dray.api.validation.workload import MISMATCH, SPEC, not_negative, template_labels
 
 CONTROLLER_UID: Final = "batch.kubernetes.io/controller-uid"
@@ -71,6 +72,8 @@ def validate_job_spec(job: Document, spec: Document) -> FieldErrors:
         errors.append(not_supported(SPEC.child("podReplacementPolicy"), replacement, _REPLACEMENT_POLICIES))
     errors += _validate_selector(spec)
     errors += validate_template(spec.get("template"), SPEC.child("template"))
+    if (scheduling := spec.get("scheduling")) is not None:
+        errors += validate_job_scheduling(scheduling, spec.get("parallelism") or 0, SPEC.child("scheduling"))
     return errors + _validate_restart_policy(spec)
 
 
@@ -144,6 +147,8 @@ def validate_job_update(new: Document, old: Document) -> FieldErrors:
     for field in _FIXED:
         errors += validate_immutable(spec.get(field), previous.get(field), SPEC.child(field))
     errors += _validate_completions(spec, previous)
+    scheduling = spec.get("scheduling") or {}, previous.get("scheduling") or {}
+    errors += validate_job_scheduling_update(*scheduling, SPEC.child("scheduling"))
     template, before = spec.get("template"), previous.get("template")
     if previous.get("suspend") and _is_stopped(old.get("status") or {}):
         template, before = _directed(template), _directed(before)

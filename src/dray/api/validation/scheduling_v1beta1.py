@@ -200,6 +200,41 @@ def _validate_list(items: Sequence[Document], path: Path, count_max: int) -> Fie
     return errors
 
 
+# --- Jobs. ---
+
+POLICY_FIXED: Final = (
+    "the basic/gang policy variant is immutable after creation; only schedulingPolicy.gang.minCount may be updated"
+)
+
+
+def validate_job_scheduling(scheduling: Document, parallelism: int, path: Path) -> FieldErrors:
+    """Validate how the Pods of a Job are scheduled; an absent policy is basic, an absent count the parallelism."""
+    errors: FieldErrors = []
+    policy, at = scheduling.get("schedulingPolicy"), path.child("schedulingPolicy")
+    if policy is not None:
+        errors += validate_union(policy, at, _POLICIES)
+        count = (policy.get("gang") or {}).get("minCount")
+        if count is not None and count < 1:
+            errors.append(invalid(at.child("gang", "minCount"), count, "must be greater than or equal to 1"))
+        elif count is not None and count > parallelism:
+            text = f"must not be greater than parallelism ({parallelism})"
+            errors.append(invalid(at.child("gang", "minCount"), count, text))
+    errors += validate_constraints(scheduling.get("schedulingConstraints"), path.child("schedulingConstraints"))
+    errors += validate_claims(scheduling.get("resourceClaims") or (), path.child("resourceClaims"))
+    return errors + validate_disruption_mode(scheduling.get("disruptionMode"), path.child("disruptionMode"))
+
+
+def validate_job_scheduling_update(new: Document, old: Document, path: Path) -> FieldErrors:
+    """Validate that nothing but minCount of a gang changes."""
+    policy, before = new.get("schedulingPolicy") or {}, old.get("schedulingPolicy") or {}
+    errors: FieldErrors = []
+    if any((policy.get(name) is None) != (before.get(name) is None) for name in _POLICIES):
+        errors.append(invalid(path.child("schedulingPolicy"), new.get("schedulingPolicy"), POLICY_FIXED))
+    for name in ("schedulingConstraints", "disruptionMode", "resourceClaims"):
+        errors += validate_immutable(new.get(name), old.get(name), path.child(name))
+    return errors
+
+
 # --- Workloads. ---
 
 

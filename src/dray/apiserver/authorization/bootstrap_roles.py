@@ -312,6 +312,7 @@ CONTROLLER_ROLES: Final[Mapping[str, tuple[Document, ...]]] = {
         rule("patch update", "batch", "jobs/status"),
         rule("update", "batch", "jobs/finalizers"),
         rule("create delete list patch watch", "core", "pods"),
+        rule("create get list update watch", "scheduling.k8s.io", "podgroups workloads"),
         _EVENTS,
     ),
     "namespace-controller": (

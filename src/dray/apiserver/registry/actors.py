@@ -53,6 +53,7 @@ ACTED_ON_BY: Final[Mapping[GroupResource, str]] = {
     GroupResource(_DRA, "resourceslices"): "scheduler",
     GroupResource("scheduling.k8s.io", "podgroups"): "scheduler, claim controller, PodGroup protection controller",
     GroupResource("scheduling.k8s.io", "priorityclasses"): "API server (Priority)",
+    GroupResource("scheduling.k8s.io", "workloads"): "Job controller",
 }
 
 

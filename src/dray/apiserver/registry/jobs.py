@@ -32,6 +32,8 @@ from dray.apiserver.registry.strategy import (
     start_generation,
 )
 
+NO_SCHEDULING: Final = "spec.scheduling: dropped, because the feature gate WorkloadWithJob is disabled"
+
 
 class JobStrategy(Strategy):
     """Strategy of Jobs; the selector is the Job's UID unless it is set manually."""
@@ -41,6 +43,9 @@ class JobStrategy(Strategy):
         obj["status"] = {}
         start_generation(obj)
         spec = obj.get("spec") or {}
+        if spec.get("scheduling") is not None and not context.gates.enabled("WorkloadWithJob"):
+            del spec["scheduling"]
+            context.warnings.append(NO_SCHEDULING)
         if not spec.get("manualSelector"):
             _generate_selector(obj, spec)
 
@@ -51,6 +56,8 @@ class JobStrategy(Strategy):
     def prepare_for_update(self, obj: Document, old: Document, context: WriteContext) -> None:
         """Restore the status."""
         restore(obj, old, "status")
+        if not context.gates.enabled("WorkloadWithJob") and (old.get("spec") or {}).get("scheduling") is None:
+            (obj.get("spec") or {}).pop("scheduling", None)
         carry_generation(obj, old, changed=spec_changed(obj, old))
 
     def validate_update(self, obj: Document, old: Document, context: WriteContext) -> FieldErrors:

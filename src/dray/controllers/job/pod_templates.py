@@ -8,7 +8,10 @@ import msgspec
 
 from dray.api.document import GroupVersionKind
 from dray.api.types.batch_v1 import Job
-from dray.api.types.core_v1 import Container, EnvVar, EnvVarSource, ObjectFieldSelector, Pod
+from dray.api.types.core_v1 import Container, EnvVar, EnvVarSource, ObjectFieldSelector, Pod, PodSchedulingGroup
+from dray.api.types.scheduling_v1beta1 import PodGroup
+from dray.client.objects import controller_reference
+from dray.client.resources import POD_GROUPS
 from dray.controllers.job.indexes import INDEX
 from dray.controllers.pod_control.ownership import Owner, selector_of
 from dray.controllers.pod_control.pod_templates import PREFIX_LENGTH_MAX, make_pod, pod_name_prefix, with_labels
@@ -35,7 +38,9 @@ def is_indexed(job: Job) -> bool:
     return job.spec.completion_mode == INDEXED
 
 
-def make_job_pod(owner: Owner, job: Job, index: int | None, failures: dict[str, str]) -> Pod:
+def make_job_pod(
+    owner: Owner, job: Job, index: int | None, failures: dict[str, str], group: PodGroup | None = None
+) -> Pod:
     """Return a Pod with the tracking finalizer; `failures` are annotations about its predecessors."""
     template = job.spec.template
     prefix, spec = pod_name_prefix(owner.name), template.spec
@@ -53,6 +58,13 @@ def make_job_pod(owner: Owner, job: Job, index: int | None, failures: dict[str, 
     pod = make_pod(owner, template, prefix, spec=spec)
     finalizers = (*(item for item in pod.metadata.finalizers if item != TRACKING), TRACKING)
     metadata = msgspec.structs.replace(pod.metadata, annotations=annotations, finalizers=finalizers)
+    if group is not None:
+        reference = msgspec.structs.replace(
+            controller_reference(POD_GROUPS.group_version_kind, group.metadata), controller=None
+        )
+        metadata = msgspec.structs.replace(metadata, owner_references=(*metadata.owner_references, reference))
+        member = PodSchedulingGroup(pod_group_name=group.metadata.name)
+        pod = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, scheduling_group=member))
     return msgspec.structs.replace(pod, metadata=metadata)
 
 

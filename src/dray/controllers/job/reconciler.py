@@ -14,6 +14,7 @@ from dray.api.document import Document, NamespacedName
 from dray.api.errors import APIError
 from dray.api.types.batch_v1 import Job
 from dray.api.types.core_v1 import Pod
+from dray.api.types.scheduling_v1beta1 import PodGroup
 from dray.client.controller import Result
 from dray.client.event_recorder import NORMAL, WARNING
 from dray.client.interface import Patch, PatchType, ignore_not_found
@@ -22,6 +23,7 @@ from dray.client.resources import JOBS, PODS
 from dray.controllers.job import plan
 from dray.controllers.job.accounting import Account, UntrackedPods, account
 from dray.controllers.job.backoff import FailureRecord
+from dray.controllers.job.job_groups import JobGroups
 from dray.controllers.job.job_state import JobState, is_finished, make_job_state
 from dray.controllers.job.metrics import JobMetrics, Sync
 from dray.controllers.job.pod_templates import INDEXED, KIND, NON_INDEXED, TRACKING, make_job_pod, owner_of
@@ -61,6 +63,8 @@ class JobController(Reconciler[JobKey | PodKey]):
         # By Job uid: what was written and the informer has not delivered yet.
         self._written: dict[str, Job] = {}
         self._control = PodControl(context, JOBS, self._recorder, finalizer=TRACKING)
+        # None while Jobs have no groups.
+        self._groups = JobGroups(context, self._recorder) if context.gates.enabled("WorkloadWithJob") else None
         self._jobs = context.informers.informer(JOBS)
         self._enqueue_owners = enqueue_owners(
             self._jobs,
@@ -148,7 +152,8 @@ class JobController(Reconciler[JobKey | PodKey]):
         record = self._record(state)
         wanted = plan.plan_pods(state, record)
         sync.action = wanted.action
-        error = await self._write_pods(owner, state, wanted)
+        group = await self._groups.group_for(job, has_pods=bool(state.pods)) if self._groups is not None else None
+        error = await self._write_pods(owner, state, wanted, group)
         for _ in range(STATUS_WRITES_MAX):
             state = self._state(job, self._control.dependents(owner).owned)
             result = account(state)
@@ -180,7 +185,9 @@ class JobController(Reconciler[JobKey | PodKey]):
         before = self._records.get(state.job.metadata.uid or "", FailureRecord())
         return before.after(state.new_succeeded, state.new_failed, state.now)
 
-    async def _write_pods(self, owner: Owner, state: JobState, wanted: plan.Plan) -> APIError | None:
+    async def _write_pods(
+        self, owner: Owner, state: JobState, wanted: plan.Plan, group: PodGroup | None
+    ) -> APIError | None:
         job = state.job
         if wanted.discard:
             # With the finalizer a deleted Pod would be counted as failed.
@@ -190,7 +197,8 @@ class JobController(Reconciler[JobKey | PodKey]):
         gone = (*wanted.discard, *wanted.delete)
         refused = await self._control.delete(job, gone) if gone else None
         new = [
-            NewPod(make_job_pod(owner, job, start.index, dict(start.failures)), start.index) for start in wanted.create
+            NewPod(make_job_pod(owner, job, start.index, dict(start.failures), group), start.index)
+            for start in wanted.create
         ]
         failed = (
             await self._control.create(owner, job, new, on_created=partial(self._count_creation, state))

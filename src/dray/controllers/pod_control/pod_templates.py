@@ -65,6 +65,11 @@ def template_hash(template: PodTemplateSpec, collision_count: int | None) -> str
     content = msgspec.json.encode(template, order="sorted")
     if collision_count is not None:
         content += collision_count.to_bytes(8, "little")
+    return hash_text(content)
+
+
+def hash_text(content: bytes) -> str:
+    """Return a short hash in the alphabet of generated names."""
     return "".join(ALPHABET[ord(digit) % len(ALPHABET)] for digit in str(_fnv32a(content)))
 
 
