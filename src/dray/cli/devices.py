@@ -14,11 +14,12 @@ from dray.cli.tables import Table, add_row_flags, render_table, selection
 from dray.sim import usage
 from dray.sim.devices import DeviceRow, DeviceState, device_rows
 from dray.sim.explain.similar_names import did_you_mean
+from dray.sim.physical_devices import PhysicalDevice, physical_devices, plugin_rows
 from dray.sim.snapshot import Snapshot, SnapshotError
 from dray.sim.usage import UsageRow
 
 PROG: Final = "dray devices"
-KINDS: Final = ("ResourceSlice", "ResourceClaim", "DeviceClass", "DeviceTaintRule", "Node")
+KINDS: Final = ("ResourceSlice", "ResourceClaim", "DeviceClass", "DeviceTaintRule", "Node", "Pod")
 COLOURS: Final = {
     DeviceState.FREE: "green",
     DeviceState.SHARED: "cyan",
@@ -26,8 +27,9 @@ COLOURS: Final = {
     DeviceState.TAINTED: "red",
     DeviceState.BLOCKED: "dim",
     DeviceState.UNUSABLE: "red",
+    DeviceState.UNHEALTHY: "red",
 }
-_GROUPS: Final[dict[str, Callable[[Sequence[DeviceRow]], list[UsageRow]]]] = {
+_GROUPS: Final[dict[str, Callable[[Sequence[PhysicalDevice]], list[UsageRow]]]] = {
     "node": usage.by_node,
     "class": usage.by_class,
     "driver": usage.by_driver,
@@ -37,7 +39,7 @@ _GROUPS: Final[dict[str, Callable[[Sequence[DeviceRow]], list[UsageRow]]]] = {
 def main(argv: Sequence[str]) -> int:
     """Run the command."""
     parser = cluster_parser(PROG, "List the devices of a cluster with their state and the claims that hold them.")
-    parser.add_argument("--by", choices=tuple(_GROUPS), help="print counts by node, class or driver")
+    parser.add_argument("--by", choices=tuple(_GROUPS), help="count physical devices by node, class or driver")
     parser.add_argument("--node", default="", help="only devices of this node")
     parser.add_argument("--driver", default="", help="only devices of this driver")
     parser.add_argument("--class", dest="device_class", default="", metavar="CLASS", help="only devices of this class")
@@ -48,17 +50,29 @@ def main(argv: Sequence[str]) -> int:
     arguments = parser.parse_args(argv)
 
     def show(snapshot: Snapshot, now: datetime, *, colour: bool) -> str:
-        everything = device_rows(snapshot)
+        everything = [*device_rows(snapshot), *plugin_rows(snapshot)]
         _check_names(everything, snapshot, arguments)
         selected = selection(arguments)
         rows = [row for row in everything if _is_selected(row, arguments) and selected.selects(row, {})]
         if arguments.by:
-            counts = Table(_GROUPS[arguments.by](rows), usage_columns(arguments.by), lambda row: row.name)
+            counts = Table(
+                _GROUPS[arguments.by](_physical(snapshot, rows)), usage_columns(arguments.by), lambda row: row.name
+            )
             return render_table(counts, arguments, colour=colour)
         table = Table(rows, columns(now), lambda row: f"device/{row.key}", "No devices found.\n")
         return render_table(table, arguments, colour=colour)
 
     return run_table(PROG, arguments, KINDS, show)
+
+
+def _physical(snapshot: Snapshot, rows: Sequence[DeviceRow]) -> list[PhysicalDevice]:
+    """Return the physical devices of the rows."""
+    wanted = {(row.driver, row.pool, row.name) for row in rows}
+    return [
+        device
+        for device in physical_devices(snapshot)
+        if any((device.driver, device.pool, name) in wanted for name in (*device.published, device.name))
+    ]
 
 
 def _check_names(rows: Sequence[DeviceRow], snapshot: Snapshot, arguments: argparse.Namespace) -> None:
@@ -108,7 +122,7 @@ def usage_columns(title: str) -> list[Column[UsageRow]]:
     return [
         Column(title.upper(), lambda row: row.name),
         Column("DEVICES", lambda row: str(row.total)),
-        Column("HELD", lambda row: str(row.held)),
+        Column("IN USE", lambda row: str(row.held)),
         Column("FREE", lambda row: str(row.free)),
         Column("UNAVAILABLE", lambda row: str(row.out)),
         Column("USAGE", lambda row: f"{bar(row.share)} {row.share:4.0%}", colour=_usage_colour),

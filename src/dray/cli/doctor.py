@@ -19,9 +19,10 @@ from dray.node.dra import checkpoint as claim_checkpoint
 from dray.runtime.system import SystemClock
 from dray.sim.doctor.checkpoints import check_claims, check_devices
 from dray.sim.doctor.drivers import check_drivers
-from dray.sim.doctor.findings import Finding, Fix, Severity
+from dray.sim.doctor.findings import Finding, Fix, Severity, grouped
 from dray.sim.doctor.rules import examine
-from dray.sim.snapshot import PLACEMENT_KINDS, Snapshot, SnapshotError
+from dray.sim.explain.similar_names import listed
+from dray.sim.snapshot import PATH_KINDS, Snapshot, SnapshotError
 
 PROG: Final = "dray doctor"
 _COLOURS: Final = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.NOTE: "cyan"}
@@ -35,7 +36,7 @@ def main(argv: Sequence[str]) -> int:
     """Run the command; return 0 if there are no problems, 1 if there are errors or warnings."""
     arguments = _parse(argv)
     with exit_on_read_error(PROG):
-        snapshot = read_snapshot(arguments, PLACEMENT_KINDS)
+        snapshot = read_snapshot(arguments, PATH_KINDS)
         print_hidden(PROG, snapshot)
         findings = [*examine(snapshot, SystemClock().now()), *_node_findings(arguments, snapshot)]
         if arguments.fix:
@@ -47,8 +48,8 @@ def main(argv: Sequence[str]) -> int:
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
     description = (
         "Find stuck, orphaned and inconsistent objects: claims that are not deleted, reservations of deleted Pods, "
-        "devices allocated twice, unusable pools, and with --node-root-dir differences to a node's checkpoints and "
-        "drivers."
+        "devices allocated twice, unusable pools, failed prepares, missing images, crash loops, quotas that stop "
+        "workloads, and with --node-root-dir differences to a node's checkpoints and drivers."
     )
     parser = cluster_parser(PROG, description, formats=("text", "json", "yaml"))
     parser.add_argument("--fix", action="store_true", help="fix what a single safe write can fix")
@@ -142,10 +143,13 @@ def lines(findings: Sequence[Finding], *, colour: bool = False) -> Iterator[str]
     if not findings:
         yield "No problems found."
         return
-    for finding in findings:
+    for group in grouped(findings):
+        finding = group.first
         severity = paint(f"{finding.severity:<8}", _COLOURS[finding.severity] if colour else "")
         mark = " (--fix)" if finding.fix is not None else ""
         yield f"{severity} {finding.subject} {finding.what}"
         yield f"         → {finding.advice}{mark}"
+        if group.others:
+            yield f"         the same for {listed(group.others)}"
     counts = [f"{sum(item.severity is severity for item in findings)} {severity}s" for severity in Severity]
     yield f"\n{', '.join(counts)}"

@@ -248,7 +248,7 @@ def _usage_columns(title: str) -> list[Column[UsageChange]]:
     return [
         Column(title, lambda row: row.name),
         Column("DEVICES", lambda row: _change(row.before.total, row.after.total)),
-        Column("HELD", lambda row: _change(row.before.held, row.after.held)),
+        Column("IN USE", lambda row: _change(row.before.held, row.after.held)),
         Column("FREE", lambda row: _change(row.before.free, row.after.free)),
         Column("USAGE", lambda row: f"{bar(row.after.share)} {row.after.share:4.0%}"),
     ]

@@ -11,14 +11,14 @@ from typing import Final
 
 from dray.cli.command import add_watch, cluster_parser, exit_on_read_error, run_table
 from dray.cli.devices import usage_columns
-from dray.cli.output import Column, render
+from dray.cli.output import Column, bar, render
 from dray.sim import usage
-from dray.sim.devices import device_rows
-from dray.sim.snapshot import Snapshot
+from dray.sim.physical_devices import CounterUse, physical_devices
+from dray.sim.snapshot import CLASSIC_CLAIM, Snapshot
 from dray.sim.usage import NamespaceRow, PoolRow, UsageRow
 
 PROG: Final = "dray top"
-KINDS: Final = ("ResourceSlice", "ResourceClaim", "DeviceClass", "DeviceTaintRule")
+KINDS: Final = ("ResourceSlice", "ResourceClaim", CLASSIC_CLAIM, "DeviceClass", "DeviceTaintRule", "Node", "Pod")
 
 NAMESPACE_COLUMNS: Final[Sequence[Column[NamespaceRow]]] = (
     Column("NAMESPACE", lambda row: row.namespace),
@@ -41,6 +41,17 @@ POOL_COLUMNS: Final[Sequence[Column[PoolRow]]] = (
 )
 
 
+COUNTER_COLUMNS: Final[Sequence[Column[CounterUse]]] = (
+    Column("DRIVER", lambda row: row.driver),
+    Column("POOL", lambda row: row.pool),
+    Column("DEVICE", lambda row: row.counter_set),
+    Column("COUNTER", lambda row: row.counter),
+    Column("TOTAL", lambda row: row.total),
+    Column("USED", lambda row: row.used),
+    Column("USAGE", lambda row: f"{bar(row.share)} {row.share:4.0%}"),
+)
+
+
 def _count(number: int | None) -> str:
     return "-" if number is None else str(number)
 
@@ -52,6 +63,7 @@ class Top:
     classes: list[UsageRow]
     nodes: list[UsageRow]
     pools: list[PoolRow]
+    counters: list[CounterUse]
     namespaces: list[NamespaceRow]
 
 
@@ -59,14 +71,14 @@ def main(argv: Sequence[str]) -> int:
     """Run the command."""
     parser = cluster_parser(
         PROG,
-        "Show device usage by class, node, pool and namespace. Device-hours count from the allocation of devices that "
-        "are held now; Kubernetes stores no history of released devices.",
+        "Show the usage of physical devices by class, node, pool, counter and namespace. Device-hours count from the "
+        "allocation of devices that are held now; Kubernetes stores no history of released devices.",
         formats=("table", "json", "yaml", "csv"),
     )
     parser.add_argument(
         "what",
         nargs="?",
-        choices=("all", "classes", "nodes", "pools", "namespaces"),
+        choices=("all", "classes", "nodes", "pools", "counters", "namespaces"),
         default="all",
         help="which table to print; default: all",
     )
@@ -80,7 +92,7 @@ def main(argv: Sequence[str]) -> int:
     add_watch(parser)
     arguments = parser.parse_args(argv)
     if arguments.output == "csv" and arguments.what == "all":
-        parser.error("-o csv prints one table: specify classes, nodes, pools or namespaces")
+        parser.error("-o csv prints one table: specify classes, nodes, pools, counters or namespaces")
     if arguments.request:
         if arguments.what != "pools" or arguments.watch or arguments.filename:
             parser.error("--request is for pools of a cluster, counted once")
@@ -94,8 +106,14 @@ def main(argv: Sequence[str]) -> int:
 
 def measure(snapshot: Snapshot, now: datetime) -> Top:
     """Return the usage of a snapshot."""
-    rows = device_rows(snapshot)
-    return Top(usage.by_class(rows), usage.by_node(rows), usage.by_pool(snapshot), usage.by_namespace(snapshot, now))
+    devices = physical_devices(snapshot)
+    return Top(
+        usage.by_class(devices),
+        usage.by_node(devices),
+        usage.by_pool(snapshot),
+        usage.counter_rows(devices),
+        usage.by_namespace(snapshot, now),
+    )
 
 
 def _print_requested(arguments: argparse.Namespace) -> int:
@@ -120,6 +138,8 @@ def render_top(top: Top, what: str, output_format: str, *, colour: bool) -> str:
         parts.append(render(top.nodes, usage_columns("node"), output_format, colour=colour))
     if what in ("all", "pools"):
         parts.append(render(top.pools, POOL_COLUMNS, output_format, colour=colour))
+    if what == "counters" or (what == "all" and top.counters):
+        parts.append(render(top.counters, COUNTER_COLUMNS, output_format, colour=colour))
     if what in ("all", "namespaces"):
         parts.append(render(top.namespaces, NAMESPACE_COLUMNS, output_format, colour=colour))
     return "\n".join(parts)

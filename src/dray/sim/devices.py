@@ -10,25 +10,35 @@ from typing import TYPE_CHECKING, Final
 
 from dray.api.document import NamespacedName
 from dray.api.features import FeatureGates
+from dray.api.quantity import Format, Quantity
 from dray.api.types.resource_v1 import DeviceAttribute, DeviceTaint, ResourceClaim
 from dray.sim.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from dray.allocator import Allocations, Inventory
-    from dray.allocator.gates import Gates
     from dray.allocator.pools import Pool, PoolDevice
 
 ALL_NODES: Final = "*"
+# Stands for the driver of devices that a device plugin provides.
+PLUGIN_DRIVER: Final = "device plugin"
+_MEBI_NANOS: Final = 2**20 * 10**9
 
 
 class DeviceState(enum.StrEnum):
-    """State of a device; the first that applies, in this order."""
+    """State of a device; the first that applies, in this order. docs/concepts.md has the same table."""
 
+    # Its pool is incomplete or invalid.
     UNUSABLE = "unusable"
+    # Its driver reports it as unhealthy, by the status of a Pod that uses it.
+    UNHEALTHY = "unhealthy"
+    # In use by one claim alone.
     HELD = "held"
-    SHARED = "shared"
+    # It has a taint that keeps Pods away.
     TAINTED = "tainted"
+    # A sibling uses the counters that it needs.
     BLOCKED = "blocked"
+    # In use by claims that share it; others may still share it.
+    SHARED = "shared"
     FREE = "free"
 
 
@@ -74,27 +84,26 @@ _SHOWN: Final = FeatureGates({"DRADeviceTaintRules": True})
 
 def device_rows(snapshot: Snapshot, gates: FeatureGates | None = None) -> list[DeviceRow]:
     """Return all devices of the newest generations, by node, driver, pool and the order in the slice."""
-    # Imported here: the CEL modules are slow to import and not needed for the states alone.
-    from dray.allocator.gates import Gates
-
-    view = _View(snapshot, Gates.of(gates or _SHOWN))
+    view = DeviceSurvey(snapshot, gates)
     rows = [view.row(pool, device) for pool in view.inventory.pools() for device in view.devices(pool)]
     rows.sort(key=lambda row: (row.node == ALL_NODES, row.node, row.driver, row.pool))
     return rows
 
 
-class _View:
+class DeviceSurvey:
     """A snapshot prepared for the state of single devices."""
 
-    def __init__(self, snapshot: Snapshot, gates: Gates) -> None:
-        # Imported here as in `device_rows`.
+    def __init__(self, snapshot: Snapshot, feature_gates: FeatureGates | None = None) -> None:
+        # Imported here: the CEL modules are slow to import and not needed by those who only name a state.
         from dray.allocator.compatibility import conflicting_set
+        from dray.allocator.gates import Gates
         from dray.allocator.selection import SelectorGroups
         from dray.allocator.taints import blocks
 
         self.inventory: Inventory = snapshot.inventory()
-        self._allocations: Allocations = snapshot.allocations()
-        self._gates = gates
+        self.allocations: Allocations = snapshot.allocations()
+        self._gates = Gates.of(feature_gates or _SHOWN)
+        self._unhealthy = unhealthy_devices(snapshot)
         self._blocks = blocks
         self._conflicting_set = conflicting_set
         self._holders = holders_by_device(snapshot)
@@ -107,12 +116,18 @@ class _View:
             for item in snapshot.classes
         ]
 
+    def nanos(self, quantity: str) -> int:
+        """Return an amount in nano units."""
+        return Quantity.parse(quantity).nanos
+
     def devices(self, pool: Pool) -> Iterator[PoolDevice]:
+        """Yield the devices of the newest generation."""
         pool.refresh(self._gates)
         for entry in pool.entries():
             yield from entry.devices
 
     def row(self, pool: Pool, device: PoolDevice) -> DeviceRow:
+        """Return the row of a device."""
         taints = self._taints(pool, device)
         holders = self._holders.get(device.key, ())
         state, note = self._state(pool, device, holders, taints)
@@ -135,12 +150,19 @@ class _View:
         added = [rule.taint for rule in rules if rule.selects(pool.driver, pool.name, device.name)]
         return [*device.taints, *added] if self._gates.taints else []
 
-    def _state(
-        self, pool: Pool, device: PoolDevice, holders: Sequence[Holder], taints: Sequence[DeviceTaint]
-    ) -> tuple[DeviceState, str]:
+    def _defect(self, pool: Pool, device: PoolDevice) -> tuple[DeviceState, str] | None:
         problem = pool.problem_of(device.entry)
         if problem is not None or not pool.is_complete(device.entry):
             return DeviceState.UNUSABLE, f"its pool is {problem or 'being updated'}"
+        unhealthy = self._unhealthy.get(device.key)
+        return None if unhealthy is None else (DeviceState.UNHEALTHY, unhealthy)
+
+    def _state(
+        self, pool: Pool, device: PoolDevice, holders: Sequence[Holder], taints: Sequence[DeviceTaint]
+    ) -> tuple[DeviceState, str]:
+        defect = self._defect(pool, device)
+        if defect is not None:
+            return defect
         shareable = device.content.allow_multiple and self._gates.consumable_capacity
         users = [holder.claim for holder in holders if not holder.admin_access]
         if users and not shareable:
@@ -157,13 +179,33 @@ class _View:
 
     def _blocked(self, pool: Pool, device: PoolDevice, *, in_use: bool) -> str:
         """Return why the counters or compatibility groups of the pool leave no room for the device."""
-        lacking = pool.lacking_counter(device, pool.used_counters(self._allocations))
+        lacking = pool.lacking_counter(device, pool.used_counters(self.allocations))
         if lacking is not None:
             return f"counter {lacking[0]}/{lacking[1]} is used up"
-        conflict = self._conflicting_set(pool.common_groups(self._allocations), device.groups)
+        conflict = self._conflicting_set(pool.common_groups(self.allocations), device.groups)
         if conflict is None or in_use:
             return ""
         return f"incompatible with devices in use of counter set {conflict}"
+
+
+def unhealthy_devices(snapshot: Snapshot) -> dict[str, str]:
+    """Return the devices that the status of a Pod reports as unhealthy, by key, with what is said about them."""
+    found: dict[str, str] = {}
+    for pod in snapshot.pods:
+        statuses = (*pod.status.init_container_statuses, *pod.status.container_statuses)
+        for resource in (item for status in statuses for item in status.allocated_resources_status):
+            for device in resource.resources:
+                if device.health == "Unhealthy":
+                    said = f": {device.message}" if device.message else ""
+                    where = f"{pod.metadata.namespace}/{pod.metadata.name}"
+                    found[device.resource_id] = f"unhealthy{said}; used by Pod {where}"
+    return found
+
+
+def binary_text(nanos: int) -> str:
+    """Return an amount; whole mebibytes in the largest binary unit that divides it."""
+    is_binary = nanos != 0 and nanos % _MEBI_NANOS == 0
+    return str(Quantity(nanos, Format.BINARY_SI if is_binary else Format.DECIMAL_SI))
 
 
 def holders_by_device(snapshot: Snapshot) -> dict[str, tuple[Holder, ...]]:

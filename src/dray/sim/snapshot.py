@@ -147,6 +147,16 @@ class Snapshot:
         return self._typed("DeviceClass", DeviceClass)
 
     @cached_property
+    def events_by_object(self) -> Mapping[tuple[str, str, str], Sequence[Document]]:
+        """Events by kind, namespace and name of the object that they are about."""
+        found: dict[tuple[str, str, str], list[Document]] = {}
+        for item in self.documents.get("Event", ()):
+            about = item.get("involvedObject") or {}
+            key = about.get("kind") or "", about.get("namespace") or "", about.get("name") or ""
+            found.setdefault(key, []).append(item)
+        return found
+
+    @cached_property
     def quotas(self) -> tuple[ResourceQuota, ...]:
         """By namespace and name."""
         return self._typed("ResourceQuota", ResourceQuota)

@@ -7,29 +7,32 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+from dray.api import classic_claims as classic
 from dray.api.document import Document
-from dray.sim.devices import DeviceRow, DeviceState
+from dray.sim.physical_devices import CounterUse, PhysicalDevice, PhysicalState
 from dray.sim.snapshot import Snapshot
 
-_TAKEN: Final = frozenset({DeviceState.HELD, DeviceState.SHARED})
 _SECONDS_PER_HOUR: Final = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
 class UsageRow:
-    """Devices of one node, class or driver."""
+    """Physical devices of one node, class or driver."""
 
     name: str
     total: int
+    # Those of which a claim has at least a part.
     held: int
     free: int
-    # Neither held nor free: tainted, blocked by a counter, or in an unusable pool.
+    # Neither held nor free: tainted, unhealthy, or in an unusable pool.
     out: int
+    # The sum of the fractions in use.
+    used: float = 0.0
 
     @property
     def share(self) -> float:
         """The fraction in use, from 0 to 1."""
-        return self.held / self.total if self.total else 0.0
+        return self.used / self.total if self.total else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,36 +93,50 @@ def by_pool(snapshot: Snapshot) -> list[PoolRow]:
     return rows
 
 
-def by_node(rows: Iterable[DeviceRow]) -> list[UsageRow]:
+def by_node(devices: Iterable[PhysicalDevice]) -> list[UsageRow]:
     """Return one row per node; devices that are not local to one node are under `*`."""
-    return _grouped(rows, lambda row: (row.node,))
+    return _grouped(devices, lambda device: (device.node,))
 
 
-def by_class(rows: Iterable[DeviceRow]) -> list[UsageRow]:
-    """Return one row per class; a device counts in each class that it matches."""
-    return _grouped(rows, lambda row: row.classes)
+def by_class(devices: Iterable[PhysicalDevice]) -> list[UsageRow]:
+    """Return one row per class, and per resource of device plugins; a device counts in each class that it matches."""
+    return _grouped(devices, lambda device: sorted(device.classes))
 
 
-def by_driver(rows: Iterable[DeviceRow]) -> list[UsageRow]:
+def by_driver(devices: Iterable[PhysicalDevice]) -> list[UsageRow]:
     """Return one row per driver."""
-    return _grouped(rows, lambda row: (row.driver,))
+    return _grouped(devices, lambda device: (device.driver,))
 
 
-def _grouped(rows: Iterable[DeviceRow], names: Callable[[DeviceRow], Sequence[str]]) -> list[UsageRow]:
-    counts: dict[str, list[int]] = {}
-    for row in rows:
-        for name in names(row):
-            count = counts.setdefault(name, [0, 0, 0])
-            count[0] += 1
-            count[1] += row.state in _TAKEN
-            count[2] += row.state is DeviceState.FREE
-    return [
-        UsageRow(name, total, held, free, total - held - free) for name, (total, held, free) in sorted(counts.items())
-    ]
+def _grouped(devices: Iterable[PhysicalDevice], names: Callable[[PhysicalDevice], Sequence[str]]) -> list[UsageRow]:
+    groups: dict[str, list[PhysicalDevice]] = {}
+    for device in devices:
+        for name in names(device):
+            groups.setdefault(name, []).append(device)
+    return [_usage(name, members) for name, members in sorted(groups.items())]
+
+
+def _usage(name: str, devices: Sequence[PhysicalDevice]) -> UsageRow:
+    counts = dict.fromkeys(PhysicalState, 0)
+    for device in devices:
+        counts[device.state] += device.count
+    return UsageRow(
+        name,
+        total=sum(counts.values()),
+        held=counts[PhysicalState.IN_USE],
+        free=counts[PhysicalState.FREE],
+        out=counts[PhysicalState.UNAVAILABLE],
+        used=sum(device.used * device.count for device in devices),
+    )
+
+
+def counter_rows(devices: Iterable[PhysicalDevice]) -> list[CounterUse]:
+    """Return the counters of all physical devices."""
+    return [counter for device in devices for counter in device.counters]
 
 
 def by_namespace(snapshot: Snapshot, now: datetime) -> list[NamespaceRow]:
-    """Return one row per namespace with claims."""
+    """Return one row per namespace with claims, of either group."""
     totals: dict[str, list[float]] = {}
     for claim in snapshot.claims:
         total = totals.setdefault(claim.metadata.namespace or "", [0, 0, 0, 0.0])
@@ -133,6 +150,10 @@ def by_namespace(snapshot: Snapshot, now: datetime) -> list[NamespaceRow]:
         since = allocation.allocation_timestamp or claim.metadata.creation_timestamp
         if since is not None:
             total[3] += devices * max((now - since).total_seconds(), 0.0) / _SECONDS_PER_HOUR
+    for classic_claim in snapshot.classic_claims:
+        total = totals.setdefault(classic_claim.metadata.namespace or "", [0, 0, 0, 0.0])
+        total[0] += 1
+        total[1] += not classic.is_allocated(classic_claim)
     return [
         NamespaceRow(namespace, int(claims), int(pending), int(devices), hours)
         for namespace, (claims, pending, devices, hours) in sorted(totals.items())

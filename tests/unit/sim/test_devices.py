@@ -8,6 +8,7 @@ from dray.api.features import FeatureGates
 from dray.sim import usage
 from dray.sim.claims import ClaimState, claim_rows
 from dray.sim.devices import DeviceState, device_rows
+from dray.sim.physical_devices import physical_devices
 from dray.sim.snapshot import Snapshot
 from dray.sim.usage import NamespaceRow, UsageRow
 from tests.unit.sim.cluster import GPU, claim, cluster, device, resource_slice
@@ -57,14 +58,14 @@ def test_taints_count_only_while_their_gate_is_on() -> None:
 
 
 def test_use_is_counted_by_node_class_and_driver() -> None:
-    rows = device_rows(cluster())
-    assert usage.by_node(rows) == [
-        UsageRow("*", 1, 1, 0, 0),
-        UsageRow("node-a", 3, 1, 1, 1),
+    devices = physical_devices(cluster())
+    assert usage.by_node(devices) == [
+        UsageRow("*", 1, 1, 0, 0, 1.0),
+        UsageRow("node-a", 3, 1, 1, 1, 1.0),
         UsageRow("node-b", 1, 0, 0, 1),
     ]
-    assert usage.by_class(rows) == [UsageRow("any", 5, 2, 1, 2), UsageRow("gpu", 4, 1, 1, 2)]
-    assert [row.name for row in usage.by_driver(rows)] == ["gpu.example.com", "nic.example.com"]
+    assert usage.by_class(devices) == [UsageRow("any", 5, 2, 1, 2, 2.0), UsageRow("gpu", 4, 1, 1, 2, 1.0)]
+    assert [row.name for row in usage.by_driver(devices)] == ["gpu.example.com", "nic.example.com"]
 
 
 def test_device_hours_run_from_the_allocation() -> None:

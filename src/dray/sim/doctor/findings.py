@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -42,6 +43,35 @@ class Finding:
     # How to resolve it, as text or command.
     advice: str
     fix: Fix | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FindingGroup:
+    """Findings that differ only in names and numbers."""
+
+    first: Finding
+    # The subjects of the others.
+    others: tuple[str, ...] = ()
+
+
+_NAME_OR_NUMBER: Final = re.compile(r"[\w./:-]*\d[\w./:-]*")
+
+
+def grouped(findings: Iterable[Finding]) -> list[FindingGroup]:
+    """Group near-identical findings, in the order of the first of each group."""
+    groups: dict[tuple[str, str], list[Finding]] = {}
+    for finding in findings:
+        groups.setdefault((finding.rule, _shape(finding)), []).append(finding)
+    return [FindingGroup(first, tuple(item.subject for item in others)) for first, *others in groups.values()]
+
+
+def _shape(finding: Finding) -> str:
+    """Return the finding without what differs from one object to the next."""
+    text = f"{finding.what} {finding.advice}"
+    namespace, _, name = finding.subject.rpartition(" ")[2].rpartition("/")
+    for part in filter(None, (f"{namespace}/{name}", name)):
+        text = text.replace(part, "*")
+    return _NAME_OR_NUMBER.sub("#", text)
 
 
 # Controllers need seconds; what lasts longer than this is stuck.

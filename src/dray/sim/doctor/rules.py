@@ -15,6 +15,7 @@ from dray.api.types.resource_v1 import ResourceClaim
 from dray.sim.devices import holders_by_device
 from dray.sim.doctor.classic_rules import CLASSIC_RULES, unserved_classic
 from dray.sim.doctor.findings import STUCK_AFTER, Finding, Rule, Severity, dead_pod_text, remove_reservation
+from dray.sim.doctor.path_rules import PATH_RULES
 from dray.sim.snapshot import Snapshot
 
 
@@ -275,6 +276,7 @@ RULES: Final[tuple[Rule, ...]] = (
     orphaned_slices,
     dead_nodes,
     unused_allocations,
+    *PATH_RULES,
     *CLASSIC_RULES,
     long_waits,
 )

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from dray.api.document import Document
 from dray.sim.snapshot import Snapshot
@@ -27,8 +27,8 @@ def events_of(snapshot: Snapshot, kind: str, namespace: str, name: str, uid: str
     """Return the Events about an object, the newest first; those of a former object of that name are left out."""
     found = [
         ObjectEvent(item.get("reason") or "", item.get("message") or "", _last(item), item.get("type") or "")
-        for item in snapshot.documents.get("Event", ())
-        if _is_about(item.get("involvedObject") or {}, kind, namespace, name, uid)
+        for item in snapshot.events_by_object.get((kind, namespace, name), ())
+        if not uid or (item["involvedObject"].get("uid") or uid) == uid
     ]
     return sorted(found, key=lambda event: event.last, reverse=True)
 
@@ -36,12 +36,6 @@ def events_of(snapshot: Snapshot, kind: str, namespace: str, name: str, uid: str
 def newest(events: Iterable[ObjectEvent], *reasons: str) -> ObjectEvent | None:
     """Return the newest of the events with one of the reasons; they are ordered, the newest first."""
     return next((event for event in events if event.reason in reasons), None)
-
-
-def _is_about(about: Mapping[str, Any], kind: str, namespace: str, name: str, uid: str) -> bool:
-    if (about.get("kind"), about.get("namespace") or "", about.get("name")) != (kind, namespace, name):
-        return False
-    return not uid or not about.get("uid") or about["uid"] == uid
 
 
 def _last(event: Document) -> str:

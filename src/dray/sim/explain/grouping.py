@@ -75,7 +75,7 @@ class _Group:
             self.usable[request.request] += request.usable
             self.needed[request.request] = request.needed
             self.classes[request.request] = classes.get(request.request.partition("/")[0], "")
-            kinds = [_NEARNESS.index(reason.reason) for reason in reasons]
+            kinds = [_nearness(reason.reason) for reason in reasons]
             nearest = 0 if request.usable else min(kinds, default=_NO_DEVICES)
             self.nearness = max(self.nearness, nearest)
         if not culprits:
@@ -148,6 +148,10 @@ def untolerated_taints(node: Node, pod: Pod) -> list[str]:
 
 def _labels(request: RequestExplanation) -> Iterator[str]:
     return (_label(reason) for reason in request.reasons if not _is_of_other_class(reason))
+
+
+def _nearness(reason: Reason) -> int:
+    return _NEARNESS.index(reason) if reason in _NEARNESS else _OTHER_NEARNESS
 
 
 def _is_of_other_class(reason: DeviceReason) -> bool:

@@ -11,8 +11,9 @@ from dray.api.pod_claims import is_pod_done
 from dray.api.types.core_v1 import Pod
 from dray.sim import usage
 from dray.sim.classic_claims import claims_of, driver_of
-from dray.sim.devices import DeviceRow, device_rows
+from dray.sim.devices import DeviceRow
 from dray.sim.explain.subject import claim_keys
+from dray.sim.physical_devices import physical_devices
 from dray.sim.snapshot import Snapshot
 from dray.sim.usage import UsageRow
 
@@ -100,7 +101,7 @@ def compare(
     placed = tuple(item for item in outcomes if item.node and not item.before)
     moved = tuple(item for item in outcomes if item.node and item.before and item.node != item.before)
     pending = tuple(item for item in outcomes if not item.node)
-    rows_before, rows_after = device_rows(before), device_rows(after)
+    devices_before, devices_after = physical_devices(before), physical_devices(after)
     changed = {(item.namespace, item.name) for item in (*placed, *moved, *pending)}
     return Outcome(
         placed,
@@ -108,8 +109,8 @@ def compare(
         pending,
         tuple(lost),
         unchanged=len(outcomes) - len(placed) - len(moved) - len(pending),
-        classes=_usage_changes(usage.by_class(rows_before), usage.by_class(rows_after)),
-        nodes=_usage_changes(usage.by_node(rows_before), usage.by_node(rows_after)),
+        classes=_usage_changes(usage.by_class(devices_before), usage.by_class(devices_after)),
+        nodes=_usage_changes(usage.by_node(devices_before), usage.by_node(devices_after)),
         preempted=preempted,
         notes=notes_on(after, (pod for pod in after.pods if _key(pod) in changed)),
     )

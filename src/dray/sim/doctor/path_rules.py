@@ -1,0 +1,96 @@
+"""Rules about Pods and workloads that are stopped on their path, with the verdicts of `dray explain`. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Final
+
+from dray.api.document import NamespacedName
+from dray.api.pod_claims import is_pod_done
+from dray.sim.devices import DeviceState, device_rows, unhealthy_devices
+from dray.sim.doctor.findings import STUCK_AFTER, Finding, Rule, Severity
+from dray.sim.explain.answers import Stage, Verdict
+from dray.sim.explain.on_node import placed_verdict
+from dray.sim.explain.workload import KINDS, find_workload, is_ready, workload_verdict
+from dray.sim.snapshot import Snapshot
+
+# The stages at which a Pod is stopped, with the rule that reports it; a start is reported only if it is a crash loop.
+_RULES: Final = {
+    Stage.PREPARE: "failed-prepare",
+    Stage.IMAGE: "missing-image",
+    Stage.VOLUME: "missing-volume",
+    Stage.PROBE: "failed-probe",
+}
+_CRASH: Final = "starts again and again"
+
+
+def stopped_pods(snapshot: Snapshot, now: datetime) -> Iterator[Finding]:
+    """Yield Pods on nodes whose devices, image, volumes, containers or probes fail."""
+    for pod in snapshot.pods:
+        if not pod.spec.node_name or is_pod_done(pod) or pod.metadata.deletion_timestamp is not None or is_ready(pod):
+            continue
+        verdict = placed_verdict(snapshot, pod, now)
+        rule = _RULES.get(verdict.stage, "")
+        if verdict.stage is Stage.START and verdict.text.startswith(_CRASH):
+            rule = "crash-loop"
+        if rule:
+            subject = f"pod {pod.metadata.namespace}/{pod.metadata.name}"
+            yield _finding(Severity.ERROR, rule, subject, verdict)
+
+
+def blocked_workloads(snapshot: Snapshot, _now: datetime) -> Iterator[Finding]:
+    """Yield workloads whose Pods are refused: by a quota, or by admission."""
+    for kind, api_kind in KINDS.items():
+        for document in snapshot.documents.get(api_kind, ()):
+            metadata = document["metadata"]
+            if any(owner.get("controller") for owner in metadata.get("ownerReferences") or ()):
+                # Its owner is reported.
+                continue
+            key = NamespacedName(metadata.get("namespace") or "", metadata["name"])
+            verdict = workload_verdict(snapshot, find_workload(snapshot, kind, key))
+            if verdict is not None and verdict.stage in (Stage.QUOTA, Stage.ADMISSION):
+                rule = "quota" if verdict.stage is Stage.QUOTA else "refused-pods"
+                yield _finding(Severity.WARNING, rule, f"{kind} {key}", verdict)
+
+
+def _finding(severity: Severity, rule: str, subject: str, verdict: Verdict) -> Finding:
+    return Finding(severity, rule, subject, verdict.text, verdict.action or f"dray explain {subject}")
+
+
+def unselected_devices(snapshot: Snapshot, _now: datetime) -> Iterator[Finding]:
+    """Yield pools of which no device is in any class: no claim can ask for them."""
+    if not snapshot.classes:
+        return
+    pools: dict[str, list[bool]] = {}
+    for row in device_rows(snapshot):
+        if row.state is not DeviceState.UNUSABLE:
+            pools.setdefault(f"{row.driver}/{row.pool}", []).append(bool(row.classes))
+    for pool, matches in sorted(pools.items()):
+        if not any(matches):
+            driver = pool.partition("/")[0]
+            advice = f'create a DeviceClass with the selector device.driver == "{driver}", or stop the driver'
+            what = f"has {len(matches)} devices that match no DeviceClass: no claim can get them"
+            yield Finding(Severity.WARNING, "unselected-devices", f"pool {pool}", what, advice)
+
+
+def sick_devices(snapshot: Snapshot, _now: datetime) -> Iterator[Finding]:
+    """Yield devices that are in use and reported as unhealthy."""
+    for device, text in sorted(unhealthy_devices(snapshot).items()):
+        advice = "taint the device so that it is not allocated again, and delete the Pod so that it gets another"
+        yield Finding(Severity.WARNING, "unhealthy-device", f"device {device}", f"is {text}", advice)
+
+
+def stuck_pods(snapshot: Snapshot, now: datetime) -> Iterator[Finding]:
+    """Yield Pods that should have ended long ago."""
+    for pod in snapshot.pods:
+        ends = pod.metadata.deletion_timestamp
+        if ends is None or now - ends < STUCK_AFTER or not pod.spec.node_name:
+            continue
+        verdict = placed_verdict(snapshot, pod, now)
+        subject = f"pod {pod.metadata.namespace}/{pod.metadata.name}"
+        if verdict.stage is Stage.DONE:
+            yield _finding(Severity.WARNING, "stuck-pod", subject, verdict)
+
+
+PATH_RULES: Final[tuple[Rule, ...]] = (stopped_pods, blocked_workloads, sick_devices, stuck_pods, unselected_devices)

@@ -1,0 +1,225 @@
+"""Physical devices and how much of each is used: by partitions, by shares, or as a whole. Pure.
+
+The devices of a ResourceSlice that consume counters of the same set are partitions of one physical device. It is used
+as far as its most used counter: a card whose memory is all taken is full, whatever its number of partitions. A device
+without counters is a physical device of its own; one that claims share is used as far as its most consumed capacity.
+Devices of device plugins have no names in the API: they are counted for each node and resource.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from dray.api.pod_claims import is_pod_done
+from dray.sim.devices import PLUGIN_DRIVER, DeviceRow, DeviceState, DeviceSurvey, Holder, binary_text
+from dray.sim.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from dray.allocator.pools import Pool, PoolDevice
+
+# Resources of nodes with such names are no devices.
+_NO_DEVICES: Final = ("kubernetes.io/", "attachable-volumes-", "hugepages-")
+_OUT: Final = frozenset({DeviceState.TAINTED, DeviceState.UNHEALTHY, DeviceState.UNUSABLE})
+
+
+class PhysicalState(enum.StrEnum):
+    """Whether a physical device can be used; the first that applies, in this order."""
+
+    # A claim has a part of it or all of it.
+    IN_USE = "in use"
+    # All of it is tainted, unhealthy or in an unusable pool.
+    UNAVAILABLE = "unavailable"
+    FREE = "free"
+
+
+@dataclass(frozen=True, slots=True)
+class CounterUse:
+    """A counter of a physical device."""
+
+    driver: str
+    pool: str
+    counter_set: str
+    counter: str
+    total: str
+    used: str
+    # From 0 to 1.
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class PhysicalDevice:
+    """A physical device, or several of a device plugin on one node."""
+
+    driver: str
+    pool: str
+    # The counter set, the device, or the resource of a device plugin.
+    name: str
+    node: str
+    classes: frozenset[str]
+    state: PhysicalState
+    # The fraction in use, from 0 to 1.
+    used: float
+    # The devices of the slice that it is published as.
+    published: tuple[str, ...] = ()
+    # More than one for a device plugin.
+    count: int = 1
+    counters: tuple[CounterUse, ...] = ()
+
+
+def physical_devices(snapshot: Snapshot) -> list[PhysicalDevice]:
+    """Return all physical devices, by node, driver, pool and name."""
+    survey = DeviceSurvey(snapshot)
+    found = [item for pool in survey.inventory.pools() for item in _of_pool(survey, pool)]
+    found += plugin_devices(snapshot)
+    return sorted(found, key=lambda item: (item.node, item.driver, item.pool, item.name))
+
+
+def _of_pool(survey: DeviceSurvey, pool: Pool) -> Iterator[PhysicalDevice]:
+    members: dict[str, list[tuple[PoolDevice, DeviceRow]]] = {}
+    for device in survey.devices(pool):
+        row = survey.row(pool, device)
+        sets = dict.fromkeys(counter_set for (counter_set, _), _ in device.consumes)
+        for name in sets or (device.name,):
+            members.setdefault(name, []).append((device, row))
+    used = pool.used_counters(survey.allocations)
+    for name, parts in members.items():
+        counters = tuple(_counters(pool, name, used)) if parts[0][0].consumes else ()
+        rows = [row for _, row in parts]
+        fraction = max((counter.share for counter in counters), default=0.0)
+        if not counters:
+            fraction = max(_share_of(survey, device, row) for device, row in parts)
+        yield PhysicalDevice(
+            driver=pool.driver,
+            pool=pool.name,
+            name=name,
+            node=rows[0].node,
+            classes=frozenset(item for row in rows for item in row.classes),
+            state=_state(rows, fraction),
+            used=fraction,
+            published=tuple(row.name for row in rows),
+            counters=counters,
+        )
+
+
+def _counters(pool: Pool, counter_set: str, used: Mapping[tuple[str, str], int]) -> Iterator[CounterUse]:
+    for (group, counter), total in pool.counters.items():
+        if group == counter_set:
+            taken = used.get((group, counter), 0)
+            share = min(taken / total, 1.0) if total else 0.0
+            amounts = binary_text(total), binary_text(taken)
+            yield CounterUse(pool.driver, pool.name, counter_set, counter, *amounts, share)
+
+
+def _share_of(survey: DeviceSurvey, device: PoolDevice, row: DeviceRow) -> float:
+    """Return the fraction of a device without counters that is in use."""
+    if not any(not holder.admin_access for holder in row.holders):
+        return 0.0
+    capacity = {name: survey.nanos(item.value) for name, item in device.spec.capacity.items()}
+    consumed = survey.allocations.consumed(device.key) if device.spec.allow_multiple_allocations else {}
+    shares = [amount / capacity[name] for name, amount in consumed.items() if capacity.get(name)]
+    return min(max(shares, default=1.0), 1.0)
+
+
+def _state(rows: Sequence[DeviceRow], used: float) -> PhysicalState:
+    if used or any(not holder.admin_access for row in rows for holder in row.holders):
+        return PhysicalState.IN_USE
+    return PhysicalState.UNAVAILABLE if all(row.state in _OUT for row in rows) else PhysicalState.FREE
+
+
+def plugin_devices(snapshot: Snapshot) -> list[PhysicalDevice]:
+    """Return the devices of device plugins, an entry for those of a node and resource in each state."""
+    return [
+        PhysicalDevice(
+            PLUGIN_DRIVER,
+            resource.node,
+            resource.name,
+            resource.node,
+            frozenset({resource.name}),
+            state,
+            used,
+            count=count,
+        )
+        for resource in plugin_resources(snapshot)
+        for state, used, count in (
+            (PhysicalState.IN_USE, 1.0, resource.used),
+            (PhysicalState.UNAVAILABLE, 0.0, resource.unhealthy),
+            (PhysicalState.FREE, 0.0, resource.allocatable - resource.used),
+        )
+        if count > 0
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class PluginResource:
+    """A resource of a device plugin on a node."""
+
+    node: str
+    name: str
+    allocatable: int
+    # Devices that the plugin has and reports as unhealthy.
+    unhealthy: int
+    used: int
+    # The Pods that use it.
+    pods: tuple[str, ...]
+
+
+def plugin_resources(snapshot: Snapshot) -> list[PluginResource]:
+    """Return the resources of device plugins, with what Pods on the node request."""
+    used = dict(_requested(snapshot))
+    found = []
+    for node in snapshot.nodes:
+        name = node.metadata.name or ""
+        for resource, text in sorted(node.status.allocatable.items()):
+            capacity = node.status.capacity.get(resource, text)
+            if "/" not in resource or resource.startswith(_NO_DEVICES) or not (text.isdigit() and capacity.isdigit()):
+                continue
+            pods = used.get((name, resource), [])
+            unhealthy = max(int(capacity) - int(text), 0)
+            if int(capacity):
+                taken = sum(amount for _, amount in pods)
+                names = tuple(pod for pod, _ in pods)
+                found.append(PluginResource(name, resource, int(text), unhealthy, taken, names))
+    return found
+
+
+def _requested(snapshot: Snapshot) -> Iterable[tuple[tuple[str, str], list[tuple[str, int]]]]:
+    """Return what Pods use of each resource of their node, without what devices of drivers serve."""
+    # Imported on use: files of slices and claims need nothing of the scheduler's framework.
+    from dray.framework.pod_info import PodInfo
+
+    found: dict[tuple[str, str], list[tuple[str, int]]] = {}
+    for pod in snapshot.pods:
+        if pod.spec.node_name and not is_pod_done(pod):
+            for resource, amount in PodInfo(pod).requests.scalars.items():
+                entry = f"{pod.metadata.namespace}/{pod.metadata.name}", amount
+                found.setdefault((pod.spec.node_name, resource), []).append(entry)
+    return found.items()
+
+
+def plugin_rows(snapshot: Snapshot) -> list[DeviceRow]:
+    """Return a row for each resource of a device plugin, as for devices of drivers."""
+    return [_plugin_row(resource) for resource in plugin_resources(snapshot)]
+
+
+def _plugin_row(resource: PluginResource) -> DeviceRow:
+    state = DeviceState.SHARED if resource.used else DeviceState.FREE
+    if resource.used >= resource.allocatable:
+        state = DeviceState.HELD if resource.used else DeviceState.UNHEALTHY
+    unhealthy = f", {resource.unhealthy} unhealthy" if resource.unhealthy else ""
+    pods = tuple(pod.partition("/")[2] for pod in resource.pods)
+    return DeviceRow(
+        driver=PLUGIN_DRIVER,
+        pool=resource.node,
+        name=resource.name,
+        node=resource.node,
+        state=state,
+        note=f"{resource.used} of {resource.allocatable} in use{unhealthy}",
+        classes=(resource.name,),
+        holders=(Holder("", resource.name, pods),) if pods else (),
+        attributes={},
+        capacity={"devices": str(resource.allocatable)},
+        taints=(),
+    )
