@@ -73,7 +73,7 @@ GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     "Try it": ("demo", "up"),
     "Ask a cluster": ("explain", "simulate", "devices", "claims", "top", "doctor", "ui"),
     "Write and check drivers": ("conformance", "cel", "migrate"),
-    "Run a node": ("node", "node resources", "image"),
+    "Run a node": ("node", "join", "token", "node resources", "image"),
     "Run components": ("apiserver", "controller-manager", "scheduler", "recover"),
     "Other": ("completion", "version", "help"),
 }
@@ -112,7 +112,10 @@ def usage() -> str:
     """Return the list of commands."""
     summaries = {name: item.summary for table in (PROCESSES, TOOLS) for name, item in table.items()} | _OTHERS
     lines = ["usage: dray COMMAND [--flag=value ...]"]
-    for title, names in GROUPS.items():
+    grouped = {name for names in GROUPS.values() for name in names}
+    for title, listed in GROUPS.items():
+        others = [name for name in summaries if name not in grouped] if title == "Other" else []
+        names = [*others, *listed]
         lines += ["", f"{title}:", *(f"  {name:<20} {summaries[name]}" for name in names)]
     lines += ["", "Run dray COMMAND --help for the flags of a command.", ""]
     return "\n".join(lines)

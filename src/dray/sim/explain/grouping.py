@@ -23,6 +23,7 @@ _DEVICES: Final = "DynamicResources"
 _NEARNESS: Final = (
     Reason.IN_USE,
     Reason.COUNTER,
+    Reason.INCOMPATIBLE,
     Reason.CAPACITY,
     Reason.TAINT,
     Reason.CONSTRAINT,
