@@ -20,7 +20,7 @@ _DEVICES: Final = "DynamicResources"
 
 # The kinds of reasons by how near a node is to fit, the nearest first: devices can be freed and taints removed, but a
 # device that does not match will never do.
-_NEARNESS: Final = (
+NEARNESS: Final = (
     Reason.IN_USE,
     Reason.COUNTER,
     Reason.INCOMPATIBLE,
@@ -35,15 +35,15 @@ _NEARNESS: Final = (
     Reason.SELECTOR,
     Reason.NODE_NOT_REACHED,
 )
-_NO_DEVICES: Final = len(_NEARNESS) + 1
+_NO_DEVICES: Final = len(NEARNESS) + 1
 # The same for other plugins, on the same scale.
 _PLUGIN_NEARNESS: Final = {
     "NodeResourcesFit": 1,
     "NodePorts": 1,
     "NodeUnschedulable": 3,
     "TaintToleration": 3,
-    "NodeAffinity": len(_NEARNESS),
-    "NodeName": len(_NEARNESS),
+    "NodeAffinity": len(NEARNESS),
+    "NodeName": len(NEARNESS),
 }
 _OTHER_NEARNESS: Final = 6
 _OTHER_CLASS: Final = re.compile(r"selector #\d+ of class (\S+) is false: ")
@@ -76,7 +76,7 @@ class _Group:
             self.usable[request.request] += request.usable
             self.needed[request.request] = request.needed
             self.classes[request.request] = classes.get(request.request.partition("/")[0], "")
-            kinds = [_nearness(reason.reason) for reason in reasons]
+            kinds = [NEARNESS.index(reason.reason) for reason in reasons]
             nearest = 0 if request.usable else min(kinds, default=_NO_DEVICES)
             self.nearness = max(self.nearness, nearest)
         if not culprits:
@@ -149,10 +149,6 @@ def untolerated_taints(node: Node, pod: Pod) -> list[str]:
 
 def _labels(request: RequestExplanation) -> Iterator[str]:
     return (_label(reason) for reason in request.reasons if not _is_of_other_class(reason))
-
-
-def _nearness(reason: Reason) -> int:
-    return _NEARNESS.index(reason) if reason in _NEARNESS else _OTHER_NEARNESS
 
 
 def _is_of_other_class(reason: DeviceReason) -> bool:
