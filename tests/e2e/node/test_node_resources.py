@@ -1,4 +1,4 @@
-"""GPU, NIC and CPUs of one NUMA node: chosen by one constraint, counted, limited, and without a driver on the node."""
+"""Devices without a driver on the node: GPU, NIC and CPUs of one NUMA node, counted and limited, and a fabric."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 from dray.api.document import Document
 from dray.client.interface import unstructured
 from dray.client.resources import DEVICE_CLASSES, RESOURCE_CLAIMS, RESOURCE_SLICES
-from tests.e2e.node.harness import Cluster, is_running, needs_runc, shell
+from tests.e2e.node.harness import PODS, Cluster, is_running, needs_runc, shell
 from tests.servers import Server, running_server
 
 pytestmark = needs_runc
@@ -21,6 +22,9 @@ CGROUPS = Path("/sys/fs/cgroup")
 CLASSES = unstructured(DEVICE_CLASSES.group_version, "deviceclasses", "DeviceClass", namespaced=False)
 SLICES = unstructured(RESOURCE_SLICES.group_version, "resourceslices", "ResourceSlice", namespaced=False)
 CLAIMS = unstructured(RESOURCE_CLAIMS.group_version, "resourceclaims", "ResourceClaim")
+
+FABRIC = Path(__file__).parents[3] / "examples" / "fabric-devices"
+BY_KIND = {"DeviceClass": CLASSES, "ResourceSlice": SLICES, "ResourceClaim": CLAIMS, "Pod": PODS}
 
 
 @pytest.fixture(scope="module")
@@ -122,3 +126,21 @@ async def test_devices_of_one_numa_node_are_counted_and_limited(cluster: Cluster
     waiting = await cluster.wait("q", lambda found: found["status"].get("conditions"))
     (condition,) = [item for item in waiting["status"]["conditions"] if item["type"] == "PodScheduled"]
     assert "has a mapped device and cannot be shared across pods" in condition["message"]
+
+
+@pytest.mark.behaviour("N-105", "N-107", "N-108", "N-114")
+async def test_the_example_of_devices_in_a_fabric(cluster: Cluster) -> None:
+    for file in ("devices.yaml", "claim.yaml"):
+        for document in yaml.safe_load_all((FABRIC / file).read_text()):
+            resource = BY_KIND[document["kind"]]
+            if resource is PODS:
+                # A finished Pod gives its device back at once.
+                document["spec"]["containers"][0]["command"] = ["sleep", "3600"]
+            await cluster.client.create(resource, document, cluster.namespace if resource.namespaced else "")
+    pod = await cluster.wait("fabric-user", is_running("user"))
+    claim = await cluster.client.get(CLAIMS, "accelerator", cluster.namespace)
+    (found,) = claim["status"]["allocation"]["devices"]["results"]
+    assert (found["device"], found["skipNodeOperations"]) == ("accelerator-1", ["*"])
+    # The devices can be used from every node that has the feature.
+    assert "nodeSelector" not in claim["status"]["allocation"]
+    assert pod["spec"]["nodeName"] == cluster.node
