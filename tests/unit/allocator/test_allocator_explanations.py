@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dray.allocator import Reason
+from dray.api.types import resource_v1 as r
 from tests.conformance.allocator.builders import (
     all_devices,
     claim,
@@ -42,6 +43,18 @@ MANY = Case(
     ],
     in_use=[holding(*(f"driver-a/pool-1/used-{n}" for n in range(5)))],
 )
+
+DERIVED = r.DeviceConstraint(match_attribute="d/x")
+
+
+def in_group(name: str, group: str) -> r.Device:
+    return device(name, consumes={"set": {"n": "1"}}, groups={"set": (group,)})
+
+
+def parts(*members: r.Device) -> list[r.ResourceSlice]:
+    counters = (counter_set("set", n="8"),)
+    return [slice_of(*members, name="a", size=2), slice_of(name="b", size=2, shared_counters=counters)]
+
 
 SUMMARIES = {
     "several reasons": (
@@ -197,6 +210,59 @@ SUMMARIES = {
     "all devices with a selector that fails": (
         Case([claim(all_devices("gpu", "class-a", SPECIAL))], [slice_of("x")]),
         no_such_key("special"),
+    ),
+    "a group of partitions in use": (
+        Case(
+            [claim(request("gpu"))],
+            parts(in_group("x", "mig"), in_group("y", "whole")),
+            in_use=[holding("driver-a/pool-1/x")],
+            gates={"DRADeviceCompatibilityGroups": True},
+        ),
+        'request "gpu": 2 devices: 1 in use, 1 incompatible with devices in use of set',
+    ),
+    "a group of partitions that was chosen": (
+        Case(
+            [claim(request("r0"), request("r1"))],
+            parts(in_group("x", "mig"), in_group("y", "whole")),
+            gates={"DRADeviceCompatibilityGroups": True},
+        ),
+        'request "r1": 2 devices: 1 taken by request r0, 1 incompatible with devices in use of set',
+    ),
+    "groups while the gate is off": (
+        Case([claim(request("gpu"))], parts(in_group("x", "mig"))),
+        'request "gpu": 1 device: 1 in pools being updated',
+    ),
+    "a derived attribute that fails": (
+        Case(
+            [claim(request("gpu", derived={"d/x": SPECIAL}), constraints=[DERIVED])],
+            [slice_of("x")],
+            gates={"DRADerivedAttributes": True},
+        ),
+        "claim ns/claim-0: evaluate derived attribute d/x on device driver-a/pool-1/x failed: no such key: special",
+    ),
+    "different derived attributes": (
+        Case(
+            [claim(request("gpu", "class-a", 2, derived={"d/x": SPECIAL}), constraints=[DERIVED])],
+            [slice_of(device("x", {"special": 1}), device("y", {"special": 2}))],
+            gates={"DRADerivedAttributes": True},
+        ),
+        'request "gpu": 2 devices: 1 differ in d/x, 1 usable but 2 needed',
+    ),
+    "a capacity that cannot be represented": (
+        Case(
+            [claim(request("gpu", capacity={"cap": "100100u"}))],
+            [slice_of(shared("x", {"cap": ranged("4", "100m", "100m", "100m", "1")}))],
+        ),
+        'claim ns/claim-0, request gpu, device driver-a/pool-1/x: capacity "cap": '
+        "capacity request cannot be represented in the device's range arithmetic: finer than 1m",
+    ),
+    "a node without the feature": (
+        Case(
+            [claim(request("gpu"))],
+            [slice_of("x", skip_node_operations=("*",))],
+            gates={"DRAOptionalNodeOperations": True},
+        ),
+        'request "gpu": 1 device: 1 need a feature that the node lacks',
     ),
 }
 
