@@ -151,7 +151,10 @@ DEFAULT = (
     Workload(LARGE, 5000, 2000, devices=10, requests=made.ONE_DEVICE, target=at_least(150), memory_target=Target(600)),
 )
 # Takes several minutes.
-LONG = (Workload(f"{LARGE}, all of them", 5000, 50_000, devices=10, requests=made.ONE_DEVICE, target=at_least(150)),)
+LONG = (
+    Workload(f"{LARGE}, all of them", 5000, 50_000, devices=10, requests=made.ONE_DEVICE, target=at_least(150)),
+    _preemption(5000, 500, at_least(75)),
+)
 QUICK = (
     Workload("plain pods, 50 nodes", 50, 300, made.pod),
     Workload("fill with devices, 50 nodes", 50, 500, devices=10, requests=made.ONE_DEVICE),

@@ -19,7 +19,7 @@ from dray.framework.plugins import FILTER, PRE_FILTER, PRE_SCORE, SCORE_MAX, Bat
 from dray.framework.snapshot import Snapshot
 from dray.framework.status import SKIP, SUCCESS, Code, Status, unresolvable
 from dray.scheduler.alike_pods import KnownRejections
-from dray.scheduler.diagnosis import Diagnosis
+from dray.scheduler.diagnosis import Diagnosis, counted
 from dray.scheduler.filter_runner import AttemptError, Filter, FilterRunner, active_filters
 from dray.scheduler.nominations import Nominations
 from dray.scheduler.profile import Profile, Scorer
@@ -398,7 +398,7 @@ def _union(lists: Sequence[Sequence[int]]) -> Sequence[int]:
 
 
 def _diagnose(count: int, search: Search, names: NodeSubset) -> Diagnosis:
-    statuses = search.statuses.values()
+    statuses = [status for status, _ in counted(search.statuses.values())]
     plugins = {status.plugin for status in statuses if status.code is not Code.PENDING}
     pending = {status.plugin for status in statuses if status.code is Code.PENDING}
     absent = None

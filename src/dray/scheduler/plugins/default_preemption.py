@@ -13,9 +13,11 @@ from dray.framework.cycle_state import CycleState
 from dray.framework.events import ASSIGNED_POD, Action, ClusterEvent, EventRegistration, Hint
 from dray.framework.node_info import NodeInfo
 from dray.framework.plugins import PostFilterResult
+from dray.framework.snapshot import Snapshot
 from dray.framework.status import SUCCESS, Code, Status, error, unresolvable, unschedulable
 from dray.scheduler.alike_pods import has_known_filters
 from dray.scheduler.cluster_events import UNFINISHED
+from dray.scheduler.diagnosis import counted
 from dray.scheduler.filter_runner import FilterRunner, runner_of
 from dray.scheduler.handle import Handle
 from dray.scheduler.preemption.budget_cache import BudgetCache
@@ -139,7 +141,7 @@ class DefaultPreemption:
         self, dry_run: DryRun, state: CycleState, statuses: Mapping[str, Status]
     ) -> tuple[Candidate | None, Search]:
         """Return the best candidate; one that was found by cached dry runs alone is confirmed first."""
-        nodes = [node for node in self._handle.snapshot if _code_of(statuses, node.name) is Code.UNSCHEDULABLE]
+        nodes = _candidates(self._handle.snapshot, statuses)
         profile = self._profile_of(state.pod_info.pod)
         cached = self._cache.cached(profile, state, self._budgets.version, dry_run.on)
         search = self._search(nodes, cached or dry_run.on)
@@ -181,6 +183,13 @@ def _is_confirmed(candidate: Candidate, found: Candidate | Status) -> bool:
     if isinstance(found, Status):
         return False
     return [pod.uid for pod in found.victims] == [pod.uid for pod in candidate.victims]
+
+
+def _candidates(snapshot: Snapshot, statuses: Mapping[str, Status]) -> list[NodeInfo]:
+    """Return the nodes where the eviction of Pods may help, in order."""
+    helped = {id(status) for status, _ in counted(statuses.values()) if status.code is Code.UNSCHEDULABLE}
+    find = statuses.get
+    return [node for node in snapshot.nodes if id(find(node.name)) in helped] if helped else []
 
 
 def _code_of(statuses: Mapping[str, Status], node_name: str) -> Code:

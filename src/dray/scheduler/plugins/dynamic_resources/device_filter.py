@@ -20,6 +20,7 @@ from dray.framework.node_info import NodeInfo
 from dray.framework.snapshot import Snapshot
 from dray.framework.status import SUCCESS, Code, Status, error, unresolvable
 from dray.lib.clock import Clock
+from dray.scheduler.diagnosis import counted
 from dray.scheduler.plugins.dynamic_resources.pod_state import PodState, Variant
 from dray.scheduler.plugins.dynamic_resources.variants import CLAIM_MISMATCH, Variants
 
@@ -27,6 +28,8 @@ NAME: Final = "DynamicResources"
 CANNOT_ALLOCATE: Final = "cannot allocate all claims"
 NOT_AVAILABLE: Final = "resourceclaim not available on the node"
 KEPT: Final = "devices are kept for nominated pods"
+# Explained rejections that are shared by nodes.
+STATUSES_MAX: Final = 1024
 # Distinct explanations in one message.
 EXPLAINED_MAX: Final = 4
 
@@ -80,6 +83,8 @@ class DeviceFilter:
         self._timeout_seconds = timeout_seconds
         # Search steps of the current attempt, over all nodes.
         self.steps = 0
+        # Explained rejections, by whether preempting may help, and reason.
+        self._statuses: dict[tuple[bool, str], Status] = {}
 
     def filter(self, own: PodState, node: NodeInfo) -> Status:
         """Check that allocated claims are available on the node, and that the others can be allocated there."""
@@ -213,25 +218,29 @@ class DeviceFilter:
 
         Where preempting others may help, the code is Unschedulable.
         """
-        own_statuses = {name: status for name, status in statuses.items() if status.plugin == NAME}
+        plain = _CANNOT_ALLOCATE.reasons
         # Those of nodes that have not changed are known from an earlier Pod.
-        known = {status.reasons[0] for status in own_statuses.values()}
+        known = {
+            reason for status, _ in counted(statuses.values()) if status.plugin == NAME for reason in status.reasons
+        }
         explained: dict[Hashable, str] = {
             reason: reason for reason in known if reason.startswith(f"{CANNOT_ALLOCATE} ")
         }
-        # By code and reason: most nodes have the same.
-        better: dict[tuple[bool, str], Status] = {}
-        for name, status in own_statuses.items():
-            if status.reasons is not _CANNOT_ALLOCATE.reasons:
-                continue
+        for name in [name for name, status in statuses.items() if status.reasons is plain and status.plugin == NAME]:
             node = snapshot.get(name)
             assert node is not None, f"{name} was filtered and is not in the snapshot"
-            key = may_help(node), self._reason(own.variant_on(name), node, explained)
-            found = better.get(key)
-            if found is None:
-                code = Code.UNSCHEDULABLE if key[0] else status.code
-                found = better[key] = Status(code, (key[1],), NAME)
-            statuses[name] = found
+            reason = self._reason(own.variant_on(name), node, explained)
+            statuses[name] = self._status(may_help(node), reason, statuses[name].code)
+
+    def _status(self, may_help: bool, reason: str, code: Code) -> Status:  # noqa: FBT001 - part of the key
+        """Return an explained rejection; most nodes have the same, also in the attempts of other Pods."""
+        key = may_help, reason
+        found = self._statuses.get(key)
+        if found is None:
+            if len(self._statuses) >= STATUSES_MAX:
+                self._statuses.clear()
+            found = self._statuses[key] = Status(Code.UNSCHEDULABLE if may_help else code, (reason,), NAME)
+        return found
 
     def _reason(self, variant: Variant, node: NodeInfo, explained: dict[Hashable, str]) -> str:
         """Return the reason for a node, which is kept with its cached result; beyond some the reasons are plain."""
