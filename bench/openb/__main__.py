@@ -15,7 +15,7 @@ from bench.openb.published import PUBLISHED
 from bench.openb.run import Result, run
 from bench.openb.trace import TraceMissingError, read_nodes, read_pods
 from bench.rows import progress
-from dray.scheduler.config import ProfileConfig
+from dray.scheduler.named_profiles import NAMED_PROFILES, SPREAD
 
 SEEDS: Final = tuple(range(42, 52))
 MARKS: Final = (100, 130)
@@ -42,7 +42,9 @@ def main() -> int:
     parser.add_argument("list", help="for example default, gpuspec33, multigpu50, gpushare100, cpu250")
     parser.add_argument("--seeds", default=",".join(map(str, SEEDS)), help="comma-separated")
     parser.add_argument("--engine", choices=("core", "stack"), default="core", help="scheduler code alone or a cluster")
+    parser.add_argument("--profile", choices=sorted(NAMED_PROFILES), default=SPREAD, help="of the scheduler")
     arguments = parser.parse_args()
+    profile = NAMED_PROFILES[arguments.profile]
     try:
         nodes, pods = read_nodes(), read_pods(arguments.list)
     except TraceMissingError as error:
@@ -52,7 +54,7 @@ def main() -> int:
     for seed in map(int, arguments.seeds.split(",")):
         progress(f"{arguments.list}, seed {seed}")
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            results.append(runner.run(run(nodes, pods, seed, engine_name=arguments.engine, profile=ProfileConfig())))
+            results.append(runner.run(run(nodes, pods, seed, engine_name=arguments.engine, profile=profile)))
         progress("")
     _show(arguments.list, results)
     return 0

@@ -16,6 +16,7 @@ from typing import Final, Protocol, TypeAlias, TypeVar
 import msgspec
 
 from dray.allocator.allocations import Allocations
+from dray.allocator.device_policy import FIRST, DevicePolicy
 from dray.allocator.inventory import Inventory
 from dray.allocator.outcome import Outcome
 from dray.allocator.plan import Plan
@@ -27,8 +28,8 @@ from dray.lib.index_set import IndexedItems, IndexSet
 # Results cached over all queries, each of which counts as one more; beyond that the least recently used query goes.
 RESULTS_MAX: Final = 50_000
 
-# The version of the device classes, and the encoded specs of the claims in order.
-QueryKey: TypeAlias = tuple[int, tuple[bytes, ...]]
+# The version of the device classes, the encoded specs of the claims in order, and the policy of devices.
+QueryKey: TypeAlias = tuple[int, tuple[bytes, ...], str]
 
 _encode = msgspec.json.Encoder().encode
 
@@ -73,7 +74,7 @@ class CachedResult:
         self.rules = inventory.taint_rules
         self.stamps = tuple([(pool, allocations.stamp(pool)) for pool in view.pool_keys])
         self.outcome = outcome
-        self.feasible = outcome.allocations is not None
+        self.feasible = outcome.fits
         # Why the claims do not fit, once a caller has explained it.
         self.reason = ""
         # The node and the inventory's version for which the view is known to be the newest.
@@ -229,9 +230,12 @@ class AllocationCache:
         # The most recently used goes last.
         self._queries: dict[QueryKey, AllocationQuery] = {}
 
-    def query(self, claims: Sequence[ResourceClaim], plan: Callable[[], Plan]) -> AllocationQuery:
+    def query(
+        self, claims: Sequence[ResourceClaim], plan: Callable[[], Plan], policy: DevicePolicy | None = None
+    ) -> AllocationQuery:
         """Return the query for claims with these specs; `plan` is called for a new one."""
-        key = (self._inventory.classes_version, tuple([_encode(claim.spec.devices) for claim in claims]))
+        specs = tuple([_encode(claim.spec.devices) for claim in claims])
+        key = (self._inventory.classes_version, specs, policy.name if policy is not None else FIRST)
         query = self._queries.pop(key, None)
         if query is None:
             query = AllocationQuery(plan(), self._inventory, self._allocations)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 from dray.allocator.allocation_cache import AllocationCache, AllocationQuery
 from dray.allocator.allocations import AllocatedDevices, Allocations, device_uses
-from dray.allocator.choices import Chooser
+from dray.allocator.choices import Chooser, RequestChoices
+from dray.allocator.device_policy import DevicePolicy
 from dray.allocator.errors import INVALID_POOLS, AllocationError, NodeAllocationError
 from dray.allocator.explain import Explainer, Explanation
 from dray.allocator.gates import Gates
@@ -41,14 +43,15 @@ class Allocator:
         # The last plan: an attempt allocates the same claims on one node after the other.
         self._planned: tuple[ResourceClaim, ...] = ()
         self._planned_at = -1
+        self._planned_for: DevicePolicy | None = None
         self._plan = Plan((), ())
         self._cache = AllocationCache(inventory, allocations)
         # The cached results for the last plan.
         self._query = AllocationQuery(self._plan, inventory, allocations)
 
-    def query(self, claims: Sequence[ResourceClaim]) -> AllocationQuery:
+    def query(self, claims: Sequence[ResourceClaim], policy: DevicePolicy | None = None) -> AllocationQuery:
         """Return the cached results for the claims."""
-        self.plan(claims)
+        self.plan(claims, policy)
         return self._query
 
     def allocate(
@@ -65,10 +68,8 @@ class Allocator:
         to this one.
         """
         outcome = self.find(node, claims, expired=expired, steps_max=steps_max)
-        if outcome.allocations is None:
-            return outcome
-        allocations = with_share_ids(claims, outcome.allocations)
-        return outcome if allocations is outcome.allocations else Outcome(allocations, outcome.steps)
+        found = outcome.allocations
+        return Outcome(None if found is None else with_share_ids(claims, found), outcome.steps)
 
     def find(
         self,
@@ -78,33 +79,56 @@ class Allocator:
         expired: Callable[[], bool] = _never,
         steps_max: int = STEPS_MAX,
         overlay: AllocationOverlay | None = None,
+        policy: DevicePolicy | None = None,
     ) -> Outcome:
         """Allocate as `allocate` does, without share IDs: the outcome is the same for all claims with equal specs.
 
-        With an overlay the devices count as allocated there.
+        With an overlay the devices count as allocated there. Of several devices the policy's is taken.
         """
-        plan = self.plan(claims)
+        plan = self.plan(claims, policy)
         view = self.inventory.node_view(node, self.gates)
         if overlay is not None:
-            return self._search(plan, view, Limits(expired, steps_max), overlay)
+            return self._search(plan, view, Limits(expired, steps_max), overlay, policy)
         outcome = self._query.lookup_view(view, node)
         if outcome is None:
-            outcome = self._search(plan, view, Limits(expired, steps_max), self.allocations)
+            outcome = self._search(plan, view, Limits(expired, steps_max), self.allocations, policy)
             self._query.add(view, outcome)
         return outcome
 
-    def _search(self, plan: Plan, view: NodeView, limits: Limits, allocations: AllocatedDevices) -> Outcome:
+    def _search(
+        self,
+        plan: Plan,
+        view: NodeView,
+        limits: Limits,
+        allocations: AllocatedDevices,
+        policy: DevicePolicy | None,
+    ) -> Outcome:
         choices = Chooser(plan, view, allocations, self.inventory.taint_rules).choices()
         if choices is None:
             return self._no_fit(view, _NO_FIT)
+        find = partial(self._results, plan, view, allocations, policy)
+        if _is_decided(view, choices) and not limits.expired():
+            return Outcome(None, find=find)
         search = Search(plan, choices, view, allocations, limits)
         if search.run():
-            return Outcome(results(search), search.steps)
+            return Outcome(None, search.steps, find=find)
         for request in choices:
             for choice in request.choices:
                 if choice.obstacle is not None:
                     raise choice.obstacle
         return self._no_fit(view, Outcome(None, search.steps))
+
+    def _results(
+        self, plan: Plan, view: NodeView, allocations: AllocatedDevices, policy: DevicePolicy | None
+    ) -> tuple[AllocationResult, ...] | None:
+        """Return the allocations on a node where the claims fit."""
+        choices = Chooser(plan, view, allocations, self.inventory.taint_rules).choices()
+        if choices is None:
+            return None
+        if policy is not None:
+            _set_orders(policy, view, allocations, choices)
+        search = Search(plan, choices, view, allocations, Limits(_never))
+        return results(search) if search.run() else None
 
     def still_fits(self, node: Node, allocations: Sequence[AllocationResult], state: AllocatedDevices) -> bool:
         """Return whether the devices of earlier results are free in another state of allocations."""
@@ -136,14 +160,14 @@ class Allocator:
         matching, _ = view.matches(self._groups.group(expressions, ()))
         return (matching & view.blocked(overlay or self.allocations)).bit_count(), matching.bit_count()
 
-    def plan(self, claims: Sequence[ResourceClaim]) -> Plan:
-        """Return the plan for the claims; the last one is reused while claims and classes are the same."""
+    def plan(self, claims: Sequence[ResourceClaim], policy: DevicePolicy | None = None) -> Plan:
+        """Return the plan for the claims; the last one is reused while claims, classes and policy are the same."""
         version = self.inventory.classes_version
-        if version != self._planned_at or not _same(self._planned, claims):
+        if version != self._planned_at or policy is not self._planned_for or not _same(self._planned, claims):
             planner = Planner(self.gates, self._groups, self.inventory.classes)
-            self._query = self._cache.query(claims, lambda: planner.plan(claims))
+            self._query = self._cache.query(claims, lambda: planner.plan(claims), policy)
             self._plan = self._query.plan.for_claims(claims)
-            self._planned, self._planned_at = tuple(claims), version
+            self._planned, self._planned_at, self._planned_for = tuple(claims), version, policy
         return self._plan
 
     def _no_fit(self, view: NodeView, outcome: Outcome) -> Outcome:
@@ -151,6 +175,28 @@ class Allocator:
         if view.invalid:
             raise NodeAllocationError(INVALID_POOLS)
         return outcome
+
+
+def _is_decided(view: NodeView, requests: Sequence[RequestChoices]) -> bool:
+    """Return whether any available device will do, so that the number of them has decided."""
+    if len(requests) != 1 or len(requests[0].choices) != 1:
+        return False
+    choice = requests[0].choices[0]
+    alternative = choice.alternative
+    if alternative.takes_all or alternative.admin_access or alternative.constraints or choice.failing:
+        return False
+    # Devices that share counters exclude each other.
+    return not view.consumers & choice.available
+
+
+def _set_orders(
+    policy: DevicePolicy, view: NodeView, allocations: AllocatedDevices, requests: Sequence[RequestChoices]
+) -> None:
+    for request in requests:
+        for choice in request.choices:
+            # All devices are taken in any order, and admin access takes none from others.
+            if choice.feasible and not choice.alternative.takes_all and not choice.alternative.admin_access:
+                choice.set_order(policy.order(view, allocations, choice))
 
 
 def _same(planned: Sequence[ResourceClaim], claims: Sequence[ResourceClaim]) -> bool:

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from typing import TypeVar
 
 from dray.allocator.allocations import AllocatedDevices
-from dray.allocator.bits import above
 from dray.allocator.capacity import fits, share
 from dray.allocator.choices import Choice, RequestChoices
 from dray.allocator.compatibility import CommonGroups, conflicting_set, with_device
@@ -109,7 +108,7 @@ class Attempt:
             usable &= ~self.claim_used[claim] | shared
         else:
             usable &= ~self.taken & (~self.admin_used[claim] | shared)
-        return above(usable, after)
+        return choice.after(usable, after)
 
     def take(self, frame: Frame, index: int) -> bool:
         """Take the device if constraints, counters and capacity allow it."""

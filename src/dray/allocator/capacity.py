@@ -26,7 +26,8 @@ class CapacityRequestError(Exception):
 
 
 @lru_cache(maxsize=_CACHE_SIZE)
-def _nanos(text: str) -> int:
+def nanos(text: str) -> int:
+    """Return a quantity in nano units."""
     return Quantity.parse(text).nanos
 
 
@@ -34,7 +35,7 @@ def offers(content: Content, wanted: Mapping[str, str]) -> bool:
     """Return whether an exclusively used device has the requested capacities."""
     for name, amount in wanted.items():
         own = content.capacity_name(name)
-        if own is None or _nanos(amount) > _nanos(content.capacity[own].value):
+        if own is None or nanos(amount) > nanos(content.capacity[own].value):
             return False
     return True
 
@@ -49,11 +50,11 @@ def share(content: Content, wanted: Mapping[str, str]) -> dict[str, int] | None:
         own = content.capacity_name(name)
         if own is None:
             return None
-        asked[own] = _nanos(amount)
+        asked[own] = nanos(amount)
     taken: dict[str, int] = {}
     allowed = True
     for name, capacity in content.capacity.items():
-        amount_taken = _amount(name, asked.get(name), capacity.request_policy, _nanos(capacity.value))
+        amount_taken = _amount(name, asked.get(name), capacity.request_policy, nanos(capacity.value))
         if amount_taken is None:
             allowed = False
         elif amount_taken < 0:
@@ -75,21 +76,21 @@ def request_error(content: Content, wanted: Mapping[str, str]) -> str | None:
 def _amount(name: str, asked: int | None, policy: CapacityRequestPolicy | None, whole: int) -> int | None:
     if asked is None:
         # Without a default the share takes the whole capacity.
-        return whole if policy is None or policy.default is None else _nanos(policy.default)
+        return whole if policy is None or policy.default is None else nanos(policy.default)
     if policy is None:
         return asked
     if policy.valid_range is not None:
         return _in_range(name, asked, policy.valid_range)
     if policy.valid_values:
-        return min((value for value in map(_nanos, policy.valid_values) if value >= asked), default=None)
+        return min((value for value in map(nanos, policy.valid_values) if value >= asked), default=None)
     return asked
 
 
 def _in_range(name: str, asked: int, valid: CapacityRequestPolicyRange) -> int | None:
-    least = _nanos(valid.min)
+    least = nanos(valid.min)
     amount = max(asked, least)
-    most = None if valid.max is None else _nanos(valid.max)
-    step = _nanos(valid.step) if valid.step is not None else 0
+    most = None if valid.max is None else nanos(valid.max)
+    step = nanos(valid.step) if valid.step is not None else 0
     if step > 0:
         amount = least - (least - amount) // step * step
         unit = _MILLI if least % _WHOLE or step % _WHOLE or (most or 0) % _WHOLE else _WHOLE
@@ -104,10 +105,18 @@ def _in_range(name: str, asked: int, valid: CapacityRequestPolicyRange) -> int |
 def fits(content: Content, taken: Amounts, consumed: Amounts, also: Amounts) -> str | None:
     """Return the first capacity that is insufficient for one more share; None if there is none."""
     for name, amount in taken.items():
-        left = _nanos(content.capacity[name].value) - consumed.get(name, 0) - also.get(name, 0)
+        left = nanos(content.capacity[name].value) - consumed.get(name, 0) - also.get(name, 0)
         if amount > left:
             return name
     return None
+
+
+def most_consumed(content: Content, wanted: Mapping[str, str]) -> tuple[tuple[str, int], ...]:
+    """Return what others may consume of each capacity so that a share still fits; negative if it never does."""
+    taken = share(content, wanted)
+    if taken is None:
+        return (("", -1),)
+    return tuple((name, nanos(content.capacity[name].value) - amount) for name, amount in taken.items())
 
 
 def rendered(content: Content, taken: Amounts, wanted: Mapping[str, str]) -> dict[str, str]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dray.allocator.allocations import AllocatedDevices
-from dray.allocator.bits import indices, lowest
-from dray.allocator.capacity import CapacityRequestError, fits, offers, share
+from dray.allocator.bits import above, indices, lowest
+from dray.allocator.capacity import CapacityRequestError, most_consumed, offers
 from dray.allocator.errors import AllocationError, NodeAllocationError
 from dray.allocator.plan import DEVICES_MAX, Alternative, Plan, PlannedRequest, check_size, device_error
 from dray.allocator.segments import TaintRules
@@ -16,7 +16,17 @@ from dray.allocator.view import NodeView
 class Choice:
     """An alternative on a node; sets of devices use the numbers of the view."""
 
-    __slots__ = ("alternative", "available", "everything", "failing", "feasible", "needed", "obstacle")
+    __slots__ = (
+        "_later",
+        "_order",
+        "alternative",
+        "available",
+        "everything",
+        "failing",
+        "feasible",
+        "needed",
+        "obstacle",
+    )
 
     def __init__(self, alternative: Alternative) -> None:
         self.alternative = alternative
@@ -30,6 +40,29 @@ class Choice:
         self.feasible = False
         # Why this alternative cannot be evaluated on the node.
         self.obstacle: NodeAllocationError | None = None
+        # The order in which devices are tried, and for each device those that come later; None means by number.
+        self._order: Sequence[int] | None = None
+        self._later: dict[int, int] = {}
+
+    def set_order(self, order: Sequence[int]) -> None:
+        """Try the devices, which are all that can be used, in this order."""
+        self._order, self._later = order, {}
+        later = 0
+        for index in reversed(order):
+            self._later[index] = later
+            later |= 1 << index
+
+    def first(self, candidates: int) -> int:
+        """Return which of the candidates is tried first."""
+        if self._order is None:
+            return lowest(candidates)
+        return next(index for index in self._order if candidates >> index & 1)
+
+    def after(self, candidates: int, index: int) -> int:
+        """Return those of the candidates that are tried after a device; all if it is negative."""
+        if self._order is None or index < 0:
+            return above(candidates, index)
+        return candidates & self._later[index]
 
 
 class RequestChoices:
@@ -136,18 +169,23 @@ class Chooser:
         alternative = choice.alternative
         if alternative.admin_access or not (alternative.capacity or self._view.shared):
             return devices
-        for index in indices(devices if alternative.capacity else devices & self._view.shared):
+        shared = self._view.shared
+        for index in indices(devices if alternative.capacity else devices & shared):
             device = self._view.device(index)
-            if self._view.shared >> index & 1:
-                try:
-                    taken = share(device.content, alternative.capacity)
-                except CapacityRequestError:
-                    choice.failing |= 1 << index
-                    taken = None
-                consumed = {} if whole else self._allocations.consumed(device.key)
-                enough = taken is not None and fits(device.content, taken, consumed, {}) is None
-            else:
+            if not shared >> index & 1:
                 enough = offers(device.content, alternative.capacity)
+            else:
+                most = alternative.shares.get(device.content)
+                if most is None:
+                    try:
+                        most = most_consumed(device.content, alternative.capacity)
+                    except CapacityRequestError:
+                        choice.failing |= 1 << index
+                        devices ^= 1 << index
+                        continue
+                    alternative.shares[device.content] = most
+                consumed = {} if whole else self._allocations.consumed(device.key)
+                enough = all(consumed.get(name, 0) <= amount for name, amount in most)
             if not enough:
                 devices ^= 1 << index
         return devices

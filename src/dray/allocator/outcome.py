@@ -2,25 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Final
-
-import msgspec
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, TypeAlias
 
 from dray.api.types.resource_v1 import AllocationResult, ResourceClaim
 
+Results: TypeAlias = tuple[AllocationResult, ...]
 
-class Outcome(msgspec.Struct, frozen=True):
-    """The allocations of all claims, in order; None if they do not fit."""
 
-    allocations: tuple[AllocationResult, ...] | None
-    # The number of devices that were tried.
-    steps: int = 0
+class Outcome:
+    """Whether the claims fit on a node; their allocations, in order, are computed when they are asked for.
+
+    Of many nodes on which claims fit, one is chosen: only there the devices and the results matter.
+    """
+
+    __slots__ = ("_allocations", "_find", "fits", "steps")
+
+    def __init__(
+        self, allocations: Results | None, steps: int = 0, *, find: Callable[[], Results | None] | None = None
+    ) -> None:
+        self.fits = allocations is not None or find is not None
+        # The number of devices that were tried to find out.
+        self.steps = steps
+        self._allocations = allocations
+        self._find = find
 
     @property
-    def fits(self) -> bool:
-        """Return whether the claims fit on the node."""
-        return self.allocations is not None
+    def allocations(self) -> Results | None:
+        """Return the allocations of all claims; None if they do not fit. Valid while no device changes."""
+        if self._allocations is None and self._find is not None:
+            return self._find()
+        return self._allocations
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Outcome) and self.fits == other.fits and self.allocations == other.allocations
+
+    __hash__ = None  # type: ignore[assignment]
 
 
 # FirstAvailableDeviceRequestMaxSize of resource.k8s.io/v1: the first alternative scores 8, the eighth 1.

@@ -173,7 +173,7 @@ class Search:
             frame.candidates &= ~self._equivalent(frame, tried)
         missing = 1 if frame.choice.alternative.takes_all else frame.choice.needed - frame.ordinal
         while frame.candidates.bit_count() >= missing:
-            index = lowest(frame.candidates)
+            index = frame.choice.first(frame.candidates)
             frame.candidates ^= 1 << index
             self._count_step(frame, index)
             if frame.choice.failing >> index & 1:

@@ -157,7 +157,7 @@ class UpSettings(APIServerSettings, NodeControl):
 
     scheduler_config: str = setting(STRING, "", "file with a KubeSchedulerConfiguration; empty means the defaults")
     scheduler_profile: str = setting(
-        choice("spread", "pack"),
+        choice("spread", "pack", "best-fit", "fragmentation"),
         "spread",
         "without a file: whether the scheduler spreads Pods over nodes or packs them",
     )
@@ -241,7 +241,7 @@ class SchedulerSettings(Common):
     kubeconfig: str = setting(STRING, "", "kubeconfig of the API server; empty means in-cluster")
     scheduler_config: str = setting(STRING, "", "file with a KubeSchedulerConfiguration; empty means the defaults")
     scheduler_profile: str = setting(
-        choice("spread", "pack"),
+        choice("spread", "pack", "best-fit", "fragmentation"),
         "spread",
         "without a file: whether the scheduler spreads Pods over nodes or packs them",
     )

@@ -13,6 +13,7 @@ from dray.scheduler.plugins.balanced_allocation import BalancedAllocation
 from dray.scheduler.plugins.classic_resources.plugin import make_classic_resources
 from dray.scheduler.plugins.default_binder import DefaultBinder
 from dray.scheduler.plugins.default_preemption import DefaultPreemption
+from dray.scheduler.plugins.device_fragmentation import DeviceFragmentation
 from dray.scheduler.plugins.dynamic_resources.plugin import make_dynamic_resources
 from dray.scheduler.plugins.gang_scheduling import make_gang_scheduling
 from dray.scheduler.plugins.image_locality import ImageLocality
@@ -62,6 +63,8 @@ BUILT_IN: Final[Mapping[str, PluginFactory]] = {
     "DefaultBinder": _plain(DefaultBinder),
     "GangScheduling": make_gang_scheduling,
     "NodeDeclaredFeatures": _plain(lambda _handle: NodeDeclaredFeatures()),
+    # Not among the defaults.
+    "DeviceFragmentation": _plain(DeviceFragmentation),
 }
 
 # Kubernetes' order and weights; filters run in this order, and the first rejection is reported.

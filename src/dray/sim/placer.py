@@ -176,11 +176,13 @@ class Placer:
     def place(self, pod: Pod, claims: Sequence[ResourceClaim] = ()) -> PlacedPod | Diagnosis:
         """Place a Pod with its new claims, or say why no node is feasible; then nothing of it stays."""
         pending = [self.put(RESOURCE_CLAIMS, claim) for claim in claims]
+        self.informers.put(PODS, pod)
         state = CycleState(PodInfo(pod))
         self._cache.update_snapshot(self.snapshot)
         found = self._cycle.place(self.profile, state)
         if isinstance(found, Placement):
             return self._commit(state, found)
+        self.informers.remove(PODS, pod)
         for claim in pending:
             self.informers.remove(RESOURCE_CLAIMS, claim)
         return found

@@ -12,6 +12,7 @@ from bench.openb.fragmentation import NodeUse, fragmentation, typical_pods
 from bench.openb.run import run
 from bench.openb.trace import TraceMissingError, TraceNode, TracePod, arrivals, milli_gpus, read_nodes, read_pods
 from dray.scheduler.config import ProfileConfig
+from dray.scheduler.named_profiles import NAMED_PROFILES
 
 SAMPLE = Path(bench.openb.__file__).parent / "sample"
 SEED = 3
@@ -23,10 +24,13 @@ def sample(monkeypatch: pytest.MonkeyPatch) -> tuple[list[TraceNode], list[Trace
     return read_nodes(), read_pods("sample")
 
 
+@pytest.mark.behaviour("PK-08")
+@pytest.mark.parametrize("profile", ["spread", "pack"])
 async def test_the_scheduling_code_alone_places_as_a_whole_cluster_does(
-    sample: tuple[list[TraceNode], list[TracePod]],
+    sample: tuple[list[TraceNode], list[TracePod]], profile: str
 ) -> None:
-    core, stack = [await run(*sample, SEED, engine_name=name, profile=ProfileConfig()) for name in ("core", "stack")]
+    config = NAMED_PROFILES[profile]
+    core, stack = [await run(*sample, SEED, engine_name=name, profile=config) for name in ("core", "stack")]
     assert core.placements == stack.placements
     assert 0 < core.placed < core.pods, "some Pods fit and some do not"
 

@@ -18,7 +18,7 @@ from dray.framework.snapshot import Snapshot
 from dray.scheduler.handle import Handle
 from dray.scheduler.registry import BUILT_IN
 
-NEED_MORE = ("ClassicResources", "DefaultPreemption", "DynamicResources")
+NEED_MORE = ("ClassicResources", "DefaultPreemption", "DeviceFragmentation", "DynamicResources")
 # The plugins that need nothing but a snapshot.
 PLAIN = {name: factory for name, factory in BUILT_IN.items() if name not in NEED_MORE}
 

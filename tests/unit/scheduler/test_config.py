@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from dray.framework.plugins import BIND, FILTER, PRE_FILTER, SCORE, Plugin
-from dray.scheduler.config import ConfigError, LeaderElectionConfig, SchedulerConfig, parse_config
+from dray.scheduler.config import ConfigError, LeaderElectionConfig, PluginSet, SchedulerConfig, parse_config
 from dray.scheduler.config_loader import find_factories, read_config
 from dray.scheduler.cycle import Cycle, Placement
 from dray.scheduler.nominations import Nominations
@@ -247,7 +247,11 @@ def test_named_profiles() -> None:
     empty, busy = node_info("empty"), node_info("busy", pods=[pod_info("old", requests={"cpu": "2", "memory": "4Gi"})])
     for name, best in (("spread", "empty"), ("pack", "busy")):
         framework_handle = handle(empty, busy)
-        profile = make_profile(read_config("", name).profiles[0], PLAIN, framework_handle)
+        # The plugins for devices are not among the plain ones.
+        config = read_config("", name).profiles[0]
+        arguments = {plugin: given for plugin, given in config.args.items() if plugin in PLAIN}
+        config = replace(config, multi_point=PluginSet(), args=arguments)
+        profile = make_profile(config, PLAIN, framework_handle)
         info = pod_info(requests={"cpu": "1", "memory": "2Gi"})
         found = Cycle(framework_handle.snapshot, Nominations()).place(profile, state(info))
         assert isinstance(found, Placement)

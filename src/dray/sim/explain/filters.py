@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from dray.allocator import Allocator, AllocatorError
 from dray.api.types.core_v1 import Pod
@@ -141,11 +141,9 @@ class Filters:
 
     def _would_get(self, node: NodeInfo) -> tuple[str, ...]:
         own = self._state.get(DYNAMIC_RESOURCES)
-        allocations: Mapping[str, Sequence[AllocationResult]] = {} if own is None else own.node_allocations
+        allocations: Sequence[AllocationResult] = () if own is None else own.found_on(node.name) or ()
         return tuple(
-            f"{result.request}: {result.device}"
-            for allocation in allocations.get(node.name, ())
-            for result in allocation.devices.results
+            f"{result.request}: {result.device}" for allocation in allocations for result in allocation.devices.results
         )
 
     def accepted_by_other_plugins(self) -> tuple[NodeInfo, ...]:

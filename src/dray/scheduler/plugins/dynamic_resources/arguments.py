@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from dray.allocator.device_policy import DEVICE_POLICIES, FIRST
 from dray.api.features import FeatureGates
 from dray.api.timestamps import TimeFormatError, parse_duration
 
@@ -14,17 +15,19 @@ _META: Final = frozenset({"apiVersion", "kind"})
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """The timeouts of the plugin."""
+    """The timeouts of the plugin, and which of several devices it takes."""
 
     # For one node; 0 means no limit.
     filter_timeout_seconds: float = 10.0
     # From the allocation until all binding conditions are true.
     binding_timeout_seconds: float = 600.0
+    # One of DEVICE_POLICIES; Dray's own.
+    device_policy: str = FIRST
 
 
 def read_arguments(given: Mapping[str, Any], gates: FeatureGates) -> Arguments:
     """Read `pluginConfig` args; raises `ValueError` naming what is wrong."""
-    unknown = sorted(given.keys() - _META - {"filterTimeout", "bindingTimeout"})
+    unknown = sorted(given.keys() - _META - {"filterTimeout", "bindingTimeout", "devicePolicy"})
     if unknown:
         raise ValueError(f"unknown field {unknown[0]!r}")
     defaults = Arguments()
@@ -34,7 +37,10 @@ def read_arguments(given: Mapping[str, Any], gates: FeatureGates) -> Arguments:
     binding_timeout = _seconds(given, "bindingTimeout", defaults.binding_timeout_seconds)
     if binding_timeout < 1:
         raise ValueError("bindingTimeout: must be at least 1 second")
-    return Arguments(filter_timeout, binding_timeout)
+    policy = given.get("devicePolicy") or FIRST
+    if policy not in DEVICE_POLICIES:
+        raise ValueError(f"devicePolicy: must be one of {', '.join(DEVICE_POLICIES)}")
+    return Arguments(filter_timeout, binding_timeout, policy)
 
 
 def _seconds(given: Mapping[str, Any], name: str, default: float) -> float:

@@ -15,6 +15,7 @@ from dray.allocator import (
     SearchStoppedError,
     StopReason,
 )
+from dray.allocator.device_policy import DevicePolicy
 from dray.api.types.resource_v1 import AllocationResult
 from dray.framework.node_info import NodeInfo
 from dray.framework.snapshot import Snapshot
@@ -74,8 +75,17 @@ class CachedDeviceFilter:
 class DeviceFilter:
     """Finds devices for a Pod's claims on nodes; one for each profile."""
 
-    def __init__(self, allocator: Allocator, variants: Variants, clock: Clock, timeout_seconds: float) -> None:
+    def __init__(
+        self,
+        allocator: Allocator,
+        variants: Variants,
+        clock: Clock,
+        timeout_seconds: float,
+        policy: DevicePolicy | None = None,
+    ) -> None:
         self._allocator = allocator
+        # Which of several devices is taken; None means the first.
+        self._policy = policy
         self._inventory = allocator.inventory
         self._variants = variants
         self._clock = clock
@@ -105,23 +115,23 @@ class DeviceFilter:
         if not variant.count:
             return SUCCESS
         try:
-            allocations = self._find(own, variant, node)
+            fits = self._fits(own, variant, node)
         except AllocatorError as failure:
             return _failed(failure, node)
-        if allocations is None:
-            return _CANNOT_ALLOCATE
-        own.node_allocations[node.name] = allocations
-        return SUCCESS
+        return SUCCESS if fits else _CANNOT_ALLOCATE
 
-    def _find(self, own: PodState, variant: Variant, node: NodeInfo) -> tuple[AllocationResult, ...] | None:
-        """Return the allocations of the variant's claims; None if they do not fit."""
+    def _fits(self, own: PodState, variant: Variant, node: NodeInfo) -> bool:
+        """Return whether the variant's claims fit; `PodState.found_on` has the allocations."""
         if own.overlay is not None or own.first_pass:
-            return self._find_with_overlay(own, variant, node)
+            found = self._find_with_overlay(own, variant, node)
+            if found is not None:
+                own.node_allocations[node.name] = found
+            return found is not None
         query = variant.query or self._query(variant)
         outcome = query.lookup(node.name, node.node)
         if outcome is None:
             outcome = self._allocate(variant, node)
-        return outcome.allocations
+        return outcome.fits
 
     def _find_with_overlay(
         self, own: PodState, variant: Variant, node: NodeInfo
@@ -180,11 +190,13 @@ class DeviceFilter:
         return CachedDeviceFilter(query, frozenset(own.names), self._variants.serves)
 
     def _query(self, variant: Variant) -> AllocationQuery:
-        variant.query = self._allocator.query(variant.claims)
+        variant.query = self._allocator.query(variant.claims, self._policy)
         return variant.query
 
     def _allocate(self, variant: Variant, node: NodeInfo, overlay: AllocationOverlay | None = None) -> Outcome:
-        outcome = self._allocator.find(node.node, variant.claims, expired=self._deadline(), overlay=overlay)
+        outcome = self._allocator.find(
+            node.node, variant.claims, expired=self._deadline(), overlay=overlay, policy=self._policy
+        )
         self.steps += outcome.steps
         return outcome
 

@@ -28,6 +28,7 @@ from dray.scheduler.plugins.dynamic_resources.extended_claim_writer import Exten
 from dray.scheduler.plugins.dynamic_resources.extended_resources import is_extended_resource_claim
 from dray.scheduler.plugins.dynamic_resources.hints import claim_keys_of
 from dray.scheduler.plugins.dynamic_resources.nominated_devices import Nominees
+from dray.scheduler.plugins.dynamic_resources.packing import DevicePacking
 from dray.scheduler.plugins.dynamic_resources.tracker import ClaimTracker
 from dray.scheduler.plugins.dynamic_resources.variants import Variants
 
@@ -59,7 +60,9 @@ class DeviceState:
         self._double_allocations = DoubleAllocations(self.allocations, claims.lister.get_key)
         self._handle = handle
         self._pods = handle.informers.informer(PODS, UNFINISHED, indexes={_BY_CLAIM: _claim_keys})
+        self.packing = DevicePacking(self.allocator, self._claims_of)
         claims.add_handler(self._claim_changed)
+        self._pods.add_handler(self.packing.pod_changed)
         handle.informers.informer(RESOURCE_SLICES).add_handler(self._slice_changed)
         handle.informers.informer(DEVICE_CLASSES).add_handler(self._class_changed)
         handle.informers.informer(NODES).add_handler(self._node_changed)
@@ -89,6 +92,11 @@ class DeviceState:
     def find_pod(self, key: NamespacedName) -> Pod | None:
         """Return a Pod that has not finished."""
         return self._pods.lister.get_key(key)
+
+    def _claims_of(self, pod: Pod) -> list[ResourceClaim]:
+        """Return the claims of a Pod that exist."""
+        keys = (NamespacedName(*key.split("/", 1)) for key in claim_keys_of(pod))
+        return [claim for key in keys if (claim := self.tracker.get(key)) is not None]
 
     def _is_alive(self, key: NamespacedName, uid: str) -> bool:
         """Return whether the Pod exists and is not being deleted."""

@@ -10,6 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from dray.allocator import allocation_score, claim_label, with_share_ids
+from dray.allocator.device_policy import FRAGMENTATION, make_policy
 from dray.api.errors import APIError
 from dray.api.pod_claims import has_prioritized_list
 from dray.api.types.core_v1 import Pod
@@ -95,7 +96,12 @@ class DynamicResources:
         self._steps = handle.metrics.histogram(
             "dray_allocation_steps", "Allocation search steps of a scheduled Pod, over all nodes.", (), STEPS
         )
-        self._filter = DeviceFilter(devices.allocator, devices.variants, handle.clock, arguments.filter_timeout_seconds)
+        policy = make_policy(arguments.device_policy, devices.packing.model)
+        # A policy that learns must see the Pods, with or without the plugin that scores nodes.
+        self._learns = arguments.device_policy == FRAGMENTATION
+        self._filter = DeviceFilter(
+            devices.allocator, devices.variants, handle.clock, arguments.filter_timeout_seconds, policy
+        )
         self._pre_binder = PreBinder(handle, devices, arguments.binding_timeout_seconds)
         self._group_claims = GroupClaims(handle, devices, self._is_classic)
         self._node_allocatable: NodeAllocatable | None = None
@@ -195,6 +201,9 @@ class DynamicResources:
                 self._check(own, position, claim)
         except NotReadyError as why:
             return None, unresolvable(str(why))
+        if self._learns:
+            self._devices.packing.observe(state.pod_info, own.claims)
+            self._devices.packing.refresh(self._handle.snapshot)
         rejection = self._use_extended(state, own, names, extended_claim) if names else None
         if optional:
             own.reduced = tuple(self._reduced(own, optional, names, extended_claim))

@@ -190,8 +190,9 @@ class PodState:
     def found_on(self, node_name: str) -> tuple[AllocationResult, ...] | None:
         """Return the allocations on a feasible node; valid until Reserve, which takes the devices."""
         found = self.node_allocations.get(node_name)
-        if found is None and self.plain.query is not None:
-            found = self.plain.query.allocations_on(node_name)
+        query = self.variant_on(node_name).query
+        if found is None and query is not None:
+            found = query.allocations_on(node_name)
         return found
 
     def user_of(self, claim: ResourceClaim) -> ResourceClaimConsumerReference:
@@ -214,7 +215,7 @@ class PodState:
 
     def allocation_of(self, claim: ResourceClaim, node_name: str) -> AllocationResult | None:
         """Return the allocation for a claim on the node."""
-        found = self.node_allocations.get(node_name, ())
+        found = self.found_on(node_name) or ()
         for pending, allocation in zip(self.variant_on(node_name).claims, found, strict=False):
             if pending is claim:
                 return allocation

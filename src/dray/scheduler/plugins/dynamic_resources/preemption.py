@@ -174,7 +174,7 @@ class DevicePreemption:
         """Record what the Pod will get on the node, and the claims that have to be deallocated before."""
         node_name = node.metadata.name or ""
         state = own.on_node(node_name)
-        found = state.node_allocations.get(node_name, ())
+        found = state.found_on(node_name) or ()
         claims = state.variant_on(node_name).claims
         devices = NominatedDevices(node_name, tuple(zip(claims, found, strict=False)))
         users = dict(own.removed)

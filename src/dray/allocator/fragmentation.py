@@ -1,0 +1,306 @@
+"""Fragmentation: how much of a node's free devices the Pods that are typical of the cluster cannot use. Pure.
+
+A node's value has two parts, both in thousandths of devices. The first is the expected amount of free devices that a
+typical Pod cannot use, as published for Fragmentation Gradient Descent; a kind of Pod counts the more the less of the
+cluster is left for it, so that what few can use is kept for those who need it. The second is what stays free when the
+node is filled with typical Pods one after the other, which shows what a lack of CPU or memory, or a remainder that is
+too small, costs in the end. All numbers are integers, so that equal states have equal values.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate
+from operator import mul
+from typing import Final
+
+import msgspec
+
+from dray.allocator.units import UnitTable
+
+# Weights are parts of a million.
+MILLION: Final = 1_000_000
+# A node is filled this often, each time with this many Pods.
+FILLS: Final = 8
+FILL_LENGTH: Final = 30
+# What is left for a kind of Pod counts as at least this part of the cluster.
+LEFT_MIN_PERCENT: Final = 1
+# States of nodes that are kept; beyond that all are computed anew.
+STATES_MAX: Final = 100_000
+
+_ALL_PERCENT: Final = 100
+_NO_UNIT: Final = -1
+# A linear congruential generator, so that the fills are the same in every process.
+_FACTOR: Final = 6364136223846793005
+_INCREMENT: Final = 1442695040888963407
+_MODULUS: Final = 1 << 64
+
+
+class PodKind(msgspec.Struct, frozen=True):
+    """What a Pod requests: CPU, memory, and how many devices of each demand."""
+
+    milli_cpu: int
+    memory: int
+    demands: tuple[tuple[int, int], ...] = ()
+
+
+class NodeState:
+    """The free resources of a node; nodes with the same share one object."""
+
+    __slots__ = ("_value", "_value_at", "after", "free", "memory", "milli_cpu", "unfilled", "units", "usable")
+
+    def __init__(self, units: tuple[int, ...], milli_cpu: int, memory: int, free: int) -> None:
+        self.units = units
+        self.milli_cpu = milli_cpu
+        self.memory = memory
+        # Of all devices, in thousandths.
+        self.free = free
+        # For each typical kind, what it can use; and what stays free when the node is filled. Computed when needed.
+        self.usable: Sequence[int] | None = None
+        self.unfilled = 0
+        self._value = 0
+        self._value_at = -1
+        # Kind of Pod -> the state with such a Pod; itself if it does not fit.
+        self.after: dict[PodKind, NodeState] = {}
+
+    def value(self, model: FragmentationModel) -> int:
+        """Return what cannot be used, in millionths of a thousandth."""
+        if self._value_at != model.version:
+            self._value_at, self._value = model.version, model.compute_value(self)
+        return self._value
+
+
+class FragmentationModel:
+    """Values of node states, for typical Pods and their weights."""
+
+    def __init__(self, table: UnitTable) -> None:
+        self.table = table
+        # Grows whenever values change; and whenever states of nodes must be looked up again.
+        self.version = 0
+        self.generation = 0
+        self._typical: tuple[tuple[PodKind, int], ...] = ()
+        self._weights: Sequence[int] = ()
+        self._fills: tuple[tuple[PodKind, ...], ...] = ()
+        # By demand, for choosing among the units of a node.
+        self._demand_weights: Mapping[int, int] = {}
+        self._epoch = table.epoch
+        self._states: dict[tuple[tuple[int, ...], int, int], NodeState] = {}
+        self._worths: dict[int, int] = {}
+        # Demand -> unit -> the unit after the best placement.
+        self._best: defaultdict[int, dict[int, int]] = defaultdict(dict)
+
+    # --- What is typical. ---
+
+    @property
+    def typical(self) -> Sequence[tuple[PodKind, int]]:
+        """Return the typical kinds of Pods with their shares in millionths."""
+        return self._typical
+
+    def set_typical(self, typical: Sequence[tuple[PodKind, int]]) -> None:
+        """Replace the typical kinds of Pods; until `weigh` they count by their shares."""
+        self._typical = tuple(typical)
+        self._fills = tuple(_fills(self._typical))
+        self.table.keep_groups(demand for kind, _ in typical for demand, _ in kind.demands)
+        self._drop_states()
+        self._weigh([share if kind.demands else 0 for kind, share in self._typical])
+
+    def weigh(self, states: Iterable[NodeState]) -> None:
+        """Weigh each typical kind by its share and by how little of the cluster it can use."""
+        left = [0] * len(self._typical)
+        free = capacity = 0
+        for state in states:
+            free += state.free
+            capacity += len(state.units)
+            left = [one + other for one, other in zip(left, self._usable(state), strict=True)]
+        least = capacity * 1000 * LEFT_MIN_PERCENT // _ALL_PERCENT + 1
+        self._weigh(
+            [
+                share * (free + least) // (usable + least) if kind.demands else 0
+                for (kind, share), usable in zip(self._typical, left, strict=True)
+            ]
+        )
+
+    def _weigh(self, weights: Sequence[int]) -> None:
+        total = sum(weights) or 1
+        self._weights = [MILLION * weight // total for weight in weights]
+        demands: dict[int, int] = {}
+        for (kind, _), weight in zip(self._typical, self._weights, strict=True):
+            for demand, _ in kind.demands:
+                demands[demand] = demands.get(demand, 0) + weight
+        self._demand_weights = demands
+        self._worths.clear()
+        self._best.clear()
+        for state in self._states.values():
+            # Which units a Pod gets depends on the weights.
+            state.after.clear()
+        self.version += 1
+
+    # --- Units. ---
+
+    def worth(self, unit: int) -> int:
+        """Return what typical requests can use of a unit, weighted."""
+        worth = self._worths.get(unit)
+        if worth is None:
+            free, options = self.table.free[unit], self.table.options
+            usable = (weight for demand, weight in self._demand_weights.items() if options(unit, demand))
+            worth = self._worths[unit] = free * sum(usable)
+        return worth
+
+    def rank(self, unit: int, after: int) -> tuple[int, int, int]:
+        """Return the key by which a placement on a unit is preferred, lowest first.
+
+        The least is lost for typical requests; then the fullest unit, and the one that keeps most partitions possible.
+        """
+        return self.worth(unit) - self.worth(after), self.table.free[unit], -self.table.room(after)
+
+    def best_after(self, unit: int, demand: int) -> int:
+        """Return the state of a unit after the best placement of the demand on it; -1 if there is none."""
+        found = self._best[demand].get(unit)
+        if found is None:
+            options = self.table.options(unit, demand)
+            found = min((after for _, after in options), key=lambda after: self.rank(unit, after), default=_NO_UNIT)
+            self._best[demand][unit] = found
+        return found
+
+    # --- Nodes. ---
+
+    def refresh(self) -> None:
+        """Drop what is known about units that are numbered anew."""
+        if self._epoch != self.table.epoch:
+            self._epoch = self.table.epoch
+            self._drop_states()
+            self._worths.clear()
+            self._best.clear()
+            self.version += 1
+
+    def _drop_states(self) -> None:
+        self._states.clear()
+        self.generation += 1
+
+    def state(self, units: Iterable[int], milli_cpu: int, memory: int) -> NodeState:
+        """Return the state of a node with these units, in any order."""
+        self.refresh()
+        key = (tuple(sorted(units)), milli_cpu, memory)
+        state = self._states.get(key)
+        if state is None:
+            if len(self._states) >= STATES_MAX:
+                self._states.clear()
+            state = self._states[key] = NodeState(*key, sum([self.table.free[unit] for unit in key[0]]))
+        return state
+
+    def loss(self, state: NodeState, kind: PodKind) -> int:
+        """Return by how many thousandths of devices a Pod makes the node's value worse."""
+        after = state.after.get(kind)
+        if after is None:
+            after = state.after[kind] = self._after(state, kind)
+        return (after.value(self) - state.value(self)) // MILLION
+
+    def _after(self, state: NodeState, kind: PodKind) -> NodeState:
+        units = list(state.units)
+        for demand, count in kind.demands:
+            if not self._take(units, demand, count):
+                # The model is simpler than the allocator, which has found devices.
+                return state
+        return self.state(units, state.milli_cpu - kind.milli_cpu, state.memory - kind.memory)
+
+    def _take(self, units: list[int], demand: int, count: int) -> bool:
+        """Take the best units for the demand; nothing changes if there are too few."""
+        options = [
+            (self.rank(unit, after), position, after)
+            for position, unit in enumerate(units)
+            if (after := self.best_after(unit, demand)) >= 0
+        ]
+        if len(options) < count:
+            return False
+        for _, position, after in sorted(options)[:count]:
+            units[position] = after
+        return True
+
+    # --- Values. ---
+
+    def compute_value(self, state: NodeState) -> int:
+        """Return the value of a state for the current weights; use `NodeState.value`."""
+        usable = self._usable(state)
+        used: int = sum(map(mul, self._weights, usable))
+        return MILLION * (state.free + state.unfilled) - used
+
+    def _usable(self, state: NodeState) -> Sequence[int]:
+        if state.usable is None:
+            by_demand = {demand: self._usable_by(state, demand) for demand in self._demand_weights}
+            milli_cpu, memory = state.milli_cpu, state.memory
+            state.usable = [
+                _least_usable(kind, by_demand) if kind.milli_cpu <= milli_cpu and kind.memory <= memory else 0
+                for kind, _ in self._typical
+            ]
+            state.unfilled = state.free - sum([self._filled(state, fill) for fill in self._fills]) // FILLS
+        return state.usable
+
+    def _usable_by(self, state: NodeState, demand: int) -> tuple[int, int]:
+        """Return how many units meet the demand, and what is free of these."""
+        options, free = self.table.options, self.table.free
+        amounts = [free[unit] for unit in state.units if free[unit] and options(unit, demand)]
+        return len(amounts), sum(amounts)
+
+    def _filled(self, state: NodeState, fill: Sequence[PodKind]) -> int:
+        """Return how much of the free devices is used after the Pods arrived one after the other."""
+        free = self.table.free
+        milli_cpu, memory = state.milli_cpu, state.memory
+        # The fullest first.
+        units = sorted([unit for unit in state.units if free[unit]], key=free.__getitem__)
+        # Demands that no unit meets any more.
+        unmet: set[int] = set()
+        for kind in fill:
+            if kind.milli_cpu > milli_cpu or kind.memory > memory:
+                continue
+            for demand, count in kind.demands:
+                # What a Pod with several demands has taken before stays taken: such Pods are rare.
+                if demand in unmet or not self._take_fullest(units, demand, count, unmet):
+                    break
+            else:
+                milli_cpu -= kind.milli_cpu
+                memory -= kind.memory
+        return state.free - sum([free[unit] for unit in units])
+
+    def _take_fullest(self, units: list[int], demand: int, count: int, unmet: set[int]) -> bool:
+        """Take the fullest units that meet the demand, and order the units again; False if there are too few."""
+        afters = self._best[demand]
+        found: list[tuple[int, int]] = []
+        for position, unit in enumerate(units):
+            after = afters.get(unit)
+            if after is None:
+                after = self.best_after(unit, demand)
+            if after >= 0:
+                found.append((position, after))
+                if len(found) == count:
+                    for at, taken in found:
+                        units[at] = taken
+                    units.sort(key=self.table.free.__getitem__)
+                    return True
+        if not found:
+            unmet.add(demand)
+        return False
+
+
+def _least_usable(kind: PodKind, by_demand: Mapping[int, tuple[int, int]]) -> int:
+    """Return how much of the free devices a Pod of the kind could use; of several demands the least."""
+    least = -1
+    for demand, count in kind.demands:
+        found, amount = by_demand[demand]
+        if found < count:
+            return 0
+        least = amount if least < 0 else min(least, amount)
+    return max(least, 0)
+
+
+def _fills(typical: Sequence[tuple[PodKind, int]]) -> Iterator[tuple[PodKind, ...]]:
+    """Yield sequences of typical Pods, each kind about as often as its share."""
+    ends = list(accumulate(share for _, share in typical))
+    number = 1
+    for _ in range(FILLS if typical else 0):
+        fill = []
+        for _ in range(FILL_LENGTH):
+            number = (number * _FACTOR + _INCREMENT) % _MODULUS
+            point = number * ends[-1] // _MODULUS
+            fill.append(next(kind for (kind, _), end in zip(typical, ends, strict=True) if point < end))
+        yield tuple(fill)
