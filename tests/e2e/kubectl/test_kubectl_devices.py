@@ -119,14 +119,16 @@ class TestSlices:
         old = kubectl.get("resourceslices.v1beta1.resource.k8s.io", "shown")
         assert old["spec"]["devices"] == [{"name": "gpu-0", "basic": {"attributes": {"model": {"string": "A"}}}}]
 
-    @pytest.mark.behaviour("SP-33")
+    @pytest.mark.behaviour("SP-33", "N-141")
     def test_field_selectors(self, kubectl: Kubectl) -> None:
         slices = [bodies.resource_slice(f"on-{node}", node_name=node, driver="sel.example.com") for node in ("x", "y")]
         kubectl("create", "-f", "-", stdin=slices)
         selector = "--field-selector=spec.driver=sel.example.com,spec.nodeName=y"
         assert kubectl("get", "resourceslices", selector, "-o", "name") == "resourceslice.resource.k8s.io/on-y\n"
-        message = kubectl.error("get", "resourceslices", "--field-selector=spec.pool.name=x")
-        assert "field label not supported for resource.k8s.io/v1, Kind=ResourceSlice: spec.pool.name" in message
+        pool = "--field-selector=spec.driver=sel.example.com,spec.pool.name=x"
+        assert kubectl("get", "resourceslices", pool, "-o", "name") == "resourceslice.resource.k8s.io/on-x\n"
+        message = kubectl.error("get", "resourceslices", "--field-selector=spec.pool.generation=1")
+        assert "field label not supported for resource.k8s.io/v1, Kind=ResourceSlice: spec.pool.generation" in message
 
     @pytest.mark.behaviour("SP-03")
     def test_driver_is_immutable(self, kubectl: Kubectl) -> None:
