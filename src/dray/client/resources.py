@@ -11,7 +11,7 @@ from typing import Final
 
 from dray.api.document import Document, GroupVersion
 from dray.api.types import cdi_v1alpha1
-from dray.api.types.apps_v1 import ControllerRevision, DaemonSet, Deployment, ReplicaSet
+from dray.api.types.apps_v1 import ControllerRevision, DaemonSet, Deployment, ReplicaSet, StatefulSet
 from dray.api.types.batch_v1 import CronJob, Job
 from dray.api.types.coordination_v1 import Lease
 from dray.api.types.core_v1 import ConfigMap, Node, Pod, ResourceQuota, Secret
@@ -50,7 +50,7 @@ CONTROLLER_REVISIONS: Final[Resource[ControllerRevision]] = Resource(
 DAEMON_SETS: Final[Resource[DaemonSet]] = Resource("apps", "v1", "daemonsets", "DaemonSet", DaemonSet)
 DEPLOYMENTS: Final[Resource[Deployment]] = Resource("apps", "v1", "deployments", "Deployment", Deployment)
 REPLICA_SETS: Final[Resource[ReplicaSet]] = Resource("apps", "v1", "replicasets", "ReplicaSet", ReplicaSet)
-STATEFUL_SETS: Final[Resource[Document]] = unstructured(GroupVersion("apps", "v1"), "statefulsets", "StatefulSet")
+STATEFUL_SETS: Final[Resource[StatefulSet]] = Resource("apps", "v1", "statefulsets", "StatefulSet", StatefulSet)
 
 # batch/v1
 CRON_JOBS: Final[Resource[CronJob]] = Resource("batch", "v1", "cronjobs", "CronJob", CronJob)

@@ -37,6 +37,7 @@ from dray.controllers.resource_pool_status.reconciler import ResourcePoolStatusR
 from dray.controllers.resource_quota.reconciler import ResourceQuotaController
 from dray.controllers.service_account.reconciler import ServiceAccountController
 from dray.controllers.service_endpoints.reconciler import EndpointSliceMirroringController, ServiceEndpointsController
+from dray.controllers.stateful_set.reconciler import StatefulSetController
 from dray.controllers.taint_eviction.reconciler import TaintEvictionController
 from dray.controllers.ttl_after_finished import TTLAfterFinishedController
 from dray.lib.clock import Clock
@@ -128,6 +129,7 @@ def _workload_controllers(root_ca: str, gates: FeatureGates) -> dict[str, Factor
         "resourcequota-controller": ResourceQuotaController,
         "deployment-controller": DeploymentController,
         "replicaset-controller": ReplicaSetController,
+        "statefulset-controller": StatefulSetController,
         "daemonset-controller": DaemonSetController,
         "job-controller": JobController,
         "cronjob-controller": CronJobController,

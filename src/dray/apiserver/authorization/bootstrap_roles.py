@@ -373,6 +373,16 @@ CONTROLLER_ROLES: Final[Mapping[str, tuple[Document, ...]]] = {
     ),
     "root-ca-cert-publisher": (rule("create update", "core", "configmaps"), _EVENTS),
     "service-account-controller": (rule("create", "core", "serviceaccounts"), _EVENTS),
+    "statefulset-controller": (
+        rule(_READ, "core", "pods"),
+        rule(_READ, "apps", "statefulsets"),
+        rule("update", "apps", "statefulsets/status"),
+        rule("update", "apps", "statefulsets/finalizers"),
+        rule("create delete get patch update", "core", "pods"),
+        rule("create delete get list patch update watch", "apps", "controllerrevisions"),
+        rule("create delete get list patch update watch", "core", "persistentvolumeclaims"),
+        _EVENTS,
+    ),
     "token-cleaner": (rule("delete get list watch", "core", "secrets"), _EVENTS),
     "ttl-after-finished-controller": (rule("delete get list watch", "batch", "jobs"), _EVENTS),
 }

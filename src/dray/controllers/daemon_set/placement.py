@@ -25,6 +25,7 @@ from dray.api.types.core_v1 import (
 )
 from dray.controllers.pod_control.ownership import Owner, selector_of
 from dray.controllers.pod_control.pod_templates import make_pod, with_labels
+from dray.controllers.pod_control.revisions import History, Revised
 
 KIND: Final = GroupVersionKind("apps", "v1", "DaemonSet")
 HASH_LABEL: Final = "controller-revision-hash"
@@ -148,3 +149,15 @@ def node_of(pod: Pod) -> str:
             if item.key == NODE_NAME_FIELD and item.operator == "In" and len(item.values) == 1:
                 return item.values[0]
     return ""
+
+
+def revised_of(daemon_set: DaemonSet) -> Revised:
+    """Return the DaemonSet as the owner of revisions."""
+    spec, status = daemon_set.spec, daemon_set.status
+    limit = spec.revision_history_limit
+    return Revised(KIND, daemon_set.metadata, spec.template, status.collision_count, limit, HASH_LABEL)
+
+
+def hash_of(history: History) -> str:
+    """Return the hash label of Pods of the current template."""
+    return history.current.metadata.labels.get(HASH_LABEL, "")

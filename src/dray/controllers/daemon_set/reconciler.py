@@ -7,22 +7,30 @@ from collections.abc import Sequence
 import msgspec
 
 from dray.api.document import NamespacedName
-from dray.api.errors import AlreadyExistsError, APIError
-from dray.api.types.apps_v1 import ControllerRevision, DaemonSet, DaemonSetStatus
+from dray.api.errors import APIError
+from dray.api.types.apps_v1 import DaemonSet, DaemonSetStatus
 from dray.api.types.core_v1 import Node, Pod
 from dray.client.controller import Result
 from dray.client.event_recorder import NORMAL, WARNING
-from dray.client.interface import DeleteOptions, ignore_not_found
-from dray.client.objects import controller_of, key_of
-from dray.client.resources import CONTROLLER_REVISIONS, DAEMON_SETS, NODES
+from dray.client.interface import ignore_not_found
+from dray.client.objects import key_of
+from dray.client.resources import DAEMON_SETS, NODES
 from dray.controllers.daemon_set import plan
 from dray.controllers.daemon_set.backoff import FailureBackoff
-from dray.controllers.daemon_set.history import History, plan_history, surplus_history
-from dray.controllers.daemon_set.placement import HASH_LABEL, KIND, Placement, make_daemon_pod, owner_of
-from dray.controllers.pod_control.adoption import claim_dependents
+from dray.controllers.daemon_set.placement import (
+    HASH_LABEL,
+    KIND,
+    Placement,
+    hash_of,
+    make_daemon_pod,
+    owner_of,
+    revised_of,
+)
 from dray.controllers.pod_control.ownership import Owner, enqueue_owners
-from dray.controllers.pod_control.pod_control import OWNER_INDEXES, NewPod, PodControl
+from dray.controllers.pod_control.pod_control import NewPod, PodControl
 from dray.controllers.pod_control.pod_status import next_available_seconds
+from dray.controllers.pod_control.revision_control import RevisionControl
+from dray.controllers.pod_control.revisions import History
 from dray.controllers.reconciler import ControllerContext, Reconciler, own_key
 
 
@@ -38,12 +46,12 @@ class DaemonSetController(Reconciler[NamespacedName]):
         self._backoff = FailureBackoff()
         self._control = PodControl(context, DAEMON_SETS, self._recorder)
         self._daemon_sets = context.informers.informer(DAEMON_SETS)
-        self._revisions = context.informers.informer(CONTROLLER_REVISIONS, indexes=OWNER_INDEXES)
+        self._revisions = RevisionControl(context, DAEMON_SETS)
         self._nodes = context.informers.informer(NODES)
         enqueue = enqueue_owners(self._daemon_sets, owner_of, self.controller.queue.add)
         self.controller.watch(self._daemon_sets, own_key)
         self.controller.follow(self._control.pods, enqueue)
-        self.controller.follow(self._revisions, enqueue)
+        self.controller.follow(self._revisions.revisions, enqueue)
         self.controller.follow(self._nodes, self._node_changed)
 
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
@@ -68,9 +76,9 @@ class DaemonSetController(Reconciler[NamespacedName]):
             return None
         pods = await self._control.claim(owner)
         nodes = self._nodes.lister.list()
-        state = plan.make_state(daemon_set, nodes, pods, history.revision_hash, self._clock.now())
+        state = plan.make_state(daemon_set, nodes, pods, hash_of(history), self._clock.now())
         wanted = plan.plan_pods(state, lambda node: self._backoff_seconds(daemon_set, node))
-        error = await self._write(owner, daemon_set, wanted, history.revision_hash)
+        error = await self._write(owner, daemon_set, wanted, hash_of(history))
         await self._delete_surplus(daemon_set, history, pods)
         await self._report(daemon_set, plan.status_of(state))
         if error is not None:
@@ -108,32 +116,15 @@ class DaemonSetController(Reconciler[NamespacedName]):
 
     async def _history(self, owner: Owner, daemon_set: DaemonSet) -> History | None:
         """Write the current revision and return all; None on a name collision, which the next attempt avoids."""
-        history = plan_history(daemon_set, await claim_dependents(self._client, self._revisions, DAEMON_SETS, owner))
-        if history.update:
-            await self._client.update(CONTROLLER_REVISIONS, history.current)
-        if history.create and not await self._create_revision(daemon_set, history.current):
-            return None
-        return history
-
-    async def _create_revision(self, daemon_set: DaemonSet, revision: ControllerRevision) -> bool:
-        try:
-            await self._client.create(CONTROLLER_REVISIONS, revision)
-        except AlreadyExistsError:
-            key = key_of(revision)
-            found = await self._client.get(CONTROLLER_REVISIONS, key.name, key.namespace)
-            controller = controller_of(found)
-            if found.data == revision.data and controller is not None and controller.uid == daemon_set.metadata.uid:
-                return True
+        history = await self._revisions.history(owner, revised_of(daemon_set))
+        if history is None:
             count = (daemon_set.status.collision_count or 0) + 1
             await self._report(daemon_set, msgspec.structs.replace(daemon_set.status, collision_count=count))
-            return False
-        return True
+        return history
 
     async def _delete_surplus(self, daemon_set: DaemonSet, history: History, pods: Sequence[Pod]) -> None:
         live = {pod.metadata.labels.get(HASH_LABEL, "") for pod in pods}
-        for revision in surplus_history(daemon_set, history, live):
-            key, options = key_of(revision), DeleteOptions(uid=revision.metadata.uid or "")
-            await ignore_not_found(self._client.delete(CONTROLLER_REVISIONS, key.name, key.namespace, options))
+        await self._revisions.delete_surplus(revised_of(daemon_set), history, live)
 
 
 def _scheduling_fields(node: Node) -> tuple[object, ...]:

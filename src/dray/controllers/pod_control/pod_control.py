@@ -47,6 +47,19 @@ class NewPod:
     slot: Hashable = None
 
 
+@dataclass(frozen=True, slots=True)
+class PodEventTexts:
+    """The messages of events about Pods, with the fields `pod`, `owner` and `error`."""
+
+    created: str = "Created pod: {pod}"
+    not_created: str = "Error creating: {error}"
+    deleted: str = "Deleted pod: {pod}"
+    not_deleted: str = "Error deleting: {error}"
+
+
+_TEXTS: Final = PodEventTexts()
+
+
 def _ignore(_error: APIError | None) -> None:
     """Do nothing."""
 
@@ -55,13 +68,23 @@ class PodControl:
     """The Pods of one kind of owner."""
 
     def __init__(
-        self, context: ControllerContext, owners: Resource[Any], recorder: EventRecorder, *, finalizer: str = ""
+        self,
+        context: ControllerContext,
+        owners: Resource[Any],
+        recorder: EventRecorder,
+        *,
+        finalizer: str = "",
+        texts: PodEventTexts = _TEXTS,
+        is_member: Callable[[Owner, Pod], bool] = lambda _owner, _pod: True,
     ) -> None:
         self._client = context.client
         self._clock = context.clock
         self._rng = context.rng
         self._owners = owners
         self._recorder = recorder
+        self._texts = texts
+        # Whether an orphan that the selector matches can be adopted.
+        self._is_member = is_member
         # Set on adopted Pods and removed from released ones.
         self._finalizer = finalizer
         self.expectations = PodExpectations()
@@ -80,7 +103,8 @@ class PodControl:
         """Compare the cached Pods, with this controller's latest writes applied, with the owner's selector."""
         found = cached_dependents(self.pods, owner)
         now, wall = self._clock.monotonic(), self._clock.now()
-        return replace(found, owned=self.expectations.apply(owner.uid, found.owned, now, wall))
+        adopt = tuple(pod for pod in found.adopt if self._is_member(owner, pod))
+        return replace(found, owned=self.expectations.apply(owner.uid, found.owned, now, wall), adopt=adopt)
 
     async def claim(self, owner: Owner) -> tuple[Pod, ...]:
         """Adopt and release Pods as the owner's selector requires; return the owner's Pods."""
@@ -165,12 +189,12 @@ class PodControl:
                 self.expectations.creation_rejected(key)
             if is_namespace_terminating(error):
                 return None
-            self._record(about, WARNING, FAILED_CREATE, f"Error creating: {error.message}")
+            self._record(about, WARNING, FAILED_CREATE, self._texts.not_created, key.name, error.message)
             on_created(error)
             return error
         self.expectations.created(pod)
         on_created(None)
-        self._record(about, NORMAL, _CREATED, f"Created pod: {pod.metadata.name}")
+        self._record(about, NORMAL, _CREATED, self._texts.created, pod.metadata.name or "")
         return None
 
     async def _create_or_find(self, owner: Owner, pod: Pod) -> Pod:
@@ -194,10 +218,10 @@ class PodControl:
             return None
         except APIError as error:
             self.expectations.deletion_failed(uid)
-            self._record(about, WARNING, FAILED_DELETE, f"Error deleting: {error.message}")
+            self._record(about, WARNING, FAILED_DELETE, self._texts.not_deleted, key.name, error.message)
             return error
         self._drop_observed_deletion(pod)
-        self._record(about, NORMAL, _DELETED, f"Deleted pod: {key.name}")
+        self._record(about, NORMAL, _DELETED, self._texts.deleted, key.name)
         return None
 
     def _drop_observed_deletion(self, pod: Pod) -> None:
@@ -207,7 +231,8 @@ class PodControl:
         if cached is None or not same or cached.metadata.deletion_timestamp is not None:
             self.expectations.deletion_failed(pod.metadata.uid or "")
 
-    def _record(self, about: Any, event_type: str, reason: str, message: str) -> None:
+    def _record(self, about: Any, event_type: str, reason: str, text: str, pod: str, error: str = "") -> None:
+        message = text.format(pod=pod, owner=key_of(about).name, error=error)
         self._recorder.event(self._owners.group_version_kind, about, event_type, reason, message)
 
 

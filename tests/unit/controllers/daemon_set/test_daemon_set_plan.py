@@ -13,16 +13,18 @@ from dray.api.types.core_v1 import Node, NodeSpec, Pod, PodSpec, PodTemplateSpec
 from dray.api.types.meta_v1 import LabelSelector, ObjectMeta
 from dray.controllers.daemon_set import plan
 from dray.controllers.daemon_set.backoff import FailureBackoff
-from dray.controllers.daemon_set.history import History, plan_history, surplus_history, template_patch
 from dray.controllers.daemon_set.placement import (
     HASH_LABEL,
     Placement,
+    hash_of,
     make_daemon_pod,
     node_of,
     owner_of,
     pinned_to,
+    revised_of,
     with_tolerations,
 )
+from dray.controllers.pod_control.revisions import History, plan_history, surplus_history, template_patch
 from tests.unit.controllers.pod_control.pods import NOW, pod
 
 NAMES = ("n1", "n2", "n3", "n4")
@@ -273,22 +275,22 @@ def test_backoff_doubles_and_forgets() -> None:
 def revision(number: int, item: DaemonSet, revision_hash: str = "h") -> ControllerRevision:
     return ControllerRevision(
         metadata=ObjectMeta(name=f"r{number}", labels={HASH_LABEL: revision_hash}),
-        data=template_patch(item),
+        data=template_patch(item.spec.template),
         revision=number,
     )
 
 
 def test_history() -> None:
     first, second = daemon_set(), daemon_set({"nodeName": "n1"})
-    made = plan_history(first, [])
+    made = plan_history(revised_of(first), [])
     assert (made.create, made.update, made.current.revision) == (True, False, 1)
-    assert made.current.metadata.name == f"agent-{made.revision_hash}"
+    assert made.current.metadata.name == f"agent-{hash_of(made)}"
     assert made.current.metadata.annotations == {"a": "b"}
-    assert made.current.metadata.labels == {"app": "agent", HASH_LABEL: made.revision_hash}
+    assert made.current.metadata.labels == {"app": "agent", HASH_LABEL: hash_of(made)}
     known = [revision(1, first), revision(2, second)]
-    same = plan_history(second, known)
+    same = plan_history(revised_of(second), known)
     assert (same.create, same.update, same.current) == (False, False, known[1])
-    back = plan_history(first, known)
+    back = plan_history(revised_of(first), known)
     assert (back.create, back.update, back.current.revision, back.old) == (False, True, 3, (known[1],))
 
 
@@ -296,5 +298,5 @@ def test_history_keeps_what_runs() -> None:
     item = daemon_set(revision_history_limit=1)
     old = tuple(revision(number, item, f"h{number}") for number in (3, 1, 2))
     history = History(revision(4, item), old)
-    assert [found.revision for found in surplus_history(item, history, {"h1"})] == [2, 3]
-    assert surplus_history(daemon_set(revision_history_limit=3), history, set()) == ()
+    assert [found.revision for found in surplus_history(revised_of(item), history, {"h1"})] == [2, 3]
+    assert surplus_history(revised_of(daemon_set(revision_history_limit=3)), history, set()) == ()

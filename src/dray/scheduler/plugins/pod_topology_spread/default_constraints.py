@@ -87,7 +87,7 @@ class WorkloadSelectors:
     def __init__(self, handle: Handle) -> None:
         informers = handle.informers
         self._replica_sets = informers.informer(REPLICA_SETS).lister
-        self._stateful_sets = informers.informer(STATEFUL_SETS).lister
+        self._stateful_sets = informers.informer(STATEFUL_SETS.unstructured).lister
         self._replication_controllers = informers.informer(REPLICATION_CONTROLLERS).lister
         # Namespace -> name -> selector; Services without a selector are left out.
         self._services: dict[str, dict[str, Mapping[str, str]]] = {}

@@ -1,0 +1,1 @@
+"""StatefulSets: Pods with stable names, created and updated in order."""
