@@ -189,6 +189,12 @@ GATES: Final[Mapping[str, Gate]] = {
         stage=Stage.BETA,
         description="Gangs: PodGroups and Workloads of `scheduling.k8s.io/v1beta1`, whose Pods are placed together.",
     ),
+    "TopologyAwareWorkloadScheduling": Gate(
+        default=False,
+        stage=Stage.ALPHA,
+        description="`schedulingConstraints` of PodGroups: all Pods of a group in one rack, zone or other domain.",
+        requires=("GenericWorkload",),
+    ),
     "WorkloadWithJob": Gate(
         default=False,
         stage=Stage.ALPHA,

@@ -20,10 +20,12 @@ class StateData(Protocol):
 class GroupState:
     """What the attempts of one group cycle share."""
 
-    __slots__ = ("group", "reserved")
+    __slots__ = ("group", "nodes", "reserved")
 
-    def __init__(self, group: PodGroup) -> None:
+    def __init__(self, group: PodGroup, nodes: frozenset[str] | None = None) -> None:
         self.group = group
+        # The only nodes that the group may use in this cycle; None means all.
+        self.nodes = nodes
         # Uids of the Pods that have a place, with what is reserved for them.
         self.reserved: set[str] = set()
 

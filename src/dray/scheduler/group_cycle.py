@@ -7,7 +7,7 @@ nobody else runs meanwhile; `undo` leaves everything as it was.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 import msgspec
@@ -31,6 +31,7 @@ from dray.scheduler.queued_pod import QueuedPod
 _log = logging.getLogger(__name__)
 
 UNSCHEDULABLE: Final = "pod group is unschedulable"
+NO_PLACEMENTS: Final = "no feasible placements found"
 
 
 class Member:
@@ -88,6 +89,34 @@ def check_members(group: PodGroup, members: Sequence[PodInfo]) -> str:
     return ""
 
 
+def topology_key(group: PodGroup) -> str:
+    """Return the node label that all Pods of the group must have in common; empty if there is none."""
+    constraints = group.spec.scheduling_constraints
+    return constraints.topology[0].key if constraints is not None and constraints.topology else ""
+
+
+def generate_placements(snapshot: Snapshot, topology: str, scheduled: Iterable[PodInfo]) -> dict[str, frozenset[str]]:
+    """Return the nodes of each domain by its label value, in order; only that of Pods which are scheduled already.
+
+    Raises `AttemptError` if those are in several domains, or in none.
+    """
+    domains: dict[str, set[str]] = {}
+    for node in snapshot:
+        if topology in node.labels:
+            domains.setdefault(node.labels[topology], set()).add(node.name)
+    nodes = [snapshot.get(info.pod.spec.node_name or "") for info in scheduled]
+    used = {"" if node is None else node.labels.get(topology, "") for node in nodes}
+    if used:
+        if len(used) > 1 or used == {""}:
+            raise AttemptError(f"scheduled pods of the pod group are not in one domain of {topology}")
+        domains = {value: names for value, names in domains.items() if value in used}
+    return {value: frozenset(names) for value, names in sorted(domains.items())}
+
+
+def _ignore(_profile: str, _status: Status) -> None:
+    pass
+
+
 class GroupCycle:
     """Runs group cycles on the scheduler's snapshot."""
 
@@ -98,19 +127,65 @@ class GroupCycle:
         snapshot: Snapshot,
         pod_groups: PodGroups,
         explain: Callable[[Profile, CycleState, Diagnosis], Diagnosis],
+        observe_placement: Callable[[str, Status], None] | None = None,
     ) -> None:
         self._cycle = cycle
         self._cache = cache
         self._snapshot = snapshot
         self._pod_groups = pod_groups
         self._explain = explain
+        # Called for each domain that is tried; None if constraints on the topology are ignored.
+        self._topology = observe_placement is not None
+        self._observe_placement = observe_placement or _ignore
 
     def run(self, profile: Profile, group: PodGroup, key: NamespacedName, queued: Sequence[QueuedPod]) -> GroupOutcome:
         """Place the Pods; unless that succeeds, nothing is reserved afterwards."""
         self._cache.update_snapshot(self._snapshot)
+        if self._topology and (topology := topology_key(group)):
+            return self._run_in_domains(profile, group, key, queued, topology)
+        return self._run(profile, group, key, queued)
+
+    def _run_in_domains(
+        self, profile: Profile, group: PodGroup, key: NamespacedName, queued: Sequence[QueuedPod], topology: str
+    ) -> GroupOutcome:
+        """Try the group in each domain of a topology, and place it in the one where most of its Pods fit."""
+        scheduled = self._pod_groups.scheduled(key)
+        try:
+            placements = generate_placements(self._snapshot, topology, scheduled.values())
+        except AttemptError as failure:
+            return GroupOutcome(error(str(failure)), [Member(item) for item in queued], len(scheduled))
+        if not placements:
+            return GroupOutcome(unschedulable(NO_PLACEMENTS), [Member(item) for item in queued], len(scheduled))
+        best: tuple[int, frozenset[str]] | None = None
+        first: GroupOutcome | None = None
+        for nodes in placements.values():
+            outcome = self._run(profile, group, key, queued, nodes)
+            self._observe_placement(profile.scheduler_name, outcome.status)
+            if outcome.status.is_success:
+                count = len(outcome.placed)
+                self.undo(profile, outcome)
+                if best is None or count > best[0]:
+                    best = count, nodes
+            first = first or outcome
+        assert first is not None
+        if best is not None:
+            return self._run(profile, group, key, queued, best[1])
+        if first.status.is_rejected:
+            text = f"0/{len(placements)} placements are available, first placement status: {first.status.message}"
+            first.status = unschedulable(text)
+        return first
+
+    def _run(
+        self,
+        profile: Profile,
+        group: PodGroup,
+        key: NamespacedName,
+        queued: Sequence[QueuedPod],
+        nodes: frozenset[str] | None = None,
+    ) -> GroupOutcome:
         outcome = GroupOutcome(SUCCESS, [Member(item) for item in queued], len(self._pod_groups.scheduled(key)))
         try:
-            outcome.status = self._place_all(profile, group, key, outcome.members)
+            outcome.status = self._place_all(profile, GroupState(group, nodes), key, outcome.members)
         except AttemptError as failure:
             outcome.status = error(str(failure))
         except Exception as failure:  # noqa: BLE001 - the failure of one group must not stop the scheduler
@@ -127,8 +202,10 @@ class GroupCycle:
                 self._release(profile, member)
         self._cache.update_snapshot(self._snapshot)
 
-    def _place_all(self, profile: Profile, group: PodGroup, key: NamespacedName, members: Sequence[Member]) -> Status:
-        shared = GroupState(group)
+    def _place_all(
+        self, profile: Profile, shared: GroupState, key: NamespacedName, members: Sequence[Member]
+    ) -> Status:
+        group = shared.group
         status = self._feasible(profile, group, key, len(members))
         for number, member in enumerate(members, 1):
             if status.code is not Code.WAIT and not status.is_success:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from dray.framework.status import Status
 from dray.runtime.metrics import Metrics, exponential_buckets
 
 _ALGORITHM_BUCKETS: Final = exponential_buckets(start=0.001, factor=2, count=15)
@@ -29,6 +30,20 @@ class GroupMetrics:
             (),
             _ALGORITHM_BUCKETS,
         )
+        self._placements = metrics.counter(
+            "scheduler_generated_placements_total", "Domains in which groups were tried.", ("profile",)
+        )
+        self._placement_evaluations = metrics.counter(
+            "scheduler_placement_evaluations_total",
+            "Domains in which groups were tried, by result.",
+            ("result", "profile"),
+        )
+
+    def placement_tried(self, profile: str, status: Status) -> None:
+        """Count a domain of the topology in which a group was tried."""
+        self._placements.labels(profile).inc()
+        result = "success" if status.is_success else "unschedulable" if status.is_rejected else "error"
+        self._placement_evaluations.labels(result, profile).inc()
 
     def attempted(self, result: str, profile: str, seconds: float) -> None:
         """Observe the end of an attempt."""

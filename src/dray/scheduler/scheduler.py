@@ -162,16 +162,19 @@ class Scheduler:
 
     def _make_groups(self, queue: GroupQueue, client: Client, metrics: Metrics) -> GroupScheduler:
         groups = self.cache.pod_groups = self.handle.pod_groups
+        group_metrics = GroupMetrics(metrics)
+        has_topology = self.handle.features.enabled("TopologyAwareWorkloadScheduling")
+        observe = group_metrics.placement_tried if has_topology else None
         self._group_reporter = GroupReporter(client, self._clock, groups)
         return GroupScheduler(
             self._clock,
             queue=queue,
             cache=self.cache,
-            cycle=GroupCycle(self._cycle, self.cache, self._snapshot, groups, explain),
+            cycle=GroupCycle(self._cycle, self.cache, self._snapshot, groups, explain, observe),
             binder=self._binder,
             nominations=self._nominations,
             pod_groups=groups,
-            metrics=GroupMetrics(metrics),
+            metrics=group_metrics,
             reporter=self._group_reporter,
             steps=PodSteps(self._start_binding, self._undo, self._report_member, self._is_pending),
         )

@@ -36,6 +36,7 @@ ALPHA = (
     "DRADeviceCompatibilityGroups",
     "DRAOptionalNodeOperations",
     "WorkloadWithJob",
+    "TopologyAwareWorkloadScheduling",
 )
 REQUIRED = {
     "DRAAdminAccess": ("DynamicResourceAllocation",),
@@ -49,6 +50,7 @@ REQUIRED = {
     "DRAOptionalNodeOperations": ("DynamicResourceAllocation", "NodeDeclaredFeatures"),
     "DRAWorkloadResourceClaims": ("DynamicResourceAllocation", "GenericWorkload"),
     "WorkloadWithJob": ("GenericWorkload",),
+    "TopologyAwareWorkloadScheduling": ("GenericWorkload",),
     "ResourceHealthStatusMessage": ("ResourceHealthStatus",),
 }
 

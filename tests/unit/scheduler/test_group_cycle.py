@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -69,6 +70,7 @@ class Parts:
             self.cache.set_node(node(f"n{number}"))
         parts = handle()
         object.__setattr__(parts, "pod_groups", self.groups)
+        self.tried: list[Status] = []
         self.plugin = OnePerNode()
         self.profile = profile(self.plugin, GangScheduling(parts))
         self.snapshot = snapshot
@@ -196,6 +198,70 @@ def test_the_order_of_different_pods_matters() -> None:
 def test_members_must_be_alike(others: dict[str, Any], text: str) -> None:
     usual = {"preemptionPolicy": "PreemptLowerPriority"}
     assert check_members(pod_group(), [member("a", **usual), member("b", **(usual | others))]) == text
+
+
+# --- Topology. ---
+
+
+def racked(parts: Parts, racks: Mapping[str, int]) -> Parts:
+    """Nodes in racks, and constraints that are followed; the domains that were tried are counted."""
+    for rack, count in racks.items():
+        for number in range(count):
+            parts.cache.set_node(node(f"{rack}-{number}", labels={"rack": rack}))
+    tried: list[Status] = []
+    parts.cycle = GroupCycle(
+        Cycle(parts.snapshot, Nominations()),
+        parts.cache,
+        parts.snapshot,
+        parts.groups,
+        explain,
+        lambda _name, status: tried.append(status),
+    )
+    parts.tried = tried
+    return parts
+
+
+def in_rack(min_count: int) -> PodGroup:
+    policy = {"gang": {"minCount": min_count}}
+    constraints = {"topology": [{"key": "rack"}]}
+    metadata = {"name": "team", "namespace": "default", "uid": "uid-team"}
+    spec = {"schedulingPolicy": policy, "schedulingConstraints": constraints}
+    return from_document(PodGroup, {"metadata": metadata, "spec": spec})
+
+
+@pytest.mark.behaviour("GW-60", "GW-61", "GW-62", "GW-63")
+def test_a_gang_is_placed_in_one_domain() -> None:
+    parts = racked(Parts(1), {"a": 1, "b": 2, "c": 3})
+    outcome = parts.run(in_rack(2), "p", "q", "r")
+    assert outcome.status.is_success
+    # The domain where most Pods fit.
+    assert {item.node_name for item in outcome.placed} == {"c-0", "c-1", "c-2"}
+    assert [status.is_success for status in parts.tried] == [False, True, True]
+    assert len(parts.groups.scheduled(TEAM)) == 3
+    # More Pods of the gang belong there, too.
+    more = parts.run(in_rack(2), "s")
+    assert more.status.message.startswith("0/1 placements are available, first placement status: ")
+
+
+@pytest.mark.behaviour("GW-60", "GW-61")
+def test_a_gang_that_fits_in_no_domain() -> None:
+    parts = racked(Parts(3), {"a": 1, "b": 2})
+    outcome = parts.run(in_rack(3), "p", "q", "r")
+    text = "minCount (3) cannot be satisfied: 1 scheduled, 1 remaining"
+    assert outcome.status.message == f"0/2 placements are available, first placement status: {text}"
+    assert parts.cache.assumed_count() == 0
+    nowhere = racked(Parts(3), {})
+    assert nowhere.run(in_rack(1), "p").status.message == "no feasible placements found"
+
+
+@pytest.mark.behaviour("GW-60")
+def test_scheduled_pods_of_several_domains_are_an_error() -> None:
+    parts = racked(Parts(0), {"a": 1, "b": 1})
+    for name, node_name in (("x", "a-0"), ("y", "b-0")):
+        parts.cache.assume(member(name).on_node(node_name), node_name)
+    outcome = parts.run(in_rack(1), "p")
+    assert outcome.status.code is Code.ERROR
+    assert outcome.status.message == "scheduled pods of the pod group are not in one domain of rack"
 
 
 # --- Permit and binding. ---

@@ -10,8 +10,6 @@ from dray.api.document import GroupVersionKind
 from dray.api.types.batch_v1 import Job
 from dray.api.types.core_v1 import Container, EnvVar, EnvVarSource, ObjectFieldSelector, Pod, PodSchedulingGroup
 from dray.api.types.scheduling_v1beta1 import PodGroup
-from dray.client.objects import controller_reference
-from dray.client.resources import POD_GROUPS
 from dray.controllers.job.indexes import INDEX
 from dray.controllers.pod_control.ownership import Owner, selector_of
 from dray.controllers.pod_control.pod_templates import PREFIX_LENGTH_MAX, make_pod, pod_name_prefix, with_labels
@@ -59,10 +57,7 @@ def make_job_pod(
     finalizers = (*(item for item in pod.metadata.finalizers if item != TRACKING), TRACKING)
     metadata = msgspec.structs.replace(pod.metadata, annotations=annotations, finalizers=finalizers)
     if group is not None:
-        reference = msgspec.structs.replace(
-            controller_reference(POD_GROUPS.group_version_kind, group.metadata), controller=None
-        )
-        metadata = msgspec.structs.replace(metadata, owner_references=(*metadata.owner_references, reference))
+        # Not an owner of the Pod: it stays until its Pods have finished, and would keep them from being deleted.
         member = PodSchedulingGroup(pod_group_name=group.metadata.name)
         pod = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, scheduling_group=member))
     return msgspec.structs.replace(pod, metadata=metadata)

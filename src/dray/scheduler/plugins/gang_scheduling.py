@@ -10,7 +10,8 @@ from dray.api.types.core_v1 import Pod
 from dray.api.types.scheduling_v1beta1 import PodGroup
 from dray.framework.cycle_state import CycleState
 from dray.framework.events import POD, POD_GROUP, Action, ClusterEvent, EventRegistration, Hint
-from dray.framework.status import SUCCESS, Code, Status, unresolvable, unschedulable
+from dray.framework.plugins import PreFilterResult
+from dray.framework.status import SKIP, SUCCESS, Code, Status, unresolvable, unschedulable
 from dray.scheduler.handle import Handle
 from dray.scheduler.plugins.arguments import Arguments
 
@@ -51,6 +52,12 @@ class GangScheduling:
             EventRegistration(ClusterEvent(POD, Action.ADD), _pod_added),
             EventRegistration(ClusterEvent(POD_GROUP, Action.ADD | Action.UPDATE), _group_changed),
         )
+
+    def pre_filter(self, state: CycleState, _pod: Pod) -> tuple[PreFilterResult | None, Status]:
+        """Keep the Pods of a group to the nodes of the placement that is tried."""
+        if state.group is None or state.group.nodes is None:
+            return None, SKIP
+        return PreFilterResult(state.group.nodes), SUCCESS
 
     def placement_feasible(self, group: PodGroup, scheduled: int, remaining: int) -> Status:
         """Return whether enough Pods of a gang have a place, or can still get one."""

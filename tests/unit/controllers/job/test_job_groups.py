@@ -70,10 +70,7 @@ def test_names_and_owners() -> None:
     pod = make_job_pod(owner_of(given), given, None, {}, group)
     assert pod.spec.scheduling_group is not None
     assert pod.spec.scheduling_group.pod_group_name == group.metadata.name
-    assert [(item.kind, bool(item.controller)) for item in pod.metadata.owner_references] == [
-        ("Job", True),
-        ("PodGroup", False),
-    ]
+    assert [item.kind for item in pod.metadata.owner_references] == ["Job"]
 
 
 @pytest.mark.behaviour("GW-67")

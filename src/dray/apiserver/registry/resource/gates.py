@@ -107,8 +107,14 @@ SLICE_FIELDS: Final = (
         *(f"{_DEVICES}.attributes{{}}.{name}" for name in ("bools", "ints", "strings", "versions")),
     ),
 )
-POD_GROUP_FIELDS: Final = (_gated("DRAWorkloadResourceClaims", "spec.resourceClaims", "status.resourceClaimStatuses"),)
-WORKLOAD_FIELDS: Final = (_gated("DRAWorkloadResourceClaims", "spec.podGroupTemplates[].resourceClaims"),)
+POD_GROUP_FIELDS: Final = (
+    _gated("DRAWorkloadResourceClaims", "spec.resourceClaims", "status.resourceClaimStatuses"),
+    _gated("TopologyAwareWorkloadScheduling", "spec.schedulingConstraints"),
+)
+WORKLOAD_FIELDS: Final = (
+    _gated("DRAWorkloadResourceClaims", "spec.podGroupTemplates[].resourceClaims"),
+    _gated("TopologyAwareWorkloadScheduling", "spec.podGroupTemplates[].schedulingConstraints"),
+)
 
 POOL_STATUS_FIELDS: Final = (_gated("DRAPartitionableDevicesType", "spec.defaultPartitionTypeAttribute"),)
 
