@@ -22,7 +22,7 @@ from dray.framework.node_info import NodeInfo
 from dray.framework.pod_info import PodInfo
 from dray.framework.status import Code
 from dray.scheduler.plugins.balanced_allocation import BalancedAllocation
-from dray.scheduler.plugins.dynamic_resources.extended_resources import claim_name
+from dray.scheduler.plugins.dynamic_resources.extended_resources import claim_name, is_extended_resource_claim_of
 from dray.scheduler.plugins.node_resources_fit import NodeResourcesFit
 from tests.conformance.scheduler.dynamic_resources.bench import (
     TEAM,
@@ -769,3 +769,29 @@ async def test_a_pod_is_woken_when_its_unusable_claim_is_gone() -> None:
         assert set(item.keys.of_pod(pod)) & set(item.keys.of_change(empty, None) or ())
         other = (await cluster.start(asking("other", gpu=1))).pod
         assert item.hint(other, empty, None) is Hint.SKIP
+
+
+@pytest.mark.behaviour("N-147")
+async def test_a_claim_that_is_gone_already_is_no_failure() -> None:
+    async with bench() as cluster:
+        await cluster.create(*WORKER)
+        pod = await abandoned(cluster)
+        [extended_claim] = await extended_claims(cluster)
+        removed = cluster.plugin._devices.extended_claims.remove
+        assert await removed(extended_claim, pod)
+        assert await extended_claims(cluster) == []
+        assert await removed(extended_claim, pod)
+
+
+@pytest.mark.behaviour("N-147")
+async def test_an_owner_that_is_not_the_controller_has_no_extended_resource_claim() -> None:
+    async with bench() as cluster:
+        await cluster.create(*WORKER)
+        pod = await abandoned(cluster)
+        [extended_claim] = await extended_claims(cluster)
+        assert is_extended_resource_claim_of(extended_claim, pod)
+        [owner] = extended_claim.metadata.owner_references
+        other = msgspec.structs.replace(
+            extended_claim.metadata, owner_references=(msgspec.structs.replace(owner, controller=None),)
+        )
+        assert not is_extended_resource_claim_of(msgspec.structs.replace(extended_claim, metadata=other), pod)
