@@ -46,6 +46,8 @@ class Call(msgspec.Struct):
     # None for calls that are not paced: those in the same process.
     pacer: Pacer | None = None
     warnings: list[str] = msgspec.field(default_factory=list)
+    # Annotations of the request's audit events by key; None if the request is not audited.
+    audit: dict[str, str] | None = None
 
     @property
     def manager(self) -> str:

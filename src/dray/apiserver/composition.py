@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from ipaddress import ip_network
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from dray.api.features import FeatureGates
 from dray.api.pod_security.policy import PodSecurityConfiguration
@@ -56,6 +56,9 @@ from dray.lib.clock import Clock
 from dray.runtime.metrics import Metrics
 from dray.runtime.tasks import ChildTasks, TaskGroup
 from dray.store.interface import Store, StoreError
+
+if TYPE_CHECKING:
+    from dray.apiserver.admission.configured import ConfiguredAdmission
 
 _LOG: Final = logging.getLogger("dray.apiserver")
 _COMPACTION_CHECK_SECONDS: Final = 5.0
@@ -112,7 +115,11 @@ async def running_server(config: ServerConfig) -> AsyncIterator[APIServer]:
     catalog = Catalog(endpoint for endpoint in config.endpoints if is_served(endpoint, config.gates))
     definitions = ServedDefinitions(catalog, config.clock)
     addresses = ServiceAddresses(ip_network(config.service_cluster_ip_range), config.random_source)
-    cache = ObjectCache(definitions.observe, addresses.observe)
+    # Imported lazily: CEL is slow to import.
+    from dray.apiserver.admission.configured import ConfiguredAdmission
+
+    configured = ConfiguredAdmission(catalog, config.store, config.clock, config.random_source)
+    cache = ObjectCache(definitions.observe, addresses.observe, configured.observe)
     documents = DocumentCache()
     reflector = StoreReflector(config.store, cache, documents)
     tasks = ChildTasks("apiserver requests")
@@ -132,7 +139,7 @@ async def running_server(config: ServerConfig) -> AsyncIterator[APIServer]:
     )
     server = APIServer(
         ServerParts(
-            backend=_backend(config, cache, documents, tasks, addresses),
+            backend=_backend(config, cache, documents, tasks, addresses, configured),
             catalog=catalog,
             authenticator=Authenticator(
                 tokens,
@@ -143,6 +150,7 @@ async def running_server(config: ServerConfig) -> AsyncIterator[APIServer]:
             nonresource=NonResourceHandler(nonresource),
             tasks=tasks,
             settle_definition=definitions.settle,
+            settle_admission=reflector.refresh,
             log_source=config.log_source,
             node_streams=config.node_streams,
             pages=config.pages,
@@ -160,7 +168,10 @@ async def running_server(config: ServerConfig) -> AsyncIterator[APIServer]:
         if config.event_ttl_seconds:
             expiry = EventExpiry(config.store, config.clock, config.random_source, config.event_ttl_seconds)
             group.spawn(expiry.run(), "event expiry")
-        yield server
+        try:
+            yield server
+        finally:
+            await configured.close()
 
 
 def _health(config: ServerConfig, reflector: StoreReflector) -> HealthChecks:
@@ -177,7 +188,12 @@ def _health(config: ServerConfig, reflector: StoreReflector) -> HealthChecks:
 
 
 def _backend(
-    config: ServerConfig, cache: ObjectCache, documents: DocumentCache, tasks: ChildTasks, addresses: ServiceAddresses
+    config: ServerConfig,
+    cache: ObjectCache,
+    documents: DocumentCache,
+    tasks: ChildTasks,
+    addresses: ServiceAddresses,
+    configured: ConfiguredAdmission,
 ) -> Backend:
     objects = ObjectLookup(config.store, cache)
     evaluator = QuotaEvaluator(config.store, cache, config.gates, config.clock, tasks)
@@ -199,6 +215,7 @@ def _backend(
         CertificateSigning(lambda attributes: authorizer.authorize(attributes).allowed),
         PodTopologyLabels(objects),
         NodeDeclaredFeatureValidator(objects, config.gates),
+        *configured.plugins(objects, authorizer.authorize, config.metrics_registry),
         ResourceQuota(cache, evaluator),
     )
     return Backend(

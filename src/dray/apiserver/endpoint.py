@@ -196,6 +196,11 @@ class Endpoint:
         # The left side sets the order, the right side the values.
         return first | document | first
 
+    def with_kind(self, document: Document) -> Document:
+        """Return a document of this version with kind and apiVersion first; the result shares its parts."""
+        first: Document = {"kind": self.definition.kind, "apiVersion": self.api_version}
+        return first | document | first
+
     def served_of_shared(self, document: Document) -> Document:
         """Like `served`, for a shared document; the result may share its parts and must not be modified."""
         return self.served(document if self.is_storage_version else copy_document(document))

@@ -17,6 +17,8 @@ import orjson
 
 from dray.api import errors
 from dray.api.errors import APIError, InternalError, RequestEntityTooLargeError
+from dray.apiserver.audit.auditor import Auditor
+from dray.apiserver.audit.events import AuditRecord
 from dray.apiserver.authentication.impersonation import impersonate, is_impersonating
 from dray.apiserver.call import (
     Call,
@@ -131,7 +133,9 @@ class Listener:
         metrics: RequestMetrics,
         *,
         connections_max: int = CONNECTIONS_MAX,
+        auditor: Auditor | None = None,
     ) -> None:
+        self._auditor = auditor
         self._server = server
         self._limiter = limiter
         self._metrics = metrics
@@ -174,18 +178,22 @@ class Listener:
         """Serve one request; every failure becomes a response."""
         call = _call(request)
         started = self._server.clock.monotonic()
-        status = 500
+        status, failure, panic = 500, None, False
         try:
             status = await self._execute(request, response, call)
         except APIError as error:
-            status = error.code
+            status, failure = error.code, error
             self._write_error(response, call, error)
         except Exception as error:  # noqa: BLE001 - a bug ends this request only
             _LOG.exception("%s %s", request.method, request.target)
-            self._write_error(response, call, InternalError(f"{type(error).__name__}: {error}"))
+            failure, panic = InternalError(f"{type(error).__name__}: {error}"), True
+            self._write_error(response, call, failure)
         finally:
             if status != _OBSERVED:
                 self._observe(call, status, self._server.clock.monotonic() - started)
+            if self._auditor is not None and call.audit is not None:
+                code = HTTPStatus.SWITCHING_PROTOCOLS if status == _OBSERVED else status
+                await self._auditor.complete(call, code, None if failure is None else failure.status(), panic=panic)
 
     def _observe(self, call: Call, status: int, seconds: float) -> None:
         info = call.info
@@ -202,6 +210,8 @@ class Listener:
         timeout = "" if watching else call.query.get("timeout", "")
         timeout_seconds = parse_timeout_seconds(timeout, REQUEST_TIMEOUT_SECONDS)
         call.user = self._authenticate(request) if request.context is None else request.context
+        if self._auditor is not None:
+            await self._auditor.receive(call, request.headers, target=request.target, peer=response.peer)
         representation, include = self._negotiate(call)
         started = self._server.clock.monotonic()
         exchange = _Exchange(request, response, call, representation, include, timeout_seconds, started)
@@ -247,6 +257,8 @@ class Listener:
                 result = await self._server.execute(call)
                 if isinstance(result, UpgradeResult) or (isinstance(result, TextResult) and result.stream is not None):
                     return result
+                if self._auditor is not None:
+                    self._auditor.keep(call, result)
                 body = await self._encode(exchange, result, pacer)
         except TimeoutError as error:
             raise errors.RequestTimeoutError(
@@ -261,6 +273,8 @@ class Listener:
         exchange.call.pacer = pacer
         result = await self._server.execute(exchange.call)
         if isinstance(result, WatchResult) or (isinstance(result, TextResult) and result.stream is not None):
+            if self._auditor is not None:
+                await self._auditor.start(exchange.call)
             return await self._write_stream(exchange, result)
         return await self._write(exchange, result, await self._encode(exchange, result, pacer), pacer)
 
@@ -435,7 +449,10 @@ def _error_body(call: Call, error: APIError) -> tuple[bytes, str]:
 
 def _warning_headers(call: Call) -> list[tuple[str, str]]:
     unique = dict.fromkeys(call.warnings)
-    return [("Warning", f"299 - {orjson.dumps(text).decode()}") for text in unique]
+    headers = [("Warning", f"299 - {orjson.dumps(text).decode()}") for text in unique]
+    if isinstance(call.audit, AuditRecord):
+        headers.append(("Audit-Id", call.audit.audit_id))
+    return headers
 
 
 async def _compress(request: Request, body: bytes) -> tuple[tuple[tuple[str, str], ...], bytes]:

@@ -19,6 +19,8 @@ from dray.apiserver.authorization.rbac import RBACIndex
 from dray.apiserver.device_ledger import DeviceLedger, uses_of
 
 DefinitionListener = Callable[[str, Document | None], None]
+# Observes the newest state of an object of a resource, which it has since a revision; None if it was deleted.
+AdmissionListener = Callable[[GroupResource, str, Document | None, int], None]
 
 
 class ServiceListener(Protocol):
@@ -49,6 +51,16 @@ RUNTIME_CLASSES: Final = GroupResource("node.k8s.io", "runtimeclasses")
 DEVICE_CLASSES: Final = GroupResource("resource.k8s.io", "deviceclasses")
 DEFINITIONS: Final = GroupResource("apiextensions.k8s.io", "customresourcedefinitions")
 RBAC_GROUP: Final = "rbac.authorization.k8s.io"
+ADMISSION_GROUP: Final = "admissionregistration.k8s.io"
+ADMISSION_RESOURCES: Final = tuple(
+    GroupResource(ADMISSION_GROUP, resource)
+    for resource in (
+        "mutatingwebhookconfigurations",
+        "validatingadmissionpolicies",
+        "validatingadmissionpolicybindings",
+        "validatingwebhookconfigurations",
+    )
+)
 _RBAC_RESOURCES: Final[Mapping[str, str]] = {
     "roles": "Role",
     "rolebindings": "RoleBinding",
@@ -72,6 +84,7 @@ CACHED_RESOURCES: Final = (
     SERVICES,
     DEVICE_CLASSES,
     DEFINITIONS,
+    *ADMISSION_RESOURCES,
     *(GroupResource(RBAC_GROUP, resource) for resource in _RBAC_RESOURCES),
 )
 
@@ -92,14 +105,16 @@ class ObjectCache:
     """The newest known state of the objects that requests depend on; changed only by `apply`.
 
     `on_definition` is called for every custom resource definition that is added, changed or (with None) deleted,
-    `on_service` for every Service.
+    `on_service` for every Service, `on_admission` for every policy, binding and webhook configuration.
     """
 
     def __init__(
         self,
         on_definition: DefinitionListener = lambda _name, _definition: None,
         on_service: ServiceListener = _ignore_service,
+        on_admission: AdmissionListener = lambda _resource, _name, _document, _revision: None,
     ) -> None:
+        self._on_admission = on_admission
         self._on_definition = on_definition
         self._on_service = on_service
         self.namespaces: dict[str, Document] = {}
@@ -135,8 +150,8 @@ class ObjectCache:
             self._apply_quota_related(resource, key, document, deleted=deleted)
         elif resource.group == RBAC_GROUP:
             self._apply_rbac(_RBAC_RESOURCES[resource.resource], key, document, deleted=deleted)
-        elif resource == DEFINITIONS:
-            self._on_definition(key.name, None if deleted else document)
+        elif resource == DEFINITIONS or resource.group == ADMISSION_GROUP:
+            self._notify(resource, key.name, None if deleted else document, revision)
         elif resource == SERVICE_ACCOUNTS:
             _set(self.service_accounts, key, document, deleted=deleted)
         elif resource == SERVICES:
@@ -159,6 +174,12 @@ class ObjectCache:
                 self.bootstrap_tokens.pop(identifier, None)
             else:
                 self.bootstrap_tokens[identifier] = token
+
+    def _notify(self, resource: GroupResource, name: str, document: Document | None, revision: int) -> None:
+        if resource == DEFINITIONS:
+            self._on_definition(name, document)
+        else:
+            self._on_admission(resource, name, document, revision)
 
     def progressed(self, resource: GroupResource, revision: int) -> None:
         """Record that all objects of a resource have been applied up to the revision."""

@@ -51,6 +51,10 @@ class StoreReflector:
         for reflector in self._resources.values():
             await reflector.list()
 
+    async def refresh(self, resource: GroupResource) -> None:
+        """Apply the newest state of a resource at once, without waiting for its events."""
+        await self._resources[str(resource)].list()
+
     async def run(self) -> None:
         """Apply events until the store closes."""
         async with TaskGroup("store reflector") as group:

@@ -117,3 +117,7 @@ def _selector_text(selector: object) -> str:
     if isinstance(selector, dict):
         return str(LabelSelector.from_document(selector))
     return selector if isinstance(selector, str) else ""
+
+
+# The paths of all built-in kinds that can be scaled.
+SPEC_REPLICAS: Final = Scaler()

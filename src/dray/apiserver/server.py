@@ -39,7 +39,7 @@ from dray.apiserver.handlers.subresources.service_accounts import TokenSubresour
 from dray.apiserver.handlers.subresources.streams import NodeStreams, PodStreams
 from dray.apiserver.handlers.update import UpdateHandler
 from dray.apiserver.handlers.watch import WatchHandler
-from dray.apiserver.object_cache import DEFINITIONS
+from dray.apiserver.object_cache import ADMISSION_GROUP, DEFINITIONS
 from dray.apiserver.registry.pods import EPHEMERAL_CONTAINERS, RESIZE
 from dray.apiserver.registry.strategy import Strategy
 from dray.apiserver.request import ANONYMOUS, Attributes
@@ -50,6 +50,7 @@ from dray.store.interface import StoreError, StoreFullError, StoreUnavailableErr
 Handler = Callable[[Call, Endpoint], Awaitable[Result]]
 
 _CHANGING_VERBS: Final = frozenset({"create", "update", "patch"})
+_WRITING_VERBS: Final = _CHANGING_VERBS | {"delete", "deletecollection"}
 # Subresources of Pods that need a two-way stream to a container.
 _STREAMS: Final = ("attach", "exec", "portforward")
 UI_ROOT: Final = "/ui"
@@ -79,6 +80,8 @@ class ServerParts:
     tasks: ChildTasks
     # Waits until a written custom resource definition is served.
     settle_definition: Callable[[Document], Awaitable[None]]
+    # Waits until written policies, bindings or webhooks of a resource are in effect.
+    settle_admission: Callable[[GroupResource], Awaitable[None]]
     # None if no node can be asked for logs.
     log_source: LogSource | None = None
     # None if no node can be asked for streams.
@@ -110,6 +113,7 @@ class APIServer:
         self.health: Final = parts.nonresource.health
         self._nonresource: Final = parts.nonresource
         self._settle_definition: Final = parts.settle_definition
+        self._settle_admission: Final = parts.settle_admission
         get = GetHandler(backend.store)
         create = CreateHandler(backend)
         update = UpdateHandler(backend, create)
@@ -155,7 +159,7 @@ class APIServer:
         info = call.info
         if self.pages is not None and info.path.startswith(UI_DATA):
             return await self._ui_data(self.pages, call)
-        self.authorizer.check(attributes_of(call))
+        self._authorize(call)
         try:
             if not info.resource:
                 return await self._nonresource.serve(call)
@@ -165,9 +169,21 @@ class APIServer:
             result = await self._handler(info, endpoint)(call, endpoint)
             if endpoint.resource == DEFINITIONS:
                 await self._settle(info, endpoint, result)
+            elif endpoint.resource.group == ADMISSION_GROUP and info.verb in _WRITING_VERBS:
+                await self._settle_admission(endpoint.resource)
         except StoreError as error:
             raise store_error(error) from error
         return result
+
+    def _authorize(self, call: Call) -> None:
+        attributes = attributes_of(call)
+        if call.audit is None:
+            self.authorizer.check(attributes)
+            return
+        decision = self.authorizer.authorize(attributes)
+        call.audit["authorization.k8s.io/decision"] = "allow" if decision.allowed else "forbid"
+        call.audit["authorization.k8s.io/reason"] = decision.reason
+        self.authorizer.check(attributes)
 
     async def _ui_data(self, pages: UIPages, call: Call) -> Result:
         """Serve data of the dashboard. It sends requests as the same user, so that each is authorized by itself."""

@@ -24,13 +24,15 @@ from dray.cel.types import Kind
 from dray.cel.values import NONE, Budget, Optional
 
 # Work that costs nothing in Kubernetes' model, such as comparing nested lists, has a limit of its own.
-_WORK_MAX: Final = 1_000_000
+_WORK_MAX: Final = 200_000
 # Conversions of constants, which are folded.
 _CONVERSIONS: Final = frozenset(
     {"bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint"}
 )
 _BINARY: Final = 2
 _NO_OVERLOAD: Final = "no such overload"
+# Calls that are part of an attribute.
+_STEPS: Final = frozenset({tree.INDEX, tree.OPTIONAL_INDEX, tree.CONDITIONAL})
 
 
 class Measured(NamedTuple):
@@ -108,6 +110,7 @@ class _Evaluator:
         self._work = work
         self._folded: dict[Node, Optional] = {}
         self._dispatchers: dict[Node, Dispatcher] = {}
+        self._attributes: dict[Node, _Attribute] = {}
         self._visitors: dict[type, Callable[[Any, Scope], Any]] = {
             ListNode: self._aggregate,
             MapNode: self._aggregate,
@@ -118,14 +121,21 @@ class _Evaluator:
 
     def evaluate(self, node: Node, scope: Scope) -> Any:
         """Return the value of a node, or an error as a value."""
-        constant = self.constant(node)
+        constant = self._folded.get(node)
+        if constant is None:
+            constant = self.constant(node)
         if constant.present:
             return constant.value
-        visitor = self._visitors.get(type(node))
+        kind = type(node)
+        if kind is Ident:
+            value = scope[node.name]()  # type: ignore[union-attr]
+            self._charge(1)
+            return value
+        visitor = self._visitors.get(kind)
         if visitor is not None:
             return visitor(node, scope)
-        if isinstance(node, Call) and node.function not in (tree.INDEX, tree.OPTIONAL_INDEX, tree.CONDITIONAL):
-            return self._call(node, scope)
+        if kind is Call and node.function not in _STEPS:  # type: ignore[union-attr]
+            return self._call(node, scope)  # type: ignore[arg-type]
         return self._attribute(node, scope, observed=True)
 
     def _bind(self, node: Bind, scope: Scope) -> Any:
@@ -135,11 +145,10 @@ class _Evaluator:
 
     def constant(self, node: Node) -> Optional:
         """Return the value of a constant node, which costs nothing."""
-        if isinstance(node, Literal):
-            return Optional(node.value)
         found = self._folded.get(node)
         if found is None:
-            found = self._folded[node] = self._fold(node)
+            found = Optional(node.value) if isinstance(node, Literal) else self._fold(node)
+            self._folded[node] = found
         return found
 
     def _fold(self, node: Node) -> Optional:
@@ -173,7 +182,7 @@ class _Evaluator:
 
     def _attribute(self, node: Node, scope: Scope, *, observed: bool) -> Any:
         """Evaluate a variable or value with its fields and indices; one that is not observed costs only its steps."""
-        base, steps = _attribute_of(node)
+        base, steps = self._plan(node)
         tests = bool(steps) and isinstance(steps[-1], Select) and steps[-1].test
         value, conditional = self._base(base, steps, scope)
         for step in steps:
@@ -183,6 +192,12 @@ class _Evaluator:
         if observed and not conditional and not tests:
             self._charge(1)
         return value
+
+    def _plan(self, node: Node) -> _Attribute:
+        found = self._attributes.get(node)
+        if found is None:
+            found = self._attributes[node] = _attribute_of(node)
+        return found
 
     def _base(self, base: Node, steps: Sequence[Node], scope: Scope) -> tuple[Any, bool]:
         constant = self.constant(base)
@@ -205,7 +220,7 @@ class _Evaluator:
 
     def branch(self, node: Node, scope: Scope) -> Any:
         """Evaluate an operand that is part of another attribute: a variable itself costs nothing there."""
-        base, steps = _attribute_of(node)
+        base, steps = self._plan(node)
         conditional = isinstance(base, Call) and base.function == tree.CONDITIONAL
         if steps or conditional or isinstance(base, Ident):
             return self._attribute(node, scope, observed=False)

@@ -16,7 +16,7 @@ from dray.cel.metered import Measured, measure
 from dray.cel.parser import parse
 from dray.cel.runtime import FAILURES
 from dray.cel.signatures import Registry
-from dray.cel.tree import DEPTH_MAX, Node, OptionalMap, walk
+from dray.cel.tree import DEPTH_MAX, Ident, Node, OptionalMap, walk
 from dray.cel.types import Type
 from dray.cel.values import Budget
 
@@ -43,10 +43,27 @@ class Bounded(NamedTuple):
     cost_bound: int
 
 
+class PlainFunction(NamedTuple):
+    """A strict function that takes None for the budget, and its highest cost."""
+
+    function: Callable[..., Any]
+    bound: int
+
+
 class Program:
     """A compiled expression; immutable and reusable."""
 
-    __slots__ = ("_careful", "_checked", "_declared", "_doublings", "_estimate", "_static_cost", "_strict")
+    __slots__ = (
+        "_careful",
+        "_checked",
+        "_declared",
+        "_doublings",
+        "_estimate",
+        "_static_cost",
+        "_strict",
+        "inputs",
+        "plain",
+    )
 
     def __init__(self, checked: Checked, declared: DeclaredSizes) -> None:
         self._checked = checked
@@ -58,6 +75,13 @@ class Program:
         self._estimate: Range | None = None
         # Kubernetes evaluates the target of optMap twice, generated code once.
         self._doublings = sum(isinstance(node, OptionalMap) for node in walk(checked.root))
+        used = {node.name for node in walk(checked.root) if isinstance(node, Ident)}
+        bound = self._static_cost << self._doublings
+        countless = not self._strict.uses_budget and bound <= COST_LIMIT
+        # The strict function and its highest cost, if that does not depend on values.
+        self.plain: Final = PlainFunction(self._strict.function, bound) if countless else None
+        # The variables in the order of their declaration; None for those that the expression does not use.
+        self.inputs: Final = tuple(name if name in used else None for name in checked.variables)
 
     @property
     def source(self) -> str:
@@ -113,17 +137,19 @@ class Program:
 
     def run_bounded(self, values: Sequence[Any], cost_limit: int, interrupt: Interrupt | None = None) -> Bounded:
         """Evaluate, and return an upper bound of the cost as well; `measure` has the exact cost."""
-        if self._static_cost >> self._doublings > cost_limit:
+        if self._static_cost << self._doublings > cost_limit:
             return Bounded(None, CELCostError(), cost_limit + 1)
-        budget = self._budget(cost_limit, interrupt)
+        strict = self._strict
+        budget = self._budget(cost_limit, interrupt) if strict.uses_budget or interrupt is not None else None
         try:
-            value = self._strict.function(budget, *values)
+            value = strict.function(budget, *values)
         except FATAL as error:
             return Bounded(None, error, cost_limit + 1)
         except FAILURES:
             # What stands beside an error is evaluated and charged as well, which generated code does not do.
             return Bounded(*self.measure(values, cost_limit, interrupt))
-        return Bounded(value, None, self._spent(budget, cost_limit))
+        bound = self._static_cost << self._doublings if budget is None else self._spent(budget, cost_limit)
+        return Bounded(value, None, bound)
 
     def measure(
         self, values: Sequence[Any], cost_limit: int = COST_LIMIT, interrupt: Interrupt | None = None

@@ -30,6 +30,10 @@ _NAMES: Final[Mapping[str, Type]] = {
     "ip": types.IP,
     "cidr": types.CIDR,
     "format": types.NAMED_FORMAT,
+    "path_check": types.PATH_CHECK,
+    "group_check": types.GROUP_CHECK,
+    "resource_check": types.RESOURCE_CHECK,
+    "decision": types.DECISION,
 }
 _TOKENS: Final = re.compile(r"[A-Za-z_.]+|[(),]")
 _DISPATCH_CACHE_MAX: Final = 256
@@ -85,13 +89,14 @@ class Registry:
         *,
         charge: Callable[..., int] | None = None,
         budgeted: bool = False,
+        names: Mapping[str, Type] = _NAMES,
     ) -> None:
-        """Add an overload."""
+        """Add an overload; `names` are those of types that the signature may use besides the usual ones."""
         head, _, tail = signature.rpartition(" -> ")
         receiver, _, call = head.rpartition("::")
         name, _, listed = call.partition("(")
-        params = ((_type(_Tokens(receiver)),) if receiver else ()) + _params(_Tokens("(" + listed))
-        result = _type(_Tokens(tail))
+        params = ((_type(_Tokens(receiver, names)),) if receiver else ()) + _params(_Tokens("(" + listed, names))
+        result = _type(_Tokens(tail, names))
         generic = result.is_generic or any(given.is_generic for given in params)
         overload = Overload(signature, params, result, bool(receiver), implementation, charge, budgeted, generic)
         self.functions.setdefault(name, []).append(overload)
@@ -108,9 +113,13 @@ class Registry:
 class _Tokens:
     """The tokens of a signature."""
 
-    def __init__(self, signature: str) -> None:
+    def __init__(self, signature: str, names: Mapping[str, Type]) -> None:
         self._tokens: list[str] = _TOKENS.findall(signature)
         self._position = 0
+        self._names = names
+
+    def type_of(self, name: str) -> Type:
+        return self._names.get(name) or _NAMES[name]
 
     def peek(self) -> str:
         return self._tokens[self._position] if self._position < len(self._tokens) else ""
@@ -137,7 +146,7 @@ def _type(tokens: _Tokens) -> Type:
     builder = _BUILDERS.get(name)
     if builder is not None and tokens.peek() == "(":
         return builder(*_params(tokens))
-    return types.param(name) if len(name) == 1 else _NAMES[name]
+    return types.param(name) if len(name) == 1 else tokens.type_of(name)
 
 
 _BUILDERS: Final[Mapping[str, Callable[..., Type]]] = {
@@ -191,7 +200,7 @@ def _accepts(wanted: Type, cls: type) -> bool:
         return True
     kind = kind_of_class(cls)
     if wanted.kind is Kind.OBJECT:
-        return kind is Kind.MAP
+        return kind is Kind.MAP or (kind is Kind.OPAQUE and opaque_name(cls) == wanted.name)
     if kind is not wanted.kind:
         return False
     return kind is not Kind.OPAQUE or opaque_name(cls) == wanted.name

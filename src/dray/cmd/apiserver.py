@@ -14,10 +14,15 @@ from ipaddress import ip_network
 from pathlib import Path
 from typing import Final
 
+import yaml
+
 from dray.api.features import GATES_OF_NEW_FIELDS
 from dray.api.pod_security.policy import ConfigurationError, PodSecurityConfiguration
 from dray.apiserver.admission.chain import PluginNameError, enabled_plugins
 from dray.apiserver.admission.configuration import read_admission_configuration
+from dray.apiserver.audit.auditor import Auditor
+from dray.apiserver.audit.log import AuditLog, AuditLogSettings
+from dray.apiserver.audit.policy import AuditPolicy, PolicyError
 from dray.apiserver.authentication.pki import (
     PKI,
     ensure_pki,
@@ -151,7 +156,10 @@ async def running(settings: APIServerSettings) -> AsyncIterator[Running]:
         group.spawn(service.run(), "kubernetes service")
         limits = Limits.for_seats(settings.max_requests_inflight, watches_max=settings.max_watches)
         limiter, connections_max = RequestLimiter(FairQueue(limits), clock), settings.max_connections
-        listener = Listener(server, limiter, RequestMetrics(metrics), connections_max=connections_max)
+        auditor = _auditor(settings, clock, metrics)
+        if auditor is not None:
+            group.spawn(auditor.log.run(), "audit log")
+        listener = Listener(server, limiter, RequestMetrics(metrics), connections_max=connections_max, auditor=auditor)
         stack.push_async_callback(listener.stop)
         group.spawn(listener.supervise(), "listener")
         await listener.start(sockets, server_context(pki))
@@ -173,6 +181,32 @@ def _admission_plugins(settings: APIServerSettings) -> frozenset[str]:
         return enabled_plugins(settings.enable_admission_plugins, settings.disable_admission_plugins)
     except PluginNameError as error:
         raise SettingsError(f"--{error}") from error
+
+
+def _auditor(settings: APIServerSettings, clock: Clock, metrics: Metrics) -> Auditor | None:
+    """Return the auditor; without a policy or a log nothing is recorded."""
+    if not settings.audit_policy_file or not settings.audit_log_path:
+        return None
+    try:
+        document = yaml.safe_load(Path(settings.audit_policy_file).read_text())
+        policy = AuditPolicy(document if isinstance(document, dict) else {})
+    except (OSError, yaml.YAMLError, PolicyError) as error:
+        raise SettingsError(f"--audit-policy-file: {error}") from error
+    log = AuditLog(
+        AuditLogSettings(
+            settings.audit_log_path,
+            settings.audit_log_maxage,
+            settings.audit_log_maxbackup,
+            settings.audit_log_maxsize,
+            drops=settings.audit_log_mode == "batch",
+        ),
+        metrics,
+    )
+    try:
+        log.open()
+    except OSError as error:
+        raise SettingsError(f"--audit-log-path: {error}") from error
+    return Auditor(policy, log, clock, PooledRandom())
 
 
 def _pod_security(settings: APIServerSettings) -> PodSecurityConfiguration:

@@ -124,10 +124,28 @@ class APIServerSettings(Common):
         (),
         "admission plugins to disable: NamespaceLifecycle, LimitRanger, ServiceAccount, NodeRestriction, "
         "TaintNodesByCondition, PodSecurity, Priority, PodGroupProtection, DefaultTolerationSeconds, RuntimeClass, "
-        "CertificateApproval, CertificateSigning, PodTopologyLabels, NodeDeclaredFeatureValidator, ResourceQuota",
+        "CertificateApproval, CertificateSigning, PodTopologyLabels, NodeDeclaredFeatureValidator, "
+        "MutatingAdmissionWebhook, ValidatingAdmissionPolicy, ValidatingAdmissionWebhook, ResourceQuota",
     )
     admission_control_config_file: str = setting(
         STRING, "", "file with an AdmissionConfiguration: the defaults and exemptions of PodSecurity"
+    )
+    audit_policy_file: str = setting(STRING, "", "file with an audit.k8s.io/v1 Policy: which requests are recorded")
+    audit_log_path: str = setting(STRING, "", "file of audit events, one JSON object a line; - is standard output")
+    audit_log_maxage: int = setting(
+        number(0, 36_500), 0, "days that rotated audit logs are kept; 0 means for ever", flag="audit-log-maxage"
+    )
+    audit_log_maxbackup: int = setting(
+        number(0, 100_000), 0, "number of rotated audit logs that are kept; 0 means all", flag="audit-log-maxbackup"
+    )
+    audit_log_maxsize: int = setting(
+        number(0, 1_000_000),
+        0,
+        "megabytes at which an audit log is rotated; 0 means never",
+        flag="audit-log-maxsize",
+    )
+    audit_log_mode: str = setting(
+        choice("blocking", "batch"), "blocking", "whether requests wait for a slow disk, or their events are dropped"
     )
     max_requests_inflight: int = setting(
         number(1, 100_000), 256, "maximum number of requests in flight, watches excluded"

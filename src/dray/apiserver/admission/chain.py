@@ -7,10 +7,15 @@ from functools import lru_cache
 from typing import Final, TypeAlias
 
 from dray.api.document import GroupResource
-from dray.apiserver.admission.plugin import AdmissionAttributes, AdmissionPlugin, Operation, Undo
+from dray.apiserver.admission.plugin import (
+    AdmissionAttributes,
+    AdmissionPlugin,
+    Operation,
+    ReinvokingPlugin,
+    Undo,
+)
 
-# kube-apiserver's order. Webhooks and policies go between PodTopologyLabels and ResourceQuota, which charges a
-# quota and therefore must be the last to refuse.
+# kube-apiserver's order. ResourceQuota charges a quota and therefore must be the last to refuse.
 PLUGIN_ORDER: Final = (
     "NamespaceLifecycle",
     "LimitRanger",
@@ -26,6 +31,9 @@ PLUGIN_ORDER: Final = (
     "CertificateSigning",
     "PodTopologyLabels",
     "NodeDeclaredFeatureValidator",
+    "MutatingAdmissionWebhook",
+    "ValidatingAdmissionPolicy",
+    "ValidatingAdmissionWebhook",
     "ResourceQuota",
 )
 _Selector: TypeAlias = Callable[[GroupResource, str, Operation], tuple[AdmissionPlugin, ...]]
@@ -65,20 +73,34 @@ class AdmissionChain:
         # Those that cannot be disabled are steps of the registry upstream, after admission.
         self.plugins: Final = (*(by_name[name] for name in PLUGIN_ORDER if name in by_name), *always)
         mutating = [plugin for plugin in self.plugins if type(plugin).admit is not AdmissionPlugin.admit]
+        webhooks = (plugin for plugin in self.plugins if isinstance(plugin, ReinvokingPlugin))
+        self._webhooks: Final = next(webhooks, None)
         validating = [plugin for plugin in self.plugins if type(plugin).validate is not AdmissionPlugin.validate]
         self._mutating: Final = _selector(mutating)
         self._validating: Final = _selector(validating)
 
     async def admit(self, attributes: AdmissionAttributes) -> None:
         """Run the mutating phase."""
-        for plugin in self._mutating(attributes.resource, attributes.subresource, attributes.operation):
+        plugins = self._mutating(attributes.resource, attributes.subresource, attributes.operation)
+        for plugin in plugins:
             await plugin.admit(attributes)
+        webhooks = self._webhooks
+        if webhooks is None or webhooks.is_idle or not webhooks.is_about(attributes):
+            return
+        first = await webhooks.first_round(attributes)
+        if first.changed:
+            # What webhooks changed may need the plugins, and those webhooks that ask for it, once more.
+            for plugin in plugins:
+                await plugin.admit(attributes)
+            await webhooks.second_round(attributes, first)
 
     async def validate(self, attributes: AdmissionAttributes) -> Undo:
         """Run the validating phase; await the result if the write is not stored after all."""
         undos: list[Undo] = []
         try:
             for plugin in self._validating(attributes.resource, attributes.subresource, attributes.operation):
+                if plugin.is_idle:
+                    continue
                 undo = await plugin.validate(attributes)
                 if undo is not None:
                     undos.append(undo)

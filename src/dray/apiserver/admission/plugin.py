@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Awaitable, Callable
-from typing import ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import msgspec
 
@@ -49,6 +49,8 @@ class AdmissionAttributes(msgspec.Struct, frozen=True):
     old_object: Document | None
     options: WriteOptions | DeleteOptions
     warnings: list[str]
+    # Annotations of the request's audit events by key; None if the request is not audited.
+    audit: dict[str, str] | None = None
 
     @classmethod
     def of(
@@ -70,6 +72,7 @@ class AdmissionAttributes(msgspec.Struct, frozen=True):
             None,
             options,
             call.warnings,
+            call.audit,
         )
 
     def with_objects(self, new: Document | None, old: Document | None = None) -> AdmissionAttributes:
@@ -87,6 +90,7 @@ class AdmissionAttributes(msgspec.Struct, frozen=True):
             old,
             self.options,
             self.warnings,
+            self.audit,
         )
 
     @property
@@ -95,11 +99,21 @@ class AdmissionAttributes(msgspec.Struct, frozen=True):
         return self.options.dry_run
 
 
+class FirstRound(msgspec.Struct):
+    """What the first round of webhooks did: whether anything changed, and what a second round needs."""
+
+    changed: bool = False
+    # Webhooks that are called again if the object has changed since, each with the object as it left it.
+    reinvoked: list[tuple[Any, Document]] = msgspec.field(default_factory=list)
+
+
 class AdmissionPlugin:
     """Base of the plugins; override `admit`, `validate` or both. A plugin refuses a write by raising an `APIError`."""
 
     # Kubernetes' name, as in --disable-admission-plugins.
     name: ClassVar[str]
+    # Whether nothing is configured that the plugin would act on; it is then skipped.
+    is_idle: bool = False
 
     def handles(self, resource: GroupResource, subresource: str, operation: Operation) -> bool:
         """Return whether the plugin takes part in such writes; the answer must never change."""
@@ -110,3 +124,19 @@ class AdmissionPlugin:
 
     async def validate(self, attributes: AdmissionAttributes) -> Undo | None:
         """Refuse the write or let it pass; return how to undo what was reserved for it, if anything was."""
+
+
+class ReinvokingPlugin(AdmissionPlugin):
+    """A plugin that changes objects after all others, in up to two rounds."""
+
+    def is_about(self, attributes: AdmissionAttributes) -> bool:
+        """Return whether the plugin may change the object."""
+        raise NotImplementedError
+
+    async def first_round(self, attributes: AdmissionAttributes) -> FirstRound:
+        """Change the object, or refuse the write."""
+        raise NotImplementedError
+
+    async def second_round(self, attributes: AdmissionAttributes, first: FirstRound) -> None:
+        """Change the object again, after the other plugins have seen what the first round changed."""
+        raise NotImplementedError

@@ -12,6 +12,7 @@ from dray.api.document import GroupResource
 
 _RBAC: Final = "rbac.authorization.k8s.io"
 _DRA: Final = "resource.k8s.io"
+_ADMISSION: Final = "admissionregistration.k8s.io"
 
 ACTED_ON_BY: Final[Mapping[GroupResource, str]] = {
     GroupResource("", "configmaps"): "node agent",
@@ -25,6 +26,10 @@ ACTED_ON_BY: Final[Mapping[GroupResource, str]] = {
     GroupResource("", "secrets"): "node agent, API server (tokens)",
     GroupResource("", "serviceaccounts"): "API server (ServiceAccount), service account controller",
     GroupResource("", "services"): "API server (addresses), endpoints controllers, scheduler (default spreading)",
+    GroupResource(_ADMISSION, "mutatingwebhookconfigurations"): "API server (MutatingAdmissionWebhook)",
+    GroupResource(_ADMISSION, "validatingadmissionpolicies"): "API server (ValidatingAdmissionPolicy)",
+    GroupResource(_ADMISSION, "validatingadmissionpolicybindings"): "API server (ValidatingAdmissionPolicy)",
+    GroupResource(_ADMISSION, "validatingwebhookconfigurations"): "API server (ValidatingAdmissionWebhook)",
     GroupResource("apiextensions.k8s.io", "customresourcedefinitions"): "API server",
     GroupResource("apiregistration.k8s.io", "apiservices"): "API server (its own group versions)",
     GroupResource("apps", "controllerrevisions"): "DaemonSet and StatefulSet controllers",

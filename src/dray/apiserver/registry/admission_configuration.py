@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable
 from typing import Final
 
 from dray.api.document import Document
-from dray.api.field_errors import FieldErrors, Path, invalid
+from dray.api.field_errors import FieldErrors, Path, duplicate, invalid, required
 from dray.api.validation.admissionregistration_v1 import (
     validate_admission_policy,
     validate_policy_binding,
@@ -15,65 +16,123 @@ from dray.api.validation.admissionregistration_v1 import (
 from dray.apiserver.registry.columns import AGE, NAME, text_cell
 from dray.apiserver.registry.generic import GenericStatusStrategy, GenericStrategy
 from dray.apiserver.registry.strategy import Column, ResourceDefinition
-from dray.cel import types
+from dray.cel.admission import Environment, check_result
 from dray.cel.errors import CELError
-from dray.cel.program import compile_program
+from dray.cel.lexer import KEYWORDS, RESERVED
 from dray.cel.types import Kind
 
 _GROUP: Final = "admissionregistration.k8s.io"
 _SPEC: Final = Path("spec")
-# The variables of expressions; `params` only of policies with parameters.
-_VARIABLES: Final = ("object", "oldObject", "request", "namespaceObject", "variables")
-# Checks of permissions are functions of a type that rules for objects do not have.
-_UNCHECKED: Final = "authorizer"
+_IDENTIFIER: Final = re.compile(r"[_a-zA-Z][_a-zA-Z0-9]*", re.ASCII)
+_VARIABLES: Final = _SPEC.child("variables")
+_ANNOTATIONS: Final = _SPEC.child("auditAnnotations")
+_ANNOTATIONS_MAX: Final = 20
 
 
-def expression_errors(obj: Document, old: Document | None = None) -> FieldErrors:
-    """Compile the expressions of a policy or of a webhook's match conditions; stored ones are not compiled again."""
-    known = {text for _, text, _ in _expressions(old)} if old is not None else set()
-    spec = obj.get("spec") or {}
-    names = (*_VARIABLES, "params") if spec.get("paramKind") else _VARIABLES
-    variables = dict.fromkeys(names, types.DYN)
-    errors: FieldErrors = []
-    for path, text, kind in _expressions(obj):
-        if not text.strip() or text in known or _UNCHECKED in text:
-            continue
-        try:
-            found = compile_program(text, variables).result_type.kind
-        except CELError as error:
-            errors.append(invalid(path, text, f"compilation failed: {error}"))
-            continue
-        if kind is not None and found not in (kind, Kind.DYN):
-            errors.append(invalid(path, text, f"must evaluate to {kind.value}"))
+def policy_expression_errors(policy: Document) -> FieldErrors:
+    """Compile the expressions of a policy, each with the variables that are declared before it."""
+    spec = policy.get("spec") or {}
+    environment = Environment(has_params=spec.get("paramKind") is not None)
+    errors = _condition_errors(spec, _SPEC, environment)
+    environment.has_variables = True
+    names: set[str] = set()
+    for i, variable in enumerate(spec.get("variables") or ()):
+        errors += _variable_errors(variable, _VARIABLES.index(i), names, environment)
+    for i, validation in enumerate(spec.get("validations") or ()):
+        errors += _validation_errors(validation, _SPEC.child("validations").index(i), environment)
+    annotations = spec.get("auditAnnotations") or ()
+    if len(annotations) > _ANNOTATIONS_MAX:
+        text = f"must not have more than {_ANNOTATIONS_MAX} auditAnnotations"
+        errors.append(invalid(_ANNOTATIONS, len(annotations), text))
+    keys: set[str] = set()
+    for i, annotation in enumerate(annotations):
+        path = _ANNOTATIONS.index(i)
+        key = annotation.get("key") or ""
+        if key in keys:
+            errors.append(duplicate(path.child("key"), key))
+        keys.add(key)
+        text = annotation.get("valueExpression") or ""
+        errors += _compile(text, path.child("valueExpression"), environment, Kind.STRING, Kind.NULL, authorizer=False)
     return errors
 
 
-def _expressions(obj: Document) -> Iterator[tuple[Path, str, Kind | None]]:
-    spec = obj.get("spec") or {}
-    for i, validation in enumerate(spec.get("validations") or ()):
-        path = _SPEC.child("validations").index(i)
-        yield path.child("expression"), validation.get("expression") or "", Kind.BOOL
-        yield path.child("messageExpression"), validation.get("messageExpression") or "", Kind.STRING
-    for i, variable in enumerate(spec.get("variables") or ()):
-        yield _SPEC.child("variables").index(i).child("expression"), variable.get("expression") or "", None
-    for i, annotation in enumerate(spec.get("auditAnnotations") or ()):
-        path = _SPEC.child("auditAnnotations").index(i).child("valueExpression")
-        yield path, annotation.get("valueExpression") or "", None
-    yield from _conditions(spec, _SPEC)
-    for i, webhook in enumerate(obj.get("webhooks") or ()):
-        yield from _conditions(webhook, Path("webhooks").index(i))
+def _variable_errors(variable: Document, path: Path, names: set[str], environment: Environment) -> FieldErrors:
+    name, text = variable.get("name") or "", variable.get("expression") or ""
+    errors: FieldErrors = []
+    if not name:
+        errors.append(required(path.child("name"), "name is not specified"))
+    elif _IDENTIFIER.fullmatch(name) is None or name in KEYWORDS | RESERVED:
+        errors.append(invalid(path.child("name"), name, "name is not a valid CEL identifier"))
+    elif name in names:
+        errors.append(duplicate(path.child("name"), name))
+    names.add(name)
+    if not text.strip():
+        return [*errors, required(path.child("expression"), "expression is not specified")]
+    try:
+        program = environment.compile(text, authorizer=True)
+    except CELError as error:
+        # Others that use it report its name as undeclared.
+        return [*errors, invalid(path.child("expression"), text, f"compilation failed: {error}")]
+    if name:
+        environment.declare(name, program.result_type)
+    return errors
 
 
-def _conditions(document: Document, path: Path) -> Iterator[tuple[Path, str, Kind | None]]:
+def _validation_errors(validation: Document, path: Path, environment: Environment) -> FieldErrors:
+    text = validation.get("expression") or ""
+    errors = _compile(text, path.child("expression"), environment, Kind.BOOL)
+    if "\n" in text.strip() and not validation.get("message") and not validation.get("messageExpression"):
+        problem = "message must be specified if expression contains line breaks"
+        errors.append(required(path.child("message"), problem))
+    message = validation.get("messageExpression")
+    if message:
+        errors += _compile(message, path.child("messageExpression"), environment, Kind.STRING, authorizer=False)
+    return errors
+
+
+def webhook_expression_errors(configuration: Document) -> FieldErrors:
+    """Compile the match conditions of webhooks."""
+    errors: FieldErrors = []
+    for i, webhook in enumerate(configuration.get("webhooks") or ()):
+        errors += _condition_errors(webhook, Path("webhooks").index(i), Environment())
+    return errors
+
+
+def _condition_errors(document: Document, path: Path, environment: Environment) -> FieldErrors:
+    errors: FieldErrors = []
     for i, condition in enumerate(document.get("matchConditions") or ()):
-        yield path.child("matchConditions").index(i).child("expression"), condition.get("expression") or "", Kind.BOOL
+        place = path.child("matchConditions").index(i).child("expression")
+        errors += _compile(condition.get("expression") or "", place, environment, Kind.BOOL)
+    return errors
 
 
-def _strategy(validate: Callable[[Document], FieldErrors], *, has_status: bool = False) -> GenericStrategy:
+def _compile(text: str, path: Path, environment: Environment, *wanted: Kind, authorizer: bool = True) -> FieldErrors:
+    if not text.strip():
+        return []
+    try:
+        program = environment.compile(text, authorizer=authorizer)
+    except CELError as error:
+        return [invalid(path, text, f"compilation failed: {error}")]
+    try:
+        check_result(program, *wanted)
+    except CELError as error:
+        return [invalid(path, text, str(error))]
+    return []
+
+
+def _strategy(
+    validate: Callable[[Document], FieldErrors],
+    compile_all: Callable[[Document], FieldErrors],
+    *,
+    has_status: bool = False,
+) -> GenericStrategy:
+    def validate_update(obj: Document, old: Document) -> FieldErrors:
+        # Expressions that are stored already are not compiled again.
+        unchanged = obj.get("spec") == old.get("spec") and obj.get("webhooks") == old.get("webhooks")
+        return validate(obj) + ([] if unchanged else compile_all(obj))
+
     return GenericStrategy(
-        lambda obj: validate(obj) + expression_errors(obj),
-        lambda obj, old: validate(obj) + expression_errors(obj, old),
-        initial_status={} if has_status else None,
+        lambda obj: validate(obj) + compile_all(obj), validate_update, initial_status={} if has_status else None
     )
 
 
@@ -86,7 +145,7 @@ def _webhooks(kind: str) -> ResourceDefinition:
         namespaced=False,
         versions=("v1",),
         storage_version="v1",
-        strategy=_strategy(validate_webhook_configuration),
+        strategy=_strategy(validate_webhook_configuration, webhook_expression_errors),
         categories=("api-extensions",),
         columns=(
             NAME,
@@ -115,7 +174,7 @@ POLICIES: Final = ResourceDefinition(
     namespaced=False,
     versions=("v1",),
     storage_version="v1",
-    strategy=_strategy(validate_admission_policy, has_status=True),
+    strategy=_strategy(validate_admission_policy, policy_expression_errors, has_status=True),
     status_strategy=GenericStatusStrategy(),
     categories=("api-extensions",),
     columns=(

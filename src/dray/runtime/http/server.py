@@ -45,6 +45,12 @@ class Response:
         self.is_started = False
 
     @property
+    def peer(self) -> str:
+        """Return the address of the client; empty if it is not known."""
+        name = self._connection.transport.get_extra_info("peername")
+        return str(name[0]) if isinstance(name, tuple) and name else ""
+
+    @property
     def is_closing(self) -> bool:
         """Whether the client is gone or the connection is being closed."""
         return self._connection.transport.is_closing()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from dray.api.document import Document, copy_document
 from dray.apiserver.call import Call, DocumentResult, ObjectResult, Result
 from dray.apiserver.decoding import decode_body
@@ -12,10 +10,8 @@ from dray.apiserver.handlers.get import GetHandler
 from dray.apiserver.handlers.update import Change, UpdateHandler
 from dray.apiserver.options import parse_write_options
 from dray.apiserver.patching import PatchRequest, apply_patch
-from dray.apiserver.scale import Scaler
+from dray.apiserver.scale import SPEC_REPLICAS
 from dray.lib.clock import Clock
-
-_SPEC_REPLICAS: Final = Scaler()
 
 
 class ScaleSubresource:
@@ -69,7 +65,7 @@ class ScaleSubresource:
 
 
 def _scaler(endpoint: Endpoint) -> ScaleSource:
-    return endpoint.scaler or _SPEC_REPLICAS
+    return endpoint.scaler or SPEC_REPLICAS
 
 
 def _document_of(result: Result, endpoint: Endpoint) -> Document:

@@ -1,0 +1,164 @@
+"""MutatingAdmissionWebhook: webhooks that change objects, one after the other."""
+
+from __future__ import annotations
+
+import json
+from typing import Final
+
+from dray.api.document import Document, GroupResource, copy_document
+from dray.api.errors import APIError
+from dray.api.strict import DecodeError, check_fields, prune_fields
+from dray.apiserver.admission.matching import EXEMPT_GROUP
+from dray.apiserver.admission.plugin import AdmissionAttributes, FirstRound, Operation, ReinvokingPlugin, Undo
+from dray.apiserver.admission.review import is_generated_name, object_for
+from dray.apiserver.admission.webhook_caller import Invocation, WebhookCaller
+from dray.apiserver.admission.webhooks import Webhook, WebhookIndex
+from dray.apiserver.patch import json_patch
+from dray.lib.clock import Clock
+
+_MUTATION: Final = "mutation.webhook.admission.k8s.io"
+_PATCH: Final = "patch.webhook.admission.k8s.io"
+# Subresources whose requests have the whole object.
+_SAME_KIND: Final = frozenset({"approval", "ephemeralcontainers", "finalize", "resize", "status"})
+# What a new object gets only after the webhooks.
+_LATE_METADATA: Final = ("uid", "creationTimestamp")
+
+
+class MutatingAdmissionWebhook(ReinvokingPlugin):
+    """Calls mutating webhooks; the chain runs a second round if the first one changed something."""
+
+    name = "MutatingAdmissionWebhook"
+
+    def __init__(self, index: WebhookIndex, caller: WebhookCaller, clock: Clock) -> None:
+        self._index = index
+        self._caller = caller
+        self._clock = clock
+
+    @property
+    def is_idle(self) -> bool:  # type: ignore[override]
+        """Return whether nothing is configured."""
+        return self._index.is_empty
+
+    def handles(self, resource: GroupResource, subresource: str, operation: Operation) -> bool:
+        """Take part in all writes except those of policies and webhooks themselves."""
+        return resource.group != EXEMPT_GROUP
+
+    def is_about(self, attributes: AdmissionAttributes) -> bool:
+        """Return whether webhooks may have to be called; for deletions `validate` does it, with the object."""
+        return attributes.operation is not Operation.DELETE and bool(self._index.candidates(attributes))
+
+    async def first_round(self, attributes: AdmissionAttributes) -> FirstRound:
+        """Call all webhooks that are about a write."""
+        round_ = FirstRound()
+        for index, webhook in enumerate(self._index.candidates(attributes)):
+            # Each sees what the former ones made of the object, which may match other webhooks.
+            for invocation in await self._caller.matching((webhook,), attributes):
+                changed = await self._invoke(invocation, attributes, 0, index)
+                round_.changed |= changed
+                if webhook.is_reinvoked:
+                    assert attributes.object is not None
+                    round_.reinvoked.append((webhook, copy_document(attributes.object)))
+        return round_
+
+    async def second_round(self, attributes: AdmissionAttributes, first: FirstRound) -> None:
+        """Call those webhooks again after which the object has changed."""
+        for index, (webhook, seen) in enumerate(first.reinvoked):
+            if attributes.object != seen:
+                for invocation in await self._caller.matching((webhook,), attributes):
+                    await self._invoke(invocation, attributes, 1, index)
+
+    async def validate(self, attributes: AdmissionAttributes) -> Undo | None:
+        """Call webhooks for a deletion, whose object is known only now; they cannot change anything."""
+        if attributes.operation is not Operation.DELETE:
+            return None
+        candidates = self._index.candidates(attributes)
+        for index, invocation in enumerate(await self._caller.matching(candidates, attributes) if candidates else ()):
+            old = object_for(attributes.old_object, attributes, invocation.endpoint)
+            answer = await self._caller.call(invocation, attributes, None, old, place=f"round_0_index_{index}")
+            if answer is not None and answer.patch is not None:
+                raise self._caller.internal_error(
+                    invocation.webhook,
+                    attributes,
+                    f'admission webhook "{invocation.webhook.name}" attempted to modify the object, which is not '
+                    "supported for this operation",
+                )
+        return None
+
+    async def _invoke(self, invocation: Invocation, attributes: AdmissionAttributes, round_: int, index: int) -> bool:
+        """Call a webhook and apply its patch in place; return whether it changed the object."""
+        document = attributes.object
+        assert document is not None
+        webhook, place = invocation.webhook, f"round_{round_}_index_{index}"
+        shown = _for_review(document, attributes, invocation)
+        old = object_for(attributes.old_object, attributes, invocation.endpoint)
+        answer = await self._caller.call(invocation, attributes, shown, old, place=place)
+        changed = False
+        if answer is not None and answer.patch is not None:
+            try:
+                patched = json_patch.apply(copy_document(shown), json_patch.decode(answer.patch))
+                result = self._accepted(patched, document, attributes, invocation)
+            except (APIError, DecodeError) as error:
+                raise self._caller.internal_error(webhook, attributes, str(error)) from error
+            changed = result != document
+            document.clear()
+            document.update(result)
+        if answer is not None and attributes.audit is not None:
+            _annotate(attributes.audit, webhook, place, answer.patch, changed=changed)
+        return changed
+
+    def _accepted(
+        self, patched: Document, before: Document, attributes: AdmissionAttributes, invocation: Invocation
+    ) -> Document:
+        """Return a patched object with defaults and without unknown fields, in the version that it had before."""
+        endpoint = invocation.endpoint
+        if attributes.subresource and attributes.subresource not in _SAME_KIND:
+            return patched
+        (prune_fields if endpoint.custom else check_fields)(patched, endpoint.struct)
+        if endpoint.default is not None:
+            endpoint.default(patched, self._clock.now())
+        return _to_version_of(patched, before, attributes, invocation)
+
+
+def _is_hub(attributes: AdmissionAttributes) -> bool:
+    """Return whether the object of a write is in the storage version; a new one is in that of the request."""
+    return attributes.operation is not Operation.CREATE
+
+
+def _for_review(document: Document, attributes: AdmissionAttributes, invocation: Invocation) -> Document:
+    """Return the object of a write as a webhook sees it."""
+    endpoint = invocation.endpoint
+    if _is_hub(attributes) or attributes.subresource:
+        shown = object_for(document, attributes, endpoint)
+        assert shown is not None
+        return shown
+    requested = invocation.requested
+    if endpoint is requested:
+        shown = endpoint.with_kind(document)
+    else:
+        shown = endpoint.served(requested.to_hub(copy_document(document)))
+    metadata = {name: value for name, value in shown["metadata"].items() if name not in _LATE_METADATA}
+    if is_generated_name(attributes):
+        metadata.pop("name", None)
+    return shown | {"metadata": metadata}
+
+
+def _to_version_of(
+    patched: Document, before: Document, attributes: AdmissionAttributes, invocation: Invocation
+) -> Document:
+    endpoint, requested = invocation.endpoint, invocation.requested
+    if _is_hub(attributes):
+        return endpoint.to_hub(patched)
+    result = patched if endpoint is requested else requested.served(endpoint.to_hub(patched))
+    metadata, kept = result.setdefault("metadata", {}), before["metadata"]
+    for name in (*_LATE_METADATA, "name"):
+        if name in kept:
+            metadata.setdefault(name, kept[name])
+    return result
+
+
+def _annotate(audit: dict[str, str], webhook: Webhook, place: str, patch: bytes | None, *, changed: bool) -> None:
+    names: Document = {"configuration": webhook.configuration, "webhook": webhook.name}
+    audit[f"{_MUTATION}/{place}"] = json.dumps({**names, "mutated": changed}, separators=(",", ":"))
+    if changed and patch is not None:
+        value = {**names, "patch": json.loads(patch), "patchType": "JSONPatch"}
+        audit[f"{_PATCH}/{place}"] = json.dumps(value, separators=(",", ":"))

@@ -1,0 +1,60 @@
+"""ValidatingAdmissionWebhook: webhooks that only check, all at once."""
+
+from __future__ import annotations
+
+from dray.api.document import GroupResource
+from dray.api.errors import APIError
+from dray.apiserver.admission.matching import EXEMPT_GROUP
+from dray.apiserver.admission.plugin import AdmissionAttributes, AdmissionPlugin, Operation, Undo
+from dray.apiserver.admission.review import object_for
+from dray.apiserver.admission.webhook_caller import Invocation, WebhookCaller
+from dray.apiserver.admission.webhooks import Webhook, WebhookIndex
+from dray.runtime.tasks import TaskGroup
+
+
+class ValidatingAdmissionWebhook(AdmissionPlugin):
+    """Calls validating webhooks; the first refusal, in the order in which answers arrive, is the client's."""
+
+    name = "ValidatingAdmissionWebhook"
+
+    def __init__(self, index: WebhookIndex, caller: WebhookCaller) -> None:
+        self._index = index
+        self._caller = caller
+
+    @property
+    def is_idle(self) -> bool:  # type: ignore[override]
+        """Return whether nothing is configured."""
+        return self._index.is_empty
+
+    def handles(self, resource: GroupResource, subresource: str, operation: Operation) -> bool:
+        """Take part in all writes except those of policies and webhooks themselves."""
+        return resource.group != EXEMPT_GROUP
+
+    async def validate(self, attributes: AdmissionAttributes) -> Undo | None:
+        """Refuse a write that a webhook denies."""
+        candidates = self._index.candidates(attributes)
+        if candidates:
+            await self._call_all(candidates, attributes)
+        return None
+
+    async def _call_all(self, candidates: tuple[Webhook, ...], attributes: AdmissionAttributes) -> None:
+        invocations = await self._caller.matching(candidates, attributes)
+        errors: list[APIError] = []
+
+        async def call(index: int, invocation: Invocation) -> None:
+            new = object_for(attributes.object, attributes, invocation.endpoint)
+            old = object_for(attributes.old_object, attributes, invocation.endpoint)
+            try:
+                await self._caller.call(invocation, attributes, new, old, place=f"round_0_index_{index}")
+            except APIError as error:
+                errors.append(error)
+
+        if len(invocations) == 1:
+            await call(0, invocations[0])
+        elif invocations:
+            async with TaskGroup("validating webhooks") as group:
+                for index, invocation in enumerate(invocations):
+                    group.spawn(call(index, invocation), f"webhook {invocation.webhook.name}")
+                await group.wait()
+        if errors:
+            raise errors[0]

@@ -1,0 +1,1 @@
+"""The audit log: which requests are recorded, as what, and where to."""
