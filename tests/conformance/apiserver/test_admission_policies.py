@@ -268,7 +268,7 @@ async def test_another_version_is_converted_to_the_one_that_the_policy_names(api
     await api.request("create", SLICES, resource_slice("v1beta1"))
 
 
-@pytest.mark.behaviour("VP-05")
+@pytest.mark.behaviour("VP-05", "VP-06")
 async def test_what_expressions_see(api: Local) -> None:
     expressions = [
         "request.kind.group == '' && request.kind.version == 'v1' && request.kind.kind == 'ConfigMap'",
