@@ -11,7 +11,7 @@ from dray.api.document import NamespacedName
 from dray.cli.command import add_feature_gates, cluster_parser, current_namespace, exit_on_read_error, read_snapshot
 from dray.cli.output import Column, paint, render, write_answer
 from dray.runtime.system import SystemClock
-from dray.sim.explain.answers import Answer, Change, NodeAnswer, ReasonGroup, Size, Standing
+from dray.sim.explain.answers import Answer, Change, NodeAnswer, NodeScore, ReasonGroup, Size, Standing
 from dray.sim.explain.similar_names import did_you_mean, listed
 from dray.sim.explain.subject import claim_subject, pod_subject
 from dray.sim.explain.workload import KINDS as WORKLOADS
@@ -121,10 +121,24 @@ def lines(answer: Answer, node: str = "", *, all_nodes: bool = False, colour: bo
         # A single reason is in the verdict.
         yield ""
         yield from _group_lines(answer, colour=colour)
+    if answer.scores and not node and not all_nodes:
+        yield ""
+        yield from _score_lines(answer, colour=colour)
     yield from _advice_lines(answer)
     if answer.notes:
         yield ""
         yield from (f"Note: {note}" for note in answer.notes)
+
+
+def _score_lines(answer: Answer, *, colour: bool) -> Iterator[str]:
+    yield f"{answer.fitting} nodes fit; their scores of now, which may differ from those when the Pod was placed:"
+    names = [name for name in answer.scores[0].by_plugin if any(item.by_plugin[name] for item in answer.scores)]
+    columns: list[Column[NodeScore]] = [
+        Column("NODE", lambda item: f"{item.node} (chosen)" if item.node == answer.node else item.node),
+        Column("SCORE", lambda item: str(item.total)),
+        *(Column(name, lambda item, name=name: str(item.by_plugin[name])) for name in names),  # type: ignore[misc]
+    ]
+    yield from render(answer.scores, columns, colour=colour).splitlines()
 
 
 def _group_lines(answer: Answer, *, colour: bool) -> Iterator[str]:

@@ -54,12 +54,13 @@ TOOLS: Final = {
     "image": Tool("pull, load, list and remove images of this node", "dray.cmd.image"),
     "token": Tool("create, list and delete tokens by which machines join", "dray.cmd.token"),
     "join": Tool("make this machine a node of a cluster", "dray.cmd.join"),
-    "explain": Tool("explain why a Pod or claim is pending, or why it got its devices", "dray.cli.explain"),
+    "explain": Tool("say why a Pod, claim or workload waits, and the one thing to do", "dray.cli.explain"),
     "simulate": Tool("show which Pods would be scheduled, moved or pending after a change", "dray.cli.simulate"),
     "devices": Tool("list devices with their state and claims", "dray.cli.devices"),
     "claims": Tool("list claims with their requests, devices and Pods", "dray.cli.claims"),
     "top": Tool("show device usage by class, node and namespace", "dray.cli.top"),
     "doctor": Tool("find and fix stuck, orphaned and inconsistent objects", "dray.cli.doctor"),
+    "snapshot": Tool("write what the tools read of a cluster to a file, for -f", "dray.cli.snapshot"),
     "recover": Tool("find acknowledged writes that a database has lost, and go on without them", "dray.cmd.recover"),
     "migrate": Tool("plan and check a migration from a device plugin to a driver", "dray.cli.migrate.command"),
     "conformance": Tool("check a driver or device plugin against kubelet's protocol", "dray.cmd.conformance"),
@@ -71,7 +72,7 @@ HIDDEN_TOOLS: Final = {"complete": Tool("print what can follow on a command line
 # The order of the list: what people use first.
 GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     "Try it": ("demo", "up"),
-    "Ask a cluster": ("explain", "simulate", "devices", "claims", "top", "doctor", "ui"),
+    "Ask a cluster": ("explain", "simulate", "devices", "claims", "top", "doctor", "snapshot", "ui"),
     "Write and check drivers": ("conformance", "cel", "migrate"),
     "Run a node": ("node", "join", "token", "node resources", "image"),
     "Run components": ("apiserver", "controller-manager", "scheduler", "recover"),

@@ -268,3 +268,22 @@ def test_three_hundred_nodes_are_few_lines() -> None:
         (212, 'no device matches `model == "H100"`'),
     ]
     assert len(list(lines(answer, all_nodes=True))) > len(answer.nodes)
+
+
+# --- Why this node. ---
+
+
+def test_a_placed_pod_shows_the_scores_of_its_node_and_of_the_runners_up() -> None:
+    placed = pod("train", "b")
+    placed["spec"]["schedulerName"] = "default-scheduler"
+    busy_pod = pod("busy", "a")
+    busy_pod["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "3", "memory": "6Gi"}}
+    answer = asked(*machine("a"), *machine("b"), busy_pod, placed)
+    assert [score.node for score in answer.scores] == ["b", "a"]
+    assert answer.scores[0].total == sum(answer.scores[0].by_plugin.values())
+    best, other = (score.by_plugin["NodeResourcesFit"] for score in answer.scores)
+    assert best > other
+    shown = list(lines(answer))
+    assert shown[0] == "pod team/train is starting on b"
+    assert shown[3].split()[:3] == ["NODE", "SCORE", "NodeResourcesFit"]
+    assert shown[4].startswith("b (chosen)   ")

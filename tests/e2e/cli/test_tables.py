@@ -193,3 +193,16 @@ def test_watch_prints_changes(populated: Server, kubectl: Kubectl) -> None:
 )
 def test_names_are_completed(words: str, found: str, populated: Server) -> None:
     assert found in dray(populated, "complete", *words.split(" ")).stdout.splitlines()
+
+
+def test_a_snapshot_is_what_the_tools_read(populated: Server, tmp_path: Path) -> None:
+    path = tmp_path / "cluster.json"
+    path.write_text(dray(populated, "snapshot").stdout)
+    kinds = {item["kind"] for item in json.loads(path.read_text())["items"]}
+    assert {"Node", "Pod", "ResourceClaim", "ResourceSlice", "DeviceClass", "Event", "Namespace"} <= kinds
+    assert not kinds & {"Secret", "ConfigMap"}
+    assert "managedFields" not in path.read_text()
+    for arguments in (["claims", "-o", "name"], ["devices", "-o", "name"], ["top", "classes", "-o", "json"]):
+        assert dray(populated, *arguments, "-f", str(path)).stdout == dray(populated, *arguments).stdout
+    explained = dray(populated, "explain", "pod/trainer", "-f", str(path)).stdout
+    assert explained.splitlines()[0].startswith("pod default/trainer is ")

@@ -80,6 +80,15 @@ class Victims:
 
 
 @dataclass(frozen=True, slots=True)
+class NodeScore:
+    """The weighted scores of a feasible node."""
+
+    node: str
+    total: int
+    by_plugin: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
 class NodeAnswer:
     """Filter results of one node."""
 
@@ -176,6 +185,8 @@ class Answer:
     # Names that match nothing, with what was probably meant.
     hints: tuple[str, ...] = ()
     victims: Victims | None = None
+    # For a Pod on a node: the best nodes of now, and its own.
+    scores: tuple[NodeScore, ...] = ()
     # The Pod of a workload that the rest of the answer is about.
     pod: str = ""
 

@@ -30,6 +30,7 @@ from dray.sim.explain.grouping import reason_groups
 from dray.sim.explain.name_hints import name_hints
 from dray.sim.explain.on_node import placed_verdict
 from dray.sim.explain.refusals import refusal
+from dray.sim.explain.scores import node_scores
 from dray.sim.explain.selector_hints import Catalogue, selector_hints
 from dray.sim.explain.subject import PROBE_NAME, Subject, before, given, pod_subject
 from dray.sim.explain.verdict import claim_verdict, pending_verdict
@@ -173,6 +174,10 @@ def _answer(replica: Replica, question: Question, subject: Subject, pod: Pod) ->
         classic=subject.classic,
         groups=reason_groups(answers, question.snapshot.nodes, pod, _classes(filters.pending)),
     )
+    if subject.standing is Standing.PLACED and subject.kind == "pod" and answer.fitting > 1:
+        feasible = {item.node for item in answers if item.fits}
+        infos = [node for node in nodes if node.name in feasible]
+        return replace(answer, scores=node_scores(profile, filters, infos, subject.node))
     if answer.fitting or not answers or subject.standing is not Standing.PENDING:
         return answer
     return _advised(answer, replica, question, filters, pod)
