@@ -26,7 +26,18 @@ from dray.runtime.system import SystemClock
 from dray.runtime.tasks import ChildTasks
 from tests.e2e.kubectl.tool import Kubectl
 from tests.e2e.node.devices import until
-from tests.e2e.node.harness import Agent, Cluster, container_status, is_running, mounting_folder, shell, terminated
+from tests.e2e.node.harness import (
+    POD_SECONDS_MAX,
+    Agent,
+    Cluster,
+    container_status,
+    is_running,
+    mounting_folder,
+    shell,
+    terminated,
+)
+from tests.e2e.node.test_streams import KubectlProcess, fetch, forwarded, listening, reads, terminal
+from tests.servers import Server
 
 pytestmark = pytest.mark.skipif(
     os.geteuid() != 0 or not all(map(shutil.which, ("containerd", "ctr", "runc", "busybox"))),
@@ -296,3 +307,48 @@ async def test_a_container_that_someone_else_removed_has_ended(cluster: Cluster,
         _ctr(socket, *arguments)
     pod = await cluster.phase("p", "Failed")
     assert terminated(pod)["exitCode"] in (137, 255)
+
+
+@pytest.fixture(params=["websocket", "spdy"])
+def tool(
+    request: pytest.FixtureRequest, server: Server, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> KubectlProcess:
+    value = "true" if request.param == "websocket" else "false"
+    monkeypatch.setenv("KUBECTL_REMOTE_COMMAND_WEBSOCKETS", value)
+    monkeypatch.setenv("KUBECTL_PORT_FORWARD_WEBSOCKETS", value)
+    return KubectlProcess(server, cluster.namespace)
+
+
+@pytest.mark.behaviour("EX-33")
+async def test_commands_and_attached_clients(cluster: Cluster, tool: KubectlProcess) -> None:
+    script = "while read line; do echo got $line; done; sleep 1000"
+    await cluster.run("p", local("a", script, stdin=True), hostNetwork=True)
+    await cluster.wait("p", is_running())
+    done = tool.run("exec", "-i", "p", "--", "sh", "-c", "cat; echo oops >&2; exit 42", stdin=b"given\n")
+    assert (done.stdout, done.returncode) == (b"given\n", 42)
+    assert done.stderr.startswith(b"oops\n")
+    assert b"no-such-program" in tool.run("exec", "p", "--", "no-such-program").stderr
+    with terminal(tool, "exec", "-it", "p", "--", "sh", "-c", "until stty size | grep 40; do :; done; exit 3") as term:
+        term.until("40 100")
+        assert term.process.wait(POD_SECONDS_MAX) == 3
+    with tool.piped("attach", "-i", "p") as process:
+        assert process.stdin is not None
+        process.stdin.write(b"word\n")
+        process.stdin.flush()
+        reads(process, b"got word\n")
+        await cluster.delete("p", 0)
+        process.wait(POD_SECONDS_MAX)
+
+
+@pytest.mark.behaviour("EX-33")
+async def test_ports_are_forwarded_by_the_runtime(cluster: Cluster, tool: KubectlProcess) -> None:
+    with listening() as free:
+        port = free.getsockname()[1]
+    script = f"echo hello > /tmp/index.html; exec httpd -f -p {port} -h /tmp"
+    await cluster.run("p", local("a", script), hostNetwork=True)
+    await cluster.wait("p", is_running())
+    await cluster.until(lambda: fetch(port, "index.html"))
+    with tool.piped("port-forward", "p", f":{port}") as process:
+        assert process.stdout is not None
+        assert fetch(forwarded(process.stdout), "index.html") == b"hello\n"
+        process.kill()
