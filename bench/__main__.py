@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 
-from bench import allocator, classic, fairness, node, rows, scheduler, server, sharing, store, workloads
+from bench import allocator, classic, fairness, node, rows, scheduler, server, sharing, store, streams, workloads
 from bench.rows import Row, Target
 from bench.server import Size
 
@@ -54,6 +54,11 @@ def sharing_rows(_size: Size) -> Iterator[Row]:
     return sharing.rows()
 
 
+def stream_rows(_size: Size) -> Iterator[Row]:
+    """Measure exec, and the API beside many sessions."""
+    return streams.rows()
+
+
 BENCHMARKS: dict[str, Callable[[Size], Iterator[Row]]] = {
     **server.BENCHMARKS,
     "fairness": fairness_rows,
@@ -63,6 +68,7 @@ BENCHMARKS: dict[str, Callable[[Size], Iterator[Row]]] = {
     "classic": classic_rows,
     "sharing": sharing_rows,
     "node": node_rows,
+    "streams": stream_rows,
 }
 
 

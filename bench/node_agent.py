@@ -31,7 +31,7 @@ STARTS = 3
 
 def rows(counts: tuple[int, ...]) -> Iterator[Row]:
     """Start-up and memory, and Pods for each number of them."""
-    with _agent(110) as agent:
+    with running_agent(110) as agent:
         seconds = [_start_again(agent) for _ in range(STARTS)]
         yield Row("node: agent ready", min(seconds), "s", {"starts": STARTS}, Target(READY_SECONDS_MAX))
         assert agent.process is not None
@@ -41,12 +41,13 @@ def rows(counts: tuple[int, ...]) -> Iterator[Row]:
         yield Row("node: agent's memory, idle", resident_megabytes(pid), "MB", {"measure": "resident"}, memory)
         yield Row("node: agent's memory, idle", _private_megabytes(pid), "MB", {"measure": "its own alone"})
     for count in counts:
-        with _agent(count) as agent:
+        with running_agent(count) as agent:
             yield from asyncio.run(_pods(agent, count))
 
 
 @contextlib.contextmanager
-def _agent(pods_max: int) -> Iterator[Agent]:
+def running_agent(pods_max: int) -> Iterator[Agent]:
+    """Run a server and an agent with the process runtime for the time of the block."""
     with tempfile.TemporaryDirectory(prefix="node") as name, serving() as server:
         flags = ("--runtime=process", f"--max-pods={pods_max}")
         agent = Agent(server, Path(name), "bench", flags)

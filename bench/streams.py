@@ -1,0 +1,96 @@
+"""Streams into containers: how soon a command is ready, how fast bytes pass, and what many sessions cost the API."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import statistics
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from kubernetes import client as kubernetes
+from kubernetes import config
+from kubernetes.stream import stream
+
+from bench.node_agent import ACCOUNTS, DOCUMENTS, running_agent
+from bench.rows import Row, Target
+from dray.api.errors import AlreadyExistsError
+from dray.client.interface import Client
+from tests.e2e.node.harness import Agent, client_of
+
+RUNS = 20
+SESSIONS = 50
+REQUESTS = 300
+READY_MILLISECONDS_MAX = 50.0
+# Requests beside idle sessions take at most this much more processor time.
+SLOWDOWN_PERCENT_MAX = 10.0
+WAIT_SECONDS = 60.0
+POD = {"name": "a", "image": "none", "command": ["sleep", "3600"]}
+
+
+def rows() -> Iterator[Row]:
+    """All of them, with the process runtime."""
+    with running_agent(10) as agent, config.new_client_from_config(str(agent.server.kubeconfig)) as api:
+        core = kubernetes.CoreV1Api(api)
+        asyncio.run(_start(agent))
+        ready = statistics.median(_ready_seconds(core) for _ in range(RUNS)) * 1000
+        yield Row(
+            "streams: exec ready", ready, "ms", {"runs": RUNS, "runtime": "process"}, Target(READY_MILLISECONDS_MAX)
+        )
+        alone = asyncio.run(_requests(agent))
+        sessions = [_execute(core, "cat") for _ in range(SESSIONS)]
+        beside = asyncio.run(_requests(agent))
+        for session in sessions:
+            session.close()
+        yield Row("streams: API beside sessions", beside, "requests/s", {"sessions": SESSIONS, "alone": round(alone)})
+        slower = (alone / beside - 1) * 100
+        yield Row("streams: API slower by", slower, "%", {"sessions": SESSIONS}, Target(SLOWDOWN_PERCENT_MAX))
+
+
+async def _start(agent: Agent) -> None:
+    client = client_of(agent.server)
+    with contextlib.suppress(AlreadyExistsError):
+        await client.create(ACCOUNTS, {"metadata": {"name": "default"}}, "default")
+    spec = {"nodeName": agent.name, "automountServiceAccountToken": False, "containers": [POD]}
+    await client.create(DOCUMENTS, {"metadata": {"name": "p"}, "spec": spec}, "default")
+    await _until_running(client)
+    await client.close()
+
+
+async def _until_running(client: Client) -> None:
+    deadline = time.monotonic() + WAIT_SECONDS
+    while (await client.get(DOCUMENTS, "p", "default")).get("status", {}).get("phase") != "Running":
+        if time.monotonic() > deadline:
+            raise TimeoutError("the Pod does not run")
+        await asyncio.sleep(0.05)
+
+
+def _execute(core: kubernetes.CoreV1Api, script: str) -> Any:
+    options = {"stdin": True, "stdout": True, "stderr": True, "tty": False, "_preload_content": False}
+    command = ["sh", "-c", f"echo ready; {script}"]
+    session = stream(core.connect_get_namespaced_pod_exec, "p", "default", command=command, **options)
+    if session.readline_stdout(timeout=WAIT_SECONDS) != "ready":
+        raise SystemExit("the command does not answer")
+    return session
+
+
+def _ready_seconds(core: kubernetes.CoreV1Api) -> float:
+    began = time.perf_counter()
+    session = _execute(core, "true")
+    seconds = time.perf_counter() - began
+    session.close()
+    return seconds
+
+
+async def _requests(agent: Agent) -> float:
+    """Return GET requests per second of one client."""
+    client = client_of(agent.server)
+    for _ in range(REQUESTS // 3):
+        await client.get(DOCUMENTS, "p", "default")
+    began = time.perf_counter()
+    for _ in range(REQUESTS):
+        await client.get(DOCUMENTS, "p", "default")
+    seconds = time.perf_counter() - began
+    await client.close()
+    return REQUESTS / seconds
