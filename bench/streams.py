@@ -77,7 +77,7 @@ def _execute(core: kubernetes.CoreV1Api, script: str) -> Any:
 
 def _ready_seconds(core: kubernetes.CoreV1Api) -> float:
     began = time.perf_counter()
-    session = _execute(core, "true")
+    session = _execute(core, "cat")
     seconds = time.perf_counter() - began
     session.close()
     return seconds
