@@ -13,6 +13,7 @@ from kubernetes import client as kubernetes
 from kubernetes import config
 from kubernetes.stream import stream
 
+from bench.load import cpu_seconds
 from bench.node_agent import ACCOUNTS, DOCUMENTS, running_agent
 from bench.rows import Row, Target
 from dray.api.errors import AlreadyExistsError
@@ -38,6 +39,13 @@ def rows() -> Iterator[Row]:
         yield Row(
             "streams: exec ready", ready, "ms", {"runs": RUNS, "runtime": "process"}, Target(READY_MILLISECONDS_MAX)
         )
+        assert agent.process is not None
+        pids = (agent.process.pid, agent.server.process.pid)
+        before = sum(map(cpu_seconds, pids))
+        for _ in range(RUNS):
+            _ready_seconds(core)
+        cpu = (sum(map(cpu_seconds, pids)) - before) / RUNS * 1000
+        yield Row("streams: CPU of agent and server for an exec", cpu, "ms", {"runs": RUNS, "runtime": "process"})
         alone = asyncio.run(_requests(agent))
         sessions = [_execute(core, "cat") for _ in range(SESSIONS)]
         beside = asyncio.run(_requests(agent))
