@@ -47,6 +47,7 @@ async def refused(api: Local, subresource: str, spec: Document) -> str:
 # --- Ephemeral containers.
 
 
+@pytest.mark.behaviour("EX-42")
 async def test_an_ephemeral_container_is_added(api: Local) -> None:
     pod = await created(api)
     debugger = container("debugger", targetContainerName="c")

@@ -11,7 +11,7 @@ from dray.api.cdi import CdiError
 from dray.api.types.core_v1 import Container
 from dray.client.objects import key_of
 from dray.node.agent.cpuset_reconciler import CpusetReconciler, RunningContainer
-from dray.node.agent.dependencies import CONTAINER, INIT_CONTAINER, Dependencies
+from dray.node.agent.dependencies import CONTAINER, EPHEMERAL_CONTAINER, INIT_CONTAINER, Dependencies
 from dray.node.agent.pod.containers import ContainerKind
 from dray.node.agent.pod.environment import ConfigError
 from dray.node.agent.pod.events import (
@@ -51,8 +51,7 @@ class ContainerStarter:
         state = worker.machine.containers.by_name[action.container]
         answer = await self._try(worker, action, state.spec)
         if self._deps.start_metrics is not None:
-            kind = CONTAINER if state.kind is ContainerKind.REGULAR else INIT_CONTAINER
-            self._deps.start_metrics.observe(kind, _failure(answer))
+            self._deps.start_metrics.observe(_METRIC_KINDS[state.kind], _failure(answer))
         return answer
 
     async def _try(self, worker: PodWorker, action: StartContainer, container: Container) -> Event:
@@ -78,12 +77,17 @@ class ContainerStarter:
     async def _run(self, worker: PodWorker, container: Container, attempt: int) -> Event:
         deps, pod = self._deps, worker.pod
         await deps.runtime.ensure_image(await self._image_request(worker, container))
-        options = merge_options([manager.container_options(pod, container.name) for manager in deps.managers])
+        is_ephemeral = worker.machine.containers.by_name[container.name].kind is ContainerKind.EPHEMERAL
+        # An ephemeral container has no resources of its own.
+        managers = () if is_ephemeral else deps.managers
+        options = merge_options([manager.container_options(pod, container.name) for manager in managers])
         spec = await deps.pod_setup.container(pod, container, attempt, options, worker.machine.addresses)
-        for manager in deps.managers:
+        for manager in managers:
             await manager.pre_start(pod, container.name)
-        cpus, nodes = self._cpusets.lookup(pod, container.name)
+        cpus, nodes = ("", "") if is_ephemeral else self._cpusets.lookup(pod, container.name)
         spec = replace(spec, limits=replace(spec.limits, cpus=cpus, memory_nodes=nodes))
+        if is_ephemeral:
+            spec = replace(spec, target_id=_target_id(worker, container.name))
         started = await deps.runtime.run(spec)
         for reason, message in spec.notices:
             self._record(worker, RecordEvent(WARNING, reason, message))
@@ -93,6 +97,8 @@ class ContainerStarter:
                 worker, RecordEvent(WARNING, "Failed", f"Error: {started.record.exit.message}", container.name)
             )
             return ContainerExited(started.record)
+        if is_ephemeral:
+            return ContainerStarted(started.record, started.warnings)
         self._cpusets.started(started.record.id, cpus)
         # Exclusive CPUs may have been assigned in the meantime.
         await self._cpusets.reconcile([RunningContainer(pod, container.name, started.record.id)])
@@ -115,6 +121,26 @@ class ContainerStarter:
             credentials,
             lambda reason, message: self._record(worker, RecordEvent(NORMAL, reason, message, container.name)),
         )
+
+
+_METRIC_KINDS: Final = {
+    ContainerKind.REGULAR: CONTAINER,
+    ContainerKind.INIT: INIT_CONTAINER,
+    ContainerKind.SIDECAR: INIT_CONTAINER,
+    ContainerKind.EPHEMERAL: EPHEMERAL_CONTAINER,
+}
+
+
+def _target_id(worker: PodWorker, name: str) -> str:
+    """Return the ID of the running container whose processes an ephemeral container sees; empty if it names none."""
+    found = (item.target_container_name for item in worker.pod.spec.ephemeral_containers if item.name == name)
+    target = next(found, None)
+    if not target:
+        return ""
+    state = worker.machine.containers.by_name.get(target)
+    if state is None or state.current is None or state.current.exit is not None:
+        raise ConfigError(f'target container "{target}" is not running')
+    return state.current.id
 
 
 def _failure(answer: Event) -> str:

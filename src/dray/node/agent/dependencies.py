@@ -21,6 +21,7 @@ from dray.runtime.tasks import ChildTasks
 
 CONTAINER: Final = "container"
 INIT_CONTAINER: Final = "init_container"
+EPHEMERAL_CONTAINER: Final = "ephemeral_container"
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,16 @@ from dray.api.types.core_v1 import Pod
 from dray.client.event_recorder import ObjectReference, reference_to
 from dray.client.objects import key_of
 from dray.node.agent.admission import own_requests
+from dray.node.agent.pod.containers import ContainerKind
 from dray.node.agent.pod.machine import PodMachine
 from dray.node.runtimes.runtime import ContainerRecord
 
+_FIELDS: Final = {
+    ContainerKind.INIT: "initContainers",
+    ContainerKind.SIDECAR: "initContainers",
+    ContainerKind.REGULAR: "containers",
+    ContainerKind.EPHEMERAL: "ephemeralContainers",
+}
 POD_KIND: Final = GroupVersionKind("", "v1", "Pod")
 
 
@@ -53,8 +60,8 @@ class PodWorker:
         """Return the object reference of an event about the Pod or one of its containers."""
         path = ""
         if container:
-            is_init = any(state.name == container for state in self.machine.containers.initial)
-            path = f"spec.{'initContainers' if is_init else 'containers'}{{{container}}}"
+            state = self.machine.containers.by_name.get(container)
+            path = f"spec.{_FIELDS[state.kind] if state is not None else 'containers'}{{{container}}}"
         return reference_to(POD_KIND, self.pod, field_path=path)
 
     def requests(self) -> Mapping[str, int]:

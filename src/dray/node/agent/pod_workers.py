@@ -18,6 +18,7 @@ from dray.node.agent.admission import check_fit, check_node_selector
 from dray.node.agent.container_lifecycle import STOP_RETRY_SECONDS, ContainerStarter, ContainerStopper
 from dray.node.agent.cpuset_reconciler import CpusetReconciler, RunningContainer
 from dray.node.agent.dependencies import Dependencies, NodeInfo
+from dray.node.agent.pod.containers import ContainerKind
 from dray.node.agent.pod.events import (
     Admit,
     Admitted,
@@ -192,7 +193,7 @@ class PodWorkers:
             RunningContainer(worker.pod, state.name, state.current.id)
             for worker in self._workers.values()
             for state in worker.machine.containers.all
-            if state.current is not None and state.current.exit is None
+            if state.current is not None and state.current.exit is None and state.kind is not ContainerKind.EPHEMERAL
         ]
 
     def status_of(self, worker: PodWorker) -> Document | None:

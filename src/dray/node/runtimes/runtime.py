@@ -193,6 +193,8 @@ class ContainerSpec:
     tty: bool = False
     stdin: bool = False
     stdin_once: bool = False
+    # The container whose processes this one sees; empty for none.
+    target_id: str = ""
     # The fields in use that not every runtime honours, by path. A runtime names those that it ignores in a warning.
     optional_fields: tuple[str, ...] = ()
     # The reasons and messages of Warning events about what the container does not get, whatever the runtime.

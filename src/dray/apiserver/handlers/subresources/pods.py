@@ -136,7 +136,8 @@ def _check_log_options(call: Call) -> None:
 def _log_container(pod: Document, wanted: str, name: str) -> str:
     spec = pod["spec"]
     containers = [item["name"] for item in spec.get("containers") or ()]
-    everything = containers + [item["name"] for item in spec.get("initContainers") or ()]
+    others = (*(spec.get("initContainers") or ()), *(spec.get("ephemeralContainers") or ()))
+    everything = containers + [item["name"] for item in others]
     if wanted:
         if wanted not in everything:
             raise BadRequestError(f"container {wanted} is not valid for pod {name}")

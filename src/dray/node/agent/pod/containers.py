@@ -6,11 +6,11 @@ Only the `PodMachine` changes them.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from dray.api.types.core_v1 import Container, ContainerRestartRule, Pod
+from dray.api.types.core_v1 import Container, ContainerRestartRule, EphemeralContainer, Pod
 from dray.node.agent.pod.timing import Backoff, Timing
 from dray.node.runtimes.runtime import ContainerRecord
 
@@ -21,6 +21,8 @@ class ContainerKind(enum.Enum):
     INIT = enum.auto()
     SIDECAR = enum.auto()
     REGULAR = enum.auto()
+    # Added to a running Pod, started once, and without influence on the Pod.
+    EPHEMERAL = enum.auto()
 
 
 class Operation(enum.Enum):
@@ -101,7 +103,7 @@ class ContainerState:
     def restarts(self, pod_policy: str) -> bool:
         """Whether the container is to be started again after the exit of its latest run."""
         code = self.exit_code
-        if code is None:
+        if code is None or self.kind is ContainerKind.EPHEMERAL:
             return False
         is_init = self.kind is ContainerKind.INIT
         return self.must_restart or wants_restart(self.spec, pod_policy, code, is_init=is_init)
@@ -139,6 +141,9 @@ class PodContainers:
 
     initial: list[ContainerState]
     regular: list[ContainerState]
+    ephemeral: list[ContainerState]
+    # Makes the state of a container that is added later.
+    make: Callable[[Container, ContainerKind], ContainerState]
     by_name: dict[str, ContainerState] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -147,7 +152,7 @@ class PodContainers:
     @property
     def all(self) -> list[ContainerState]:
         """All containers, in the order of the spec."""
-        return [*self.initial, *self.regular]
+        return [*self.initial, *self.regular, *self.ephemeral]
 
     @property
     def sidecars(self) -> list[ContainerState]:
@@ -160,6 +165,16 @@ class PodContainers:
             state = self.by_name.get(container.name)
             if state is not None:
                 state.spec = container
+        for added in pod.spec.ephemeral_containers:
+            if added.name not in self.by_name:
+                state = self.make(plain_container(added), ContainerKind.EPHEMERAL)
+                self.ephemeral.append(state)
+                self.by_name[state.name] = state
+
+
+def plain_container(container: EphemeralContainer) -> Container:
+    """Return an ephemeral container as one that can be started like others."""
+    return Container(**{name: getattr(container, name) for name in Container.__struct_fields__})
 
 
 def restore_containers(pod: Pod, records: Iterable[ContainerRecord], timing: Timing) -> PodContainers:
@@ -187,7 +202,9 @@ def restore_containers(pod: Pod, records: Iterable[ContainerRecord], timing: Tim
         restore(container, ContainerKind.SIDECAR if container.restart_policy == "Always" else ContainerKind.INIT)
         for container in pod.spec.init_containers
     ]
-    return PodContainers(initial, [restore(container, ContainerKind.REGULAR) for container in pod.spec.containers])
+    regular = [restore(container, ContainerKind.REGULAR) for container in pod.spec.containers]
+    added = [restore(plain_container(item), ContainerKind.EPHEMERAL) for item in pod.spec.ephemeral_containers]
+    return PodContainers(initial, regular, added, restore)
 
 
 def _was_ready(pod: Pod, record: ContainerRecord) -> bool:

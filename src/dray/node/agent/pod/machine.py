@@ -449,7 +449,7 @@ class PodMachine:
         if not self.initialized:
             self.initialized = self._sync_init_containers(now)
         if self.initialized:
-            for state in (*self.containers.sidecars, *self.containers.regular):
+            for state in (*self.containers.sidecars, *self.containers.regular, *self.containers.ephemeral):
                 self._start_if_needed(state, now)
         if self._containers_done():
             self._terminate(now)

@@ -79,6 +79,8 @@ def pod_status(
     if machine.containers.initial:
         status["initContainerStatuses"] = [build.status(state) for state in machine.containers.initial]
     status["containerStatuses"] = [build.status(state) for state in machine.containers.regular]
+    if machine.containers.ephemeral:
+        status["ephemeralContainerStatuses"] = [build.status(state) for state in machine.containers.ephemeral]
     return status
 
 
@@ -134,7 +136,7 @@ def _final_phase(machine: PodMachine) -> str:
         return "Failed"
     for state in machine.containers.all:
         # The node stops sidecars: their exit code does not matter.
-        if state.kind is ContainerKind.SIDECAR and state.current is not None:
+        if state.kind is ContainerKind.EPHEMERAL or (state.kind is ContainerKind.SIDECAR and state.current is not None):
             continue
         if state.current is None or state.current.exit is None or state.current.exit.code != 0:
             return "Failed"
@@ -179,7 +181,7 @@ class _Builder:
             status["resources"].pop("claims", None)
             if state.spec.resources.requests:
                 status["allocatedResources"] = dict(state.spec.resources.requests)
-        allocated = list(self._allocated(state.name))
+        allocated = list(self._allocated(state.name)) if state.kind is not ContainerKind.EPHEMERAL else []
         if allocated:
             status["allocatedResourcesStatus"] = allocated
         if state.spec.volume_mounts:
@@ -200,6 +202,8 @@ class _Builder:
     def _ready(self, state: ContainerState) -> bool:
         if state.kind is ContainerKind.INIT:
             return state.exit_code == 0
+        if state.kind is ContainerKind.EPHEMERAL:
+            return False
         return _is_ready(state)
 
     def _state(self, state: ContainerState, shown: ContainerRecord | None) -> Document:

@@ -113,6 +113,13 @@ def _namespaces(sandbox: Sandbox) -> pb.NamespaceOption:
     )
 
 
+def _container_namespaces(spec: ContainerSpec) -> pb.NamespaceOption:
+    options = _namespaces(spec.sandbox)
+    if spec.target_id and not spec.sandbox.host_pid:
+        options.pid, options.target_id = pb.TARGET, spec.target_id
+    return options
+
+
 def container_config(
     spec: ContainerSpec, node_name: str, image_ref: str, edits: ContainerEdits | None
 ) -> pb.ContainerConfig:
@@ -177,7 +184,7 @@ def _linux(spec: ContainerSpec) -> pb.LinuxContainerConfig:
     security, limits = spec.security, spec.limits
     context = pb.LinuxContainerSecurityContext(
         privileged=security.privileged,
-        namespace_options=_namespaces(spec.sandbox),
+        namespace_options=_container_namespaces(spec),
         readonly_rootfs=security.read_only_root,
         supplemental_groups=security.supplemental_groups,
         no_new_privs=security.no_new_privileges,

@@ -161,7 +161,7 @@ class RuncRuntime(ShimRuntime):
             # Without CAP_SYS_RESOURCE it cannot be lower than the agent's.
             oom_score_adj=max(spec.limits.oom_score_adj, self._oom_least),
             etc=_etc_files(spec, folder),
-            process_namespace=self._pauses.namespace(spec.sandbox.uid) if _has_pause(spec.sandbox) else "",
+            process_namespace=self._process_namespace(spec),
         )
         if spec.security.privileged:
             config = apply_edits(config, ContainerEdits(device_nodes=_host_devices()))
@@ -169,6 +169,12 @@ class RuncRuntime(ShimRuntime):
         if spec.cdi_devices:
             config = apply_edits(config, self._cdi.edits(spec.cdi_devices))
         return default_bind_types(config)
+
+    def _process_namespace(self, spec: ContainerSpec) -> str:
+        """Return the path of the process namespace that the container joins; empty for one of its own."""
+        if spec.target_id and not spec.sandbox.host_pid:
+            return f"/proc/{self.first_process(spec.target_id)}/ns/pid"
+        return self._pauses.namespace(spec.sandbox.uid) if _has_pause(spec.sandbox) else ""
 
     def _user(self, spec: ContainerSpec, image: StoredImage) -> tuple[int, int]:
         try:

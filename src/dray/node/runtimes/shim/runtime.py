@@ -200,6 +200,13 @@ class ShimRuntime:
         processes = await asyncio.to_thread(_processes_of, folders)
         return await connect_to_pod(port, processes)
 
+    def first_process(self, container_id: str) -> int:
+        """Return the ID of a running container's own process; raises `RuntimeFailure`."""
+        try:
+            return int(orjson.loads((self.running(container_id).folder / "record.json").read_bytes())["pid"])
+        except (OSError, ValueError, KeyError) as error:
+            raise RuntimeFailure(f"the process of container {container_id} is not known") from error
+
     def running(self, container_id: str) -> TrackedContainer:
         """Return a running container; raises `RuntimeFailure`."""
         item = self._followed.get(container_id)

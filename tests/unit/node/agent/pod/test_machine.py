@@ -39,6 +39,7 @@ from dray.node.agent.pod.events import (
     TimerFired,
 )
 from dray.node.agent.pod.machine import NEXT_STAGE, PodMachine, Stage, Trigger, UnexpectedEventError
+from dray.node.agent.pod.status import pod_phase
 from dray.node.resource_manager import Rejection
 from tests.unit.node.agent.builders import START, Life, container, kinds, names, pod, record
 
@@ -550,3 +551,18 @@ def test_a_finished_pod_stays_finished_and_is_only_cleaned_up() -> None:
     life.tell(Released())
     assert life.machine.was_terminal
     assert names(life.done, StartContainer) == []
+
+
+@pytest.mark.behaviour("EX-43")
+def test_an_ephemeral_container_is_started_once_and_changes_nothing_else() -> None:
+    life = Life(pod(container("a"), restartPolicy="Always"))
+    life.running()
+    life.started("a")
+    extra = pod(container("a"), restartPolicy="Always", ephemeralContainers=[container("d")])
+    assert StartContainer("d", 0) in life.tell(PodUpdated(extra))
+    assert not any(isinstance(action, StartContainer) for action in life.started("d"))
+    actions = life.exited("d", code=1)
+    assert not any(isinstance(action, StartContainer) for action in actions)
+    assert life.machine.stage is Stage.RUNNING
+    assert not any(isinstance(action, StartContainer) for action in life.tell(PodUpdated(extra), now=1000.0))
+    assert pod_phase(life.machine) == "Running"
