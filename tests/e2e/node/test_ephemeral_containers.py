@@ -64,13 +64,13 @@ async def test_debug(cluster: Cluster, server: Server) -> None:
     flags = ("--image=busybox", "--image-pull-policy=IfNotPresent", "--target=a", "-i", "--quiet", "--profile=general")
     done = tool.run("debug", "p", *flags, "--", "sh", "-c", "read line; echo got $line", stdin=b"word\n")
     assert b"got word" in done.stdout, done
-    flags = (
+    copy = (
         "--copy-to=q",
         "--image=busybox",
         "--image-pull-policy=IfNotPresent",
         "--share-processes",
         "--profile=general",
     )
-    done = tool.run("debug", "p", *flags, "--container=d", "--attach=false", "--", "sleep", "1000")
+    done = tool.run("debug", "p", *copy, "--container=d", "--attach=false", "--", "sleep", "1000")
     assert done.returncode == 0, done
     await cluster.wait("q", is_running("d"))
