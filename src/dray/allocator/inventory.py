@@ -12,12 +12,12 @@ from typing import Final
 from dray.allocator.compatibility import has_groups
 from dray.allocator.content import ContentTable
 from dray.allocator.gates import Gates
-from dray.allocator.node_selection import matching_term
 from dray.allocator.pools import Pool, PoolDevice, SliceEntry, pool_key
 from dray.allocator.segments import Segment, TaintRules
 from dray.allocator.taints import TaintRule
 from dray.allocator.view import NodeInputs, NodeView
 from dray.api.document import Document
+from dray.api.node_selection import matching_term
 from dray.api.types.core_v1 import Node
 from dray.api.types.resource_v1 import Device, DeviceClass, DeviceRequestAllocationResult, ResourceSlice
 

@@ -10,11 +10,11 @@ import msgspec
 
 from dray.allocator.attempt import Frame
 from dray.allocator.capacity import rendered
-from dray.allocator.node_selection import matching_term, united_selector
 from dray.allocator.plan import Alternative, PlannedClaim
 from dray.allocator.pools import PoolDevice, pool_key
 from dray.allocator.search import Search
 from dray.allocator.view import NodeView
+from dray.api.node_selection import matching_term, united_selector
 from dray.api.types.core_v1 import NodeSelector, NodeSelectorTerm
 from dray.api.types.resource_v1 import (
     AllocationResult,

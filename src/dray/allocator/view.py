@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from dray.allocator.gates import Gates
-from dray.allocator.node_selection import local_selector
 from dray.allocator.segments import Segment, TaintRules
+from dray.api.node_selection import local_selector
 from dray.api.types.core_v1 import Node, NodeSelector
 from dray.api.types.resource_v1 import DeviceTaint, DeviceToleration
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dray.api.cron import latest_time, next_time, parse_schedule
@@ -59,6 +59,7 @@ def test_a_time_that_daylight_saving_repeats_is_repeated() -> None:
 
 
 @pytest.mark.behaviour("ST-21")
+@settings(deadline=None)
 @given(
     st.sampled_from(["* * * * *", "*/7 3-5 * * *", "0 12 1,15 * *", "0 0 * * sun", "@every 35m", "5 2 28-31 3 *"]),
     st.timedeltas(timedelta(0), timedelta(days=365)),

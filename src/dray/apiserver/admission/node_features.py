@@ -7,10 +7,10 @@ from typing import Final
 
 import msgspec
 
-from dray.allocator.node_selection import matching_term
 from dray.api.document import Document, GroupResource
 from dray.api.errors import ForbiddenError
 from dray.api.features import FeatureGates
+from dray.api.node_selection import matching_term
 from dray.api.types.core_v1 import NodeSelector
 from dray.apiserver.admission.plugin import AdmissionAttributes, AdmissionPlugin, Operation, Undo
 from dray.apiserver.object_lookup import ObjectLookup

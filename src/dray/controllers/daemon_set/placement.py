@@ -8,8 +8,8 @@ from typing import Final
 
 import msgspec
 
-from dray.allocator.node_selection import NODE_NAME_FIELD, local_selector, matching_term
 from dray.api.document import GroupVersionKind
+from dray.api.node_selection import NODE_NAME_FIELD, local_selector, matching_term
 from dray.api.tolerations import tolerates
 from dray.api.types.apps_v1 import DaemonSet
 from dray.api.types.core_v1 import (
