@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
 import errno
 import fcntl
 import os
@@ -20,19 +19,20 @@ from typing import Final
 
 from dray.node.runtimes.streams import CHUNK_BYTES, STDERR, STDOUT, StreamEnd, StreamOptions
 
-_SET_PARENT_DEATH_SIGNAL: Final = 1
 _END_OF_INPUT: Final = b"\x04"
-_libc: Final = ctypes.CDLL(None, use_errno=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command: `prepare` runs in the new process before the program."""
+    """A command: `prepare` runs in the new process before the program.
+
+    Without it the process is created by vfork, which the threads of gRPC do not notice.
+    """
 
     argv: Sequence[str]
     directory: str | Path
     env: Mapping[str, str] | None = None
-    prepare: Callable[[], None] = lambda: None
+    prepare: Callable[[], None] | None = None
     # Return the failure of a command that has ended, None if it is the command's own code.
     explain: Callable[[int], StreamEnd | None] = lambda _code: None
     clean_up: Callable[[], None] = lambda: None
@@ -58,7 +58,7 @@ class ExecProcess:
             subprocess.PIPE if options.stdin else subprocess.DEVNULL,
             subprocess.PIPE if options.stdout else subprocess.DEVNULL,
             subprocess.PIPE if options.stderr else subprocess.DEVNULL,
-            _die_with_parent,
+            self._command.prepare,
         )
         if process.stdin is not None:
             self._stdin = _own(process.stdin.fileno())
@@ -72,7 +72,7 @@ class ExecProcess:
     def _start_with_terminal(self, options: StreamOptions) -> subprocess.Popen[bytes]:
         master, slave = pty.openpty()
         try:
-            process = self._start(slave, slave, slave, _take_terminal)
+            process = self._start(slave, slave, slave, self._prepare_terminal)
         except BaseException:
             os.close(master)
             raise
@@ -84,11 +84,14 @@ class ExecProcess:
             self._outputs[os.dup(master)] = STDOUT
         return process
 
-    def _start(self, stdin: int, stdout: int, stderr: int, prepare: Callable[[], None]) -> subprocess.Popen[bytes]:
-        def before_program() -> None:
-            prepare()
+    def _prepare_terminal(self) -> None:
+        _take_terminal()
+        if self._command.prepare is not None:
             self._command.prepare()
 
+    def _start(
+        self, stdin: int, stdout: int, stderr: int, prepare: Callable[[], None] | None
+    ) -> subprocess.Popen[bytes]:
         command = self._command
         return subprocess.Popen(  # noqa: S603 - the command is what the user asks for
             command.argv,
@@ -98,7 +101,7 @@ class ExecProcess:
             stdout=stdout,
             stderr=stderr,
             start_new_session=True,
-            preexec_fn=before_program,  # noqa: PLW1509 - only system calls
+            preexec_fn=prepare,  # noqa: PLW1509 - only system calls
         )
 
     # --- `ContainerStreams`. ---
@@ -229,11 +232,6 @@ def _own(descriptor: int) -> int:
     copy = os.dup(descriptor)
     os.set_blocking(copy, False)
     return copy
-
-
-def _die_with_parent() -> None:
-    """Hang up when the agent dies, whose clients are gone then."""
-    _libc.prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGHUP, 0, 0, 0)
 
 
 def _take_terminal() -> None:
