@@ -60,8 +60,8 @@ def test_a_pending_pod_shows_reasons_and_suggestions(address: str, open_page: Op
     page.get_by_role("link", name="Pods", exact=True).click()
     expect(page.get_by_text("not enough free devices").first).to_be_visible()
     page.get_by_role("link", name="team/hungry", exact=True).click()
-    expect(page.get_by_text("0 of 2 nodes fit")).to_be_visible()
-    expect(page.get_by_text("lower the count of request gpu to")).to_be_visible()
+    expect(page.get_by_text("0 of 2 nodes fit").first).to_be_visible()
+    expect(page.get_by_text("lower the count of request gpu to").first).to_be_visible()
 
 
 def test_changes_are_shown_immediately(address: str, open_page: Open, kubectl: Kubectl) -> None:
