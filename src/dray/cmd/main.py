@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import importlib
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
@@ -95,6 +96,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if name in ("version", "--version"):
         sys.stdout.write(f"dray {__version__}\n")
         return 0
+    # The node agent forks for commands with a terminal; gRPC's own handlers of forks would run, and fail, in the child.
+    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
     gc.set_threshold(*GC_THRESHOLDS)
     tool = TOOLS.get(name) or HIDDEN_TOOLS.get(name)
     if tool is not None:
