@@ -199,5 +199,7 @@ def _run_program(request: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
+    # As `dray.cmd.main` does, which comes too late here: gRPC reads it when it is imported.
+    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
     _import_everything()
     _run(_serve(socket.socket(fileno=int(sys.argv[1]))))

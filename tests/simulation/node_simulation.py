@@ -119,7 +119,7 @@ class Agent:
         self._simulation = simulation
         self._node = simulation.node
         clock, metrics = LoopClock(), Metrics()
-        gates = FeatureGates.parse("ResourceHealthStatus=false")
+        gates = FeatureGates.parse("ResourceHealthStatus=false,ResourceHealthStatusMessage=false")
         self.claims = _Claims(simulation, "node", str(folder), clock, metrics, DraOptions(gates=gates))  # type: ignore[arg-type]
         pods = NodePods(
             source=self._node,

@@ -193,12 +193,11 @@ class TestNoNode:
         assert 'pods "q" not found' in pod.error("logs", "q")
         assert pod.error("exec", "q", "--", "ls") == 'Error from server (NotFound): pods "q" not found'
 
-    def test_no_streams(self, pod: Kubectl) -> None:
+    def test_no_such_node(self, pod: Kubectl) -> None:
         document = bodies.pod("bound")
         document["spec"]["nodeName"] = "n"
         pod("create", "-f", "-", stdin=document)
-        message = pod.error("exec", "bound", "--", "ls")
-        assert "exec is not offered: this server has no streams to containers on node n" in message
+        assert pod.error("exec", "bound", "--", "ls") == 'Error from server (NotFound): nodes "n" not found'
 
     def test_no_metrics(self, kubectl: Kubectl) -> None:
         assert kubectl.error("top", "nodes") == "error: Metrics API not available"

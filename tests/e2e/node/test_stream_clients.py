@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from kubernetes import client, config
-from kubernetes.stream import portforward, stream
+from kubernetes.stream import stream
 
 from tests.e2e.node.harness import PODS, Cluster, is_running, shell
 from tests.e2e.node.test_streams import listening
@@ -45,37 +48,69 @@ async def running(cluster: Cluster, script: str = "sleep 1000") -> None:
     await cluster.wait("p", is_running())
 
 
+# The client leaves sockets and threads behind when the other side ends a stream; they end with a process of its own.
+PREAMBLE = """
+import sys
+from kubernetes import client, config
+from kubernetes.stream import portforward, stream
+
+config.load_kube_config(sys.argv[1])
+core, namespace = client.CoreV1Api(), sys.argv[2]
+"""
+EXEC = """
+def execute(script, **options):
+    chosen = {"stdin": False, "stdout": True, "stderr": True, "tty": False, **options}
+    command = ["sh", "-c", script]
+    return stream(core.connect_get_namespaced_pod_exec, "p", namespace, command=command, **chosen)
+
+session = execute("read line; echo got $line; echo bad >&2; exit 7", stdin=True, _preload_content=False)
+session.write_stdin("word\\n")
+session.run_forever(timeout=60)
+print(repr((session.read_stdout(), session.read_stderr(), session.returncode, execute("echo one"))))
+"""
+FORWARD = """
+port = int(sys.argv[3])
+forward = portforward(core.connect_get_namespaced_pod_portforward, "p", namespace, ports=str(port))
+connection = forward.socket(port)
+connection.setblocking(True)
+connection.sendall(b"word")
+print(repr((connection.recv(100), forward.error(port))))
+"""
+
+
+async def client_prints(server: Server, cluster: Cluster, script: str, *arguments: str) -> str:
+    """What a program with the Python client prints."""
+    command = [sys.executable, "-c", PREAMBLE + script, str(server.kubeconfig), cluster.namespace, *arguments]
+    done = await asyncio.to_thread(
+        subprocess.run, command, capture_output=True, text=True, check=False, timeout=SECONDS_MAX
+    )
+    assert done.returncode == 0, done.stderr
+    return str(done.stdout).strip()
+
+
 @pytest.mark.behaviour("EX-10", "EX-11", "EX-14")
-async def test_exec(cluster: Cluster, core: client.CoreV1Api) -> None:
+async def test_exec(server: Server, cluster: Cluster) -> None:
     await running(cluster)
-    session = execute(core, cluster, "read line; echo got $line; echo bad >&2; exit 7", stdin=True)
-    session.write_stdin("word\n")
-    session.run_forever(timeout=SECONDS_MAX)
-    assert session.read_stdout() == "got word\n"
-    assert session.read_stderr() == "bad\n"
-    assert session.returncode == 7
-    whole = execute(core, cluster, "echo one", _preload_content=True)
-    assert whole == "one\n"
+    assert await client_prints(server, cluster, EXEC) == repr(("got word\n", "bad\n", 7, "one\n"))
 
 
 @pytest.mark.behaviour("EX-22")
-async def test_port_forward_over_channels(cluster: Cluster, core: client.CoreV1Api) -> None:
+async def test_port_forward_over_channels(server: Server, cluster: Cluster) -> None:
     with listening() as free:
         port = free.getsockname()[1]
     await cluster.run("p", {"name": "a", "image": "i", "command": ["python3", "-c", SERVER, str(port)]})
     await cluster.wait("p", is_running())
-    answer = b""
-    deadline = time.monotonic() + SECONDS_MAX
-    while not answer and time.monotonic() < deadline:
-        forward = portforward(core.connect_get_namespaced_pod_portforward, "p", cluster.namespace, ports=str(port))
-        connection = forward.socket(port)
-        connection.setblocking(True)
-        connection.sendall(b"word")
-        answer = connection.recv(100)
-        connection.close()
-        if not answer:
-            assert "refused" in str(forward.error(port))
-    assert answer == b"WORD"
+    await cluster.until(lambda: is_listening(port))
+    assert await client_prints(server, cluster, FORWARD, str(port)) == repr((b"WORD", None))
+
+
+def is_listening(port: int) -> bool:
+    try:
+        with socket.create_connection(("127.0.0.1", port), 1) as connection:
+            connection.sendall(b"x")
+            return connection.recv(10) == b"X"
+    except OSError:
+        return False
 
 
 @pytest.mark.behaviour("EX-05", "EX-08")
@@ -86,7 +121,8 @@ async def test_many_sessions_do_not_disturb_the_api(cluster: Cluster, core: clie
     )
     try:
         for session in sessions:
-            assert await asyncio.to_thread(session.readline_stdout, SECONDS_MAX) == "ready"
+            line = await asyncio.to_thread(session.readline_stdout, SECONDS_MAX)
+            assert line == "ready", (session.peek_stderr(), session.is_open(), session.read_channel(3))
         started = time.monotonic()
         for _ in range(20):
             await cluster.client.get(PODS, "p", cluster.namespace)
