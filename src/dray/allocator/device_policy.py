@@ -70,7 +70,7 @@ class BestFit(_Ranked):
     name = BEST_FIT
 
     def _rank(self, unit: int, after: int) -> tuple[int, ...]:
-        return self._table.free[unit], -self._table.room(after)
+        return self._table.free[unit], -self._table.allocatable_size(after)
 
 
 class Fragmentation(_Ranked):

@@ -152,7 +152,7 @@ class FragmentationModel:
 
         The least is lost for typical requests; then the fullest unit, and the one that keeps most partitions possible.
         """
-        return self.worth(unit) - self.worth(after), self.table.free[unit], -self.table.room(after)
+        return self.worth(unit) - self.worth(after), self.table.free[unit], -self.table.allocatable_size(after)
 
     def best_after(self, unit: int, demand: int) -> int:
         """Return the state of a unit after the best placement of the demand on it; -1 if there is none."""

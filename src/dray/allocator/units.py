@@ -21,7 +21,7 @@ from dray.allocator.view import NodeView
 
 # A unit that is free, in thousandths.
 WHOLE: Final = 1000
-# Selectors that units are told apart by; requests with others count as if they accepted every device.
+# Selectors that distinguish units; requests with others count as if they accepted every device.
 GROUPS_MAX: Final = 64
 # States that are kept; beyond that all are computed anew.
 STATES_MAX: Final = 200_000
@@ -199,7 +199,7 @@ class UnitTable:
                 continue
             yield position, self._number(number, (*uses[:position], use, *uses[position + 1 :]))
 
-    def room(self, state: int) -> int:
+    def allocatable_size(self, state: int) -> int:
         """Return the sizes of the unit's devices that could still be allocated, added up; 0 without counters."""
         number, uses = self._states[state]
         kind = self._kinds[number]

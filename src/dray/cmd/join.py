@@ -99,7 +99,7 @@ def _parser() -> argparse.ArgumentParser:
         "--discovery-token-unsafe-skip-ca-verification",
         dest="skip_verification",
         action="store_true",
-        help="trust whoever knows the token; anybody who has it can then pretend to be the cluster",
+        help="trust any server that knows the token; anybody who has it can then pretend to be the cluster",
     )
     parser.add_argument("--hostname-override", dest="node_name", default="", help="name of the Node")
     parser.add_argument("--root-dir", default="/var/lib/kubelet", help="directory of the node agent")

@@ -39,7 +39,7 @@ class Cache:
         # Names of nodes that differ from the snapshot; after a change of the set of nodes all of them do.
         self._changed: dict[str, None] = {}
         self._set_changed = True
-        # Told about the Pods of groups; None while there are no groups.
+        # Notified of the Pods of groups; None while there are no groups.
         self.pod_groups: PodGroups | None = None
 
     # --- Assuming. ---

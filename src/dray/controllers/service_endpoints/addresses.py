@@ -25,6 +25,12 @@ class EndpointPort(NamedTuple):
     port: int
     app_protocol: str = ""
 
+    @classmethod
+    def read(cls, port: Document) -> EndpointPort:
+        """Return the port of a document."""
+        protocol, number = port.get("protocol") or "TCP", port.get("port") or 0
+        return cls(port.get("name") or "", protocol, number, port.get("appProtocol") or "")
+
     def document(self) -> Document:
         """Return the port of an EndpointSlice or of Endpoints."""
         found: Document = {"name": self.name, "protocol": self.protocol, "port": self.port}
@@ -229,15 +235,7 @@ def mirrored_groups(endpoints: Document, limit: int) -> Iterator[tuple[Group, li
     """Yield the addresses of Endpoints as endpoints of slices, by family and ports; `limit` for each subset."""
     groups: dict[Group, dict[str, Document]] = {}
     for subset in endpoints.get("subsets") or ():
-        ports = tuple(
-            EndpointPort(
-                item.get("name") or "",
-                item.get("protocol") or "TCP",
-                item.get("port") or 0,
-                item.get("appProtocol") or "",
-            )
-            for item in subset.get("ports") or ()
-        )
+        ports = tuple(map(EndpointPort.read, subset.get("ports") or ()))
         addresses = [(item, True) for item in subset.get("addresses") or ()]
         addresses += [(item, False) for item in subset.get("notReadyAddresses") or ()]
         for item, ready in addresses[:limit]:

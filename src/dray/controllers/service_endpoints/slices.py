@@ -111,13 +111,7 @@ def _new(template: SliceTemplate, group: Group, endpoints: list[Document]) -> Do
 
 
 def _group_of(item: Document) -> Group:
-    ports = (
-        EndpointPort(
-            port.get("name") or "", port.get("protocol") or "TCP", port.get("port") or 0, port.get("appProtocol") or ""
-        )
-        for port in item.get("ports") or ()
-    )
-    return Group(item.get("addressType") or "", tuple(ports))
+    return Group(item.get("addressType") or "", tuple(map(EndpointPort.read, item.get("ports") or ())))
 
 
 def _identity(endpoint: Document) -> tuple[str, ...]:

@@ -126,7 +126,7 @@ def check_host_path(source: HostPathVolumeSource) -> str:
 def make_host_path(path: str) -> None:
     """Create the folder of a hostPath volume without a type, as container runtimes do; raises `ConfigError`.
 
-    An agent that may not create it leaves that to whoever uses the path.
+    An agent that may not create it leaves that to the user of the path.
     """
     try:
         if not Path(path).exists():

@@ -1,4 +1,4 @@
-"""Makes room for a Pod that fits nowhere by evicting Pods of lower priority."""
+"""Preemption: evicts Pods of lower priority for a Pod that fits nowhere."""
 
 from __future__ import annotations
 

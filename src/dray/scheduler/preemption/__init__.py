@@ -1,1 +1,1 @@
-"""Preemption: which Pods make room for a Pod of higher priority, and their eviction."""
+"""Preemption: which Pods are evicted for a Pod of higher priority, and their eviction."""

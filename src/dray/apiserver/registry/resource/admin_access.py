@@ -99,7 +99,7 @@ def _allowed(context: WriteContext, verbs: Sequence[str], **attributes: Any) -> 
 def _changed_drivers(claim: Document, old: Document) -> list[str]:
     """Return the drivers whose device status was added, changed or removed.
 
-    The status of devices that are deallocated by the same write does not count: the server drops it, whoever writes.
+    The status of devices that are deallocated by the same write does not count: the server drops it for every writer.
     """
     after, before = (
         {device_id(item): item for item in (document.get("status") or {}).get("devices") or ()}
