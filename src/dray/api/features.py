@@ -230,6 +230,9 @@ GATES: Final[Mapping[str, Gate]] = {
     "KubeletPodResourcesGet": Gate(
         default=True, stage=Stage.GA, description="`Get` of the PodResources API.", locked=True
     ),
+    "PodsAPI": Gate(
+        default=True, stage=Stage.BETA, description="The Pods API of the node, at `pods-api/pods-api.sock`."
+    ),
     "KubeletPodResourcesListUseActivePods": Gate(
         default=True, stage=Stage.DEPRECATED, description="`List` of the PodResources API omits finished Pods."
     ),

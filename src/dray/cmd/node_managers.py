@@ -20,6 +20,7 @@ from dray.node.plugins.handler import PluginHandler
 from dray.node.plugins.plugin_manager import PluginManager
 from dray.node.pod_resources.server import PodResourcesServer
 from dray.node.pod_resources.sources import Sources
+from dray.node.pods_api.servicer import PodsServer
 from dray.node.resource_manager import NodeResources, ResourceManager
 from dray.node.topology.container_manager import ContainerManager, TopologySettings, make_container_manager
 from dray.node.topology.hints import Policy, Scope
@@ -71,6 +72,7 @@ class NodeManagers:
             claims=self._dra,
         )
         self._pod_resources = PodResourcesServer(root, sources, clock, metrics, gates)
+        self._pods_api = PodsServer(root, pods, clock, metrics) if gates.enabled("PodsAPI") else None
         pods.on_removed(self._reconcile_claims)
 
     @property
@@ -111,6 +113,8 @@ class NodeManagers:
             group.spawn(manager.run(self._pods.known_uids), manager.name)
         group.spawn(self.plugins.run(), "plugins")
         group.spawn(self._pod_resources.run(), "pod resources")
+        if self._pods_api is not None:
+            group.spawn(self._pods_api.run(), "pods API")
         if self._serves_plugins:
             group.spawn(self.container_manager.devices.run(), "device plugins")
 

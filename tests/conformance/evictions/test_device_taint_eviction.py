@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
-from dray.api.document import Document
-from dray.client.interface import Patch, PatchType
+from dray.api.document import Document, GroupVersion
+from dray.client.interface import Patch, PatchType, unstructured
 from tests.conformance.evictions.cluster import CLAIMS, PODS, RULES, SLICES, STATUS, TEAM, Cluster, virtually
 
 pytestmark = pytest.mark.behaviour("SP-145")
 
 DEVICE = "gpu.example.com/pool/d0"
+GROUPS = unstructured(GroupVersion("scheduling.k8s.io", "v1beta1"), "podgroups", "PodGroup")
 SICK = {"key": "sick", "effect": "NoExecute"}
 FOR_30 = ({"key": "sick", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 30},)
 
@@ -216,3 +217,33 @@ def test_extended_resources() -> None:
         assert await cluster.until(lambda: cluster.gone("p")) < 3.0
 
     virtually(scenario)
+
+
+GROUP_GATES = "GenericWorkload=true,DRAWorkloadResourceClaims=true"
+
+
+@pytest.mark.behaviour("N-07")
+def test_a_claim_reserved_for_a_group_drives_out_the_pods_of_the_group_that_use_it() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.node("n", alive=False)
+        await cluster.slice()
+        spec = {
+            "schedulingPolicy": {"basic": {}},
+            "resourceClaims": [{"name": "gpu", "resourceClaimName": "shared"}],
+        }
+        group = await cluster.user.create(GROUPS, {"metadata": {"name": "g", "namespace": TEAM}, "spec": spec})
+        entry, member = {"name": "gpu", "resourceClaimName": "shared"}, {"podGroupName": "g"}
+        for name in ("a", "b"):
+            await cluster.pod(name, "n", resourceClaims=[entry], schedulingGroup=member)
+        await cluster.pod("member-without-claim", "n", schedulingGroup=member)
+        claim = await cluster.claim("shared", DEVICE)
+        user = {"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "g", "uid": group["metadata"]["uid"]}
+        claim["status"]["reservedFor"] = [user]
+        await cluster.user.update_status(CLAIMS, claim)
+        await cluster.slice(taints=[SICK])
+        for name in ("a", "b"):
+            await cluster.until(lambda name=name: cluster.terminating(name))  # type: ignore[misc]
+        await asyncio.sleep(60)
+        assert not await cluster.terminating("member-without-claim")
+
+    virtually(scenario, gates=GROUP_GATES)

@@ -136,7 +136,23 @@ def test_of_two_gangs_one_runs_whole_and_the_other_holds_nothing(tmp_path: Path)
     run(tmp_path, test)
 
 
-@pytest.mark.behaviour("GW-75", "GW-40", "GW-41", "GW-42", "GW-43", "GW-44", "GW-45", "GW-47", "GW-39")
+@pytest.mark.behaviour(
+    "GW-75",
+    "GW-40",
+    "GW-41",
+    "GW-42",
+    "GW-43",
+    "GW-44",
+    "GW-45",
+    "GW-47",
+    "GW-39",
+    "N-127",
+    "N-128",
+    "N-130",
+    "N-131",
+    "N-132",
+    "N-134",
+)
 def test_a_gang_shares_a_claim_of_its_group(tmp_path: Path) -> None:
     async def test(cluster: Cluster) -> None:
         await create_devices(cluster, 3, 1, allowMultipleAllocations=True)
@@ -294,7 +310,7 @@ def test_pods_of_a_group_must_be_alike(tmp_path: Path) -> None:
     run(tmp_path, test)
 
 
-@pytest.mark.behaviour("GW-06", "GW-17", "GW-48")
+@pytest.mark.behaviour("GW-06", "GW-17", "GW-48", "N-127", "N-129")
 def test_without_the_gate_a_pod_is_scheduled_alone_and_its_creator_warned(tmp_path: Path) -> None:
     async def test(cluster: Cluster) -> None:
         await cluster.create(node("n0"))
@@ -306,7 +322,7 @@ def test_without_the_gate_a_pod_is_scheduled_alone_and_its_creator_warned(tmp_pa
     run(tmp_path, test, gates="")
 
 
-@pytest.mark.behaviour("GW-41", "GW-49")
+@pytest.mark.behaviour("GW-41", "GW-49", "N-128")
 def test_claims_that_a_group_cannot_have_are_reported(tmp_path: Path) -> None:
     async def test(cluster: Cluster) -> None:
         cluster.start_controllers()
@@ -341,7 +357,7 @@ async def allocate(cluster: Cluster, claim: Document, node_name: str, device: st
     await cluster.client.update_status(CLAIMS, live)
 
 
-@pytest.mark.behaviour("GW-58", "GW-46")
+@pytest.mark.behaviour("GW-58", "GW-46", "N-133")
 def test_two_gangs_that_hold_halves_after_a_crash_do_not_block_each_other(tmp_path: Path) -> None:
     async def test(cluster: Cluster) -> None:
         await create_devices(cluster, 2, 2)
@@ -374,7 +390,7 @@ def test_two_gangs_that_hold_halves_after_a_crash_do_not_block_each_other(tmp_pa
     run(tmp_path, test)
 
 
-@pytest.mark.behaviour("GW-46", "GW-45")
+@pytest.mark.behaviour("GW-46", "GW-45", "N-133", "N-134")
 def test_a_claim_of_a_group_that_keeps_it_from_running_is_deallocated(tmp_path: Path) -> None:
     async def test(cluster: Cluster) -> None:
         await create_devices(cluster, 2, 1, allowMultipleAllocations=True)

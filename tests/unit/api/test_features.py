@@ -25,6 +25,7 @@ BETA = (
     "DRASchedulerFilterTimeout",
     "ResourceHealthStatus",
     "ResourceHealthStatusMessage",
+    "PodsAPI",
 )
 BETA_OFF = ("DRAFractionalCapacityRange", "DRAWorkloadResourceClaims", "GenericWorkload", "PodLevelResourceManagers")
 ALPHA = (

@@ -95,6 +95,8 @@ class PodManager:
         # The Pod UIDs of running containers without a Pod, one for each container.
         self._orphans: list[str] = []
         self._listeners: list[Callable[[], None]] = []
+        self._change_listeners: list[Callable[[PodWorker], None]] = []
+        self._deletion_listeners: list[Callable[[PodWorker], None]] = []
 
     def active(self) -> tuple[Pod, ...]:
         """Return the admitted Pods whose containers may still run."""
@@ -108,6 +110,14 @@ class PodManager:
         """Return the Pod with the UID."""
         worker = self.workers.get(uid)
         return worker.pod if worker is not None else None
+
+    def reported(self) -> Iterable[PodWorker]:
+        """Return every Pod with its status."""
+        return self.workers.values()
+
+    def reported_pod(self, uid: str) -> PodWorker | None:
+        """Return the Pod with the UID and its status."""
+        return self.workers.get(uid)
 
     def find(self, key: NamespacedName) -> PodWorker | None:
         """Return the newest worker for a Pod of that name; older ones may still be terminating."""
@@ -126,6 +136,25 @@ class PodManager:
     def on_removed(self, listener: Callable[[], None]) -> None:
         """Call the listener when Pods that may hold resources are gone without having been released."""
         self._listeners.append(listener)
+
+    def on_pod_changed(self, listener: Callable[[PodWorker], None]) -> None:
+        """Call the listener when a Pod or its status may have changed."""
+        self._change_listeners.append(listener)
+
+    def on_pod_deleted(self, listener: Callable[[PodWorker], None]) -> None:
+        """Call the listener when a Pod is gone and its containers have ended."""
+        self._deletion_listeners.append(listener)
+
+    def notify_changed(self, worker: PodWorker) -> None:
+        """Note that a Pod or its status may have changed."""
+        for listener in self._change_listeners:
+            listener(worker)
+
+    def remove(self, worker: PodWorker) -> None:
+        """Remove a Pod that is gone and whose containers have ended."""
+        self.workers.pop(worker.uid, None)
+        for listener in self._deletion_listeners:
+            listener(worker)
 
     def set_synced(self, orphans: Iterable[ContainerRecord]) -> None:
         """Note that all Pods are known, and which running containers have none."""

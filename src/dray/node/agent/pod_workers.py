@@ -146,7 +146,7 @@ class PodWorkers:
             worker = self._workers.get(uid)
             if worker is not None:
                 self._check_health(worker)
-                self._deps.status_manager.status_changed(worker)
+                self._status_changed(worker)
                 self._retry(worker, Stage.PREPARING, Stage.RUNNING)
 
     def retry_now(self) -> None:
@@ -223,7 +223,11 @@ class PodWorkers:
             self._PERFORM[type(action)](self, worker, action)
         self._set_timer(worker)
         if worker.machine.stage < Stage.REMOVED:
-            self._deps.status_manager.status_changed(worker)
+            self._status_changed(worker)
+
+    def _status_changed(self, worker: PodWorker) -> None:
+        self._deps.status_manager.status_changed(worker)
+        self._pods.notify_changed(worker)
 
     def _set_timer(self, worker: PodWorker) -> None:
         wake_at = worker.machine.wake_at
@@ -471,7 +475,7 @@ class PodWorkers:
         worker.delete_requested = True
 
     def _perform_clean_up(self, worker: PodWorker, _action: CleanUp) -> None:
-        self._workers.pop(worker.uid, None)
+        self._pods.remove(worker)
         self._deps.status_manager.remove(worker)
         worker.cancel()
         self._spawn_cleanup(self._clean_up(worker), f"removal of {key_of(worker.pod)}")

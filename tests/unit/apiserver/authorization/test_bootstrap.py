@@ -16,6 +16,7 @@ ALICE = UserInfo("alice", groups=("system:authenticated",))
 SCHEDULER = UserInfo("system:kube-scheduler", groups=("system:authenticated",))
 MANAGER = UserInfo("system:kube-controller-manager", groups=("system:authenticated",))
 DRA = "resource.k8s.io"
+SCHEDULING = "scheduling.k8s.io"
 
 
 @pytest.fixture(scope="module")
@@ -117,6 +118,26 @@ def test_the_rules_of_everyone_are_those_of_kubernetes(index: RBACIndex) -> None
 )
 def test_who_may_what(index: RBACIndex, attributes: Attributes, allowed: bool) -> None:
     assert index.authorize(attributes).allowed is allowed
+
+
+@pytest.mark.behaviour("N-135")
+@pytest.mark.parametrize(
+    ("user", "verb", "resource", "allowed"),
+    [
+        ("view", "list", "podgroups", True),
+        ("view", "get", "workloads", True),
+        ("view", "create", "podgroups", False),
+        ("edit", "create", "podgroups", True),
+        ("edit", "delete", "workloads", True),
+        (SCHEDULER, "watch", "podgroups", True),
+        (SCHEDULER, "patch", "podgroups/status", True),
+        (SCHEDULER, "create", "podgroups", False),
+        (MANAGER, "list", "podgroups", True),
+        (MANAGER, "patch", "podgroups/status", True),
+    ],
+)
+def test_rights_on_groups(index: RBACIndex, user: UserInfo | str, verb: str, resource: str, allowed: bool) -> None:
+    assert index.authorize(may(user, verb, resource, group=SCHEDULING, namespace="x")).allowed is allowed
 
 
 def test_an_empty_cluster_gets_all_roles_once() -> None:

@@ -134,7 +134,7 @@ GROUPS: dict[str, tuple[Document, list[str]]] = {
 }
 
 
-@pytest.mark.behaviour("GW-11", "GW-12", "GW-13")
+@pytest.mark.behaviour("GW-11", "GW-12", "GW-13", "N-126")
 @pytest.mark.parametrize(("spec", "errors"), GROUPS.values(), ids=GROUPS)
 def test_group_validation(spec: Document, errors: list[str]) -> None:
     assert [str(error) for error in validate_pod_group(group(**spec))] == errors
@@ -179,7 +179,7 @@ def test_only_the_count_may_change(old: Document, new: Document, errors: list[st
     assert [str(error) for error in found] == errors
 
 
-@pytest.mark.behaviour("GW-16")
+@pytest.mark.behaviour("GW-16", "N-126")
 def test_a_status_names_claims_of_the_spec() -> None:
     stored = group(resourceClaims=[CLAIM])
     good = stored | {"status": {"resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "team-gpu-x"}]}}
@@ -190,7 +190,7 @@ def test_a_status_names_claims_of_the_spec() -> None:
     assert [str(error) for error in validate_pod_group_status(bad, stored)] == expected
 
 
-@pytest.mark.behaviour("GW-16", "GW-17")
+@pytest.mark.behaviour("GW-16", "GW-17", "N-126")
 def test_preparing() -> None:
     given = group(resourceClaims=[CLAIM], parentCompositePodGroupName="p", preemptionPolicy="Never")
     given |= {"status": {"conditions": [1]}}
@@ -246,7 +246,7 @@ def test_columns(given: Document, cells: list[str]) -> None:
     assert [column.name for column in WORKLOADS.columns] == ["Name", "Age"]
 
 
-@pytest.mark.behaviour("GW-01", "GW-02", "GW-03", "GW-04", "GW-05", "GW-07")
+@pytest.mark.behaviour("GW-01", "GW-02", "GW-03", "GW-04", "GW-05", "GW-07", "N-125")
 def test_served_with_protobuf_and_defaults() -> None:
     kind = GroupVersionKind("scheduling.k8s.io", "v1beta1", "PodGroup")
     struct = kind_type(kind)
@@ -278,7 +278,7 @@ def test_served_with_protobuf_and_defaults() -> None:
     assert not builtin.is_served(endpoint, off)
 
 
-@pytest.mark.behaviour("GW-48")
+@pytest.mark.behaviour("GW-48", "N-129")
 def test_gates_name_what_is_missing() -> None:
     text = r"DRAWorkloadResourceClaims is enabled, but depends on features that are disabled: \[GenericWorkload\]"
     with pytest.raises(FeatureGateError, match=text):
@@ -381,7 +381,7 @@ def pod(**spec: Any) -> Document:
     return {"metadata": {"name": "p", "namespace": "default"}, "spec": {"containers": [container], **defaults, **spec}}
 
 
-@pytest.mark.behaviour("GW-06")
+@pytest.mark.behaviour("GW-06", "N-127")
 def test_the_group_of_a_pod() -> None:
     assert not validate_pod_create(pod(schedulingGroup={"podGroupName": "team"}))
     found = [str(error) for error in validate_pod_create(pod(schedulingGroup={}))]
@@ -396,7 +396,7 @@ def test_the_group_of_a_pod() -> None:
     assert "pod updates may not change fields other than" in changed[0].detail
 
 
-@pytest.mark.behaviour("GW-06", "GW-17")
+@pytest.mark.behaviour("GW-06", "GW-17", "N-127")
 def test_without_the_gate_the_group_is_dropped_with_a_warning() -> None:
     context = WriteContext(now=NOW, gates=FeatureGates({}), user=UserInfo("alice"))
     dropped = pod(schedulingGroup={"podGroupName": "team"})

@@ -85,7 +85,7 @@ MEMBERS: dict[str, tuple[Pod, PodGroup | None, FeatureGates, list[str], list[tup
 }
 
 
-@pytest.mark.behaviour("GW-40", "GW-41", "GW-48")
+@pytest.mark.behaviour("GW-40", "GW-41", "GW-48", "N-127", "N-128", "N-129")
 @pytest.mark.parametrize("case", MEMBERS.values(), ids=MEMBERS)
 def test_claims_of_a_member(
     case: tuple[Pod, PodGroup | None, FeatureGates, list[str], list[tuple[str, str]], list[str]],
@@ -99,7 +99,7 @@ def test_claims_of_a_member(
     assert all(problem.is_final for problem in plan.problems)
 
 
-@pytest.mark.behaviour("GW-42")
+@pytest.mark.behaviour("GW-42", "N-130")
 def test_a_claim_of_the_group_is_reserved_for_the_group() -> None:
     bound = member(node="node", named={"gpu": "ours"})
     of = group(ENTRY, named={"gpu": "ours"})
@@ -110,7 +110,7 @@ def test_a_claim_of_the_group_is_reserved_for_the_group() -> None:
     assert not plan_pod(bound, {"ours": reserved}.get, (), lambda _: None, ON, Membership(bound, of, ON)).reserve
 
 
-@pytest.mark.behaviour("GW-41")
+@pytest.mark.behaviour("GW-41", "N-128")
 def test_one_claim_for_the_group() -> None:
     of = group(ENTRY)
     (entry,) = group_plan.entries_without_claim(of, lambda _: None)
@@ -134,7 +134,7 @@ def test_one_claim_for_the_group() -> None:
     assert patch["metadata"]["resourceVersion"] == "3"
 
 
-@pytest.mark.behaviour("GW-43")
+@pytest.mark.behaviour("GW-43", "N-131")
 def test_whose_claim_it_is() -> None:
     named = group_claim(users=(user(),), allocated=True)
     assert is_for_pod(named, member())
@@ -153,7 +153,7 @@ def test_whose_claim_it_is() -> None:
         check_usable(member(), wanted, claim("ours", owner="other"))
 
 
-@pytest.mark.behaviour("GW-45", "GW-47")
+@pytest.mark.behaviour("GW-45", "GW-47", "N-134", "N-130")
 def test_the_reservation_of_a_group_ends_with_the_group() -> None:
     held = group_claim(allocated=True, protected=True, users=(user(),))
 
