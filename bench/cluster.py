@@ -32,6 +32,7 @@ from dray.cmd.scheduler import spawn_scheduler
 from dray.cmd.settings import APIServerSettings, NodeControl
 from dray.runtime.tasks import TaskGroup
 from dray.scheduler.config import SchedulerConfig
+from dray.scheduler.decisions import DecisionLog
 
 T = TypeVar("T")
 
@@ -112,7 +113,16 @@ def _spawn(
         nodes=NodeControl(node_monitor_grace_period=_NEVER, node_startup_grace_period=_NEVER),
     )
     scheduler = in_process_client(server, user="system:kube-scheduler")
-    spawn_scheduler(group, scheduler, running.clock, running.metrics, config=config, features=gates)
+    spawn_scheduler(
+        group,
+        scheduler,
+        running.clock,
+        running.metrics,
+        config=config,
+        features=gates,
+        # As in `dray up`.
+        decisions=DecisionLog(),
+    )
 
 
 async def for_all(items: Iterable[T], act: Callable[[T], Awaitable[Any]], writers: int = WRITERS) -> None:

@@ -39,6 +39,7 @@ from dray.apiserver.document_cache import DocumentCache
 from dray.apiserver.endpoint import Endpoint
 from dray.apiserver.event_expiry import EventExpiry
 from dray.apiserver.handlers.backend import Backend
+from dray.apiserver.handlers.decisions import DecisionSource
 from dray.apiserver.handlers.nonresource import NonResourceHandler, NonResourceParts
 from dray.apiserver.handlers.subresources.pods import LogSource
 from dray.apiserver.handlers.subresources.streams import NodeStreams
@@ -91,6 +92,8 @@ class ServerConfig:
     log_source: LogSource | None = None
     node_streams: NodeStreams | None = None
     pages: UIPages | None = None
+    # The decisions of a scheduler in the same process.
+    decisions: DecisionSource | None = None
     metrics: Callable[[], bytes] = lambda: b""
     # Where admission plugins count.
     metrics_registry: Metrics = field(default_factory=Metrics)
@@ -154,6 +157,7 @@ async def running_server(config: ServerConfig) -> AsyncIterator[APIServer]:
             log_source=config.log_source,
             node_streams=config.node_streams,
             pages=config.pages,
+            decisions=config.decisions,
         )
     )
     controller = CustomResourceController(definitions, catalog, LocalTransport(server), config.clock)

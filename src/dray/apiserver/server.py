@@ -27,6 +27,7 @@ from dray.apiserver.endpoint import Endpoint
 from dray.apiserver.handlers.api_services import API_SERVICES, APIServices
 from dray.apiserver.handlers.backend import Backend
 from dray.apiserver.handlers.create import CreateHandler
+from dray.apiserver.handlers.decisions import DecisionsHandler, DecisionSource
 from dray.apiserver.handlers.delete import DeleteHandler
 from dray.apiserver.handlers.get import GetHandler
 from dray.apiserver.handlers.nonresource import NonResourceHandler
@@ -56,6 +57,7 @@ _STREAMS: Final = ("attach", "exec", "portforward")
 UI_ROOT: Final = "/ui"
 UI_DATA: Final = "/ui/data/"
 UI_STREAM: Final = "/ui/data/stream"
+DECISIONS: Final = "/debug/decisions"
 
 
 class UIPages(Protocol):
@@ -87,6 +89,8 @@ class ServerParts:
     # None if no node can be asked for streams.
     node_streams: NodeStreams | None = None
     pages: UIPages | None = None
+    # None unless the scheduler runs in this process.
+    decisions: DecisionSource | None = None
 
 
 def store_error(error: StoreError) -> APIError:
@@ -112,6 +116,7 @@ class APIServer:
         self.pages: Final = parts.pages
         self.health: Final = parts.nonresource.health
         self._nonresource: Final = parts.nonresource
+        self._decisions: Final = DecisionsHandler(backend.authorizer, parts.decisions)
         self._settle_definition: Final = parts.settle_definition
         self._settle_admission: Final = parts.settle_admission
         get = GetHandler(backend.store)
@@ -159,6 +164,8 @@ class APIServer:
         info = call.info
         if self.pages is not None and info.path.startswith(UI_DATA):
             return await self._ui_data(self.pages, call)
+        if info.path == DECISIONS and self._decisions.is_served:
+            return self._decisions.serve(call)
         self._authorize(call)
         try:
             if not info.resource:

@@ -58,10 +58,7 @@ class Parser(argparse.ArgumentParser):
 def cluster_parser(prog: str, description: str, *, formats: Sequence[str] = ()) -> Parser:
     """Return a parser with the flags for the source and the output format; without formats, it prints rows."""
     parser = Parser(prog, description)
-    source = parser.add_argument_group("source")
-    source.add_argument("--kubeconfig", default="", metavar="FILE", help="default: $KUBECONFIG, then ~/.kube/config")
-    source.add_argument("--context", default="", help="the kubeconfig context to use")
-    source.add_argument(
+    add_source(parser).add_argument(
         "-f",
         "--filename",
         action="append",
@@ -69,18 +66,31 @@ def cluster_parser(prog: str, description: str, *, formats: Sequence[str] = ()) 
         metavar="FILE",
         help="read files or directories with the output of `kubectl get … -o yaml` instead of a cluster; - is stdin",
     )
+    add_output(parser, formats)
+    return parser
+
+
+def add_source(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
+    """Add the flags that name a cluster; return their group."""
+    source = parser.add_argument_group("source")
+    source.add_argument("--kubeconfig", default="", metavar="FILE", help="default: $KUBECONFIG, then ~/.kube/config")
+    source.add_argument("--context", default="", help="the kubeconfig context to use")
+    return source
+
+
+def add_output(parser: argparse.ArgumentParser, formats: Sequence[str] = ()) -> None:
+    """Add --output with the formats; without formats, those of rows."""
     if formats:
         parser.add_argument("-o", "--output", choices=formats, default=formats[0], help="output format")
-    else:
-        parser.add_argument(
-            "-o",
-            "--output",
-            type=output_format,
-            default=ROW_FORMATS[0],
-            metavar="FORMAT",
-            help=f"output format: {', '.join(ROW_FORMATS)}",
-        )
-    return parser
+        return
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=output_format,
+        default=ROW_FORMATS[0],
+        metavar="FORMAT",
+        help=f"output format: {', '.join(ROW_FORMATS)}",
+    )
 
 
 def add_namespace(parser: argparse.ArgumentParser) -> None:

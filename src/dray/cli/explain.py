@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Final
 
 from dray.api.document import NamespacedName
 from dray.cli.command import add_feature_gates, cluster_parser, current_namespace, exit_on_read_error, read_snapshot
+from dray.cli.decision_reader import add_scheduler_flags
 from dray.cli.output import Column, paint, render, write_answer
 from dray.runtime.system import SystemClock
-from dray.sim.explain.answers import Answer, Change, NodeAnswer, NodeScore, ReasonGroup, Size, Standing
+from dray.sim.explain.answers import Answer, Change, NodeAnswer, ReasonGroup, Size, Standing
 from dray.sim.explain.similar_names import did_you_mean, listed
 from dray.sim.explain.subject import claim_subject, pod_subject
 from dray.sim.explain.workload import KINDS as WORKLOADS
@@ -19,6 +20,7 @@ from dray.sim.explain.workload import find_workload
 from dray.sim.snapshot import PATH_KINDS, Snapshot, SnapshotError
 
 if TYPE_CHECKING:
+    from dray.framework.evaluation import NodeScore
     from dray.sim.explain.subject import Subject
 
 PROG: Final = "dray explain"
@@ -49,10 +51,26 @@ def main(argv: Sequence[str]) -> int:
     arguments = _parse(argv)
     with exit_on_read_error(PROG):
         arguments.namespace = arguments.namespace or current_namespace(arguments)
+        if arguments.at_decision:
+            return _print_decision(arguments)
         snapshot = read_snapshot(arguments, PATH_KINDS)
         answer = _explain(snapshot, arguments)
     write_answer([answer], arguments.output, partial(lines, answer, arguments.node, all_nodes=arguments.all_nodes))
     return 0
+
+
+def _print_decision(arguments: argparse.Namespace) -> int:
+    """Print what the scheduler recorded when it decided about the Pod last."""
+    # Imported on use: other explanations need no record.
+    from dray.cli.decision_reader import read_decisions
+    from dray.cli.decisions import decision_lines, not_recorded
+
+    now = SystemClock().now()
+    for item in read_decisions(arguments)["decisions"]:
+        if (item["namespace"], item["pod"]) == (arguments.namespace, arguments.name):
+            write_answer([item], arguments.output, partial(decision_lines, item, now))
+            return 0
+    raise SnapshotError(not_recorded(arguments.namespace, arguments.name))
 
 
 def _explain(snapshot: Snapshot, arguments: argparse.Namespace) -> Answer:
@@ -81,9 +99,17 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("-n", "--namespace", default="", help="default: the namespace of the kubeconfig context")
     parser.add_argument("--node", default="", metavar="NODE", help="show the reason for every device of this node")
     parser.add_argument("--all-nodes", action="store_true", help="show the reason for every node, not grouped")
+    parser.add_argument(
+        "--at-decision",
+        action="store_true",
+        help="for a Pod: what the scheduler found when it decided last, with scores and reasons of that moment",
+    )
+    add_scheduler_flags(parser)
     add_feature_gates(parser)
     arguments = parser.parse_args(argv)
     _resolve(parser, arguments)
+    if arguments.at_decision and (arguments.kind != "pod" or arguments.filename):
+        parser.error("--at-decision is for Pods of a cluster: the scheduler records what it decides about them")
     return arguments
 
 
@@ -131,7 +157,7 @@ def lines(answer: Answer, node: str = "", *, all_nodes: bool = False, colour: bo
 
 
 def _score_lines(answer: Answer, *, colour: bool) -> Iterator[str]:
-    yield f"{answer.fitting} nodes fit; their scores of now, which may differ from those when the Pod was placed:"
+    yield f"{answer.fitting} nodes fit; their scores of now (--at-decision has those of when it was placed):"
     names = [name for name in answer.scores[0].by_plugin if any(item.by_plugin[name] for item in answer.scores)]
     columns: list[Column[NodeScore]] = [
         Column("NODE", lambda item: f"{item.node} (chosen)" if item.node == answer.node else item.node),

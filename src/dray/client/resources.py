@@ -82,6 +82,10 @@ SELF_SUBJECT_REVIEWS: Final[Resource[Document]] = unstructured(
     GroupVersion("authentication.k8s.io", "v1"), "selfsubjectreviews", "SelfSubjectReview", namespaced=False
 )
 
+TOKEN_REVIEWS: Final[Resource[Document]] = unstructured(
+    GroupVersion("authentication.k8s.io", "v1"), "tokenreviews", "TokenReview", namespaced=False
+)
+
 # authorization.k8s.io/v1
 SUBJECT_ACCESS_REVIEWS: Final[Resource[Document]] = unstructured(
     GroupVersion("authorization.k8s.io", "v1"), "subjectaccessreviews", "SubjectAccessReview", namespaced=False

@@ -34,6 +34,7 @@ from dray.apiserver.authentication.pki import (
 from dray.apiserver.bootstrap import HOOKS, Bootstrap
 from dray.apiserver.composition import ServerConfig, running_server
 from dray.apiserver.fairness import FairQueue, Limits
+from dray.apiserver.handlers.decisions import DecisionSource
 from dray.apiserver.healthz import PostStartHooks
 from dray.apiserver.http import Listener
 from dray.apiserver.kubelet_client import KubeletClient
@@ -100,7 +101,7 @@ class Running:
 
 
 @asynccontextmanager
-async def running(settings: APIServerSettings) -> AsyncIterator[Running]:
+async def running(settings: APIServerSettings, decisions: DecisionSource | None = None) -> AsyncIterator[Running]:
     """Serve for the time of a `with` block, which starts when the first request can be answered.
 
     If a background task of the server fails, the body is cancelled and the error is raised.
@@ -140,6 +141,7 @@ async def running(settings: APIServerSettings) -> AsyncIterator[Running]:
             log_source=kubelets,
             node_streams=kubelets,
             pages=DashboardPages(clock),
+            decisions=decisions,
             metrics=metrics.exposition,
             metrics_registry=metrics,
             hooks=hooks,

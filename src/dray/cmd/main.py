@@ -60,6 +60,7 @@ TOOLS: Final = {
     "devices": Tool("list devices with their state and claims", "dray.cli.devices"),
     "claims": Tool("list claims with their requests, devices and Pods", "dray.cli.claims"),
     "top": Tool("show device usage by class, node and namespace", "dray.cli.top"),
+    "decisions": Tool("list what the scheduler decided, with scores and reasons", "dray.cli.decisions"),
     "doctor": Tool("find and fix stuck, orphaned and inconsistent objects", "dray.cli.doctor"),
     "snapshot": Tool("write what the tools read of a cluster to a file, for -f", "dray.cli.snapshot"),
     "recover": Tool("find acknowledged writes that a database has lost, and go on without them", "dray.cmd.recover"),
@@ -73,7 +74,7 @@ HIDDEN_TOOLS: Final = {"complete": Tool("print what can follow on a command line
 # The order of the list: what people use first.
 GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     "Try it": ("demo", "up"),
-    "Ask a cluster": ("explain", "simulate", "devices", "claims", "top", "doctor", "snapshot", "ui"),
+    "Ask a cluster": ("explain", "simulate", "devices", "claims", "top", "decisions", "doctor", "snapshot", "ui"),
     "Write and check drivers": ("conformance", "cel", "migrate"),
     "Run a node": ("node", "join", "token", "node resources", "image"),
     "Run components": ("apiserver", "controller-manager", "scheduler", "recover"),

@@ -14,6 +14,7 @@ from dray.client.interface import Client
 from dray.client.leader_election import Timing
 from dray.client.resources import PODS
 from dray.client.shared_informers import SharedInformerFactory
+from dray.cmd.decision_page import DECISIONS, DecisionPage
 from dray.cmd.settings import SchedulerSettings
 from dray.lib.clock import Clock
 from dray.runtime.http.requests import Request
@@ -23,6 +24,7 @@ from dray.runtime.tasks import TaskGroup
 from dray.scheduler.cluster_events import UNFINISHED
 from dray.scheduler.config import ConfigError, SchedulerConfig
 from dray.scheduler.config_loader import find_factories, read_config
+from dray.scheduler.decisions import DecisionLog
 from dray.scheduler.pod_resource_metrics import pod_resources_page
 from dray.scheduler.scheduler import Scheduler
 
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
 FIELD_MANAGER: Final = "dray-scheduler"
 
 
-def spawn_scheduler(
+def spawn_scheduler(  # noqa: PLR0913 - the dependencies of a component
     group: TaskGroup,
     client: Client,
     clock: Clock,
@@ -42,11 +44,19 @@ def spawn_scheduler(
     *,
     config: SchedulerConfig,
     features: FeatureGates,
+    decisions: DecisionLog | None = None,
 ) -> SharedInformerFactory:
     """Run a scheduler in the group; return its informers."""
     informers = SharedInformerFactory(client, clock, random.Random())  # noqa: S311 - spreads load, guards nothing
     scheduler = Scheduler(
-        client, informers, clock, metrics, factories=find_factories(), config=config, features=features
+        client,
+        informers,
+        clock,
+        metrics,
+        factories=find_factories(),
+        config=config,
+        features=features,
+        decisions=decisions,
     )
     group.spawn(informers.run(), "scheduler informers")
     group.spawn(scheduler.run(), "scheduler")
@@ -82,7 +92,7 @@ async def run(settings: SchedulerSettings, stop: asyncio.Event) -> None:
     from dray.cmd.component import Dependencies, run_component
 
     config = read_config(settings.scheduler_config, settings.scheduler_profile)
-    resources = PodResourcePage()
+    resources, decisions = PodResourcePage(), DecisionPage(DecisionLog())
 
     def spawn(group: TaskGroup, dependencies: Dependencies) -> SharedInformerFactory:
         informers = spawn_scheduler(
@@ -92,11 +102,14 @@ async def run(settings: SchedulerSettings, stop: asyncio.Event) -> None:
             dependencies.metrics,
             config=config,
             features=dependencies.gates,
+            decisions=decisions.log,
         )
+        decisions.reviews = dependencies.client
         resources.pods = informers.informer(PODS, UNFINISHED).lister
         return informers
 
-    election, pages = _election(config, settings), {"/metrics/resources": resources.serve}
+    election = _election(config, settings)
+    pages = {"/metrics/resources": resources.serve, DECISIONS: decisions.serve}
     await run_component(FIELD_MANAGER, settings, stop, spawn, election=election, pages=pages)
 
 

@@ -21,6 +21,7 @@ from dray.runtime.tasks import TaskGroup
 if TYPE_CHECKING:
     from dray.cmd.node_agent import NodeAgent
     from dray.scheduler.config import SchedulerConfig
+    from dray.scheduler.decisions import DecisionLog
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +37,16 @@ async def running_control_plane(settings: UpSettings) -> AsyncIterator[ControlPl
     """Run the control plane for the time of a `with` block; a failure of any part cancels the body and is raised."""
     # An invalid file is refused before anything starts.
     scheduler_config = _read_scheduler_config(settings)
-    async with apiserver.running(settings) as server, TaskGroup("control plane") as group:
+    # Imported after the settings were read, so that invalid ones are refused at once.
+    from dray.scheduler.decisions import DecisionLog
+
+    decisions = DecisionLog()
+    async with apiserver.running(settings, decisions) as server, TaskGroup("control plane") as group:
         manager = in_process_client(
             server.local, user="system:kube-controller-manager", user_agent="kube-controller-manager"
         )
         await _create_default_account(manager)
-        _start_components(settings, scheduler_config, group, server, manager)
+        _start_components(settings, scheduler_config, group, server, manager, decisions)
         yield ControlPlane(server, group)
 
 
@@ -77,7 +82,12 @@ async def _create_default_account(client: Client) -> None:
 
 
 def _start_components(
-    settings: UpSettings, scheduler_config: SchedulerConfig | None, group: TaskGroup, server: Running, manager: Client
+    settings: UpSettings,
+    scheduler_config: SchedulerConfig | None,
+    group: TaskGroup,
+    server: Running,
+    manager: Client,
+    decisions: DecisionLog,
 ) -> None:
     """Start the controllers and the scheduler."""
     # Imported after the settings were read, so that invalid ones are refused at once.
@@ -103,6 +113,7 @@ def _start_components(
         server.metrics,
         config=scheduler_config or SchedulerConfig(),
         features=settings.feature_gates,
+        decisions=decisions,
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, Protocol, Self
 
 from dray.api.types.scheduling_v1beta1 import PodGroup
+from dray.framework.evaluation import Evaluation
 from dray.framework.node_allocatable import Statuses
 from dray.framework.pod_info import NO_NAMES, PodInfo
 
@@ -36,6 +37,7 @@ class CycleState(dict[str, Any]):
     __slots__ = (
         "claim_statuses",
         "device_resources",
+        "evaluation",
         "group",
         "pod_info",
         "pod_version",
@@ -61,6 +63,8 @@ class CycleState(dict[str, Any]):
         self.preempted = False
         # The group cycle that the attempt is part of; None for a Pod alone.
         self.group: GroupState | None = None
+        # What the search found out about the nodes, if decisions are recorded; set by the scheduling cycle.
+        self.evaluation: Evaluation | None = None
 
     def pod_on(self, node_name: str) -> PodInfo:
         """Return the Pod as bound to a node that it fits on."""

@@ -14,6 +14,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from dray.framework.cycle_state import CycleState
+from dray.framework.evaluation import SCORED_NODES_MAX, Evaluation, NodeScore, group_rejections
 from dray.framework.node_info import NodeInfo
 from dray.framework.plugins import FILTER, PRE_FILTER, PRE_SCORE, SCORE_MAX, BatchFilter, ScanFilter
 from dray.framework.snapshot import Snapshot
@@ -92,9 +93,11 @@ def feasible_nodes_wanted(node_count: int, percentage: int = 0) -> int:
 class Cycle:
     """Schedules Pods on one snapshot; keeps the start index of the next search, and cached scores."""
 
-    def __init__(self, snapshot: Snapshot, nominations: Nominations) -> None:
+    def __init__(self, snapshot: Snapshot, nominations: Nominations, *, records: bool = False) -> None:
         self._snapshot = snapshot
         self._nominations = nominations
+        # Whether placements keep what was found out about the nodes, in the cycle state.
+        self._records = records
         self._start = 0
         self._tables = ScoreTables()
         # Whether most nodes of the last search were infeasible: then the next one skips those cached as infeasible.
@@ -118,22 +121,45 @@ class Cycle:
         if not search.feasible:
             return _diagnose(count, search, subset)
         best = search.feasible[0]
+        scores: tuple[NodeScore, ...] = ()
         if len(search.feasible) > 1:
-            best = self._choose(profile, state, search.feasible)
+            best, scores = self._choose(profile, state, search.feasible)
+        if self._records:
+            groups, unlisted = group_rejections(search.statuses)
+            feasible = len(search.feasible)
+            unlisted += search.skipped
+            state.evaluation = Evaluation(count, search.evaluated, feasible, scores, groups, unlisted)
         return Placement(self._snapshot.nodes[best].name, search.evaluated, len(search.feasible))
 
-    def _choose(self, profile: Profile, state: CycleState, indices: Sequence[int]) -> int:
-        """Return the index of the node with the highest score; the first of several."""
+    def _choose(self, profile: Profile, state: CycleState, indices: Sequence[int]) -> tuple[int, tuple[NodeScore, ...]]:
+        """Return the index of the node with the highest score, the first of several, and the best recorded scores."""
         snapshot = self._snapshot
         nodes = [snapshot.nodes[index] for index in indices]
         run_pre_score(profile, state, nodes)
         cacheable, others, key = _scorers(profile, state)
-        totals = total_scores(others, state, nodes)
+        by_plugin = {scorer.name: weighted_scores(scorer, state, nodes) for scorer in others}
+        totals = sum_scores(by_plugin.values(), len(nodes))
+        table = None
         if cacheable:
             table = self._tables.table(key)
-            cached = table.scores(snapshot, indices, lambda changed: total_scores(cacheable, state, changed))
+            cached = table.scores(
+                snapshot, indices, lambda changed: [weighted_scores(scorer, state, changed) for scorer in cacheable]
+            )
             totals = [one + other for one, other in zip(totals, cached, strict=True)] if others else cached
-        return indices[totals.index(max(totals))]
+        if not self._records:
+            return indices[totals.index(max(totals))], ()
+        best = highest_positions(totals, SCORED_NODES_MAX)
+        names = [scorer.name for scorer in cacheable]
+        scores = [
+            NodeScore(
+                nodes[position].name,
+                totals[position],
+                {name: found[position] for name, found in by_plugin.items()}
+                | (dict(zip(names, table.parts(indices[position]), strict=True)) if table is not None else {}),
+            )
+            for position in best
+        ]
+        return indices[best[0]], tuple(scores)
 
     # --- Searching. ---
 
@@ -437,16 +463,34 @@ def _scorers(profile: Profile, state: CycleState) -> tuple[list[Scorer], list[Sc
     return cacheable, others, tuple(key)
 
 
-def total_scores(scorers: Sequence[Scorer], state: CycleState, nodes: Sequence[NodeInfo]) -> list[int]:
-    """Return the weighted sum of the plugins' scores for each node."""
+def weighted_scores(scorer: Scorer, state: CycleState, nodes: Sequence[NodeInfo]) -> list[int]:
+    """Return the scores of one plugin for each node, multiplied by its weight."""
     pod = state.pod_info.pod
-    totals = [0] * len(nodes)
-    for scorer in scorers:
-        scores = scorer.score_all(state, pod, nodes)
-        if scorer.normalize is not None:
-            scorer.normalize(state, pod, scores)
-        if min(scores) < 0 or max(scores) > SCORE_MAX:
-            raise AttemptError(f'plugin "{scorer.name}" gives a score outside of 0 to {SCORE_MAX}')
-        weight = scorer.weight
-        totals = [total + weight * score for total, score in zip(totals, scores, strict=True)]
-    return totals
+    scores = scorer.score_all(state, pod, nodes)
+    if scorer.normalize is not None:
+        scorer.normalize(state, pod, scores)
+    if min(scores) < 0 or max(scores) > SCORE_MAX:
+        raise AttemptError(f'plugin "{scorer.name}" gives a score outside of 0 to {SCORE_MAX}')
+    weight = scorer.weight
+    return scores if weight == 1 else [weight * score for score in scores]
+
+
+def highest_positions(totals: Sequence[int], count: int) -> list[int]:
+    """Return the positions of the highest values, the highest first, and of equal ones the first.
+
+    Sorting the values alone, and looking for them, is several times faster than sorting positions by value.
+    """
+    found: list[int] = []
+    previous = None
+    for value in sorted(totals, reverse=True)[:count]:
+        found.append(totals.index(value, found[-1] + 1 if value == previous else 0))
+        previous = value
+    return found
+
+
+def sum_scores(lists: Iterable[Sequence[int]], count: int) -> list[int]:
+    """Return the sums of the plugins' scores for each of `count` nodes."""
+    totals: list[int] | None = None
+    for scores in lists:
+        totals = list(scores) if totals is None else [one + other for one, other in zip(totals, scores, strict=True)]
+    return [0] * count if totals is None else totals

@@ -11,6 +11,7 @@ from typing import Final
 from dray.api.document import Document
 from dray.api.timestamps import format_time
 from dray.api.types.core_v1 import Pod, PodCondition
+from dray.framework.evaluation import Evaluation, RejectedNodes, group_rejections
 from dray.framework.status import Status
 
 NO_NODES = "no nodes available to schedule pods"
@@ -39,6 +40,15 @@ class Diagnosis:
         if reasons:
             text += f" {reasons}."
         return f"{text} {post_filter_message}" if post_filter_message else text
+
+    def evaluation(self) -> Evaluation:
+        """Return the rejected nodes by plugin and reasons, for the record of decisions."""
+        groups, unlisted = group_rejections(self.statuses)
+        others = self.node_count - len(self.statuses)
+        if self.absent is not None and others > 0:
+            plugin = self.absent.plugin or ", ".join(sorted(self.plugins))
+            groups = (*groups, RejectedNodes(others, plugin, tuple(self.absent.reasons)))
+        return Evaluation(self.node_count, self.node_count, 0, (), groups, unlisted)
 
     def _histogram(self) -> list[str]:
         counts: Counter[str] = Counter()
@@ -82,6 +92,8 @@ class Failure:
     is_error: bool = False
     # Whether to retry without it.
     at_once: bool = False
+    # The rejected nodes, for the record of decisions.
+    evaluation: Evaluation | None = None
 
 
 def plan_status(

@@ -30,6 +30,7 @@ from dray.scheduler.cache import Cache
 from dray.scheduler.cluster_events import ASSIGNED_POD_DELETE, RESOURCES_BY_EVENT, UNFINISHED
 from dray.scheduler.config import SchedulerConfig
 from dray.scheduler.cycle import Cycle, Placement
+from dray.scheduler.decisions import DecisionLog
 from dray.scheduler.diagnosis import REASON_ERROR, REASON_NOT_READY, REASON_UNSCHEDULABLE, Diagnosis, Failure
 from dray.scheduler.event_handlers import EventHandlers
 from dray.scheduler.filter_runner import AttemptError
@@ -80,8 +81,10 @@ class Scheduler:
         factories: Mapping[str, PluginFactory],
         config: SchedulerConfig | None = None,
         features: FeatureGates | None = None,
+        decisions: DecisionLog | None = None,
     ) -> None:
         config = config or SchedulerConfig()
+        self._decisions = decisions
         self._clock = clock
         self._metrics = SchedulerMetrics(metrics)
         self._snapshot = Snapshot()
@@ -126,7 +129,7 @@ class Scheduler:
         # Whether the node of a Pod that waits to be bound is written to its status.
         self._announces = self.handle.features.enabled("NominatedNodeNameForExpectation")
         self._attempts = 0
-        self._cycle = Cycle(self._snapshot, self._nominations)
+        self._cycle = Cycle(self._snapshot, self._nominations, records=decisions is not None)
         self._pods = informers.informer(PODS, UNFINISHED)
         # None while there are no groups.
         self._groups: GroupScheduler | None = None
@@ -305,6 +308,7 @@ class Scheduler:
             diagnosis.pending_plugins,
             outcome.nominated,
             outcome.is_error,
+            evaluation=None if self._decisions is None else diagnosis.evaluation(),
         )
 
     async def _assume(
@@ -326,6 +330,8 @@ class Scheduler:
             await self._undo(attempt, status)
 
     def _start_binding(self, attempt: Attempt) -> None:
+        if self._decisions is not None:
+            self._decisions.placed(attempt, self._clock.now(), self._clock.monotonic() - attempt.started)
         self._binder.begin(attempt)
         self._bindings.spawn(self._binding_cycle(attempt), f"bind {attempt.queued.info.key}")
 
@@ -392,7 +398,7 @@ class Scheduler:
             is_error=failure.is_error,
             at_once=failure.at_once,
         )
-        self._report(queued, pod, failure, now)
+        self._report(queued, profile, pod, failure, now - started)
 
     def _report_member(self, queued: QueuedPod, profile: Profile, started: float, failure: Failure) -> None:
         """Report the failure of a Pod that is requeued with its group."""
@@ -401,7 +407,7 @@ class Scheduler:
         pod = self._pending_pod(queued)
         if pod is not None:
             queued.info = queued.info.updated(pod)
-            self._report(queued, pod, failure, now)
+            self._report(queued, profile, pod, failure, now - started)
 
     def _count_failure(self, profile: Profile, seconds: float, failure: Failure) -> None:
         result = results.ERROR if failure.reason == REASON_ERROR else results.UNSCHEDULABLE
@@ -416,8 +422,11 @@ class Scheduler:
     def _is_pending(self, queued: QueuedPod) -> bool:
         return self._pending_pod(queued) is not None
 
-    def _report(self, queued: QueuedPod, pod: Pod, failure: Failure, now: float) -> None:
-        """Write the condition and the nomination, and record an Event."""
+    def _report(self, queued: QueuedPod, profile: Profile, pod: Pod, failure: Failure, seconds: float) -> None:
+        """Write the condition and the nomination, and record an Event and the decision."""
+        now = self._clock.monotonic()
+        if self._decisions is not None:
+            self._decisions.rejected(queued, profile.scheduler_name, failure, self._clock.now(), seconds)
         if failure.nominated is not None:
             self._handlers.nominate(queued.info, failure.nominated)
         self._reporter.set_status(pod, failure.reason, failure.message, failure.nominated)

@@ -19,32 +19,40 @@ KINDS_MAX: Final = 128
 class ScoreTable:
     """The scores of nodes for one cache key."""
 
-    __slots__ = ("_scores", "_version")
+    __slots__ = ("_parts", "_scores", "_version")
 
     def __init__(self) -> None:
         # By index; None if not computed since the node changed.
         self._scores: list[Any] = []
+        # The scores of the single plugins, by index; current where the sum is.
+        self._parts: list[tuple[int, ...]] = []
         # Of the snapshot; no snapshot has version -1.
         self._version = -1
 
     def scores(
-        self, snapshot: Snapshot, indices: Sequence[int], compute: Callable[[Sequence[NodeInfo]], list[int]]
+        self, snapshot: Snapshot, indices: Sequence[int], compute: Callable[[Sequence[NodeInfo]], Sequence[list[int]]]
     ) -> list[int]:
-        """Return the scores of the nodes at these indices; missing ones are computed."""
+        """Return the sums of scores of the nodes at these indices; missing ones are computed by plugin."""
         self._drop_changed(snapshot)
         scores = self._scores
         found = [scores[index] for index in indices]
         missing = _positions_of_none(found)
         if missing:
             computed = compute([snapshot.nodes[indices[position]] for position in missing])
-            for position, score in zip(missing, computed, strict=True):
-                found[position] = scores[indices[position]] = score
+            for position, parts in zip(missing, zip(*computed, strict=True), strict=True):
+                self._parts[indices[position]] = parts
+                found[position] = scores[indices[position]] = sum(parts)
         return found
+
+    def parts(self, index: int) -> tuple[int, ...]:
+        """Return the scores of the single plugins for a node whose sum was returned last."""
+        return self._parts[index]
 
     def _drop_changed(self, snapshot: Snapshot) -> None:
         changed = snapshot.changed_since(self._version)
         if changed is None:
             self._scores = [None] * len(snapshot)
+            self._parts = [()] * len(snapshot)
         else:
             for name in changed:
                 index = snapshot.index_of(name)

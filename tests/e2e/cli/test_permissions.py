@@ -76,3 +76,17 @@ def test_nothing_readable_is_an_error(viewer: dict[str, str]) -> None:
     done = dray(viewer, "devices")
     assert (done.returncode, done.stdout) == (1, "")
     assert "is forbidden" in done.stderr
+
+
+def test_decisions_are_those_of_readable_namespaces(server: Server, viewer: dict[str, str]) -> None:
+    done = dray(viewer, "decisions", "waiting")
+    assert "pod default/waiting got no node" in done.stdout, done.stderr
+    kubectl = Kubectl(server.environment, "default")
+    kubectl("create", "namespace", "secret")
+    kubectl("wait", "-n", "secret", "--for=create", "serviceaccount/default", "--timeout=60s")
+    kubectl("run", "hidden", "--image=i", "-n", "secret", "--restart=Never")
+    kubectl("wait", "-n", "secret", "--for=condition=PodScheduled=False", "pod/hidden", "--timeout=60s")
+    assert "hidden" in dray(server.environment, "decisions", "-n", "secret").stdout
+    seen = dray(viewer, "decisions")
+    assert "hidden" not in seen.stdout
+    assert "1 decisions are hidden" in seen.stderr

@@ -146,3 +146,23 @@ def test_a_configuration_that_cannot_be_used_is_said_at_once(bare_server: Server
     command = [sys.executable, "-m", "dray", "scheduler", f"--scheduler-config={file}"]
     done = run(command)
     assert (done.returncode, done.stderr) == (1, f"dray scheduler: {file}: extenders: not supported\n")
+
+
+def test_decisions_of_a_scheduler_by_itself_need_a_token_that_may_read_them(
+    bare_server: Server, tmp_path: Path
+) -> None:
+    apply(bare_server, node("n"), pod("decided"))
+
+    def decisions(*flags: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "dray", "decisions", "decided", f"--scheduler={health}", *flags]
+        return run(command, env=bare_server.environment)
+
+    with scheduler(bare_server, tmp_path / "log") as health:
+        assert node_of(bare_server, "decided") == "n"
+        assert "the kubeconfig has no token" in decisions().stderr
+        assert "401: Unauthorized" in decisions("--token=wrong").stderr
+        assert '403: User "alice" cannot get path "/debug/decisions"' in decisions("--token=alice-token").stderr
+        assert "pod default/decided was placed on n" in decisions("--token=admin-token").stdout
+    # The API server itself has no scheduler.
+    alone = run([sys.executable, "-m", "dray", "decisions"], env=bare_server.environment)
+    assert "--scheduler=" in alone.stderr

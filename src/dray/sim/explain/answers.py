@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from dray.allocator import RequestExplanation
+    from dray.framework.evaluation import NodeScore
 
 
 class Standing(enum.StrEnum):
@@ -77,15 +78,6 @@ class Victims:
     # A PriorityClass with at least that priority; empty if there is none.
     priority_class: str = ""
     violated_budgets: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class NodeScore:
-    """The weighted scores of a feasible node."""
-
-    node: str
-    total: int
-    by_plugin: dict[str, int]
 
 
 @dataclass(frozen=True, slots=True)

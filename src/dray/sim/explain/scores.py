@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from dray.framework.evaluation import NodeScore
 from dray.framework.node_info import NodeInfo
-from dray.scheduler.cycle import run_pre_score, total_scores
+from dray.scheduler.cycle import run_pre_score, weighted_scores
 from dray.scheduler.filter_runner import AttemptError
 from dray.scheduler.profile import Profile
-from dray.sim.explain.answers import NodeScore
 from dray.sim.explain.filters import Filters
 
 # The best nodes that are shown; the Pod's own is always among them.
@@ -25,7 +25,7 @@ def node_scores(profile: Profile, filters: Filters, nodes: Sequence[NodeInfo], c
     try:
         run_pre_score(profile, state, nodes)
         by_plugin = {
-            scorer.name: total_scores((scorer,), state, nodes)
+            scorer.name: weighted_scores(scorer, state, nodes)
             for scorer in profile.scorers
             if scorer.name not in state.skip_score
         }
