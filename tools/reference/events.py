@@ -100,6 +100,11 @@ EVENTS: dict[str, Sequence[Row]] = {
         Row("UnparseableSchedule", W, "CronJob", _CRON_JOB, "the schedule cannot be parsed"),
         Row("UnknownTimeZone", W, "CronJob", _CRON_JOB, "the time zone is not known to the controller"),
     ),
+    "The API server": (
+        Row("ClusterIPNotAllocated", W, "Service", "apiserver/ip_addresses",
+            "the IPAddress of its address was missing, and is created"),
+        Row("IPAddressNotAllocated", W, "IPAddress", "apiserver/ip_addresses", "no Service has it; it is removed"),
+    ),
     "The endpoints controllers": (
         Row("FailedToUpdateEndpointSlices", W, "Service", _ENDPOINTS, "a write of an EndpointSlice failed"),
         Row("UnusableAddress", W, "Service", _ENDPOINTS,
@@ -156,6 +161,7 @@ EVENTS: dict[str, Sequence[Row]] = {
         Row("FailedMount", W, "Pod", _AGENT, "a volume is not available"),
         Row("DeadlineExceeded", N, "Pod", _AGENT, "the Pod was active longer than `activeDeadlineSeconds`"),
         Row("DNSConfigForming", W, "Pod", _AGENT, "name servers or search domains of `dnsConfig` do not fit"),
+        Row("MissingClusterDNS", W, "Pod", _AGENT, "the node knows no DNS server of the cluster"),
         Row("RuntimeLimitation", W, "Pod", _AGENT, "the runtime lacks a feature that the Pod uses", is_extension=True),
         Row("FailedPrepareDynamicResources", W, "Pod", _AGENT, "a driver could not prepare a claim"),
         Row("FailedUnprepareDynamicResources", W, "Pod", _AGENT, "a driver could not unprepare a claim"),

@@ -44,6 +44,7 @@ from dray.apiserver.handlers.nonresource import NonResourceHandler, NonResourceP
 from dray.apiserver.handlers.subresources.pods import LogSource
 from dray.apiserver.handlers.subresources.streams import NodeStreams
 from dray.apiserver.healthz import PROBE_TIMEOUT_SECONDS, HealthChecks, PostStartHooks, store_checks
+from dray.apiserver.ip_addresses import IPAddressRecords, IPAddressRepair
 from dray.apiserver.local_transport import LocalTransport
 from dray.apiserver.object_cache import ObjectCache, TokenLookup
 from dray.apiserver.object_lookup import ObjectLookup
@@ -118,6 +119,8 @@ async def running_server(config: ServerConfig) -> AsyncIterator[APIServer]:
     catalog = Catalog(endpoint for endpoint in config.endpoints if is_served(endpoint, config.gates))
     definitions = ServedDefinitions(catalog, config.clock)
     addresses = ServiceAddresses(ip_network(config.service_cluster_ip_range), config.random_source)
+    records = IPAddressRecords(config.store, config.clock, config.random_source)
+    repair = IPAddressRepair(records, addresses, config.clock)
     # Imported lazily: CEL is slow to import.
     from dray.apiserver.admission.configured import ConfiguredAdmission
 
@@ -142,7 +145,7 @@ async def running_server(config: ServerConfig) -> AsyncIterator[APIServer]:
     )
     server = APIServer(
         ServerParts(
-            backend=_backend(config, cache, documents, tasks, addresses, configured),
+            backend=_backend(config, cache, documents, tasks, ServiceAllocation(addresses, records), configured),
             catalog=catalog,
             authenticator=Authenticator(
                 tokens,
@@ -167,6 +170,7 @@ async def running_server(config: ServerConfig) -> AsyncIterator[APIServer]:
         group.spawn(reflector.run(), "store reflector")
         group.spawn(tasks.supervise(), "requests")
         group.spawn(controller.run(), "custom resources")
+        group.spawn(repair.run(LocalTransport(server)), "IP addresses")
         if config.compaction:
             group.spawn(_compact(config.store, config.clock), "compaction")
         if config.event_ttl_seconds:
@@ -196,7 +200,7 @@ def _backend(
     cache: ObjectCache,
     documents: DocumentCache,
     tasks: ChildTasks,
-    addresses: ServiceAddresses,
+    service_allocation: ServiceAllocation,
     configured: ConfiguredAdmission,
 ) -> Backend:
     objects = ObjectLookup(config.store, cache)
@@ -229,7 +233,7 @@ def _backend(
         cache=cache,
         objects=objects,
         documents=documents,
-        admission=AdmissionChain(plugins, config.admission_plugins, (ServiceAllocation(addresses),)),
+        admission=AdmissionChain(plugins, config.admission_plugins, (service_allocation,)),
         allocations=AllocationWriter(config.store, cache.devices, config.clock),
         authorizer=authorizer,
         random=config.random_source,

@@ -1,19 +1,20 @@
 """Allocates the cluster addresses and node ports of Services.
 
-The Services in the cache are the record of what is taken; a write reserves its values until the cache has seen it. Two
-API servers on one store may give one address away twice if both do so within the delay of their watches.
+The Services in the cache are the index of what is taken; a write reserves its values until the cache has seen it.
+Addresses are also recorded as IPAddress objects (`ip_addresses.py`), which several API servers share. Two of them may
+give one node port away twice if both do so within the delay of their watches.
 """
 
 from __future__ import annotations
 
 import random
 from collections import OrderedDict
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from ipaddress import ip_address
 from typing import Final
 
 from dray.api.document import Document, NamespacedName, key_of
-from dray.api.errors import InvalidError
+from dray.api.errors import InternalError, InvalidError
 from dray.api.field_errors import FieldError, FieldErrors, Path, invalid
 from dray.api.services import (
     NODE_PORTS,
@@ -33,7 +34,16 @@ from dray.api.services import (
 SERVICE_CLUSTER_IP_RANGE: Final = "10.96.0.0/16"
 # Values of writes that the cache may not have seen; far more than are written within its delay.
 _RESERVED_MAX: Final = 1024
-_ATTEMPTS_MAX: Final = 4096
+# Values that are drawn before all are looked at in order, up to the bound.
+_ATTEMPTS_MAX: Final = 64
+_SCANNED_MAX: Final = 1 << 20
+# The part of a range that is only given on request: its least and greatest size, and its share of the range.
+_STATIC_ADDRESSES: Final = (16, 256, 16)
+_STATIC_PORTS: Final = (16, 128, 32)
+
+
+def _ignore(_addresses: Iterable[str]) -> None:
+    """Do nothing."""
 
 
 class ServiceAddresses:
@@ -46,15 +56,20 @@ class ServiceAddresses:
         self._owners: dict[Hashable, NamespacedName] = {}
         self._values: dict[NamespacedName, tuple[Hashable, ...]] = {}
         self._reserved: OrderedDict[Hashable, NamespacedName] = OrderedDict()
+        # Called with the addresses that a Service no longer has.
+        self.on_release: Callable[[Iterable[str]], None] = _ignore
 
     def observe(self, service: Document, *, deleted: bool) -> None:
         """Record the newest state of a Service."""
         key = key_of(service)
-        for value in self._values.pop(key, ()):
+        before = self._values.pop(key, ())
+        for value in before:
             self._owners.pop(value, None)
+        values = () if deleted else tuple(_values_of(service.get("spec") or {}))
+        if released := [value for value in before if isinstance(value, str) and value not in values]:
+            self.on_release(released)
         if deleted:
             return
-        values = tuple(_values_of(service.get("spec") or {}))
         for value in values:
             self._owners[value] = key
             self._reserved.pop(value, None)
@@ -99,7 +114,7 @@ class ServiceAddresses:
         errors = self._address_errors(spec, key) + self._port_errors(spec, key)
         if errors:
             raise InvalidError("", "Service", key.name, errors)
-        values = tuple(value for value in _values_of(spec) if self._owner(value) is None)
+        values = tuple(value for value in _values_of(spec) if self.owner(value) is None)
         for value in values:
             self._reserve(value, key)
         return values
@@ -107,24 +122,24 @@ class ServiceAddresses:
     def _address_errors(self, spec: Document, key: NamespacedName) -> FieldErrors:
         errors: FieldErrors = []
         for address in cluster_ips(spec):
-            if self._owner(address) == key:
+            if self.owner(address) == key:
                 continue
             if not is_in_range(address, self.network):
                 errors.append(self._bad_address(spec, address, self._range_text(address)))
-            elif self._owner(address) is not None:
+            elif self.owner(address) is not None:
                 errors.append(self._bad_address(spec, address, "provided IP is already allocated"))
         return errors
 
     def _port_errors(self, spec: Document, key: NamespacedName) -> FieldErrors:
         errors: FieldErrors = []
         for path, port in node_ports(spec):
-            if self._owner(port) == key:
+            if self.owner(port) == key:
                 continue
             if port not in NODE_PORTS:
                 low, high = NODE_PORTS[0], NODE_PORTS[-1]
                 text = f"provided port is not in the valid range. The range of valid ports is {low}-{high}"
                 errors.append(invalid(Path(path), port, text))
-            elif self._owner(port) is not None:
+            elif self.owner(port) is not None:
                 errors.append(invalid(Path(path), port, "provided port is already allocated"))
         return errors
 
@@ -138,25 +153,56 @@ class ServiceAddresses:
         if len(self._reserved) > _RESERVED_MAX:
             self._reserved.popitem(last=False)
 
-    def _owner(self, value: Hashable) -> NamespacedName | None:
+    def owner(self, value: Hashable) -> NamespacedName | None:
+        """Return the Service that has an address or a port, or for which it is reserved."""
         return self._owners.get(value) or self._reserved.get(value)
 
+    def cluster_ips(self) -> dict[str, NamespacedName]:
+        """Return the addresses of stored Services."""
+        return {value: key for value, key in self._owners.items() if isinstance(value, str)}
+
+    def bad_address(self, service: Document, address: str) -> InvalidError:
+        """Return the error of an address that another Service has."""
+        error = self._bad_address(service.get("spec") or {}, address, "provided IP is already allocated")
+        return InvalidError("", "Service", key_of(service).name, [error])
+
     def _free_address(self, service: Document) -> str:
-        # The first address is the API server's.
-        for _ in range(_ATTEMPTS_MAX):
-            address = str(self.network[self._random.randrange(2, self.network.num_addresses - 1)])
-            if self._owner(address) is None:
-                return address
-        text = "failed to allocate a serviceIP: range is full"
-        raise InvalidError("", "Service", key_of(service).name, [invalid(Path("spec.clusterIPs"), [], text)])
+        # Neither the network, nor the first address, which is the API server's, nor the last one.
+        last = self.network.num_addresses - 1
+        static = _static_size(last - 1, _STATIC_ADDRESSES)
+        position = self._free(range(1 + static, last), range(2, 1 + static), lambda place: str(self.network[place]))
+        if position is None:
+            name = key_of(service).name
+            raise InternalError(f'failed to allocate a serviceIP for Service "{name}": range is full')
+        return str(self.network[position])
 
     def _free_port(self, service: Document, taken: set[int]) -> int:
-        for _ in range(_ATTEMPTS_MAX):
-            port = self._random.choice(NODE_PORTS)
-            if port not in taken and self._owner(port) is None:
-                return port
-        text = "failed to allocate a nodePort: range is full"
-        raise InvalidError("", "Service", key_of(service).name, [invalid(Path("spec.ports"), [], text)])
+        static = _static_size(len(NODE_PORTS), _STATIC_PORTS)
+        ports = self._free(NODE_PORTS[static:], NODE_PORTS[:static], lambda port: port, lambda port: port not in taken)
+        if ports is None:
+            name = key_of(service).name
+            raise InternalError(f'failed to allocate a nodePort for Service "{name}": range is full')
+        return ports
+
+    def _free(
+        self,
+        dynamic: range,
+        static: range,
+        value_of: Callable[[int], Hashable],
+        is_allowed: Callable[[int], bool] = lambda _place: True,
+    ) -> int | None:
+        """Return a free place: a random one of the dynamic part, then any, then one of the static part."""
+        for place in self._candidates(dynamic, static):
+            if is_allowed(place) and self.owner(value_of(place)) is None:
+                return place
+        return None
+
+    def _candidates(self, dynamic: range, static: range) -> Iterator[int]:
+        if dynamic:
+            for _ in range(_ATTEMPTS_MAX):
+                yield self._random.choice(dynamic)
+        yield from dynamic[:_SCANNED_MAX]
+        yield from static
 
     def _range_text(self, address: str) -> str:
         return (
@@ -172,3 +218,8 @@ class ServiceAddresses:
 def _values_of(spec: Document) -> Iterable[Hashable]:
     yield from cluster_ips(spec)
     yield from dict.fromkeys(port for _, port in node_ports(spec))
+
+
+def _static_size(size: int, bounds: tuple[int, int, int]) -> int:
+    least, greatest, share = bounds
+    return min(max(least, size // share), greatest, size)

@@ -38,7 +38,7 @@ from dray.apiserver.handlers.decisions import DecisionSource
 from dray.apiserver.healthz import PostStartHooks
 from dray.apiserver.http import Listener
 from dray.apiserver.kubelet_client import KubeletClient
-from dray.apiserver.kubernetes_service import KubernetesService
+from dray.apiserver.kubernetes_service import Advertised, KubernetesService, advertised_host
 from dray.apiserver.local_transport import LocalTransport
 from dray.apiserver.metrics import RequestMetrics
 from dray.apiserver.registry import builtin
@@ -47,6 +47,7 @@ from dray.apiserver.server import APIServer
 from dray.cmd.dashboard import DashboardPages
 from dray.cmd.settings import APIServerSettings
 from dray.lib.clock import Clock
+from dray.node.agent.machine_info import read_machine
 from dray.runtime.disk_errors import explained_errors
 from dray.runtime.http.server import bind
 from dray.runtime.metrics import Metrics
@@ -109,8 +110,10 @@ async def running(settings: APIServerSettings, decisions: DecisionSource | None 
     plugins, pod_security = _admission_plugins(settings), _pod_security(settings)
     clock, metrics = SystemClock(), Metrics()
     data_dir = _make_directory(settings.data_dir)
+    advertised = settings.advertise_address or advertised_host(settings.host, read_machine(Path("/")).addresses[0])
+    names = (*settings.tls_names, str(ip_network(settings.service_cluster_ip_range)[1]), advertised)
     with explained_errors(data_dir):
-        pki = ensure_pki(data_dir, hostname=socket.gethostname(), extra_names=settings.tls_names, now=clock.now())
+        pki = ensure_pki(data_dir, hostname=socket.gethostname(), extra_names=filter(None, names), now=clock.now())
     async with AsyncExitStack() as stack:
         # Entered first and left last: the store and the listener end in good order before their supervisor does.
         group = await stack.enter_async_context(TaskGroup("apiserver process"))
@@ -153,7 +156,8 @@ async def running(settings: APIServerSettings, decisions: DecisionSource | None 
         stack.push_async_callback(kubelets.close)
         local = LocalTransport(server)
         await Bootstrap(local, hooks).run()
-        service = KubernetesService(local, address, str(ip_network(settings.service_cluster_ip_range)[1]))
+        own = Advertised(advertised, sockets[0].getsockname()[1], is_one_of_many=store.shared)
+        service = KubernetesService(local, clock, own, ip_network(settings.service_cluster_ip_range))
         await service.ensure()
         group.spawn(service.run(), "kubernetes service")
         limits = Limits.for_seats(settings.max_requests_inflight, watches_max=settings.max_watches)

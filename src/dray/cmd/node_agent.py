@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from dray.apiserver.kubelet_client import FINGERPRINT_ANNOTATION
 from dray.client.event_recorder import WARNING, EventRecorder, ObjectReference, Source
 from dray.client.informer import Selection
-from dray.client.resources import NODES, PODS
+from dray.client.resources import NODES, PODS, SERVICES
 from dray.client.shared_informers import SharedInformerFactory
 from dray.cmd.node_identity import NodeIdentity, serving_context
 from dray.cmd.node_managers import NodeContext, NodeManagers
@@ -34,6 +34,7 @@ from dray.node.agent.pod_manager import PodManager
 from dray.node.agent.pod_setup import LocalPodSetup
 from dray.node.agent.pod_workers import PodWorkers
 from dray.node.agent.probes.prober import Prober
+from dray.node.agent.service_variables import NodeServices
 from dray.node.agent.status_manager import StatusManager
 from dray.node.cdi.cache import CdiCache
 from dray.node.runtimes.images.puller import ImagePuller
@@ -82,7 +83,9 @@ class NodeAgent:
             lease_seconds=settings.node_lease_duration_seconds,
             is_new_node=self.managers.is_new_node,
         )
-        pod_setup = LocalPodSetup(client, clock, context.root, self._downward_context)
+        jitter = random.Random()  # noqa: S311 - spreads load
+        self._informers = SharedInformerFactory(client, clock, jitter)
+        pod_setup = LocalPodSetup(client, clock, context.root, self._downward_context, self._services())
         self._tasks = ChildTasks("node agent")
         topology_manager = self.managers.container_manager.manager
         self.workers = PodWorkers(
@@ -104,8 +107,6 @@ class NodeAgent:
                 start_metrics=ContainerStartMetrics(context.metrics),
             ),
         )
-        jitter = random.Random()  # noqa: S311 - spreads load
-        self._informers = SharedInformerFactory(client, clock, jitter)
         self._assigned = self._informers.informer(PODS, Selection(field_selector=f"spec.nodeName={context.name}"))
         self.health = HealthChecks()
         self.health.add("informer-sync", self._informers.out_of_sync)
@@ -120,6 +121,18 @@ class NodeAgent:
             StreamHandlers(self._pods, self._runtime).routes,
         )
         self.managers.subscribe(self._resources_changed, self.workers.retry_now)
+
+    def _services(self) -> NodeServices:
+        informer = self._informers.informer(SERVICES)
+        writes_files = self._runtime.name != "process"
+        cluster_dns = self._context.settings.cluster_dns
+        return NodeServices(
+            informer,
+            informer.lister.list,
+            _api_server(self._identity),
+            lambda: False,
+            lambda: cluster_dns if writes_files else None,
+        )
 
     async def start(self, group: TaskGroup) -> int:
         """Start everything in the group and register the Node; return the port of the HTTPS server."""
@@ -173,10 +186,9 @@ class NodeAgent:
 
     def _downward_context(self) -> DownwardContext:
         node = self._registration
-        services = _service_variables(self._identity)
         machine = node.spec.machine
         return DownwardContext(
-            self._context.name, machine.addresses, (), node.allocatable, services, machine.memory_bytes
+            self._context.name, machine.addresses, (), node.allocatable, memory_bytes=machine.memory_bytes
         )
 
     async def _serve(self) -> None:
@@ -278,18 +290,7 @@ def _node_spec(context: NodeContext, identity: NodeIdentity, runtime: Runtime) -
     )
 
 
-def _service_variables(identity: NodeIdentity) -> dict[str, str]:
-    """Return the environment variables by which containers find the API server."""
+def _api_server(identity: NodeIdentity) -> tuple[str, int]:
+    """Return host and port of the API server."""
     parts = urlsplit(identity.access.server)
-    port = str(parts.port or 443)
-    host = parts.hostname or ""
-    return {
-        "KUBERNETES_SERVICE_HOST": host,
-        "KUBERNETES_SERVICE_PORT": port,
-        "KUBERNETES_SERVICE_PORT_HTTPS": port,
-        "KUBERNETES_PORT": f"tcp://{host}:{port}",
-        f"KUBERNETES_PORT_{port}_TCP": f"tcp://{host}:{port}",
-        f"KUBERNETES_PORT_{port}_TCP_PROTO": "tcp",
-        f"KUBERNETES_PORT_{port}_TCP_PORT": port,
-        f"KUBERNETES_PORT_{port}_TCP_ADDR": host,
-    }
+    return parts.hostname or "", parts.port or 443

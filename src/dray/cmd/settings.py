@@ -110,6 +110,9 @@ class APIServerSettings(Common):
         default=True,
         text="serve requests without credentials as system:anonymous (health, version, and what machines need to join)",
     )
+    advertise_address: str = setting(
+        STRING, "", "address by which Pods reach the server; empty means the one it listens on, unless that is loopback"
+    )
     service_cluster_ip_range: str = setting(NETWORK, "10.96.0.0/16", "range of the cluster IPs of Services")
     service_account_issuer: str = setting(STRING, "https://kubernetes.default.svc", "issuer of service account tokens")
     compaction_interval: float = setting(
@@ -326,6 +329,7 @@ class NodeSettings(Common):
     )
     max_parallel_image_pulls: int = setting(number(1, 100), 1, "how many images are pulled at the same time")
     cdi_spec_dirs: tuple[str, ...] = setting(STRINGS, CDI_SPEC_DIRS, "CDI spec directories; later ones take precedence")
+    cluster_dns: tuple[str, ...] = setting(STRINGS, (), "addresses of the cluster's DNS servers")
     host: str = setting(STRING, "0.0.0.0", "address to serve logs on", flag="address", key="address")  # noqa: S104
     node_ip: str = setting(STRING, "", "IP address of the node; empty means to detect it")
     port: int = setting(PORT, 10250, "port to serve logs on; 0 picks a free one")

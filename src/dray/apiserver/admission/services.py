@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dray.api.document import GroupResource
+from dray.api.document import Document, GroupResource, key_of
 from dray.apiserver.admission.plugin import AdmissionAttributes, AdmissionPlugin, Operation, Undo
+from dray.apiserver.ip_addresses import IPAddressRecords
 from dray.apiserver.object_cache import SERVICES
 from dray.apiserver.service_addresses import ServiceAddresses
 
@@ -13,8 +14,9 @@ class ServiceAllocation(AdmissionPlugin):
 
     name = "ServiceAllocation"
 
-    def __init__(self, addresses: ServiceAddresses) -> None:
+    def __init__(self, addresses: ServiceAddresses, records: IPAddressRecords) -> None:
         self._addresses = addresses
+        self._records = records
 
     def handles(self, resource: GroupResource, subresource: str, operation: Operation) -> bool:
         """Take part in creates and updates of Services."""
@@ -32,8 +34,22 @@ class ServiceAllocation(AdmissionPlugin):
         if attributes.dry_run:
             self._addresses.release(reserved)
             return None
+        claimed: list[str] = []
 
         async def undo() -> None:
             self._addresses.release(reserved)
+            for address in claimed:
+                await self._records.release(address)
 
+        try:
+            for address in (value for value in reserved if isinstance(value, str)):
+                await self._claim(attributes.object, address)
+                claimed.append(address)
+        except BaseException:
+            await undo()
+            raise
         return undo
+
+    async def _claim(self, service: Document, address: str) -> None:
+        if not await self._records.claim(address, key_of(service)):
+            raise self._addresses.bad_address(service, address)

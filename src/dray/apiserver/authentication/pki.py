@@ -12,7 +12,7 @@ import fcntl
 import logging
 import os
 import ssl
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -31,6 +31,7 @@ SERVER_NAMES: Final = (
     "kubernetes",
     "kubernetes.default",
     "kubernetes.default.svc",
+    "kubernetes.default.svc.cluster.local",
 )
 COMPONENTS: Final = {
     "admin": certificates.ADMIN,
@@ -61,7 +62,7 @@ class PKI:
     token_key: bytes
 
 
-def ensure_pki(data_dir: Path, *, hostname: str, extra_names: Sequence[str] = (), now: datetime) -> PKI:
+def ensure_pki(data_dir: Path, *, hostname: str, extra_names: Iterable[str] = (), now: datetime) -> PKI:
     """Load the cluster's keys, creating those that are missing or due for renewal."""
     directory = data_dir / "pki"
     with _locked(directory):

@@ -45,6 +45,8 @@ ACTED_ON_BY: Final[Mapping[GroupResource, str]] = {
     GroupResource("coordination.k8s.io", "leases"): "node controllers, leader election",
     GroupResource("discovery.k8s.io", "endpointslices"): "endpoints controllers",
     GroupResource("events.k8s.io", "events"): "API server (expiry)",
+    GroupResource("networking.k8s.io", "ipaddresses"): "API server (cluster IPs)",
+    GroupResource("networking.k8s.io", "servicecidrs"): "API server (its own range)",
     GroupResource("node.k8s.io", "runtimeclasses"): "API server (RuntimeClass), node agent",
     GroupResource("policy", "poddisruptionbudgets"): "scheduler (preemption), eviction",
     GroupResource(_RBAC, "clusterrolebindings"): "API server (RBAC)",

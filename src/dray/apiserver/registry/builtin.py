@@ -142,6 +142,8 @@ def _creation_warning(definition: ResourceDefinition, version: str) -> str:
 
 
 def _deprecation(definition: ResourceDefinition, version: str) -> str:
+    if definition.kind == "Endpoints":
+        return "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"
     releases = _DEPRECATED_BY_KIND.get(definition.kind, _DEPRECATED)
     if definition.group != "resource.k8s.io" or version not in releases:
         return ""

@@ -69,7 +69,7 @@ SERVICES: Final = ResourceDefinition(
         validate_service_update,
         initial_status={"loadBalancer": {}},
         generation=False,
-        name_rule="dns1035",
+        name_rule="label",
     ),
     status_strategy=GenericStatusStrategy(validate_service_status),
     short_names=("svc",),

@@ -31,7 +31,7 @@ from dray.node.agent.pod.environment import (
     environment,
     referenced,
 )
-from dray.node.agent.pod.network_files import DNS_CONFIG_FORMING, dns_of, hosts_file
+from dray.node.agent.pod.network_files import dns_of, hosts_file
 from dray.node.agent.pod.optional_fields import RUNTIME_LIMITATION
 from dray.node.agent.pod.resource_limits import pod_limits_of
 from dray.node.agent.volume_content import (
@@ -91,6 +91,17 @@ class PodSetup(Protocol):
         """Remove the Pod's files."""
 
 
+class ServiceSource(Protocol):
+    """What the containers of this node are told about Services."""
+
+    @property
+    def dns_servers(self) -> tuple[str, ...] | None:
+        """The addresses of the cluster's DNS; None if the runtime does not write resolv.conf."""
+
+    async def variables(self, pod: Pod) -> dict[str, str]:
+        """Return the environment variables of Services; raises `ConfigError`."""
+
+
 @dataclass(slots=True)
 class _Token:
     value: str
@@ -106,6 +117,7 @@ class LocalPodSetup:
     root: Path
     # Called each time, since addresses and allocatable change.
     around: Callable[[], DownwardContext]
+    services: ServiceSource
     _tokens: dict[tuple[str, ServiceAccountTokenProjection], _Token] = field(default_factory=dict)
 
     @property
@@ -117,8 +129,8 @@ class LocalPodSetup:
         """Return the Pod's sandbox."""
         return replace(sandbox_of(pod, str(self.log_root), pod_limits_of(pod)), dns=self._dns(pod)[0])
 
-    def _dns(self, pod: Pod) -> tuple[Dns | None, tuple[str, ...]]:
-        return dns_of(pod, _read_text(RESOLV_CONF) if pod.spec.dns_config is not None else "")
+    def _dns(self, pod: Pod) -> tuple[Dns | None, tuple[tuple[str, str], ...]]:
+        return dns_of(pod, _read_text(RESOLV_CONF), self.services.dns_servers)
 
     async def prepare(self, pod: Pod) -> None:
         """Set up the Pod's volumes; raises `ResourceError`."""
@@ -151,7 +163,8 @@ class LocalPodSetup:
     ) -> ContainerSpec:
         """Return the container's spec; raises `ConfigError`."""
         sources = await self._read(pod, referenced(container))
-        around = replace(self.around(), pod_addresses=addresses)
+        variables_of_services = await self.services.variables(pod)
+        around = replace(self.around(), pod_addresses=addresses, services=variables_of_services)
         variables = environment(pod, container, sources, around)
         uid = pod.metadata.uid or ""
         folders = {volume.name: self._folder(uid, volume) for volume in pod.spec.volumes}
@@ -176,8 +189,7 @@ class LocalPodSetup:
     def _notices(self, pod: Pod, volumes: Collection[str]) -> tuple[tuple[str, str], ...]:
         """Return the reasons and messages of events about what the Pod asks for and does not get."""
         limits = [volume_files.empty_dir_limitation(item) for item in pod.spec.volumes if item.name in volumes]
-        forming = [(DNS_CONFIG_FORMING, text) for text in self._dns(pod)[1]]
-        return (*forming, *((RUNTIME_LIMITATION, text) for text in limits if text))
+        return (*self._dns(pod)[1], *((RUNTIME_LIMITATION, text) for text in limits if text))
 
     def _folder(self, uid: str, volume: Volume) -> VolumeFolder:
         if volume.host_path is not None:

@@ -41,7 +41,7 @@ class DownwardContext:
     pod_addresses: tuple[str, ...] = ()
     # The default of a limit that is not set.
     allocatable: Mapping[str, str] = field(default_factory=dict)
-    # The variables with the address of the API server.
+    # The variables of the Services that the Pod may use.
     services: Mapping[str, str] = field(default_factory=dict)
     # Of the machine; 0 if it is not known.
     memory_bytes: int = 0
@@ -64,7 +64,7 @@ def referenced(container: Container) -> Iterator[tuple[str, str]]:
 
 def environment(pod: Pod, container: Container, sources: Sources, around: DownwardContext) -> dict[str, str]:
     """Return the variables in order; raises `ConfigError`."""
-    result = dict(around.services) if pod.spec.enable_service_links is not False else _api_server(around.services)
+    result = dict(around.services)
     for source in container.env_from:
         result.update(_from_whole(source, sources))
     expanded = 0
@@ -78,10 +78,6 @@ def environment(pod: Pod, container: Container, sources: Sources, around: Downwa
         if found is not None:
             result[variable.name] = found
     return result
-
-
-def _api_server(services: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in services.items() if name.startswith("KUBERNETES_")}
 
 
 def _from_whole(source: EnvFromSource, sources: Sources) -> dict[str, str]:

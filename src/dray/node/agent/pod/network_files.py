@@ -13,6 +13,7 @@ SERVERS_MAX: Final = 3
 SEARCHES_MAX: Final = 32
 SEARCH_LENGTH_MAX: Final = 2048
 DNS_CONFIG_FORMING: Final = "DNSConfigForming"
+MISSING_CLUSTER_DNS: Final = "MissingClusterDNS"
 CLUSTER_DOMAIN: Final = "cluster.local"
 HOSTNAME_LENGTH_MAX: Final = 63
 
@@ -61,14 +62,42 @@ def hosts_file(pod: Pod, addresses: Sequence[str], node_hosts: str) -> str:
     return text
 
 
-def dns_of(pod: Pod, node_file: str) -> tuple[Dns | None, tuple[str, ...]]:
-    """Return the Pod's DNS settings, None meaning the node's, and what did not fit into them."""
-    config, policy = pod.spec.dns_config, pod.spec.dns_policy
-    if config is None and policy != "None":
-        return None, ()
-    base = Dns() if policy == "None" else parse_resolv(node_file)
-    merged = base if config is None else _merge(base, config)
-    return _limit(merged)
+def dns_of(
+    pod: Pod, node_file: str, cluster_servers: Sequence[str] | None = None
+) -> tuple[Dns | None, tuple[tuple[str, str], ...]]:
+    """Return the Pod's DNS settings, None meaning the node's, and the reasons and messages of what it does not get.
+
+    `cluster_servers` are the addresses of the cluster's DNS, None for containers whose files the node does not write.
+    """
+    config, policy = pod.spec.dns_config, pod.spec.dns_policy or "ClusterFirst"
+    wants_cluster = policy == "ClusterFirstWithHostNet" or (policy == "ClusterFirst" and not pod.spec.host_network)
+    missing: tuple[tuple[str, str], ...] = ()
+    if wants_cluster and cluster_servers == ():
+        missing = ((MISSING_CLUSTER_DNS, _missing_text(pod)),)
+    if wants_cluster and cluster_servers:
+        base = _cluster_first(pod, tuple(cluster_servers), parse_resolv(node_file))
+    elif policy == "None":
+        base = Dns()
+    elif config is None:
+        return None, missing
+    else:
+        base = parse_resolv(node_file)
+    limited, problems = _limit(base if config is None else _merge(base, config))
+    return limited, (*missing, *((DNS_CONFIG_FORMING, text) for text in problems))
+
+
+def _cluster_first(pod: Pod, servers: tuple[str, ...], node: Dns) -> Dns:
+    services = f"svc.{CLUSTER_DOMAIN}"
+    searches = (f"{pod.metadata.namespace}.{services}", services, CLUSTER_DOMAIN, *node.searches)
+    return Dns(servers, _unique(searches), ("ndots:5",))
+
+
+def _missing_text(pod: Pod) -> str:
+    metadata = pod.metadata
+    return (
+        f'pod: "{metadata.name}_{metadata.namespace}({metadata.uid})". kubelet does not have ClusterDNS IP configured '
+        'and cannot create Pod using "ClusterFirst" policy. Falling back to "Default" policy.'
+    )
 
 
 def parse_resolv(text: str) -> Dns:

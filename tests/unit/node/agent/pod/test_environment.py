@@ -102,15 +102,16 @@ def test_what_is_missing_is_said_in_kubelets_words(variable: dict[str, Any], mes
 
 def test_optional_references_may_be_missing() -> None:
     assert "X" not in env(value_from(secretKeyRef={"name": "no", "key": "k", "optional": True}))
-    assert env(envFrom=[{"configMapRef": {"name": "no", "optional": True}}]).keys() == {"KUBERNETES_SERVICE_HOST"}
-
-
-def test_the_api_server_is_always_in_the_environment_and_services_if_enabled() -> None:
-    subject = a_container()
-    assert "DB_HOST" in environment(pod(), subject, SOURCES, AROUND)
-    assert environment(pod(enableServiceLinks=False), subject, SOURCES, AROUND) == {
-        "KUBERNETES_SERVICE_HOST": "10.0.0.9"
+    assert env(envFrom=[{"configMapRef": {"name": "no", "optional": True}}]).keys() == {
+        "KUBERNETES_SERVICE_HOST",
+        "DB_HOST",
     }
+
+
+def test_the_variables_of_services_are_in_the_environment() -> None:
+    assert env() == {"KUBERNETES_SERVICE_HOST": "10.0.0.9", "DB_HOST": "x"}
+    # The container's own win.
+    assert env({"name": "DB_HOST", "value": "y"})["DB_HOST"] == "y"
 
 
 @pytest.mark.parametrize(

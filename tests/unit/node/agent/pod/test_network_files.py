@@ -65,4 +65,62 @@ def test_what_does_not_fit_into_resolv_conf_is_named() -> None:
     assert dns.servers == ("192.0.2.1", "192.0.2.2", "192.0.2.3")
     assert len(" ".join(dns.searches)) <= 2048
     assert len(dns.searches) <= 32
-    assert [text.split(" limits")[0] for text in problems] == ["Nameserver", "Search Line"]
+    assert [(reason, text.split(" limits")[0]) for reason, text in problems] == [
+        ("DNSConfigForming", "Nameserver"),
+        ("DNSConfigForming", "Search Line"),
+    ]
+
+
+CLUSTER = Dns(
+    ("10.96.0.10",), ("ns.svc.cluster.local", "svc.cluster.local", "cluster.local", "node.test"), ("ndots:5",)
+)
+
+
+@pytest.mark.behaviour("SV-23")
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ({}, CLUSTER),
+        ({"dnsPolicy": "ClusterFirst"}, CLUSTER),
+        ({"dnsPolicy": "ClusterFirst", "hostNetwork": True}, None),
+        ({"dnsPolicy": "ClusterFirstWithHostNet", "hostNetwork": True}, CLUSTER),
+        ({"dnsPolicy": "Default"}, None),
+        ({"dnsPolicy": "None", "dnsConfig": {"nameservers": ["192.0.2.9"]}}, Dns(("192.0.2.9",))),
+    ],
+)
+def test_dns_policies(spec: dict[str, Any], expected: Dns | None) -> None:
+    assert dns_of(pod(**spec), NODE, ("10.96.0.10",)) == (expected, ())
+
+
+@pytest.mark.behaviour("SV-23")
+def test_dns_config_is_added_to_the_clusters() -> None:
+    config = {"nameservers": ["192.0.2.9"], "searches": ["x.test"], "options": [{"name": "ndots", "value": "2"}]}
+    dns, problems = dns_of(pod(dnsConfig=config), NODE, ("10.96.0.10",))
+    assert dns == Dns(("10.96.0.10", "192.0.2.9"), (*CLUSTER.searches, "x.test"), ("ndots:2",))
+    assert problems == ()
+
+
+@pytest.mark.behaviour("SV-23")
+def test_without_dns_of_the_cluster_the_nodes_is_used_and_an_event_says_so() -> None:
+    dns, problems = dns_of(pod(), NODE, ())
+    assert dns is None
+    ((reason, text),) = problems
+    assert reason == "MissingClusterDNS"
+    assert text.startswith('pod: "p_ns(')
+    assert text.endswith('Falling back to "Default" policy.')
+    # The node does not write the files of its processes.
+    assert dns_of(pod(), NODE, None) == (None, ())
+
+
+@pytest.mark.behaviour("SV-22")
+def test_hosts_file_of_a_pod() -> None:
+    subject = pod(hostname="h", subdomain="s", hostAliases=[{"ip": "192.0.2.9", "hostnames": ["x", "y"]}])
+    lines = hosts_file(subject, ["10.244.0.5"], "192.0.2.4 node\n").splitlines()
+    assert lines[0] == "# Kubernetes-managed hosts file."
+    assert lines[1] == "127.0.0.1\tlocalhost"
+    assert lines[-4:] == [
+        "10.244.0.5\th.s.ns.svc.cluster.local\th",
+        "",
+        "# Entries added by HostAliases.",
+        "192.0.2.9\tx\ty",
+    ]
