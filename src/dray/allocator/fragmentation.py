@@ -191,10 +191,14 @@ class FragmentationModel:
 
     def loss(self, state: NodeState, kind: PodKind) -> int:
         """Return by how many thousandths of devices a Pod makes the node's value worse."""
+        return (self.after(state, kind).value(self) - state.value(self)) // MILLION
+
+    def after(self, state: NodeState, kind: PodKind) -> NodeState:
+        """Return the state of a node with one more Pod of the kind; the same state if no devices are left for it."""
         after = state.after.get(kind)
         if after is None:
             after = state.after[kind] = self._after(state, kind)
-        return (after.value(self) - state.value(self)) // MILLION
+        return after
 
     def _after(self, state: NodeState, kind: PodKind) -> NodeState:
         units = list(state.units)

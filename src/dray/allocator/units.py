@@ -163,6 +163,10 @@ class UnitTable:
         uses = tuple(_use(*pair, allocations) for pair in zip(parts, layout.devices, strict=True))
         return self._number(layout.kind, uses)
 
+    def empty_state(self, layout: Layout) -> int:
+        """Return the state of a unit of which nothing is allocated."""
+        return self._number(layout.kind, (_FREE,) * len(layout.devices))
+
     def _number(self, kind: int, uses: _Uses) -> int:
         number = self._numbers.get((kind, uses))
         if number is None:

@@ -28,7 +28,13 @@ _GAP: Final = "   "
 # A wrapped column is at least this wide.
 _WRAPPED_MIN: Final = 24
 # Fields that contain rows; the keys of all other mappings are user data and are not renamed.
-_NESTED_ROWS: Final = frozenset({"holders", "nodes", "requests", "devices", "pods", "findings", "rows", "changes"})
+_NESTED_ROWS: Final = frozenset(
+    {
+        *("holders", "nodes", "requests", "devices", "pods", "findings", "rows", "changes"),
+        # Plans.
+        *("steps", "moves", "not_helped", "before", "after", "added", "placements", "unplaced", "removable", "kept"),
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from dray.cli.command import add_watch, cluster_parser, exit_on_read_error, run_table
 from dray.cli.devices import usage_columns
@@ -16,6 +16,9 @@ from dray.sim import usage
 from dray.sim.physical_devices import CounterUse, physical_devices
 from dray.sim.snapshot import CLASSIC_CLAIM, Snapshot
 from dray.sim.usage import NamespaceRow, PoolRow, UsageRow
+
+if TYPE_CHECKING:
+    from dray.sim.headroom import KindHeadroom
 
 PROG: Final = "dray top"
 KINDS: Final = ("ResourceSlice", "ResourceClaim", CLASSIC_CLAIM, "DeviceClass", "DeviceTaintRule", "Node", "Pod")
@@ -50,6 +53,17 @@ COUNTER_COLUMNS: Final[Sequence[Column[CounterUse]]] = (
     Column("USED", lambda row: row.used),
     Column("USAGE", lambda row: f"{bar(row.share)} {row.share:4.0%}"),
 )
+
+
+def headroom_columns() -> list[Column[KindHeadroom]]:
+    """Return the columns of the fragmentation table."""
+    return [
+        Column("REQUESTS", lambda row: row.requests),
+        Column("FOR EXAMPLE", lambda row: row.example),
+        Column("PODS", lambda row: str(row.pods)),
+        Column("MORE FIT", lambda row: str(row.fit), colour=lambda row: "yellow" if row.stranded else ""),
+        Column("AT MOST", lambda row: str(row.at_most)),
+    ]
 
 
 def _count(number: int | None) -> str:

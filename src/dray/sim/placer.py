@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Final, TypeVar, cast
 
 import msgspec
 
+from dray.api.document import Document
 from dray.api.features import FeatureGates
 from dray.api.types.core_v1 import Node, Pod
 from dray.api.types.resource_v1 import AllocationResult, ResourceClaim, ResourceClaimConsumerReference
@@ -23,17 +25,18 @@ from dray.client.objects import key_of
 from dray.client.resources import NODES, PODS, RESOURCE_CLAIMS
 from dray.client.shared_informers import EVERYTHING, SharedInformer, SharedInformerFactory
 from dray.framework.cycle_state import CycleState
-from dray.framework.plugins import RESERVE
+from dray.framework.plugins import RESERVE, PreFilterResult
 from dray.framework.pod_info import PodInfo
 from dray.framework.snapshot import Snapshot
+from dray.framework.status import SKIP, SUCCESS, Status
 from dray.lib.clock import Clock
 from dray.runtime.metrics import Metrics
 from dray.scheduler.binder import WaitingPodsMap
 from dray.scheduler.cache import Cache
-from dray.scheduler.config import ProfileConfig
+from dray.scheduler.config import PluginSet, ProfileConfig
 from dray.scheduler.cycle import Cycle, Placement
 from dray.scheduler.diagnosis import Diagnosis
-from dray.scheduler.handle import Handle
+from dray.scheduler.handle import Handle, PluginFactory
 from dray.scheduler.nominations import Nominations
 from dray.scheduler.plugins.dynamic_resources.device_filter import NAME as DYNAMIC_RESOURCES
 from dray.scheduler.plugins.dynamic_resources.device_state import device_state_of
@@ -101,6 +104,12 @@ class LocalInformers(SharedInformerFactory):
         self._apply(resource, EventType.MODIFIED, new)
         return new
 
+    def put_document(self, resource: Resource[Document], document: Document) -> None:
+        """Add or replace an object of an untyped resource."""
+        self._version += 1
+        metadata = {**document["metadata"], "resourceVersion": str(self._version)}
+        self._apply(resource, EventType.MODIFIED, {**document, "metadata": metadata})
+
     def remove(self, resource: Resource[T], obj: T) -> None:
         """Remove an object."""
         self._version += 1
@@ -110,6 +119,20 @@ class LocalInformers(SharedInformerFactory):
         self.informer(resource)
         event = WatchEvent(kind, obj, key_of(obj), str(self._version))
         self._fed[resource][0].event_received(event)
+
+
+class OnlyNode:
+    """A plugin that keeps a Pod to one node, if it is to be tried there; implements PreFilter."""
+
+    name = "OnlyNode"
+
+    def __init__(self) -> None:
+        # Empty for all nodes.
+        self.node_name = ""
+
+    def pre_filter(self, _state: CycleState, _pod: Pod) -> tuple[PreFilterResult | None, Status]:
+        """Return the node."""
+        return (PreFilterResult(frozenset((self.node_name,))), SUCCESS) if self.node_name else (None, SKIP)
 
 
 class PlacedPod(msgspec.Struct, frozen=True):
@@ -123,7 +146,12 @@ class PlacedPod(msgspec.Struct, frozen=True):
 class Placer:
     """Nodes, devices and Pods in memory, and one profile of the scheduler that places further Pods."""
 
-    def __init__(self, config: ProfileConfig | None = None, gates: FeatureGates | None = None) -> None:
+    def __init__(
+        self,
+        config: ProfileConfig | None = None,
+        gates: FeatureGates | None = None,
+        factories: Mapping[str, PluginFactory] = BUILT_IN,
+    ) -> None:
         clock = _StoppedClock()
         self.informers = LocalInformers(clock)
         self.snapshot = Snapshot()
@@ -139,7 +167,13 @@ class Placer:
             self.snapshot,
             WaitingPodsMap(),
         )
-        self.profile = make_profile(config or ProfileConfig(), BUILT_IN, handle)
+        self._only = only = OnlyNode()
+        given = config or ProfileConfig()
+        multi_point = given.multi_point
+        enabled = PluginSet((*multi_point.enabled, (only.name, 0)), multi_point.disabled)
+        self.profile = make_profile(
+            replace(given, multi_point=enabled), {**factories, only.name: lambda _args, _handle: only}, handle
+        )
         self.devices = device_state_of(handle)
         self.informers.informer(NODES).add_handler(self._node_changed)
         self._placed: dict[str, PlacedPod] = {}
@@ -157,6 +191,14 @@ class Placer:
         self.informers.put(PODS, pod)
         self._placed[pod.metadata.uid or ""] = PlacedPod(pod, known, 0)
 
+    def remove_node(self, node: Node) -> None:
+        """Remove a node; its Pods and slices stay until they are removed."""
+        self.informers.remove(NODES, node)
+
+    def update_snapshot(self) -> None:
+        """Bring the snapshot of nodes up to date."""
+        self._cache.update_snapshot(self.snapshot)
+
     def remove(self, uid: str) -> PlacedPod:
         """Remove a Pod and its claims."""
         placed = self._placed.pop(uid)
@@ -173,13 +215,18 @@ class Placer:
 
     # --- Placing. ---
 
-    def place(self, pod: Pod, claims: Sequence[ResourceClaim] = ()) -> PlacedPod | Diagnosis:
-        """Place a Pod with its new claims, or say why no node is feasible; then nothing of it stays."""
+    def place(self, pod: Pod, claims: Sequence[ResourceClaim] = (), *, on: str = "") -> PlacedPod | Diagnosis:
+        """Place a Pod with its new claims, or say why no node is feasible; then nothing of it stays.
+
+        With `on`, only that node is tried.
+        """
         pending = [self.put(RESOURCE_CLAIMS, claim) for claim in claims]
         self.informers.put(PODS, pod)
         state = CycleState(PodInfo(pod))
-        self._cache.update_snapshot(self.snapshot)
+        self.update_snapshot()
+        self._only.node_name = on
         found = self._cycle.place(self.profile, state)
+        self._only.node_name = ""
         if isinstance(found, Placement):
             return self._commit(state, found)
         self.informers.remove(PODS, pod)

@@ -1,0 +1,147 @@
+"""What is free on the nodes of a trial cluster, in units of devices, CPU and memory: a fast model for searches.
+
+The model is simpler than the scheduler. It orders candidates and gives bounds; what a plan says is checked by the
+scheduler's code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final, TypeAlias
+
+from dray.allocator import AllocatorError
+from dray.allocator.fragmentation import FragmentationModel, NodeState, PodKind
+from dray.allocator.units import UnitTable
+from dray.api.types.resource_v1 import ResourceClaim
+from dray.framework.cycle_state import CycleState
+from dray.framework.node_info import NodeInfo
+from dray.framework.plugins import FILTER, PRE_FILTER
+from dray.framework.pod_info import PodInfo
+from dray.sim.placer import PlacedPod
+from dray.sim.trial_cluster import TrialCluster, TrialPod
+
+# Missing devices, CPU and memory of a node, for a Pod.
+Lack: TypeAlias = tuple[int, int, int]
+# Filters on free amounts, which the model replaces.
+_AMOUNTS: Final = frozenset(("DynamicResources", "NodeResourcesFit", "ClassicResources", "OptionalClaims"))
+
+
+class NodeRoom:
+    """The free amounts of every node, as they are when asked for."""
+
+    def __init__(self, cluster: TrialCluster) -> None:
+        self._placer = cluster.placer
+        self._allocator = cluster.placer.devices.allocator
+        self.table = UnitTable()
+        self.model = FragmentationModel(self.table)
+
+    # --- Pods. ---
+
+    def kind_of(self, pod: TrialPod | PlacedPod) -> PodKind:
+        """Return what a Pod requests; of alternatives, the first."""
+        info = PodInfo(pod.pod)
+        counts: dict[int, int] = {}
+        for demand, count in self._demands(pod.claims):
+            counts[demand] = counts.get(demand, 0) + count
+        return PodKind(info.requests.milli_cpu, info.requests.memory, tuple(sorted(counts.items())))
+
+    def _demands(self, claims: Sequence[ResourceClaim]) -> Iterator[tuple[int, int]]:
+        try:
+            requests = self._allocator.plan(claims).requests if claims else ()
+        except AllocatorError:
+            return
+        for request in requests:
+            wanted = request.alternatives[0]
+            if not wanted.takes_all and not wanted.admin_access:
+                yield self.table.demand(wanted), wanted.count
+
+    def size_of(self, placed: PlacedPod) -> tuple[int, int, int, str]:
+        """Return a key by which larger Pods come later."""
+        kind = self.kind_of(placed)
+        devices = sum(count for _, count in kind.demands)
+        return devices, kind.milli_cpu, kind.memory, placed.pod.metadata.uid or ""
+
+    # --- Nodes. ---
+
+    def nodes(self) -> Sequence[NodeInfo]:
+        """Return all nodes."""
+        self._placer.update_snapshot()
+        return self._placer.snapshot.nodes
+
+    def state(self, node: NodeInfo) -> NodeState:
+        """Return what is free on a node."""
+        view = self._allocator.inventory.node_view(node.node, self._allocator.gates)
+        units = [self.table.state(layout, self._allocator.allocations) for layout in self.table.layouts(view)]
+        return self.model.state(units, node.free_milli_cpu, node.free_memory)
+
+    def empty_state(self, node: NodeInfo) -> NodeState:
+        """Return what is free on a node without Pods."""
+        view = self._allocator.inventory.node_view(node.node, self._allocator.gates)
+        units = [self.table.empty_state(layout) for layout in self.table.layouts(view)]
+        return self.model.state(units, node.allocatable.milli_cpu, node.allocatable.memory)
+
+    def accepting(self, pod: TrialPod) -> list[NodeInfo]:
+        """Return the nodes that no filter rejects, apart from those on free amounts."""
+        state = CycleState(PodInfo(pod.pod))
+        profile = self._placer.profile
+        nodes = self.nodes()
+        names: frozenset[str] | None = None
+        for plugin in profile.at(PRE_FILTER):
+            if plugin.name in _AMOUNTS:
+                continue
+            result, status = plugin.pre_filter(state, pod.pod)
+            if not status.is_success:
+                state.skip_filter.add(plugin.name)
+                if status.is_rejected:
+                    return []
+            elif result is not None:
+                names = result.node_names if names is None else names & result.node_names
+        filters = [
+            plugin
+            for plugin in profile.at(FILTER)
+            if plugin.name not in _AMOUNTS and plugin.name not in state.skip_filter
+        ]
+        return [
+            node
+            for node in nodes
+            if (names is None or node.name in names)
+            and all(plugin.filter(state, pod.pod, node).is_success for plugin in filters)
+        ]
+
+    # --- Comparisons. ---
+
+    def count(self, state: NodeState, kind: PodKind, most: int) -> int:
+        """Return how many Pods of the kind fit on a node in this state."""
+        found = 0
+        while found < most and kind.milli_cpu <= state.milli_cpu and kind.memory <= state.memory:
+            after = self.model.after(state, kind)
+            if kind.demands and after is state:
+                break
+            state = after
+            found += 1
+        return found
+
+    def lack(self, node: NodeInfo, kind: PodKind) -> Lack | None:
+        """Return what the node lacks for one Pod of the kind; None if it would lack something without any Pods."""
+        empty, state = self.empty_state(node), self.state(node)
+        if kind.milli_cpu > empty.milli_cpu or kind.memory > empty.memory:
+            return None
+        devices = 0
+        for demand, count in kind.demands:
+            if self._matching(empty, demand) < count:
+                return None
+            devices += max(count - self._matching(state, demand), 0)
+        return devices, max(kind.milli_cpu - state.milli_cpu, 0), max(kind.memory - state.memory, 0)
+
+    def _matching(self, state: NodeState, demand: int) -> int:
+        options = self.table.options
+        return sum(1 for unit in state.units if options(unit, demand))
+
+    def lacking(self, pod: TrialPod) -> Iterator[tuple[str, Lack]]:
+        """Yield the nodes on which a Pod fits if they are empty, with what they lack now."""
+        kind = self.kind_of(pod)
+        self.model.refresh()
+        for node in self.accepting(pod):
+            lack = self.lack(node, kind)
+            if lack is not None:
+                yield node.name, lack

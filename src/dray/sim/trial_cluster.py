@@ -1,0 +1,300 @@
+"""A snapshot in memory in which the scheduler's code places, moves and puts back Pods; nothing is written.
+
+Plans are searched and checked here: whatever they say was tried with the same filters, scores and allocator that the
+scheduler uses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from dray.api.codec import from_document
+from dray.api.document import Document, NamespacedName
+from dray.api.features import FeatureGates
+from dray.api.pod_claims import PodClaim, is_owned_by_pod, is_pod_done, pod_claims
+from dray.api.types.apps_v1 import ReplicaSet
+from dray.api.types.core_v1 import Node, Pod, PodResourceClaimStatus, PodStatus, Taint
+from dray.api.types.resource_v1 import ResourceClaim, ResourceClaimStatus, ResourceClaimTemplate, ResourceSlice
+from dray.client.interface import Resource
+from dray.client.objects import key_of
+from dray.client.resources import (
+    CLASSIC_CLAIMS,
+    CLASSIC_CLASSES,
+    DEVICE_CLASSES,
+    DEVICE_TAINT_RULES,
+    NAMESPACES,
+    NODES,
+    PERSISTENT_VOLUME_CLAIMS,
+    PERSISTENT_VOLUMES,
+    REPLICA_SETS,
+    RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
+    SERVICES,
+    STATEFUL_SETS,
+)
+from dray.controllers.resource_claim.plan import make_claim
+from dray.scheduler.config import ProfileConfig
+from dray.sim.placer import PlacedPod, Placer
+from dray.sim.replica.cluster import PLUGINS
+from dray.sim.snapshot import Snapshot, SnapshotError
+
+# On nodes that a rebalancing keeps other Pods from; also written to the cluster while it is applied.
+HOLD_TAINT: Final = "rebalance.dray.dev/hold"
+_HOLD: Final = Taint(key=HOLD_TAINT, effect="NoSchedule")
+_AS_DOCUMENTS: Final[Mapping[str, Resource[Document]]] = {
+    "Namespace": NAMESPACES,
+    "Service": SERVICES,
+    "PersistentVolume": PERSISTENT_VOLUMES,
+    "PersistentVolumeClaim": PERSISTENT_VOLUME_CLAIMS,
+    "DeviceTaintRule": DEVICE_TAINT_RULES,
+    "StatefulSet": STATEFUL_SETS.unstructured,
+}
+replace = msgspec.structs.replace
+
+
+class TrialPod(msgspec.Struct, frozen=True):
+    """A Pod without a node, with the claims that it does not share with others, not allocated."""
+
+    pod: Pod
+    claims: tuple[ResourceClaim, ...] = ()
+
+    @property
+    def key(self) -> NamespacedName:
+        """Return the namespace and name."""
+        return key_of(self.pod)
+
+    @property
+    def uid(self) -> str:
+        """Return the uid."""
+        return self.pod.metadata.uid or ""
+
+    @property
+    def priority(self) -> int:
+        """Return the priority."""
+        return self.pod.spec.priority or 0
+
+    def copy(self, suffix: str) -> TrialPod:
+        """Return another Pod like this one."""
+        names = {claim.metadata.name: f"{claim.metadata.name}-{suffix}" for claim in self.claims}
+        claims = tuple(_with_owner(_renamed(claim, suffix), self.uid, suffix) for claim in self.claims)
+        statuses = tuple(
+            replace(item, resource_claim_name=names.get(item.resource_claim_name, item.resource_claim_name))
+            for item in self.pod.status.resource_claim_statuses
+        )
+        pod = _renamed(self.pod, suffix)
+        return TrialPod(replace(pod, status=replace(pod.status, resource_claim_statuses=statuses)), claims)
+
+
+class Unplaced(msgspec.Struct, frozen=True):
+    """A Pod that fits on no node, with the scheduler's reason."""
+
+    pod: TrialPod
+    why: str
+
+
+class TrialCluster:
+    """The nodes, devices and Pods of a snapshot, and one profile of the scheduler."""
+
+    def __init__(
+        self, snapshot: Snapshot, profile: ProfileConfig | None = None, gates: FeatureGates | None = None
+    ) -> None:
+        self.snapshot = snapshot
+        self._gates = gates or FeatureGates()
+        self.placer = Placer(profile, self._gates, PLUGINS)
+        self._nodes: dict[str, Node] = {}
+        self._held: set[str] = set()
+        self._templates = {key_of(item): item for item in snapshot.templates}
+        # Uids of the Pods on each node.
+        self._on_node: dict[str, dict[str, None]] = {}
+        self.pending: list[TrialPod] = []
+        self._load()
+
+    # --- Loading. ---
+
+    def _load(self) -> None:
+        put = self.placer.put
+        for kind, resource in _AS_DOCUMENTS.items():
+            for document in self.snapshot.documents.get(kind, ()):
+                self.placer.informers.put_document(resource, document)
+        for document in self.snapshot.documents.get("ReplicaSet", ()):
+            put(REPLICA_SETS, from_document(ReplicaSet, document))
+        for device_class in self.snapshot.classes:
+            put(DEVICE_CLASSES, device_class)
+        for node in self.snapshot.nodes:
+            self.add_node(_without_hold(node), ())
+        for resource_slice in self.snapshot.slices:
+            put(RESOURCE_SLICES, resource_slice)
+        for classic_class in self.snapshot.classic_classes.values():
+            put(CLASSIC_CLASSES, classic_class)
+        for classic_claim in self.snapshot.classic_claims:
+            put(CLASSIC_CLAIMS, classic_claim)
+        self._load_pods()
+
+    def _load_pods(self) -> None:
+        """Add the Pods with their own claims; other claims stay when a Pod goes."""
+        own: dict[str, list[ResourceClaim]] = {}
+        uids = {pod.metadata.uid: pod for pod in self.snapshot.pods if not is_pod_done(pod)}
+        for claim in self.snapshot.claims:
+            owner = next((uids[item.uid] for item in claim.metadata.owner_references if item.uid in uids), None)
+            if owner is not None and is_owned_by_pod(claim, owner):
+                own.setdefault(owner.metadata.uid or "", []).append(claim)
+            else:
+                self.placer.put(RESOURCE_CLAIMS, claim)
+        for pod in uids.values():
+            claims = tuple(own.get(pod.metadata.uid or "", ()))
+            if pod.spec.node_name:
+                self.restore(PlacedPod(pod, claims, 0))
+            elif pod.metadata.deletion_timestamp is None:
+                self.pending.append(self.prepare(pod, claims))
+
+    def prepare(self, pod: Pod, claims: Iterable[ResourceClaim] = ()) -> TrialPod:
+        """Return a Pod that can be placed, with the claims of its templates."""
+        created = list(claims)
+        named = {item.name: item.resource_claim_name for item in pod.status.resource_claim_statuses}
+        for entry in pod_claims(pod):
+            if entry.generated and entry.claim_name is None:
+                claim = self._created(pod, entry)
+                created.append(claim)
+                named[entry.entry] = claim.metadata.name
+        statuses = tuple(PodResourceClaimStatus(name=name, resource_claim_name=claim) for name, claim in named.items())
+        return TrialPod(_pending(pod, statuses), tuple(_unallocated(claim) for claim in created))
+
+    def _created(self, pod: Pod, entry: PodClaim) -> ResourceClaim:
+        template: ResourceClaimTemplate | None = self._templates.get(
+            NamespacedName(pod.metadata.namespace or "", entry.template)
+        )
+        claim = make_claim(pod, entry, template, self._gates)
+        if not isinstance(claim, ResourceClaim):
+            raise SnapshotError(f"pod {key_of(pod)}: {claim.message}")
+        name = f"{pod.metadata.name}-{entry.entry}-trial"
+        uid = f"{pod.metadata.uid}-{entry.entry}"
+        return replace(claim, metadata=replace(claim.metadata, name=name, generate_name=None, uid=uid))
+
+    def add_template(self, template: ResourceClaimTemplate) -> None:
+        """Add a template for claims of Pods that are prepared later."""
+        self._templates[key_of(template)] = template
+
+    # --- Nodes. ---
+
+    @property
+    def nodes(self) -> Mapping[str, Node]:
+        """Return the nodes by name."""
+        return self._nodes
+
+    def add_node(self, node: Node, slices: Iterable[ResourceSlice]) -> None:
+        """Add a node with its slices."""
+        self._nodes[node.metadata.name or ""] = node
+        self.placer.put(NODES, node)
+        for resource_slice in slices:
+            self.placer.put(RESOURCE_SLICES, resource_slice)
+
+    def remove_node(self, name: str, slices: Iterable[ResourceSlice] = ()) -> None:
+        """Remove a node without Pods, and its slices."""
+        for resource_slice in slices:
+            self.placer.informers.remove(RESOURCE_SLICES, resource_slice)
+        self.placer.remove_node(self._nodes.pop(name))
+        self._held.discard(name)
+
+    def hold(self, name: str) -> None:
+        """Keep further Pods from a node, by a taint."""
+        node = self._nodes[name]
+        self._held.add(name)
+        taints = (*node.spec.taints, _HOLD)
+        self.placer.put(NODES, replace(node, spec=replace(node.spec, taints=taints)))
+
+    def release(self, name: str) -> None:
+        """Undo `hold`."""
+        if name in self._held:
+            self._held.discard(name)
+            self.placer.put(NODES, self._nodes[name])
+
+    # --- Pods. ---
+
+    def pods_on(self, node_name: str) -> list[PlacedPod]:
+        """Return the Pods of a node, in the order in which they came."""
+        return [self.placer.placed[uid] for uid in self._on_node.get(node_name, ())]
+
+    def find(self, uid: str) -> PlacedPod | None:
+        """Return a Pod that has a node."""
+        return self.placer.placed.get(uid)
+
+    def place(self, pod: TrialPod, *, on: str = "") -> PlacedPod | Unplaced:
+        """Place a Pod where the scheduler would, or on one node if it fits there."""
+        found = self.placer.place(pod.pod, pod.claims, on=on)
+        if not isinstance(found, PlacedPod):
+            return Unplaced(pod, found.message())
+        self._on_node.setdefault(found.pod.spec.node_name or "", {})[pod.uid] = None
+        return found
+
+    def fits(self, pod: TrialPod, *, on: str = "") -> bool:
+        """Return whether a Pod could be placed."""
+        if isinstance(self.place(pod, on=on), Unplaced):
+            return False
+        self.remove(pod.uid)
+        return True
+
+    def remove(self, uid: str) -> PlacedPod:
+        """Remove a Pod with its own claims."""
+        placed = self.placer.remove(uid)
+        del self._on_node[placed.pod.spec.node_name or ""][uid]
+        return placed
+
+    def restore(self, placed: PlacedPod) -> None:
+        """Put a Pod back on its node, with the devices that it had."""
+        self.placer.add(placed.pod, placed.claims)
+        self._on_node.setdefault(placed.pod.spec.node_name or "", {})[placed.pod.metadata.uid or ""] = None
+
+    def replacement(self, placed: PlacedPod) -> TrialPod:
+        """Return the Pod that a controller creates for an evicted one, under the same name."""
+        return TrialPod(
+            _pending(placed.pod, placed.pod.status.resource_claim_statuses),
+            tuple(_unallocated(claim) for claim in placed.claims),
+        )
+
+
+def devices_of(placed: PlacedPod) -> tuple[str, ...]:
+    """Return the devices of a Pod's own claims, as `driver/pool/device`."""
+    return tuple(_devices(placed.claims))
+
+
+def _devices(claims: Sequence[ResourceClaim]) -> Iterator[str]:
+    for claim in claims:
+        if claim.status.allocation is not None:
+            for result in claim.status.allocation.devices.results:
+                yield f"{result.driver}/{result.pool}/{result.device}"
+
+
+def _pending(pod: Pod, statuses: tuple[PodResourceClaimStatus, ...]) -> Pod:
+    spec = replace(pod.spec, node_name=None)
+    metadata = replace(pod.metadata, deletion_timestamp=None)
+    return replace(
+        pod, metadata=metadata, spec=spec, status=PodStatus(phase="Pending", resource_claim_statuses=statuses)
+    )
+
+
+def _unallocated(claim: ResourceClaim) -> ResourceClaim:
+    metadata = replace(claim.metadata, deletion_timestamp=None)
+    return replace(claim, metadata=metadata, status=ResourceClaimStatus())
+
+
+def _without_hold(node: Node) -> Node:
+    """Return the node without the taint of a rebalancing: it ends before the plan begins."""
+    taints = tuple(taint for taint in node.spec.taints if taint.key != HOLD_TAINT)
+    return node if len(taints) == len(node.spec.taints) else replace(node, spec=replace(node.spec, taints=taints))
+
+
+def _with_owner(claim: ResourceClaim, uid: str, suffix: str) -> ResourceClaim:
+    """Return the claim of a copy, which belongs to the copy."""
+    owners = tuple(
+        replace(owner, name=f"{owner.name}-{suffix}", uid=f"{owner.uid}-{suffix}") if owner.uid == uid else owner
+        for owner in claim.metadata.owner_references
+    )
+    return replace(claim, metadata=replace(claim.metadata, owner_references=owners))
+
+
+def _renamed(item: Any, suffix: str) -> Any:
+    metadata = replace(item.metadata, name=f"{item.metadata.name}-{suffix}", uid=f"{item.metadata.uid}-{suffix}")
+    return replace(item, metadata=metadata)

@@ -1,0 +1,221 @@
+"""Plans on small clusters, whose best plan is known."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dray.api.document import Document
+from dray.api.features import FeatureGates
+from dray.scheduler.named_profiles import NAMED_PROFILES
+from dray.sim import movable_pods
+from dray.sim.movable_pods import MoveRules
+from dray.sim.rebalance.execution import difference, replay
+from dray.sim.rebalance.moves import RebalancePlan
+from dray.sim.rebalance.planner import RebalanceOptions, RebalancePlanner, pending_targets
+from dray.sim.snapshot import Snapshot
+from tests.unit.sim.gpu_cluster import gpu_cluster, gpu_node, gpu_pod
+
+SPREAD = NAMED_PROFILES["spread"]
+
+
+def plan_of(snapshot: Snapshot, **given: Any) -> RebalancePlan:
+    options = RebalanceOptions(SPREAD, FeatureGates(), **given)
+    planner = RebalancePlanner(snapshot, options)
+    return planner.plan_for(pending_targets(planner.cluster)) if planner.cluster.pending else planner.plan_headroom()
+
+
+def moved(plan: RebalancePlan) -> list[str]:
+    return [move.name for step in plan.steps for move in step.moves]
+
+
+FRAGMENTED = {"a": 2, "b": 2, "c": 2}
+ONE_EACH = [gpu_pod(f"p-{name}", 1, name, [0]) for name in FRAGMENTED]
+BIG = gpu_pod("big", 2)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "pods", "moves"),
+    [
+        pytest.param(FRAGMENTED, [*ONE_EACH, BIG], 1, id="one of three single Pods goes"),
+        pytest.param(
+            {"a": 4, "b": 4, "c": 2},
+            [gpu_pod("wide", 2, "a", [0, 1]), gpu_pod("s", 1, "b", [0]), gpu_pod("t", 1, "b", [1]), gpu_pod("big", 4)],
+            1,
+            id="one large Pod instead of two small ones",
+        ),
+        pytest.param(
+            {"a": 2, "b": 2, "c": 1},
+            [gpu_pod("x", 1, "a", [0]), gpu_pod("y", 1, "b", [0]), gpu_pod("z", 1, "b", [1]), BIG],
+            1,
+            id="the node that lacks least",
+        ),
+        pytest.param(
+            {"a": 4, "b": 2, "c": 2},
+            [
+                *(gpu_pod(f"s{n}", 1, "a", [n]) for n in range(2)),
+                gpu_pod("t", 1, "b", [0]),
+                gpu_pod("u", 1, "c", [0]),
+                gpu_pod("big", 4),
+            ],
+            2,
+            id="two moves where one is not enough",
+        ),
+    ],
+)
+def test_the_fewest_moves(nodes: dict[str, int], pods: list[list[Document]], moves: int) -> None:
+    snapshot = gpu_cluster(nodes, *pods)
+    plan = plan_of(snapshot)
+    assert (plan.move_count, plan.not_helped) == (moves, ())
+    assert replay(snapshot, plan.steps, SPREAD, FeatureGates()) == ""
+    assert plan == plan_of(snapshot), "plans are deterministic"
+
+
+def test_no_plan_where_the_sum_of_free_devices_is_too_small() -> None:
+    plan = plan_of(gpu_cluster({"a": 2, "b": 1}, gpu_pod("x", 1, "a", [0]), gpu_pod("y", 1, "b", [0]), BIG))
+    assert plan.steps == ()
+    assert [item.pod for item in plan.not_helped] == ["team/big"]
+    assert "cannot allocate all claims" in plan.not_helped[0].why
+
+
+def test_a_pod_that_fits_needs_no_move() -> None:
+    plan = plan_of(gpu_cluster({"a": 2}, BIG))
+    assert (plan.steps, plan.fitting) == ((), ("team/big",))
+
+
+def test_the_limit_of_moves() -> None:
+    pods = [*(gpu_pod(f"p-{name}", 1, name, [0]) for name in "abcd"), BIG, gpu_pod("big-2", 2)]
+    snapshot = gpu_cluster(dict.fromkeys("abcd", 2), *pods)
+    assert plan_of(snapshot).move_count == 2
+    limited = plan_of(snapshot, moves_max=1)
+    assert limited.move_count == 1
+    assert [item.why for item in limited.not_helped] == ["the limit of 1 moves is used up"]
+
+
+def test_room_for_more_typical_pods() -> None:
+    """Two Pods of two devices run, and three of one device leave room for none of the former."""
+    pods = [gpu_pod(f"wide-{name}", 2, name, [0, 1]) for name in "de"]
+    snapshot = gpu_cluster({**FRAGMENTED, "d": 2, "e": 2}, *ONE_EACH, *pods)
+    plan = plan_of(snapshot)
+    assert len(plan.steps) == 1
+    wide = {row.requests: (row.fit, row.at_most) for row in plan.before}["2 gpu"]
+    assert wide == (0, 1)
+    assert {row.requests: row.fit for row in plan.after}["2 gpu"] == 1
+
+
+# --- What is never moved. ---
+
+
+def _with(document: Document, **metadata: Any) -> Document:
+    return {**document, "metadata": {**document["metadata"], **metadata}}
+
+
+def _spec(documents: list[Document], **spec: Any) -> list[Document]:
+    return [{**documents[0], "spec": {**documents[0]["spec"], **spec}}, *documents[1:]]
+
+
+def _budget(allowed: int) -> Document:
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": "budget", "namespace": "team"},
+        "spec": {"selector": {"matchLabels": {"app": "x"}}},
+        "status": {"disruptionsAllowed": allowed},
+    }
+
+
+X = gpu_pod("x", 1, "a", [0])
+OWN_CLAIM = [{"name": "gpu", "resourceClaimName": "x-gpu"}]
+UNMOVABLE = {
+    "no controller": (gpu_pod("x", 1, "a", [0], owner=""), movable_pods.NO_CONTROLLER),
+    "DaemonSet": (gpu_pod("x", 1, "a", [0], owner="DaemonSet"), movable_pods.DAEMON),
+    "Job": (gpu_pod("x", 1, "a", [0], owner="Job"), movable_pods.JOB),
+    "gang": (_spec(X, schedulingGroup={"podGroupName": "g"}), movable_pods.GANG),
+    "claim of the user": (_spec(X, resourceClaims=OWN_CLAIM), movable_pods.SHARED),
+    "system": (_spec(X, priority=2_000_000_000), movable_pods.SYSTEM),
+    "being deleted": ([_with(X[0], deletionTimestamp="2026-01-01T00:00:00Z"), X[1]], movable_pods.DELETED),
+    "not safe": (
+        [_with(X[0], annotations={movable_pods.SAFE_TO_EVICT_ANNOTATION: "false"}), X[1]],
+        movable_pods.NOT_SAFE,
+    ),
+    "budget": (
+        [_with(X[0], labels={"app": "x"}), X[1], _budget(0)],
+        "the PodDisruptionBudget budget allows no disruption",
+    ),
+    "two budgets": (
+        [_with(X[0], labels={"app": "x"}), X[1], _budget(1), _with(_budget(1), name="other")],
+        "2 PodDisruptionBudgets cover it, which the eviction API refuses",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", UNMOVABLE)
+def test_pods_that_are_never_moved(name: str) -> None:
+    documents, reason = UNMOVABLE[name]
+    snapshot = gpu_cluster({"a": 2, "b": 1}, documents, BIG)
+    plan = plan_of(snapshot)
+    assert plan.steps == ()
+    assert plan.unmovable == ((reason, 1),)
+
+
+def test_a_budget_that_allows_disruptions_permits_a_move() -> None:
+    documents = [_with(X[0], labels={"app": "x"}), X[1], _budget(1)]
+    assert moved(plan_of(gpu_cluster({"a": 2, "b": 1}, documents, BIG))) == ["x"]
+
+
+def test_pods_of_jobs_are_moved_on_request() -> None:
+    snapshot = gpu_cluster({"a": 2, "b": 1}, gpu_pod("x", 1, "a", [0], owner="Job"), BIG)
+    assert moved(plan_of(snapshot, jobs=True)) == ["x"]
+
+
+def test_a_claim_that_another_pod_names_is_shared() -> None:
+    other = gpu_pod("other", 1, "a", [0])
+    other[0]["spec"]["resourceClaims"] = OWN_CLAIM
+    snapshot = gpu_cluster({"a": 2, "b": 1}, X, [other[0]], BIG)
+    rules = MoveRules(snapshot)
+    assert {rules.obstacle(pod) for pod in snapshot.pods if pod.spec.node_name} == {movable_pods.SHARED}
+
+
+def test_a_pod_of_higher_priority_is_not_moved() -> None:
+    assert plan_of(gpu_cluster({"a": 2, "b": 1}, _spec(X, priority=10), BIG)).steps == ()
+    assert moved(plan_of(gpu_cluster({"a": 2, "b": 1}, _spec(X, priority=10), _spec(BIG, priority=10)))) == ["x"]
+
+
+def test_affinity_of_the_moved_pod_is_respected() -> None:
+    terms = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["a"]}]}]
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
+    assert plan_of(gpu_cluster({"a": 2, "b": 1}, _spec(X, affinity=affinity), BIG)).steps == ()
+
+
+def test_cordoned_nodes_take_no_pods() -> None:
+    cordoned = gpu_node("b", 1, unschedulable=True)
+    assert plan_of(gpu_cluster({"a": 2}, X, BIG, others=cordoned)).steps == ()
+
+
+# --- A cluster that changes. ---
+
+
+def test_differences_between_a_plan_and_the_cluster() -> None:
+    snapshot = gpu_cluster(FRAGMENTED, *ONE_EACH, BIG)
+    (step,) = plan_of(snapshot).steps
+    (move,) = step.moves
+    assert difference(snapshot, step) == ""
+    left = [pods for pods in ONE_EACH if pods[0]["metadata"]["name"] != move.name]
+    assert difference(gpu_cluster(FRAGMENTED, *left, BIG), step) == f"pod {move.pod} does not exist any more"
+    gone = difference(gpu_cluster(FRAGMENTED, *ONE_EACH), step)
+    assert gone == "pod team/big, for which room is made, does not exist any more"
+    fewer = {name: gpus for name, gpus in FRAGMENTED.items() if name != step.node}
+    assert difference(gpu_cluster(fewer, *ONE_EACH, BIG), step) == f"node {step.node} does not exist any more"
+    placed = gpu_cluster(FRAGMENTED, *ONE_EACH, gpu_pod("big", 2, "c", [0, 1]))
+    assert difference(placed, step) == "pod team/big, for which room is made, is on node c already"
+
+
+def test_a_plan_is_not_replayed_where_the_replacement_does_not_fit() -> None:
+    snapshot = gpu_cluster({"a": 2, "b": 1}, X, BIG)
+    plan = plan_of(snapshot)
+    taken = gpu_cluster({"a": 2, "b": 1}, X, BIG, gpu_pod("new", 1, "b", [0]))
+    assert replay(snapshot, plan.steps, SPREAD, FeatureGates()) == ""
+    assert replay(taken, plan.steps, SPREAD, FeatureGates()).startswith(
+        "the replacement of pod team/x would be pending:"
+    )
