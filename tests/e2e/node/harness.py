@@ -140,7 +140,7 @@ def mounting_folder(prefix: str) -> Iterator[Path]:
     try:
         yield folder
     finally:
-        mounts = [line.split()[1] for line in Path("/proc/self/mounts").read_text().splitlines()]
+        mounts = [line.split()[1] for line in Path("/proc/thread-self/mounts").read_text().splitlines()]
         for mount in sorted((item for item in mounts if item.startswith(f"{folder}/")), reverse=True):
             subprocess.run(["umount", "--lazy", mount], check=False)
         shutil.rmtree(folder, ignore_errors=True)

@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import gzip
-import hashlib
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tarfile
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from dray.api.document import Document, GroupVersion
+from dray.api.document import GroupVersion
 from dray.client.interface import unstructured
-from tests.conformance.store.conftest import reserved_ports
+from tests.docker_registry import docker_registry, needs_docker_registry, push
 from tests.e2e.node.harness import (
     LOOK_SECONDS,
     NODES,
@@ -35,20 +28,12 @@ from tests.e2e.node.harness import (
     needs_runc,
     shell,
 )
-from tests.image_registry import OCI_LAYER, OCI_MANIFEST, digest_of
 
 pytestmark = [
     needs_runc,
-    pytest.mark.skipif(not shutil.which("docker-registry"), reason="needs docker-registry"),
+    needs_docker_registry,
 ]
 SECRETS = unstructured(GroupVersion("", "v1"), "secrets", "Secret")
-START_SECONDS_MAX = 20.0
-CONFIG = """
-version: 0.1
-log: {{level: error}}
-storage: {{filesystem: {{rootdirectory: {folder}}}}}
-http: {{addr: 127.0.0.1:{port}}}
-"""
 
 
 @pytest.fixture(scope="module")
@@ -56,64 +41,11 @@ def runtime() -> str:
     return "runc"
 
 
-def request(method: str, url: str, body: bytes = b"", media_type: str = "application/octet-stream") -> Any:
-    headers = {"Content-Type": media_type}
-    return urllib.request.urlopen(urllib.request.Request(url, body, headers, method=method), timeout=10)
-
-
 @pytest.fixture(scope="module")
 def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of Debian's registry, on loopback."""
-    folder = tmp_path_factory.mktemp("registry")
-    (port,) = reserved_ports(1)
-    (folder / "config.yml").write_text(CONFIG.format(folder=folder / "data", port=port))
-    with (folder / "log").open("w") as log:
-        process = subprocess.Popen(["docker-registry", "serve", str(folder / "config.yml")], stdout=log, stderr=log)
-    try:
-        deadline = time.monotonic() + START_SECONDS_MAX
-        while True:
-            try:
-                request("GET", f"http://127.0.0.1:{port}/v2/").close()
-                break
-            except (urllib.error.URLError, ConnectionError):
-                assert time.monotonic() < deadline, (folder / "log").read_text()
-                assert process.poll() is None, (folder / "log").read_text()
-                time.sleep(0.05)
-        yield f"127.0.0.1:{port}"
-    finally:
-        process.terminate()
-        process.wait(10)
-
-
-def push_blob(registry: str, name: str, data: bytes, media_type: str) -> Document:
-    with request("POST", f"http://{registry}/v2/{name}/blobs/uploads/") as answer:
-        location = answer.headers["Location"]
-    mark = "&" if "?" in location else "?"
-    request("PUT", f"{location}{mark}digest={digest_of(data)}", data).close()
-    return {"mediaType": media_type, "digest": digest_of(data), "size": len(data)}
-
-
-def push(registry: str, name: str, tag: str, root: Path, config: Document) -> str:
-    """Push a folder as an image of one layer; return the manifest's digest."""
-    archive = root.parent / f"{root.name}.tar"
-    with tarfile.open(archive, "w") as file:
-        file.add(root, ".")
-    plain = archive.read_bytes()
-    document = {
-        "architecture": "amd64",
-        "os": "linux",
-        "config": config,
-        "rootfs": {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(plain).hexdigest()}"]},
-    }
-    manifest = {
-        "schemaVersion": 2,
-        "mediaType": OCI_MANIFEST,
-        "config": push_blob(registry, name, json.dumps(document).encode(), "application/vnd.oci.image.config.v1+json"),
-        "layers": [push_blob(registry, name, gzip.compress(plain, 1), OCI_LAYER)],
-    }
-    data = json.dumps(manifest).encode()
-    request("PUT", f"http://{registry}/v2/{name}/manifests/{tag}", data, OCI_MANIFEST).close()
-    return digest_of(data)
+    """The address of a registry."""
+    with docker_registry(tmp_path_factory.mktemp("registry")) as address:
+        yield address
 
 
 @pytest.mark.behaviour("IM-02", "IM-03", "IM-06", "IM-16", "IM-20")

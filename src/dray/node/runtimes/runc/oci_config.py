@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import PurePosixPath
 from typing import Final
 
 from dray.api.document import Document
@@ -155,10 +156,19 @@ def _mounts(spec: ContainerSpec, etc: Sequence[BindMount]) -> list[Document]:
         _mount("/sys/fs/cgroup", "cgroup", "cgroup", "nosuid", "noexec", "nodev", "relatime", system),
     ]
     taken = {mount.container_path for mount in spec.mounts}
-    binds = [*(item for item in etc if item.container_path not in taken), *spec.mounts]
-    mounts += [bind_mount(item) for item in binds]
+    mounts += [bind_mount(item) for item in etc if item.container_path not in taken]
+    mounts = [item for item in mounts if not _is_on_host(item["destination"], spec.mounts)]
+    mounts += [bind_mount(item) for item in spec.mounts]
     mounts.sort(key=lambda item: item["destination"].rstrip("/").count("/"))
     return mounts
+
+
+def _is_on_host(path: str, mounts: Sequence[BindMount]) -> bool:
+    """Whether a mount at the path would appear on the host: it is inside one that propagates in both directions."""
+    return any(
+        mount.propagation is Propagation.BIDIRECTIONAL and PurePosixPath(path).is_relative_to(mount.container_path)
+        for mount in mounts
+    )
 
 
 def bind_mount(mount: BindMount) -> Document:

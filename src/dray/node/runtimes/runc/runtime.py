@@ -115,7 +115,8 @@ class RuncRuntime(ShimRuntime):
         subpaths = [mount for mount in spec.mounts if mount.root]
         targets = {mount: str(folder / "subpaths" / str(number)) for number, mount in enumerate(subpaths)}
         shared = [mount for mount in spec.mounts if mount.propagation is Propagation.BIDIRECTIONAL and not mount.root]
-        targets |= {mount: str(folder / "shared" / str(number)) for number, mount in enumerate(shared)}
+        for number, mount in enumerate(shared):
+            targets[mount] = _shared_target(mount, folder / "shared" / str(number))
         mounts = tuple(replace(mount, host_path=targets.get(mount, mount.host_path)) for mount in spec.mounts)
         config = self._config(replace(spec, mounts=mounts), image, folder)
         path = cgroup_path(spec, container_id)
@@ -279,6 +280,11 @@ def _subpath(mount: BindMount, target: str, container: str) -> dict[str, str]:
     error = f'failed to prepare subPath for volumeMount "{mount.volume}" of container "{container}"'
     path = os.path.relpath(mount.host_path, mount.root)
     return {"root": mount.root, "path": path, "target": target, "error": error}
+
+
+def _shared_target(mount: BindMount, folder: Path) -> str:
+    """Return where the shim mounts a shared tree: over itself if it has the cgroups, which runc would find twice."""
+    return mount.host_path if CGROUPS.is_relative_to(mount.host_path) and mount.host_path != "/" else str(folder)
 
 
 def _etc_files(spec: ContainerSpec, folder: Path) -> list[BindMount]:

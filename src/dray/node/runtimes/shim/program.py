@@ -370,7 +370,8 @@ def _clone_shared(path: str) -> int:
 
 def _attach_tree(tree: int, target: str) -> None:
     try:
-        os.mkdir(target)
+        if not os.path.exists(target):
+            os.mkdir(target)
         result = _libc.syscall(_MOVE_MOUNT, tree, b"", _CURRENT_FOLDER, target.encode(), _EMPTY_PATH)
         _check(result, "mount with propagation")
     finally:
