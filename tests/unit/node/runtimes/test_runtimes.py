@@ -63,6 +63,18 @@ def test_the_pods_environment_wins_over_the_images() -> None:
     assert env == ["PATH=/image", "HOSTNAME=p-host", "I=2", "P=3"]
 
 
+@pytest.mark.behaviour("ST-71")
+def test_mounts_of_the_runtime_do_not_appear_on_the_host() -> None:
+    shared = (
+        BindMount("/sys", "/sys", propagation=Propagation.BIDIRECTIONAL),
+        BindMount("/h", "/etc", propagation=Propagation.BIDIRECTIONAL),
+    )
+    found = [item["destination"] for item in oci(mounts=shared)["mounts"]]
+    assert found.count("/sys") == 1
+    assert not {"/sys/fs/cgroup", "/etc/hosts"} & set(found)
+    assert "/dev/shm" in found
+
+
 def test_mounts_come_outer_first_and_the_pods_own_hosts_file_wins() -> None:
     mounts = oci(mounts=(BindMount("/h", "/etc/hosts", read_only=True), BindMount("/d", "/data")))["mounts"]
     depths = [item["destination"].rstrip("/").count("/") for item in mounts]

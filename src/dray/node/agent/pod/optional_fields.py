@@ -8,12 +8,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, TypeVar
 
-from dray.api.types.core_v1 import Container, Pod, PodSecurityContext, SecurityContext
+from dray.api.types.core_v1 import Container, LifecycleHandler, Pod, PodSecurityContext, Probe, SecurityContext
 
 T = TypeVar("T")
 # The reason of events about what a Pod asks for and its runtime does not do.
 RUNTIME_LIMITATION: Final = "RuntimeLimitation"
 _HUGE_PAGES: Final = "hugepages-"
+
+
+def _probes(container: Container) -> Iterable[Probe]:
+    probes = (container.liveness_probe, container.readiness_probe, container.startup_probe)
+    return (probe for probe in probes if probe is not None)
+
+
+def _hooks(container: Container) -> Iterable[LifecycleHandler]:
+    lifecycle = container.lifecycle
+    hooks = () if lifecycle is None else (lifecycle.post_start, lifecycle.pre_stop)
+    return (hook for hook in hooks if hook is not None)
+
 
 # By path below the Pod's spec.
 POD_FIELDS: Final[Mapping[str, Callable[[Pod], object]]] = {
@@ -27,10 +39,12 @@ POD_FIELDS: Final[Mapping[str, Callable[[Pod], object]]] = {
     "hostIPC": lambda pod: pod.spec.host_ipc,
     "runtimeClassName": lambda pod: pod.spec.runtime_class_name,
     "resources": lambda pod: pod.spec.resources and pod.spec.resources.limits,
+    "overhead": lambda pod: pod.spec.overhead,
 }
 # Those of the Pod's securityContext.
 POD_SECURITY_FIELDS: Final[Mapping[str, Callable[[PodSecurityContext], object]]] = {
     "sysctls": lambda context: context.sysctls,
+    "seLinuxChangePolicy": lambda context: context.se_linux_change_policy,
     "supplementalGroupsPolicy": lambda context: context.supplemental_groups_policy == "Strict",
     "windowsOptions": lambda context: context.windows_options,
 }
@@ -39,6 +53,20 @@ CONTAINER_FIELDS: Final[Mapping[str, Callable[[Container], object]]] = {
     "tty": lambda container: container.tty,
     "stdin": lambda container: container.stdin,
     "volumeDevices": lambda container: container.volume_devices,
+    "env.valueFrom.fileKeyRef": lambda container: any(
+        item.value_from is not None and item.value_from.file_key_ref is not None for item in container.env
+    ),
+    # While Pods share the node's network, a port of the node is the container's own.
+    "ports.hostPort": lambda container: any(
+        port.host_port not in (None, port.container_port) for port in container.ports
+    ),
+    "grpc.mode": lambda container: any(probe.grpc is not None and probe.grpc.mode for probe in _probes(container)),
+    "httpGet.protocol": lambda container: any(
+        action.http_get is not None and action.http_get.protocol for action in (*_probes(container), *_hooks(container))
+    ),
+    "volumeMounts.bindMountOptions": lambda container: any(
+        mount.bind_mount_options for mount in container.volume_mounts
+    ),
     "volumeMounts.recursiveReadOnly": lambda container: any(
         mount.recursive_read_only in ("Enabled", "IfPossible") for mount in container.volume_mounts
     ),
