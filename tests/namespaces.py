@@ -31,10 +31,14 @@ def own_namespaces(address: str = "198.51.100.2") -> Iterator[str]:
             before = os.open(f"/proc/thread-self/ns/{name}", os.O_RDONLY)
             stack.callback(os.close, before)
             _check(_libc.unshare(flag), "unshare")
-            stack.callback(lambda before=before, flag=flag: _check(_libc.setns(before, flag), "setns"))
+            stack.callback(_enter, before, flag)
         _check(_libc.mount(None, b"/", None, _RECURSIVE_PRIVATE, None), "mount")
         _configure_network(address)
         yield address
+
+
+def _enter(namespace: int, flag: int) -> None:
+    _check(_libc.setns(namespace, flag), "setns")
 
 
 def _configure_network(address: str) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, TypeVar
 
-from dray.api.types.core_v1 import Container, LifecycleHandler, Pod, PodSecurityContext, Probe, SecurityContext
+from dray.api.types.core_v1 import Container, HTTPGetAction, Pod, PodSecurityContext, Probe, SecurityContext
 
 T = TypeVar("T")
 # The reason of events about what a Pod asks for and its runtime does not do.
@@ -16,15 +16,17 @@ RUNTIME_LIMITATION: Final = "RuntimeLimitation"
 _HUGE_PAGES: Final = "hugepages-"
 
 
-def _probes(container: Container) -> Iterable[Probe]:
+def _probes(container: Container) -> list[Probe]:
     probes = (container.liveness_probe, container.readiness_probe, container.startup_probe)
-    return (probe for probe in probes if probe is not None)
+    return [probe for probe in probes if probe is not None]
 
 
-def _hooks(container: Container) -> Iterable[LifecycleHandler]:
+def _http_actions(container: Container) -> Iterable[HTTPGetAction]:
     lifecycle = container.lifecycle
     hooks = () if lifecycle is None else (lifecycle.post_start, lifecycle.pre_stop)
-    return (hook for hook in hooks if hook is not None)
+    found = [probe.http_get for probe in _probes(container)]
+    found += [hook.http_get for hook in hooks if hook is not None]
+    return (action for action in found if action is not None)
 
 
 # By path below the Pod's spec.
@@ -61,9 +63,7 @@ CONTAINER_FIELDS: Final[Mapping[str, Callable[[Container], object]]] = {
         port.host_port not in (None, port.container_port) for port in container.ports
     ),
     "grpc.mode": lambda container: any(probe.grpc is not None and probe.grpc.mode for probe in _probes(container)),
-    "httpGet.protocol": lambda container: any(
-        action.http_get is not None and action.http_get.protocol for action in (*_probes(container), *_hooks(container))
-    ),
+    "httpGet.protocol": lambda container: any(action.protocol for action in _http_actions(container)),
     "volumeMounts.bindMountOptions": lambda container: any(
         mount.bind_mount_options for mount in container.volume_mounts
     ),
