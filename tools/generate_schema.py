@@ -82,7 +82,7 @@ SERVED: dict[str, tuple[str, ...]] = {
     "io.k8s.api.scheduling.v1": ("PriorityClass",),
     "io.k8s.api.scheduling.v1beta1": ("PodGroup", "Workload"),
     "io.k8s.api.policy.v1": ("Eviction", "PodDisruptionBudget"),
-    "io.k8s.api.autoscaling.v1": ("Scale",),
+    "io.k8s.api.autoscaling.v1": ("HorizontalPodAutoscaler", "Scale"),
     "io.k8s.api.autoscaling.v2": ("HorizontalPodAutoscaler",),
     "io.k8s.api.resource.v1": (*DRA, "DeviceTaintRule"),
     "io.k8s.api.resource.v1beta2": (*DRA, "DeviceTaintRule"),

@@ -113,18 +113,23 @@ def merge_duplicate_owners(metadata: Document, warnings: list[str]) -> None:
         warnings.append(text)
 
 
+def check_uid(document: Document, endpoint: Endpoint, *, wanted: str | None, stored: str) -> None:
+    """Raise ConflictError if an update is for another UID than the stored one, which is empty for no object."""
+    if not wanted or wanted == stored:
+        return
+    key = f"/registry/{endpoint.resource.resource}/{key_of(document)}"
+    raise ConflictError(
+        endpoint.resource,
+        document["metadata"]["name"],
+        f"StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: "
+        f"Precondition failed: UID in precondition: {wanted}, UID in object meta: {stored}",
+    )
+
+
 def check_update(new: Document, old: Document, endpoint: Endpoint, *, unconditional: bool) -> None:
     """Raise ConflictError unless the UID and resourceVersion of an update match the stored object."""
     metadata, stored = new["metadata"], old["metadata"]
-    uid = metadata.get("uid")
-    if uid and uid != stored["uid"]:
-        key = f"/registry/{endpoint.resource.resource}/{key_of(old)}"
-        raise ConflictError(
-            endpoint.resource,
-            stored["name"],
-            f"StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: "
-            f"Precondition failed: UID in precondition: {uid}, UID in object meta: {stored['uid']}",
-        )
+    check_uid(old, endpoint, wanted=metadata.get("uid"), stored=stored["uid"])
     version = metadata.get("resourceVersion")
     if not version and not unconditional:
         complaint = invalid(Path("metadata.resourceVersion"), 0, "must be specified for an update")

@@ -160,6 +160,19 @@ async def test_an_object_with_a_uid_is_not_created(api: Local) -> None:
     assert caught.value.message == expected
 
 
+async def test_a_put_that_would_create_an_object_with_a_uid_is_a_conflict(api: Local) -> None:
+    """A UID in a PUT is a precondition, which an object that does not exist cannot meet."""
+    lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "l", "uid": "88e00824"}}
+    with pytest.raises(ConflictError) as caught:
+        await api.request("update", "coordination.k8s.io/v1/leases/l@default", lease)
+    assert caught.value.message.endswith(
+        "AdditionalErrorMsg: Precondition failed: UID in precondition: 88e00824, UID in object meta: "
+    )
+    del lease["metadata"]["uid"]  # type: ignore[attr-defined]
+    created = await api.request("update", "coordination.k8s.io/v1/leases/l@default", lease)
+    assert created["metadata"]["uid"]
+
+
 async def test_raw_values_come_back_as_go_wrote_them(api: Local) -> None:
     raw = rb'{"b":1,"a":{"args":["\u003c\u0026\u003e"],"none":null,"empty":{}}}'
     body = b'{"apiVersion":"apps/v1","kind":"ControllerRevision","metadata":{"name":"r"},"revision":1,"data":%b}' % raw

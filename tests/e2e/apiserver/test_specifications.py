@@ -150,6 +150,12 @@ KINDS = [
     Kind("apps/v1/replicasets", "ReplicaSet", {"spec": {**SELECTED, "replicas": 0}}, CONDITIONS),
     Kind("apps/v1/statefulsets", "StatefulSet", {"spec": {**SELECTED, "replicas": 0, "serviceName": "s"}}, CONDITIONS),
     Kind(
+        "autoscaling/v1/horizontalpodautoscalers",
+        "HorizontalPodAutoscaler",
+        {"spec": {"maxReplicas": 2, "scaleTargetRef": {"kind": "ReplicaSet", "name": "none"}}},
+        {"currentReplicas": 1},
+    ),
+    Kind(
         "autoscaling/v2/horizontalpodautoscalers",
         "HorizontalPodAutoscaler",
         {"spec": {"maxReplicas": 2, "scaleTargetRef": {"kind": "ReplicaSet", "name": "none"}}},
@@ -332,7 +338,7 @@ def seen(client: Caller, place: Place, version: str, name: str) -> list[str]:
     return types
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=[kind.kind for kind in KINDS])
+@pytest.mark.parametrize("kind", KINDS, ids=[f"{kind.path.split('/')[-2]}-{kind.kind}" for kind in KINDS])
 def test_operations(client: Caller, kind: Kind) -> None:
     place = discover(client, kind)
     selected = f"?labelSelector={LABEL}%3Dx"

@@ -25,7 +25,7 @@ from dray.apiserver.encoding import served_document
 from dray.apiserver.endpoint import Endpoint
 from dray.apiserver.handlers.backend import Backend
 from dray.apiserver.handlers.create import CreateHandler
-from dray.apiserver.metadata import check_place, check_update, merge_duplicate_owners, prepare_changed
+from dray.apiserver.metadata import check_place, check_uid, check_update, merge_duplicate_owners, prepare_changed
 from dray.apiserver.object_cache import CLAIMS
 from dray.apiserver.options import WriteOptions, parse_revision, parse_write_options
 from dray.apiserver.ownership import differs_in_times_only, stamp_update
@@ -116,6 +116,7 @@ class UpdateHandler:
             if not strategy.allow_create_on_update or call.info.subresource:
                 raise
         self._authorize_create(call)
+        check_uid(document, endpoint, wanted=metadata.get("uid"), stored="")
         metadata.pop("resourceVersion", None)
         return await self._create.create_document(call, endpoint, document, options, name=call.info.name)
 

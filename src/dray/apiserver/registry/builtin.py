@@ -9,9 +9,20 @@ import importlib
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from dray.api.conversion import autoscaling as autoscaling_conversion
 from dray.api.conversion import events as events_conversion
 from dray.api.conversion import resource as resource_conversion
-from dray.api.defaults import Defaulters, core_v1, network, other_groups, policies, resource, storage, workloads
+from dray.api.defaults import (
+    Defaulters,
+    autoscaling,
+    core_v1,
+    network,
+    other_groups,
+    policies,
+    resource,
+    storage,
+    workloads,
+)
 from dray.api.document import GroupResource, GroupVersion, GroupVersionKind
 from dray.api.features import FeatureGates
 from dray.apiserver.endpoint import Converter, Endpoint
@@ -50,10 +61,11 @@ _MODULES: Final = (
 )
 _DEFAULTERS: Final[Defaulters] = {
     gvk: default
-    for module in (core_v1, workloads, resource, network, policies, storage, other_groups)
+    for module in (core_v1, workloads, autoscaling, resource, network, policies, storage, other_groups)
     for gvk, default in module.DEFAULTERS.items()
 }
 _CONVERTERS: Final[Mapping[str, Converter]] = {
+    "autoscaling": autoscaling_conversion,
     "resource.k8s.io": resource_conversion,
     "events.k8s.io": events_conversion,
 }

@@ -21,8 +21,8 @@ from dray.apiserver.registry.generic import GenericStatusStrategy, GenericStrate
 from dray.apiserver.registry.strategy import ALL_VERBS, Column, ResourceDefinition
 
 _PLACEHOLDER: Final = re.compile(r"\{([^}]+)\}")
-
-
+# What differs from a namespaced kind with a status and a generation.
+_TRAITS: Final = frozenset({"cluster", "no-status", "no-generation"})
 # Kinds whose status endpoint ignores metadata.
 _STATUS_ALONE: Final = frozenset({"FlowSchema", "PriorityLevelConfiguration", "VolumeAttachment"})
 
@@ -32,24 +32,26 @@ def _row(  # noqa: PLR0913 - a row of the table below
     kind: str,
     short_names: str = "",
     columns: str = "",
+    traits: str = "",
     *,
-    namespaced: bool = True,
-    has_status: bool = True,
-    generation: bool = True,
     categories: str = "",
     verbs: tuple[str, ...] = ALL_VERBS,
+    older: str = "",
 ) -> ResourceDefinition:
     place = GroupVersion.parse(api_version)
     validate = _validator(place.kind(kind))
+    words = set(traits.split())
+    assert words <= _TRAITS, f"{kind}: unknown traits {words - _TRAITS}"
+    has_status, has_generation = "no-status" not in words, "no-generation" not in words
     return ResourceDefinition(
         group=place.group,
         resource=plural(kind),
         singular=kind.lower(),
         kind=kind,
-        namespaced=namespaced,
-        versions=(place.version,),
+        namespaced="cluster" not in words,
+        versions=(place.version, *older.split()),
         storage_version=place.version,
-        strategy=GenericStrategy(validate, initial_status={} if has_status else None, generation=generation),
+        strategy=GenericStrategy(validate, initial_status={} if has_status else None, generation=has_generation),
         status_strategy=GenericStatusStrategy(restores_metadata=kind in _STATUS_ALONE) if has_status else None,
         short_names=tuple(short_names.split()),
         categories=tuple(categories.split()),
@@ -162,44 +164,28 @@ _FLOW: Final = "flowcontrol.apiserver.k8s.io/v1"
 
 _API_SERVICE_COLUMNS: Final = "Service={spec.service.name|Local}; Available={status.conditions.status}; Age"
 
-# Kind, short names and columns; the flags say what differs from a namespaced kind with a status and a generation.
+_CAPACITY_COLUMNS: Final = "StorageClassName={storageClassName}; Capacity={capacity|<unset>}"
+_SCALING: Final = "autoscaling/v2"
+_NETWORK: Final = "networking.k8s.io/v1"
+_AGGREGATOR: Final = "apiregistration.k8s.io/v1"
+_PLAIN: Final = "no-status no-generation"
+
+# Kind, short names, columns and traits, one line each.
 DEFINITIONS: Final = (
-    _row("v1", "PodTemplate", "", _TEMPLATE_COLUMNS, has_status=False),
-    _row("autoscaling/v2", "HorizontalPodAutoscaler", "hpa", _HPA_COLUMNS, generation=False, categories="all"),
-    _row("networking.k8s.io/v1", "Ingress", "ing", _INGRESS_COLUMNS),
-    _row("networking.k8s.io/v1", "IngressClass", "", _CLASS_COLUMNS, namespaced=False, has_status=False),
-    _row("networking.k8s.io/v1", "NetworkPolicy", "netpol", _POLICY_COLUMNS, has_status=False),
-    _row("networking.k8s.io/v1", "IPAddress", "ip", _IP_COLUMNS, namespaced=False, has_status=False, generation=False),
-    _row("networking.k8s.io/v1", "ServiceCIDR", "", "CIDRs={spec.cidrs}; Age", namespaced=False, generation=False),
-    _row(_FLOW, "FlowSchema", "", _FLOW_SCHEMA_COLUMNS, namespaced=False),
-    _row(_FLOW, "PriorityLevelConfiguration", "", _PRIORITY_LEVEL_COLUMNS, namespaced=False),
-    _row(_STORAGE, "CSIDriver", "", _CSI_DRIVER_COLUMNS, namespaced=False, has_status=False, generation=False),
-    _row(
-        _STORAGE,
-        "CSINode",
-        "",
-        "Drivers:integer={spec.drivers#}; Age",
-        namespaced=False,
-        generation=False,
-    ),
-    _row(
-        _STORAGE,
-        "CSIStorageCapacity",
-        "",
-        "StorageClassName={storageClassName}; Capacity={capacity|<unset>}",
-        has_status=False,
-        generation=False,
-    ),
-    _row(_STORAGE, "VolumeAttachment", "", _ATTACHMENT_COLUMNS, namespaced=False, generation=False),
-    _row(
-        _STORAGE,
-        "VolumeAttributesClass",
-        "vac",
-        "DriverName={driverName}; Age",
-        namespaced=False,
-        has_status=False,
-        generation=False,
-    ),
+    _row("v1", "PodTemplate", "", _TEMPLATE_COLUMNS, "no-status"),
+    _row(_SCALING, "HorizontalPodAutoscaler", "hpa", _HPA_COLUMNS, "no-generation", categories="all", older="v1"),
+    _row(_NETWORK, "Ingress", "ing", _INGRESS_COLUMNS),
+    _row(_NETWORK, "IngressClass", "", _CLASS_COLUMNS, "cluster no-status"),
+    _row(_NETWORK, "NetworkPolicy", "netpol", _POLICY_COLUMNS, "no-status"),
+    _row(_NETWORK, "IPAddress", "ip", _IP_COLUMNS, f"cluster {_PLAIN}"),
+    _row(_NETWORK, "ServiceCIDR", "", "CIDRs={spec.cidrs}; Age", "cluster no-generation"),
+    _row(_FLOW, "FlowSchema", "", _FLOW_SCHEMA_COLUMNS, "cluster"),
+    _row(_FLOW, "PriorityLevelConfiguration", "", _PRIORITY_LEVEL_COLUMNS, "cluster"),
+    _row(_STORAGE, "CSIDriver", "", _CSI_DRIVER_COLUMNS, f"cluster {_PLAIN}"),
+    _row(_STORAGE, "CSINode", "", "Drivers:integer={spec.drivers#}; Age", "cluster no-generation"),
+    _row(_STORAGE, "CSIStorageCapacity", "", _CAPACITY_COLUMNS, _PLAIN),
+    _row(_STORAGE, "VolumeAttachment", "", _ATTACHMENT_COLUMNS, "cluster no-generation"),
+    _row(_STORAGE, "VolumeAttributesClass", "vac", "DriverName={driverName}; Age", f"cluster {_PLAIN}"),
     # Answered by handlers/api_services.py: one of each served group version.
-    _row("apiregistration.k8s.io/v1", "APIService", "", _API_SERVICE_COLUMNS, namespaced=False, verbs=("get", "list")),
+    _row(_AGGREGATOR, "APIService", "", _API_SERVICE_COLUMNS, "cluster", verbs=("get", "list")),
 )
