@@ -127,7 +127,7 @@ def test_an_annotation_that_is_no_json_is_dropped() -> None:
 
 
 def defaulted(version: str, spec: dict[str, Any], **annotations: str) -> Any:
-    document = scaler(version, spec, **annotations)
+    document = scaler(version, spec, None, **annotations)
     DEFAULTERS[GroupVersionKind("autoscaling", version, "HorizontalPodAutoscaler")](document, NOW)
     return document["spec"]
 
