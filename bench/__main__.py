@@ -10,7 +10,20 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 
-from bench import allocator, classic, fairness, node, rows, scheduler, server, sharing, store, streams, workloads
+from bench import (
+    allocator,
+    classic,
+    dashboard,
+    fairness,
+    node,
+    rows,
+    scheduler,
+    server,
+    sharing,
+    store,
+    streams,
+    workloads,
+)
 from bench.rows import Row, Target
 from bench.server import Size
 
@@ -59,6 +72,11 @@ def stream_rows(_size: Size) -> Iterator[Row]:
     return streams.rows()
 
 
+def dashboard_rows(size: Size) -> Iterator[Row]:
+    """Measure the dashboard in a browser."""
+    return dashboard.rows(dashboard.QUICK if size is server.QUICK else dashboard.FULL)
+
+
 BENCHMARKS: dict[str, Callable[[Size], Iterator[Row]]] = {
     **server.BENCHMARKS,
     "fairness": fairness_rows,
@@ -69,6 +87,7 @@ BENCHMARKS: dict[str, Callable[[Size], Iterator[Row]]] = {
     "sharing": sharing_rows,
     "node": node_rows,
     "streams": stream_rows,
+    "dashboard": dashboard_rows,
 }
 
 

@@ -16,7 +16,7 @@ from tests.fork_server import ForkedPopen
 
 READY_SECONDS_MAX = 30.0
 STOP_SECONDS_MAX = 10.0
-TOKENS = 'admin-token,admin,admin-uid,"system:masters"\nalice-token,alice,alice-uid,"devs"\n'
+TOKENS = 'admin-token,admin,admin-uid,"system:masters"\nalice-token,alice,alice-uid,"devs"\nbob-token,bob,bob-uid\n'
 
 
 @dataclass(slots=True)

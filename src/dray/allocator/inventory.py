@@ -133,6 +133,10 @@ class Inventory:
         """Return all pools, by driver and name."""
         return (self._pools[key] for key in sorted(self._pools))
 
+    def pool(self, key: str) -> Pool | None:
+        """Return the pool with the key, see `pool_key`."""
+        return self._pools.get(key)
+
     @property
     def content_count(self) -> int:
         """Return the number of distinct device contents."""

@@ -36,9 +36,14 @@ class DashboardPages:
 
     async def data(self, call: Call, server: APIServer) -> TextResult:
         """Return data read with the caller's own permissions."""
+        # Imported on first use, as the dashboard itself.
+        from dray.dashboard import handler
+
         user = call.user
         client = in_process_client(LocalTransport(server), user=user.name, groups=user.groups, user_agent="dashboard")
-        return _result(await self._dashboard.data(call.info.path, call.query, client))
+        body = call.body if isinstance(call.body, bytes) else b""
+        request = handler.DataRequest(call.info.path, call.query, call.info.method, call.content_type, body)
+        return _result(await self._dashboard.data(request, client))
 
 
 def _result(reply: Reply) -> TextResult:

@@ -17,7 +17,7 @@ from dray.client.interface import Client
 from dray.client.kubeconfig import Overrides
 from dray.cmd.settings import UISettings
 from dray.dashboard import responses
-from dray.dashboard.handler import DATA, Dashboard
+from dray.dashboard.handler import ACTION, DATA, Dashboard, DataRequest
 from dray.runtime.http.requests import Request
 from dray.runtime.http.router import Handler, Reply, text
 from dray.runtime.http.server import page_server
@@ -102,7 +102,7 @@ def dashboard_handler(dashboard: Dashboard, client: Client, access_key: AccessKe
     """Return a handler for the page and its data."""
 
     async def serve(request: Request) -> Reply:
-        if request.method not in ("GET", "HEAD"):
+        if request.method not in ("GET", "HEAD") and request.path != DATA + ACTION:
             return text("405: Method Not Allowed", 405, (("Allow", "GET,HEAD"),))
         page = dashboard.page(request.path, request.headers.get("if-none-match", ""))
         if not access_key.admits(request):
@@ -112,7 +112,9 @@ def dashboard_handler(dashboard: Dashboard, client: Client, access_key: AccessKe
         if not request.path.startswith(DATA):
             return text("404: Not Found", 404)
         try:
-            reply = await dashboard.data(request.path, request.query, client)
+            content_type = request.headers.get("content-type", "")
+            asked = DataRequest(request.path, request.query, request.method, content_type, request.body)
+            reply = await dashboard.data(asked, client)
         except APIError as error:
             reply = responses.error_reply(error)
         return _reply(reply) if reply.stream is None else _reply(reply, ("Cache-Control", "no-store"))

@@ -2,23 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
+import orjson
+
 from dray.api.document import Document
-from dray.api.errors import BadRequestError
-from dray.api.names import dns1123_label, dns1123_subdomain
+from dray.api.errors import BadRequestError, MethodNotAllowedError, UnsupportedMediaTypeError
 from dray.client.interface import Client
 from dray.client.resources import SELF_SUBJECT_REVIEWS
+from dray.dashboard.actions import Actions, permitted_actions
 from dray.dashboard.assets import asset
 from dray.dashboard.change_stream import stream_changes
 from dray.dashboard.queries import Queries
-from dray.dashboard.responses import HTML, JSON_LINES, Reply, json_reply
+from dray.dashboard.responses import HTML, JSON, JSON_LINES, Reply, json_reply
 from dray.lib.clock import Clock
 
 ROOT: Final = "/ui"
 DATA: Final = "/ui/data/"
-_KINDS: Final = ("pod", "claim")
+ACTION: Final = "action"
+
+
+@dataclass(frozen=True, slots=True)
+class DataRequest:
+    """A request for data, of a user who is authenticated."""
+
+    path: str
+    query: Mapping[str, str]
+    method: str = "GET"
+    content_type: str = ""
+    body: bytes = b""
 
 
 class Dashboard:
@@ -37,28 +51,41 @@ class Dashboard:
             return None
         return asset(path.removeprefix(f"{ROOT}/"), if_none_match)
 
-    async def data(self, path: str, query: Mapping[str, str], client: Client) -> Reply:
-        """Return data read with the client's permissions; raises `APIError`."""
-        match path.removeprefix(DATA):
-            case "whoami":
-                return json_reply(await _whoami(client))
-            case "stream":
-                return Reply(b"", JSON_LINES, stream=stream_changes(client, self._clock))
-            case "classes":
-                return json_reply(await self._queries.classes(client))
-            case "explain":
-                return json_reply(await self._explain(query, client))
-            case _:
-                return json_reply({"message": f"{path} not found"}, 404)
+    async def data(self, request: DataRequest, client: Client) -> Reply:
+        """Return data read with the client's permissions, or change something with them; raises `APIError`."""
+        path, query = request.path.removeprefix(DATA), request.query
+        if path == ACTION:
+            return json_reply(await Actions(client).perform(_action_body(request)))
+        if request.method not in ("GET", "HEAD"):
+            raise MethodNotAllowedError
+        if path == "stream":
+            return Reply(b"", JSON_LINES, stream=stream_changes(client, self._clock))
+        answers: Mapping[str, Callable[[], Awaitable[Any]]] = {
+            "whoami": lambda: _whoami(client),
+            "object": lambda: self._queries.object(client, query),
+            "explain": lambda: self._queries.explain(client, query),
+            "simulate": lambda: self._queries.simulate(client, query),
+            "doctor": lambda: self._queries.doctor(client),
+            "permissions": lambda: permitted_actions(client, query.get("namespace", "")),
+        }
+        if path not in answers:
+            return json_reply({"message": f"{request.path} not found"}, 404)
+        return json_reply(await answers[path]())
 
-    async def _explain(self, query: Mapping[str, str], client: Client) -> Any:
-        kind, namespace, name = (query.get(part, "") for part in ("kind", "namespace", "name"))
-        if kind not in _KINDS or not namespace or not name:
-            raise BadRequestError(f"kind ({' or '.join(_KINDS)}), namespace and name are required")
-        # They become arguments of a command: no NUL, no leading dash, no length that it would not take.
-        for problem in (*dns1123_label(namespace), *dns1123_subdomain(name)):
-            raise BadRequestError(f"namespace and name of an object are required: {problem}")
-        return await self._queries.explain(client, kind, namespace, name)
+
+def _action_body(request: DataRequest) -> Document:
+    """Return the body of an action. Pages of other origins cannot send JSON without asking, and are never allowed."""
+    if request.method != "POST":
+        raise MethodNotAllowedError
+    if request.content_type.partition(";")[0].strip().lower() != JSON:
+        raise UnsupportedMediaTypeError([JSON])
+    try:
+        body = orjson.loads(request.body)
+    except orjson.JSONDecodeError as error:
+        raise BadRequestError(f"the body is not JSON: {error}") from error
+    if not isinstance(body, dict):
+        raise BadRequestError("the body must be an object")
+    return body
 
 
 async def _whoami(client: Client) -> Document:

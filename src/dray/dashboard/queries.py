@@ -1,66 +1,196 @@
-"""Queries of the page that the API cannot answer: the devices of each class, and explanations."""
+"""Queries of the page that need more than its tables: single objects, explanations, simulations, problems."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 import orjson
 
 from dray.api.document import Document
-from dray.api.errors import InternalError
-from dray.client.interface import Client
-from dray.sim.cluster_reader import read_documents
-from dray.sim.devices import device_rows
-from dray.sim.snapshot import PATH_KINDS, Snapshot
+from dray.api.errors import BadRequestError, ForbiddenError, InternalError
+from dray.api.names import dns1123_subdomain
+from dray.client.interface import Client, ListOptions, Resource
+from dray.sim.cluster_reader import best_resources, read_documents
+from dray.sim.snapshot import KINDS, PATH_KINDS, PLACEMENT_KINDS, in_hub_version
 
-DEVICE_KINDS: Final = ("ResourceSlice", "DeviceClass", "ResourceClaim", "DeviceTaintRule")
-EXPLAIN_SECONDS_MAX: Final = 60.0
+COMMAND_SECONDS_MAX: Final = 120.0
 # More at a time would only slow down all of them.
-CONCURRENT_EXPLAIN_MAX: Final = 2
+CONCURRENT_COMMANDS_MAX: Final = 2
+# Nodes of a simulation, and copies of a Pod that are tried.
+ADDED_NODES_MAX: Final = 1000
+COPIES_MAX: Final = 1000
+EVENTS_MAX: Final = 100
+EXPLAINED: Final = ("pod", "claim", "deployment", "replicaset", "daemonset", "statefulset", "job")
+_SIMULATED_KINDS: Final = (*PLACEMENT_KINDS, "ResourceQuota")
+# Fields that belong to the object at hand, and not to a copy of it.
+_OWN_METADATA: Final = (
+    "uid",
+    "resourceVersion",
+    "creationTimestamp",
+    "managedFields",
+    "ownerReferences",
+    "generateName",
+)
 
 
 class Queries:
     """Runs the queries of one process, with the permissions of the client passed in."""
 
     def __init__(self) -> None:
-        self._explain_slots = asyncio.Semaphore(CONCURRENT_EXPLAIN_MAX)
+        self._slots = asyncio.Semaphore(CONCURRENT_COMMANDS_MAX)
 
-    async def classes(self, client: Client) -> Document:
-        """Return the keys of the matching devices by class."""
-        documents = await read_documents(client, DEVICE_KINDS)
-        return await asyncio.to_thread(_devices_by_class, documents)
+    async def object(self, client: Client, query: Mapping[str, str]) -> Document:
+        """Return an object in the hub version, and the events about it."""
+        kind, namespace, name = query.get("kind", ""), query.get("namespace", ""), named(query, "name")
+        served = best_resources(await client.resources())
+        resource = served.get(kind) if kind in KINDS else None
+        if resource is None:
+            raise BadRequestError(f"the server does not serve {kind!r}")
+        found, events = await asyncio.gather(
+            client.get(resource, name, namespace), _events(client, served, resource, namespace, name)
+        )
+        header = {"apiVersion": resource.group_version.api_version, "kind": resource.kind}
+        document = in_hub_version({**header, **found})
+        metadata = {key: value for key, value in document["metadata"].items() if key != "managedFields"}
+        return {"object": {**document, "metadata": metadata}, "events": events}
 
-    async def explain(self, client: Client, kind: str, namespace: str, name: str) -> Any:
-        """Return the JSON output of `dray explain`, run in a subprocess because it is CPU-bound."""
+    async def explain(self, client: Client, query: Mapping[str, str]) -> Any:
+        """Return the JSON output of `dray explain`."""
+        kind, namespace, name = query.get("kind", ""), named(query, "namespace"), named(query, "name")
+        if kind not in EXPLAINED:
+            raise BadRequestError(f"kind must be one of {', '.join(EXPLAINED)}")
         documents = await read_documents(client, PATH_KINDS, namespace)
-        command = ["-m", "dray", "explain", kind, name, "-n", namespace, "-f", "-", "-o", "json"]
-        async with self._explain_slots:
-            return await _run(command, orjson.dumps({"apiVersion": "v1", "kind": "List", "items": documents}))
+        return await self._run(["explain", kind, name, "-n", namespace], documents)
+
+    async def simulate(self, client: Client, query: Mapping[str, str]) -> Any:
+        """Return the JSON output of `dray simulate` for one change."""
+        change, name = query.get("change", ""), named(query, "name")
+        documents = await read_documents(client, _SIMULATED_KINDS)
+        if change == "drain":
+            return await self._run(["simulate", f"--drain={name}"], documents)
+        if change == "remove-node":
+            return await self._run(["simulate", f"--remove-node={name}"], documents)
+        if change == "add-nodes":
+            count = _count(query, ADDED_NODES_MAX)
+            pattern = [item for item in documents if _is_of_node(item, name)]
+            arguments = ["simulate", f"--add-nodes={count}", "--node-template"]
+            return await self._run(arguments, documents, _required(pattern, f"node {name}"))
+        if change == "copies":
+            namespace = named(query, "namespace")
+            pods = [_copy(item) for item in documents if _is_pod(item, namespace, name)]
+            arguments = ["simulate", f"--count-max={COPIES_MAX}", "--count-fit"]
+            return await self._run(arguments, documents, _required(pods, f"pod {namespace}/{name}"))
+        raise BadRequestError("change must be one of drain, remove-node, add-nodes, copies")
+
+    async def doctor(self, client: Client) -> Any:
+        """Return the JSON output of `dray doctor`."""
+        return await self._run(["doctor"], await read_documents(client, PATH_KINDS), several=True)
+
+    async def _run(
+        self,
+        arguments: Sequence[str],
+        documents: Sequence[Document],
+        file: Sequence[Document] = (),
+        *,
+        several: bool = False,
+    ) -> Any:
+        """Run a command of Dray on the objects: in a subprocess, because it is CPU-bound."""
+        stdin = await asyncio.to_thread(_list, documents)
+        async with self._slots:
+            with tempfile.TemporaryDirectory(prefix="dray-ui-") as folder:
+                words = list(arguments)
+                if file:
+                    path = Path(folder, "objects.json")
+                    await asyncio.to_thread(path.write_bytes, _list(file))
+                    words.append(str(path))
+                found = await _output(["-m", "dray", *words, "-f", "-", "-o", "json"], stdin)
+        return found if several else found[0]
 
 
-def _devices_by_class(documents: Sequence[Document]) -> Document:
-    found: dict[str, list[str]] = {}
-    for row in device_rows(Snapshot.of(documents)):
-        for name in row.classes:
-            found.setdefault(name, []).append(row.key)
-    return found
+async def _events(
+    client: Client, served: Mapping[str, Resource[Document]], about: Resource[Document], namespace: str, name: str
+) -> list[Document]:
+    """Return the newest events about an object; none if the user may not read them."""
+    resource = served.get("Event")
+    if resource is None:
+        return []
+    selector = f"involvedObject.name={name},involvedObject.kind={about.kind}"
+    try:
+        page = await client.list(resource, namespace, ListOptions(field_selector=selector))
+    except ForbiddenError:
+        return []
+    return sorted(page.items, key=lambda item: item.get("lastTimestamp") or item.get("eventTime") or "")[-EVENTS_MAX:]
 
 
-async def _run(command: Sequence[str], stdin: bytes) -> Any:
+def named(query: Mapping[str, str], part: str) -> str:
+    """Return a name of the query. It becomes an argument of a command: no NUL, no leading dash, no excessive length."""
+    value = query.get(part, "")
+    if not value:
+        raise BadRequestError(f"{part} is required")
+    for problem in dns1123_subdomain(value):
+        raise BadRequestError(f"{part} of an object is required: {problem}")
+    return value
+
+
+def _count(query: Mapping[str, str], most: int) -> int:
+    value = query.get("count", "")
+    if not (value.isascii() and value.isdigit()) or not 1 <= int(value[:9]) <= most:
+        raise BadRequestError(f"count must be a number from 1 to {most}")
+    return int(value)
+
+
+def _required(documents: list[Document], what: str) -> list[Document]:
+    if not documents:
+        raise BadRequestError(f"there is no {what} that you can read")
+    return documents
+
+
+def _is_of_node(document: Document, node: str) -> bool:
+    if document["kind"] == "Node":
+        return bool(document["metadata"]["name"] == node)
+    return document["kind"] == "ResourceSlice" and (document.get("spec") or {}).get("nodeName") == node
+
+
+def _is_pod(document: Document, namespace: str, name: str) -> bool:
+    metadata = document["metadata"]
+    return document["kind"] == "Pod" and (metadata.get("namespace"), metadata["name"]) == (namespace, name)
+
+
+def _copy(pod: Document) -> Document:
+    """Return a Pod like another that is not scheduled yet."""
+    metadata = {key: value for key, value in pod["metadata"].items() if key not in _OWN_METADATA}
+    spec = {key: value for key, value in pod["spec"].items() if key != "nodeName"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {**metadata, "name": f"{metadata['name']}-copy"},
+        "spec": spec,
+    }
+
+
+def _list(documents: Sequence[Document]) -> bytes:
+    return orjson.dumps({"apiVersion": "v1", "kind": "List", "items": documents})
+
+
+async def _output(command: Sequence[str], stdin: bytes) -> Any:
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(sys.executable, *command, stdin=pipe, stdout=pipe, stderr=pipe)
+    name = f"dray {command[2]}"
     try:
-        async with asyncio.timeout(EXPLAIN_SECONDS_MAX):
+        async with asyncio.timeout(COMMAND_SECONDS_MAX):
             stdout, stderr = await process.communicate(stdin)
     except TimeoutError as error:
-        raise InternalError(f"dray explain took more than {EXPLAIN_SECONDS_MAX:.0f} s") from error
+        raise InternalError(f"{name} took more than {COMMAND_SECONDS_MAX:.0f} s") from error
     finally:
         if process.returncode is None:
             process.kill()
             await process.wait()
-    if process.returncode:
-        raise InternalError(stderr.decode(errors="replace").strip() or "dray explain failed")
-    return orjson.loads(stdout)[0]
+    # `dray doctor` ends with 1 if it found something.
+    if process.returncode and not stdout:
+        raise InternalError(stderr.decode(errors="replace").strip() or f"{name} failed")
+    return orjson.loads(stdout)

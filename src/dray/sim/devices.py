@@ -11,12 +11,15 @@ from typing import TYPE_CHECKING, Final
 from dray.api.document import NamespacedName
 from dray.api.features import FeatureGates
 from dray.api.quantity import Format, Quantity
+from dray.api.types.core_v1 import Pod
 from dray.api.types.resource_v1 import DeviceAttribute, DeviceTaint, ResourceClaim
 from dray.sim.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from dray.allocator import Allocations, Inventory
+    from dray.allocator.content import Content
     from dray.allocator.pools import Pool, PoolDevice
+    from dray.allocator.selection import SelectorGroup
 
 ALL_NODES: Final = "*"
 # Stands for the driver of devices that a device plugin provides.
@@ -84,37 +87,58 @@ _SHOWN: Final = FeatureGates({"DRADeviceTaintRules": True})
 
 def device_rows(snapshot: Snapshot, gates: FeatureGates | None = None) -> list[DeviceRow]:
     """Return all devices of the newest generations, by node, driver, pool and the order in the slice."""
-    view = DeviceSurvey(snapshot, gates)
+    view = DeviceSurvey.of(snapshot, gates)
     rows = [view.row(pool, device) for pool in view.inventory.pools() for device in view.devices(pool)]
     rows.sort(key=lambda row: (row.node == ALL_NODES, row.node, row.driver, row.pool))
     return rows
 
 
 class DeviceSurvey:
-    """A snapshot prepared for the state of single devices."""
+    """Tables prepared for the state of single devices; they may change between two rows."""
 
-    def __init__(self, snapshot: Snapshot, feature_gates: FeatureGates | None = None) -> None:
+    def __init__(
+        self,
+        inventory: Inventory,
+        allocations: Allocations,
+        holders: Mapping[str, Sequence[Holder]],
+        unhealthy: Mapping[str, str],
+        feature_gates: FeatureGates | None = None,
+    ) -> None:
         # Imported here: the CEL modules are slow to import and not needed by those who only name a state.
         from dray.allocator.compatibility import conflicting_set
         from dray.allocator.gates import Gates
         from dray.allocator.selection import SelectorGroups
         from dray.allocator.taints import blocks
 
-        self.inventory: Inventory = snapshot.inventory()
-        self.allocations: Allocations = snapshot.allocations()
+        self.inventory = inventory
+        self.allocations = allocations
         self._gates = Gates.of(feature_gates or _SHOWN)
-        self._unhealthy = unhealthy_devices(snapshot)
+        self._unhealthy = unhealthy
         self._blocks = blocks
         self._conflicting_set = conflicting_set
-        self._holders = holders_by_device(snapshot)
-        groups = SelectorGroups()
-        self._classes = [
-            (
-                item.metadata.name or "",
-                groups.group([selector.cel.expression for selector in item.spec.selectors if selector.cel], ()),
-            )
-            for item in snapshot.classes
-        ]
+        self._holders = holders
+        self._groups = SelectorGroups()
+        self._classes: Sequence[tuple[str, SelectorGroup]] = ()
+        self._classes_version = -1
+        self._descriptions: dict[Content, tuple[tuple[str, ...], Mapping[str, str], Mapping[str, str]]] = {}
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, feature_gates: FeatureGates | None = None) -> DeviceSurvey:
+        """Return the survey of a snapshot."""
+        tables = snapshot.inventory(), snapshot.allocations(), holders_by_device(snapshot), unhealthy_devices(snapshot)
+        return cls(*tables, feature_gates)
+
+    @property
+    def classes(self) -> Sequence[tuple[str, SelectorGroup]]:
+        """The classes by name, with their selectors."""
+        if self._classes_version != self.inventory.classes_version:
+            self._classes_version = self.inventory.classes_version
+            self._descriptions.clear()
+            self._classes = [
+                (name, self._groups.group([item.cel.expression for item in found.spec.selectors if item.cel], ()))
+                for name, found in sorted(self.inventory.classes.items())
+            ]
+        return self._classes
 
     def nanos(self, quantity: str) -> int:
         """Return an amount in nano units."""
@@ -129,6 +153,7 @@ class DeviceSurvey:
     def row(self, pool: Pool, device: PoolDevice) -> DeviceRow:
         """Return the row of a device."""
         taints = self._taints(pool, device)
+        classes, attributes, capacity = self._description(device.content)
         holders = self._holders.get(device.key, ())
         state, note = self._state(pool, device, holders, taints)
         return DeviceRow(
@@ -138,12 +163,26 @@ class DeviceSurvey:
             node=device.entry.node_name or device.spec.node_name or ALL_NODES,
             state=state,
             note=note,
-            classes=tuple(name for name, group in self._classes if group.verdict(device.content) is None),
-            holders=holders,
-            attributes={name: attribute_text(value) for name, value in sorted(device.spec.attributes.items())},
-            capacity={name: item.value for name, item in sorted(device.spec.capacity.items())},
+            classes=classes,
+            holders=tuple(holders),
+            attributes=attributes,
+            capacity=capacity,
             taints=tuple(taint_text(taint) for taint in taints),
         )
+
+    def _description(self, content: Content) -> tuple[tuple[str, ...], Mapping[str, str], Mapping[str, str]]:
+        """Return classes, attributes and capacity, computed once for all devices with the same content."""
+        groups = self.classes
+        found = self._descriptions.get(content)
+        if found is None:
+            if len(self._descriptions) > 2 * self.inventory.content_count:
+                self._descriptions.clear()
+            found = self._descriptions[content] = (
+                tuple(name for name, group in groups if group.verdict(content) is None),
+                {name: attribute_text(value) for name, value in sorted(content.attributes.items())},
+                {name: item.value for name, item in sorted(content.capacity.items())},
+            )
+        return found
 
     def _taints(self, pool: Pool, device: PoolDevice) -> Sequence[DeviceTaint]:
         rules = self.inventory.taint_rules.rules if self._gates.taint_rules else ()
@@ -192,14 +231,18 @@ def unhealthy_devices(snapshot: Snapshot) -> dict[str, str]:
     """Return the devices that the status of a Pod reports as unhealthy, by key, with what is said about them."""
     found: dict[str, str] = {}
     for pod in snapshot.pods:
-        statuses = (*pod.status.init_container_statuses, *pod.status.container_statuses)
-        for resource in (item for status in statuses for item in status.allocated_resources_status):
-            for device in resource.resources:
-                if device.health == "Unhealthy":
-                    said = f": {device.message}" if device.message else ""
-                    where = f"{pod.metadata.namespace}/{pod.metadata.name}"
-                    found[device.resource_id] = f"unhealthy{said}; used by Pod {where}"
+        found.update(unhealthy_devices_of(pod))
     return found
+
+
+def unhealthy_devices_of(pod: Pod) -> Iterator[tuple[str, str]]:
+    """Yield the keys of devices that the status of the Pod reports as unhealthy, with what is said about them."""
+    statuses = (*pod.status.init_container_statuses, *pod.status.container_statuses)
+    for resource in (item for status in statuses for item in status.allocated_resources_status):
+        for device in resource.resources:
+            if device.health == "Unhealthy":
+                said = f": {device.message}" if device.message else ""
+                yield device.resource_id, f"unhealthy{said}; used by Pod {pod.metadata.namespace}/{pod.metadata.name}"
 
 
 def binary_text(nanos: int) -> str:
@@ -212,19 +255,28 @@ def holders_by_device(snapshot: Snapshot) -> dict[str, tuple[Holder, ...]]:
     """Return the claims of each device, by the device's key."""
     found: dict[str, list[Holder]] = {}
     for claim in snapshot.claims:
-        allocation = claim.status.allocation
-        for result in () if allocation is None else allocation.devices.results:
-            assert allocation is not None
-            holder = Holder(
+        for key, holder in holders_of(claim):
+            found.setdefault(key, []).append(holder)
+    return {key: tuple(holders) for key, holders in found.items()}
+
+
+def holders_of(claim: ResourceClaim) -> Iterator[tuple[str, Holder]]:
+    """Yield the keys of the devices that the claim holds."""
+    allocation = claim.status.allocation
+    if allocation is None:
+        return
+    for result in allocation.devices.results:
+        yield (
+            f"{result.driver}/{result.pool}/{result.device}",
+            Holder(
                 claim=str(_key(claim)),
                 request=result.request,
                 pods=pods_of(claim),
                 since=allocation.allocation_timestamp,
                 admin_access=bool(result.admin_access),
                 consumed=dict(result.consumed_capacity) or None,
-            )
-            found.setdefault(f"{result.driver}/{result.pool}/{result.device}", []).append(holder)
-    return {key: tuple(holders) for key, holders in found.items()}
+            ),
+        )
 
 
 def pods_of(claim: ResourceClaim) -> tuple[str, ...]:

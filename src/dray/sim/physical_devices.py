@@ -9,17 +9,20 @@ Devices of device plugins have no names in the API: they are counted for each no
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from dray.api.pod_claims import is_pod_done
+from dray.api.types.core_v1 import Node, Pod
 from dray.sim.devices import PLUGIN_DRIVER, DeviceRow, DeviceState, DeviceSurvey, Holder, binary_text
 from dray.sim.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from dray.allocator.pools import Pool, PoolDevice
 
+# A device of a slice, with its state.
+Published: TypeAlias = "tuple[PoolDevice, DeviceRow]"
 # Resources of nodes with such names are no devices.
 _NO_DEVICES: Final = ("kubernetes.io/", "attachable-volumes-", "hugepages-")
 _OUT: Final = frozenset({DeviceState.TAINTED, DeviceState.UNHEALTHY, DeviceState.UNUSABLE})
@@ -71,14 +74,15 @@ class PhysicalDevice:
 
 def physical_devices(snapshot: Snapshot) -> list[PhysicalDevice]:
     """Return all physical devices, by node, driver, pool and name."""
-    survey = DeviceSurvey(snapshot)
-    found = [item for pool in survey.inventory.pools() for item in _of_pool(survey, pool)]
+    survey = DeviceSurvey.of(snapshot)
+    found = [item for pool in survey.inventory.pools() for item, _ in devices_of_pool(survey, pool)]
     found += plugin_devices(snapshot)
     return sorted(found, key=lambda item: (item.node, item.driver, item.pool, item.name))
 
 
-def _of_pool(survey: DeviceSurvey, pool: Pool) -> Iterator[PhysicalDevice]:
-    members: dict[str, list[tuple[PoolDevice, DeviceRow]]] = {}
+def devices_of_pool(survey: DeviceSurvey, pool: Pool) -> Iterator[tuple[PhysicalDevice, Sequence[Published]]]:
+    """Yield the physical devices of a pool, each with the devices of its slices that it is published as."""
+    members: dict[str, list[Published]] = {}
     for device in survey.devices(pool):
         row = survey.row(pool, device)
         sets = dict.fromkeys(counter_set for (counter_set, _), _ in device.consumes)
@@ -91,7 +95,7 @@ def _of_pool(survey: DeviceSurvey, pool: Pool) -> Iterator[PhysicalDevice]:
         fraction = max((counter.share for counter in counters), default=0.0)
         if not counters:
             fraction = max(_share_of(survey, device, row) for device, row in parts)
-        yield PhysicalDevice(
+        physical = PhysicalDevice(
             driver=pool.driver,
             pool=pool.name,
             name=name,
@@ -102,6 +106,7 @@ def _of_pool(survey: DeviceSurvey, pool: Pool) -> Iterator[PhysicalDevice]:
             published=tuple(row.name for row in rows),
             counters=counters,
         )
+        yield physical, parts
 
 
 def _counters(pool: Pool, counter_set: str, used: Mapping[tuple[str, str], int]) -> Iterator[CounterUse]:
@@ -168,35 +173,37 @@ class PluginResource:
 
 def plugin_resources(snapshot: Snapshot) -> list[PluginResource]:
     """Return the resources of device plugins, with what Pods on the node request."""
-    used = dict(_requested(snapshot))
+    used: dict[str, dict[str, dict[str, int]]] = {}
+    for pod in snapshot.pods:
+        name = f"{pod.metadata.namespace}/{pod.metadata.name}"
+        for resource, amount in requested_resources(pod).items():
+            used.setdefault(pod.spec.node_name or "", {}).setdefault(resource, {})[name] = amount
+    return [
+        item for node in snapshot.nodes for item in plugin_resources_of(node, used.get(node.metadata.name or "", {}))
+    ]
+
+
+def plugin_resources_of(node: Node, used: Mapping[str, Mapping[str, int]]) -> list[PluginResource]:
+    """Return the resources of device plugins on a node; `used` has the amounts of its Pods by resource and Pod."""
     found = []
-    for node in snapshot.nodes:
-        name = node.metadata.name or ""
-        for resource, text in sorted(node.status.allocatable.items()):
-            capacity = node.status.capacity.get(resource, text)
-            if "/" not in resource or resource.startswith(_NO_DEVICES) or not (text.isdigit() and capacity.isdigit()):
-                continue
-            pods = used.get((name, resource), [])
-            unhealthy = max(int(capacity) - int(text), 0)
-            if int(capacity):
-                taken = sum(amount for _, amount in pods)
-                names = tuple(pod for pod, _ in pods)
-                found.append(PluginResource(name, resource, int(text), unhealthy, taken, names))
+    for resource, text in sorted(node.status.allocatable.items()):
+        capacity = node.status.capacity.get(resource, text)
+        if "/" not in resource or resource.startswith(_NO_DEVICES) or not (text.isdigit() and capacity.isdigit()):
+            continue
+        pods = used.get(resource, {})
+        unhealthy = max(int(capacity) - int(text), 0)
+        if int(capacity):
+            name = node.metadata.name or ""
+            found.append(PluginResource(name, resource, int(text), unhealthy, sum(pods.values()), tuple(pods)))
     return found
 
 
-def _requested(snapshot: Snapshot) -> Iterable[tuple[tuple[str, str], list[tuple[str, int]]]]:
-    """Return what Pods use of each resource of their node, without what devices of drivers serve."""
+def requested_resources(pod: Pod) -> Mapping[str, int]:
+    """Return what the Pod uses of the scalar resources of its node, without what devices of drivers serve."""
     # Imported on use: files of slices and claims need nothing of the scheduler's framework.
     from dray.framework.pod_info import PodInfo
 
-    found: dict[tuple[str, str], list[tuple[str, int]]] = {}
-    for pod in snapshot.pods:
-        if pod.spec.node_name and not is_pod_done(pod):
-            for resource, amount in PodInfo(pod).requests.scalars.items():
-                entry = f"{pod.metadata.namespace}/{pod.metadata.name}", amount
-                found.setdefault((pod.spec.node_name, resource), []).append(entry)
-    return found.items()
+    return PodInfo(pod).requests.scalars if pod.spec.node_name and not is_pod_done(pod) else {}
 
 
 def plugin_rows(snapshot: Snapshot) -> list[DeviceRow]:

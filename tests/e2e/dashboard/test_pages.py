@@ -1,11 +1,13 @@
-"""The dashboard in a browser: views, filters, links, live changes, keyboard."""
+"""The dashboard in a browser: views, filters, links, live changes, search, keyboard, actions."""
 
 from __future__ import annotations
 
 import io
 import json
+import re
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from PIL import Image, ImageChops
 from playwright.sync_api import Page, Route, expect
 
@@ -15,104 +17,192 @@ from tests.servers import Server
 from tests.unit.sim.cluster import GPU, device, exactly, resource_slice, taint_rule, template, waiting_pod
 
 expect.set_options(timeout=MILLISECONDS_MAX)
+PAGES = [
+    "",
+    "nodes",
+    "node/sim-0",
+    f"device/{GPU}/sim-0/gpu-0",
+    "claims",
+    "claim/team/worker-gpu",
+    "pods",
+    "pods?by=workloads",
+    "pod/team/hungry",
+    "namespaces",
+    "timeline",
+]
 
 
-def test_the_map_shows_every_device_with_its_state(address: str, open_page: Open) -> None:
-    page = open_page(address)
+def goto(page: Page, view: str) -> None:
+    page.goto(f"{page.url.partition('#')[0]}#/{view}")
+
+
+def opened(open_page: Open, address: str, view: str = "", **options: object) -> Page:
+    page = open_page(address, **options)
     expect(page.locator("#live")).to_have_text("live")
+    if view:
+        goto(page, view)
+    return page
+
+
+def test_the_overview_shows_every_device_with_its_state(address: str, open_page: Open) -> None:
+    page = opened(open_page, address)
     expect(page.locator("#who")).to_have_text("kubernetes-admin")
     node = page.get_by_label("Node sim-0")
-    expect(node.locator(".dev.held")).to_have_count(1)
+    expect(node.locator(".dev.used")).to_have_count(1)
     expect(node.locator(".dev.free")).to_have_count(1)
-    expect(node.locator(".dev.tainted")).to_have_accessible_name("gpu-2: tainted")
+    expect(node.locator(".dev.tainted")).to_have_accessible_name("gpu-2: tainted, a100")
+    # As `dray top` counts: one of four physical devices.
+    expect(page.locator(".stats")).to_contain_text("25 %")
+    expect(page.get_by_role("link", name="team/hungry")).to_be_visible()
+    expect(page.locator(".lines .why").first).to_contain_text("not enough free devices")
+    expect(page.get_by_text("Nothing is broken.")).to_be_visible()
     assert "key=" not in page.url, "the key stays in no history"
 
 
-def test_filters_show_matching_devices(address: str, open_page: Open) -> None:
-    page = open_page(address)
-    page.get_by_label("Class", exact=True).select_option("a100")
-    expect(page.get_by_text("3 devices of 4 match")).to_be_visible()
-    expect(page.get_by_label("Node sim-1")).to_have_count(0)
-    page.get_by_label("State").select_option("free")
-    expect(page.get_by_text("1 device of 4 match")).to_be_visible()
-    page.get_by_label("Class", exact=True).select_option("")
-    page.get_by_label("State").select_option("")
-    page.get_by_label("Name or attribute").fill("model=t4")
-    expect(page.get_by_text("1 device of 4 match")).to_be_visible()
+def test_filters_are_in_the_address(address: str, open_page: Open) -> None:
+    page = opened(open_page, address, "pods")
+    expect(page.get_by_text("2 Pods")).to_be_visible()
+    page.get_by_label("State").select_option("pending")
+    expect(page.get_by_text("1 of 2 Pods")).to_be_visible()
+    page.get_by_label("Name, node or reason").fill("nobody")
+    expect(page.get_by_text("0 of 2 Pods")).to_be_visible()
+    assert page.url.endswith("#/pods?state=pending&q=nobody")
+    goto(page, "pods?state=running")
+    expect(page.get_by_role("link", name="team/worker", exact=True)).to_be_visible()
+    expect(page.get_by_label("State")).to_have_value("running")
+    goto(page, "nodes?class=a100")
+    expect(page.get_by_text("1 of 2 nodes")).to_be_visible()
 
 
 def test_from_a_device_to_its_claim_to_its_pod(address: str, open_page: Open) -> None:
-    page = open_page(address)
-    page.locator(".map .dev.held").first.click()
+    page = opened(open_page, address)
+    page.locator(".map .dev.used").first.click()
     expect(page.get_by_role("heading", level=1)).to_contain_text("gpu-")
     expect(page.get_by_text("a100", exact=True)).to_be_visible()
     page.get_by_role("link", name="team/worker-gpu").click()
     expect(page.get_by_role("heading", level=1)).to_contain_text("reserved")
-    expect(page.get_by_role("heading", name="Timeline")).to_be_visible()
     expect(page.get_by_text("Reserved for Pod worker")).to_be_visible()
-    page.go_back()
     page.get_by_role("link", name="team/worker", exact=True).click()
     expect(page.get_by_role("heading", level=1)).to_contain_text("team/worker")
 
 
 def test_a_pending_pod_shows_reasons_and_suggestions(address: str, open_page: Open) -> None:
-    page = open_page(address)
-    page.get_by_role("link", name="Pods", exact=True).click()
+    page = opened(open_page, address, "pods")
     expect(page.get_by_text("not enough free devices").first).to_be_visible()
     page.get_by_role("link", name="team/hungry", exact=True).click()
     expect(page.get_by_text("0 of 2 nodes fit").first).to_be_visible()
     expect(page.get_by_text("lower the count of request gpu to").first).to_be_visible()
 
 
+def test_search_finds_nodes_pods_claims_and_devices(address: str, open_page: Open) -> None:
+    page = opened(open_page, address)
+    page.keyboard.press("/")
+    field = page.get_by_role("combobox", name="Search")
+    expect(field).to_be_focused()
+    field.fill("t4")
+    expect(page.get_by_role("option")).to_have_count(1)
+    field.fill("hungry")
+    expect(page.get_by_role("option").first).to_contain_text("team/hungry")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", level=1)).to_contain_text("team/hungry")
+
+
 def test_changes_are_shown_immediately(address: str, open_page: Open, kubectl: Kubectl) -> None:
-    page = open_page(address)
-    expect(page.locator("#live")).to_have_text("live")
+    page = opened(open_page, address)
     extra = resource_slice("sim-1-more", GPU, device("new-0"), nodeName="sim-1")
     extra["spec"]["pool"]["name"] = "more"
     apply(kubectl, extra)
     new = page.get_by_label("new-0: free")
     expect(new).to_be_visible()
     apply(kubectl, template("t4", exactly(1, "device.driver == 'gpu.example.com'")), waiting_pod("late", "t4"))
-    expect(page.locator(".map .dev.held")).to_have_count(2)
+    expect(page.locator(".map .dev.used")).to_have_count(2)
     kubectl("delete", "pod", "late", "--wait=true")
-    expect(page.locator(".map .dev.held")).to_have_count(1)
+    expect(page.locator(".map .dev.used")).to_have_count(1)
     kubectl("delete", "resourceslice", "sim-1-more")
     expect(new).to_have_count(0)
 
 
 def test_the_page_works_by_keyboard(address: str, open_page: Open) -> None:
-    page = open_page(address)
-    expect(page.locator("#live")).to_have_text("live")
+    page = opened(open_page, address)
     page.keyboard.press("Tab")
     expect(page.get_by_text("Skip to content")).to_be_focused()
-    first = page.locator(".map .dev").first
-    first.focus()
+    tiles = page.locator(".map a.dev")
+    assert tiles.evaluate_all("items => items.filter((item) => item.tabIndex === 0).length") == 1, "one tab stop"
+    tiles.first.focus()
     page.keyboard.press("ArrowRight")
-    expect(page.locator(".map .dev").nth(1)).to_be_focused()
+    expect(tiles.nth(1)).to_be_focused()
     page.keyboard.press("End")
-    expect(page.locator(".map .dev").last).to_be_focused()
+    expect(tiles.last).to_be_focused()
     page.keyboard.press("Enter")
     expect(page.get_by_role("heading", name="Properties")).to_be_visible()
+    goto(page, "pods")
+    page.get_by_role("link", name="team/hungry", exact=True).focus()
+    page.keyboard.press("ArrowDown")
+    expect(page.get_by_role("link", name="team/worker", exact=True)).to_be_focused()
+
+
+def test_what_if_a_node_is_drained(address: str, open_page: Open, kubectl: Kubectl) -> None:
+    page = opened(open_page, address, "node/sim-0")
+    page.get_by_role("button", name="What if I drain it?").click()
+    expect(page.get_by_role("dialog")).to_contain_text("Lost, because no controller recreates them")
+    expect(page.get_by_role("dialog")).to_contain_text("team/worker")
+    page.get_by_role("button", name="Close").click()
+    assert "worker" in kubectl("get", "pods", "-o", "name"), "nothing happened"
+
+
+def test_an_action_is_confirmed_and_done_with_the_users_permissions(
+    address: str, server: Server, open_page: Open, kubectl: Kubectl
+) -> None:
+    page = opened(open_page, address, "node/sim-1")
+    page.get_by_role("button", name="Cordon", exact=True).click()
+    page.get_by_role("button", name="Cancel").click()
+    page.get_by_role("button", name="Cordon", exact=True).click()
+    page.get_by_role("dialog").get_by_role("button", name="Cordon").click()
+    expect(page.get_by_text("Node sim-1 cordoned")).to_be_visible()
+    expect(page.get_by_role("heading", level=1)).to_contain_text("cordoned")
+    page.get_by_role("button", name="Uncordon").click()
+    page.get_by_role("dialog").get_by_role("button", name="Uncordon").click()
+    expect(page.get_by_role("heading", level=1)).to_contain_text("ready")
+    kubectl("create", "clusterrole", "readers", "--verb=get,list,watch", "--resource=nodes,pods")
+    kubectl("create", "clusterrolebinding", "readers", "--clusterrole=readers", "--user=bob")
+    reader = open_page(f"{server.url}/ui/#token=bob-token")
+    expect(reader.locator("#who")).to_have_text("bob")
+    goto(reader, "node/sim-1")
+    expect(reader.get_by_role("button", name="What if I drain it?")).to_be_visible()
+    expect(reader.get_by_role("button", name="Cordon", exact=True)).to_have_count(0)
 
 
 @pytest.mark.parametrize("width", [360, 768, 1920])
-@pytest.mark.parametrize("view", ["", "claims", "pods", "namespaces", f"device/{GPU}/sim-0/gpu-0"])
-def test_no_page_is_wider_than_the_screen(address: str, open_page: Open, width: int, view: str) -> None:
-    page = open_page(address, width=width, bypass_csp=True)
-    expect(page.locator("#live")).to_have_text("live")
-    page.goto(f"{page.url.partition('#')[0]}#/{view}")
-    expect(page.get_by_role("heading", level=1)).to_be_visible()
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
+def test_no_page_is_wider_than_the_screen(address: str, open_page: Open, width: int) -> None:
+    page = opened(open_page, address, width=width, bypass_csp=True)
+    for view in PAGES:
+        goto(page, view)
+        expect(page.get_by_role("heading", level=1)).to_be_visible()
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, view
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_no_page_violates_an_accessibility_rule(address: str, open_page: Open, scheme: str) -> None:
+    page = opened(open_page, address, bypass_csp=True, color_scheme=scheme)
+    found = {}
+    for view in PAGES:
+        goto(page, view)
+        expect(page.get_by_role("heading", level=1)).to_be_visible()
+        expect(page.get_by_text("Running dray explain…")).to_have_count(0)
+        violations = Axe().run(page).response["violations"]
+        found[view] = [(item["id"], [node["html"][:200] for node in item["nodes"]]) for item in violations]
+    assert found == {view: [] for view in PAGES}
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_both_themes_colour_the_states(address: str, open_page: Open, scheme: str) -> None:
-    page = open_page(address, bypass_csp=True, color_scheme=scheme)
+    page = opened(open_page, address, bypass_csp=True, color_scheme=scheme)
+    parts = {"used": ".map .dev.used i", "free": ".map .dev.free"}
     colours = {
-        state: page.locator(f".map .dev.{state}").first.evaluate("item => getComputedStyle(item).backgroundColor")
-        for state in ("held", "free", "tainted")
+        state: page.locator(place).first.evaluate("item => getComputedStyle(item).backgroundColor")
+        for state, place in parts.items()
     }
-    assert len(set(colours.values())) == 3
+    assert len(set(colours.values())) == 2
     ground = page.evaluate("getComputedStyle(document.documentElement).backgroundColor")
     light = sum(int(part) for part in ground.removeprefix("rgb(").removesuffix(")").split(",")) > 3 * 128
     assert light is (scheme == "light")
@@ -131,7 +221,7 @@ def test_without_credentials_there_is_only_a_form(server: Server, kubectl: Kubec
     expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
     expect(page.get_by_role("alert")).to_have_count(0)
     # A slow response: the form accepts no input until it arrives, because it would be lost.
-    page.route("**/data/whoami", slowly)
+    page.route("**/data/whoami*", slowly)
     field, button = page.get_by_label("Bearer token"), page.get_by_role("button", name="Sign in")
     field.fill("wrong")
     button.click()
@@ -147,9 +237,9 @@ def test_users_see_only_what_they_can_read(server: Server, kubectl: Kubectl, ope
     kubectl("create", "clusterrolebinding", "devices", "--clusterrole=devices", "--user=alice")
     page = open_page(f"{server.url}/ui/#token=alice-token")
     expect(page.locator("#who")).to_have_text("alice")
-    expect(page.locator("#live")).to_contain_text("not shown: Namespace, Node")
+    expect(page.locator("#live")).to_contain_text(re.compile("not shown: .*Node, Pod"))
     expect(page.locator(".map .dev.free").first).to_be_visible()
-    expect(page.locator(".map .dev.held")).to_have_count(0)
+    expect(page.locator(".map .dev.used")).to_have_count(0)
     assert "alice-token" not in page.url
 
 
@@ -161,15 +251,13 @@ def test_quotas_and_usage_by_namespace(address: str, open_page: Open, kubectl: K
         "spec": {"hard": {"gpu.deviceclass.resource.k8s.io/devices": "100"}},
     }
     kubectl("apply", "-f", "-", stdin=json.dumps(quota))
-    page = open_page(address)
-    page.get_by_role("link", name="Namespaces").click()
-    expect(page.get_by_role("cell", name="gpu.deviceclass.resource.k8s.io/devices")).to_be_visible()
+    page = opened(open_page, address, "namespaces")
+    expect(page.get_by_text("gpu.deviceclass.resource.k8s.io/devices")).to_be_visible()
     expect(page.get_by_text("of 100").first).to_be_visible()
 
 
 def test_a_stream_that_fails_is_shown_and_reconnected(address: str, open_page: Open) -> None:
-    page = open_page(address)
-    expect(page.locator("#live")).to_have_text("live")
+    page = opened(open_page, address)
     error = {"type": "ERROR", "message": "watching the cluster failed"}
     page.route("**/data/stream", lambda route: route.fulfill(status=200, body=json.dumps(error) + "\n"))
     page.reload()
@@ -194,11 +282,10 @@ def difference(one: Image.Image, other: Image.Image) -> tuple[int, int, int, int
 
 
 def test_a_change_redraws_only_its_device(address: str, open_page: Open, kubectl: Kubectl) -> None:
-    page = open_page(address)
-    expect(page.locator("#live")).to_have_text("live")
+    page = opened(open_page, address)
     node = page.get_by_label("Node sim-1")
     expect(node.locator(".dev.free")).to_have_count(1)
-    expect(page.locator(".map .dev.held")).to_have_count(1)
+    expect(page.locator(".map .dev.used")).to_have_count(1)
     expect(page.locator(".map .dev.tainted")).to_have_count(1)
     before = picture(page)
     assert difference(before, picture(page)) is None, "the same looks the same"

@@ -47,20 +47,26 @@ async def read_all(client: Client) -> list[dict[str, Any]]:
         return [line async for chunk in stream for line in lines(chunk)]
 
 
-async def test_objects_come_before_the_kind_is_synced_and_changes_after() -> None:
+async def test_rows_come_before_the_kind_is_synced_and_changes_after() -> None:
     client = in_process_client(FakeLocalServer(), user="admin")
     await client.create(PODS, POD)
-    seen: list[tuple[str, str]] = []
+    seen: list[dict[str, Any]] = []
     async with asyncio.timeout(SECONDS_MAX), aclosing(stream_changes(client, SystemClock())) as stream:
+        deleted = False
         async for chunk in stream:
-            seen += [(line["type"], line.get("kind", "")) for line in lines(chunk)]
-            if seen[-1] == ("DELETED", "Pod"):
+            seen += lines(chunk)
+            if any(line.get("removed") for line in seen):
                 break
-            if ("SYNCED", "Pod") in seen:
+            if not deleted and any(line.get("kind") == "Pod" and line["type"] == "SYNCED" for line in seen):
+                deleted = True
                 await client.delete(PODS, "web", "default")
-    pods = [kind for kind, name in seen if name == "Pod"]
-    assert pods == ["APPLIED", "SYNCED", "DELETED"]
-    assert ("UNAVAILABLE", "ResourceSlice") in seen, "the server does not serve it"
+    assert seen[0]["type"] == "COLUMNS"
+    pods = [line for line in seen if "pods" in (line.get("table"), line.get("kind", "").lower() + "s")]
+    assert [line["type"] for line in pods] == ["ROWS", "SYNCED", "ROWS"]
+    assert pods[0]["rows"]["default/web"][seen[0]["tables"]["pods"].index("state")] == "pending"
+    assert pods[2]["removed"] == ["default/web"]
+    unavailable = {line["kind"]: line["message"] for line in seen if line["type"] == "UNAVAILABLE"}
+    assert unavailable["ResourceSlice"] == "not served"
 
 
 async def test_a_crash_while_watching_ends_the_stream_with_an_error() -> None:

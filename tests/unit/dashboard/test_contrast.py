@@ -10,12 +10,13 @@ import pytest
 import dray.dashboard
 
 STYLE = (Path(dray.dashboard.__file__).parent / "static" / "style.css").read_text()
-STATES = ("free", "held", "shared", "tainted", "blocked", "unusable")
+STATES = ("free", "used", "partly", "tainted", "unhealthy", "unusable")
 PAIRS = [
     *((f"{state}-ink", state) for state in STATES),
-    *((text, ground) for text in ("ink", "soft", "accent", "tainted", "warn") for ground in ("ground", "card")),
-    # The open page in the navigation, and the button.
+    *((text, ground) for text in ("ink", "soft", "accent", "bad", "warn") for ground in ("ground", "card", "hover")),
+    # The button, and messages.
     ("card", "accent"),
+    ("card", "ink"),
 ]
 
 

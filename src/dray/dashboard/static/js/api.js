@@ -1,4 +1,4 @@
-// Requests to the server: the user's token, the change stream, and queries.
+// Requests to the server: the user's token, the change stream, queries and actions.
 
 const KEY = "dray-token";
 
@@ -24,38 +24,39 @@ export function takeTokenFromURL() {
   }
 }
 
-async function get(path, signal) {
-  const headers = token() ? { Authorization: `Bearer ${token()}` } : {};
-  const response = await fetch(`data/${path}`, { headers, signal, cache: "no-store" });
-  if (response.status === 401 || response.status === 403) throw new Unauthorized((await message(response)) || "Unauthorized");
+async function request(path, options = {}) {
+  const headers = { ...options.headers, ...(token() ? { Authorization: `Bearer ${token()}` } : {}) };
+  const response = await fetch(`data/${path}`, { ...options, headers, cache: "no-store" });
+  if (response.status === 401) throw new Unauthorized((await message(response)) || "Unauthorized");
   if (!response.ok) throw new Error((await message(response)) || `the server responded with status ${response.status}`);
   return response;
 }
 
 async function message(response) {
+  const text = await response.text();
   try {
-    return (await response.json()).message;
+    return JSON.parse(text).message;
   } catch {
-    return "";
+    return text.length < 200 ? text : "";
   }
 }
 
-export async function whoami() {
-  return (await get("whoami")).json();
+export async function query(path, parameters = {}, signal = undefined) {
+  return (await request(`${path}?${new URLSearchParams(parameters)}`, { signal })).json();
 }
 
-export async function classes() {
-  return (await get("classes")).json();
+export function whoami() {
+  return query("whoami");
 }
 
-export async function explain(kind, namespace, name, signal) {
-  const query = new URLSearchParams({ kind, namespace, name });
-  return (await get(`explain?${query}`, signal)).json();
+export async function act(action, parameters) {
+  const body = JSON.stringify({ action, ...parameters });
+  return (await request("action", { method: "POST", headers: { "Content-Type": "application/json" }, body })).json();
 }
 
 // Calls onLine(line) for every line of the stream; returns when it ends.
-export async function stream(onLine, onOpen, signal) {
-  const response = await get("stream", signal);
+export async function stream(onLine, onOpen) {
+  const response = await request("stream");
   onOpen();
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";

@@ -1,11 +1,15 @@
 // DOM elements without a framework: h("a", {href}, "text", child), and keyed lists that reuse unchanged elements.
 
+import { age, moment, number, percent } from "./format.js";
+
 export function h(tag, attributes = {}, ...children) {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
     if (value === false || value === null || value === undefined) continue;
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
     else if (name === "value") element.value = value;
+    // Through the object model: attributes of this name are forbidden by the content security policy.
+    else if (name === "style") for (const [property, text] of Object.entries(value)) element.style.setProperty(property, text);
     else element.setAttribute(name, value === true ? "" : value);
   }
   append(element, children);
@@ -22,6 +26,14 @@ function append(element, children) {
 export function replace(element, ...children) {
   element.replaceChildren();
   append(element, children);
+}
+
+// Replaces the content only if the value that it is made of has changed: focus and selection stay otherwise.
+export function replaceOn(element, signature, make) {
+  const text = JSON.stringify(signature);
+  if (element.contentSignature === text) return;
+  element.contentSignature = text;
+  replace(element, make());
 }
 
 // Updates the children of an element to match the items. An item with an unchanged key and signature keeps its
@@ -55,9 +67,13 @@ export function keyed(element, items, make) {
   }
 }
 
+export function card(title, ...content) {
+  return h("section", { class: "card" }, h("h2", {}, title), content);
+}
+
 export function table(titles, rows) {
-  if (!rows.length) return h("div", { class: "card empty" }, "None found.");
-  return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Table" },
+  if (!rows.length) return h("p", { class: "soft" }, "None.");
+  return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": titles.join(", ") },
     h("table", {},
       h("thead", {}, h("tr", {}, titles.map((title) => h("th", { scope: "col" }, title)))),
       h("tbody", {}, rows.map((cells) => h("tr", {}, cells.map((cell) => h("td", {}, cell)))))));
@@ -70,13 +86,35 @@ export function field(name, control) {
 
 // A list of names with their values; empty values are left out.
 export function facts(pairs) {
-  return h("dl", { class: "facts" }, pairs.filter(([, value]) => value !== "" && value !== null && value !== undefined)
+  return h("dl", { class: "facts" }, pairs.filter(([, value]) => value !== "" && value !== null && value !== undefined && value.length !== 0)
     .map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]));
 }
 
+export function bar(share, label) {
+  return h("span", { class: "gauge", role: "img", "aria-label": label ?? `${percent(share)} in use` },
+    h("i", { style: { width: `${Math.min(share, 1) * 100}%` } }));
+}
+
 export function meter(used, total, label) {
-  const share = total ? used / total : 0;
-  return h("div", { class: "meter" },
-    h("progress", { max: String(Math.max(total, 1)), value: String(used), "aria-label": label }),
-    h("span", {}, `${used} of ${total} (${Math.round(share * 100)} %)`));
+  return h("div", { class: "meter" }, bar(total ? used / total : 0, `${label}: ${used} of ${total}`), h("span", {}, `${number(used)} of ${number(total)}`));
+}
+
+// An age that main.js keeps up to date.
+export function since(text) {
+  return text ? h("time", { datetime: text, title: moment(text), "data-since": text }, age(text)) : "";
+}
+
+export function refreshAges() {
+  for (const element of document.querySelectorAll("time[data-since]")) {
+    const text = age(element.dataset.since);
+    if (element.textContent !== text) element.textContent = text;
+  }
+}
+
+export function toast(text, bad = false) {
+  const element = document.getElementById("toast");
+  element.className = bad ? "toast shown bad" : "toast shown";
+  element.textContent = text;
+  clearTimeout(element.timer);
+  element.timer = setTimeout(() => { element.className = "toast"; }, 6000);
 }

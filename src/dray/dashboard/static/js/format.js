@@ -9,12 +9,20 @@ export function age(from, now = Date.now()) {
   return `${seconds}s`;
 }
 
+export function number(value) {
+  return value.toLocaleString("en");
+}
+
+export function percent(share) {
+  return `${Math.round(share * 100)} %`;
+}
+
 export function moment(text) {
   return text ? new Date(text).toLocaleString() : "";
 }
 
 export function plural(count, one, many = `${one}s`) {
-  return `${count} ${count === 1 ? one : many}`;
+  return `${number(count)} ${count === 1 ? one : many}`;
 }
 
 const REASONS = [
@@ -66,4 +74,9 @@ export function plainReason(text) {
     if (found) return format(found);
   }
   return text;
+}
+
+// The scheduler's message, or another reason, as one line.
+export function oneLine(message) {
+  return plainReasons(message).join("; ").replace(/\s+/g, " ");
 }

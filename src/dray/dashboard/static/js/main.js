@@ -1,45 +1,49 @@
 // Entry point: authentication, routing between views, and rendering on changes.
 
 import { Unauthorized, setToken, takeTokenFromURL, token, whoami } from "./api.js";
-import { h, replace } from "./dom.js";
+import { h, refreshAges, replace } from "./dom.js";
+import { route } from "./links.js";
+import { search } from "./search.js";
 import { store } from "./store.js";
 import { claimsView, claimView } from "./views/claims.js";
 import { deviceView } from "./views/device.js";
 import { login } from "./views/login.js";
-import { mapView } from "./views/map.js";
 import { namespacesView, sampleUsage } from "./views/namespaces.js";
-import { podsView, podView } from "./views/pods.js";
+import { nodesView, nodeView } from "./views/nodes.js";
+import { overviewView } from "./views/overview.js";
+import { podsView, podView, workloadView } from "./views/pods.js";
+import { timelineView } from "./views/timeline.js";
 
-const VIEWS = { "": mapView, device: deviceView, claims: claimsView, claim: claimView, pods: podsView, pod: podView, namespaces: namespacesView };
-const NAV = [["", "Devices"], ["claims", "Claims"], ["pods", "Pods"], ["namespaces", "Namespaces"]];
-const PARENTS = { device: "", claim: "claims", pod: "pods" };
+const VIEWS = {
+  "": overviewView, nodes: nodesView, node: nodeView, device: deviceView, claims: claimsView, claim: claimView, pods: podsView, pod: podView,
+  workload: workloadView, namespaces: namespacesView, timeline: timelineView,
+};
+const NAV = [["", "Overview"], ["nodes", "Nodes"], ["pods", "Pods"], ["claims", "Claims"], ["namespaces", "Namespaces"], ["timeline", "Timeline"]];
+const PARENTS = { device: "nodes", node: "nodes", claim: "claims", pod: "pods", workload: "pods" };
+const REFRESH_MILLISECONDS = 10000;
 
 const main = document.getElementById("main");
 let current = null;
 
-function route() {
-  const [name, ...rest] = location.hash.replace(/^#\/?/, "").split("/").map(decodeURIComponent);
-  return { name: name in VIEWS ? name : "", rest };
-}
-
 function open() {
-  const { name, rest } = route();
+  const found = route();
+  const name = found.name in VIEWS ? found.name : "";
+  current?.close?.();
   current = VIEWS[name];
-  current.open(main, rest);
-  document.title = `${current.title === "Devices" ? "Dray" : `${rest.at(-1) ?? current.title} · Dray`}`;
+  current.open(main, found.rest);
+  document.title = name ? `${found.rest.at(-1) ?? current.title} · Dray` : "Dray";
   const active = PARENTS[name] ?? name;
   replace(document.getElementById("nav"), NAV.map(([key, text]) => h("a", { href: `#/${key}`, "aria-current": key === active ? "page" : null }, text)));
 }
 
 function showConnection() {
   const live = document.getElementById("live");
-  const loading = ["Node", "DeviceTaintRule", "ResourceSlice", "ResourceClaim", "Pod"].filter((kind) => !store.synced.has(kind) && !store.unavailable.has(kind));
   live.className = store.connected ? "live" : "live down";
-  const hidden = [...store.unavailable.keys()];
+  const hidden = [...store.unavailable].filter(([, message]) => message !== "not served").map(([kind]) => kind);
   const note = hidden.length ? ` · not shown: ${hidden.join(", ")}` : "";
-  const text = store.connected ? (loading.length ? "loading…" : `live${note}`) : `disconnected: ${store.failure || "connecting…"}`;
+  const text = store.connected ? (store.loaded ? `live${note}` : "loading…") : `disconnected: ${store.failure || "connecting…"}`;
   if (live.textContent !== text) live.textContent = text;
-  live.title = [...store.unavailable.entries()].map(([kind, message]) => `${kind}: ${message}`).join("\n");
+  live.title = [...store.unavailable].map(([kind, message]) => `${kind}: ${message}`).join("\n");
 }
 
 async function start() {
@@ -51,15 +55,15 @@ async function start() {
     replace(main, h("p", { class: "error" }, error.message));
     return setTimeout(start, 2000);
   }
+  replace(document.getElementById("search"), search());
   open();
   window.addEventListener("hashchange", () => { open(); scrollTo(0, 0); main.focus({ preventScroll: true }); });
   store.listen(() => {
     showConnection();
-    sampleUsage();
     current?.render();
   });
-  setInterval(() => { sampleUsage(); current?.render(); }, 10000);
-  store.run((error) => { setToken(""); showLogin(error.message); });
+  setInterval(() => { sampleUsage(); refreshAges(); current?.render(); }, REFRESH_MILLISECONDS);
+  return store.run((error) => { setToken(""); showLogin(error.message); });
 }
 
 // No error before the user has entered a token.
@@ -68,7 +72,10 @@ function tokenError() {
 }
 
 function showLogin(message) {
+  current?.close?.();
+  current = null;
   replace(document.getElementById("nav"));
+  replace(document.getElementById("search"));
   login(main, message, start);
 }
 

@@ -1,18 +1,26 @@
-// Derives devices with their states, claims, Pods and namespaces from API objects. Pure.
+// What the pages show, derived from the server's tables.
 
+import { oneLine, plural } from "./format.js";
+import { store } from "./store.js";
+
+// By severity: the first of a group decides how the group is shown.
 export const STATES = {
+  unusable: "its pool is incomplete or invalid",
+  unhealthy: "its driver reports it as unhealthy",
+  tainted: "only Pods that tolerate its taint get it",
+  used: "nothing more can be allocated",
+  partly: "a part or a share of it is allocated",
   free: "not allocated",
-  held: "allocated to a claim",
-  shared: "allocated to several claims",
-  tainted: "requires a toleration",
-  blocked: "shared counters are exhausted",
-  unusable: "pool is incomplete or invalid",
 };
-const SYMBOLS = { free: "", held: "●", shared: "◐", tainted: "!", blocked: "–", unusable: "?" };
+export const PROBLEMS = new Set(["unusable", "unhealthy", "tainted"]);
+export const SYMBOLS = { unusable: "?", unhealthy: "✕", tainted: "!", used: "", partly: "", free: "" };
+// Devices that are not local to one node.
+export const NO_NODE = "*";
 const UNITS = { m: 1e-3, "": 1, k: 1e3, M: 1e6, G: 1e9, T: 1e12, P: 1e15, Ki: 2 ** 10, Mi: 2 ** 20, Gi: 2 ** 30, Ti: 2 ** 40, Pi: 2 ** 50 };
+const COLLATOR = new Intl.Collator("en", { numeric: true });
 
-export function symbol(state) {
-  return SYMBOLS[state];
+export function compareNames(a, b) {
+  return COLLATOR.compare(a, b);
 }
 
 export function quantity(text) {
@@ -20,124 +28,163 @@ export function quantity(text) {
   return found ? Number(found[1]) * (UNITS[found[2]] ?? 1) : 0;
 }
 
-export function deviceKey(driver, pool, device) {
-  return `${driver}/${pool}/${device}`;
-}
-
-export function holdersByDevice(claims) {
-  const holders = new Map();
-  for (const claim of claims) {
-    const allocation = claim.status?.allocation;
-    for (const result of allocation?.devices?.results ?? []) {
-      const key = deviceKey(result.driver, result.pool, result.device);
-      if (!holders.has(key)) holders.set(key, []);
-      holders.get(key).push({
-        namespace: claim.metadata.namespace,
-        name: claim.metadata.name,
-        request: result.request,
-        admin: Boolean(result.adminAccess),
-        consumed: result.consumedCapacity ?? {},
-        since: allocation.allocationTimestamp,
-        pods: (claim.status.reservedFor ?? []).filter((user) => user.resource === "pods").map((user) => user.name),
-      });
-    }
-  }
-  return holders;
-}
-
-// Returns pools with the slices of their latest generation.
-export function poolsOf(slices) {
-  const pools = new Map();
-  for (const slice of slices) {
-    const { driver, pool } = slice.spec;
-    const key = `${driver}/${pool.name}`;
-    const existing = pools.get(key);
-    if (!existing || pool.generation > existing.generation) {
-      pools.set(key, { key, driver, name: pool.name, generation: pool.generation, sliceCount: pool.resourceSliceCount, slices: [slice] });
-    } else if (pool.generation === existing.generation) {
-      existing.slices.push(slice);
-    }
-  }
-  return pools;
-}
-
-export function devicesOf(slices, claims, rules) {
-  const holders = holdersByDevice(claims);
-  const devices = [];
-  for (const pool of poolsOf(slices).values()) {
-    const complete = pool.slices.length === pool.sliceCount;
-    const counters = countersOf(pool, holders);
-    for (const slice of pool.slices) {
-      for (const spec of slice.spec.devices ?? []) {
-        devices.push(deviceOf(pool, slice, spec, holders, rules, complete, counters));
-      }
-    }
-  }
-  return devices;
-}
-
-function deviceOf(pool, slice, spec, holders, rules, complete, counters) {
-  const key = deviceKey(pool.driver, pool.name, spec.name);
-  const held = holders.get(key) ?? [];
-  const taints = [...(spec.taints ?? []), ...rules.filter((rule) => selects(rule, pool, spec.name)).map((rule) => rule.spec.taint)];
-  const device = {
-    key, driver: pool.driver, pool: pool.name, name: spec.name, spec, slice: slice.metadata.name,
-    node: slice.spec.nodeName ?? spec.nodeName ?? "", holders: held, taints,
-    partition: (spec.consumesCounters ?? []).length > 0, counters,
-  };
-  device.state = stateOf(device, complete);
-  return device;
-}
-
-function selects(rule, pool, device) {
-  const selector = rule.spec?.deviceSelector;
-  if (!selector) return false;
-  return (!selector.driver || selector.driver === pool.driver) && (!selector.pool || selector.pool === pool.name)
-    && (!selector.device || selector.device === device);
-}
-
-function stateOf(device, complete) {
-  const users = device.holders.filter((holder) => !holder.admin);
-  if (!complete) return "unusable";
-  if (users.length && !device.spec.allowMultipleAllocations) return "held";
-  if (device.taints.some((taint) => ["NoSchedule", "NoExecute"].includes(taint.effect))) return "tainted";
-  if (lacksCounter(device)) return "blocked";
-  return users.length ? "shared" : "free";
-}
-
-// Returns the shared counters of a pool: total, and consumed by allocated devices.
-function countersOf(pool, holders) {
-  const counters = new Map();
-  for (const slice of pool.slices) {
-    for (const set of slice.spec.sharedCounters ?? []) {
-      for (const [name, counter] of Object.entries(set.counters ?? {})) {
-        counters.set(`${set.name}/${name}`, { set: set.name, name, total: counter.value, size: quantity(counter.value), used: 0 });
-      }
-    }
-  }
-  if (!counters.size) return counters;
-  for (const slice of pool.slices) {
-    for (const spec of slice.spec.devices ?? []) {
-      const users = (holders.get(deviceKey(pool.driver, pool.name, spec.name)) ?? []).filter((holder) => !holder.admin);
-      if (users.length) eachConsumed(spec, (key, amount) => { if (counters.has(key)) counters.get(key).used += amount; });
-    }
-  }
-  return counters;
-}
-
-function eachConsumed(spec, callback) {
-  for (const consumed of spec.consumesCounters ?? []) {
-    for (const [name, counter] of Object.entries(consumed.counters ?? {})) callback(`${consumed.counterSet}/${name}`, quantity(counter.value));
-  }
-}
-
-function lacksCounter(device) {
-  let lacks = false;
-  eachConsumed(device.spec, (key, amount) => {
-    const counter = device.counters.get(key);
-    if (!counter || counter.used + amount > counter.size) lacks = true;
+// Devices of device plugins have no names: each counts as a card of its own.
+function pluginCards(node) {
+  return node.plugins.flatMap(([resource, allocatable, unhealthy, used]) => {
+    const states = [...Array(Math.min(used, allocatable)).fill("used"), ...Array(Math.max(allocatable - used, 0)).fill("free"), ...Array(unhealthy).fill("unhealthy")];
+    return states.map((state, index) => ({
+      key: `plugin/${node.name}/${resource}/${index}`, driver: "device plugin", pool: node.name, node: node.name, name: resource, plugin: true,
+      state, used: state === "used" ? 1 : 0, classes: [resource], model: "", segments: [], note: "", published: 1,
+    }));
   });
-  return lacks;
+}
+
+// Nodes by name, each with its devices; also those that are only named by devices.
+export function allNodes() {
+  return store.memo("nodes", ["nodes", "pools"], () => {
+    const nodes = new Map();
+    for (const row of store.rows("nodes")) nodes.set(row.name, { ...row, cards: pluginCards(row) });
+    for (const pool of store.rows("pools")) {
+      const name = pool.node || NO_NODE;
+      if (!nodes.has(name)) nodes.set(name, { key: name, name, ready: "", cordoned: false, zone: "", rack: "", shape: "", taints: [], plugins: [], pods: 0, created: "", cards: [] });
+      nodes.get(name).cards.push(...pool.cards);
+    }
+    const found = [...nodes.values()].sort((a, b) => (a.name === NO_NODE) - (b.name === NO_NODE) || compareNames(a.name, b.name));
+    for (const node of found) Object.assign(node, usage(node.cards), { problem: nodeProblem(node) });
+    return found;
+  });
+}
+
+export function allCards() {
+  return store.memo("cards", ["nodes", "pools"], () => allNodes().flatMap((node) => node.cards));
+}
+
+export function usage(cards) {
+  const counts = { total: cards.length, used: 0, free: 0, partly: 0, full: 0, out: 0, state: "free" };
+  const order = Object.keys(STATES);
+  for (const card of cards) {
+    counts.used += card.used;
+    if (PROBLEMS.has(card.state)) counts.out++;
+    else if (card.state === "free") counts.free++;
+    else if (card.state === "partly") counts.partly++;
+    else counts.full++;
+    if (order.indexOf(card.state) < order.indexOf(counts.state)) counts.state = card.state;
+  }
+  counts.share = cards.length ? counts.used / cards.length : 0;
+  return counts;
+}
+
+function nodeProblem(node) {
+  if (node.ready && node.ready !== "True") return "not ready";
+  if (node.cordoned) return "cordoned";
+  return "";
+}
+
+export function usageByClass() {
+  return store.memo("classes", ["nodes", "pools", "classes"], () => {
+    const classes = new Map(store.rows("classes").map((row) => [row.name, []]));
+    for (const card of allCards()) {
+      for (const name of card.classes) {
+        if (!classes.has(name)) classes.set(name, []);
+        classes.get(name).push(card);
+      }
+    }
+    return [...classes].map(([name, cards]) => ({ name, ...usage(cards) })).sort((a, b) => compareNames(a.name, b.name));
+  });
+}
+
+export function cardText(card) {
+  const used = card.used ? `${Math.round(card.used * 100)} % in use` : "";
+  const state = card.state === "used" ? "in use" : card.state === "partly" ? "partly in use" : card.state;
+  return [card.name, ": ", state, used && card.used < 1 ? `, ${used}` : "", card.model ? `, ${card.model}` : ""].join("");
+}
+
+export function cardPath(card) {
+  return card.plugin ? ["node", card.node] : ["device", card.driver, card.pool, card.segments[0]?.[0] ?? card.name];
+}
+
+// --- What waits, and what is broken: one entry for Pods of the same workload with the same reason. ---
+
+export function reasonOf(pod) {
+  if (pod.gates.length) return `scheduling gates: ${pod.gates.join(", ")}`;
+  return oneLine(pod.reason) || (pod.state === "pending" ? "not yet processed by a scheduler" : "");
+}
+
+function groupedPods(states) {
+  const groups = new Map();
+  for (const pod of store.rows("pods")) {
+    if (!states.has(pod.state)) continue;
+    const reason = reasonOf(pod);
+    const key = `${pod.namespace}/${pod.owner || pod.name.replace(/-\d+$/, "")}/${reason}`;
+    const group = groups.get(key) ?? { key, namespace: pod.namespace, owner: pod.owner, pod, count: 0, reason, since: pod.created };
+    group.count++;
+    if (pod.created < group.since) group.since = pod.created;
+    groups.set(key, group);
+  }
+  return [...groups.values()].sort((a, b) => (a.since < b.since ? -1 : 1));
+}
+
+export function waiting() {
+  return store.memo("waiting", ["pods", "blocked"], () => {
+    const blocked = store.rows("blocked").map((row) => ({
+      key: `${row.kind}/${row.namespace}/${row.name}`, namespace: row.namespace, owner: `${row.kind}/${row.name}`, pod: null, count: 0, reason: row.reason, since: "",
+    }));
+    return [...blocked, ...groupedPods(new Set(["pending"]))];
+  });
+}
+
+export function broken() {
+  return store.memo("broken", ["pods", "nodes", "pools"], () => {
+    const found = [];
+    const lost = allNodes().filter((node) => node.problem === "not ready");
+    if (lost.length) found.push({ key: "nodes", path: ["node", lost[0].name], name: lost[0].name, more: lost.length - 1, reason: lost.length > 1 ? "nodes are not ready" : "node is not ready" });
+    for (const state of ["unusable", "unhealthy"]) {
+      const reasons = new Map();
+      for (const card of allCards()) {
+        if (card.state !== state) continue;
+        const reason = card.note.split(";")[0] || STATES[state];
+        if (!reasons.has(reason)) reasons.set(reason, []);
+        reasons.get(reason).push(card);
+      }
+      for (const [reason, cards] of reasons) {
+        const [card] = cards;
+        found.push({ key: `${state}/${reason}`, path: cardPath(card), name: `${card.node} ${card.name}`, more: cards.length - 1, reason });
+      }
+    }
+    for (const group of groupedPods(new Set(["error", "failed"]))) {
+      found.push({ key: `pod/${group.key}`, path: ["pod", group.pod.namespace, group.pod.name], name: `${group.namespace}/${group.owner.split("/")[1] ?? group.pod.name}`, more: group.count - 1, reason: group.reason || group.pod.state });
+    }
+    return found;
+  });
+}
+
+// --- Namespaces. ---
+
+export function usageByNamespace() {
+  const found = new Map(store.rows("namespaces").map((row) => [row.name, namespaceRow(row.name)]));
+  const of = (name) => found.get(name) ?? found.set(name, namespaceRow(name)).get(name);
+  for (const claim of store.rows("claims")) {
+    const row = of(claim.namespace);
+    row.claims++;
+    if (claim.state === "pending") row.pending++;
+    row.devices += claim.devices.length;
+    const since = Date.parse(claim.allocated);
+    if (since) row.hours += (claim.devices.length * Math.max(0, Date.now() - since)) / 3600000;
+  }
+  for (const pod of store.rows("pods")) {
+    const row = of(pod.namespace);
+    row.pods++;
+    if (pod.state === "pending") row.waiting++;
+  }
+  return [...found.values()].sort((a, b) => b.devices - a.devices || compareNames(a.name, b.name));
+}
+
+function namespaceRow(name) {
+  return { key: name, name, claims: 0, pending: 0, devices: 0, hours: 0, pods: 0, waiting: 0 };
+}
+
+export function summaryText(counts) {
+  return `${plural(counts.total, "device")}, ${Math.round(counts.share * 100)} % in use`;
 }
 
 export function attributeText(value) {
@@ -148,67 +195,4 @@ export function attributeText(value) {
 
 export function taintText(taint) {
   return `${taint.key}${taint.value ? `=${taint.value}` : ""}:${taint.effect}`;
-}
-
-export function claimState(claim) {
-  if (claim.metadata.deletionTimestamp) return "deleting";
-  if (!claim.status?.allocation) return "pending";
-  return claim.status.reservedFor?.length ? "reserved" : "allocated";
-}
-
-export function requestsOf(claim) {
-  return (claim.spec?.devices?.requests ?? []).map((request) => ({
-    name: request.name,
-    alternatives: request.exactly
-      ? [{ key: request.name, ...requirement(request.exactly) }]
-      : (request.firstAvailable ?? []).map((sub) => ({ key: `${request.name}/${sub.name}`, ...requirement(sub) })),
-  }));
-}
-
-function requirement(request) {
-  const count = request.allocationMode === "All" ? "all" : String(request.count ?? 1);
-  return { text: `${count} × ${request.deviceClassName}`, selectors: (request.selectors ?? []).map((item) => item.cel?.expression ?? "") };
-}
-
-export function claimNamesOf(pod) {
-  const statuses = new Map((pod.status?.resourceClaimStatuses ?? []).map((item) => [item.name, item.resourceClaimName]));
-  const names = (pod.spec.resourceClaims ?? []).map((entry) => entry.resourceClaimName ?? statuses.get(entry.name)).filter(Boolean);
-  const extended = pod.status?.extendedResourceClaimStatus?.resourceClaimName;
-  return extended ? [...names, extended] : names;
-}
-
-export function podState(pod) {
-  const phase = pod.status?.phase ?? "Pending";
-  if (pod.metadata.deletionTimestamp) return "deleting";
-  return { Pending: "pending", Running: "running", Succeeded: "succeeded", Failed: "failed" }[phase] ?? "pending";
-}
-
-export function isUnscheduled(pod) {
-  return !pod.spec.nodeName && podState(pod) === "pending";
-}
-
-export function condition(object, type) {
-  return (object.status?.conditions ?? []).find((item) => item.type === type);
-}
-
-export function isReady(node) {
-  const ready = condition(node, "Ready");
-  return !ready || ready.status === "True";
-}
-
-export function usageByNamespace(claims) {
-  const found = new Map();
-  for (const claim of claims) {
-    const name = claim.metadata.namespace;
-    const row = found.get(name) ?? { namespace: name, claims: 0, pending: 0, devices: 0, hours: 0 };
-    found.set(name, row);
-    row.claims++;
-    const allocation = claim.status?.allocation;
-    if (!allocation) { row.pending++; continue; }
-    const count = (allocation.devices?.results ?? []).filter((result) => !result.adminAccess).length;
-    row.devices += count;
-    const since = Date.parse(allocation.allocationTimestamp ?? claim.metadata.creationTimestamp);
-    if (since) row.hours += count * Math.max(0, Date.now() - since) / 3600000;
-  }
-  return found;
 }

@@ -1,36 +1,45 @@
-// Cache of all objects that the user can read, updated by the change stream; notifies listeners at most once per frame.
+// The server's tables, updated by the change stream; notifies listeners at most once per frame.
 
 import { stream, Unauthorized } from "./api.js";
 
 const RETRY_SECONDS = [1, 2, 5, 10];
 const SAMPLE_MILLISECONDS = 5000;
 const SAMPLES_MAX = 720;
-const HISTORY_MAX = 50;
+const DEVICE_KINDS = ["DeviceClass", "DeviceTaintRule", "ResourceSlice", "ResourceClaim"];
 
 class Store {
   constructor() {
-    this.kinds = new Map();
+    this.columns = {};
+    this.cardColumns = [];
+    // table -> key -> row as an object.
+    this.tables = {};
+    this.versions = {};
     // kind -> why it cannot be read.
     this.unavailable = new Map();
     this.synced = new Set();
     this.connected = false;
     this.failure = "";
-    // device key -> allocations and deallocations since this page was opened.
-    this.history = new Map();
     this.samples = new Map();
     this._listeners = new Set();
     this._scheduled = false;
     this._retries = 0;
     this._memo = new Map();
-    this.version = 0;
   }
 
-  of(kind) {
-    return [...(this.kinds.get(kind)?.values() ?? [])];
+  table(name) {
+    return this.tables[name] ?? EMPTY;
   }
 
-  get(kind, namespace, name) {
-    return this.kinds.get(kind)?.get(`${namespace}/${name}`);
+  rows(name) {
+    return [...this.table(name).values()];
+  }
+
+  get(name, key) {
+    return this.table(name).get(key);
+  }
+
+  get loaded() {
+    return DEVICE_KINDS.every((kind) => this.synced.has(kind) || this.unavailable.has(kind));
   }
 
   listen(listener) {
@@ -38,12 +47,13 @@ class Store {
     return () => this._listeners.delete(listener);
   }
 
-  // Returns the cached result of a computation over all objects; computes it again after a change.
-  memo(name, compute) {
+  // Returns the cached result of a computation; computes it again after a change of one of the tables.
+  memo(name, tables, compute) {
+    const version = tables.map((table) => this.versions[table] ?? 0).join();
     const cached = this._memo.get(name);
-    if (cached && cached.version === this.version) return cached.value;
+    if (cached && cached.version === version) return cached.value;
     const value = compute(this);
-    this._memo.set(name, { version: this.version, value });
+    this._memo.set(name, { version, value });
     return value;
   }
 
@@ -66,18 +76,16 @@ class Store {
   _onOpen() {
     this.connected = true;
     this.failure = "";
-    // Deletions during a disconnect are not sent: list everything again, and show the old objects until a kind is synced.
-    this._listed = new Map();
-    this._current = new Set();
     this._changed();
   }
 
   _onLine(line) {
     if (line.type === "HEARTBEAT") return;
     if (line.type === "ERROR") this._onError(line.message);
-    else if (line.type === "UNAVAILABLE") this.unavailable.set(line.kind, line.message);
+    else if (line.type === "COLUMNS") this._onColumns(line);
+    else if (line.type === "UNAVAILABLE") this._onUnavailable(line);
     else if (line.type === "SYNCED") this._onSynced(line.kind);
-    else this._onObject(line);
+    else this._onRows(line);
     this._changed();
   }
 
@@ -87,39 +95,63 @@ class Store {
     this.failure = message;
   }
 
+  // Everything is sent again after a disconnect; what is shown until then is the state before it.
+  _onColumns({ tables, cards }) {
+    this.columns = tables;
+    this.cardColumns = cards;
+    this._fresh = {};
+    this._missing = new Set([...DEVICE_KINDS, "Node", "Pod"]);
+    this.unavailable.clear();
+  }
+
+  _onUnavailable({ kind, message }) {
+    this.unavailable.set(kind, message);
+    this._onListed(kind);
+  }
+
   _onSynced(kind) {
     this._retries = 0;
-    this.kinds.set(kind, this._listed.get(kind) ?? new Map());
-    this._listed.delete(kind);
     this.synced.add(kind);
-    this._current.add(kind);
-    this.unavailable.delete(kind);
+    this._onListed(kind);
   }
 
-  _onObject({ type, kind, object }) {
-    const listing = !this._current.has(kind);
-    if (listing && !this._listed.has(kind)) this._listed.set(kind, new Map());
-    const objects = (listing ? this._listed : this.kinds).get(kind);
-    const key = `${object.metadata.namespace ?? ""}/${object.metadata.name}`;
-    if (!listing && kind === "ResourceClaim") this._recordAllocation(objects.get(key), type === "DELETED" ? null : object);
-    if (type === "DELETED") objects.delete(key);
-    else objects.set(key, object);
+  _onListed(kind) {
+    this._missing.delete(kind);
+    if (this._fresh && !this._missing.size) this._useFresh();
   }
 
-  // Records which devices a claim gained or lost.
-  _recordAllocation(before, after) {
-    const held = (claim) => new Set((claim?.status?.allocation?.devices?.results ?? []).map((r) => `${r.driver}/${r.pool}/${r.device}`));
-    const [old, now] = [held(before), held(after)];
-    const claim = after ?? before;
-    const name = `${claim.metadata.namespace}/${claim.metadata.name}`;
-    for (const key of now) if (!old.has(key)) this._record(key, `allocated to claim ${name}`);
-    for (const key of old) if (!now.has(key)) this._record(key, `released by claim ${name}`);
+  _useFresh() {
+    this.tables = this._fresh;
+    this._fresh = null;
+    for (const name of Object.keys(this.columns)) this._touch(name);
   }
 
-  _record(key, what) {
-    const list = this.history.get(key) ?? [];
-    list.unshift({ at: new Date().toISOString(), what });
-    this.history.set(key, list.slice(0, HISTORY_MAX));
+  _onRows({ table, rows, removed }) {
+    // At first there is nothing to keep: rows are shown as they come.
+    if (this._fresh && !this.synced.size) this._useFresh();
+    const tables = this._fresh ?? this.tables;
+    const known = (tables[table] ??= new Map());
+    const columns = this.columns[table];
+    for (const key of removed) known.delete(key);
+    for (const key in rows) known.set(key, this._object(table, key, columns, rows[key]));
+    if (!this._fresh) this._touch(table);
+  }
+
+  _object(table, key, columns, values) {
+    const row = { key };
+    for (let index = 0; index < columns.length; index++) row[columns[index]] = values[index];
+    if (table === "pools") row.cards = row.cards.map((card) => this._card(row, card));
+    return row;
+  }
+
+  _card(pool, values) {
+    const card = { key: `${pool.key}/${values[0]}`, driver: pool.driver, pool: pool.pool, node: pool.node };
+    for (let index = 0; index < values.length; index++) card[this.cardColumns[index]] = values[index];
+    return card;
+  }
+
+  _touch(table) {
+    this.versions[table] = (this.versions[table] ?? 0) + 1;
   }
 
   sample(name, value) {
@@ -132,7 +164,6 @@ class Store {
   }
 
   _changed() {
-    this.version++;
     if (this._scheduled) return;
     this._scheduled = true;
     const notify = () => {
@@ -144,5 +175,7 @@ class Store {
     else requestAnimationFrame(notify);
   }
 }
+
+const EMPTY = new Map();
 
 export const store = new Store();

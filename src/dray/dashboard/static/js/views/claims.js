@@ -1,115 +1,115 @@
-// The list of claims, and the view of one claim.
+// The list of claims, and the page of one claim.
 
-import { facts, field, h, replace, table } from "../dom.js";
-import { claimLink, joined, path, podLink, tag } from "../links.js";
-import { claimState, condition, requestsOf } from "../model.js";
+import { query } from "../api.js";
+import { actionBar } from "../actions.js";
+import { card, facts, h, replace, replaceOn, since } from "../dom.js";
+import { Filters, matches } from "../filters.js";
+import { moment } from "../format.js";
+import { claimLink, deviceLink, joined, parameter, podLink, tag } from "../links.js";
+import { compareNames } from "../model.js";
+import { Rows } from "../rows.js";
 import { store } from "../store.js";
-import { age, moment } from "../format.js";
 import { explanation } from "./explanation.js";
 
-const ROWS_MAX = 500;
+const STATES = ["pending", "allocated", "reserved", "deleting"];
 
 export const claimsView = {
   title: "Claims",
-  namespace: "",
-  state: "",
 
   open(main) {
-    this.list = h("div", {});
-    this.namespaces = h("select", { id: "claims-namespace", onchange: (event) => { this.namespace = event.target.value; this.render(); } });
-    const states = h("select", { id: "claims-state", onchange: (event) => { this.state = event.target.value; this.render(); } },
-      ["", "pending", "allocated", "reserved", "deleting"].map((value) => h("option", { value }, value || "any")));
-    states.value = this.state;
-    replace(main, h("h1", {}, "Claims"), h("form", { class: "filters", onsubmit: (event) => event.preventDefault() },
-      field("Namespace", this.namespaces), field("State", states)), this.list);
+    this.filters = new Filters([{ name: "ns", label: "Namespace" }, { name: "state", label: "State" }], () => this.render(), "Name, class or device");
+    this.rows = new Rows("Claims", [
+      { title: "Claim", cell: (claim) => claimLink(claim.namespace, claim.name), grow: true },
+      { title: "State", cell: (claim) => tag(claim.state) },
+      { title: "Requests", cell: (claim) => [claim.requests.join(", "), claim.classic ? h("span", { class: "soft" }, " classic") : null], wide: true },
+      { title: "Devices", cell: (claim) => joined(claim.devices.map((key) => deviceLink(key))), wide: true, grow: true },
+      { title: "Pods", cell: (claim) => joined(claim.pods.map((name) => podLink(claim.namespace, name))), wide: true, grow: true },
+      { title: "Age", cell: (claim) => since(claim.created) },
+    ]);
+    replace(main, h("div", { class: "head" }, h("h1", {}, "Claims"), this.rows.note), this.filters.element, this.rows.element);
     this.render();
   },
 
+  close() {
+    this.rows.close();
+  },
+
   render() {
-    const claims = store.of("ResourceClaim");
-    const names = [...new Set(claims.map((claim) => claim.metadata.namespace))].sort();
-    if (this.namespaces.signature !== names.join()) {
-      this.namespaces.signature = names.join();
-      replace(this.namespaces, h("option", { value: "" }, "any"), names.map((value) => h("option", { value }, value)));
-      this.namespaces.value = names.includes(this.namespace) ? this.namespace : "";
-    }
-    const shown = claims.filter((claim) => (!this.namespace || claim.metadata.namespace === this.namespace) && (!this.state || claimState(claim) === this.state))
-      .sort((a, b) => `${a.metadata.namespace}/${a.metadata.name}`.localeCompare(`${b.metadata.namespace}/${b.metadata.name}`, undefined, { numeric: true }));
-    replace(this.list, table(["Claim", "State", "Requests", "Devices", "Pods", "Age"], shown.slice(0, ROWS_MAX).map(row)),
-      shown.length > ROWS_MAX ? h("p", { class: "soft" }, `and ${shown.length - ROWS_MAX} more: select a namespace or a state`) : null);
+    const all = store.memo("claim rows", ["claims"], () => store.rows("claims").sort((a, b) => compareNames(`${a.namespace}/${a.name}`, `${b.namespace}/${b.name}`)));
+    this.filters.options("ns", [...new Set(all.map((claim) => claim.namespace))]);
+    this.filters.options("state", STATES);
+    const [namespace, state] = ["ns", "state"].map(parameter);
+    const words = this.filters.words;
+    this.rows.update(all.filter((claim) => (!namespace || claim.namespace === namespace) && (!state || claim.state === state)
+      && matches(words, `${claim.namespace}/${claim.name} ${claim.requests.join(" ")} ${claim.devices.join(" ")}`)), all.length, "claim");
   },
 };
-
-function row(claim) {
-  const { namespace, name, creationTimestamp } = claim.metadata;
-  return [claimLink(namespace, name), tag(claimState(claim)),
-    requestsOf(claim).map((request) => request.alternatives.map((alternative) => alternative.text).join(" or ")).join(", "),
-    joined(devices(claim)), joined(users(claim)), h("span", { title: moment(creationTimestamp) }, age(creationTimestamp))];
-}
-
-function devices(claim) {
-  return (claim.status?.allocation?.devices?.results ?? []).map((result) =>
-    h("a", { href: path("device", result.driver, result.pool, result.device) }, result.device));
-}
-
-function users(claim) {
-  return (claim.status?.reservedFor ?? []).map((user) => (user.resource === "pods" ? podLink(claim.metadata.namespace, user.name) : user.name));
-}
 
 export const claimView = {
   title: "Claim",
 
   open(main, [namespace, name]) {
-    Object.assign(this, { main, namespace, name });
-    this.explanation = explanation("claim", namespace, name);
+    Object.assign(this, { namespace, name, object: null, events: [], seen: null });
     this.head = h("div", {});
-    this.body = h("div", { class: "columns" });
-    replace(main, this.head, h("div", { class: "columns" }, this.body, this.explanation));
+    this.body = h("div", { class: "stack" });
+    const actions = actionBar(namespace, {
+      "delete-claim": { text: "Delete", question: `Delete the claim ${namespace}/${name}? Its devices are released once no Pod uses it.`, parameters: () => ({ namespace, name, uid: this.object?.metadata.uid }) },
+    });
+    replace(main, this.head, actions, h("div", { class: "columns" }, this.body, explanation("claim", namespace, name)));
     this.render();
   },
 
   render() {
-    const claim = store.get("ResourceClaim", this.namespace, this.name);
-    if (!claim) {
-      replace(this.head, h("h1", {}, `${this.namespace}/${this.name}`), h("p", {}, "Not found: the claim does not exist, or you cannot read it."));
-      replace(this.body);
+    const row = store.get("claims", `${this.namespace}/${this.name}`) ?? store.get("claims", `classic:${this.namespace}/${this.name}`);
+    if (!row) {
+      replaceOn(this.head, store.synced.has("ResourceClaim"), () => [h("h1", {}, `${this.namespace}/${this.name}`), h("p", {}, store.loaded ? "Not found: the claim does not exist, or you cannot read it." : "Loading…")]);
+      replaceOn(this.body, null, () => null);
       return;
     }
-    replace(this.head, h("h1", {}, `${this.namespace}/${this.name} `, tag(claimState(claim))));
-    replace(this.body,
-      h("section", { class: "card" }, h("h2", {}, "Requests"), requests(claim)),
-      h("section", { class: "card" }, h("h2", {}, "Timeline"), timeline(claim)));
+    if (row !== this.seen) this._load(row);
+    replaceOn(this.head, row.state, () => h("h1", {}, `${this.namespace}/${this.name} `, tag(row.state)));
+    replaceOn(this.body, [row, this.object, this.events], () => [
+      card("Requests", this.object && !row.classic ? requests(this.object) : h("p", {}, row.requests.join(", "))),
+      card("Timeline", timeline(row, this.object, this.events)),
+      card("Details", facts([["Devices", joined(row.devices.map((key) => deviceLink(key)))], ["Pods", joined(row.pods.map((name) => podLink(row.namespace, name)))],
+        ["Owner", (this.object?.metadata.ownerReferences ?? []).map((owner) => `${owner.kind} ${owner.name}`).join(", ")], ["Finalizers", (this.object?.metadata.finalizers ?? []).join(", ")]])),
+    ]);
+  },
+
+  async _load(row) {
+    this.seen = row;
+    try {
+      const kind = row.classic ? "ResourceClaim.cdi.k8s.io" : "ResourceClaim";
+      Object.assign(this, await query("object", { kind, namespace: row.namespace, name: row.name }));
+      this.render();
+    } catch {
+      // Deleted meanwhile: the table will say so.
+    }
   },
 };
 
 function requests(claim) {
   const results = claim.status?.allocation?.devices?.results ?? [];
-  return requestsOf(claim).map((request) => h("div", {},
-    h("h2", {}, request.name),
-    h("ol", {}, request.alternatives.map((alternative) => {
-      const allocated = results.filter((result) => result.request === alternative.key);
-      return h("li", {}, h("b", {}, alternative.text), allocated.length ? [" ", tag("allocated"), " ", joined(allocated.map((result) => h("a", { href: path("device", result.driver, result.pool, result.device) }, result.device)))] : null,
-        alternative.selectors.map((selector) => h("div", {}, h("code", {}, selector))));
-    }))));
+  return (claim.spec?.devices?.requests ?? []).map((request) => {
+    const alternatives = request.exactly ? [{ key: request.name, ...request.exactly }] : (request.firstAvailable ?? []).map((sub) => ({ ...sub, key: `${request.name}/${sub.name}` }));
+    return h("div", {}, h("h3", {}, request.name), h("ol", {}, alternatives.map((item) => {
+      const got = results.filter((result) => result.request === item.key);
+      const count = item.allocationMode === "All" ? "all" : String(item.count ?? 1);
+      return h("li", {}, h("b", {}, `${count} × ${item.deviceClassName}`), got.length ? [" ", tag("allocated"), " ", joined(got.map((result) => deviceLink(`${result.driver}/${result.pool}/${result.device}`)))] : null,
+        (item.selectors ?? []).map((selector) => h("div", {}, h("code", {}, selector.cel?.expression ?? ""))));
+    })));
+  });
 }
 
-function timeline(claim) {
-  const events = [["Created", claim.metadata.creationTimestamp]];
-  const allocation = claim.status?.allocation;
-  if (allocation) events.push([`Allocated ${(allocation.devices?.results ?? []).map((result) => result.device).join(", ")}`, allocation.allocationTimestamp]);
-  for (const user of claim.status?.reservedFor ?? []) {
-    const pod = store.get("Pod", claim.metadata.namespace, user.name);
-    events.push([`Reserved for Pod ${user.name}`, pod && condition(pod, "PodScheduled")?.lastTransitionTime]);
-    if (pod?.status?.startTime) events.push([`Pod ${user.name} started on ${pod.spec.nodeName}`, pod.status.startTime]);
+function timeline(row, object, events) {
+  const found = [["Created", row.created]];
+  if (row.allocated) found.push([`Allocated ${row.devices.map((key) => key.split("/").at(-1)).join(", ")}`, row.allocated]);
+  for (const name of row.pods) {
+    const pod = store.get("pods", `${row.namespace}/${name}`);
+    found.push([`Reserved for Pod ${name}${pod?.node ? ` on ${pod.node}` : ""}`, row.allocated]);
   }
-  for (const event of store.of("Event")) {
-    const regarding = event.involvedObject ?? {};
-    if (regarding.kind === "ResourceClaim" && regarding.name === claim.metadata.name && regarding.namespace === claim.metadata.namespace) {
-      events.push([`${event.reason}: ${event.message}`, event.lastTimestamp ?? event.eventTime, event.type === "Warning"]);
-    }
-  }
-  if (claim.metadata.deletionTimestamp) events.push(["Deletion requested; waiting until no Pod uses the claim", claim.metadata.deletionTimestamp, true]);
-  events.sort((a, b) => (a[1] ?? "9").localeCompare(b[1] ?? "9"));
-  return [h("ol", { class: "timeline" }, events.map(([what, at, bad]) => h("li", { class: bad ? "bad" : "" }, what, " ", at ? h("time", { datetime: at, title: at }, moment(at)) : null))),
-    facts([["Owner", (claim.metadata.ownerReferences ?? []).map((owner) => `${owner.kind} ${owner.name}`).join(", ")], ["Finalizers", (claim.metadata.finalizers ?? []).join(", ")]])];
+  for (const event of events) found.push([`${event.reason}: ${event.message}`, event.lastTimestamp ?? event.eventTime ?? event.metadata.creationTimestamp, event.type === "Warning"]);
+  if (object?.metadata.deletionTimestamp) found.push(["Deletion requested; waits until no Pod uses the claim", object.metadata.deletionTimestamp, true]);
+  found.sort((a, b) => (a[1] || "9").localeCompare(b[1] || "9"));
+  return h("ol", { class: "timeline" }, found.map(([what, at, bad]) => h("li", { class: bad ? "bad" : "" }, what, " ", at ? h("time", { datetime: at, title: at }, moment(at)) : null)));
 }

@@ -1,68 +1,88 @@
-// One device: its properties, allocations and history.
+// One device: its properties, what holds it, and the other devices of the same physical one.
 
-import { facts, h, meter, replace, table } from "../dom.js";
-import { claimLink, joined, podLink, tag } from "../links.js";
-import { attributeText, STATES, taintText } from "../model.js";
+import { query } from "../api.js";
+import { actionBar } from "../actions.js";
+import { bar, card, facts, h, replace, replaceOn, since, table } from "../dom.js";
+import { percent } from "../format.js";
+import { claimLink, deviceLink, joined, link, podLink, tag } from "../links.js";
+import { attributeText, STATES } from "../model.js";
 import { store } from "../store.js";
-import { age, moment } from "../format.js";
-import { allDevices } from "./map.js";
 
 export const deviceView = {
   title: "Device",
 
   open(main, [driver, pool, name]) {
-    this.main = main;
+    Object.assign(this, { driver, pool, name, spec: null, sliceNames: "" });
+    this.head = h("div", {});
+    this.body = h("div", { class: "columns" });
     this.key = `${driver}/${pool}/${name}`;
+    const parameters = () => ({ driver, pool, device: name });
+    const actions = actionBar("", {
+      "taint-device": {
+        text: "Taint", question: `Keep Pods away from ${name} of pool ${pool}? NoExecute also evicts those that use it.`, parameters,
+        fields: [{ name: "key", label: "Key", value: "example.com/maintenance" }, { name: "effect", label: "Effect", options: ["NoSchedule", "NoExecute"] }],
+      },
+    });
+    replace(main, this.head, actions, this.body);
     this.render();
   },
 
   render() {
-    const device = allDevices().find((item) => item.key === this.key);
-    if (!device) {
-      replace(this.main, h("h1", {}, this.key), h("p", {}, "Not found: no driver publishes this device."), history(this.key));
+    const row = store.get("pools", `${this.driver}/${this.pool}`);
+    const claims = store.rows("claims").filter((claim) => claim.devices.includes(this.key));
+    // A partition belongs to the card that has it; which one is known from its slice.
+    const item = row?.cards.find((found) => found.name === this.name) ?? row?.cards.find((found) => found.segments.some(([name]) => name === this.name)) ?? this._cardOfSpec(row);
+    if (row && row.slices.join() !== this.sliceNames) this._load(row);
+    if (!row) {
+      replaceOn(this.head, store.loaded, () => [h("h1", {}, this.name), h("p", {}, store.loaded ? "Not found: no driver publishes this device." : "Loading…")]);
+      replaceOn(this.body, null, () => null);
       return;
     }
-    replace(this.main,
-      h("h1", {}, device.name, " ", tag(device.state)),
-      h("p", { class: "soft" }, `${device.state}: ${STATES[device.state]}`),
-      h("div", { class: "columns" },
-        h("section", { class: "card" }, h("h2", {}, "Properties"), properties(device)),
-        h("section", { class: "card" }, h("h2", {}, "Allocations"), allocations(device)),
-        device.counters.size ? h("section", { class: "card" }, h("h2", {}, "Shared counters of the pool"), counters(device)) : null,
-        history(this.key)));
+    replaceOn(this.head, [item?.state, item?.note], () => [h("h1", {}, this.name, " ", item ? tag(item.state) : null), item ? h("p", { class: "soft" }, item.note || STATES[item.state]) : null]);
+    replaceOn(this.body, [item, this.spec, claims], () => [
+      card("Allocations", claims.length ? table(["Claim", "Pods", "For"], claims.map((claim) => [claimLink(claim.namespace, claim.name), joined(claim.pods.map((pod) => podLink(claim.namespace, pod))), since(claim.allocated)])) : h("p", { class: "soft" }, "None.")),
+      item && item.published > 1 ? card("Physical device", physical(item)) : null,
+      card("Properties", properties(this, row)),
+    ]);
+  },
+
+  _cardOfSpec(row) {
+    const set = this.spec?.consumesCounters?.[0]?.counterSet;
+    return set ? row?.cards.find((found) => found.name === set) : null;
+  },
+
+  async _load(row) {
+    this.sliceNames = row.slices.join();
+    const opened = this.key;
+    for (const name of row.slices) {
+      try {
+        const { object } = await query("object", { kind: "ResourceSlice", name });
+        const spec = (object.spec.devices ?? []).find((found) => found.name === this.name);
+        if (spec && opened === this.key) {
+          this.spec = spec;
+          this.render();
+          return;
+        }
+      } catch {
+        // The slice was replaced meanwhile: the next change of the pool loads it again.
+      }
+    }
   },
 };
 
-function properties(device) {
-  const attributes = Object.entries(device.spec.attributes ?? {}).map(([name, value]) => [name, attributeText(value)]);
-  const capacity = Object.entries(device.spec.capacity ?? {}).map(([name, value]) => [name, value.value]);
+function physical(item) {
+  return [h("p", { class: "plain" }, `${item.name}: ${percent(item.used)} in use, published as ${item.published} devices`), bar(item.used),
+    item.segments.length ? h("ul", { class: "bare" }, item.segments.map(([name, share, claims]) => h("li", {}, deviceLink(`${item.driver}/${item.pool}/${name}`), ` ${percent(share)} `, joined(claims.map((key) => link(["claim", ...key.split("/")], key)))))) : null];
+}
+
+function properties(view, row) {
+  const spec = view.spec ?? {};
+  const attributes = Object.entries(spec.attributes ?? {}).map(([name, value]) => [name, attributeText(value)]);
+  const capacity = Object.entries(spec.capacity ?? {}).map(([name, value]) => [name, value.value]);
+  const counters = (spec.consumesCounters ?? []).flatMap((set) => Object.entries(set.counters ?? {}).map(([name, value]) => [`consumes ${set.counterSet}/${name}`, value.value]));
   return facts([
-    ["Driver", device.driver], ["Pool", device.pool], ["Node", device.node || "any (network-attached)"], ["Slice", device.slice],
-    ["Taints", device.taints.map(taintText).join(", ")],
-    ["Multiple allocations", device.spec.allowMultipleAllocations ? "allowed" : ""],
-    ...attributes, ...capacity,
+    ["Driver", view.driver], ["Pool", view.pool], ["Node", row.node && row.node !== "*" ? link(["node", row.node], row.node) : "any (network-attached)"], ["Slices", row.slices.join(", ")],
+    ["Taints", (spec.taints ?? []).map((taint) => `${taint.key}:${taint.effect}`).join(", ")],
+    ["Multiple allocations", spec.allowMultipleAllocations ? "allowed" : ""], ...attributes, ...capacity, ...counters,
   ]);
-}
-
-function allocations(device) {
-  if (!device.holders.length) return h("p", {}, "None.");
-  return table(["Claim", "Request", "Pods", "Age", "Consumed capacity"], device.holders.map((holder) => [
-    claimLink(holder.namespace, holder.name), holder.admin ? `${holder.request} (admin access)` : holder.request,
-    joined(holder.pods.map((pod) => podLink(holder.namespace, pod))), h("span", { title: moment(holder.since) }, age(holder.since)),
-    Object.entries(holder.consumed).map(([name, amount]) => `${name} ${amount}`).join(", ") || "all",
-  ]));
-}
-
-function counters(device) {
-  return [...device.counters.values()].map((counter) => h("div", {},
-    h("p", { class: "plain" }, `${counter.set} ${counter.name}: ${counter.total} in total`),
-    meter(Math.round((counter.used / (counter.size || 1)) * 100), 100, `${counter.name} used, in percent`)));
-}
-
-function history(key) {
-  const seen = store.history.get(key) ?? [];
-  return h("section", { class: "card" }, h("h2", {}, "History"),
-    seen.length
-      ? h("ol", { class: "timeline" }, seen.map((item) => h("li", {}, item.what, " ", h("time", { datetime: item.at }, moment(item.at)))))
-      : h("p", { class: "soft" }, "No changes since this page was opened. Kubernetes stores no device history."));
 }

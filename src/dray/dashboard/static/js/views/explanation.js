@@ -1,6 +1,6 @@
 // The output of `dray explain` for a Pod or claim, requested when the view opens.
 
-import { explain } from "../api.js";
+import { query } from "../api.js";
 import { h, replace, table } from "../dom.js";
 import { joined } from "../links.js";
 import { plainReason } from "../format.js";
@@ -13,7 +13,7 @@ export function explanation(kind, namespace, name) {
     h("button", { type: "button", onclick: () => load() }, "Refresh"));
   async function load() {
     try {
-      replace(body, ...content(await explain(kind, namespace, name)));
+      replace(body, ...content(await query("explain", { kind, namespace, name })));
     } catch (error) {
       replace(body, h("p", { class: "error" }, error.message));
     }

@@ -1,100 +1,180 @@
-// The list of Pods with the reasons why they are pending, and the view of one Pod.
+// Pods, grouped by workload or one by one; the page of one Pod; the page of a workload.
 
-import { facts, h, replace, table } from "../dom.js";
-import { claimLink, joined, path, podLink, tag } from "../links.js";
-import { claimNamesOf, claimState, condition, isUnscheduled, podState } from "../model.js";
+import { query } from "../api.js";
+import { actionBar } from "../actions.js";
+import { card, facts, h, replace, replaceOn, since, table } from "../dom.js";
+import { Filters, matches } from "../filters.js";
+import { plural } from "../format.js";
+import { claimLink, deviceLink, joined, link, parameter, podLink, tag } from "../links.js";
+import { compareNames, reasonOf } from "../model.js";
+import { Rows } from "../rows.js";
 import { store } from "../store.js";
-import { age, moment, plainReasons } from "../format.js";
 import { explanation } from "./explanation.js";
 
-const ROWS_MAX = 300;
+const STATES = ["pending", "starting", "running", "error", "succeeded", "failed", "deleting"];
+const EXPLAINED = new Set(["Deployment", "ReplicaSet", "DaemonSet", "StatefulSet", "Job"]);
+
+function podColumns() {
+  return [
+    { title: "Pod", cell: (pod) => podLink(pod.namespace, pod.name), grow: true },
+    { title: "State", cell: (pod) => tag(pod.state) },
+    { title: "Node", cell: (pod) => (pod.node ? link(["node", pod.node], pod.node) : ""), wide: true },
+    { title: "Claims", cell: (pod) => joined(pod.claims.map((name) => claimLink(pod.namespace, name))), wide: true },
+    { title: "Reason", cell: (pod) => h("span", { title: reasonOf(pod) }, reasonOf(pod)), wide: true, grow: true },
+    { title: "Age", cell: (pod) => since(pod.created) },
+  ];
+}
 
 export const podsView = {
   title: "Pods",
-  all: false,
 
   open(main) {
+    this.filters = new Filters([{ name: "by", label: "Show", any: "Pods" }, { name: "ns", label: "Namespace" }, { name: "state", label: "State" }], () => this.render(), "Name, node or reason");
+    this.pods = new Rows("Pods", podColumns());
+    this.workloads = new Rows("Workloads", [
+      { title: "Workload", cell: (row) => link(["workload", row.kind, row.namespace, row.name], `${row.namespace}/${row.name}`), grow: true },
+      { title: "Kind", cell: (row) => row.kind },
+      { title: "Pods", cell: (row) => String(row.pods.length), number: true },
+      { title: "States", cell: (row) => joined(row.states.map(([state, count]) => h("span", {}, tag(state), ` ${count}`)), " "), wide: true, grow: true },
+      { title: "Reason", cell: (row) => h("span", { title: row.reason }, row.reason), wide: true, grow: true },
+    ]);
     this.list = h("div", {});
-    const all = h("input", { type: "checkbox", id: "pods-all", onchange: (event) => { this.all = event.target.checked; this.render(); } });
-    all.checked = this.all;
-    replace(main, h("h1", {}, "Pods"), h("p", {}, all, " ", h("label", { for: "pods-all" }, "Include scheduled Pods")), this.list);
+    this.head = h("div", { class: "head" });
+    replace(main, this.head, this.filters.element, this.list);
+    this.shown = null;
     this.render();
   },
 
+  close() {
+    this.pods.close();
+    this.workloads.close();
+  },
+
   render() {
-    const pods = store.of("Pod").filter((pod) => this.all || isUnscheduled(pod))
-      .sort((a, b) => (a.metadata.creationTimestamp ?? "").localeCompare(b.metadata.creationTimestamp ?? ""));
-    if (!pods.length) {
-      replace(this.list, h("div", { class: "card empty" }, this.all ? "No Pods found." : "No pending Pods."));
-      return;
+    const all = store.memo("pod rows", ["pods"], () => store.rows("pods").sort((a, b) => compareNames(a.key, b.key)));
+    this.filters.options("by", ["workloads"]);
+    this.filters.options("ns", [...new Set(all.map((pod) => pod.namespace))]);
+    this.filters.options("state", STATES);
+    const [by, namespace, state] = ["by", "ns", "state"].map(parameter);
+    const words = this.filters.words;
+    const found = all.filter((pod) => (!namespace || pod.namespace === namespace) && (!state || pod.state === state) && matches(words, `${pod.key} ${pod.node} ${pod.owner} ${pod.reason}`));
+    const rows = by === "workloads" ? this.workloads : this.pods;
+    if (this.shown !== rows) {
+      this.shown = rows;
+      replace(this.head, h("h1", {}, "Pods"), rows.note);
+      replace(this.list, rows.element);
     }
-    replace(this.list, table(["Pod", "State", "Node", "Claims", "Reason", "Age"], pods.slice(0, ROWS_MAX).map(row)),
-      pods.length > ROWS_MAX ? h("p", { class: "soft" }, `and ${pods.length - ROWS_MAX} more`) : null);
+    if (rows === this.pods) return rows.update(found, all.length, "Pod");
+    const grouped = workloads(found);
+    return rows.update(grouped, grouped.length, "workload");
   },
 };
 
-function row(pod) {
-  const { namespace, name, creationTimestamp } = pod.metadata;
-  return [podLink(namespace, name), tag(podState(pod)), pod.spec.nodeName ?? "", joined(claimNamesOf(pod).map((claim) => claimLink(namespace, claim))),
-    isUnscheduled(pod) ? reasons(pod) : "", h("span", { title: moment(creationTimestamp) }, age(creationTimestamp))];
+function workloads(pods) {
+  const groups = new Map();
+  for (const pod of pods) {
+    const [kind, name] = pod.owner ? pod.owner.split("/") : ["Pod", pod.name];
+    const key = `${pod.namespace}/${kind}/${name}`;
+    if (!groups.has(key)) groups.set(key, { key, kind, namespace: pod.namespace, name, pods: [] });
+    groups.get(key).pods.push(pod);
+  }
+  for (const group of groups.values()) {
+    group.states = STATES.map((state) => [state, group.pods.filter((pod) => pod.state === state).length]).filter(([, count]) => count);
+    group.reason = reasonOf(group.pods.find((pod) => ["pending", "error", "failed"].includes(pod.state)) ?? group.pods[0]);
+  }
+  return [...groups.values()];
 }
 
-function reasons(pod) {
-  if (pod.spec.schedulingGates?.length) return `scheduling gates: ${pod.spec.schedulingGates.map((gate) => gate.name).join(", ")}`;
-  const scheduled = condition(pod, "PodScheduled");
-  const lines = plainReasons(scheduled?.message);
-  return lines.length ? h("ul", {}, lines.map((line) => h("li", {}, line))) : "not yet processed by a scheduler";
-}
+export const workloadView = {
+  title: "Workload",
+
+  open(main, [kind, namespace, name]) {
+    if (kind === "Pod") {
+      location.replace(`#/pod/${encodeURIComponent(namespace)}/${encodeURIComponent(name)}`);
+      return;
+    }
+    Object.assign(this, { kind, namespace, name });
+    this.rows = new Rows("Pods of the workload", podColumns(), "No Pods.");
+    this.blocked = h("div", {});
+    replace(main, h("div", { class: "head" }, h("h1", {}, `${namespace}/${name} `, h("small", {}, kind)), this.rows.note), this.blocked, h("div", { class: "stack" }, this.rows.element,
+      EXPLAINED.has(kind) ? explanation(kind.toLowerCase(), namespace, name) : null));
+    this.render();
+  },
+
+  close() {
+    this.rows?.close();
+  },
+
+  render() {
+    if (!this.rows) return;
+    const blocked = store.rows("blocked").find((row) => row.kind === this.kind && row.namespace === this.namespace && row.name === this.name);
+    replaceOn(this.blocked, blocked?.reason ?? "", () => (blocked ? h("p", { class: "notice" }, blocked.reason) : null));
+    const pods = store.rows("pods").filter((pod) => pod.namespace === this.namespace && pod.owner === `${this.kind}/${this.name}`);
+    this.rows.update(pods, pods.length, "Pod");
+  },
+};
 
 export const podView = {
   title: "Pod",
 
   open(main, [namespace, name]) {
-    Object.assign(this, { namespace, name });
+    Object.assign(this, { namespace, name, object: null, events: [], seen: null });
     this.head = h("div", {});
-    this.body = h("div", { class: "columns" });
-    replace(main, this.head, h("div", { class: "columns" }, this.body, explanation("pod", namespace, name)));
+    this.body = h("div", { class: "stack" });
+    const parameters = () => ({ namespace, name, uid: this.object?.metadata.uid });
+    const actions = actionBar(namespace, {
+      evict: { text: "Evict", question: `Evict ${namespace}/${name}? Disruption budgets are respected.`, parameters },
+      "delete-pod": { text: "Delete", question: `Delete ${namespace}/${name}?`, parameters },
+    }, [{ text: "How many more fit?", parameters: { change: "copies", namespace, name } }]);
+    replace(main, this.head, actions, h("div", { class: "columns" }, this.body, explanation("pod", namespace, name)));
     this.render();
   },
 
   render() {
-    const pod = store.get("Pod", this.namespace, this.name);
-    if (!pod) {
-      replace(this.head, h("h1", {}, `${this.namespace}/${this.name}`), h("p", {}, "Not found: the Pod does not exist, or you cannot read it."));
-      replace(this.body);
+    const row = store.get("pods", `${this.namespace}/${this.name}`);
+    if (!row) {
+      replaceOn(this.head, store.synced.has("Pod"), () => [h("h1", {}, `${this.namespace}/${this.name}`), h("p", {}, store.synced.has("Pod") ? "Not found: the Pod does not exist, or you cannot read it." : "Loading…")]);
+      replaceOn(this.body, null, () => null);
       return;
     }
-    replace(this.head, h("h1", {}, `${this.namespace}/${this.name} `, tag(podState(pod))), isUnscheduled(pod) ? h("div", { class: "card notice" }, reasons(pod)) : null);
-    replace(this.body,
-      h("section", { class: "card" }, h("h2", {}, "Details"), facts([
-        ["Node", pod.spec.nodeName ?? "none"], ["Scheduler", pod.spec.schedulerName], ["Created", moment(pod.metadata.creationTimestamp)],
-        ["Owner", (pod.metadata.ownerReferences ?? []).map((owner) => `${owner.kind} ${owner.name}`).join(", ")],
-        ["Claims", joined(claimNamesOf(pod).map((name) => claimOf(pod, name)))],
+    if (row !== this.seen) this._load(row);
+    const reason = reasonOf(row);
+    replaceOn(this.head, [row.state, reason], () => [h("h1", {}, `${this.namespace}/${this.name} `, tag(row.state)), reason ? h("p", { class: "notice" }, reason) : null]);
+    const claims = row.claims.map((name) => store.get("claims", `${row.namespace}/${name}`) ?? store.get("claims", `classic:${row.namespace}/${name}`) ?? { namespace: row.namespace, name, devices: [], state: "missing" });
+    replaceOn(this.body, [row, this.object, this.events, claims], () => [
+      card("Details", facts([
+        ["Node", row.node ? link(["node", row.node], row.node) : "none"], ["Scheduler", this.object?.spec.schedulerName], ["Age", since(row.created)],
+        ["Workload", row.owner ? link(["workload", row.owner.split("/")[0], row.namespace, row.owner.split("/")[1]], row.owner) : ""], ["Restarts", row.restarts ? String(row.restarts) : ""],
+        ["Claims", claims.map((claim) => h("div", {}, claimLink(claim.namespace, claim.name), " ", tag(claim.state), " ", joined(claim.devices.map((key) => deviceLink(key)))))],
       ])),
-      h("section", { class: "card" }, h("h2", {}, "Containers"), containers(pod)),
-      h("section", { class: "card" }, h("h2", {}, "Events"), events(pod)));
+      this.object ? card("Containers", containers(this.object)) : null,
+      card("Events", events(this.events)),
+    ]);
+  },
+
+  async _load(row) {
+    this.seen = row;
+    try {
+      Object.assign(this, await query("object", { kind: "Pod", namespace: row.namespace, name: row.name }));
+      this.render();
+    } catch {
+      // Deleted meanwhile: the table will say so.
+    }
   },
 };
 
-function claimOf(pod, name) {
-  const claim = store.get("ResourceClaim", pod.metadata.namespace, name);
-  const devices = (claim?.status?.allocation?.devices?.results ?? []).map((result) => h("a", { href: path("device", result.driver, result.pool, result.device) }, result.device));
-  return h("span", {}, claimLink(pod.metadata.namespace, name), claim ? [" ", tag(claimState(claim))] : " (missing)", devices.length ? [" ", joined(devices)] : null);
-}
-
 function containers(pod) {
   const statuses = new Map((pod.status?.containerStatuses ?? []).map((item) => [item.name, item]));
-  return table(["Name", "State", "Restarts", "Claims"], (pod.spec.containers ?? []).map((container) => {
+  return table(["Name", "State", "Claims"], (pod.spec.containers ?? []).map((container) => {
     const status = statuses.get(container.name);
-    return [container.name, Object.keys(status?.state ?? { waiting: {} })[0], status?.restartCount ?? 0,
+    const [state, details] = Object.entries(status?.state ?? { waiting: {} })[0];
+    return [container.name, [state, details.reason ? `: ${details.reason}` : "", status?.restartCount ? `, ${plural(status.restartCount, "restart")}` : ""],
       (container.resources?.claims ?? []).map((claim) => (claim.request ? `${claim.name}/${claim.request}` : claim.name)).join(", ")];
   }));
 }
 
-function events(pod) {
-  const found = store.of("Event").filter((event) => event.involvedObject?.uid === pod.metadata.uid)
-    .sort((a, b) => (b.lastTimestamp ?? b.eventTime ?? "").localeCompare(a.lastTimestamp ?? a.eventTime ?? "")).slice(0, 20);
+export function events(found) {
   if (!found.length) return h("p", { class: "soft" }, "None.");
-  return h("ol", { class: "timeline" }, found.map((event) => h("li", { class: event.type === "Warning" ? "bad" : "" }, h("b", {}, event.reason), " ", event.message, " ",
-    h("time", { datetime: event.lastTimestamp ?? event.eventTime }, age(event.lastTimestamp ?? event.eventTime)))));
+  return h("ol", { class: "timeline" }, [...found].reverse().slice(0, 20).map((event) => h("li", { class: event.type === "Warning" ? "bad" : "" }, h("b", {}, event.reason), " ", event.message, " ",
+    since(event.lastTimestamp ?? event.eventTime ?? event.metadata.creationTimestamp))));
 }

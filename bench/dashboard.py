@@ -1,0 +1,139 @@
+"""Benchmark of the dashboard in Chromium: the first picture, a change, and the browser's memory."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bench.processes import resident_megabytes, serving
+from bench.rows import Row, Target, progress
+from bench.sample_cluster import CARDS, DRA, GPU, fill
+from dray.api.document import Document
+from dray.client.credentials import load_access
+from dray.client.http import http_client
+from dray.client.interface import unstructured
+from dray.runtime.system import SystemClock
+from tests.servers import Server
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
+RULES = unstructured(DRA, "devicetaintrules", "DeviceTaintRule", namespaced=False)
+REPETITIONS = 5
+MILLISECONDS_MAX = 60_000
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """The size of the benchmark."""
+
+    nodes: int = 2_000
+
+
+FULL = Size()
+QUICK = Size(nodes=200)
+
+
+def rows(size: Size) -> Iterator[Row]:
+    """Measure the page of a large cluster."""
+    from playwright.sync_api import sync_playwright
+
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
+    if chromium is None:
+        progress("no Chromium here")
+        return
+    with serving("--store=memory", command="apiserver") as server:
+        progress(f"creating {size.nodes} nodes")
+        fill(server, size.nodes)
+        with sync_playwright() as tool:
+            browser = tool.chromium.launch(executable_path=chromium, args=FLAGS)
+            yield from _measured(server, browser, size)
+            browser.close()
+
+
+def _measured(server: Server, browser: Browser, size: Size) -> Iterator[Row]:
+    parameters = {"nodes": size.nodes, "devices": size.nodes * CARDS}
+    shown = []
+    for _ in range(REPETITIONS):
+        page, seconds = _first_picture(server, browser, size)
+        shown.append(seconds)
+        if len(shown) < REPETITIONS:
+            page.context.close()
+    yield Row("dashboard: first picture", sorted(shown)[len(shown) // 2], "s", parameters, Target(1.5))
+    yield Row("dashboard: first picture, slowest", max(shown), "s", parameters)
+    changes = [_change(server, page, number) for number in range(REPETITIONS)]
+    yield Row("dashboard: a change", sorted(changes)[len(changes) // 2], "s", parameters, Target(0.3))
+    session = page.context.new_cdp_session(page)
+    session.send("HeapProfiler.collectGarbage")
+    heap = session.send("Runtime.getHeapUsage")["usedSize"]
+    yield Row("dashboard: JavaScript heap", heap / 2**20, "MB", parameters, Target(150))
+    yield Row("dashboard: renderer process", max(_renderers()), "MB", parameters)
+    yield Row("dashboard: server", resident_megabytes(server.process.pid), "MB", parameters)
+
+
+def _first_picture(server: Server, browser: Browser, size: Size) -> tuple[Page, float]:
+    """Open the page in a new profile and wait until it shows all devices."""
+    from playwright.sync_api import expect
+
+    context = browser.new_context(ignore_https_errors=True, viewport={"width": 1360, "height": 900})
+    context.set_default_timeout(MILLISECONDS_MAX)
+    page = context.new_page()
+    started = time.monotonic()
+    page.goto(f"{server.url}/ui/#token=admin-token", wait_until="commit")
+    count = re.compile(f"of {size.nodes * CARDS:,} physical devices")
+    expect(page.locator(".stats")).to_contain_text(count, timeout=MILLISECONDS_MAX)
+    return page, time.monotonic() - started
+
+
+def _change(server: Server, page: Page, number: int) -> float:
+    """Taint a device and wait until the page counts it; from the moment that the API has answered."""
+    from playwright.sync_api import expect
+
+    before = int(page.locator(".stat:nth-child(3) b").inner_text().replace(",", ""))
+    selector = {"driver": GPU, "pool": f"node-{100 + 4 * number:04}", "device": "gpu-0"}
+    taint = {"key": "example.com/ecc", "effect": "NoSchedule"}
+    rule: Document = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "DeviceTaintRule",
+        "metadata": {"name": f"change-{number}"},
+        "spec": {"deviceSelector": selector, "taint": taint},
+    }
+    asyncio.run(_create(server, rule))
+    started = time.monotonic()
+    expect(page.locator(".stat:nth-child(3) b")).to_have_text(str(before + 1), timeout=MILLISECONDS_MAX)
+    return time.monotonic() - started
+
+
+async def _create(server: Server, rule: Document) -> None:
+    client = http_client(load_access(os.environ, path=str(server.kubeconfig)), SystemClock())
+    try:
+        await client.create(RULES, rule)
+    finally:
+        await client.close()
+
+
+def _renderers() -> Iterator[float]:
+    """Yield the proportional memory of the renderers that this process has started, in MB."""
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if "--type=renderer" in (process / "cmdline").read_text() and _is_descendant(int(process.name)):
+                text = (process / "smaps_rollup").read_text()
+                yield int(re.search(r"^Pss:\s+(\d+)", text, re.MULTILINE)[1]) / 1024  # type: ignore[index]
+        except OSError:
+            continue
+
+
+def _is_descendant(pid: int) -> bool:
+    while pid > 1:
+        if pid == os.getpid():
+            return True
+        pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    return False

@@ -1,0 +1,310 @@
+"""Rows of the page's tables, made of API objects. Pure.
+
+A row is a list of JSON values in the order of `COLUMNS`: a fraction of the bytes of the object that it is made of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from dray.api import classic_claims as classic
+from dray.api.document import Document
+from dray.api.types import cdi_v1alpha1
+from dray.api.types.resource_v1 import ResourceClaim
+from dray.sim.claims import claim_state, request_text
+from dray.sim.devices import DeviceRow, DeviceState, pods_of
+from dray.sim.physical_devices import PhysicalDevice, PluginResource, Published
+
+if TYPE_CHECKING:
+    from dray.allocator.pools import Pool
+
+Row: TypeAlias = list[Any]
+
+COLUMNS: Final[Mapping[str, Sequence[str]]] = {
+    "pools": ("driver", "pool", "node", "slices", "cards"),
+    "nodes": ("name", "ready", "cordoned", "zone", "rack", "shape", "taints", "plugins", "pods", "created"),
+    "claims": ("namespace", "name", "state", "requests", "devices", "pods", "created", "allocated", "classic"),
+    "pods": (
+        "namespace",
+        "name",
+        "state",
+        "owner",
+        "node",
+        "claims",
+        "reason",
+        "created",
+        "restarts",
+        "gates",
+    ),
+    "quotas": ("namespace", "name", "resources"),
+    "events": ("at", "type", "reason", "kind", "namespace", "name", "message", "count"),
+    "blocked": ("kind", "namespace", "name", "reason"),
+    "classes": ("name",),
+    "namespaces": ("name",),
+}
+# The fields of an entry of `cards`: one for each physical device of the pool.
+CARD_COLUMNS: Final = ("name", "state", "used", "classes", "model", "segments", "note", "published")
+
+ZONE_LABEL: Final = "topology.kubernetes.io/zone"
+SHAPE_LABEL: Final = "node.kubernetes.io/instance-type"
+# Kubernetes has no label for racks: any whose name is "rack" counts.
+_RACK: Final = "rack"
+# Attributes that tell people what a device is; the first that it has.
+_MODELS: Final = ("productName", "model", "product", "type")
+# Longer texts are for the object's own page.
+_REASON_LENGTH_MAX: Final = 400
+_HASH_LABEL: Final = "pod-template-hash"
+_DEFECTS: Final = (DeviceState.UNUSABLE, DeviceState.UNHEALTHY)
+_FULL: Final = frozenset({DeviceState.HELD, DeviceState.BLOCKED, DeviceState.TAINTED})
+
+
+# --- Devices. ---
+
+
+def pool_row(pool: Pool, devices: Sequence[tuple[PhysicalDevice, Sequence[Published]]]) -> Row:
+    """Return the row of a pool."""
+    slices = sorted(entry.name for entry in pool.entries())
+    node = devices[0][0].node if devices else ""
+    return [pool.driver, pool.name, node, slices, [_card(pool, device, parts) for device, parts in devices]]
+
+
+def _card(pool: Pool, device: PhysicalDevice, parts: Sequence[Published]) -> Row:
+    rows = [row for _, row in parts]
+    state, note = card_state(device, rows)
+    return [
+        device.name,
+        state,
+        round(device.used, 4),
+        sorted(device.classes),
+        _model(rows[0]),
+        _segments(pool, device, parts),
+        note,
+        len(rows),
+    ]
+
+
+def card_state(device: PhysicalDevice, rows: Sequence[DeviceRow]) -> tuple[str, str]:
+    """Return the state of a physical device as the page shows it, and why it is not free.
+
+    A defect of any part comes first. A device in use is `partly` used while a part or a share of it can be allocated.
+    """
+    for defect in _DEFECTS:
+        found = next((row for row in rows if row.state == defect), None)
+        if found is not None:
+            return defect.value, found.note
+    in_use = device.used > 0 or any(not holder.admin_access for row in rows for holder in row.holders)
+    if in_use:
+        full = device.used >= 1 or all(row.state in _FULL for row in rows)
+        return ("used" if full else "partly"), next((row.note for row in rows if row.holders), "")
+    if all(row.state == DeviceState.TAINTED for row in rows):
+        return "tainted", rows[0].note
+    return "free", ""
+
+
+def _model(row: DeviceRow) -> str:
+    by_name = {name.rpartition("/")[2]: value for name, value in row.attributes.items()}
+    return next((by_name[name] for name in _MODELS if by_name.get(name)), "")
+
+
+def _segments(pool: Pool, device: PhysicalDevice, parts: Sequence[Published]) -> list[Row]:
+    """Return the allocated parts as [device, fraction, claims]; the fractions add up to what is used."""
+    held = []
+    for published, row in parts:
+        claims = [holder.claim for holder in row.holders if not holder.admin_access]
+        if claims:
+            amounts = (amount / pool.counters[name] for name, amount in published.consumes if pool.counters.get(name))
+            held.append((row.name, max(amounts, default=1.0), claims))
+    total = sum(share for _, share, _ in held)
+    scale = device.used / total if total else 0.0
+    return [[name, round(share * scale, 4), claims] for name, share, claims in held]
+
+
+# --- Nodes. ---
+
+
+def node_row(document: Document, plugins: Sequence[PluginResource], pods: int) -> Row:
+    """Return the row of a node."""
+    metadata, spec = document["metadata"], document.get("spec") or {}
+    labels = metadata.get("labels") or {}
+    rack = next((value for name, value in sorted(labels.items()) if name.rpartition("/")[2] == _RACK), "")
+    taints = [f"{item['key']}={item.get('value') or ''}:{item['effect']}" for item in spec.get("taints") or ()]
+    return [
+        metadata["name"],
+        condition(document, "Ready").get("status", ""),
+        bool(spec.get("unschedulable")),
+        labels.get(ZONE_LABEL, ""),
+        rack,
+        labels.get(SHAPE_LABEL, ""),
+        [text.replace("=:", ":") for text in taints],
+        [[item.name, item.allocatable, item.unhealthy, item.used] for item in plugins],
+        pods,
+        metadata.get("creationTimestamp", ""),
+    ]
+
+
+def condition(document: Document, type_: str) -> Document:
+    """Return a condition of the object's status; empty if there is none."""
+    conditions = (document.get("status") or {}).get("conditions") or ()
+    return next((item for item in conditions if item.get("type") == type_), {})
+
+
+# --- Claims. ---
+
+
+def claim_row(claim: ResourceClaim) -> Row:
+    """Return the row of a claim of resource.k8s.io."""
+    allocation = claim.status.allocation
+    results = () if allocation is None else allocation.devices.results
+    metadata = claim.metadata
+    return [
+        metadata.namespace,
+        metadata.name,
+        claim_state(claim).value,
+        [request_text(request) for request in claim.spec.devices.requests],
+        [f"{item.driver}/{item.pool}/{item.device}" for item in results],
+        list(pods_of(claim)),
+        _time(metadata.creation_timestamp),
+        _time(allocation.allocation_timestamp or metadata.creation_timestamp) if allocation is not None else "",
+        False,
+    ]
+
+
+def classic_claim_row(claim: cdi_v1alpha1.ResourceClaim) -> Row:
+    """Return the row of a claim of cdi.k8s.io; what its driver allocates has no name in the API."""
+    users = classic.status_of(claim).reserved_for
+    metadata = claim.metadata
+    state = "deleting" if metadata.deletion_timestamp else "pending"
+    if state == "pending" and classic.is_allocated(claim):
+        state = "reserved" if users else "allocated"
+    return [
+        metadata.namespace,
+        metadata.name,
+        state,
+        [claim.spec.resource_class_name],
+        [],
+        [user.name for user in users if classic.is_pod_reference(user)],
+        _time(metadata.creation_timestamp),
+        "",
+        True,
+    ]
+
+
+def _time(value: Any) -> str:
+    return "" if value is None else value.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+# --- Pods. ---
+
+
+def pod_row(pod: Document, warning: str) -> Row:
+    """Return the row of a Pod; `warning` is the latest Warning event about it."""
+    metadata, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
+    state, reason = pod_state(pod, warning)
+    return [
+        metadata["namespace"],
+        metadata["name"],
+        state,
+        pod_owner(metadata),
+        spec.get("nodeName") or "",
+        claim_names(pod),
+        reason[:_REASON_LENGTH_MAX],
+        metadata.get("creationTimestamp", ""),
+        sum(item.get("restartCount") or 0 for item in status.get("containerStatuses") or ()),
+        [gate["name"] for gate in spec.get("schedulingGates") or ()],
+    ]
+
+
+def pod_state(pod: Document, warning: str) -> tuple[str, str]:
+    """Return the state of a Pod, and why it is not running."""
+    spec, status = pod.get("spec") or {}, pod.get("status") or {}
+    if pod["metadata"].get("deletionTimestamp"):
+        return "deleting", ""
+    phase = status.get("phase") or "Pending"
+    if phase in ("Succeeded", "Failed"):
+        return phase.lower(), _joined(status.get("reason"), status.get("message"))
+    waiting = next(_waiting(status), None)
+    if waiting is not None:
+        return "error", waiting
+    if phase == "Running":
+        return "running", ""
+    if spec.get("nodeName"):
+        return ("error" if warning else "starting"), warning
+    return "pending", condition(pod, "PodScheduled").get("message") or ""
+
+
+def _waiting(status: Document) -> Iterator[str]:
+    """Yield why containers cannot start, as far as it is not the usual course."""
+    for item in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
+        waiting = (item.get("state") or {}).get("waiting") or {}
+        if waiting.get("reason") not in (None, "", "ContainerCreating", "PodInitializing"):
+            yield _joined(waiting["reason"], waiting.get("message"))
+
+
+def _joined(reason: str | None, message: str | None) -> str:
+    return ": ".join(part for part in (reason, message) if part)
+
+
+def pod_owner(metadata: Document) -> str:
+    """Return the workload as `Kind/name`: the Deployment of a ReplicaSet; empty for a Pod of its own."""
+    owner = next((item for item in metadata.get("ownerReferences") or () if item.get("controller")), None)
+    if owner is None:
+        return ""
+    suffix = f"-{(metadata.get('labels') or {}).get(_HASH_LABEL, '')}"
+    if owner["kind"] == "ReplicaSet" and len(suffix) > 1 and owner["name"].endswith(suffix):
+        return f"Deployment/{owner['name'].removesuffix(suffix)}"
+    return f"{owner['kind']}/{owner['name']}"
+
+
+def claim_names(pod: Document) -> list[str]:
+    """Return the names of the claims of a Pod, as far as they exist."""
+    status = pod.get("status") or {}
+    made = {item["name"]: item.get("resourceClaimName") for item in status.get("resourceClaimStatuses") or ()}
+    entries = (pod.get("spec") or {}).get("resourceClaims") or ()
+    names = [item.get("resourceClaimName") or made.get(item["name"]) for item in entries]
+    names.append((status.get("extendedResourceClaimStatus") or {}).get("resourceClaimName"))
+    return [name for name in names if name]
+
+
+# --- Others. ---
+
+
+def quota_row(quota: Document) -> Row:
+    """Return the row of a quota; resources are [name, used, hard]."""
+    hard = (quota.get("spec") or {}).get("hard") or {}
+    used = (quota.get("status") or {}).get("used") or {}
+    metadata = quota["metadata"]
+    return [metadata["namespace"], metadata["name"], [[name, used.get(name, "0"), hard[name]] for name in sorted(hard)]]
+
+
+def event_row(event: Document) -> Row:
+    """Return the row of an event."""
+    about = event.get("involvedObject") or {}
+    return [
+        event_time(event),
+        event.get("type", ""),
+        event.get("reason", ""),
+        about.get("kind", ""),
+        about.get("namespace", ""),
+        about.get("name", ""),
+        (event.get("message") or "")[:_REASON_LENGTH_MAX],
+        (event.get("series") or {}).get("count") or event.get("count") or 1,
+    ]
+
+
+def event_time(event: Document) -> str:
+    """Return when the event was last observed."""
+    series = (event.get("series") or {}).get("lastObservedTime")
+    created = event["metadata"].get("creationTimestamp", "")
+    return str(series or event.get("lastTimestamp") or event.get("eventTime") or created)
+
+
+def blocked_row(replica_set: Document) -> Row | None:
+    """Return the row of a ReplicaSet that cannot create its Pods; None for others."""
+    failure = condition(replica_set, "ReplicaFailure")
+    if failure.get("status") != "True":
+        return None
+    metadata = replica_set["metadata"]
+    kind, _, name = pod_owner(metadata).partition("/")
+    message = _joined(failure.get("reason"), failure.get("message"))
+    return [kind or "ReplicaSet", metadata["namespace"], name or metadata["name"], message[:_REASON_LENGTH_MAX]]

@@ -1,0 +1,266 @@
+"""The tables of the dashboard: incremental results equal those of a snapshot, counted as by `dray top`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from dray.api.document import Document
+from dray.dashboard import cluster_view
+from dray.dashboard.cluster_view import ClusterView
+from dray.dashboard.rows import CARD_COLUMNS, COLUMNS
+from dray.sim.physical_devices import physical_devices
+from dray.sim.snapshot import Snapshot, kind_key
+from tests.unit.sim.cluster import (
+    GPU,
+    device,
+    device_class,
+    exactly,
+    resource_slice,
+    taint_rule,
+)
+
+GPU_CLASS = device_class("gpu", f'device.driver == "{GPU}"')
+
+
+def view_of(*documents: Document) -> ClusterView:
+    view = ClusterView()
+    for document in documents:
+        put(view, None, document)
+    refresh(view)
+    return view
+
+
+def put(view: ClusterView, old: Document | None, new: Document | None) -> None:
+    document = new or old
+    assert document is not None
+    view.apply(kind_key(document["kind"], document["apiVersion"].rpartition("/")[0]), old, new)
+
+
+def refresh(view: ClusterView) -> None:
+    while view.is_stale:
+        view.refresh(1)
+
+
+def named(view: ClusterView, table: str, key: str) -> dict[str, Any]:
+    return dict(zip(COLUMNS[table], view.tables[table][key], strict=True))
+
+
+def cards(view: ClusterView) -> dict[str, dict[str, Any]]:
+    found = {}
+    for row in view.tables["pools"].values():
+        for card in row[4]:
+            found[f"{row[1]}/{card[0]}"] = dict(zip(CARD_COLUMNS, card, strict=True))
+    return found
+
+
+def claim(name: str, *devices: str, pool: str = "a", **more: Any) -> Document:
+    results = [{"request": "gpu", "driver": GPU, "pool": pool, "device": item, **more} for item in devices]
+    status = {"allocation": {"devices": {"results": results}}, "reservedFor": [pod_reference(name)]} if devices else {}
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": name, "namespace": "team", "uid": f"uid-{name}"},
+        "spec": {"devices": {"requests": [exactly(1)]}},
+        "status": status,
+    }
+
+
+def pod_reference(name: str) -> Document:
+    return {"resource": "pods", "name": name, "uid": f"pod-{name}"}
+
+
+def node(name: str, **status: Any) -> Document:
+    labels = {"topology.kubernetes.io/zone": "z1", "example.com/rack": "r7"}
+    metadata = {"name": name, "uid": name, "labels": labels}
+    ready = {"conditions": [{"type": "Ready", "status": "True"}]}
+    return {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": {}, "status": ready | status}
+
+
+def pod(name: str, *, node_name: str = "", phase: str = "Pending", **more: Any) -> Document:
+    metadata = {"name": name, "namespace": "team", "uid": f"pod-{name}", **more.pop("metadata", {})}
+    spec: Document = {"containers": [{"name": "main", "image": "i", "resources": more.pop("resources", {})}]}
+    if node_name:
+        spec["nodeName"] = node_name
+    status = {"phase": phase, **more}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec, "status": status}
+
+
+def event(name: str, at: str, about: str, message: str = "oh", kind: str = "Warning") -> Document:
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": name, "namespace": "team", "uid": name},
+        "involvedObject": {"kind": "Pod", "namespace": "team", "name": about},
+        "type": kind,
+        "reason": "Failed",
+        "message": message,
+        "lastTimestamp": at,
+    }
+
+
+def partition(name: str, memory: str) -> Document:
+    return device(name, consumesCounters=[{"counterSet": "card-0", "counters": {"memory": {"value": memory}}}])
+
+
+def partitioned_slice() -> Document:
+    """A card of 40 Gi that is published as a whole, a half and two quarters."""
+    made = resource_slice("a-devices", GPU, nodeName="a")
+    counters = {"name": "card-0", "counters": {"memory": {"value": "40Gi"}}}
+    made["metadata"]["name"] = "a-counters"
+    made["spec"]["sharedCounters"] = [counters]
+    made["spec"].pop("devices", None)
+    parts = [partition("whole", "40Gi"), partition("half", "20Gi"), partition("q0", "10Gi"), partition("q1", "10Gi")]
+    devices = resource_slice("a-devices", GPU, *parts, nodeName="a")
+    for item in (made, devices):
+        item["spec"]["pool"] = {"name": "a", "generation": 1, "resourceSliceCount": 2}
+    return {"apiVersion": "v1", "kind": "List", "items": [made, devices]}
+
+
+def equals_snapshot(view: ClusterView, documents: Iterable[Document]) -> None:
+    """The fractions in use are those of `dray top`."""
+    refresh(view)
+    expected = {
+        f"{item.pool}/{item.name}": (round(item.used, 4), sorted(item.classes))
+        for item in physical_devices(Snapshot.of(documents))
+        if item.driver == GPU
+    }
+    assert {key: (card["used"], card["classes"]) for key, card in cards(view).items()} == expected
+
+
+def test_a_partitioned_card_is_one_card_with_segments() -> None:
+    documents = [GPU_CLASS, *partitioned_slice()["items"], claim("one", "half"), claim("two", "q0")]
+    view = view_of(*documents)
+    (card,) = cards(view).values()
+    assert (card["name"], card["state"], card["used"], card["published"]) == ("card-0", "partly", 0.75, 4)
+    assert card["segments"] == [["half", 0.5, ["team/one"]], ["q0", 0.25, ["team/two"]]]
+    equals_snapshot(view, documents)
+
+
+def test_changes_lead_to_the_same_as_a_fresh_view() -> None:
+    slices = partitioned_slice()["items"]
+    view = view_of(GPU_CLASS, *slices, claim("one", "half"))
+    put(view, claim("one", "half"), claim("one"))
+    put(view, None, claim("all", "whole"))
+    equals_snapshot(view, [GPU_CLASS, *slices, claim("one"), claim("all", "whole")])
+    (card,) = cards(view).values()
+    assert (card["state"], card["used"]) == ("used", 1.0)
+    put(view, claim("all", "whole"), None)
+    put(view, GPU_CLASS, None)
+    equals_snapshot(view, [*slices, claim("one")])
+    assert view.tables["classes"] == {}
+    for item in slices:
+        put(view, item, None)
+    refresh(view)
+    assert view.tables["pools"] == {}
+
+
+def test_states_of_devices() -> None:
+    unhealthy = {"resources": [{"resourceID": f"{GPU}/a/gpu-3", "health": "Unhealthy", "message": "ECC"}]}
+    status = [{"name": "main", "allocatedResourcesStatus": [{"name": "claim:gpu", **unhealthy}]}]
+    sick = pod("sick", node_name="a", phase="Running", containerStatuses=status)
+    view = view_of(
+        resource_slice("a", GPU, *(device(f"gpu-{number}") for number in range(4)), nodeName="a"),
+        taint_rule("rule", driver=GPU, pool="a", device="gpu-1"),
+        claim("one", "gpu-0"),
+        claim("admin", "gpu-2", adminAccess=True),
+        sick,
+    )
+    assert {name: card["state"] for name, card in cards(view).items()} == {
+        "a/gpu-0": "used",
+        "a/gpu-1": "tainted",
+        "a/gpu-2": "free",
+        "a/gpu-3": "unhealthy",
+    }
+    put(view, sick, None)
+    put(view, taint_rule("rule", driver=GPU, pool="a", device="gpu-1"), None)
+    refresh(view)
+    assert [card["state"] for card in cards(view).values()] == ["used", "free", "free", "free"]
+
+
+def test_a_rule_makes_only_the_pools_stale_that_it_selects() -> None:
+    view = view_of(*(resource_slice(name, GPU, device("gpu-0"), nodeName=name) for name in ("a", "b", "c")))
+    view.changes()
+    put(view, None, taint_rule("rule", driver=GPU, pool="b", device="gpu-0"))
+    refresh(view)
+    changed, removed = view.changes()["pools"]
+    assert (list(changed), removed) == ([f"{GPU}/b"], [])
+
+
+def test_nodes_have_their_pods_and_the_resources_of_device_plugins() -> None:
+    resources = {"limits": {"example.com/fpga": "2"}, "requests": {"example.com/fpga": "2"}}
+    user = pod("user", node_name="a", phase="Running", resources=resources)
+    amounts = {"allocatable": {"cpu": "8", "example.com/fpga": "3"}, "capacity": {"cpu": "8", "example.com/fpga": "4"}}
+    view = view_of(node("a", **amounts), user, pod("done", node_name="a", phase="Succeeded"))
+    row = named(view, "nodes", "a")
+    assert (row["pods"], row["plugins"]) == (1, [["example.com/fpga", 3, 1, 2]])
+    assert (row["zone"], row["rack"], row["ready"], row["cordoned"]) == ("z1", "r7", "True", False)
+    put(view, user, {**user, "status": {"phase": "Failed"}})
+    refresh(view)
+    row = named(view, "nodes", "a")
+    assert (row["pods"], row["plugins"]) == (0, [["example.com/fpga", 3, 1, 0]])
+
+
+def test_the_state_of_pods() -> None:
+    waiting = [{"name": "main", "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "again"}}}]
+    message = "0/3 nodes are available: 3 Insufficient cpu."
+    conditions = [{"type": "PodScheduled", "status": "False", "message": message}]
+    view = view_of(
+        pod("pending", conditions=conditions),
+        pod("crashing", node_name="a", phase="Running", containerStatuses=waiting),
+        pod("starting", node_name="a"),
+        event("old", "2026-01-01T00:00:00Z", "starting", "first"),
+        event("new", "2026-01-01T00:00:09Z", "starting", "prepare failed"),
+        event("late", "2026-01-01T00:00:05Z", "starting", "between"),
+    )
+    states = {key: (row[2], row[6]) for key, row in view.tables["pods"].items()}
+    assert states == {
+        "team/pending": ("pending", message),
+        "team/crashing": ("error", "CrashLoopBackOff: again"),
+        "team/starting": ("error", "Failed: prepare failed"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("owner", "labels", "expected"),
+    [
+        (None, {}, ""),
+        ({"kind": "ReplicaSet", "name": "web-5d"}, {"pod-template-hash": "5d"}, "Deployment/web"),
+        ({"kind": "ReplicaSet", "name": "web"}, {}, "ReplicaSet/web"),
+        ({"kind": "Job", "name": "train"}, {}, "Job/train"),
+    ],
+)
+def test_pods_are_grouped_by_workload(owner: Document | None, labels: Document, expected: str) -> None:
+    references = [] if owner is None else [{**owner, "apiVersion": "apps/v1", "uid": "u", "controller": True}]
+    view = view_of(pod("p", metadata={"labels": labels, "ownerReferences": references}))
+    assert named(view, "pods", "team/p")["owner"] == expected
+
+
+def test_only_replica_sets_that_cannot_create_pods_have_a_row() -> None:
+    failure = {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": "exceeded quota: q"}
+    owner = [{"kind": "Deployment", "name": "web", "controller": True}]
+    metadata = {"name": "web-5d", "namespace": "team", "ownerReferences": owner}
+    well = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": metadata, "status": {}}
+    ill = {**well, "status": {"conditions": [failure]}}
+    view = view_of(ill)
+    assert view.tables["blocked"]["team/web-5d"] == ["Deployment", "team", "web", "FailedCreate: exceeded quota: q"]
+    put(view, ill, well)
+    assert view.tables["blocked"] == {}
+
+
+def test_the_newest_events_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster_view, "EVENTS_MAX", 2)
+    monkeypatch.setattr(cluster_view, "_EVENTS_SLACK", 0)
+    view = view_of(*(event(f"e{number}", f"2026-01-01T00:00:0{number}Z", "p") for number in (3, 1, 2)))
+    changed, removed = view.changes()["events"]
+    assert (sorted(changed), removed) == (["e2", "e3"], ["e1"])
+
+
+def test_a_row_that_stays_the_same_is_no_change() -> None:
+    view = view_of(node("a"))
+    assert set(view.changes()) == {"nodes"}
+    put(view, node("a"), {**node("a"), "spec": {"podCIDR": "10.0.0.0/24"}})
+    refresh(view)
+    assert view.changes() == {}
