@@ -39,7 +39,6 @@ UNTYPED = frozenset(
         "PersistentVolume",
         "PersistentVolumeClaim",
         "PodTemplate",
-        "ReplicationController",
         "Service",
     }
 )

@@ -14,7 +14,7 @@ from dray.api.types import cdi_v1alpha1
 from dray.api.types.apps_v1 import ControllerRevision, DaemonSet, Deployment, ReplicaSet, StatefulSet
 from dray.api.types.batch_v1 import CronJob, Job
 from dray.api.types.coordination_v1 import Lease
-from dray.api.types.core_v1 import ConfigMap, Node, Pod, ResourceQuota, Secret
+from dray.api.types.core_v1 import ConfigMap, Node, Pod, ReplicationController, ResourceQuota, Secret
 from dray.api.types.policy_v1 import PodDisruptionBudget
 from dray.api.types.resource_v1 import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from dray.api.types.scheduling_v1beta1 import PodGroup, Workload
@@ -36,8 +36,8 @@ PERSISTENT_VOLUMES: Final[Resource[Document]] = unstructured(
 PERSISTENT_VOLUME_CLAIMS: Final[Resource[Document]] = unstructured(
     GroupVersion("", "v1"), "persistentvolumeclaims", "PersistentVolumeClaim"
 )
-REPLICATION_CONTROLLERS: Final[Resource[Document]] = unstructured(
-    GroupVersion("", "v1"), "replicationcontrollers", "ReplicationController"
+REPLICATION_CONTROLLERS: Final[Resource[ReplicationController]] = Resource(
+    "", "v1", "replicationcontrollers", "ReplicationController", ReplicationController
 )
 ENDPOINTS: Final[Resource[Document]] = unstructured(GroupVersion("", "v1"), "endpoints", "Endpoints")
 SERVICES: Final[Resource[Document]] = unstructured(GroupVersion("", "v1"), "services", "Service")

@@ -31,7 +31,7 @@ from dray.controllers.node_lifecycle.zones import Rates
 from dray.controllers.pod_garbage_collector.reconciler import PodGarbageCollector
 from dray.controllers.pod_group_protection import PodGroupProtectionController
 from dray.controllers.reconciler import ControllerContext, Reconciler
-from dray.controllers.replica_set.reconciler import ReplicaSetController
+from dray.controllers.replica_set.reconciler import ReplicaSetController, ReplicationControllerController
 from dray.controllers.resource_claim.reconciler import ResourceClaimController
 from dray.controllers.resource_pool_status.reconciler import ResourcePoolStatusRequestController
 from dray.controllers.resource_quota.reconciler import ResourceQuotaController
@@ -129,6 +129,7 @@ def _workload_controllers(root_ca: str, gates: FeatureGates) -> dict[str, Factor
         "resourcequota-controller": ResourceQuotaController,
         "deployment-controller": DeploymentController,
         "replicaset-controller": ReplicaSetController,
+        "replicationcontroller-controller": ReplicationControllerController,
         "statefulset-controller": StatefulSetController,
         "daemonset-controller": DaemonSetController,
         "job-controller": JobController,

@@ -7,9 +7,17 @@ from typing import Any
 from dray.api.document import Document, GroupResource
 from dray.api.errors import ForbiddenError, ServiceUnavailableError
 from dray.client.rest import Call
-from dray.controllers.replica_set.reconciler import ReplicaSetController
+from dray.controllers.replica_set.reconciler import ReplicaSetController, ReplicationControllerController
 from dray.sim.replica.virtual_time import run_virtually
-from tests.conformance.controllers.cluster import PODS, REPLICA_SETS, TEAM, Cluster, running_cluster, template
+from tests.conformance.controllers.cluster import (
+    PODS,
+    REPLICA_SETS,
+    REPLICATION_CONTROLLERS,
+    TEAM,
+    Cluster,
+    running_cluster,
+    template,
+)
 
 LABELS = {"app": "web"}
 
@@ -196,5 +204,61 @@ def test_a_pod_that_came_and_went_unseen_is_replaced() -> None:
             await cluster.until(replaced)
             await cluster.settle(60)
             assert len(await cluster.list(PODS)) == 2
+
+    run_virtually(scenario())
+
+
+def test_a_replication_controller_adopts_keeps_and_releases() -> None:
+    """As Kubernetes' specifications for ReplicationControllers: adoption, release, scaling and the status."""
+
+    async def orphan(cluster: Cluster) -> None:
+        await cluster.create(PODS, "found", template(LABELS)["spec"], labels=LABELS)
+
+    async def scenario() -> None:
+        async with running_cluster(ReplicationControllerController, prepare=orphan) as cluster:
+            given = {"replicas": 2, "selector": LABELS, "template": template(LABELS)}
+            created = await cluster.create(REPLICATION_CONTROLLERS, "web", given)
+            status = await cluster.until_status(REPLICATION_CONTROLLERS, "web", availableReplicas=2)
+            counted = {"replicas": 2, "fullyLabeledReplicas": 2, "readyReplicas": 2, "availableReplicas": 2}
+            assert status == {**counted, "observedGeneration": 1}
+            (owner,) = (await cluster.get(PODS, "found"))["metadata"]["ownerReferences"]
+            assert (owner["apiVersion"], owner["kind"], owner["uid"], owner["controller"]) == (
+                "v1",
+                "ReplicationController",
+                created["metadata"]["uid"],
+                True,
+            )
+            await cluster.patch(PODS, "found", {"metadata": {"labels": {"app": "debugged"}}})
+            await cluster.settle()
+            assert not (await cluster.get(PODS, "found"))["metadata"].get("ownerReferences")
+            assert len(await cluster.pods("app=web")) == 2
+            await cluster.patch(REPLICATION_CONTROLLERS, "web", {"spec": {"replicas": 0}})
+            await cluster.until_status(REPLICATION_CONTROLLERS, "web", replicas=0, observedGeneration=2)
+            assert await cluster.pods("app=web") == []
+
+    run_virtually(scenario())
+
+
+def test_a_replication_controller_reports_a_refused_pod() -> None:
+    """As "should surface a failure condition on a common issue like exceeded quota": it goes when the cause does."""
+    blocked = True
+
+    def refuse(call: Call) -> Exception | None:
+        return (
+            ForbiddenError(GroupResource("", "pods"), "p", "exceeded quota") if blocked and is_creation(call) else None
+        )
+
+    async def scenario() -> None:
+        nonlocal blocked
+        async with running_cluster(ReplicationControllerController) as cluster:
+            cluster.transport.fail = refuse
+            given = {"replicas": 1, "selector": LABELS, "template": template(LABELS)}
+            await cluster.create(REPLICATION_CONTROLLERS, "web", given)
+            await cluster.settle()
+            (condition,) = (await cluster.get(REPLICATION_CONTROLLERS, "web"))["status"]["conditions"]
+            assert (condition["type"], condition["reason"]) == ("ReplicaFailure", "FailedCreate")
+            blocked = False
+            status = await cluster.until_status(REPLICATION_CONTROLLERS, "web", readyReplicas=1)
+            assert "conditions" not in status
 
     run_virtually(scenario())

@@ -1423,6 +1423,42 @@ class Pod(Message, frozen=True, kw_only=True):
     status: PodStatus = PodStatus()
 
 
+class ReplicationControllerSpec(Message, frozen=True, kw_only=True):
+    schema_name: ClassVar[str] = "io.k8s.api.core.v1.ReplicationControllerSpec"
+    min_ready_seconds: int | None = None
+    replicas: int | None = None
+    selector: Mapping[str, str] = msgspec.field(default_factory=dict)
+    template: PodTemplateSpec | None = None
+
+
+class ReplicationControllerStatus(Message, frozen=True, kw_only=True):
+    schema_name: ClassVar[str] = "io.k8s.api.core.v1.ReplicationControllerStatus"
+    available_replicas: int | None = None
+    conditions: tuple[ReplicationControllerCondition, ...] = ()
+    fully_labeled_replicas: int | None = None
+    observed_generation: int | None = None
+    ready_replicas: int | None = None
+    replicas: int = msgspec.field(default_factory=int)
+
+
+class ReplicationControllerCondition(Message, frozen=True, kw_only=True):
+    schema_name: ClassVar[str] = "io.k8s.api.core.v1.ReplicationControllerCondition"
+    status: str = msgspec.field(default_factory=str)
+    last_transition_time: datetime | None = None
+    message: str | None = None
+    reason: str | None = None
+    type: str = msgspec.field(default_factory=str)
+
+
+class ReplicationController(Message, frozen=True, kw_only=True):
+    schema_name: ClassVar[str] = "io.k8s.api.core.v1.ReplicationController"
+    api_version: str | None = None
+    kind: str | None = None
+    metadata: meta_v1.ObjectMeta = meta_v1.ObjectMeta()
+    spec: ReplicationControllerSpec = ReplicationControllerSpec()
+    status: ReplicationControllerStatus = ReplicationControllerStatus()
+
+
 class ResourceQuotaSpec(Message, frozen=True, kw_only=True):
     schema_name: ClassVar[str] = "io.k8s.api.core.v1.ResourceQuotaSpec"
     hard: Mapping[str, str] = msgspec.field(default_factory=dict)

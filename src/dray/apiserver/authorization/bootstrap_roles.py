@@ -345,6 +345,13 @@ CONTROLLER_ROLES: Final[Mapping[str, tuple[Document, ...]]] = {
         rule("create delete list patch watch", "core", "pods"),
         _EVENTS,
     ),
+    "replication-controller": (
+        rule("get list update watch", "core", "replicationcontrollers"),
+        rule("patch update", "core", "replicationcontrollers/status"),
+        rule("update", "core", "replicationcontrollers/finalizers"),
+        rule("create delete list patch watch", "core", "pods"),
+        _EVENTS,
+    ),
     "resource-claim-controller": (
         rule(_READ, "core", "pods"),
         rule("update", "core", "pods/finalizers"),

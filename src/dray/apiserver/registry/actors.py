@@ -22,6 +22,7 @@ ACTED_ON_BY: Final[Mapping[GroupResource, str]] = {
     GroupResource("", "namespaces"): "namespace controller",
     GroupResource("", "nodes"): "scheduler, node controllers",
     GroupResource("", "pods"): "scheduler, node agent, controllers",
+    GroupResource("", "replicationcontrollers"): "ReplicationController controller",
     GroupResource("", "resourcequotas"): "API server (ResourceQuota), quota controller",
     GroupResource("", "secrets"): "node agent, API server (tokens)",
     GroupResource("", "serviceaccounts"): "API server (ServiceAccount), service account controller",

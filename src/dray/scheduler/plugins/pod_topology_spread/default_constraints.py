@@ -88,7 +88,7 @@ class WorkloadSelectors:
         informers = handle.informers
         self._replica_sets = informers.informer(REPLICA_SETS).lister
         self._stateful_sets = informers.informer(STATEFUL_SETS.unstructured).lister
-        self._replication_controllers = informers.informer(REPLICATION_CONTROLLERS).lister
+        self._replication_controllers = informers.informer(REPLICATION_CONTROLLERS.unstructured).lister
         # Namespace -> name -> selector; Services without a selector are left out.
         self._services: dict[str, dict[str, Mapping[str, str]]] = {}
         informers.informer(SERVICES).add_handler(self._service_changed)
