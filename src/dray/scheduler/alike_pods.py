@@ -7,7 +7,7 @@ attempt costs what has changed, not what there is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
@@ -16,7 +16,6 @@ from dray.framework.cycle_state import CycleState
 from dray.framework.node_info import NodeInfo
 from dray.framework.plugins import FILTER, DryRunSignature
 from dray.framework.snapshot import Snapshot
-from dray.framework.status import Status
 from dray.scheduler.nominations import Nominations
 from dray.scheduler.profile import Profile
 
@@ -46,7 +45,7 @@ def kind_of(profile: Profile, state: CycleState) -> Hashable | None:
     """Return everything about the Pod that its filters depend on; None if that is not known."""
     if not has_known_filters(profile, state):
         return None
-    signatures = tuple([plugin.dry_run_signature(state) for plugin in _signed(profile, state)])
+    signatures = tuple([plugin.dry_run_signature(state) for plugin in signed_filters(profile, state)])
     if None in signatures:
         return None
     info = state.pod_info
@@ -56,7 +55,8 @@ def kind_of(profile: Profile, state: CycleState) -> Hashable | None:
     return profile.scheduler_name, info.priority, info.requests, info.host_ports, fields, signatures
 
 
-def _signed(profile: Profile, state: CycleState) -> list[DryRunSignature]:
+def signed_filters(profile: Profile, state: CycleState) -> list[DryRunSignature]:
+    """Return the active filters that depend on more than the node and fields of the Pod."""
     return [plugin for name, plugin in profile.signed_filters.items() if name not in state.skip_filter]
 
 
@@ -136,7 +136,7 @@ class AlikePods(Generic[T]):
         """Return what is known of a kind; empty at first."""
         results = self._kinds.pop(kind, None)
         if results is None:
-            results = NodeResults(self._snapshot, self._nominations, _signed(profile, state))
+            results = NodeResults(self._snapshot, self._nominations, signed_filters(profile, state))
         results.refresh()
         self._kinds[kind] = results
         if len(self._kinds) > KINDS_MAX:
@@ -150,43 +150,3 @@ class AlikePods(Generic[T]):
     def clear(self) -> None:
         """Drop everything."""
         self._kinds.clear()
-
-
-class KnownRejections:
-    """The rejections of all nodes for Pods that fit nowhere: the next Pod like them looks only at what has changed."""
-
-    def __init__(self, snapshot: Snapshot, nominations: Nominations) -> None:
-        self._snapshot = snapshot
-        self._nominations = nominations
-        self._alike: AlikePods[Status] = AlikePods(snapshot, nominations)
-
-    def of(self, profile: Profile, state: CycleState) -> tuple[Mapping[str, Status], list[int]] | None:
-        """Return the known rejections, and the indices of the other nodes in order; None if too little is known."""
-        if not self._alike:
-            return None
-        kind = kind_of(profile, state)
-        known = None if kind is None else self._alike.known(kind)
-        if known is None or len(known.by_node) + len(known.dropped) != len(self._snapshot):
-            return None
-        if len(known.dropped) > max(len(self._snapshot) // _UNDECIDED_SHARE, 1):
-            self._alike.forget(kind)
-            return None
-        names = [*known.dropped]
-        # What is kept for the Pod itself was kept from the others.
-        own = self._nominations.node_of(state.pod_info.uid)
-        if own and own not in known.dropped:
-            names.append(own)
-        return known.by_node, sorted(index for name in names if (index := self._snapshot.index_of(name)) is not None)
-
-    def remember(self, profile: Profile, state: CycleState, statuses: Mapping[str, Status]) -> None:
-        """Keep the rejections of a Pod that fits nowhere."""
-        if len(statuses) != len(self._snapshot) or self._nominations.node_of(state.pod_info.uid):
-            return
-        kind = kind_of(profile, state)
-        if kind is None:
-            return
-        results = self._alike.results(profile, state, kind)
-        for name in [*results.dropped] if results.by_node else statuses:
-            node = self._snapshot.get(name)
-            if node is not None:
-                results.keep(node, statuses[name])

@@ -6,9 +6,9 @@ starts where it ended.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, groupby, islice
+from itertools import count as count_from
 from typing import Final, TypeAlias
 
 import msgspec
@@ -19,9 +19,9 @@ from dray.framework.node_info import NodeInfo
 from dray.framework.plugins import FILTER, PRE_FILTER, PRE_SCORE, SCORE_MAX, BatchFilter, ScanFilter
 from dray.framework.snapshot import Snapshot
 from dray.framework.status import SKIP, SUCCESS, Code, Status, unresolvable
-from dray.scheduler.alike_pods import KnownRejections
 from dray.scheduler.diagnosis import Diagnosis, counted
 from dray.scheduler.filter_runner import AttemptError, Filter, FilterRunner, active_filters
+from dray.scheduler.kept_verdicts import KeptVerdicts
 from dray.scheduler.nominations import Nominations
 from dray.scheduler.profile import Profile, Scorer
 from dray.scheduler.score_cache import ScoreTables
@@ -102,11 +102,13 @@ class Cycle:
         self._tables = ScoreTables()
         # Whether most nodes of the last search were infeasible: then the next one skips those cached as infeasible.
         self._mostly_infeasible = False
-        self._rejections = KnownRejections(snapshot, nominations)
+        self._verdicts = KeptVerdicts(snapshot, nominations)
 
     def rejected(self, profile: Profile, state: CycleState, statuses: Mapping[str, Status]) -> None:
-        """Keep the rejections of all nodes, with their explanations, for Pods that are like this one."""
-        self._rejections.remember(profile, state, statuses)
+        """Keep the explanations of rejections for Pods that are like this one."""
+        verdicts = self._verdicts.of(profile, state)
+        if verdicts is not None and not self._nominations.node_of(state.pod_info.uid):
+            verdicts.explain(self._snapshot, statuses)
 
     def place(self, profile: Profile, state: CycleState) -> Placement | Diagnosis:
         """Return the best node, or why there is none; raises `AttemptError` when a plugin fails."""
@@ -182,9 +184,9 @@ class Cycle:
             search = Search(len(indices))
             self._run(search, state, _sampled(indices, filters), runner)
             return search
-        known = self._rejections.of(profile, state)
-        if known is not None:
-            return self._search_others(profile, state, filters, *known)
+        kept = self._search_kept(profile, state, filters)
+        if kept is not None:
+            return kept
         count = len(self._snapshot)
         start = self._start % count
         search = Search(_wanted(profile, count))
@@ -213,28 +215,38 @@ class Cycle:
         self._start = (start + search.evaluated) % count
         return search
 
-    def _search_others(
-        self,
-        profile: Profile,
-        state: CycleState,
-        filters: Filters,
-        rejected: Mapping[str, Status],
-        indices: Sequence[int],
-    ) -> Search:
-        """Search the nodes whose rejection is not known from Pods that are like this one."""
-        count = len(self._snapshot)
+    def _search_kept(self, profile: Profile, state: CycleState, filters: Filters) -> Search | None:
+        """Search with what is known from Pods that are like this one; None if it is not known which are."""
+        verdicts = self._verdicts.of(profile, state)
+        if verdicts is None:
+            return None
+        snapshot, nodes, count = self._snapshot, self._snapshot.nodes, len(self._snapshot)
         start = self._start % count
         search = Search(_wanted(profile, count))
-        first = bisect_left(indices, start)
-        ordered = [*indices[first:], *indices[:first]]
-        self._run(search, state, _sampled(ordered, filters), filters.runner)
-        if search.feasible:
-            evaluated = count if search.missing else (search.feasible[-1] - start) % count + 1
-            search.skipped = evaluated - search.evaluated
-        else:
-            search.statuses = {**rejected, **search.statuses}
-        self._mostly_infeasible = len(search.feasible) < search.evaluated // 2
-        self._start = (start + search.evaluated) % count
+        nominated, samples = self._nominations.by_node, count_from()
+        has_claims = any(name not in state.skip_filter for name in profile.signed_filters)
+        # What is kept for the Pod itself was kept from the others.
+        own = snapshot.index_of(self._nominations.node_of(state.pod_info.uid))
+        special = [] if own is None else [own]
+        verdicts.forget(special)
+
+        def decide(index: int) -> Status:
+            run = filters.timed if filters.timed and next(samples) % SAMPLE_EVERY_NODE == 0 else filters.plain
+            node = nodes[index]
+            status = self._decide(state, node, run, filters.runner)
+            # Which devices were found beside nominated Pods or device plugins is known to this attempt alone.
+            if status is SUCCESS and (node.name in nominated or (has_claims and node.requested.scalars)):
+                special.append(index)
+            return status
+
+        search.feasible = verdicts.accepted(start, search.wanted, decide)
+        evaluated = count if search.missing else (search.feasible[-1] - start) % count + 1
+        if self._records or not search.feasible:
+            search.statuses = verdicts.rejections(snapshot, start, evaluated)
+        verdicts.forget(special)
+        search.skipped = evaluated - search.evaluated
+        self._mostly_infeasible = len(search.feasible) < evaluated // 2
+        self._start = (start + evaluated) % count
         return search
 
     def _maybe_feasible(self, batch: Sequence[BatchFilter], state: CycleState, start: int) -> Iterable[int] | None:
@@ -312,31 +324,35 @@ class Cycle:
     ) -> None:
         """Run the filters node by node until enough are feasible."""
         feasible, statuses, missing = search.feasible, search.statuses, search.missing
-        nodes, pod = self._snapshot.nodes, state.pod_info.pod
-        nominated = self._nominations.by_node
+        nodes = self._snapshot.nodes
         for index in indices:
             node = nodes[index]
-            status = SUCCESS
-            # The hot loop of the scheduler: no calls but those of the filters.
-            for name, run_filter in filters:
-                status = run_filter(state, pod, node)
-                if status is not SUCCESS:
-                    if status.code is not Code.SUCCESS:
-                        status = status.with_plugin(name)
-                        break
-                    status = SUCCESS
-            if status is SUCCESS and node.name in nominated:
-                # Most nodes are rejected without the Pods nominated to them, which costs less to find out.
-                status = runner.run(state, node, filters)
+            status = self._decide(state, node, filters, runner)
             if status is SUCCESS:
                 feasible.append(index)
                 missing -= 1
                 if not missing:
                     return
-            elif status.is_rejected:
-                statuses[node.name] = status
             else:
-                raise AttemptError(f'running "{status.plugin}" filter plugin: {status.message}')
+                statuses[node.name] = status
+
+    def _decide(self, state: CycleState, node: NodeInfo, filters: Sequence[Filter], runner: FilterRunner) -> Status:
+        """Return SUCCESS, or the first rejection of a node."""
+        pod = state.pod_info.pod
+        status = SUCCESS
+        for name, run_filter in filters:
+            status = run_filter(state, pod, node)
+            if status is not SUCCESS:
+                if status.code is not Code.SUCCESS:
+                    status = status.with_plugin(name)
+                    break
+                status = SUCCESS
+        if status is SUCCESS and node.name in self._nominations.by_node:
+            # Most nodes are rejected without the Pods nominated to them, which costs less to find out.
+            status = runner.run(state, node, filters)
+        if status is not SUCCESS and not status.is_rejected:
+            raise AttemptError(f'running "{status.plugin}" filter plugin: {status.message}')
+        return status
 
 
 def _wanted(profile: Profile, count: int) -> int:

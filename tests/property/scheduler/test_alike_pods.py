@@ -10,8 +10,8 @@ import pytest
 
 from dray.framework.cycle_state import CycleState
 from dray.framework.pod_info import PodInfo
-from dray.framework.status import Status
-from dray.scheduler.cycle import Cycle, Placement
+from dray.framework.status import SUCCESS, Status
+from dray.scheduler.cycle import Cycle, Placement, run_pre_filter
 from dray.scheduler.filter_runner import runner_of
 from dray.scheduler.preemption.dry_run import Candidate, DryRun
 from dray.scheduler.preemption.dry_run_cache import DryRunCache
@@ -101,6 +101,7 @@ class Twins:
         assert _answer(found) == _answer(expected), pod.metadata.name
         assert fresh._start == self.kept._start
         if isinstance(found, Placement):
+            assert found.feasible == self._accepted(pod), pod.metadata.name
             return
         self.waiting[pod.metadata.name] = pod
         self.rejected += 1
@@ -115,6 +116,15 @@ class Twins:
             self.cluster.devices.explain_rejections(state, pod, statuses)
             found = replace(found, statuses=statuses)
         return state, found
+
+    def _accepted(self, pod: Any) -> int:
+        """How many nodes the filters accept, one by one; one if the Pod gets the node that is kept for it."""
+        profile, nominations = self.cluster.profile, self.cluster.handle.nominations
+        state = CycleState(PodInfo(pod))
+        run_pre_filter(profile, state, NODES)
+        runner = runner_of(profile, state, nominations)
+        accepted = [node.name for node in self.cluster.handle.snapshot if runner.run(state, node) is SUCCESS]
+        return 1 if nominations.node_of(pod.metadata.uid) in accepted else len(accepted)
 
     def _compare_dry_runs(self, state: CycleState) -> None:
         profile, nominations = self.cluster.profile, self.cluster.handle.nominations

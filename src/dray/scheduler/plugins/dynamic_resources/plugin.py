@@ -411,7 +411,7 @@ class DynamicResources:
     def score(self, state: CycleState, _pod: Pod, node: NodeInfo) -> int:
         """Return 8 for a first alternative down to 1 for an eighth, summed over all lists."""
         own: PodState = state[NAME].on_node(node.name)
-        allocations = own.found_on(node.name)
+        allocations = self._found_on(own, node.name)
         assert allocations is not None, "only nodes that fit are scored"
         return allocation_score(own.pending, allocations[: len(own.pending)])
 
@@ -435,7 +435,7 @@ class DynamicResources:
             self._tracker.share_in_flight(claim, pod.metadata.uid or "")
         if not own.chosen.count:
             return SUCCESS
-        allocations = own.found_on(node_name)
+        allocations = self._found_on(own, node_name)
         if allocations is None:
             return error(f"claims were not allocated on node {node_name}")
         allocations = own.node_allocations[node_name] = with_share_ids(own.chosen.claims, allocations)
@@ -443,6 +443,15 @@ class DynamicResources:
             self._tracker.start_in_flight(claim, allocation, pod.metadata.uid or "")
         self._steps.observe(self._filter.steps)
         return SUCCESS
+
+    def _found_on(self, own: PodState, node_name: str) -> tuple[AllocationResult, ...] | None:
+        """Return the allocations on a feasible node; searched for if it is known from another Pod to be feasible."""
+        found = own.found_on(node_name)
+        if found is None:
+            node = self._handle.snapshot.get(node_name)
+            if node is not None and self._filter.filter(own, node) is SUCCESS:
+                return own.found_on(node_name)
+        return found
 
     def unreserve(self, state: CycleState, pod: Pod, node_name: str) -> None:
         """Release what was not written; a write with unknown result stays in flight until it is settled."""

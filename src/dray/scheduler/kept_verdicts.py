@@ -1,0 +1,192 @@
+"""Which nodes the filters accept, kept for Pods that are alike, each until something changes that it depends on. Pure.
+
+Pods come in crowds that are alike, and between two of them few nodes change. A search runs the filters only on nodes
+of which nothing is known, and takes the others from the kept verdicts: it costs what has changed, not what there is.
+The nodes found are those that filtering one by one finds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, compress
+from typing import Any, Final, TypeAlias
+
+from dray.framework.cycle_state import CycleState
+from dray.framework.node_info import NodeInfo
+from dray.framework.plugins import DryRunSignature
+from dray.framework.snapshot import Snapshot
+from dray.framework.status import SUCCESS, Status
+from dray.scheduler.alike_pods import kind_of, signed_filters
+from dray.scheduler.nominations import Nominations
+from dray.scheduler.profile import Profile
+
+# Kinds of Pods whose verdicts are kept, with a byte for each node; beyond that the least recently used goes.
+KINDS_MAX: Final = 256
+
+# Verdicts that are kept over all kinds and nodes; a cluster with more nodes keeps fewer kinds.
+VERDICTS_MAX: Final = 2_000_000
+
+_REJECTED: Final = 0
+_ACCEPTED: Final = 1
+_UNKNOWN: Final = 2
+
+
+class PartIndex:
+    """The nodes that have a part of a plugin, such as a pool of devices; also those that had it earlier."""
+
+    def __init__(self, snapshot: Snapshot, plugin: DryRunSignature) -> None:
+        self._snapshot = snapshot
+        self._plugin = plugin
+        self._nodes: dict[str, dict[str, None]] = {}
+        self._version = -1
+        self._parts_version: Any = None
+
+    def refresh(self) -> None:
+        """Read the parts of nodes that have changed."""
+        parts_version = self._plugin.parts_version()
+        changed = self._snapshot.changed_since(self._version)
+        known = self._parts_version is not None and self._plugin.parts_changed_since(self._parts_version) is not None
+        if changed is None or not known:
+            self._nodes.clear()
+            changed = [node.name for node in self._snapshot]
+        for name in changed:
+            node = self._snapshot.get(name)
+            assert node is not None, "changed and not there"
+            self._read(node)
+        self._version, self._parts_version = self._snapshot.version, parts_version
+
+    def _read(self, node: NodeInfo) -> None:
+        for part in self._plugin.parts_of(node):
+            self._nodes.setdefault(part, {})[node.name] = None
+
+    def nodes(self, parts: Iterable[str]) -> Iterator[str]:
+        """Yield the names of nodes that have one of the parts."""
+        of = self._nodes.get
+        return chain.from_iterable([of(part, ()) for part in parts])
+
+
+# A plugin whose decisions depend on more than the node, with the nodes of each part.
+Parts: TypeAlias = Sequence[tuple[DryRunSignature, PartIndex]]
+
+
+class Verdicts:
+    """The verdicts for one kind of Pods, by index of the node."""
+
+    __slots__ = ("_by_index", "_new", "_nominations_version", "_parts_versions", "_statuses", "_version")
+
+    def __init__(self) -> None:
+        self._by_index = bytearray()
+        # The rejections; those found since they were explained.
+        self._statuses: list[Status] = []
+        self._new: dict[int, None] = {}
+        # No snapshot and no nominations have version -1.
+        self._version = -1
+        self._nominations_version = -1
+        self._parts_versions: tuple[Any, ...] = ()
+
+    def refresh(self, snapshot: Snapshot, nominations: Nominations, parts: Parts) -> None:
+        """Forget the verdicts on nodes that may be decided otherwise now."""
+        changed = self._changed(snapshot, nominations, parts)
+        if changed is None:
+            self._by_index = bytearray([_UNKNOWN]) * len(snapshot)
+            self._statuses = [SUCCESS] * len(snapshot)
+            self._new.clear()
+        else:
+            by_index, index_of = self._by_index, snapshot.index_of
+            for name in changed:
+                index = index_of(name)
+                if index is not None:
+                    by_index[index] = _UNKNOWN
+        self._version, self._nominations_version = snapshot.version, nominations.version
+        self._parts_versions = tuple([plugin.parts_version() for plugin, _ in parts])
+
+    def _changed(self, snapshot: Snapshot, nominations: Nominations, parts: Parts) -> Iterable[str] | None:
+        """Return the nodes whose verdicts may be others now; None means all."""
+        if self._version < 0:
+            return None
+        changed = [snapshot.changed_since(self._version), nominations.changed_since(self._nominations_version)]
+        for (plugin, index), version in zip(parts, self._parts_versions, strict=True):
+            names = plugin.parts_changed_since(version)
+            changed.append(None if names is None else index.nodes(names))
+        known = [names for names in changed if names is not None]
+        return chain(*known) if len(known) == len(changed) else None
+
+    def accepted(self, start: int, wanted: int, decide: Callable[[int], Status]) -> list[int]:
+        """Return the first accepted nodes, beginning at an index and wrapping around.
+
+        `decide` runs the filters on a node of which nothing is known.
+        """
+        by_index = self._by_index
+        found: list[int] = []
+        for first, end in ((start, len(by_index)), (0, start)):
+            at = first
+            while at < end and len(found) < wanted:
+                unknown = by_index.find(_UNKNOWN, at, end)
+                stop = unknown if unknown >= 0 else end
+                if stop > at:
+                    found += compress(range(at, stop), by_index[at:stop])
+                if unknown >= 0 and len(found) < wanted:
+                    self._keep(unknown, decide(unknown))
+                    found += (unknown,) if by_index[unknown] else ()
+                at = stop + 1
+        del found[wanted:]
+        return found
+
+    def _keep(self, index: int, status: Status) -> None:
+        if status is SUCCESS:
+            self._by_index[index] = _ACCEPTED
+        else:
+            self._by_index[index], self._statuses[index] = _REJECTED, status
+            self._new[index] = None
+
+    def rejections(self, snapshot: Snapshot, start: int, evaluated: int) -> dict[str, Status]:
+        """Return the rejections of that many nodes, beginning at an index and wrapping around."""
+        found: dict[str, Status] = {}
+        end = start + evaluated
+        for part in (slice(start, end), slice(0, max(end - len(snapshot), 0))):
+            pairs = zip(snapshot.nodes[part], self._statuses[part], self._by_index[part], strict=True)
+            found.update({node.name: status for node, status, verdict in pairs if verdict == _REJECTED})
+        return found
+
+    def explain(self, snapshot: Snapshot, statuses: Mapping[str, Status]) -> None:
+        """Keep the rejections with their explanations."""
+        for index in self._new:
+            if self._by_index[index] == _REJECTED:
+                self._statuses[index] = statuses.get(snapshot.nodes[index].name, self._statuses[index])
+        self._new.clear()
+
+    def forget(self, indices: Iterable[int]) -> None:
+        """Forget the verdicts on nodes that are not those for other Pods."""
+        for index in indices:
+            self._by_index[index] = _UNKNOWN
+
+
+class KeptVerdicts:
+    """The verdicts for several kinds of Pods."""
+
+    def __init__(self, snapshot: Snapshot, nominations: Nominations) -> None:
+        self._snapshot = snapshot
+        self._nominations = nominations
+        # The most recently used goes last.
+        self._kinds: dict[Hashable, Verdicts] = {}
+        self._parts: dict[DryRunSignature, PartIndex] = {}
+
+    def of(self, profile: Profile, state: CycleState) -> Verdicts | None:
+        """Return what is known now for Pods like this one; None if it is not known which are."""
+        kind = kind_of(profile, state)
+        if kind is None:
+            return None
+        parts = [(plugin, self._nodes_of(plugin)) for plugin in signed_filters(profile, state)]
+        verdicts = self._kinds.pop(kind, None) or Verdicts()
+        verdicts.refresh(self._snapshot, self._nominations, parts)
+        self._kinds[kind] = verdicts
+        if len(self._kinds) > min(KINDS_MAX, VERDICTS_MAX // max(len(self._snapshot), 1)):
+            del self._kinds[next(iter(self._kinds))]
+        return verdicts
+
+    def _nodes_of(self, plugin: DryRunSignature) -> PartIndex:
+        index = self._parts.get(plugin)
+        if index is None:
+            index = self._parts[plugin] = PartIndex(self._snapshot, plugin)
+        index.refresh()
+        return index

@@ -1,0 +1,132 @@
+"""The nodes found with kept verdicts are those that filtering one by one finds, and only changed nodes are filtered."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Hashable, Iterable
+from functools import partial
+from typing import Any
+
+import pytest
+
+from dray.framework.cycle_state import CycleState
+from dray.framework.snapshot import Snapshot
+from dray.framework.status import SUCCESS, Status, unschedulable
+from dray.scheduler.kept_verdicts import PartIndex, Verdicts
+from dray.scheduler.nominations import Nominations
+from tests.unit.scheduler.builders import node_info, pod_info
+
+NODES = 40
+STEPS = 60
+
+
+class Pools:
+    """A plugin whose decisions depend on pools: two nodes share one."""
+
+    name = "Pools"
+
+    def __init__(self) -> None:
+        self.changes: list[str] = []
+
+    def filter(self, *_given: object) -> Status:
+        raise NotImplementedError
+
+    def dry_run_signature(self, _state: CycleState) -> Hashable | None:
+        raise NotImplementedError
+
+    def parts_of(self, node: Any) -> Iterable[str]:
+        return (pool_of(node.name),)
+
+    def parts_version(self) -> Hashable:
+        return len(self.changes)
+
+    def parts_changed_since(self, version: int) -> Iterable[str] | None:
+        return self.changes[version:]
+
+
+def pool_of(name: str) -> str:
+    return f"pool{int(name.removeprefix('n')) // 2}"
+
+
+def decide(accepting: set[str], filtered: list[str], at: int) -> Status:
+    filtered.append(f"n{at}")
+    return SUCCESS if f"n{at}" in accepting else unschedulable(f"n{at}")
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_kept_verdicts_find_what_filtering_finds(seed: int) -> None:
+    rng = random.Random(seed)
+    names = [f"n{number}" for number in range(NODES)]
+    snapshot = Snapshot([node_info(name) for name in names])
+    nominations, pools, verdicts = Nominations(), Pools(), Verdicts()
+    index = PartIndex(snapshot, pools)
+    accepting = {name for name in names if rng.random() < 0.5}
+    for step in range(STEPS):
+        for _ in range(rng.randrange(4)):
+            name = rng.choice(names)
+            change = rng.randrange(3)
+            concerned = {name}
+            if change == 0:
+                snapshot.replace(node_info(name))
+            elif change == 1:
+                nominations.set(pod_info(f"p{step}"), name)
+            else:
+                pools.changes.append(pool_of(name))
+                concerned = {other for other in names if pool_of(other) == pool_of(name)}
+            accepting = {
+                other for other in names if (other in accepting) != (other in concerned and rng.random() < 0.5)
+            }
+        index.refresh()
+        verdicts.refresh(snapshot, nominations, [(pools, index)])
+        start, wanted = rng.randrange(NODES), rng.choice((1, 7, NODES))
+        filtered: list[str] = []
+
+        found = verdicts.accepted(start, wanted, partial(decide, accepting, filtered))
+        order = [*range(start, NODES), *range(start)]
+        expected = [at for at in order if names[at] in accepting][:wanted]
+        assert found == expected
+        assert len(filtered) == len(set(filtered))
+        evaluated = NODES if len(found) < wanted else order.index(found[-1]) + 1
+        rejected = verdicts.rejections(snapshot, start, evaluated)
+        assert rejected == {
+            names[at]: unschedulable(names[at]) for at in order[:evaluated] if names[at] not in accepting
+        }
+
+
+def test_only_changed_nodes_are_filtered_again() -> None:
+    snapshot = Snapshot([node_info(f"n{number}") for number in range(NODES)])
+    nominations, pools, verdicts = Nominations(), Pools(), Verdicts()
+    index = PartIndex(snapshot, pools)
+
+    def filtered() -> list[int]:
+        index.refresh()
+        verdicts.refresh(snapshot, nominations, [(pools, index)])
+        found: list[int] = []
+
+        def decide(at: int) -> Status:
+            found.append(at)
+            return SUCCESS
+
+        assert len(verdicts.accepted(0, NODES, decide)) == NODES
+        return found
+
+    assert len(filtered()) == NODES
+    assert filtered() == []
+    snapshot.replace(node_info("n5"))
+    pools.changes.append("pool4")
+    nominations.set(pod_info("p"), "n20")
+    assert filtered() == [5, 8, 9, 20]
+    snapshot.replace_all([node_info("n0")])
+    index.refresh()
+    verdicts.refresh(snapshot, nominations, [(pools, index)])
+    assert verdicts.accepted(0, 5, lambda _at: SUCCESS) == [0]
+
+
+def test_explanations_are_kept_with_the_rejections() -> None:
+    snapshot = Snapshot([node_info("n0"), node_info("n1")])
+    nominations, verdicts = Nominations(), Verdicts()
+    verdicts.refresh(snapshot, nominations, [])
+    assert verdicts.accepted(0, 2, lambda _at: unschedulable("no")) == []
+    verdicts.explain(snapshot, {"n0": unschedulable("no, because")})
+    verdicts.refresh(snapshot, nominations, [])
+    assert verdicts.rejections(snapshot, 1, 2) == {"n0": unschedulable("no, because"), "n1": unschedulable("no")}
