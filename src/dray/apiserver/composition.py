@@ -233,7 +233,11 @@ def _backend(
         cache=cache,
         objects=objects,
         documents=documents,
-        admission=AdmissionChain(plugins, config.admission_plugins, (service_allocation,)),
+        admission=AdmissionChain(
+            plugins,
+            config.admission_plugins,
+            (service_allocation, configured.param_access(authorizer.authorize)),
+        ),
         allocations=AllocationWriter(config.store, cache.devices, config.clock),
         authorizer=authorizer,
         random=config.random_source,

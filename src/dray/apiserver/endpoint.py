@@ -162,6 +162,9 @@ class Endpoint:
         """Like `splice`, without kind and apiVersion, for items of a list."""
         return b'{"metadata":{"resourceVersion":"%d",%b' % (revision, value[len(self.head) :])
 
+    def check_served(self) -> None:
+        """Refuse requests that the endpoint cannot serve."""
+
     def to_hub(self, document: Document) -> Document:
         """Convert a document of this endpoint's version to the hub version."""
         if self.is_storage_version:

@@ -171,6 +171,8 @@ class APIServer:
             if not info.resource:
                 return await self._nonresource.serve(call)
             endpoint = self._endpoint(info)
+            if endpoint.custom:
+                endpoint.check_served()
             if endpoint.deprecation:
                 call.warnings.append(endpoint.deprecation)
             result = await self._handler(info, endpoint)(call, endpoint)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from dray.api.document import Document
-from dray.api.errors import APIError, InvalidError
+from dray.api.errors import APIError, InvalidError, NotFoundError
 from dray.apiserver.call import Call
 from dray.apiserver.request import UserInfo
 from dray.apiserver.routes import RequestInfo
@@ -437,3 +438,74 @@ async def test_bad_policies(api: Local, name: str) -> None:
         await api.request("create", POLICIES, policy(**spec))
     assert text.partition("{}: ")[2] or text in caught.value.message
     assert (text.partition("{}: ")[2] or text) in caught.value.message
+
+
+async def configurator(api: Local, *rules: Document) -> Local:
+    """A user who may write policies, and what the rules allow."""
+    group = "rbac.authorization.k8s.io"
+    own = {"apiGroups": ["admissionregistration.k8s.io"], "resources": ["*"], "verbs": ["*"]}
+    await api.request("create", f"{group}/v1/clusterroles", {"metadata": {"name": "c"}, "rules": [own, *rules]})
+    subject = {"apiGroup": group, "kind": "User", "name": "alice"}
+    reference = {"apiGroup": group, "kind": "ClusterRole", "name": "c"}
+    made = {"metadata": {"name": "c"}, "roleRef": reference, "subjects": [subject]}
+    await api.request("create", f"{group}/v1/clusterrolebindings", made)
+    alice = Local(api.running, (), "alice")
+
+    async with asyncio.timeout(5):
+        # The server takes in the binding.
+        while (await refused(alice, {"metadata": {}}, path=POLICIES)).code == 403:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+    return alice
+
+
+@pytest.mark.behaviour("VP-03")
+async def test_parameters_must_be_readable_by_who_configures_them(api: Local) -> None:
+    kind = {"apiVersion": "v1", "kind": "ConfigMap"}
+    subject = policy(paramKind=kind, validations=[{"expression": "params.data.a == 'b'"}])
+    named = binding(paramRef={"name": "limits", "namespace": "default", "parameterNotFoundAction": "Deny"})
+    selected = binding("c", paramRef={"selector": {}, "namespace": "default", "parameterNotFoundAction": "Deny"})
+    one = {"apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["limits"], "verbs": ["get"]}
+    alice = await configurator(api, one)
+    error = await refused(alice, subject, path=POLICIES)
+    assert error.code == 422
+    assert error.message == (
+        'ValidatingAdmissionPolicy.admissionregistration.k8s.io "p" is invalid: spec.paramKind: Forbidden: '
+        'user &{alice  [system:authenticated] map[]} must have "get" permission on all objects of the referenced '
+        "paramKind (kind=ConfigMap, apiVersion=v1)"
+    )
+    await api.request("create", POLICIES, subject)
+    # What is there already is not checked again.
+    made = await alice.request("get", f"{POLICIES}/p")
+    await alice.request("update", f"{POLICIES}/p", made | {"metadata": {**made["metadata"], "labels": {"a": "b"}}})
+    await alice.request("create", BINDINGS, named)
+    error = await refused(alice, selected, path=BINDINGS)
+    assert error.message.endswith(
+        "spec.paramRef: Forbidden: user &{alice  [system:authenticated] map[]} does not have "
+        '"list" permission on the object referenced by paramRef'
+    )
+    # Of a policy that is not there, the kind of the parameters is unknown.
+    other = binding("d", "unknown", paramRef=named["spec"]["paramRef"])
+    await refused(alice, other, path=BINDINGS)
+    await api.request("create", BINDINGS, selected)
+
+
+@pytest.mark.behaviour("VP-04", "EX-04")
+async def test_streams_are_connect_requests_with_their_options(api: Local) -> None:
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CONNECT"], "resources": ["pods/exec"]}
+    expressions = [
+        "request.operation == 'CONNECT' && request.subResource == 'exec' && request.resource.resource == 'pods'",
+        "request.kind.kind == 'PodExecOptions' && object.kind == 'PodExecOptions' && request.name == 'p'",
+        "request.options == null && oldObject == null",
+        "object.command[0] != 'rm'",
+    ]
+    validations = [{"expression": text} for text in expressions]
+    await bind(api, policy(rules=[rule], validations=validations))
+    with pytest.raises(APIError) as caught:
+        await api.request("create", "core/v1/pods/p/exec@default", query={"command": "rm", "stdout": "1"})
+    assert caught.value.message == (
+        "pods \"p\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: "
+        "failed expression: object.command[0] != 'rm'"
+    )
+    # Allowed: the Pod is missing.
+    with pytest.raises(NotFoundError):
+        await api.request("create", "core/v1/pods/p/exec@default", query={"command": "ls", "stdout": "1"})

@@ -598,3 +598,36 @@ async def test_metrics(api: Local) -> None:
     for name in ("request_total{", "admission_duration_seconds_count{"):
         found = [line for line in lines if line.startswith(f"apiserver_admission_webhook_{name}")]
         assert any(all(label in line for label in labels) and line.split()[-1] in ("1", "1.0") for line in found), found
+
+
+@pytest.mark.behaviour("WH-04", "EX-04")
+async def test_a_stream_can_be_denied_and_changed(api: Local) -> None:
+    """As Kubernetes' test "should be able to deny attaching pod"."""
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CONNECT"], "resources": ["pods/attach"]}
+    exec_rule = {**rule, "resources": ["pods/exec"]}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}}
+    containers = [{"name": "a", "image": "i"}, {"name": "b", "image": "i"}]
+    await api.request("create", "core/v1/serviceaccounts@default", {"metadata": {"name": "default"}})
+    await api.request("create", "core/v1/pods@default", pod | {"spec": {"containers": containers}})
+
+    def deny(_request: Document) -> Document:
+        return {"allowed": False, "status": {"message": "attaching to pod 'p' is not allowed"}}
+
+    change = patching({"op": "replace", "path": "/container", "value": "c"})
+    async with serving(deny) as denying, serving(change) as changing:
+        await configure(api, "validating", webhook(denying, rules=[rule]))
+        await configure(api, "mutating", webhook(changing, rules=[exec_rule]))
+        with pytest.raises(APIError) as caught:
+            await api.request("create", "core/v1/pods/p/attach@default", query={"container": "a", "stdout": "1"})
+        assert caught.value.message == (
+            f"admission webhook \"{NAME}\" denied the request: attaching to pod 'p' is not allowed"
+        )
+        with pytest.raises(APIError) as caught:
+            await api.request("create", "core/v1/pods/p/exec@default", query={"container": "a", "command": "ls"})
+        assert caught.value.message == "container c is not valid for pod p"
+        (review,) = denying.requests
+    request = review["request"]
+    assert (request["operation"], request["subResource"], request["name"]) == ("CONNECT", "attach", "p")
+    assert request["kind"] == request["requestKind"] == {"group": "", "version": "v1", "kind": "PodAttachOptions"}
+    assert request["object"] == {"kind": "PodAttachOptions", "apiVersion": "v1", "stdout": True, "container": "a"}
+    assert (request["oldObject"], request["options"]) == (None, None)

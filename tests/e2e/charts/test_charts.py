@@ -49,7 +49,7 @@ LABELS = {
 # How many Pods a chart has on one node, beside finished ones.
 PODS_OF = {"E": 1, "E+": 3, "N": 2, "G": 1, "A": 1, "Q": 1, "F": 1, "D": 1, "P": 2, "P+": 3, "X": 3}
 # Fields that the charts use and the runtime does not honour.
-IGNORED = {"dnsPolicy", "securityContext.seccompProfile"}
+IGNORED = {"dnsPolicy"}
 HOUR = timedelta(hours=1)
 REGISTRATION = GroupVersion("admissionregistration.k8s.io", "v1")
 WEBHOOKS = unstructured(

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from dray.api.document import Document, GroupVersion
 from dray.client.interface import unstructured
 from tests.e2e.kubectl.tool import Kubectl
-from tests.e2e.node.harness import Cluster, is_running, mounting_folder, needs_runc, shell
+from tests.e2e.node.harness import (
+    Agent,
+    Cluster,
+    container_status,
+    is_running,
+    is_waiting,
+    mounting_folder,
+    needs_runc,
+    shell,
+)
 
 pytestmark = needs_runc
 CONFIG_MAPS = unstructured(GroupVersion("", "v1"), "configmaps", "ConfigMap")
@@ -157,3 +168,48 @@ async def test_ignored_fields_are_named_in_an_event(cluster: Cluster) -> None:
     await cluster.run("p", shell("a", "true"), hostUsers=False, securityContext=context)
     message = (await cluster.event("p", "RuntimeLimitation"))["message"]
     assert message == "the runc runtime ignores hostUsers, securityContext.sysctls"
+
+
+@pytest.mark.behaviour("ST-75")
+async def test_seccomp_profiles(cluster: Cluster, kubectl: Kubectl, agent: Agent) -> None:
+    profiles = agent.root / "seccomp"
+    profiles.mkdir()
+    rule = {"names": ["mkdir", "mkdirat"], "action": "SCMP_ACT_ERRNO"}
+    (profiles / "own.json").write_text(json.dumps({"defaultAction": "SCMP_ACT_ALLOW", "syscalls": [rule]}))
+    # Capabilities alone would allow it.
+    script = "grep Seccomp: /proc/self/status; mkdir /tmp/x && echo made; unshare -m true && echo unshared"
+
+    def container(name: str, profile: Document | None, **context: Any) -> Document:
+        return shell(name, script, securityContext={**context, **({"seccompProfile": profile} if profile else {})})
+
+    default = {"type": "RuntimeDefault"}
+    await cluster.run(
+        "p",
+        container("none", None),
+        container("default", default),
+        container("admin", default, capabilities={"add": ["SYS_ADMIN"]}),
+        container("local", {"type": "Localhost", "localhostProfile": "own.json"}),
+        container("privileged", default, privileged=True),
+    )
+    await cluster.run("q", container("a", {"type": "Localhost", "localhostProfile": "missing.json"}))
+    await cluster.phase("p", "Succeeded", "Failed")
+    logs = {name: kubectl("logs", "p", "-c", name) for name in ("none", "default", "admin", "local", "privileged")}
+    assert {name: log.split()[1] for name, log in logs.items()} == {
+        "none": "0",
+        "default": "2",
+        "admin": "2",
+        "local": "2",
+        "privileged": "0",
+    }
+    assert {name for name, log in logs.items() if "made" in log} == {"none", "default", "admin", "privileged"}
+    assert {name for name, log in logs.items() if "unshared" in log} == {"admin", "privileged"}
+    pod = await cluster.wait("q", is_waiting("CreateContainerError"))
+    assert "cannot load seccomp profile" in container_status(pod)["state"]["waiting"]["message"]
+
+
+@pytest.mark.behaviour("ST-75")
+@pytest.mark.skipif(Path("/sys/module/apparmor/parameters/enabled").exists(), reason="needs a kernel without AppArmor")
+async def test_app_armor_is_refused_where_it_is_absent(cluster: Cluster) -> None:
+    await cluster.run("p", shell("a", "true", securityContext={"appArmorProfile": {"type": "RuntimeDefault"}}))
+    pod = await cluster.wait("p", is_waiting("CreateContainerError"))
+    assert "AppArmor is not enabled on the host" in container_status(pod)["state"]["waiting"]["message"]

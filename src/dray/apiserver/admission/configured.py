@@ -7,6 +7,7 @@ import random
 from dray.api.document import Document, GroupResource
 from dray.apiserver.admission.matching import Equivalents
 from dray.apiserver.admission.mutating_webhooks import MutatingAdmissionWebhook
+from dray.apiserver.admission.param_access import ParamAccess
 from dray.apiserver.admission.plugin import AdmissionPlugin
 from dray.apiserver.admission.policy_index import AdmissionObserver, PolicyIndex
 from dray.apiserver.admission.policy_metrics import PolicyMetrics
@@ -67,6 +68,10 @@ class ConfiguredAdmission:
             ),
             ValidatingAdmissionWebhook(self._validating, WebhookCaller(parts, "validating")),
         )
+
+    def param_access(self, authorize: Authorize) -> ParamAccess:
+        """Return the check of who may configure parameters, which cannot be disabled."""
+        return ParamAccess(self._policies, PolicyParams(self._catalog, self._store), authorize)
 
     async def close(self) -> None:
         """Close the connections to webhooks."""

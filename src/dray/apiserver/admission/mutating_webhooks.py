@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from typing import Final
 
-from dray.api.document import Document, GroupResource, copy_document
+from dray.api.document import Document, copy_document
 from dray.api.errors import APIError
 from dray.api.strict import DecodeError, check_fields, prune_fields
-from dray.apiserver.admission.matching import EXEMPT_GROUP
+from dray.apiserver.admission.match_cache import ConfiguredPlugin
 from dray.apiserver.admission.plugin import AdmissionAttributes, FirstRound, Operation, ReinvokingPlugin, Undo
 from dray.apiserver.admission.review import is_generated_name, object_for
 from dray.apiserver.admission.webhook_caller import Invocation, WebhookCaller
@@ -24,33 +24,24 @@ _SAME_KIND: Final = frozenset({"approval", "ephemeralcontainers", "finalize", "r
 _LATE_METADATA: Final = ("uid", "creationTimestamp")
 
 
-class MutatingAdmissionWebhook(ReinvokingPlugin):
+class MutatingAdmissionWebhook(ConfiguredPlugin[Webhook], ReinvokingPlugin):
     """Calls mutating webhooks; the chain runs a second round if the first one changed something."""
 
     name = "MutatingAdmissionWebhook"
 
     def __init__(self, index: WebhookIndex, caller: WebhookCaller, clock: Clock) -> None:
-        self._index = index
+        super().__init__(index.matches)
         self._caller = caller
         self._clock = clock
 
-    @property
-    def is_idle(self) -> bool:  # type: ignore[override]
-        """Return whether nothing is configured."""
-        return self._index.is_empty
-
-    def handles(self, resource: GroupResource, subresource: str, operation: Operation) -> bool:
-        """Take part in all writes except those of policies and webhooks themselves."""
-        return resource.group != EXEMPT_GROUP
-
     def is_about(self, attributes: AdmissionAttributes) -> bool:
         """Return whether webhooks may have to be called; for deletions `validate` does it, with the object."""
-        return attributes.operation is not Operation.DELETE and bool(self._index.candidates(attributes))
+        return attributes.operation is not Operation.DELETE and bool(self._matches.candidates(attributes))
 
     async def first_round(self, attributes: AdmissionAttributes) -> FirstRound:
         """Call all webhooks that are about a write."""
         round_ = FirstRound()
-        for index, webhook in enumerate(self._index.candidates(attributes)):
+        for index, webhook in enumerate(self._matches.candidates(attributes)):
             # Each sees what the former ones made of the object, which may match other webhooks.
             for invocation in await self._caller.matching((webhook,), attributes):
                 changed = await self._invoke(invocation, attributes, 0, index)
@@ -71,7 +62,7 @@ class MutatingAdmissionWebhook(ReinvokingPlugin):
         """Call webhooks for a deletion, whose object is known only now; they cannot change anything."""
         if attributes.operation is not Operation.DELETE:
             return None
-        candidates = self._index.candidates(attributes)
+        candidates = self._matches.candidates(attributes)
         for index, invocation in enumerate(await self._caller.matching(candidates, attributes) if candidates else ()):
             old = object_for(attributes.old_object, attributes, invocation.endpoint)
             answer = await self._caller.call(invocation, attributes, None, old, place=f"round_0_index_{index}")

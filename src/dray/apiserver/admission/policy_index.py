@@ -1,8 +1,4 @@
-"""The policies and bindings of a cluster, found by what is written.
-
-Changed only by `observe`. What a write can match is remembered for each kind of write, so that a write that no policy
-is about costs one lookup.
-"""
+"""The policies and bindings of a cluster, by what is written. Changed only by `observe`."""
 
 from __future__ import annotations
 
@@ -10,14 +6,12 @@ from collections.abc import Callable
 from typing import Final
 
 from dray.api.document import Document, GroupResource
-from dray.apiserver.admission.matching import EXEMPT_GROUP, Equivalents
-from dray.apiserver.admission.plugin import AdmissionAttributes
+from dray.apiserver.admission.match_cache import MatchCache
+from dray.apiserver.admission.matching import Equivalents
 from dray.apiserver.admission.policies import Binding, BoundPolicy, PolicySource
 
 POLICIES: Final = GroupResource("admissionregistration.k8s.io", "validatingadmissionpolicies")
 BINDINGS: Final = GroupResource("admissionregistration.k8s.io", "validatingadmissionpolicybindings")
-# Kinds of writes whose candidates are remembered; more than the resources, subresources and operations of a server.
-_REMEMBERED_MAX: Final = 8192
 # Objects, deleted ones included, whose newest revision is remembered.
 _REVISIONS_MAX: Final = 10_000
 
@@ -26,12 +20,9 @@ class PolicyIndex:
     """Bound policies by the writes that they are about, in the order of their names."""
 
     def __init__(self, equivalents: Equivalents) -> None:
-        self._equivalents = equivalents
         self._policies: dict[str, PolicySource] = {}
         self._bindings: dict[str, Binding] = {}
-        self._bound: tuple[BoundPolicy, ...] = ()
-        self._candidates: dict[tuple[GroupResource, str, str, str], tuple[BoundPolicy, ...]] = {}
-        self._catalog_generation = 0
+        self.matches: Final = MatchCache[BoundPolicy](equivalents, lambda bound: bound.source.match)
 
     def observe(self, resource: GroupResource, name: str, document: Document | None) -> None:
         """Process the newest state of a policy or binding; None if it was deleted."""
@@ -52,29 +43,9 @@ class PolicyIndex:
             self._bindings[name] = Binding(document)
         self._rebuild()
 
-    @property
-    def is_empty(self) -> bool:
-        """Return whether no write can match."""
-        return not self._bound
-
-    def candidates(self, attributes: AdmissionAttributes) -> tuple[BoundPolicy, ...]:
-        """Return the bound policies that may match a write."""
-        if self._catalog_generation != self._equivalents.generation:
-            self._catalog_generation = self._equivalents.generation
-            self._candidates.clear()
-        key = (attributes.resource, attributes.version, attributes.subresource, attributes.operation.value)
-        found = self._candidates.get(key)
-        if found is None:
-            if len(self._candidates) >= _REMEMBERED_MAX:
-                self._candidates.clear()
-            found = self._candidates[key] = self._find(*key)
-        return found
-
-    def _find(self, resource: GroupResource, version: str, subresource: str, operation: str) -> tuple[BoundPolicy, ...]:
-        if resource.group == EXEMPT_GROUP:
-            return ()
-        resources = self._equivalents.resources(resource, version)
-        return tuple(item for item in self._bound if item.source.match.is_about(resources, subresource, operation))
+    def get(self, name: str) -> PolicySource | None:
+        """Return a policy, bound or not."""
+        return self._policies.get(name)
 
     def _rebuild(self) -> None:
         by_policy: dict[str, list[Binding]] = {}
@@ -82,12 +53,13 @@ class PolicyIndex:
             binding = self._bindings[name]
             by_policy.setdefault(binding.policy_name, []).append(binding)
         # A policy without a binding does nothing.
-        self._bound = tuple(
-            BoundPolicy(self._policies[name], tuple(by_policy[name]))
-            for name in sorted(self._policies)
-            if name in by_policy
+        self.matches.replace(
+            [
+                BoundPolicy(self._policies[name], tuple(by_policy[name]))
+                for name in sorted(self._policies)
+                if name in by_policy
+            ]
         )
-        self._candidates.clear()
 
 
 class AdmissionObserver:

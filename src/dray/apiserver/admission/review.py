@@ -18,6 +18,11 @@ _OTHER_KINDS: Final = {
     "eviction": GroupVersionKind("policy", "v1", "Eviction"),
     "scale": GroupVersionKind("autoscaling", "v1", "Scale"),
     "token": GroupVersionKind("authentication.k8s.io", "v1", "TokenRequest"),
+    # Streams have the options of the request; the kind of a proxy's options is in them.
+    "exec": GroupVersionKind("", "v1", "PodExecOptions"),
+    "attach": GroupVersionKind("", "v1", "PodAttachOptions"),
+    "portforward": GroupVersionKind("", "v1", "PodPortForwardOptions"),
+    "proxy": GroupVersionKind("", "v1", "PodProxyOptions"),
 }
 # A generated name is what fits of the prefix, and five letters.
 _GENERATED_SUFFIX: Final = 5
@@ -128,7 +133,9 @@ def _user(user: UserInfo) -> Document:
     return info
 
 
-def _options(attributes: AdmissionAttributes) -> Document:
+def _options(attributes: AdmissionAttributes) -> Document | None:
+    if attributes.operation is Operation.CONNECT:
+        return None
     options = attributes.options
     kind = "PatchOptions" if attributes.verb == "patch" else _OPTIONS_KINDS[attributes.operation]
     shown: Document = {"kind": kind, "apiVersion": "meta.k8s.io/v1"}

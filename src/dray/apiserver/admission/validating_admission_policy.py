@@ -10,8 +10,9 @@ import msgspec
 
 from dray.api.document import Document, GroupResource
 from dray.api.errors import ForbiddenError
-from dray.apiserver.admission.matching import EXEMPT_GROUP, Equivalents, own_labels
-from dray.apiserver.admission.plugin import AdmissionAttributes, AdmissionPlugin, Operation, Undo
+from dray.apiserver.admission.match_cache import ConfiguredPlugin
+from dray.apiserver.admission.matching import Equivalents, own_labels
+from dray.apiserver.admission.plugin import AdmissionAttributes, Undo
 from dray.apiserver.admission.policies import Binding, BoundPolicy, PolicySource, Verdict, Violation, status_code
 from dray.apiserver.admission.policy_index import PolicyIndex
 from dray.apiserver.admission.policy_metrics import PolicyMetrics
@@ -56,7 +57,7 @@ class _Outcome(msgspec.Struct):
             self.denial = f"ValidatingAdmissionPolicy '{policy}'{bound} denied request: {message}", reason
 
 
-class ValidatingAdmissionPolicy(AdmissionPlugin):
+class ValidatingAdmissionPolicy(ConfiguredPlugin[BoundPolicy]):
     """Evaluates the policies that are bound to a write."""
 
     name = "ValidatingAdmissionPolicy"
@@ -70,25 +71,16 @@ class ValidatingAdmissionPolicy(AdmissionPlugin):
         authorize: Authorize,
         metrics: PolicyMetrics,
     ) -> None:
-        self._index = index
+        super().__init__(index.matches)
         self._equivalents = equivalents
         self._objects = objects
         self._params = params
         self._authorize = authorize
         self._metrics = metrics
 
-    @property
-    def is_idle(self) -> bool:  # type: ignore[override]
-        """Return whether nothing is configured."""
-        return self._index.is_empty
-
-    def handles(self, resource: GroupResource, subresource: str, operation: Operation) -> bool:
-        """Take part in all writes except those of policies and webhooks themselves."""
-        return resource.group != EXEMPT_GROUP
-
     async def validate(self, attributes: AdmissionAttributes) -> Undo | None:
         """Refuse a write that a policy denies."""
-        candidates = self._index.candidates(attributes)
+        candidates = self._matches.candidates(attributes)
         if candidates:
             await self._check(attributes, candidates)
         return None

@@ -2,37 +2,27 @@
 
 from __future__ import annotations
 
-from dray.api.document import GroupResource
 from dray.api.errors import APIError
-from dray.apiserver.admission.matching import EXEMPT_GROUP
-from dray.apiserver.admission.plugin import AdmissionAttributes, AdmissionPlugin, Operation, Undo
+from dray.apiserver.admission.match_cache import ConfiguredPlugin
+from dray.apiserver.admission.plugin import AdmissionAttributes, Undo
 from dray.apiserver.admission.review import object_for
 from dray.apiserver.admission.webhook_caller import Invocation, WebhookCaller
 from dray.apiserver.admission.webhooks import Webhook, WebhookIndex
 from dray.runtime.tasks import TaskGroup
 
 
-class ValidatingAdmissionWebhook(AdmissionPlugin):
+class ValidatingAdmissionWebhook(ConfiguredPlugin[Webhook]):
     """Calls validating webhooks; the first refusal, in the order in which answers arrive, is the client's."""
 
     name = "ValidatingAdmissionWebhook"
 
     def __init__(self, index: WebhookIndex, caller: WebhookCaller) -> None:
-        self._index = index
+        super().__init__(index.matches)
         self._caller = caller
-
-    @property
-    def is_idle(self) -> bool:  # type: ignore[override]
-        """Return whether nothing is configured."""
-        return self._index.is_empty
-
-    def handles(self, resource: GroupResource, subresource: str, operation: Operation) -> bool:
-        """Take part in all writes except those of policies and webhooks themselves."""
-        return resource.group != EXEMPT_GROUP
 
     async def validate(self, attributes: AdmissionAttributes) -> Undo | None:
         """Refuse a write that a webhook denies."""
-        candidates = self._index.candidates(attributes)
+        candidates = self._matches.candidates(attributes)
         if candidates:
             await self._call_all(candidates, attributes)
         return None

@@ -1,7 +1,4 @@
-"""The webhooks of a cluster, found by what is written.
-
-Changed only by `observe`. As for policies, what a write can match is remembered for each kind of write.
-"""
+"""The webhooks of a cluster, by what is written. Changed only by `observe`."""
 
 from __future__ import annotations
 
@@ -11,8 +8,8 @@ import msgspec
 
 from dray.api.document import Document, GroupResource
 from dray.apiserver.admission.conditions import CompiledConditions
+from dray.apiserver.admission.match_cache import MatchCache
 from dray.apiserver.admission.matching import EXEMPT_GROUP, Equivalents, MatchResources
-from dray.apiserver.admission.plugin import AdmissionAttributes
 from dray.apiserver.admission.webhook_review import review_version
 from dray.cel.admission import Environment
 
@@ -21,8 +18,6 @@ VALIDATING: Final = GroupResource(EXEMPT_GROUP, "validatingwebhookconfigurations
 _TIMEOUT_SECONDS: Final = 10
 _NO_SIDE_EFFECTS: Final = ("None", "NoneOnDryRun")
 _HTTPS_PORT: Final = 443
-# Kinds of writes whose candidates are remembered; more than the resources, subresources and operations of a server.
-_REMEMBERED_MAX: Final = 8192
 
 
 class WebhookTarget(msgspec.Struct, frozen=True):
@@ -83,11 +78,8 @@ class WebhookIndex:
 
     def __init__(self, resource: GroupResource, equivalents: Equivalents) -> None:
         self._resource = resource
-        self._equivalents = equivalents
         self._configurations: dict[str, tuple[Webhook, ...]] = {}
-        self._webhooks: tuple[Webhook, ...] = ()
-        self._candidates: dict[tuple[GroupResource, str, str, str], tuple[Webhook, ...]] = {}
-        self._catalog_generation = 0
+        self.matches: Final = MatchCache[Webhook](equivalents, lambda webhook: webhook.match)
 
     def observe(self, resource: GroupResource, name: str, document: Document | None) -> None:
         """Process the newest state of a configuration; None if it was deleted."""
@@ -96,29 +88,4 @@ class WebhookIndex:
         self._configurations.pop(name, None)
         if document is not None:
             self._configurations[name] = tuple(Webhook(name, item) for item in document.get("webhooks") or ())
-        self._webhooks = tuple(webhook for key in sorted(self._configurations) for webhook in self._configurations[key])
-        self._candidates.clear()
-
-    @property
-    def is_empty(self) -> bool:
-        """Return whether no write can match."""
-        return not self._webhooks
-
-    def candidates(self, attributes: AdmissionAttributes) -> tuple[Webhook, ...]:
-        """Return the webhooks that may match a write."""
-        if self._catalog_generation != self._equivalents.generation:
-            self._catalog_generation = self._equivalents.generation
-            self._candidates.clear()
-        key = (attributes.resource, attributes.version, attributes.subresource, attributes.operation.value)
-        found = self._candidates.get(key)
-        if found is None:
-            if len(self._candidates) >= _REMEMBERED_MAX:
-                self._candidates.clear()
-            found = self._candidates[key] = self._find(*key)
-        return found
-
-    def _find(self, resource: GroupResource, version: str, subresource: str, operation: str) -> tuple[Webhook, ...]:
-        if resource.group == EXEMPT_GROUP:
-            return ()
-        resources = self._equivalents.resources(resource, version)
-        return tuple(item for item in self._webhooks if item.match.is_about(resources, subresource, operation))
+        self.matches.replace([item for key in sorted(self._configurations) for item in self._configurations[key]])

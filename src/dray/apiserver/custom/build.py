@@ -11,6 +11,7 @@ from dray.apiserver.catalog import Catalog
 from dray.apiserver.custom.columns import printer_columns
 from dray.apiserver.custom.endpoint import CustomEndpoint
 from dray.apiserver.custom.schema import CompiledSchema
+from dray.apiserver.custom.status import needs_webhook
 from dray.apiserver.custom.strategy import CustomStatusStrategy, CustomStrategy
 from dray.apiserver.discovery import version_priority
 from dray.apiserver.registry.strategy import ResourceDefinition
@@ -61,6 +62,7 @@ def _endpoint(
         deprecation=_deprecation(definition["spec"], version),
         scaler=_scaler(scale) if scale else None,
         exact=exact,
+        by_webhook=needs_webhook(definition),
     )
 
 

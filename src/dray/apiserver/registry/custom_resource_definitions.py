@@ -26,8 +26,7 @@ from dray.apiserver.registry.strategy import (
 )
 
 _NO_WEBHOOKS: Final = (
-    "spec.conversion: webhooks are not called; objects are shown in every version as they were written, with another "
-    "apiVersion"
+    "spec.conversion: webhooks are not called; requests for other versions than the stored one are refused"
 )
 
 

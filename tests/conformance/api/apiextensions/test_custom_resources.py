@@ -368,6 +368,35 @@ async def test_bad_definitions_are_rejected_whole(api: Local) -> None:
     assert await _is_gone(api, f"{DEFINITIONS}/{NAME}")
 
 
+@pytest.mark.behaviour("CV-03")
+async def test_versions_that_need_a_conversion_webhook_are_refused(api: Local) -> None:
+    hook = {"conversionReviewVersions": ["v1"], "clientConfig": {"url": "https://127.0.0.1:1/convert"}}
+    body = definition(version(), version("v2", storage=False))
+    body["spec"]["conversion"] = {"strategy": "Webhook", "webhook": hook}
+    await api.request("create", DEFINITIONS, body)
+    await create(api, gadget("one"))
+    other = GADGETS.replace("/v1/", "/v2/")
+    text = "conversion webhook for example.com/v1, Kind=Gadget failed: this server does not call conversion webhooks"
+    for verb, place in (
+        ("get", f"{other}/one@default"),
+        ("list", f"{other}@default"),
+        ("delete", f"{other}/one@default"),
+    ):
+        with pytest.raises(APIError, match=text) as caught:
+            await api.request(verb, place)
+        assert caught.value.code == 500
+    with pytest.raises(APIError, match=text):
+        await api.request("create", f"{other}@default", gadget("two") | {"apiVersion": "example.com/v2"})
+    assert (await get(api, "one"))["metadata"]["name"] == "one"
+    made = await api.request("get", f"{DEFINITIONS}/{NAME}")
+    conditions = {item["type"]: item for item in made["status"]["conditions"]}
+    assert (conditions["Convertible"]["status"], conditions["Convertible"]["reason"]) == ("False", "ConversionWebhook")
+    made["spec"]["conversion"] = {"strategy": "None"}
+    await api.request("update", f"{DEFINITIONS}/{NAME}", made)
+    found = await api.request("get", f"{other}/one@default")
+    assert found["apiVersion"] == "example.com/v2"
+
+
 def test_webhooks_that_are_not_called_are_mentioned() -> None:
     spec = definition(version(), version("v2", storage=False))["spec"]
     context = WriteContext(datetime(2026, 1, 2, tzinfo=UTC), FeatureGates(), UserInfo("x"))

@@ -61,6 +61,7 @@ SUPPORTED_FIELDS: Final = frozenset(
         "securityContext.privileged",
         "securityContext.procMount",
         "securityContext.readOnlyRootFilesystem",
+        "securityContext.seccompProfile",
         "shareProcessNamespace",
         "stdin",
         "tty",
@@ -79,6 +80,7 @@ def oci_config(  # noqa: PLR0913 - what the image, the node and the kernel say, 
     oom_score_adj: int,
     etc: Sequence[BindMount] = (),
     process_namespace: str = "",
+    seccomp: Document | None = None,
 ) -> Document:
     """Return the configuration.
 
@@ -103,7 +105,7 @@ def oci_config(  # noqa: PLR0913 - what the image, the node and the kernel say, 
         "hostname": spec.sandbox.hostname,
         "mounts": _mounts(spec, etc),
         "annotations": dict(spec.annotations),
-        "linux": _linux(spec, process_namespace),
+        "linux": _linux(spec, process_namespace) | ({"seccomp": seccomp} if seccomp is not None else {}),
     }
 
 

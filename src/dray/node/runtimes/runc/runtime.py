@@ -26,9 +26,16 @@ from dray.node.runtimes.images.garbage_collector import ImageGarbageCollector
 from dray.node.runtimes.images.model import ImageError, StoredImage
 from dray.node.runtimes.images.puller import ImagePuller
 from dray.node.runtimes.process.runtime import finish
-from dray.node.runtimes.runc.oci_config import SUPPORTED_FIELDS, cgroup_path, default_bind_types, oci_config
+from dray.node.runtimes.runc.oci_config import (
+    SUPPORTED_FIELDS,
+    capability_set,
+    cgroup_path,
+    default_bind_types,
+    oci_config,
+)
 from dray.node.runtimes.runc.pause_processes import PauseProcesses
 from dray.node.runtimes.runc.pod_cgroup import CGROUPS, remove_group, write_group
+from dray.node.runtimes.runc.seccomp import default_profile
 from dray.node.runtimes.runtime import (
     BindMount,
     ContainerSpec,
@@ -39,6 +46,7 @@ from dray.node.runtimes.runtime import (
     Propagation,
     RuntimeFailure,
     Sandbox,
+    Security,
     Started,
     ignored_fields,
 )
@@ -48,6 +56,7 @@ from dray.node.runtimes.streams import StreamEnd, StreamOptions
 from dray.node.untrusted_files import write_private
 
 COMMAND_SECONDS_MAX: Final = 30.0
+_APP_ARMOR: Final = Path("/sys/module/apparmor/parameters/enabled")
 
 
 class RuncRuntime(ShimRuntime):
@@ -56,6 +65,8 @@ class RuncRuntime(ShimRuntime):
     def __init__(self, folder: Path, clock: Clock, cdi: CdiCache, images: ImagePuller) -> None:
         super().__init__(folder / "runc", clock)
         self._state = folder / "runc-state"
+        # As kubelet's, beside the folder of the runtimes.
+        self._seccomp_folder = folder.parent / "seccomp"
         self._pauses = PauseProcesses(folder / "runc-pauses")
         self._cdi = cdi
         self._puller = images
@@ -152,6 +163,8 @@ class RuncRuntime(ShimRuntime):
         user = self._user(spec, image)
         if spec.security.must_not_be_root and user[0] == 0:
             raise RuntimeFailure("container has runAsNonRoot and image will run as root")
+        if spec.security.app_armor not in ("", "Unconfined") and not _has_app_armor():
+            raise RuntimeFailure("Cannot enforce AppArmor: AppArmor is not enabled on the host")
         config = oci_config(
             spec,
             argv=argv,
@@ -163,6 +176,7 @@ class RuncRuntime(ShimRuntime):
             oom_score_adj=max(spec.limits.oom_score_adj, self._oom_least),
             etc=_etc_files(spec, folder),
             process_namespace=self._process_namespace(spec),
+            seccomp=self._seccomp(spec.security),
         )
         if spec.security.privileged:
             config = apply_edits(config, ContainerEdits(device_nodes=_host_devices()))
@@ -170,6 +184,14 @@ class RuncRuntime(ShimRuntime):
         if spec.cdi_devices:
             config = apply_edits(config, self._cdi.edits(spec.cdi_devices))
         return default_bind_types(config)
+
+    def _seccomp(self, security: Security) -> Document | None:
+        """Return the seccomp profile of a container; None if it has none, as privileged ones."""
+        if security.privileged or security.seccomp in ("", "Unconfined"):
+            return None
+        if security.seccomp == "RuntimeDefault":
+            return default_profile(capability_set(security, self._bounding), os.uname().machine)
+        return _local_profile(self._seccomp_folder, security.seccomp_localhost)
 
     def _process_namespace(self, spec: ContainerSpec) -> str:
         """Return the path of the process namespace that the container joins; empty for one of its own."""
@@ -287,6 +309,19 @@ def _shared_target(mount: BindMount, folder: Path) -> str:
     return mount.host_path if CGROUPS.is_relative_to(mount.host_path) and mount.host_path != "/" else str(folder)
 
 
+def _local_profile(folder: Path, name: str) -> Document:
+    """Return a profile of this node; raises `RuntimeFailure`."""
+    if ".." in Path(name).parts or name.startswith("/"):
+        raise RuntimeFailure(f'cannot load seccomp profile "{name}": it must be below {folder}')
+    try:
+        profile = orjson.loads((folder / name).read_bytes())
+    except (OSError, ValueError) as error:
+        raise RuntimeFailure(f'cannot load seccomp profile "{folder / name}": {error}') from error
+    if not isinstance(profile, dict):
+        raise RuntimeFailure(f'cannot load seccomp profile "{folder / name}": not an object')
+    return profile
+
+
 def _etc_files(spec: ContainerSpec, folder: Path) -> list[BindMount]:
     """Create /etc/hostname and resolv.conf of a container, and return their mounts; the agent writes /etc/hosts."""
     hostname, resolv = folder / "hostname", Path("/etc/resolv.conf")
@@ -348,6 +383,13 @@ def _bounding_set() -> tuple[str, ...]:
             mask = int(line.split()[1], 16)
             return tuple(f"CAP_{name}" for bit, name in enumerate(_CAPABILITY_NAMES) if mask >> bit & 1)
     return ()
+
+
+def _has_app_armor() -> bool:
+    try:
+        return _APP_ARMOR.read_text(encoding="ascii").startswith("Y")
+    except OSError:
+        return False
 
 
 def usable(binary: str = "") -> bool:
