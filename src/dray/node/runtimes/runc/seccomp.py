@@ -88,10 +88,9 @@ _ALWAYS: Final = """
 
 def default_profile(capabilities: Sequence[str], machine: str) -> Document:
     """Return the profile of a container with these capabilities, on a machine as uname(2) names it."""
-    names = (
-        f"{_ALWAYS} {_BY_MACHINE.get(machine, '')} {' '.join(_BY_CAPABILITY.get(name, '') for name in capabilities)}"
-    )
-    rules = [{"names": sorted(set(names.split())), "action": _ALLOW}]
+    texts = (_ALWAYS, _BY_MACHINE.get(machine, ""), *(_BY_CAPABILITY.get(name, "") for name in capabilities))
+    names = {name for text in texts for name in text.split()}
+    rules: list[Document] = [{"names": sorted(names), "action": _ALLOW}]
     rules += [_rule("personality", _argument(0, value, "SCMP_CMP_EQ")) for value in _PERSONALITIES]
     rules.append(_rule("socket", _argument(0, _AF_VSOCK, "SCMP_CMP_NE")))
     if "CAP_SYS_ADMIN" not in capabilities:
