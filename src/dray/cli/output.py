@@ -32,7 +32,19 @@ _NESTED_ROWS: Final = frozenset(
     {
         *("holders", "nodes", "requests", "devices", "pods", "findings", "rows", "changes"),
         # Plans.
-        *("steps", "moves", "not_helped", "before", "after", "added", "placements", "unplaced", "removable", "kept"),
+        *(
+            "steps",
+            "moves",
+            "not_helped",
+            "before",
+            "after",
+            "added",
+            "placements",
+            "unplaced",
+            "removable",
+            "kept",
+            "fragmentation",
+        ),
     }
 )
 

@@ -21,7 +21,17 @@ if TYPE_CHECKING:
     from dray.sim.headroom import KindHeadroom
 
 PROG: Final = "dray top"
-KINDS: Final = ("ResourceSlice", "ResourceClaim", CLASSIC_CLAIM, "DeviceClass", "DeviceTaintRule", "Node", "Pod")
+KINDS: Final = (
+    "ResourceSlice",
+    "ResourceClaim",
+    "ResourceClaimTemplate",
+    CLASSIC_CLAIM,
+    "DeviceClass",
+    "DeviceTaintRule",
+    "Node",
+    "Pod",
+)
+TABLES: Final = ("classes", "nodes", "pools", "counters", "namespaces", "fragmentation")
 
 NAMESPACE_COLUMNS: Final[Sequence[Column[NamespaceRow]]] = (
     Column("NAMESPACE", lambda row: row.namespace),
@@ -79,20 +89,23 @@ class Top:
     pools: list[PoolRow]
     counters: list[CounterUse]
     namespaces: list[NamespaceRow]
+    # How many more Pods of each typical kind fit, and how many at most if packed ideally.
+    fragmentation: list[KindHeadroom]
 
 
 def main(argv: Sequence[str]) -> int:
     """Run the command."""
     parser = cluster_parser(
         PROG,
-        "Show the usage of physical devices by class, node, pool, counter and namespace. Device-hours count from the "
-        "allocation of devices that are held now; Kubernetes stores no history of released devices.",
+        "Show the usage of physical devices by class, node, pool, counter and namespace, and how many more Pods of the "
+        "typical kinds fit. Device-hours count from the allocation of devices that are held now; Kubernetes stores no "
+        "history of released devices.",
         formats=("table", "json", "yaml", "csv"),
     )
     parser.add_argument(
         "what",
         nargs="?",
-        choices=("all", "classes", "nodes", "pools", "counters", "namespaces"),
+        choices=("all", *TABLES),
         default="all",
         help="which table to print; default: all",
     )
@@ -106,20 +119,20 @@ def main(argv: Sequence[str]) -> int:
     add_watch(parser)
     arguments = parser.parse_args(argv)
     if arguments.output == "csv" and arguments.what == "all":
-        parser.error("-o csv prints one table: specify classes, nodes, pools, counters or namespaces")
+        parser.error(f"-o csv prints one table: specify {', '.join(TABLES[:-1])} or {TABLES[-1]}")
     if arguments.request:
         if arguments.what != "pools" or arguments.watch or arguments.filename:
             parser.error("--request is for pools of a cluster, counted once")
         return _print_requested(arguments)
 
     def show(snapshot: Snapshot, now: datetime, *, colour: bool) -> str:
-        return render_top(measure(snapshot, now), arguments.what, arguments.output, colour=colour)
+        return render_top(measure(snapshot, now, arguments.what), arguments.what, arguments.output, colour=colour)
 
     return run_table(PROG, arguments, KINDS, show)
 
 
-def measure(snapshot: Snapshot, now: datetime) -> Top:
-    """Return the usage of a snapshot."""
+def measure(snapshot: Snapshot, now: datetime, what: str = "all") -> Top:
+    """Return the usage of a snapshot; fragmentation only if it is shown."""
     devices = physical_devices(snapshot)
     return Top(
         usage.by_class(devices),
@@ -127,7 +140,17 @@ def measure(snapshot: Snapshot, now: datetime) -> Top:
         usage.by_pool(snapshot),
         usage.counter_rows(devices),
         usage.by_namespace(snapshot, now),
+        _fragmentation(snapshot) if what in ("all", "fragmentation") else [],
     )
+
+
+def _fragmentation(snapshot: Snapshot) -> list[KindHeadroom]:
+    # Imported on use: other tables need no scheduler. Without nodes or devices there is nothing to count.
+    if not snapshot.nodes or not snapshot.slices:
+        return []
+    from dray.sim.headroom import headroom
+
+    return list(headroom(snapshot))
 
 
 def _print_requested(arguments: argparse.Namespace) -> int:
@@ -156,4 +179,6 @@ def render_top(top: Top, what: str, output_format: str, *, colour: bool) -> str:
         parts.append(render(top.counters, COUNTER_COLUMNS, output_format, colour=colour))
     if what in ("all", "namespaces"):
         parts.append(render(top.namespaces, NAMESPACE_COLUMNS, output_format, colour=colour))
+    if what == "fragmentation" or (what == "all" and top.fragmentation):
+        parts.append(render(top.fragmentation, headroom_columns(), output_format, colour=colour))
     return "\n".join(parts)

@@ -58,6 +58,7 @@ TOOLS: Final = {
     "explain": Tool("say why a Pod, claim or workload waits, and the one thing to do", "dray.cli.explain"),
     "simulate": Tool("show which Pods would be scheduled, moved or pending after a change", "dray.cli.simulate"),
     "rebalance": Tool("plan and carry out moves of Pods that let others fit", "dray.cli.rebalance"),
+    "plan": Tool("plan which nodes to add or remove so that Pods fit", "dray.cli.plan"),
     "devices": Tool("list devices with their state and claims", "dray.cli.devices"),
     "claims": Tool("list claims with their requests, devices and Pods", "dray.cli.claims"),
     "top": Tool("show device usage by class, node and namespace", "dray.cli.top"),
@@ -76,7 +77,7 @@ HIDDEN_TOOLS: Final = {"complete": Tool("print what can follow on a command line
 GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     "Try it": ("demo", "up"),
     "Ask a cluster": ("explain", "simulate", "devices", "claims", "top", "decisions", "doctor", "snapshot", "ui"),
-    "Plan a cluster": ("rebalance",),
+    "Plan a cluster": ("rebalance", "plan"),
     "Write and check drivers": ("conformance", "cel", "migrate"),
     "Run a node": ("node", "join", "token", "node resources", "image"),
     "Run components": ("apiserver", "controller-manager", "scheduler", "recover"),

@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 
 from dray.allocator import AllocatorError
 from dray.allocator.fragmentation import FragmentationModel, NodeState, PodKind
-from dray.allocator.units import UnitTable
+from dray.allocator.units import WHOLE, UnitTable
 from dray.api.types.resource_v1 import ResourceClaim
 from dray.framework.cycle_state import CycleState
 from dray.framework.node_info import NodeInfo
@@ -107,6 +107,37 @@ class NodeRoom:
             if (names is None or node.name in names)
             and all(plugin.filter(state, pod.pod, node).is_success for plugin in filters)
         ]
+
+    def capacity(self, name: str) -> tuple[int, int, int]:
+        """Return CPU, memory and devices in thousandths of a node without Pods."""
+        empty = self.empty_state(self._node(name))
+        return empty.milli_cpu, empty.memory, empty.free
+
+    def free(self, name: str) -> tuple[int, int, int]:
+        """Return what is free of CPU, memory and devices."""
+        state = self.state(self._node(name))
+        return max(state.milli_cpu, 0), max(state.memory, 0), state.free
+
+    def taken(self, name: str, kind: PodKind) -> int:
+        """Return how many thousandths of devices a Pod of the kind takes at least on a node without Pods."""
+        empty, table = self.empty_state(self._node(name)), self.table
+        total = 0
+        for demand, count in kind.demands:
+            amounts = [
+                table.free[unit] - table.free[after]
+                for unit in dict.fromkeys(empty.units)
+                for _, after in table.options(unit, demand)
+            ]
+            # Parts of devices are rounded down in the table.
+            least = min(amounts, default=0)
+            total += count * (least if least in (0, WHOLE) else least - 1)
+        return total
+
+    def _node(self, name: str) -> NodeInfo:
+        nodes = self.nodes()
+        index = self._placer.snapshot.index_of(name)
+        assert index is not None, f"there is no node {name}"
+        return nodes[index]
 
     # --- Comparisons. ---
 

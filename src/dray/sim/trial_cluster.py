@@ -110,6 +110,8 @@ class TrialCluster:
         # Uids of the Pods on each node.
         self._on_node: dict[str, dict[str, None]] = {}
         self.pending: list[TrialPod] = []
+        # Pending Pods whose claims cannot be created, and why.
+        self.without_claims: list[tuple[Pod, str]] = []
         self._load()
 
     # --- Loading. ---
@@ -148,7 +150,13 @@ class TrialCluster:
             if pod.spec.node_name:
                 self.restore(PlacedPod(pod, claims, 0))
             elif pod.metadata.deletion_timestamp is None:
-                self.pending.append(self.prepare(pod, claims))
+                self._load_pending(pod, claims)
+
+    def _load_pending(self, pod: Pod, claims: Iterable[ResourceClaim]) -> None:
+        try:
+            self.pending.append(self.prepare(pod, claims))
+        except SnapshotError as error:
+            self.without_claims.append((pod, str(error)))
 
     def prepare(self, pod: Pod, claims: Iterable[ResourceClaim] = ()) -> TrialPod:
         """Return a Pod that can be placed, with the claims of its templates."""

@@ -15,7 +15,7 @@ from dray.allocator.fragmentation import PodKind
 from dray.api.features import FeatureGates
 from dray.scheduler.config import ProfileConfig
 from dray.sim.headroom import KindHeadroom, kind_headroom, requests_text, typical_kinds
-from dray.sim.movable_pods import MoveRules, controller_of
+from dray.sim.movable_pods import MoveRules, controller_of, label
 from dray.sim.node_room import NodeRoom
 from dray.sim.placer import PlacedPod
 from dray.sim.rebalance.moves import Move, NotHelped, RebalancePlan, Step
@@ -87,6 +87,7 @@ class RebalancePlanner:
         before = self._headroom()
         waiting = self._make_room(targets)
         not_helped = tuple(item for target in waiting if (item := self._not_helped(target)) is not None)
+        not_helped += tuple(NotHelped(label(pod), why) for pod, why in self.cluster.without_claims)
         return self._plan(targets, before, not_helped)
 
     def plan_headroom(self) -> RebalancePlan:
