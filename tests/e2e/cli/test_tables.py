@@ -143,7 +143,7 @@ def test_output_of_kubectl_gives_the_same_result(populated: Server, kubectl: Kub
         (("devices", "--kubeconfig", "/no/such"), 1, "error loading config file '/no/such'"),
         (("claims", "-w", "-f", "-"), 2, "--watch needs a cluster; files do not change"),
         (("top", "nodes", "--request", "gpu.example.com"), 2, "--request is for pools of a cluster, counted once"),
-        (("top", "-o", "csv"), 2, "specify classes, nodes, pools, counters or namespaces"),
+        (("top", "-o", "csv"), 2, "specify classes, nodes, pools, counters, namespaces or fragmentation"),
     ],
 )
 def test_usage_errors_of_tables(populated: Server, arguments: tuple[str, ...], code: int, message: str) -> None:
