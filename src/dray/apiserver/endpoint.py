@@ -36,6 +36,10 @@ class ScaleSource(Protocol):
     def endpoint(self) -> Endpoint:
         """The endpoint of the Scale kind itself."""
 
+    @property
+    def replicas_path(self) -> tuple[str, ...]:
+        """The field of the object with the replicas."""
+
     def scale_of(self, document: Document) -> Document:
         """Return the Scale of a served object."""
 

@@ -70,6 +70,11 @@ class Scaler:
         self._status_replicas = tuple(status_replicas)
         self._selector = tuple(selector)
 
+    @property
+    def replicas_path(self) -> tuple[str, ...]:
+        """The field of the object with the replicas."""
+        return self._spec_replicas
+
     def scale_of(self, document: Document) -> Document:
         """Return the Scale of an object."""
         metadata = document["metadata"]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dray.api.document import Document
-from dray.api.errors import ConflictError
+from dray.api.errors import ApplyConflictError, ConflictError, InvalidError
 from tests.local_server import Local
 
 pytestmark = pytest.mark.api_faults
@@ -18,8 +18,8 @@ CONFIG_MAPS, REPLICA_SETS = "core/v1/configmaps", "apps/v1/replicasets"
 DEPLOYMENTS, PODS, REVISIONS = "apps/v1/deployments", "core/v1/pods", "apps/v1/controllerrevisions"
 
 
-async def apply(api: Local, path: str, document: Document, manager: str = "applier") -> Document:
-    return await api.request("patch", path, document, content_type=APPLY, query={"fieldManager": manager})
+async def apply(api: Local, path: str, document: Document, manager: str = "applier", **query: str) -> Document:
+    return await api.request("patch", path, document, content_type=APPLY, query={"fieldManager": manager, **query})
 
 
 def owned(document: Document, manager: str, subresource: str = "") -> Any:
@@ -180,3 +180,65 @@ async def test_raw_values_come_back_as_go_wrote_them(api: Local) -> None:
     entry = await api.running.store.get("/registry/apps/controllerrevisions/default/r")
     assert entry is not None
     assert raw in entry.value
+
+
+SCALED = {
+    "Deployment": ("apps/v1/deployments", {"matchLabels": {"app": "x"}}),
+    "StatefulSet": ("apps/v1/statefulsets", {"matchLabels": {"app": "x"}}),
+    "ReplicaSet": ("apps/v1/replicasets", {"matchLabels": {"app": "x"}}),
+    "ReplicationController": ("core/v1/replicationcontrollers", {"app": "x"}),
+}
+
+
+async def owners_of_replicas(api: Local, path: str) -> set[str]:
+    found = await api.request("get", f"{path}/test@default")
+    entries = found["metadata"]["managedFields"]
+    return {entry["manager"] for entry in entries if "f:replicas" in entry["fieldsV1"].get("f:spec", {})}
+
+
+@pytest.mark.parametrize("kind", SCALED)
+async def test_who_applies_or_updates_a_scale_owns_the_replicas(api: Local, kind: str) -> None:
+    """As TestScaleAllResources: the managers of a Scale are those of the replicas of the object."""
+    path, selector = SCALED[kind]
+    template = {"metadata": {"labels": {"app": "x"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+    spec = {"replicas": 1, "selector": selector, "template": template}
+    given = {
+        "apiVersion": path.rpartition("/")[0].removeprefix("core/"),
+        "kind": kind,
+        "metadata": {"name": "test"},
+        "spec": spec,
+    }
+
+    def scale(replicas: int) -> Document:
+        metadata = {"name": "test", "namespace": "default"}
+        return {"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": metadata, "spec": {"replicas": replicas}}
+
+    async def apply_scale(replicas: int, manager: str, **query: str) -> Document:
+        return await apply(api, f"{path}/test/scale@default", scale(replicas), manager=manager, **query)
+
+    async def patch_scale(replicas: int) -> Document:
+        body = {"spec": {"replicas": replicas}}
+        query = {"fieldManager": "scale_test"}
+        return await api.request("patch", f"{path}/test/scale@default", body, query=query, content_type=MERGE)
+
+    await apply(api, f"{path}/test@default", given, manager="apply_test")
+    await patch_scale(5)
+    assert await owners_of_replicas(api, path) == {"scale_test"}
+    with pytest.raises(ApplyConflictError):
+        await apply(api, f"{path}/test@default", given, manager="apply_test")
+    await apply(api, f"{path}/test@default", given, manager="apply_test", force="true")
+    with pytest.raises(ApplyConflictError, match="apply_test"):
+        await apply_scale(17, "apply_scale")
+    assert (await apply_scale(17, "apply_scale", force="true"))["spec"] == {"replicas": 17}
+    assert await owners_of_replicas(api, path) == {"apply_scale"}
+    await api.request("update", f"{path}/test/scale@default", scale(7), query={"fieldManager": "replace_test"})
+    assert await owners_of_replicas(api, path) == {"replace_test"}
+    await apply_scale(7, "co_owning_test")
+    assert await owners_of_replicas(api, path) == {"replace_test", "co_owning_test"}
+    await patch_scale(5)
+    assert await owners_of_replicas(api, path) == {"scale_test"}
+
+
+async def test_an_applied_scale_needs_a_manager(api: Local) -> None:
+    with pytest.raises(InvalidError, match="fieldManager: Required value: is required for apply patch"):
+        await api.request("patch", "apps/v1/deployments/test/scale@default", {}, content_type=APPLY)
