@@ -26,6 +26,7 @@ from dray.api.validation.core_v1_container import (
     validate_profiles,
 )
 from dray.api.validation.core_v1_pod_diff import spec_diff
+from dray.api.validation.core_v1_pod_gated import undo_gated_changes, validate_gated_changes
 from dray.api.validation.core_v1_resources import validate_resource_list, validate_resource_requirements
 from dray.api.validation.core_v1_scheduling import (
     validate_affinity,
@@ -87,6 +88,9 @@ def validate_pod_create(pod: Document) -> FieldErrors:
                 errors.append(invalid(SPEC.child(kind).index(i).child("image"), image, text))
     if spec.get("ephemeralContainers"):
         errors.append(forbidden(SPEC.child("ephemeralContainers"), "cannot be set on create"))
+    if spec.get("nodeName") and spec.get("schedulingGates"):
+        text = "cannot be set until all schedulingGates have been cleared"
+        errors.append(forbidden(SPEC.child("nodeName"), text))
     return errors
 
 
@@ -368,7 +372,10 @@ def validate_pod_update(new: Document, old: Document) -> FieldErrors:
     old_tolerations = previous.get("tolerations") or ()
     errors += validate_only_added_tolerations(tolerations, old_tolerations, SPEC.child("tolerations"))
     errors += validate_only_deleted_gates(gates, previous.get("schedulingGates") or (), SPEC.child("schedulingGates"))
-    munged = _with_allowed_changes_undone(spec, previous, gated=bool(gates))
+    munged = _with_allowed_changes_undone(spec, previous)
+    if previous.get("schedulingGates"):
+        errors += validate_gated_changes(spec, previous)
+        munged = undo_gated_changes(munged, previous)
     if munged != previous:
         text = f"pod updates may not change fields other than {_UPDATABLE}\n{spec_diff(munged, previous)}"
         errors.append(forbidden(SPEC, text))
@@ -388,7 +395,7 @@ def _validate_deadline_change(new: Document, old: Document) -> FieldErrors:
     return []
 
 
-def _with_allowed_changes_undone(spec: Document, old: Document, *, gated: bool) -> Document:
+def _with_allowed_changes_undone(spec: Document, old: Document) -> Document:
     """Return the new spec with the mutable fields reset, so that only forbidden changes remain."""
     munged = dict(spec)
     for kind in ("containers", "initContainers"):
@@ -398,21 +405,11 @@ def _with_allowed_changes_undone(spec: Document, old: Document, *, gated: bool) 
     fields = ["activeDeadlineSeconds", "tolerations", "schedulingGates"]
     if (old.get("terminationGracePeriodSeconds") or 0) < 0 and spec.get("terminationGracePeriodSeconds") == 1:
         fields.append("terminationGracePeriodSeconds")
-    if gated:
-        # A pod with scheduling gates may still be restricted to fewer nodes.
-        if _only_added(spec.get("nodeSelector") or {}, old.get("nodeSelector") or {}):
-            fields.append("nodeSelector")
-        if not (old.get("affinity") or {}).get("nodeAffinity"):
-            fields.append("affinity")
     for field in fields:
         munged.pop(field, None)
         if field in old:
             munged[field] = old[field]
     return munged
-
-
-def _only_added(new: Document, old: Document) -> bool:
-    return old.items() <= new.items()
 
 
 # --- Status.

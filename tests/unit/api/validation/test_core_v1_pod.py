@@ -323,6 +323,20 @@ def test_node_name_is_fixed_and_the_difference_shown() -> None:
     )
 
 
+GATED = {"schedulingGates": [{"name": "a"}]}
+EXISTS, IN_X = {"key": "a", "operator": "Exists"}, {"key": "b", "operator": "In", "values": ["x"]}
+POD_AFFINITY = {
+    "podAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "zone", "labelSelector": {}}],
+    }
+}
+
+
+def node_affinity(*terms: list[dict[str, Any]]) -> dict[str, Any]:
+    required = {"nodeSelectorTerms": [{"matchExpressions": term} for term in terms]}
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+
+
 ALLOWED: dict[str, tuple[Spec, Spec]] = {
     "image": ({}, {"containers": [{"name": "c", "image": "pause:2"}]}),
     "more tolerations": ({}, {"tolerations": [{"key": "a", "operator": "Exists"}]}),
@@ -332,9 +346,13 @@ ALLOWED: dict[str, tuple[Spec, Spec]] = {
     ),
     "shorter deadline": ({"activeDeadlineSeconds": 9}, {"activeDeadlineSeconds": 8}),
     "gates lifted": ({"schedulingGates": [{"name": "a"}]}, {"schedulingGates": []}),
-    "gated pod narrowed": (
-        {"schedulingGates": [{"name": "a"}]},
-        {"schedulingGates": [{"name": "a"}], "nodeSelector": {"zone": "x"}},
+    # As TestMutablePodSchedulingDirectives.
+    "gated pod narrowed": (GATED, {**GATED, "nodeSelector": {"zone": "x"}}),
+    "gated pod narrowed while its gate is lifted": (GATED, {"nodeSelector": {"zone": "x"}}),
+    "gated pod narrowed by affinity": (GATED, {**GATED, "affinity": node_affinity([EXISTS])}),
+    "gated pod narrowed by a further expression": (
+        {**GATED, "affinity": {**node_affinity([EXISTS]), **POD_AFFINITY}},
+        {**GATED, "affinity": {**node_affinity([EXISTS, IN_X]), **POD_AFFINITY}},
     ),
 }
 
@@ -346,7 +364,26 @@ def test_allowed_changes(old: Spec, new: Spec) -> None:
     assert texts(validate_pod_update(changed, pod(old))) == []
 
 
+_TERMS = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms"
+
 REFUSED: dict[str, tuple[Spec, Spec, str]] = {
+    "gated pod with another selector": (
+        {**GATED, "nodeSelector": {"zone": "x"}},
+        {**GATED, "nodeSelector": {"zone": "y"}},
+        'spec.nodeSelector: Invalid value: {"zone":"y"}: only additions to spec.nodeSelector are allowed '
+        "(no mutations or deletions)",
+    ),
+    "gated pod with another expression": (
+        {**GATED, "affinity": node_affinity([EXISTS])},
+        {**GATED, "affinity": node_affinity([IN_X])},
+        f'{_TERMS}[0]: Invalid value: {{"MatchExpressions":[{{"Key":"b","Operator":"In","Values":["x"]}}],'
+        '"MatchFields":null}: only additions are allowed (no mutations or deletions)',
+    ),
+    "gated pod with another term": (
+        {**GATED, "affinity": node_affinity([EXISTS])},
+        {**GATED},
+        f"{_TERMS}: Invalid value: null: no additions/deletions to non-empty NodeSelectorTerms list are allowed",
+    ),
     "containers added": (
         {},
         {"containers": [{"name": "c", "image": "pause"}, {"name": "d", "image": "pause"}]},
@@ -417,3 +454,14 @@ def test_template_has_no_ephemeral_containers() -> None:
         "spec.template.spec.ephemeralContainers: Forbidden: ephemeral containers not allowed in pod template"
     ]
     assert texts(validate_template(None, Path("spec.template"))) == ["spec.template: Required value"]
+
+
+def test_a_gated_pod_has_no_node() -> None:
+    assert texts(validate_pod_create(pod({**GATED, "nodeName": "n"}))) == [
+        "spec.nodeName: Forbidden: cannot be set until all schedulingGates have been cleared"
+    ]
+
+
+def test_a_gated_pod_keeps_its_pod_affinity() -> None:
+    (error,) = validate_pod_update(pod({**GATED, "affinity": POD_AFFINITY}), pod(GATED))
+    assert (error.path, error.detail.startswith(UPDATABLE)) == ("spec", True)
