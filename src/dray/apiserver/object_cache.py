@@ -42,6 +42,7 @@ NODES: Final = GroupResource("", "nodes")
 SLICES: Final = GroupResource("resource.k8s.io", "resourceslices")
 CLAIMS: Final = GroupResource("resource.k8s.io", "resourceclaims")
 SECRETS: Final = GroupResource("", "secrets")
+VOLUMES: Final = GroupResource("", "persistentvolumes")
 SERVICE_ACCOUNTS: Final = GroupResource("", "serviceaccounts")
 PRIORITY_CLASSES: Final = GroupResource("scheduling.k8s.io", "priorityclasses")
 QUOTAS: Final = GroupResource("", "resourcequotas")
@@ -74,6 +75,7 @@ CACHED_RESOURCES: Final = (
     PODS,
     NODES,
     SLICES,
+    VOLUMES,
     CLAIMS,
     SECRETS,
     SERVICE_ACCOUNTS,
@@ -89,7 +91,7 @@ CACHED_RESOURCES: Final = (
 )
 
 
-_NODE_RELATED: Final = frozenset({PODS, NODES, SLICES})
+_NODE_RELATED: Final = frozenset({PODS, NODES, SLICES, VOLUMES})
 _QUOTA_RELATED: Final = frozenset({QUOTAS, DEVICE_CLASSES, LIMIT_RANGES})
 # Cluster-scoped objects that are cached as they are, and the attribute of the cache.
 _BY_NAME: Final = {
@@ -200,6 +202,8 @@ class ObjectCache:
                 self.node_topology[key.name] = topology
             else:
                 self.node_topology.pop(key.name, None)
+        elif resource == VOLUMES:
+            index.remove_volume(key.name) if deleted else index.apply_volume(document)
         elif deleted:
             index.remove_slice(key.name)
             self.devices.remove_slice(key.name)

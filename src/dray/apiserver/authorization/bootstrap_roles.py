@@ -69,6 +69,7 @@ NODE_RULES: Final = (
     rule("patch update", "core", "pods/status"),
     rule("create", "core", "pods/eviction"),
     rule(_READ, "core", "configmaps secrets"),
+    rule("get", "core", "persistentvolumeclaims persistentvolumes"),
     rule("create", "core", "serviceaccounts/token"),
     rule("create delete get patch update", "coordination.k8s.io", "leases"),
     rule("create get list watch", "certificates.k8s.io", "certificatesigningrequests"),

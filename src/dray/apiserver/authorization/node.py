@@ -192,6 +192,8 @@ class NodeAuthorizer:
     _RESOURCES: ClassVar[Mapping[tuple[str, str], Callable[[NodeAuthorizer, str, Attributes], Decision]]] = {
         ("", "secrets"): _read_referenced,
         ("", "configmaps"): _read_referenced,
+        ("", "persistentvolumeclaims"): _get_referenced,
+        ("", "persistentvolumes"): _get_referenced,
         ("resource.k8s.io", "resourceclaims"): _get_referenced,
         ("cdi.k8s.io", "resourceclaims"): _classic_claim,
         ("", "serviceaccounts"): _service_account,

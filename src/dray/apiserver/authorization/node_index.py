@@ -1,6 +1,6 @@
 """Index of nodes: the pods bound to each, the objects those pods refer to, and its resource slices.
 
-Updated incrementally from Pods and ResourceSlices; a query takes two lookups.
+Updated incrementally from Pods, ResourceSlices and PersistentVolumes; a query takes two lookups.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ MIRROR_ANNOTATION: Final = "kubernetes.io/config.mirror"
 
 # Key of resourceclaims of cdi.k8s.io, since those of resource.k8s.io have the same name.
 CLASSIC_CLAIMS: Final = "resourceclaims.cdi.k8s.io"
+_CLAIMS: Final = "persistentvolumeclaims"
 
 # A resource (plural) and the object's key.
 Reference: TypeAlias = tuple[str, NamespacedName]
@@ -44,6 +45,8 @@ class NodeIndex:
     # The nodeName of every slice that has one.
     _slices: dict[str, str] = field(default_factory=dict)
     _node_uids: dict[str, str] = field(default_factory=dict)
+    # The claim of every persistent volume that has one.
+    _volumes: dict[str, NamespacedName] = field(default_factory=dict)
 
     def apply_pod(self, document: Document) -> None:
         """Add or update a pod."""
@@ -83,6 +86,18 @@ class NodeIndex:
         """Remove a resource slice."""
         self._slices.pop(name, None)
 
+    def apply_volume(self, document: Document) -> None:
+        """Add or update a persistent volume."""
+        name, claim = document["metadata"]["name"], (document.get("spec") or {}).get("claimRef")
+        if claim:
+            self._volumes[name] = NamespacedName(claim.get("namespace") or "", claim.get("name") or "")
+        else:
+            self._volumes.pop(name, None)
+
+    def remove_volume(self, name: str) -> None:
+        """Remove a persistent volume."""
+        self._volumes.pop(name, None)
+
     def apply_node(self, document: Document) -> None:
         """Add or update a node."""
         self._node_uids[document["metadata"]["name"]] = document["metadata"].get("uid", "")
@@ -108,6 +123,9 @@ class NodeIndex:
         if resource == "pods":
             pod = self._pods.get(key)
             return pod is not None and pod.node_name == node_name
+        if resource == "persistentvolumes":
+            claim = self._volumes.get(key.name)
+            return claim is not None and self.uses(node_name, _CLAIMS, claim)
         return (node_name, (resource, key)) in self._counts
 
 
@@ -134,6 +152,9 @@ def _names(pod: Document) -> Iterator[tuple[str, str]]:
     spec = pod.get("spec") or {}
     yield "serviceaccounts", spec.get("serviceAccountName") or ""
     yield from secret_and_config_names(spec)
+    for volume in spec.get("volumes") or ():
+        yield _CLAIMS, (volume.get("persistentVolumeClaim") or {}).get("claimName") or ""
+        yield _CLAIMS, f"{pod['metadata'].get('name')}-{volume.get('name')}" if volume.get("ephemeral") else ""
     for claim in spec.get("resourceClaims") or ():
         yield "resourceclaims", claim.get("resourceClaimName") or ""
         # A name may be that of a claim of either group; one from an inline template is always a classic claim.

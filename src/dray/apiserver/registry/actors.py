@@ -21,6 +21,8 @@ ACTED_ON_BY: Final[Mapping[GroupResource, str]] = {
     GroupResource("", "limitranges"): "API server (LimitRanger)",
     GroupResource("", "namespaces"): "namespace controller",
     GroupResource("", "nodes"): "scheduler, node controllers",
+    GroupResource("", "persistentvolumeclaims"): "node agent",
+    GroupResource("", "persistentvolumes"): "node agent",
     GroupResource("", "pods"): "scheduler, node agent, controllers",
     GroupResource("", "replicationcontrollers"): "ReplicationController controller",
     GroupResource("", "resourcequotas"): "API server (ResourceQuota), quota controller",

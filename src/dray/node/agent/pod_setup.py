@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import posixpath
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -21,6 +22,7 @@ from dray.client.resources import CONFIG_MAPS, SECRETS, SERVICE_ACCOUNTS
 from dray.lib.clock import Clock
 from dray.node.agent import volume_files
 from dray.node.agent.logs.reader import last_output
+from dray.node.agent.persistent_volumes import PersistentFolder, claim_name, find_folder, set_group
 from dray.node.agent.pod.container_spec import ContainerInputs, VolumeFolder, container_spec, sandbox_of, volume_mounts
 from dray.node.agent.pod.environment import (
     CONFIG_MAP,
@@ -119,6 +121,8 @@ class LocalPodSetup:
     around: Callable[[], DownwardContext]
     services: ServiceSource
     _tokens: dict[tuple[str, ServiceAccountTokenProjection], _Token] = field(default_factory=dict)
+    # By the Pod's uid and the name of the volume.
+    _persistent: dict[tuple[str, str], PersistentFolder] = field(default_factory=dict)
 
     @property
     def log_root(self) -> Path:
@@ -143,6 +147,9 @@ class LocalPodSetup:
                 raise ResourceError(FAILED_MOUNT, message) from error
 
     async def _make(self, pod: Pod, volume: Volume) -> None:
+        if claim_name(pod, volume):
+            await self._make_persistent(pod, volume)
+            return
         if volume.host_path is not None:
             await asyncio.to_thread(volume_files.check_host_path, volume.host_path)
             return
@@ -158,6 +165,24 @@ class LocalPodSetup:
         nested = nested_mount_points(pod, volume.name)
         await asyncio.to_thread(volume_files.write_files, folder, content, pod, nested)
 
+    async def _make_persistent(self, pod: Pod, volume: Volume) -> None:
+        found = await self._persistent_folder(pod, volume)
+        context = pod.spec.security_context
+        if context is None or context.fs_group is None or not found.has_group or os.geteuid() != 0:
+            return
+        policy = context.fs_group_change_policy or ""
+        try:
+            await asyncio.to_thread(set_group, Path(found.path), context.fs_group, policy, read_only=found.read_only)
+        except OSError as error:
+            raise ConfigError(f"applyFSGroup failed for vol {found.volume}: {error}") from error
+
+    async def _persistent_folder(self, pod: Pod, volume: Volume) -> PersistentFolder:
+        """Return the folder of a claim; it is known as long as the Pod is there, since claims cannot be unbound."""
+        key = (pod.metadata.uid or "", volume.name)
+        if key not in self._persistent:
+            self._persistent[key] = await find_folder(self.client, pod, volume)
+        return self._persistent[key]
+
     async def container(
         self, pod: Pod, container: Container, attempt: int, options: RunOptions, addresses: tuple[str, ...]
     ) -> ContainerSpec:
@@ -167,7 +192,7 @@ class LocalPodSetup:
         around = replace(self.around(), pod_addresses=addresses, services=variables_of_services)
         variables = environment(pod, container, sources, around)
         uid = pod.metadata.uid or ""
-        folders = {volume.name: self._folder(uid, volume) for volume in pod.spec.volumes}
+        folders = {volume.name: await self._folder(pod, volume) for volume in pod.spec.volumes}
         wanted = {mount.name for mount in container.volume_mounts}
         for volume in pod.spec.volumes:
             if volume.name in wanted and volume.host_path is not None and not volume.host_path.type:
@@ -189,12 +214,17 @@ class LocalPodSetup:
     def _notices(self, pod: Pod, volumes: Collection[str]) -> tuple[tuple[str, str], ...]:
         """Return the reasons and messages of events about what the Pod asks for and does not get."""
         limits = [volume_files.empty_dir_limitation(item) for item in pod.spec.volumes if item.name in volumes]
+        persistent = (self._persistent.get((pod.metadata.uid or "", name)) for name in sorted(volumes))
+        limits += [item.limitation for item in persistent if item is not None]
         return (*self._dns(pod)[1], *((RUNTIME_LIMITATION, text) for text in limits if text))
 
-    def _folder(self, uid: str, volume: Volume) -> VolumeFolder:
+    async def _folder(self, pod: Pod, volume: Volume) -> VolumeFolder:
+        if claim_name(pod, volume):
+            found = await self._persistent_folder(pod, volume)
+            return VolumeFolder(found.path, read_only=found.read_only)
         if volume.host_path is not None:
             return VolumeFolder(volume.host_path.path)
-        path = str(volume_files.volume_folder(self.root, uid, volume))
+        path = str(volume_files.volume_folder(self.root, pod.metadata.uid or "", volume))
         # The agent alone writes them, as in kubelet.
         return VolumeFolder(path, read_only=is_made_of_objects(volume))
 
@@ -219,6 +249,8 @@ class LocalPodSetup:
         uid = pod.metadata.uid or ""
         for key in [key for key in self._tokens if key[0] == uid]:
             del self._tokens[key]
+        for place in [place for place in self._persistent if place[0] == uid]:
+            del self._persistent[place]
         await asyncio.to_thread(volume_files.remove_pod, self.root, uid, Path(self.sandbox(pod).log_directory))
 
     # --- API objects. ---

@@ -169,7 +169,9 @@ EXCEPTIONS: Final[Mapping[str, tuple[dict[str, Any], dict[str, Any], str]]] = {
     ),
 }
 # Kinds of volumes that the agent mounts; Pods with others wait, with the event FailedMount.
-MOUNTED: Final = {"configMap", "downwardAPI", "emptyDir", "hostPath", "projected", "secret"}
+MOUNTED: Final = {"configMap", "downwardAPI", "emptyDir", "projected", "secret"}
+# Those whose folder is not below the Pod's.
+ELSEWHERE: Final = {"ephemeral", "hostPath", "persistentVolumeClaim"}
 
 
 def structs_in(kind: Any) -> Iterator[type[msgspec.Struct]]:
@@ -228,8 +230,8 @@ def test_every_kind_of_container_has_the_fields_of_containers() -> None:
 def test_a_volume_that_is_not_mounted_is_an_error(field: msgspec.structs.FieldInfo) -> None:
     source = next(structs_in(field.type))()
     volume = msgspec.structs.replace(Volume(name="v"), **{field.name: source})
-    if field.encode_name in MOUNTED - {"hostPath"}:
+    if field.encode_name in MOUNTED:
         assert volume_folder(Path("/root"), "u", volume).name == "v"
-    elif field.encode_name != "hostPath":
+    elif field.encode_name not in ELSEWHERE:
         with pytest.raises(ConfigError, match="is not offered by this node"):
             volume_folder(Path("/root"), "u", volume)
