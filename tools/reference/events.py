@@ -22,7 +22,7 @@ RECORDERS = re.compile(
 )
 # Packages with such calls.
 PACKAGES = ("controllers", "scheduler", "node", "driver", "cmd")
-_REASON = re.compile(r"(?:DNS)?[A-Z][a-z]+(?:[A-Z][A-Za-z]*)*$")
+_REASON = re.compile(r"(?:DNS|IP)?[A-Z][a-z]+(?:[A-Z][A-Za-z]*)*$")
 
 
 @dataclass(frozen=True, slots=True)

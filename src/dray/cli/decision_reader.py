@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
 import os
 import urllib.error
@@ -38,6 +37,9 @@ def add_scheduler_flags(parser: argparse.ArgumentParser) -> None:
 
 def read_decisions(arguments: argparse.Namespace) -> dict[str, Any]:
     """Return the answer of the scheduler: `decisions`, the newest first, and the number of those that are hidden."""
+    # Imported on use: `dray explain --help` needs none of it.
+    import asyncio
+
     if arguments.scheduler:
         return _from_scheduler(arguments)
     return asyncio.run(_from_server(arguments.kubeconfig, arguments.context))

@@ -142,12 +142,13 @@ async def _apply(arguments: argparse.Namespace, plan: RebalancePlan, options: Re
     async with connect(arguments.kubeconfig, arguments.context) as client:
         executor = RebalanceExecutor(client, options, _report, arguments.timeout)
         await _release_held(client)
-        work = asyncio.ensure_future(executor.dry_run(plan) if arguments.dry_run else executor.apply(plan))
+        task = asyncio.current_task()
+        assert task is not None
         # So that held nodes are released also when the process is asked to end.
         for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, work.cancel)
+            asyncio.get_running_loop().add_signal_handler(number, task.cancel)
         try:
-            await work
+            await (executor.dry_run(plan) if arguments.dry_run else executor.apply(plan))
         except StoppedError as error:
             sys.stderr.write(f"{PROG}: stopped, the cluster differs from the plan: {error}\n")
             sys.stderr.write(f"{PROG}: no node is held any more; run the command again for a new plan\n")
