@@ -7,6 +7,7 @@ import os
 import ssl
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Final
@@ -62,11 +63,24 @@ def in_cluster(environ: Mapping[str, str], folder: str = SERVICE_ACCOUNT_FOLDER)
     return kubeconfig.in_cluster_access(environ, folder, namespace)
 
 
+@dataclass(slots=True)
+class ClientCertificate:
+    """A client certificate and its key (PEM), which may be replaced while they are in use."""
+
+    certificate: bytes
+    key: bytes
+
+    def replace(self, certificate: bytes, key: bytes) -> None:
+        """Present another certificate from the next request on."""
+        self.certificate, self.key = certificate, key
+
+
 class Credentials:
     """The current token and client certificate of an access; reads files and runs plugins when needed."""
 
-    def __init__(self, access: Access, clock: Clock) -> None:
+    def __init__(self, access: Access, clock: Clock, certificate: ClientCertificate | None = None) -> None:
         self._access = access
+        self._certificate = certificate or ClientCertificate(access.certificate_data, access.key_data)
         self._clock = clock
         self._token = access.token
         self._token_read: float | None = None
@@ -79,8 +93,8 @@ class Credentials:
             return await self._from_plugin(self._access.exec_plugin)
         return Credential(
             token=self._from_file() if self._access.token_file else self._token,
-            certificate_data=self._access.certificate_data,
-            key_data=self._access.key_data,
+            certificate_data=self._certificate.certificate,
+            key_data=self._certificate.key,
         )
 
     def refused(self) -> bool:

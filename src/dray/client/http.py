@@ -15,7 +15,7 @@ import orjson
 from dray import __version__
 from dray.api.document import Document
 from dray.api.errors import APIError, ServiceUnavailableError, UnauthorizedError, error_from_status
-from dray.client.credentials import Credentials, tls_context
+from dray.client.credentials import ClientCertificate, Credentials, tls_context
 from dray.client.interface import WatchBatch
 from dray.client.kubeconfig import Access, Credential, KubeconfigError
 from dray.client.responses import is_retriable
@@ -86,12 +86,13 @@ class HttpTransport:
         *,
         user_agent: str = f"dray/{__version__}",
         on_warning: Callable[[str], None] | None = None,
+        certificate: ClientCertificate | None = None,
     ) -> None:
         self._access = access
         self._clock = clock
         self._user_agent = user_agent
         self._on_warning = on_warning or _log_warning
-        self._credentials = Credentials(access, clock)
+        self._credentials = Credentials(access, clock, certificate)
         self._client: HttpClient | None = None
         self._address: Address | None = None
         # The client certificate that the connections present.
@@ -191,7 +192,7 @@ class HttpTransport:
         return ServiceUnavailableError(f"{METHODS[call.verb]} {self._access.server}: {error}")
 
     async def _client_for(self, credential: Credential) -> tuple[HttpClient, Address]:
-        """The connections; new ones when a plugin brought a new certificate."""
+        """The connections; new ones when the client certificate has been replaced."""
         if self._closed:
             raise ServiceUnavailableError("the client is closed")
         presented = (credential.certificate_data, credential.key_data)
@@ -310,6 +311,12 @@ def _log_warning(text: str) -> None:
     _log.warning("server warns: %s", text)
 
 
-def http_client(access: Access, clock: Clock, *, user_agent: str = f"dray/{__version__}") -> RestClient:
-    """A client of the server an access names."""
-    return RestClient(HttpTransport(access, clock, user_agent=user_agent))
+def http_client(
+    access: Access,
+    clock: Clock,
+    *,
+    user_agent: str = f"dray/{__version__}",
+    certificate: ClientCertificate | None = None,
+) -> RestClient:
+    """A client of the server an access names; the certificate, if given, is presented in place of the access's."""
+    return RestClient(HttpTransport(access, clock, user_agent=user_agent, certificate=certificate))

@@ -166,6 +166,20 @@ def resolve(config: Kubeconfig, overrides: Overrides | None = None) -> Access:
     )
 
 
+def with_client_certificate(text: str, certificate: bytes, key: bytes) -> str:
+    """Return a kubeconfig whose current user has another client certificate and key, embedded."""
+    import yaml
+
+    document = yaml.safe_load(text)
+    context = next(item for item in document["contexts"] if item["name"] == document["current-context"])
+    for entry in document["users"]:
+        if entry["name"] == context["context"]["user"]:
+            for name, value in (("client-certificate", certificate), ("client-key", key)):
+                entry["user"].pop(name, None)
+                entry["user"][f"{name}-data"] = base64.b64encode(value).decode()
+    return str(yaml.safe_dump(document, sort_keys=False))
+
+
 def _context(config: Kubeconfig, chosen: Overrides) -> Mapping[str, Any]:
     name = chosen.context or config.current_context
     if not name:

@@ -20,17 +20,17 @@ import yaml
 
 from dray.api import bootstrap_tokens
 from dray.api.bootstrap_tokens import CLUSTER_INFO, KUBECONFIG, SIGNATURE_PREFIX, Token, parse_token
-from dray.api.document import Document
 from dray.api.errors import APIError
 from dray.apiserver.authentication import certificates
 from dray.apiserver.authentication.certificates import node_identity
 from dray.apiserver.authentication.pki import write_kubeconfig
 from dray.cli.command import EXIT_FAILURE, EXIT_USAGE
+from dray.client.certificate_requests import CertificateRequestError, obtain_certificate
 from dray.client.http import http_client
 from dray.client.interface import Client
 from dray.client.kubeconfig import Access
-from dray.client.resources import CERTIFICATE_SIGNING_REQUESTS, CONFIG_MAPS
-from dray.controllers.certificates.plan import KUBELET_CLIENT, conditions
+from dray.client.resources import CONFIG_MAPS
+from dray.controllers.certificates.plan import KUBELET_CLIENT
 from dray.lib.clock import Clock
 from dray.runtime.system import SystemClock
 
@@ -64,7 +64,7 @@ def main(argv: Sequence[str]) -> int:
     else:
         try:
             asyncio.run(_join(arguments, token, path))
-        except (JoinError, APIError, OSError) as error:
+        except (JoinError, CertificateRequestError, APIError, OSError) as error:
             sys.stderr.write(f"dray join: {error}\n")
             return EXIT_FAILURE
         sys.stderr.write(f"dray join: wrote {path}\n")
@@ -169,25 +169,6 @@ def _authority(content: str) -> bytes:
 
 async def _request_certificate(client: Client, key: bytes, name: str, clock: Clock) -> bytes:
     """Request a client certificate for the node, and wait for it."""
-    content = certificates.new_request(key, node_identity(name))
-    request: Document = {
-        "metadata": {"generateName": "node-csr-"},
-        "spec": {
-            "request": base64.b64encode(content).decode(),
-            "signerName": KUBELET_CLIENT,
-            "usages": ["digital signature", "client auth"],
-        },
-    }
-    created = await client.create(CERTIFICATE_SIGNING_REQUESTS, request)
-    identifier = created["metadata"]["name"]
-    deadline = clock.monotonic() + CERTIFICATE_SECONDS_MAX
-    while clock.monotonic() < deadline:
-        found = await client.get(CERTIFICATE_SIGNING_REQUESTS, identifier, "")
-        certificate = (found.get("status") or {}).get("certificate")
-        if certificate:
-            return base64.b64decode(certificate)
-        for kind in ("Denied", "Failed"):
-            if kind in conditions(found):
-                raise JoinError(f"certificate request {identifier}: {kind}: {conditions(found)[kind].get('message')}")
-        await clock.sleep(_LOOK_SECONDS)
-    raise JoinError(f"nobody has signed the certificate request {identifier}: see `kubectl describe csr {identifier}`")
+    request = certificates.new_request(key, node_identity(name))
+    usages = ("digital signature", "client auth")
+    return await obtain_certificate(client, clock, request, KUBELET_CLIENT, usages, CERTIFICATE_SECONDS_MAX)

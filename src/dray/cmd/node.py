@@ -6,6 +6,7 @@ import asyncio
 import socket
 from pathlib import Path
 
+from dray.client.credentials import ClientCertificate
 from dray.client.http import http_client
 from dray.client.interface import Client
 from dray.cmd.component import announce_ready
@@ -42,10 +43,11 @@ async def start_local(settings: NodeSettings, group: TaskGroup, clock: Clock) ->
     address = settings.node_ip or read_machine(Path("/")).addresses[0]
     names = tuple(dict.fromkeys([name, socket.gethostname(), address, "127.0.0.1", "localhost"]))
     identity = find_identity(settings, name, names, clock.now())
-    client = http_client(identity.access, clock, user_agent="kubelet/dray")
+    certificate = ClientCertificate(identity.access.certificate_data, identity.access.key_data)
+    client = http_client(identity.access, clock, user_agent="kubelet/dray", certificate=certificate)
     group.spawn(_close_at_end(client), "connections")
     context = NodeContext(settings, name, make_root(settings.root_dir), client, clock, Metrics())
-    agent = NodeAgent(context, identity)
+    agent = NodeAgent(context, identity, certificate)
     port = await agent.start(group)
     return agent, f"ready {identity.access.server} node {name} port {port}"
 

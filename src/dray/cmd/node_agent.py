@@ -8,17 +8,22 @@ from __future__ import annotations
 
 import logging
 import random
+import ssl
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
+from dray.api.document import Document
 from dray.apiserver.kubelet_client import FINGERPRINT_ANNOTATION
+from dray.client.credentials import ClientCertificate
 from dray.client.event_recorder import WARNING, EventRecorder, ObjectReference, Source
 from dray.client.informer import Selection
+from dray.client.interface import Patch, PatchType
 from dray.client.resources import NODES, PODS, SERVICES
 from dray.client.shared_informers import SharedInformerFactory
+from dray.cmd.node_certificates import NodeCertificates
 from dray.cmd.node_identity import NodeIdentity, serving_context
 from dray.cmd.node_managers import NodeContext, NodeManagers
 from dray.cmd.settings import NodeSettings
@@ -67,10 +72,11 @@ _FOLDERS: Final = (
 class NodeAgent:
     """The node agent. Its owner calls `start`, and `stop` when the group has ended."""
 
-    def __init__(self, context: NodeContext, identity: NodeIdentity) -> None:
+    def __init__(self, context: NodeContext, identity: NodeIdentity, certificate: ClientCertificate) -> None:
         settings, client, clock = context.settings, context.client, context.clock
         self._context = context
         self._identity = identity
+        self._certificate = certificate
         self._recorder = EventRecorder(client, clock, Source(COMPONENT, context.name))
         self._runtime = make_runtime(settings, context.name, context.root, clock)
         self._pods = PodManager()
@@ -141,7 +147,8 @@ class NodeAgent:
         await self.workers.start()
         self.managers.spawn(group)
         await self._serve_health(group)
-        port = await self._server.start(settings.host, settings.port, serving_context(self._identity))
+        tls = serving_context(self._identity)
+        port = await self._server.start(settings.host, settings.port, tls)
         self._registration.set_endpoint(port, f"{self._runtime.name}://{self._runtime.version}")
         await self._registration.register()
         for work, name in (
@@ -157,7 +164,27 @@ class NodeAgent:
             (self._runtime.collect_images(self._warn), "image garbage collection"),
         ):
             group.spawn(work, name)
+        await self._rotate_certificates(group, tls)
         return port
+
+    async def _rotate_certificates(self, group: TaskGroup, tls: ssl.SSLContext) -> None:
+        """Renew the certificates that the cluster can sign; those of files are their owner's."""
+        context, settings, identity = self._context, self._context.settings, self._identity
+        certificates = NodeCertificates(context.client, context.clock, context.name)
+        if settings.rotate_certificates and self._certificate.certificate and identity.kubeconfig:
+            await certificates.rotate_client(group, self._certificate, Path(identity.kubeconfig))
+        if settings.rotate_server_certificates and not settings.tls_cert_file:
+            machine = self._registration.spec.machine
+            names = tuple(dict.fromkeys((machine.hostname, *machine.addresses)))
+            # A certificate that is not signed by the cluster is replaced at once.
+            signed = None if identity.fingerprint else identity.serving.certificate
+            await certificates.rotate_serving(group, tls, names, signed, self._trust_authority)
+
+    async def _trust_authority(self) -> None:
+        """Let clients verify the serving certificate by the cluster's authority, not by its fingerprint."""
+        if self._identity.fingerprint:
+            patch: Document = {"metadata": {"annotations": {FINGERPRINT_ANNOTATION: None}}}
+            await self._context.client.patch(NODES, self._context.name, "", Patch(PatchType.MERGE, patch))
 
     async def stop(self) -> None:
         """Stop the Pod workers and the runtime; containers keep running."""

@@ -38,6 +38,8 @@ class NodeIdentity:
     serving: Serving
     # SHA-256 of the serving certificate, if it is self-signed.
     fingerprint: str = ""
+    # The file that the access comes from.
+    kubeconfig: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,11 +103,16 @@ def serving_context(identity: NodeIdentity) -> ssl.SSLContext:
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.verify_mode = ssl.CERT_REQUIRED
     context.load_verify_locations(cadata=identity.authority.decode())
+    load_serving(context, identity.serving)
+    return context
+
+
+def load_serving(context: ssl.SSLContext, serving: Serving) -> None:
+    """Present a certificate on connections that begin from now on."""
     # The ssl module reads only files; these are removed at once.
     with tempfile.TemporaryDirectory() as folder:
         certificate, key = Path(folder) / "tls.crt", Path(folder) / "tls.key"
         key.touch(mode=0o600)
-        certificate.write_bytes(identity.serving.certificate)
-        key.write_bytes(identity.serving.key)
+        certificate.write_bytes(serving.certificate)
+        key.write_bytes(serving.key)
         context.load_cert_chain(certificate, key)
-    return context

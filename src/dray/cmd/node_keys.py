@@ -37,7 +37,7 @@ def _identity_of(settings: NodeSettings, names: Sequence[str], now: datetime) ->
         serving = Serving(files[0].read_bytes(), files[1].read_bytes())
     else:
         serving = _self_signed(names, now)
-    return NodeIdentity(access, authority, serving, fingerprint_of(serving.certificate))
+    return NodeIdentity(access, authority, serving, fingerprint_of(serving.certificate), settings.kubeconfig)
 
 
 def _local_identity(pki: PKI, server_url: str, name: str, names: Sequence[str], now: datetime) -> NodeIdentity:
@@ -53,7 +53,7 @@ def _local_identity(pki: PKI, server_url: str, name: str, names: Sequence[str], 
     )
     access = load_access({}, path=str(path))
     pair = certificates.new_server(pki.authority, names, now)
-    return NodeIdentity(access, pki.authority.certificate, Serving(pair.certificate, pair.key))
+    return NodeIdentity(access, pki.authority.certificate, Serving(pair.certificate, pair.key), kubeconfig=str(path))
 
 
 def _self_signed(names: Sequence[str], now: datetime) -> Serving:

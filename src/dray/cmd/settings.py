@@ -182,6 +182,7 @@ class UpSettings(APIServerSettings, NodeControl):
         "spread",
         "without a file: whether the scheduler spreads Pods over nodes or packs them",
     )
+    cluster_signing_duration: float = setting(DURATION, 31_536_000.0, "longest lifetime of signed certificates")
     nodes: int = setting(number(0, 100_000), 0, "number of simulated nodes, which run no real containers")
     simulated_start: float = setting(DURATION, 0.0, "startup time of containers on simulated nodes")
     node: bool = setting(BOOLEAN, default=False, text="also run the node agent, for Pods on this machine")
@@ -337,6 +338,12 @@ class NodeSettings(Common):
     healthz_port: int = setting(PORT, 10248, "port for health checks over plain HTTP; 0 disables them")
     node_labels: tuple[str, ...] = setting(STRINGS, (), "labels to register the Node with, key=value")
     register_with_taints: tuple[str, ...] = setting(STRINGS, (), "taints to register the Node with, key=value:effect")
+    rotate_certificates: bool = setting(BOOLEAN, default=True, text="renew the client certificate before it expires")
+    rotate_server_certificates: bool = setting(
+        BOOLEAN,
+        default=True,
+        text="request the serving certificate from the cluster, and renew it; not with --tls-cert-file",
+    )
     max_pods: int = setting(number(1, 10_000), 110, "maximum number of Pods on this node")
     node_lease_duration_seconds: int = setting(
         number(1, 86_400), 40, "duration of the node's Lease, which is renewed four times in that time"

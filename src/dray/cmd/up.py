@@ -105,6 +105,7 @@ def _start_components(
         gates=settings.feature_gates,
         nodes=settings,
         authority=ClusterAuthority(server.pki.authority),
+        signing_seconds=settings.cluster_signing_duration,
     )
     spawn_scheduler(
         group,

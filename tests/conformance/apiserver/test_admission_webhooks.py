@@ -496,7 +496,7 @@ async def test_selectors(api: Local) -> None:
         await create(api, guarded)
 
 
-@pytest.mark.behaviour("WH-09")
+@pytest.mark.behaviour("WH-09", "WH-18")
 async def test_warnings_and_audit_annotations(api: Local) -> None:
     answer = {"allowed": True, "warnings": ["careful"], "auditAnnotations": {"why": "because"}}
     patch = base64.b64encode(orjson.dumps([{"op": "add", "path": "/data/x", "value": "y"}])).decode()

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
+import socket
+import ssl
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -15,12 +18,13 @@ import pytest
 
 from dray.api import bootstrap_tokens
 from dray.api.document import GroupVersion
+from dray.apiserver.kubelet_client import FINGERPRINT_ANNOTATION
 from dray.client.credentials import load_access
 from dray.client.http import http_client
 from dray.client.interface import Client, unstructured
 from dray.client.resources import CERTIFICATE_SIGNING_REQUESTS, NODES, SECRETS
 from dray.runtime.system import SystemClock
-from tests.servers import Server
+from tests.servers import Server, running_server
 
 START_SECONDS_MAX = 30.0
 TOKEN_REVIEWS = unstructured(
@@ -65,6 +69,12 @@ def running(command: list[str]) -> Iterator[None]:
         process.terminate()
         process.wait(20)
         process.stdout.close()
+
+
+async def wait_until(condition: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(START_SECONDS_MAX):
+        while not await condition():  # noqa: ASYNC110 - the condition is the cluster's state
+            await asyncio.sleep(0.1)
 
 
 def is_empty(folder: Path) -> bool:
@@ -140,3 +150,41 @@ async def test_tokens_are_listed_without_their_secrets(server: Server, join_comm
     secret = await admin.get(SECRETS.unstructured, f"bootstrap-token-{token[:6]}", bootstrap_tokens.NAMESPACE)
     assert secret["type"] == bootstrap_tokens.SECRET_TYPE
     await admin.close()
+
+
+@pytest.mark.behaviour("CS-10")
+async def test_certificates_are_renewed_while_the_agent_runs(tmp_path: Path) -> None:
+    root = tmp_path / "node"
+    with running_server(tmp_path / "data", "--cluster-signing-duration=60s", "--store=memory") as server:
+        created = dray(server, "token", "create", "--print-join-command")
+        names = ("--hostname-override=joined", f"--root-dir={root}", "--runtime=process")
+        flags = (*names, "--port=0", "--healthz-port=0", "--address=127.0.0.1", "--node-ip=127.0.0.1")
+        admin = client_of(server.kubeconfig)
+        with running([sys.executable, "-m", "dray", *created.stdout.split()[1:], *flags]):
+            kubeconfig = root / "kubeconfig"
+            first = load_access({}, path=str(kubeconfig)).certificate_data
+
+            async def is_trusted_by_authority() -> bool:
+                node = await admin.get(NODES.unstructured, "joined", "")
+                return FINGERPRINT_ANNOTATION not in node["metadata"].get("annotations", {})
+
+            # The cluster signs the serving certificate, so that its fingerprint is not needed.
+            await wait_until(is_trusted_by_authority)
+            node = await admin.get(NODES.unstructured, "joined", "")
+            port = node["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"]
+            context = ssl.create_default_context(cafile=str(server.data_dir / "pki" / "ca.crt"))
+            with socket.create_connection(("127.0.0.1", port)) as plain:
+                context.wrap_socket(plain, server_hostname="127.0.0.1").close()
+
+            async def is_renewed() -> bool:
+                return load_access({}, path=str(kubeconfig)).certificate_data != first
+
+            # Its client certificate lives shorter than the tolerated clock skew, and is due at once.
+            await wait_until(is_renewed)
+            assert kubeconfig.stat().st_mode & 0o777 == 0o600
+            joined = client_of(kubeconfig)
+            await joined.get(NODES.unstructured, "joined", "")
+            await joined.close()
+        users = {item["spec"]["username"] for item in (await admin.list(CERTIFICATE_SIGNING_REQUESTS, "")).items}
+        assert "system:node:joined" in users
+        await admin.close()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import configparser
 import random
 import re
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +115,17 @@ def test_units(path: Path) -> None:
     command, *flags = unit["Service"]["ExecStart"].split()[1:]
     section = FLAGS.partition(f"## dray {command}\n")[2].partition("\n## ")[0]
     assert all(f"`{flag.partition('=')[0]}" in section for flag in flags)
+
+
+@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="needs systemd-analyze")
+@pytest.mark.parametrize("path", sorted((ROOT / "deploy" / "systemd").glob("*.service")), ids=lambda path: path.name)
+def test_systemd_accepts_the_units(path: Path, tmp_path: Path) -> None:
+    unit = tmp_path / path.name
+    # The only thing that is missing here is the installed command.
+    unit.write_text(path.read_text().replace("/usr/local/bin/dray", shutil.which("true") or "/bin/true"))
+    command = ["systemd-analyze", "verify", str(unit)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_the_image_does_not_run_as_root() -> None:

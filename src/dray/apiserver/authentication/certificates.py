@@ -125,6 +125,12 @@ def expires(certificate: bytes) -> datetime:
     return x509.load_pem_x509_certificate(certificate).not_valid_after_utc
 
 
+def validity(certificate: bytes) -> tuple[datetime, datetime]:
+    """Return from when until when a PEM certificate is valid."""
+    loaded = x509.load_pem_x509_certificate(certificate)
+    return loaded.not_valid_before_utc, loaded.not_valid_after_utc
+
+
 def server_names(certificate: bytes) -> frozenset[str]:
     """Return the host names and addresses of a serving certificate."""
     loaded = x509.load_pem_x509_certificate(certificate)
@@ -148,10 +154,13 @@ def identity_of(certificate: x509.Certificate) -> Identity | None:
 # --- Signing requests. ---
 
 
-def new_request(key: bytes, identity: Identity) -> bytes:
-    """Return a certificate signing request for the key."""
+def new_request(key: bytes, identity: Identity, names: Sequence[str] = ()) -> bytes:
+    """Return a certificate signing request for the key, with the host names and addresses of a server."""
     private = load_private_key(key)
     builder = x509.CertificateSigningRequestBuilder().subject_name(_subject(identity))
+    if names:
+        sans = x509.SubjectAlternativeName([_general_name(name) for name in names])
+        builder = builder.add_extension(sans, critical=False)
     return builder.sign(private, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
 
 

@@ -12,6 +12,7 @@ from dray.apiserver.registry.controller_revisions import CONTROLLER_REVISIONS
 from dray.apiserver.registry.strategy import WriteContext
 from dray.apiserver.request import UserInfo
 
+pytestmark = pytest.mark.behaviour("ST-30")
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 CONTEXT = WriteContext(NOW, FeatureGates(), UserInfo("u"))
 OLD: Document = {"metadata": {"name": "r"}, "data": {"spec": {}}, "revision": 1}
