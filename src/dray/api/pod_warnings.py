@@ -23,6 +23,18 @@ _DEAD_ANNOTATIONS: Final = {
     "security.alpha.kubernetes.io/sysctls": 'non-functional in v1.11+; use the "sysctls" field instead',
     "security.alpha.kubernetes.io/unsafe-sysctls": 'non-functional in v1.11+; use the "sysctls" field instead',
 }
+_DEAD_VOLUMES: Final = {
+    "photonPersistentDisk": "deprecated in v1.11, non-functional in v1.16+",
+    "gitRepo": "deprecated in v1.11, and disabled by default in v1.33+",
+    "scaleIO": "deprecated in v1.16, non-functional in v1.22+",
+    "flocker": "deprecated in v1.22, non-functional in v1.25+",
+    "storageos": "deprecated in v1.22, non-functional in v1.25+",
+    "quobyte": "deprecated in v1.22, non-functional in v1.25+",
+    "glusterfs": "deprecated in v1.25, non-functional in v1.26+",
+    "cephfs": "deprecated in v1.28, non-functional in v1.31+",
+    "rbd": "deprecated in v1.28, non-functional in v1.31+",
+}
+_NO_SELECTOR: Final = "a null labelSelector results in matching no pod"
 _TEMPLATE: Final = Path("spec").child("template")
 _BYTES: Final = ("memory", "ephemeral-storage")
 _SURPRISE: Final = "which can result in surprising behavior; a DNS label is recommended: "
@@ -55,33 +67,87 @@ def name_warnings(obj: Document, use: str = "this is used in Pod names and hostn
 
 
 def _warnings(metadata: Document, spec: Document, at_metadata: Path, at_spec: Path) -> Iterator[str]:
-    for label in sorted((spec.get("nodeSelector") or {}).keys() & _DEPRECATED_LABELS.keys()):
-        yield f"{at_spec.child('nodeSelector').key(label)}: {_DEPRECATED_LABELS[label]}"
+    """Yield the warnings in the order of Kubernetes."""
+    if selector := spec.get("nodeSelector"):
+        for label in sorted(selector.keys() & _DEPRECATED_LABELS.keys()):
+            yield f"{at_spec.child('nodeSelector').key(label)}: {_DEPRECATED_LABELS[label]}"
     if spec.get("affinity"):
         yield from _affinity_warnings(spec, at_spec)
-    for name in sorted((metadata.get("annotations") or {}).keys() & _DEAD_ANNOTATIONS.keys()):
-        yield f"{at_metadata.child('annotations').key(name)}: {_DEAD_ANNOTATIONS[name]}"
+    if constraints := spec.get("topologySpreadConstraints"):
+        yield from _constraint_warnings(constraints, at_spec.child("topologySpreadConstraints"))
+    if annotations := metadata.get("annotations"):
+        for name in sorted(annotations.keys() & _DEAD_ANNOTATIONS.keys()):
+            yield f"{at_metadata.child('annotations').key(name)}: {_DEAD_ANNOTATIONS[name]}"
     yield from _reference_warnings(spec, at_spec)
+    if overhead := spec.get("overhead"):
+        yield from _fractions({"overhead": overhead}, at_spec)
+    yield from _containers_warnings(spec, at_spec)
     if (spec.get("terminationGracePeriodSeconds") or 0) < 0:
         at = at_spec.child("terminationGracePeriodSeconds")
         yield f"{at}: must be >= 0; negative values are invalid and will be treated as 1"
-    for kind in ("containers", "initContainers"):
-        if containers := spec.get(kind):
-            at = at_spec.child(kind)
-            for i, container in enumerate(containers):
-                yield from _container_warnings(container, at.index(i))
-    if overhead := spec.get("overhead"):
-        yield from _fractions(overhead, at_spec, "overhead")
+    if spec.get("affinity"):
+        yield from _pod_affinity_warnings(spec["affinity"], at_spec.child("affinity"))
+
+
+def _containers_warnings(spec: Document, path: Path) -> Iterator[str]:
+    ports: list[tuple[str, int, int, Document]] = []
+    for kind in ("initContainers", "containers"):
+        for i, container in enumerate(spec.get(kind) or ()):
+            if container.get("resources") or container.get("env"):
+                yield from _container_warnings(container, path.child(kind).index(i))
+            if of_container := container.get("ports"):
+                ports += [(kind, i, j, port) for j, port in enumerate(of_container)]
+    if len(ports) > 1 or (ports and ports[0][3].get("hostIP")):
+        yield from _port_warnings(ports, path)
+
+
+def _constraint_warnings(constraints: Sequence[Document], path: Path) -> Iterator[str]:
+    for i, constraint in enumerate(constraints):
+        key = constraint.get("topologyKey") or ""
+        if key in _DEPRECATED_LABELS:
+            yield f"{path.index(i).child('topologyKey')}: {key} is {_DEPRECATED_LABELS[key]}"
+        if constraint.get("labelSelector") is None:
+            yield f"{path.index(i).child('labelSelector')}: {_NO_SELECTOR}"
+
+
+def _pod_affinity_warnings(affinity: Document, path: Path) -> Iterator[str]:
+    for kind in ("podAffinity", "podAntiAffinity"):
+        terms = affinity.get(kind) or {}
+        required, preferred = (f"{word}DuringSchedulingIgnoredDuringExecution" for word in ("required", "preferred"))
+        for i, term in enumerate(terms.get(required) or ()):
+            if term.get("labelSelector") is None:
+                yield f"{path.child(kind, required).index(i).child('labelSelector')}: {_NO_SELECTOR}"
+        for i, weighted in enumerate(terms.get(preferred) or ()):
+            if (weighted.get("podAffinityTerm") or {}).get("labelSelector") is None:
+                at = path.child(kind, preferred).index(i).child("podAffinityTerm", "labelSelector")
+                yield f"{at}: {_NO_SELECTOR}"
 
 
 def _reference_warnings(spec: Document, path: Path) -> Iterator[str]:
     for i, volume in enumerate(spec.get("volumes") or ()):
-        if volume.get("gitRepo") is not None:
-            at = path.child("volumes").index(i).child("gitRepo")
-            yield f"{at}: deprecated in v1.11, and disabled by default in v1.33+"
-    for i, reference in enumerate(spec.get("imagePullSecrets") or ()):
-        if not reference.get("name"):
-            yield f'{path.child("imagePullSecrets").index(i).child("name")}: invalid empty name ""'
+        if not _DEAD_VOLUMES.keys().isdisjoint(volume):
+            for kind in volume.keys() & _DEAD_VOLUMES.keys():
+                yield f"{path.child('volumes').index(i).child(kind)}: {_DEAD_VOLUMES[kind]}"
+    if aliases := spec.get("hostAliases"):
+        for i, ip in _repeated(aliases, "ip"):
+            yield f'{path.child("hostAliases").index(i).child("ip")}: duplicate ip "{ip}"'
+    if secrets := spec.get("imagePullSecrets"):
+        at = path.child("imagePullSecrets")
+        for i, name in _repeated(secrets, "name"):
+            yield f'{at.index(i).child("name")}: duplicate name "{name}"'
+        for i, reference in enumerate(secrets):
+            if not reference.get("name"):
+                yield f'{at.index(i).child("name")}: invalid empty name ""'
+
+
+def _repeated(items: Sequence[Document], field: str) -> Iterator[tuple[int, str]]:
+    """Yield the index and value of items whose field an earlier item has."""
+    seen: set[str] = set()
+    for i, item in enumerate(items):
+        value = item.get(field) or ""
+        if value in seen:
+            yield i, value
+        seen.add(value)
 
 
 def _affinity_warnings(spec: Document, path: Path) -> Iterator[str]:
@@ -104,35 +170,53 @@ def _term_warnings(term: Document, path: Path) -> Iterator[str]:
 
 def _container_warnings(container: Document, path: Path) -> Iterator[str]:
     resources = container.get("resources") or {}
-    for field in ("limits", "requests"):
-        if amounts := resources.get(field):
-            yield from _fractions(amounts, path, "resources", field)
-    seen: set[str] = set()
-    for i, variable in enumerate(container.get("env") or ()):
-        name = variable.get("name") or ""
-        if name in seen:
+    amounts = {field: resources[field] for field in ("limits", "requests") if resources.get(field)}
+    if amounts:
+        yield from _fractions(amounts, path, "resources")
+    variables = container.get("env") or ()
+    for i, name in _repeated(variables, "name"):
+        value, reference = variables[i].get("value") or "", f"$({name})"
+        if variables[i].get("valueFrom") is not None or value == reference or reference not in value:
             at = path.child("env").index(i)
             yield f'{at}: hides previous definition of "{name}", which may be dropped when using apply'
-        seen.add(name)
-    ports = container.get("ports") or ()
-    if len(ports) > 1:
-        yield from _port_warnings(ports, path.child("ports"))
 
 
-def _port_warnings(ports: Sequence[Document], path: Path) -> Iterator[str]:
-    first: dict[tuple[object, ...], int] = {}
-    for i, port in enumerate(ports):
-        identity = tuple(port.get(name) or "" for name in ("containerPort", "protocol", "hostIP", "hostPort"))
-        before = first.setdefault(identity, i)
-        if before != i:
-            yield f"{path.index(i)}: duplicate port definition with {path.index(before)}"
+def _port_warnings(ports: Sequence[tuple[str, int, int, Document]], path: Path) -> Iterator[str]:
+    """Yield what the ports of all containers have in common; each comes with its list of containers and indices."""
+    earlier: dict[tuple[int, str], list[tuple[Path, str, int]]] = {}
+    for kind, i, j, port in ports:
+        at, address, host_port = (
+            path.child(kind).index(i).child("ports").index(j),
+            port.get("hostIP"),
+            port.get("hostPort"),
+        )
+        number, protocol = port.get("containerPort") or 0, port.get("protocol") or ""
+        if address and not host_port:
+            shown = f"Name:{port.get('name') or ''} HostPort:0 ContainerPort:{number} Protocol:{protocol}"
+            yield f"{at}: hostIP set without hostPort: {{{shown} HostIP:{address}}}"
+        others = earlier.setdefault((number, protocol), [])
+        for other, other_address, other_port in others:
+            if overlap := _overlap((address or "", host_port or 0), (other_address, other_port)):
+                yield f"{at}: {overlap} port definition with {other}"
+        others.append((at, address or "", host_port or 0))
 
 
-def _fractions(amounts: Document, path: Path, *fields: str) -> Iterator[str]:
+def _overlap(one: tuple[str, int], other: tuple[str, int]) -> str:
+    """Return how two host addresses of one container port and protocol are in each other's way; empty if not."""
+    if one == other:
+        return "duplicate"
+    if not one[1] or not other[1]:
+        return "overlapping"
+    return "dangerously ambiguous" if one[1] == other[1] and bool(one[0]) != bool(other[0]) else ""
+
+
+def _fractions(amounts: Document, path: Path, *parents: str) -> Iterator[str]:
+    """Yield the fractions of bytes in lists of resources, by their fields."""
     for name in _BYTES:
-        if name in amounts and not _is_whole(amounts[name]):
-            at = path.child(*fields).key(name)
-            yield f'{at}: fractional byte value "{amounts[name]}" is invalid, must be an integer'
+        for field, resources in amounts.items():
+            if name in resources and not _is_whole(resources[name]):
+                at = path.child(*parents, field).key(name)
+                yield f'{at}: fractional byte value "{resources[name]}" is invalid, must be an integer'
 
 
 # The same amounts recur in most Pods.

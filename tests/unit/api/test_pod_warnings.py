@@ -40,11 +40,71 @@ CASES = {
     ),
     "ports": (
         pod({"ports": [{"containerPort": 80}, {"containerPort": 80, "hostPort": 80}, {"containerPort": 80}]}),
-        ["spec.containers[0].ports[2]: duplicate port definition with spec.containers[0].ports[0]"],
+        [
+            "spec.containers[0].ports[1]: overlapping port definition with spec.containers[0].ports[0]",
+            "spec.containers[0].ports[2]: duplicate port definition with spec.containers[0].ports[0]",
+            "spec.containers[0].ports[2]: overlapping port definition with spec.containers[0].ports[1]",
+        ],
+    ),
+    "ports of other containers": (
+        pod(
+            {"ports": [{"containerPort": 80, "hostPort": 8080, "hostIP": "10.0.0.1"}]},
+            initContainers=[{"name": "i", "ports": [{"containerPort": 80, "hostPort": 8080}]}],
+        ),
+        [
+            "spec.containers[0].ports[0]: dangerously ambiguous port definition with spec.initContainers[0].ports[0]",
+        ],
+    ),
+    "address without port": (
+        pod({"ports": [{"containerPort": 80, "protocol": "TCP", "hostIP": "10.0.0.1"}]}),
+        [
+            "spec.containers[0].ports[0]: hostIP set without hostPort: "
+            "{Name: HostPort:0 ContainerPort:80 Protocol:TCP HostIP:10.0.0.1}"
+        ],
+    ),
+    "environment that extends itself": (
+        pod({"env": [{"name": "A", "value": "1"}, {"name": "A", "value": "$(A):2"}]}),
+        [],
+    ),
+    "aliases": (
+        pod(hostAliases=[{"ip": "1.1.1.1"}, {"ip": "1.1.1.2"}, {"ip": "1.1.1.1"}]),
+        ['spec.hostAliases[2].ip: duplicate ip "1.1.1.1"'],
+    ),
+    "volumes": (
+        pod(volumes=[{"name": "v", "rbd": {}}]),
+        ["spec.volumes[0].rbd: deprecated in v1.28, non-functional in v1.31+"],
+    ),
+    "spread": (
+        pod(topologySpreadConstraints=[{"topologyKey": "failure-domain.beta.kubernetes.io/zone"}]),
+        [
+            "spec.topologySpreadConstraints[0].topologyKey: failure-domain.beta.kubernetes.io/zone is deprecated since "
+            'v1.17; use "topology.kubernetes.io/zone" instead',
+            "spec.topologySpreadConstraints[0].labelSelector: a null labelSelector results in matching no pod",
+        ],
+    ),
+    "affinity": (
+        pod(
+            affinity={
+                "podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "zone"}]},
+                "podAntiAffinity": {
+                    "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "podAffinityTerm": {}}]
+                },
+            }
+        ),
+        [
+            "spec.affinity.podAffinity.requiredDuringSchedulingIgnoredDuringExecution[0].labelSelector: "
+            "a null labelSelector results in matching no pod",
+            "spec.affinity.podAntiAffinity.preferredDuringSchedulingIgnoredDuringExecution[0].podAffinityTerm."
+            "labelSelector: a null labelSelector results in matching no pod",
+        ],
     ),
     "grace period": (
         pod(terminationGracePeriodSeconds=-1),
         ["spec.terminationGracePeriodSeconds: must be >= 0; negative values are invalid and will be treated as 1"],
+    ),
+    "secrets": (
+        pod(imagePullSecrets=[{"name": "s"}, {"name": "s"}]),
+        ['spec.imagePullSecrets[1].name: duplicate name "s"'],
     ),
     "secret": (pod(imagePullSecrets=[{}]), ['spec.imagePullSecrets[0].name: invalid empty name ""']),
 }
