@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import product
 from typing import Any, Final
 
 from dray.api.document import Document, GroupVersion
@@ -26,6 +27,9 @@ POD_GROUPS: Final = unstructured(GroupVersion("scheduling.k8s.io", "v1beta1"), "
 PRIORITY_CLASS: Final = "urgent"
 EXTENDED_RESOURCE: Final = "example.com/gpu"
 TEMPLATE: Final = "devices"
+
+# Slices have at most 64 devices that consume counters.
+_CARDS_PER_SLICE: Final = 4
 
 Objects = list[tuple[Resource[Any], Document]]
 
@@ -81,6 +85,25 @@ def device_pod(number: int) -> Document:
     found = pod(number, resourceClaims=[{"name": "devices", "resourceClaimTemplateName": TEMPLATE}])
     found["spec"]["containers"][0]["resources"]["claims"] = [{"name": "devices"}]
     return found
+
+
+def templated_pod(number: int, template: str, cpu: str = "100m") -> Document:
+    """Return a Pod with a claim from one of several templates, and another request for CPU."""
+    found = device_pod(number)
+    found["spec"]["resourceClaims"][0]["resourceClaimTemplateName"] = template
+    found["spec"]["containers"][0]["resources"]["requests"] = {"cpu": cpu, "memory": "500Mi"}
+    return found
+
+
+def partition_pod(number: int) -> Document:
+    """Return a Pod with a partition; of 15, eight have an eighth, four a quarter, two a half and one a whole card."""
+    place = number % 15
+    return templated_pod(number, f"parts-{8 if place < 8 else 4 if place < 12 else 2 if place < 14 else 1}")
+
+
+def mixed_pod(number: int) -> Document:
+    """Return a Pod of one of 20 kinds: one to four devices and five requests for CPU."""
+    return templated_pod(number, f"devices-{1 + number % 4}", cpu=f"{100 * (1 + number % 5)}m")
 
 
 def batch_pod(number: int) -> Document:
@@ -148,19 +171,29 @@ def partitions(number: int, count: int) -> Iterator[Document]:
     """Return the slices of a node with whole, half and quarter devices, the whole ones first."""
     counters = [{"name": f"gpu-{index}", "counters": {"memory": {"value": "80Gi"}}} for index in range(count)]
     yield _slice(number, "counters", 2, sharedCounters=counters)
-    devices = [
-        {
-            "name": f"gpu-{index}-{parts}-{part}",
-            "attributes": {"parts": {"int": parts}},
-            "consumesCounters": [
-                {"counterSet": f"gpu-{index}", "counters": {"memory": {"value": f"{80 // parts}Gi"}}},
-            ],
-        }
-        for parts in (1, 2, 4)
-        for index in range(count)
-        for part in range(parts)
-    ]
-    yield _slice(number, "devices", 2, devices=devices)
+    yield _slice(number, "devices", 2, devices=list(_partitions(range(count), (1, 2, 4))))
+
+
+def mixed_partitions(number: int, count: int) -> Iterator[Document]:
+    """Return the slices of a node whose cards have 15 partitions each: a whole one, halves, quarters and eighths."""
+    slices = -(-count // _CARDS_PER_SLICE)
+    counters = [{"name": f"gpu-{index}", "counters": {"memory": {"value": "80Gi"}}} for index in range(count)]
+    yield _slice(number, "counters", 1 + slices, sharedCounters=counters)
+    for first in range(0, count, _CARDS_PER_SLICE):
+        cards = range(first, min(first + _CARDS_PER_SLICE, count))
+        yield _slice(number, f"devices-{first}", 1 + slices, devices=list(_partitions(cards, (1, 2, 4, 8))))
+
+
+def _partitions(cards: Iterable[int], sizes: Iterable[int]) -> Iterator[Document]:
+    """Yield the partitions of cards, all of one size before the next."""
+    for parts, index in product(sizes, cards):
+        memory = {"memory": {"value": f"{80 // parts}Gi"}}
+        for part in range(parts):
+            yield {
+                "name": f"gpu-{index}-{parts}-{part}",
+                "attributes": {"parts": {"int": parts}},
+                "consumesCounters": [{"counterSet": f"gpu-{index}", "counters": memory}],
+            }
 
 
 def _slice(number: int, what: str, of: int, **content: Any) -> Document:
@@ -210,6 +243,14 @@ def _parts(name: str, comparison: str) -> Document:
     return {"name": name, "exactly": {"deviceClassName": "gpu", "selectors": [selector]}}
 
 
+# Templates by name, for Pods of several kinds.
+ONE_TO_FOUR_DEVICES: Final[Mapping[str, Document]] = {
+    f"devices-{count}": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu", "count": count}}]}
+    for count in range(1, 5)
+}
+ONE_PARTITION: Final[Mapping[str, Document]] = {
+    f"parts-{parts}": {"requests": [_parts("gpu", f"== {parts}")]} for parts in (1, 2, 4, 8)
+}
 # The first two requests match whole devices, which leaves none for the others: the search must backtrack to halves, all
 # four of the node's two devices.
 FOUR_HALVES: Final[Document] = {
@@ -217,9 +258,9 @@ FOUR_HALVES: Final[Document] = {
 }
 
 
-def template(devices: Document) -> Document:
+def template(devices: Document, name: str = TEMPLATE) -> Document:
     """Return a claim template with the requests."""
-    return {"metadata": {"name": TEMPLATE, "namespace": "default"}, "spec": {"spec": {"devices": devices}}}
+    return {"metadata": {"name": name, "namespace": "default"}, "spec": {"spec": {"devices": devices}}}
 
 
 def held_claim(number: int) -> Document:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
@@ -26,6 +26,8 @@ class Workload:
     devices: int = 0
     slices: Callable[[int, int], Iterator[Document]] = made.whole_devices
     requests: Document | None = None
+    # Further templates for claims, by name.
+    templates: Mapping[str, Document] = field(default_factory=dict)
     # The share of devices that are allocated before the first Pod.
     in_use: float = 0.0
     # The number of Pods that are created and deleted concurrently; 0 if all are created at once and stay.
@@ -126,6 +128,37 @@ def _gangs(nodes: int, gangs: int, target: Target | None = None) -> Workload:
     )
 
 
+def _mixed(nodes: int, against: str = "") -> Workload:
+    """Return Pods of 20 kinds on nodes with devices."""
+    return Workload(
+        f"20 kinds of Pods, {nodes} nodes",
+        nodes,
+        2000,
+        made.mixed_pod,
+        devices=12,
+        requests=made.ONE_DEVICE,
+        templates=made.ONE_TO_FOUR_DEVICES,
+        against=against,
+        against_target=at_least(0.5) if against else None,
+    )
+
+
+def _mixed_partitions(nodes: int, pods: int, against: str) -> Workload:
+    """Return Pods with partitions of all sizes, on nodes of 8 cards with 15 partitions each."""
+    return Workload(
+        f"mixed partitions, {nodes} nodes x 8 x 15",
+        nodes,
+        pods,
+        made.partition_pod,
+        devices=8,
+        slices=made.mixed_partitions,
+        requests=made.ONE_DEVICE,
+        templates=made.ONE_PARTITION,
+        against=against,
+        against_target=at_least(0.5),
+    )
+
+
 GANG_SIZE = 9
 LARGE = "fill with devices, 5000 nodes"
 DEFAULT = (
@@ -148,7 +181,20 @@ DEFAULT = (
     Workload("second alternative, 500 nodes", 500, 1000, devices=10, requests=made.SECOND_ALTERNATIVE),
     Workload("two devices of one NUMA node, 500 nodes", 500, 1000, devices=10, requests=made.SAME_NUMA_NODE),
     Workload("partitions, 500 nodes", 500, 400, devices=2, slices=made.partitions, requests=made.FOUR_HALVES),
+    _mixed_partitions(500, 5000, FILL.name),
+    _mixed(500),
+    _mixed(5000, "20 kinds of Pods, 500 nodes"),
     Workload(LARGE, 5000, 2000, devices=10, requests=made.ONE_DEVICE, target=at_least(150), memory_target=Target(600)),
+    Workload(
+        "fill with devices, 15000 nodes",
+        15_000,
+        5000,
+        devices=8,
+        requests=made.ONE_DEVICE,
+        memory_target=Target(1200),
+        against=FILL.name,
+        against_target=at_least(0.5),
+    ),
 )
 # Takes several minutes.
 LONG = (
@@ -173,6 +219,7 @@ QUICK = (
     Workload("second alternative, 50 nodes", 50, 200, devices=10, requests=made.SECOND_ALTERNATIVE),
     Workload("two devices of one NUMA node, 50 nodes", 50, 200, devices=10, requests=made.SAME_NUMA_NODE),
     Workload("partitions, 50 nodes", 50, 40, devices=2, slices=made.partitions, requests=made.FOUR_HALVES),
+    _mixed_partitions(50, 300, "fill with devices, 50 nodes"),
 )
 
 
@@ -191,6 +238,8 @@ def _objects(workload: Workload) -> Iterator[tuple[Resource[Any], Document]]:
     if workload.requests is not None:
         yield from made.classes()
         yield made.TEMPLATES, made.template(workload.requests)
+    for name, requests in workload.templates.items():
+        yield made.TEMPLATES, made.template(requests, name)
     for number in range(-1, workload.pods // workload.gang_size) if workload.gang_size else ():
         yield made.POD_GROUPS, made.pod_group(number, workload.gang_size if number >= 0 else 1)
     if workload.earlier_pod is not None:
