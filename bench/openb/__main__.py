@@ -1,4 +1,4 @@
-"""`python -m bench.openb LIST [--seeds 42,43] [--engine core|stack]`: places a list of the trace."""
+"""`python -m bench.openb LIST [--seeds 42..51] [--profile pack,spread] [--plot FILE]`: places a list of the trace."""
 
 from __future__ import annotations
 
@@ -7,56 +7,95 @@ import asyncio
 import statistics
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Final
 
 import uvloop
 
+from bench.openb.plot import Curve, draw, mean_curve
 from bench.openb.published import PUBLISHED
 from bench.openb.run import Result, run
 from bench.openb.trace import TraceMissingError, read_nodes, read_pods
 from bench.rows import progress
 from dray.scheduler.named_profiles import NAMED_PROFILES, SPREAD
 
-SEEDS: Final = tuple(range(42, 52))
 MARKS: Final = (100, 130)
 
 
-def _show(name: str, results: Sequence[Result]) -> None:
+def _show(name: str, profile: str, results: Sequence[Result]) -> None:
     for mark in MARKS:
         values = [result.allocated_at(mark) for result in results]
         deviation = f" (deviation {statistics.pstdev(values):.2f})" if len(values) > 1 else ""
         peers = "  ".join(f"{peer} {at[mark]:.2f}" for peer, at in PUBLISHED.get(name, {}).items())
-        print(f"{name}, {mark} % arrived: {statistics.fmean(values):.2f} % of the GPUs allocated{deviation}   {peers}")
+        print(
+            f"{name}, {profile}, {mark} % arrived: {statistics.fmean(values):.2f} % of the GPUs allocated{deviation}"
+            f"   {peers}"
+        )
     pods, seconds = sum(result.pods for result in results), sum(result.seconds for result in results)
     processor = sum(result.processor_seconds for result in results)
     placed = sum(result.placed for result in results)
+    unusable = statistics.fmean(result.unusable for result in results)
     print(
-        f"{name}: {placed:,} of {pods:,} Pods placed in {len(results)} run(s), {pods / seconds:,.0f} pods/s, "
-        f"{1000 * processor / pods:.2f} ms of CPU a Pod"
+        f"{name}, {profile}: {placed:,} of {pods:,} Pods placed in {len(results)} run(s), "
+        f"{pods / seconds:,.0f} pods/s, {1000 * processor / pods:.2f} ms of CPU a Pod, "
+        f"{unusable:.2f} % of the GPUs free but unusable",
+        flush=True,
     )
 
 
+def _seeds(text: str) -> list[int]:
+    """Read `42,43` or `42..51`."""
+    found: list[int] = []
+    for part in text.split(","):
+        first, _, last = part.partition("..")
+        found += range(int(first), int(last or first) + 1)
+    return found
+
+
+def _profiles(text: str) -> list[str]:
+    names = text.split(",")
+    for name in names:
+        if name not in NAMED_PROFILES:
+            raise argparse.ArgumentTypeError(f"{name!r} is not one of {', '.join(sorted(NAMED_PROFILES))}")
+    return names
+
+
+def _run_all(name: str, profile: str, seeds: Sequence[int], engine: str) -> list[Result]:
+    nodes, pods = read_nodes(), read_pods(name)
+    results: list[Result] = []
+    for seed in seeds:
+        progress(f"{name}, {profile}, seed {seed}")
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            results.append(runner.run(run(nodes, pods, seed, engine_name=engine, profile=NAMED_PROFILES[profile])))
+        progress("")
+    return results
+
+
 def main() -> int:
-    """Run the list for each seed, and print the means beside the published policies."""
+    """Run the list with each profile and seed, and print the means beside the published policies."""
     parser = argparse.ArgumentParser(prog="bench.openb", description=__doc__)
     parser.add_argument("list", help="for example default, gpuspec33, multigpu50, gpushare100, cpu250")
-    parser.add_argument("--seeds", default=",".join(map(str, SEEDS)), help="comma-separated")
+    parser.add_argument("--seeds", type=_seeds, default="42..51", help="for example 42,43 or 42..51 (default)")
     parser.add_argument("--engine", choices=("core", "stack"), default="core", help="scheduler code alone or a cluster")
-    parser.add_argument("--profile", choices=sorted(NAMED_PROFILES), default=SPREAD, help="of the scheduler")
+    profiles = ", ".join(sorted(NAMED_PROFILES))
+    parser.add_argument("--profile", type=_profiles, default=SPREAD, help=f"of the scheduler, some of: {profiles}")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw allocation over arrival as SVG")
     arguments = parser.parse_args()
-    profile = NAMED_PROFILES[arguments.profile]
+    curves: dict[str, Curve] = {}
     try:
-        nodes, pods = read_nodes(), read_pods(arguments.list)
+        for profile in arguments.profile:
+            results = _run_all(arguments.list, profile, arguments.seeds, arguments.engine)
+            _show(arguments.list, profile, results)
+            curves[profile] = mean_curve([result.curve for result in results])
     except TraceMissingError as error:
         sys.stderr.write(f"{error}\n")
         return 2
-    results: list[Result] = []
-    for seed in map(int, arguments.seeds.split(",")):
-        progress(f"{arguments.list}, seed {seed}")
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            results.append(runner.run(run(nodes, pods, seed, engine_name=arguments.engine, profile=profile)))
-        progress("")
-    _show(arguments.list, results)
+    if arguments.plot is not None:
+        seeds = arguments.seeds
+        title = (
+            f"{arguments.list}, seed {seeds[0]}" if len(seeds) == 1 else f"{arguments.list}, mean of {len(seeds)} seeds"
+        )
+        arguments.plot.write_text(draw(title, curves, PUBLISHED.get(arguments.list, {})))
     return 0
 
 

@@ -13,7 +13,7 @@ from bench import device_objects as kinds
 from bench.cluster import cluster, create_all
 from bench.openb import objects
 from bench.openb.trace import TraceNode, TracePod
-from dray.api.codec import from_document
+from dray.api.codec import from_document, to_document
 from dray.api.document import Document
 from dray.api.types.core_v1 import Node, Pod
 from dray.api.types.resource_v1 import DeviceClass, ResourceClaim, ResourceSlice
@@ -32,6 +32,9 @@ class Engine(Protocol):
 
     async def place(self, number: int, pod: TracePod) -> str | None:
         """Return the node's name, or None."""
+
+    async def shares(self) -> list[objects.Share]:
+        """Return the shares of GPUs that are allocated."""
 
 
 class CoreEngine:
@@ -52,6 +55,11 @@ class CoreEngine:
         claims = (self._claim(number, pod),) if pod.gpus else ()
         found = self.placer.place(self._pod(number, pod), claims)
         return (found.pod.spec.node_name or None) if isinstance(found, PlacedPod) else None
+
+    async def shares(self) -> list[objects.Share]:
+        """Return the shares of GPUs that are allocated."""
+        claims = (to_document(claim) for placed in self.placer.placed.values() for claim in placed.claims)
+        return [share for claim in claims for share in objects.shares(claim)]
 
     def _claim(self, number: int, pod: TracePod) -> ResourceClaim:
         if pod not in self._claims:
@@ -104,6 +112,11 @@ class StackEngine:
         if node_name is None:
             await self._client.delete(kinds.PODS, name, objects.NAMESPACE, _NOW)
         return node_name
+
+    async def shares(self) -> list[objects.Share]:
+        """Return the shares of GPUs that are allocated."""
+        listed = await self._client.list(kinds.CLAIMS, objects.NAMESPACE)
+        return [share for claim in listed.items for share in objects.shares(claim)]
 
 
 def _is_decided(pod: Document) -> bool:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
+from bench.openb.objects import Share
 from bench.openb.trace import WHOLE, TraceNode, TracePod
 
 # Typical Pods make up this share of all Pods.
@@ -63,3 +64,17 @@ def typical_pods(pods: Sequence[TracePod]) -> list[tuple[TracePod, float]]:
 def fragmentation(nodes: Iterable[NodeUse], typical: Sequence[tuple[TracePod, float]]) -> float:
     """Return the expected thousandths of free GPUs that a typical Pod cannot use."""
     return sum(share * node.unusable_milli_gpu(pod) for node in nodes if node.milli_gpus for pod, share in typical)
+
+
+def unusable_percent(
+    nodes: Sequence[TraceNode], placements: Sequence[tuple[TracePod, str | None]], shares: Iterable[Share]
+) -> float:
+    """Return the expected share of all GPUs that is free and cannot be used by a typical Pod, in percent."""
+    used = {node.name: NodeUse.of(node) for node in nodes}
+    for pod, node_name in placements:
+        if node_name is not None:
+            used[node_name].place(replace(pod, gpus=0, milli_gpu=0), ())
+    for share in shares:
+        used[share.node].milli_gpus[share.gpu] -= share.milli
+    total = WHOLE * sum(node.gpus for node in nodes)
+    return 100 * fragmentation(used.values(), typical_pods([pod for pod, _ in placements])) / total

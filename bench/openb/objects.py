@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from bench.openb.trace import WHOLE, TraceNode, TracePod
 from dray.api.document import Document
+from dray.api.quantity import Quantity
 
 DRIVER: Final = "gpu.openb.example"
 CLASS: Final = "gpu"
@@ -86,6 +87,22 @@ def template(item: TracePod) -> Document:
         "metadata": {"name": template_name(item), "namespace": NAMESPACE},
         "spec": {"spec": claim_spec(item)},
     }
+
+
+class Share(NamedTuple):
+    """A share of a GPU."""
+
+    node: str
+    gpu: int
+    milli: int
+
+
+def shares(claim: Document) -> Iterator[Share]:
+    """Yield the shares of GPUs that are allocated to a claim."""
+    allocation = (claim.get("status") or {}).get("allocation") or {}
+    for result in (allocation.get("devices") or {}).get("results", ()):
+        milli = Quantity.parse(result["consumedCapacity"][MILLI]).as_integer()
+        yield Share(result["pool"], int(result["device"].removeprefix("gpu-")), milli)
 
 
 def pod(number: int, item: TracePod, claim: Document | None) -> Document:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from bench.openb.engines import engine
+from bench.openb.fragmentation import unusable_percent
 from bench.openb.trace import TraceNode, TracePod, arrivals, milli_gpus
 from dray.scheduler.config import ProfileConfig
 
@@ -29,6 +30,8 @@ class Result:
     processor_seconds: float
     # Pods in the order of their arrival with their node, None if passed over.
     placements: list[tuple[TracePod, str | None]]
+    # Percent of all GPUs that is free in the end and that a typical Pod cannot use, as expected.
+    unusable: float
 
     def allocated_at(self, percent: int) -> float:
         """Return the percentage of all GPUs allocated when `percent` had arrived."""
@@ -56,5 +59,6 @@ async def run(
                 curve.append((percent, ALL_PERCENT * allocated / total))
         curve.append((ALL_PERCENT * arrived // total, ALL_PERCENT * allocated / total))
         seconds, used = time.perf_counter() - started, time.process_time() - used
+        unusable = unusable_percent(nodes, placements, await placing.shares())
     placed = sum(node_name is not None for _, node_name in placements)
-    return Result(seed, len(arriving), placed, curve, seconds, used, placements)
+    return Result(seed, len(arriving), placed, curve, seconds, used, placements, unusable)
