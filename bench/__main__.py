@@ -24,6 +24,7 @@ from bench import (
     streams,
     workloads,
 )
+from bench.openb import benchmark
 from bench.rows import Row, Target
 from bench.server import Size
 
@@ -36,7 +37,11 @@ def store_rows(_size: Size) -> Iterator[Row]:
 
 def allocator_rows(_size: Size) -> Iterator[Row]:
     """Measure the allocator without a scheduler."""
-    targets = {"one device, fits": Target(100)}
+    targets = {
+        "one device, fits": Target(100),
+        "shared devices, first time": Target(25),
+        "shared devices, asked again": Target(3),
+    }
     for found in allocator.rows():
         name = found["name"]
         yield Row(f"allocator: {name}", found["value"], found["unit"], found["parameters"], targets.get(name))
@@ -55,6 +60,11 @@ def node_rows(size: Size) -> Iterator[Row]:
 def scheduler_rows(size: Size) -> Iterator[Row]:
     """Measure the scheduling of Pods in a whole cluster."""
     return scheduler.rows(workloads.QUICK if size is server.QUICK else workloads.DEFAULT)
+
+
+def openb_rows(size: Size) -> Iterator[Row]:
+    """Measure the placement of the Pods of a production trace."""
+    return benchmark.rows(quick=size is server.QUICK)
 
 
 def classic_rows(size: Size) -> Iterator[Row]:
@@ -83,6 +93,7 @@ BENCHMARKS: dict[str, Callable[[Size], Iterator[Row]]] = {
     "store": store_rows,
     "allocator": allocator_rows,
     "scheduler": scheduler_rows,
+    "openb": openb_rows,
     "classic": classic_rows,
     "sharing": sharing_rows,
     "node": node_rows,

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from dray.allocator import Allocations, Allocator, Inventory
 from dray.api.types import core_v1, meta_v1
 from dray.api.types import resource_v1 as r
@@ -19,6 +21,8 @@ Row = dict[str, Any]
 DRIVER = "gpu.example.com"
 NODES = 5_000
 DEVICES = 10
+SHARED_NODES = 1_000
+SHARED_DEVICES = 8
 
 
 def row(name: str, value: float, unit: str, **parameters: object) -> Row:
@@ -51,6 +55,59 @@ def resource_slice(number: int) -> r.ResourceSlice:
         metadata=meta_v1.ObjectMeta(name=f"slice-{number:05}"),
         spec=r.ResourceSliceSpec(driver=DRIVER, node_name=name, pool=pool, devices=devices),
     )
+
+
+def shared_slice(number: int) -> r.ResourceSlice:
+    """The devices of a node that claims share by their capacity."""
+    found = resource_slice(number)
+    policy = r.CapacityRequestPolicy(default="1000", valid_range=r.CapacityRequestPolicyRange(min="1", step="1"))
+    devices = tuple(
+        msgspec.structs.replace(
+            device,
+            allow_multiple_allocations=True,
+            capacity={"milli": r.DeviceCapacity(value="1000", request_policy=policy)},
+        )
+        for device in found.spec.devices[:SHARED_DEVICES]
+    )
+    return msgspec.structs.replace(found, spec=msgspec.structs.replace(found.spec, devices=devices))
+
+
+def share(milli: int) -> r.ResourceClaim:
+    """A claim for a share of one device."""
+    capacity = r.CapacityRequirements(requests={"milli": str(milli)})
+    spec = r.ExactDeviceRequest(device_class_name="gpu", allocation_mode="ExactCount", count=1, capacity=capacity)
+    return r.ResourceClaim(
+        metadata=meta_v1.ObjectMeta(name="claim", namespace="default", uid="uid"),
+        spec=r.ResourceClaimSpec(devices=r.DeviceClaim(requests=(r.DeviceRequest(name="gpu", exactly=spec),))),
+    )
+
+
+def shared_rows() -> list[Row]:
+    """One claim on nodes with shared devices, parts of which are in use: whether it fits, without the result."""
+    nodes = [core_v1.Node(metadata=meta_v1.ObjectMeta(name=f"node-{number:05}")) for number in range(SHARED_NODES)]
+    inventory, allocations = Inventory(), Allocations()
+    inventory.apply_class(device_class())
+    for number in range(SHARED_NODES):
+        inventory.apply_slice(shared_slice(number))
+    allocator = Allocator(inventory, allocations)
+    for number, node in enumerate(nodes):
+        claims = [share(100 + number % 800)]
+        found = allocator.allocate(node, claims).allocations
+        assert found is not None
+        metadata = meta_v1.ObjectMeta(name=f"held-{number}", namespace="default", uid=f"held-{number}")
+        status = r.ResourceClaimStatus(allocation=found[0])
+        allocations.apply_claim(msgspec.structs.replace(claims[0], metadata=metadata, status=status))
+    size: dict[str, object] = {"nodes": SHARED_NODES, "devices": SHARED_NODES * SHARED_DEVICES}
+    wanted = [share(850)]
+
+    def ask() -> None:
+        for node in nodes:
+            assert allocator.find(node, wanted).fits
+
+    return [
+        row(f"shared devices, {when}", timed(ask) / len(nodes) * 1e6, "microseconds", **size)
+        for when in ("first time", "asked again")
+    ]
 
 
 def device_class() -> r.DeviceClass:
@@ -150,7 +207,7 @@ def rows() -> list[Row]:
     found.append(row("full node, first look", per_node(allocator, nodes, one), "microseconds", **size))
     found.append(row("full node", per_node(allocator, nodes, [claim(request="late")]), "microseconds", **size))
     found.append(row("full node, asked again", per_node(allocator, nodes, one), "microseconds", **size))
-    return found
+    return found + shared_rows()
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from typing import Final
 
 import uvloop
 
+from bench.openb.engines import ENGINES
 from bench.openb.plot import Curve, draw, mean_curve
 from bench.openb.published import PUBLISHED
 from bench.openb.run import Result, run
@@ -66,7 +67,7 @@ def _run_all(name: str, profile: str, seeds: Sequence[int], engine: str) -> list
     for seed in seeds:
         progress(f"{name}, {profile}, seed {seed}")
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            results.append(runner.run(run(nodes, pods, seed, engine_name=engine, profile=NAMED_PROFILES[profile])))
+            results.append(runner.run(run(nodes, pods, seed, engine_name=engine, profile=profile)))
         progress("")
     return results
 
@@ -76,7 +77,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="bench.openb", description=__doc__)
     parser.add_argument("list", help="for example default, gpuspec33, multigpu50, gpushare100, cpu250")
     parser.add_argument("--seeds", type=_seeds, default="42..51", help="for example 42,43 or 42..51 (default)")
-    parser.add_argument("--engine", choices=("core", "stack"), default="core", help="scheduler code alone or a cluster")
+    parser.add_argument(
+        "--engine", choices=ENGINES, default="core", help="scheduler code alone, a cluster, or one over TLS"
+    )
     profiles = ", ".join(sorted(NAMED_PROFILES))
     parser.add_argument("--profile", type=_profiles, default=SPREAD, help=f"of the scheduler, some of: {profiles}")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw allocation over arrival as SVG")

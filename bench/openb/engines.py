@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, suppress
+from functools import partial
 from typing import Final, Protocol
 
 import msgspec
@@ -13,22 +14,33 @@ from bench import device_objects as kinds
 from bench.cluster import cluster, create_all
 from bench.openb import objects
 from bench.openb.trace import TraceNode, TracePod
+from bench.processes import serving, wait_until_idle
 from dray.api.codec import from_document, to_document
 from dray.api.document import Document
+from dray.api.errors import AlreadyExistsError
 from dray.api.types.core_v1 import Node, Pod
 from dray.api.types.resource_v1 import DeviceClass, ResourceClaim, ResourceSlice
+from dray.client.credentials import load_access
+from dray.client.http import http_client
 from dray.client.interface import Bookmark, Client, DeleteOptions, WatchOptions
 from dray.client.resources import DEVICE_CLASSES, NODES, RESOURCE_SLICES
+from dray.runtime.system import SystemClock
 from dray.runtime.tasks import TaskGroup
 from dray.scheduler.config import ProfileConfig, SchedulerConfig
+from dray.scheduler.named_profiles import NAMED_PROFILES
 from dray.sim.placer import PlacedPod, Placer
 
 _NOW: Final = DeleteOptions(grace_period_seconds=0)
 _SECONDS_MAX: Final = 60.0
+# The nodes are objects without agents.
+_NO_HEARTBEATS: Final = ("--node-monitor-grace-period=10000h", "--node-startup-grace-period=10000h")
 
 
 class Engine(Protocol):
     """Places Pods; one that does not fit is passed over for good."""
+
+    # The process of the cluster, if it is another one.
+    server_pid: int | None
 
     async def place(self, number: int, pod: TracePod) -> str | None:
         """Return the node's name, or None."""
@@ -39,6 +51,8 @@ class Engine(Protocol):
 
 class CoreEngine:
     """The scheduling and allocation code on objects in memory."""
+
+    server_pid: int | None = None
 
     def __init__(self, nodes: Iterable[TraceNode], profile: ProfileConfig) -> None:
         self.placer = Placer(profile)
@@ -83,7 +97,9 @@ class CoreEngine:
 
 
 class StackEngine:
-    """A whole cluster in this process: API server on SQLite, controllers and scheduler."""
+    """A whole cluster: API server on SQLite, controllers and scheduler."""
+
+    server_pid: int | None = None
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -130,33 +146,65 @@ def _is_decided(pod: Document) -> bool:
 
 
 @asynccontextmanager
-async def _core(nodes: Sequence[TraceNode], _pods: Iterable[TracePod], profile: ProfileConfig) -> AsyncIterator[Engine]:
-    yield CoreEngine(nodes, profile)
+async def _core(nodes: Sequence[TraceNode], _pods: Iterable[TracePod], profile: str) -> AsyncIterator[Engine]:
+    yield CoreEngine(nodes, NAMED_PROFILES[profile])
+
+
+async def _create_cluster(client: Client, nodes: Sequence[TraceNode], pods: Iterable[TracePod]) -> None:
+    """Create everything that exists before the first Pod."""
+    shapes = {objects.template_name(pod): pod for pod in pods if pod.gpus}
+    await create_all(client, [(kinds.CLASSES, objects.device_class())])
+    await create_all(client, ((kinds.TEMPLATES, objects.template(pod)) for pod in shapes.values()))
+    # In this order, so that the scheduler's nodes are in the order of the trace.
+    for item in nodes:
+        await client.create(kinds.NODES, objects.node(item))
+    await create_all(client, ((kinds.SLICES, document) for item in nodes for document in objects.slices(item)))
 
 
 @asynccontextmanager
-async def _stack(nodes: Sequence[TraceNode], pods: Iterable[TracePod], profile: ProfileConfig) -> AsyncIterator[Engine]:
-    shapes = {objects.template_name(pod): pod for pod in pods if pod.gpus}
-
-    async def setup(client: Client) -> None:
-        await create_all(client, [(kinds.CLASSES, objects.device_class())])
-        await create_all(client, ((kinds.TEMPLATES, objects.template(pod)) for pod in shapes.values()))
-        # In this order, so that the scheduler's nodes are in the order of the trace.
-        for item in nodes:
-            await client.create(kinds.NODES, objects.node(item))
-        await create_all(client, ((kinds.SLICES, document) for item in nodes for document in objects.slices(item)))
-
-    config = SchedulerConfig(profiles=(profile,))
-    async with cluster(setup, config) as (client, _counted), TaskGroup("trace") as group:
-        engine = StackEngine(client)
-        listed = await client.list(kinds.PODS, objects.NAMESPACE)
+async def _following(client: Client) -> AsyncIterator[StackEngine]:
+    """Yield an engine that follows the scheduler's decisions."""
+    engine = StackEngine(client)
+    listed = await client.list(kinds.PODS, objects.NAMESPACE)
+    async with TaskGroup("trace") as group:
         group.spawn(engine.watch(listed.resource_version), "decisions")
         yield engine
         await group.cancel()
 
 
+@asynccontextmanager
+async def _stack(nodes: Sequence[TraceNode], pods: Iterable[TracePod], profile: str) -> AsyncIterator[Engine]:
+    config = SchedulerConfig(profiles=(NAMED_PROFILES[profile],))
+    setup = partial(_create_cluster, nodes=nodes, pods=pods)
+    async with cluster(setup, config) as (client, _counted), _following(client) as engine:
+        yield engine
+
+
+@asynccontextmanager
+async def _tls(nodes: Sequence[TraceNode], pods: Iterable[TracePod], profile: str) -> AsyncIterator[Engine]:
+    """Run `dray up` as a process of its own, with this process as its client."""
+    flags = (f"--scheduler-profile={profile}", "--disable-admission-plugins=TaintNodesByCondition", *_NO_HEARTBEATS)
+    with serving(*flags) as server:
+        client = http_client(load_access({}, path=str(server.kubeconfig)), SystemClock())
+        try:
+            with suppress(AlreadyExistsError):
+                account = {"metadata": {"name": "default", "namespace": objects.NAMESPACE}}
+                await client.create(kinds.SERVICE_ACCOUNTS, account)
+            await _create_cluster(client, nodes, pods)
+            await asyncio.to_thread(wait_until_idle, server.process.pid)
+            async with _following(client) as engine:
+                engine.server_pid = server.process.pid
+                yield engine
+        finally:
+            await client.close()
+
+
+# What places the Pods: the scheduler's code alone, a cluster in this process, or `dray up` over TLS.
+ENGINES: Final = {"core": _core, "stack": _stack, "tls": _tls}
+
+
 def engine(
-    name: str, nodes: Sequence[TraceNode], pods: Iterable[TracePod], profile: ProfileConfig
+    name: str, nodes: Sequence[TraceNode], pods: Iterable[TracePod], profile: str
 ) -> AbstractAsyncContextManager[Engine]:
-    """Return the engine `core` or `stack` with the nodes."""
-    return {"core": _core, "stack": _stack}[name](nodes, pods, profile)
+    """Return one of the engines, with the nodes and a named profile of the scheduler."""
+    return ENGINES[name](nodes, pods, profile)

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from bench.openb.engines import engine
+from bench.load import cpu_seconds
+from bench.openb.engines import Engine, engine
 from bench.openb.fragmentation import unusable_percent
 from bench.openb.trace import TraceNode, TracePod, arrivals, milli_gpus
-from dray.scheduler.config import ProfileConfig
 
 # Points of the curve: share of GPUs arrived, in percent.
 STEP_PERCENT: Final = 1
@@ -39,7 +39,7 @@ class Result:
 
 
 async def run(
-    nodes: Sequence[TraceNode], pods: Sequence[TracePod], seed: int, *, engine_name: str, profile: ProfileConfig
+    nodes: Sequence[TraceNode], pods: Sequence[TracePod], seed: int, *, engine_name: str, profile: str
 ) -> Result:
     """Place the arrivals of one seed."""
     total = milli_gpus(nodes)
@@ -48,7 +48,7 @@ async def run(
     placements: list[tuple[TracePod, str | None]] = []
     arrived = allocated = 0
     async with engine(engine_name, nodes, arriving, profile) as placing:
-        started, used = time.perf_counter(), time.process_time()
+        started, used = time.perf_counter(), _processor_seconds(placing)
         for number, pod in enumerate(arriving):
             node_name = await placing.place(number, pod)
             placements.append((pod, node_name))
@@ -58,7 +58,12 @@ async def run(
             if not curve or percent >= curve[-1][0] + STEP_PERCENT:
                 curve.append((percent, ALL_PERCENT * allocated / total))
         curve.append((ALL_PERCENT * arrived // total, ALL_PERCENT * allocated / total))
-        seconds, used = time.perf_counter() - started, time.process_time() - used
+        seconds, used = time.perf_counter() - started, _processor_seconds(placing) - used
         unusable = unusable_percent(nodes, placements, await placing.shares())
     placed = sum(node_name is not None for _, node_name in placements)
     return Result(seed, len(arriving), placed, curve, seconds, used, placements, unusable)
+
+
+def _processor_seconds(placing: Engine) -> float:
+    """Return the processor time of this process, and of the cluster's if it is another one."""
+    return time.process_time() + (cpu_seconds(placing.server_pid) if placing.server_pid is not None else 0.0)

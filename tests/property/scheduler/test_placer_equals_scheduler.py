@@ -11,8 +11,7 @@ from bench.openb.engines import engine
 from bench.openb.fragmentation import NodeUse, fragmentation, typical_pods
 from bench.openb.run import run
 from bench.openb.trace import TraceMissingError, TraceNode, TracePod, arrivals, milli_gpus, read_nodes, read_pods
-from dray.scheduler.config import ProfileConfig
-from dray.scheduler.named_profiles import NAMED_PROFILES
+from dray.scheduler.named_profiles import SPREAD
 
 SAMPLE = Path(bench.openb.__file__).parent / "sample"
 SEED = 3
@@ -29,8 +28,7 @@ def sample(monkeypatch: pytest.MonkeyPatch) -> tuple[list[TraceNode], list[Trace
 async def test_the_scheduling_code_alone_places_as_a_whole_cluster_does(
     sample: tuple[list[TraceNode], list[TracePod]], profile: str
 ) -> None:
-    config = NAMED_PROFILES[profile]
-    core, stack = [await run(*sample, SEED, engine_name=name, profile=config) for name in ("core", "stack")]
+    core, stack = [await run(*sample, SEED, engine_name=name, profile=profile) for name in ("core", "stack")]
     assert core.placements == stack.placements
     assert 0 < core.placed < core.pods, "some Pods fit and some do not"
 
@@ -38,7 +36,7 @@ async def test_the_scheduling_code_alone_places_as_a_whole_cluster_does(
 async def test_nothing_is_allocated_beyond_its_capacity(sample: tuple[list[TraceNode], list[TracePod]]) -> None:
     nodes, pods = sample
     used = {node.name: NodeUse.of(node) for node in nodes}
-    async with engine("core", nodes, pods, ProfileConfig()) as placing:
+    async with engine("core", nodes, pods, SPREAD) as placing:
         for number, pod in enumerate(arrivals(pods, milli_gpus(nodes), SEED)):
             node_name = await placing.place(number, pod)
             if node_name is None:
