@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Final
 
 from dray.allocator.allocations import AllocatedDevices
 from dray.allocator.bits import above, indices, lowest
@@ -11,6 +12,8 @@ from dray.allocator.errors import AllocationError, NodeAllocationError
 from dray.allocator.plan import DEVICES_MAX, Alternative, Plan, PlannedRequest, check_size, device_error
 from dray.allocator.segments import TaintRules
 from dray.allocator.view import NodeView
+
+_NOTHING: Final[Mapping[str, int]] = {}
 
 
 class Choice:
@@ -169,23 +172,29 @@ class Chooser:
         alternative = choice.alternative
         if alternative.admin_access or not (alternative.capacity or self._view.shared):
             return devices
-        shared = self._view.shared
+        shared, devices_of_node = self._view.shared, self._view.devices
+        shares, consumed_by = alternative.shares, self._allocations.consumed
+        # For many nodes and devices: no calls that can be avoided.
         for index in indices(devices if alternative.capacity else devices & shared):
-            device = self._view.device(index)
+            device = devices_of_node[index]
+            enough = True
             if not shared >> index & 1:
                 enough = offers(device.content, alternative.capacity)
             else:
-                most = alternative.shares.get(device.content)
+                key = device.content.capacity_key
+                most = shares.get(key)
                 if most is None:
                     try:
-                        most = most_consumed(device.content, alternative.capacity)
+                        most = shares[key] = most_consumed(device.content, alternative.capacity)
                     except CapacityRequestError:
                         choice.failing |= 1 << index
                         devices ^= 1 << index
                         continue
-                    alternative.shares[device.content] = most
-                consumed = {} if whole else self._allocations.consumed(device.key)
-                enough = all(consumed.get(name, 0) <= amount for name, amount in most)
+                consumed = _NOTHING if whole else consumed_by(device.key)
+                for name, amount in most:
+                    if consumed.get(name, 0) > amount:
+                        enough = False
+                        break
             if not enough:
                 devices ^= 1 << index
         return devices

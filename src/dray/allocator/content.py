@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final, NamedTuple
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 # Cached verdicts, derived attributes and values per content; without a bound, claims with unique expressions would let
 # them grow forever.
 _VERDICTS_MAX: Final = 128
+# Keys of capacities that are one object if they are equal; beyond that they are only equal.
+_CAPACITY_KEYS_MAX: Final = 1024
 
 # A typed attribute value: 1 and true differ, and so do "1" and version 1.
 Value = tuple[str, object]
@@ -34,6 +37,15 @@ class Values(NamedTuple):
     is_list: bool
 
 
+# The driver, and the capacities with their policies.
+CapacityKey: TypeAlias = tuple[str, frozenset[tuple[str, DeviceCapacity]]]
+
+
+@lru_cache(maxsize=_CAPACITY_KEYS_MAX)
+def _interned(key: CapacityKey) -> CapacityKey:
+    return key
+
+
 class Content:
     """The driver, attributes and capacities of a device; compared by value only when interned."""
 
@@ -43,6 +55,7 @@ class Content:
         "allow_multiple",
         "attributes",
         "capacity",
+        "capacity_key",
         "derived",
         "driver",
         "users",
@@ -60,8 +73,10 @@ class Content:
         self.derived: dict[DerivedAttributes, Mapping[str, Values] | DerivedFailure] = {}
         # By fully qualified name; only those that constraints compare.
         self._values: dict[str, Values | None] = {}
-        parts = (driver, frozenset(self.attributes.items()), frozenset(self.capacity.items()), self.allow_multiple)
-        self._hash = hash(parts)
+        capacity = frozenset(self.capacity.items())
+        # All that decides about shares of the device, which usually differs less than the rest of the content.
+        self.capacity_key: CapacityKey | None = _interned((driver, capacity)) if self.allow_multiple else None
+        self._hash = hash((driver, frozenset(self.attributes.items()), capacity, self.allow_multiple))
 
     def __hash__(self) -> int:
         return self._hash

@@ -15,7 +15,7 @@ import msgspec
 from dray.allocator.allocations import claim_label
 from dray.allocator.capacity import request_error
 from dray.allocator.constraints import Constraint, applies, parse_constraint
-from dray.allocator.content import Content
+from dray.allocator.content import CapacityKey
 from dray.allocator.derived_attributes import DerivedAttributes, DerivedFailure
 from dray.allocator.errors import AllocationError, AllocatorError
 from dray.allocator.gates import Gates
@@ -55,8 +55,8 @@ class Alternative(msgspec.Struct, frozen=True):
     capacity: Mapping[str, str]
     # Positions in the claim's constraints.
     constraints: tuple[int, ...]
-    # Content of a shareable device -> what others may consume of each capacity at most; computed when needed.
-    shares: dict[Content, tuple[tuple[str, int], ...]] = msgspec.field(default_factory=dict)
+    # Capacities of a shareable device -> what others may consume of each capacity at most; computed when needed.
+    shares: dict[CapacityKey | None, tuple[tuple[str, int], ...]] = msgspec.field(default_factory=dict)
 
 
 class PlannedRequest(msgspec.Struct, frozen=True):

@@ -35,6 +35,7 @@ class NodeView:
     """The devices of a node, numbered from 0 across its segments; created by the inventory. Immutable."""
 
     __slots__ = (
+        "_all",
         "_devices",
         "_inputs",
         "_local_selector",
@@ -82,6 +83,7 @@ class NodeView:
         self._number()
         self._local_selector: NodeSelector | None = None
         self._devices: dict[str, PoolDevice] | None = None
+        self._all: tuple[PoolDevice, ...] | None = None
 
     def _number(self) -> None:
         offset = 0
@@ -103,6 +105,15 @@ class NodeView:
             if pool.refresh(gates) != version:
                 return False
         return True
+
+    @property
+    def devices(self) -> Sequence[PoolDevice]:
+        """Return the devices by number."""
+        if len(self.segments) == 1:
+            return self.segments[0].devices
+        if self._all is None:
+            self._all = tuple(device for segment in self.segments for device in segment.devices)
+        return self._all
 
     def device(self, index: int) -> PoolDevice:
         """Return the device with the number."""
