@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from ipaddress import ip_network
 from typing import TYPE_CHECKING, Final
 
+from dray.api.document import GroupResource
 from dray.api.features import FeatureGates
 from dray.api.pod_security.policy import PodSecurityConfiguration
 from dray.apiserver.admission.certificates import CertificateApproval, CertificateSigning
@@ -143,6 +144,11 @@ async def running_server(config: ServerConfig) -> AsyncIterator[APIServer]:
         metrics=config.metrics,
         address=config.address,
     )
+
+    async def settle_admission(resource: GroupResource) -> None:
+        await reflector.refresh(resource)
+        await configured.policy_status.settle()
+
     server = APIServer(
         ServerParts(
             backend=_backend(config, cache, documents, tasks, ServiceAllocation(addresses, records), configured),
@@ -156,7 +162,7 @@ async def running_server(config: ServerConfig) -> AsyncIterator[APIServer]:
             nonresource=NonResourceHandler(nonresource),
             tasks=tasks,
             settle_definition=definitions.settle,
-            settle_admission=reflector.refresh,
+            settle_admission=settle_admission,
             log_source=config.log_source,
             node_streams=config.node_streams,
             pages=config.pages,
@@ -170,6 +176,7 @@ async def running_server(config: ServerConfig) -> AsyncIterator[APIServer]:
         group.spawn(reflector.run(), "store reflector")
         group.spawn(tasks.supervise(), "requests")
         group.spawn(controller.run(), "custom resources")
+        group.spawn(configured.policy_status.run(LocalTransport(server)), "status of policies")
         group.spawn(repair.run(LocalTransport(server)), "IP addresses")
         if config.compaction:
             group.spawn(_compact(config.store, config.clock), "compaction")

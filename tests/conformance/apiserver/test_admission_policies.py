@@ -509,3 +509,88 @@ async def test_streams_are_connect_requests_with_their_options(api: Local) -> No
     # Allowed: the Pod is missing.
     with pytest.raises(NotFoundError):
         await api.request("create", "core/v1/pods/p/exec@default", query={"command": "ls", "stdout": "1"})
+
+
+async def type_checking(api: Local, made: Document) -> Document:
+    """Create a policy and return its status."""
+    name = made["metadata"]["name"]
+    await api.request("create", POLICIES, made)
+    found = await api.request("get", f"{POLICIES}/{name}")
+    assert found["status"]["observedGeneration"] == found["metadata"]["generation"]
+    checked: Document = found["status"]["typeChecking"]
+    return checked
+
+
+DEPLOYMENTS = {"apiGroups": ["apps"], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["deployments"]}
+
+
+@pytest.mark.behaviour("VP-12")
+async def test_expressions_are_checked_against_the_types_of_matched_kinds(api: Local) -> None:
+    """As Kubernetes' test "should type check validation expressions"."""
+    validations = [
+        {"expression": "object.spec.replicas > '1'"},
+        {"expression": "object.spec.replicas > 1", "messageExpression": "'replicas ' + object.spec.replicas"},
+        {"expression": "object.spec.template.spec.containers.all(c, c.image.startsWith('x/'))"},
+        {"expression": "object.spec.nothing == 1"},
+    ]
+    checked = await type_checking(api, policy(rules=[DEPLOYMENTS], validations=validations))
+    warnings = {item["fieldRef"]: item["warning"] for item in checked["expressionWarnings"]}
+    assert sorted(warnings) == [
+        "spec.validations[0].expression",
+        "spec.validations[1].messageExpression",
+        "spec.validations[3].expression",
+    ]
+    assert warnings["spec.validations[0].expression"].startswith(
+        "apps/v1, Kind=Deployment: ERROR: <input>:1:22: found no matching overload for '_>_' applied to '(int, string)'"
+    )
+    assert "undefined field 'nothing'" in warnings["spec.validations[3].expression"]
+    # Another generation is checked again.
+    made = await api.request("get", f"{POLICIES}/p")
+    made["spec"]["validations"] = [{"expression": "object.spec.replicas > 1"}]
+    await api.request("update", f"{POLICIES}/p", made)
+    made = await api.request("get", f"{POLICIES}/p")
+    assert made["status"]["typeChecking"] == {}
+    assert made["status"]["observedGeneration"] == made["metadata"]["generation"] == 2
+
+
+@pytest.mark.behaviour("VP-12")
+async def test_what_is_not_checked_has_no_warnings(api: Local) -> None:
+    wrong = [{"expression": "object.spec.nothing == 1"}]
+    for number, rule in enumerate(
+        (
+            {**DEPLOYMENTS, "resources": ["*"]},
+            {**DEPLOYMENTS, "apiGroups": ["*"]},
+            {**DEPLOYMENTS, "apiVersions": ["*"]},
+            {**DEPLOYMENTS, "resources": ["unknown"]},
+        )
+    ):
+        assert await type_checking(api, policy(f"p{number}", rules=[rule], validations=wrong)) == {}
+    # Fields of any content, and kinds within kinds.
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["*"], "resources": ["configmaps", "secrets"]}
+    expressions = [
+        {"expression": "object.data['a'] == 'b'"},
+        {"expression": "object.metadata.labels.exists(k, k == 'a') || oldObject.metadata.name == 'b'"},
+        {"expression": "object.metadata.creationTimestamp < timestamp('2100-01-01T00:00:00Z')"},
+    ]
+    checked = await type_checking(api, policy("q", rules=[rule], validations=expressions))
+    # The data of a Secret is bytes.
+    (warning,) = checked["expressionWarnings"]
+    assert warning["warning"].startswith("v1, Kind=Secret: ERROR")
+
+
+@pytest.mark.behaviour("VP-12")
+async def test_custom_resources_and_variables_are_checked(api: Local) -> None:
+    spec = {"type": "object", "properties": {"size": {"type": "integer"}}}
+    schema = {"openAPIV3Schema": {"type": "object", "properties": {"spec": spec}}}
+    names = {"plural": "gadgets", "kind": "Gadget"}
+    versions = [{"name": "v1", "served": True, "storage": True, "schema": schema}]
+    definition = {"group": "example.com", "scope": "Namespaced", "names": names, "versions": versions}
+    path = "apiextensions.k8s.io/v1/customresourcedefinitions"
+    await api.request("create", path, {"metadata": {"name": "gadgets.example.com"}, "spec": definition})
+    rule = {"apiGroups": ["example.com"], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["gadgets"]}
+    variables = [{"name": "size", "expression": "object.spec.size"}]
+    validations = [{"expression": "variables.size == 'large'"}, {"expression": "variables.size > 1"}]
+    checked = await type_checking(api, policy(rules=[rule], variables=variables, validations=validations))
+    (warning,) = checked["expressionWarnings"]
+    assert warning["fieldRef"] == "spec.validations[0].expression"
+    assert warning["warning"].startswith("example.com/v1, Kind=Gadget: ERROR: <input>:1:16: found no matching overload")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Final
 
 from dray.api.document import Document, GroupResource
 from dray.apiserver.admission.matching import Equivalents
@@ -12,6 +13,7 @@ from dray.apiserver.admission.plugin import AdmissionPlugin
 from dray.apiserver.admission.policy_index import AdmissionObserver, PolicyIndex
 from dray.apiserver.admission.policy_metrics import PolicyMetrics
 from dray.apiserver.admission.policy_params import PolicyParams
+from dray.apiserver.admission.policy_status import PolicyStatusController
 from dray.apiserver.admission.validating_admission_policy import Authorize, ValidatingAdmissionPolicy
 from dray.apiserver.admission.validating_webhooks import ValidatingAdmissionWebhook
 from dray.apiserver.admission.webhook_caller import WebhookCaller, WebhookParts
@@ -38,7 +40,10 @@ class ConfiguredAdmission:
         self._policies = PolicyIndex(self._equivalents)
         self._mutating = WebhookIndex(MUTATING, self._equivalents)
         self._validating = WebhookIndex(VALIDATING, self._equivalents)
-        self._observer = AdmissionObserver(self._policies.observe, self._mutating.observe, self._validating.observe)
+        self.policy_status: Final = PolicyStatusController(catalog)
+        self._observer = AdmissionObserver(
+            self._policies.observe, self._mutating.observe, self._validating.observe, self.policy_status.observe
+        )
         self._client = WebhookClient(ServiceResolver(store, random_source))
 
     def observe(self, resource: GroupResource, name: str, document: Document | None, revision: int) -> None:
