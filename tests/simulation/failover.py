@@ -56,7 +56,7 @@ class ServerProcess:
         catalog = Catalog(in_process._endpoints())
         for document in self._contents:
             try:
-                await in_process._fill(store, catalog, [document], format_time(self._clock.now()), self._rng)
+                await in_process.fill_store(store, catalog, [document], format_time(self._clock.now()), self._rng)
             except KeyExistsError:
                 continue
 

@@ -67,14 +67,16 @@ async def in_process_server(
     store = MemoryStore()
     config = in_process_config(store, clock, rng, gates=gates)
     try:
-        await _fill(store, Catalog(_endpoints()), contents, format_time(clock.now()), rng)
+        await fill_store(store, Catalog(_endpoints()), contents, format_time(clock.now()), rng)
         async with running_server(config) as server:
             yield LocalTransport(server)
     finally:
         await store.close()
 
 
-async def _fill(store: Store, catalog: Catalog, contents: Iterable[Document], now: str, rng: random.Random) -> None:
+async def fill_store(
+    store: Store, catalog: Catalog, contents: Iterable[Document], now: str, rng: random.Random
+) -> None:
     """Store documents that are in their storage version; skip kinds that are not served."""
     endpoints = {(item.api_version, item.definition.kind): item for item in catalog.storage_endpoints()}
     for document in contents:

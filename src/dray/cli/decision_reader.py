@@ -5,10 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import urllib.error
-import urllib.request
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 from dray.api.errors import ForbiddenError, NotFoundError
 from dray.sim.snapshot import SnapshotError
@@ -42,6 +39,9 @@ def read_decisions(arguments: argparse.Namespace) -> dict[str, Any]:
 
     if arguments.scheduler:
         return _from_scheduler(arguments)
+    # Imported on use, as in `dray.cli.command`.
+    import asyncio
+
     return asyncio.run(_from_server(arguments.kubeconfig, arguments.context))
 
 
@@ -58,6 +58,10 @@ async def _from_server(kubeconfig: str, context: str) -> dict[str, Any]:
 
 
 def _from_scheduler(arguments: argparse.Namespace) -> dict[str, Any]:
+    import urllib.error
+    import urllib.request
+    from urllib.parse import urlsplit
+
     from dray.cli.cluster import load_user_access
 
     url = arguments.scheduler if "//" in arguments.scheduler else f"http://{arguments.scheduler}"

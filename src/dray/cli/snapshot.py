@@ -42,11 +42,16 @@ def main(argv: Sequence[str]) -> int:
 
 def items_of(snapshot: Snapshot, *, environment: bool) -> list[Document]:
     """Return all objects, without what no tool reads."""
-    found = [_reduced(item) for items in snapshot.documents.values() for item in items]
-    return found if environment else [_without_environment(item) for item in found]
+    return [reduced(item, environment=environment) for items in snapshot.documents.values() for item in items]
 
 
-def _reduced(document: Document) -> Document:
+def reduced(document: Document, *, environment: bool) -> Document:
+    """Return an object without what no tool reads, and without environment variables unless they are wanted."""
+    found = _without_managed_fields(document)
+    return found if environment else _without_environment(found)
+
+
+def _without_managed_fields(document: Document) -> Document:
     metadata = {key: value for key, value in document.get("metadata", {}).items() if key != "managedFields"}
     annotations = metadata.get("annotations")
     if annotations:

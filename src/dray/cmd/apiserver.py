@@ -7,7 +7,7 @@ import gc
 import socket
 import sys
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from ipaddress import ip_network
@@ -16,8 +16,10 @@ from typing import Final
 
 import yaml
 
+from dray.api.document import Document
 from dray.api.features import GATES_OF_NEW_FIELDS
 from dray.api.pod_security.policy import ConfigurationError, PodSecurityConfiguration
+from dray.api.timestamps import format_time
 from dray.apiserver.admission.chain import PluginNameError, enabled_plugins
 from dray.apiserver.admission.configuration import read_admission_configuration
 from dray.apiserver.audit.auditor import Auditor
@@ -32,11 +34,13 @@ from dray.apiserver.authentication.pki import (
     write_kubeconfig,
 )
 from dray.apiserver.bootstrap import HOOKS, Bootstrap
+from dray.apiserver.catalog import Catalog
 from dray.apiserver.composition import ServerConfig, running_server
 from dray.apiserver.fairness import FairQueue, Limits
 from dray.apiserver.handlers.decisions import DecisionSource
 from dray.apiserver.healthz import PostStartHooks
 from dray.apiserver.http import Listener
+from dray.apiserver.in_process import fill_store
 from dray.apiserver.kubelet_client import KubeletClient
 from dray.apiserver.kubernetes_service import Advertised, KubernetesService, advertised_host
 from dray.apiserver.local_transport import LocalTransport
@@ -102,10 +106,13 @@ class Running:
 
 
 @asynccontextmanager
-async def running(settings: APIServerSettings, decisions: DecisionSource | None = None) -> AsyncIterator[Running]:
+async def running(
+    settings: APIServerSettings, decisions: DecisionSource | None = None, contents: Iterable[Document] = ()
+) -> AsyncIterator[Running]:
     """Serve for the time of a `with` block, which starts when the first request can be answered.
 
-    If a background task of the server fails, the body is cancelled and the error is raised.
+    If a background task of the server fails, the body is cancelled and the error is raised. The contents are stored
+    first, without validation; the store must not have them yet.
     """
     plugins, pod_security = _admission_plugins(settings), _pod_security(settings)
     clock, metrics = SystemClock(), Metrics()
@@ -119,6 +126,9 @@ async def running(settings: APIServerSettings, decisions: DecisionSource | None 
         group = await stack.enter_async_context(TaskGroup("apiserver process"))
         store = await open_store(settings, group)
         stack.push_async_callback(store.close)
+        if contents:
+            catalog = Catalog(builtin.endpoints())
+            await fill_store(store, catalog, contents, format_time(clock.now()), PooledRandom())
         kubelets = KubeletClient(kubelet_tls(pki, clock.now()))
         # Bound before the server is composed, which publishes its address; it listens when it can answer.
         sockets = bind(settings.host, settings.port)

@@ -65,6 +65,8 @@ TOOLS: Final = {
     "decisions": Tool("list what the scheduler decided, with scores and reasons", "dray.cli.decisions"),
     "doctor": Tool("find and fix stuck, orphaned and inconsistent objects", "dray.cli.doctor"),
     "snapshot": Tool("write what the tools read of a cluster to a file, for -f", "dray.cli.snapshot"),
+    "record": Tool("write a cluster and every change of it to a file, for replay", "dray.cli.record"),
+    "replay": Tool("run the scheduler again on a recording, and compare", "dray.cli.replay"),
     "recover": Tool("find acknowledged writes that a database has lost, and go on without them", "dray.cmd.recover"),
     "migrate": Tool("plan and check a migration from a device plugin to a driver", "dray.cli.migrate.command"),
     "conformance": Tool("check a driver or device plugin against kubelet's protocol", "dray.cmd.conformance"),
@@ -76,7 +78,8 @@ HIDDEN_TOOLS: Final = {"complete": Tool("print what can follow on a command line
 # The order of the list: what people use first.
 GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     "Try it": ("demo", "up"),
-    "Ask a cluster": ("explain", "simulate", "devices", "claims", "top", "decisions", "doctor", "snapshot", "ui"),
+    "Ask a cluster": ("explain", "simulate", "devices", "claims", "top", "decisions", "doctor", "ui"),
+    "Take it with you": ("snapshot", "record", "replay"),
     "Plan a cluster": ("rebalance", "plan"),
     "Write and check drivers": ("conformance", "cel", "migrate"),
     "Run a node": ("node", "join", "token", "node resources", "image"),

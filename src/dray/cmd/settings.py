@@ -167,7 +167,9 @@ class UpSettings(APIServerSettings, NodeControl):
         "data_dir",
         "port",
         "nodes",
+        "devices",
         "node",
+        "snapshot",
         "store",
         "scheduler_profile",
         "scheduler_config",
@@ -184,6 +186,15 @@ class UpSettings(APIServerSettings, NodeControl):
     )
     cluster_signing_duration: float = setting(DURATION, 31_536_000.0, "longest lifetime of signed certificates")
     nodes: int = setting(number(0, 100_000), 0, "number of simulated nodes, which run no real containers")
+    devices: tuple[str, ...] = setting(
+        STRINGS,
+        (),
+        "devices of each simulated node, as in gpu:8xH100,mig: a class, a number, a shape (H100, A100, L4, MI300, TPU, "
+        "cx7, FPGA, or a YAML file) and options (mig, cpx, vf, region); can be repeated",
+    )
+    snapshot: str = setting(
+        STRING, "", "start with the objects of a file of `dray snapshot`, on simulated nodes", flag="from", key="from"
+    )
     simulated_start: float = setting(DURATION, 0.0, "startup time of containers on simulated nodes")
     node: bool = setting(BOOLEAN, default=False, text="also run the node agent, for Pods on this machine")
     node_root_dir: str = setting(STRING, "", "directory of the node agent; empty means node in the data directory")

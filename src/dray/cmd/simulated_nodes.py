@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from dray.api.document import Document
+from dray.api.errors import AlreadyExistsError
 from dray.api.types.core_v1 import Pod
+from dray.client import resources
 from dray.client.event_recorder import WARNING, EventRecorder, ObjectReference, Source
-from dray.client.interface import Client
+from dray.client.interface import Client, Resource
 from dray.client.objects import key_of
 from dray.client.resources import PODS
 from dray.client.shared_informers import SharedInformerFactory
@@ -23,9 +26,13 @@ from dray.node.agent.pod_manager import PodManager
 from dray.node.agent.pod_workers import PodWorkers
 from dray.node.agent.probes.prober import Prober
 from dray.node.agent.status_manager import StatusManager
+from dray.node.resource_manager import NodeResources
 from dray.node.runtimes.simulated import SimulatedPodSetup, SimulatedRuntime
 from dray.runtime.tasks import ChildTasks, TaskGroup
+from dray.sim.device_shapes import Wanted, class_documents, slice_documents
 
+DEVICE_CLASSES: Final = resources.DEVICE_CLASSES.unstructured
+RESOURCE_SLICES: Final = resources.RESOURCE_SLICES.unstructured
 # Longer than a real node's, so that a thousand nodes do not cause a hundred writes per second; a quarter of it, the
 # renewal interval, is half of the node lifecycle controller's grace period.
 LEASE_SECONDS: Final = 100
@@ -44,6 +51,10 @@ class Simulation:
     cpus: int = 16
     memory_bytes: int = 64 * GIB
     pods_max: int = 110
+    # Nodes that exist already, as in a snapshot: they are simulated with their own names and resources.
+    existing: tuple[Document, ...] = ()
+    # The devices of each new node.
+    devices: tuple[Wanted, ...] = ()
 
 
 class WarningRecorder:
@@ -71,10 +82,15 @@ class SimulatedNodes:
         # At most one entry for each change of a Node by another client.
         self._not_ready: asyncio.Queue[NodeRegistration] = asyncio.Queue()
         self._workers: dict[str, PodWorkers] = {}
+        self._devices = simulation.devices
         for number in range(simulation.count):
             self._add(simulation, f"{simulation.prefix}{number}", number)
+        for number, node in enumerate(simulation.existing, simulation.count):
+            status = node.get("status") or {}
+            own = NodeResources(status.get("capacity") or {}, status.get("allocatable") or {})
+            self._add(simulation, node["metadata"]["name"], number, (own,))
 
-    def _add(self, simulation: Simulation, name: str, number: int) -> None:
+    def _add(self, simulation: Simulation, name: str, number: int, known: Sequence[NodeResources] = ()) -> None:
         address = f"10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}"
         machine = MachineInfo(
             hostname=name,
@@ -87,7 +103,7 @@ class SimulatedNodes:
             os_image="simulated",
         )
         spec = NodeSpec(name, machine, "simulated://1.0.0", pods_max=simulation.pods_max)
-        registration = NodeRegistration(self._client, self._clock, spec, lease_seconds=LEASE_SECONDS)
+        registration = NodeRegistration(self._client, self._clock, spec, lambda: known, lease_seconds=LEASE_SECONDS)
         runtime = SimulatedRuntime(self._clock, simulation.start_seconds)
         dependencies = Dependencies(
             self._clock,
@@ -110,6 +126,8 @@ class SimulatedNodes:
         for workers in self._workers.values():
             await workers.start()
         await self._each(NodeRegistration.register)
+        if self._devices:
+            await self._publish()
         if registered is not None:
             registered.set()
         jitter = random.Random()  # noqa: S311 - spreads load
@@ -128,6 +146,19 @@ class SimulatedNodes:
         finally:
             for workers in self._workers.values():
                 await workers.stop()
+
+    async def _publish(self) -> None:
+        """Create the classes and slices of the devices; those of an earlier run are kept."""
+        for document in class_documents(self._devices):
+            await _create_once(self._client, DEVICE_CLASSES, document)
+        await self._each(self._publish_slices)
+
+    async def _publish_slices(self, registration: NodeRegistration) -> None:
+        name, uid = registration.spec.name, registration.node["metadata"]["uid"]
+        owner = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": uid, "controller": True}
+        for document in slice_documents(self._devices, name):
+            metadata = {**document["metadata"], "ownerReferences": [owner]}
+            await _create_once(self._client, RESOURCE_SLICES, {**document, "metadata": metadata})
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         pod = new if new is not None else old
@@ -188,3 +219,8 @@ def _reduced(node: Document) -> Document:
 
 def _is_ready(node: Document) -> bool:
     return any(item["type"] == "Ready" and item["status"] == "True" for item in node["status"]["conditions"])
+
+
+async def _create_once(client: Client, resource: Resource[Document], document: Document) -> None:
+    with contextlib.suppress(AlreadyExistsError):
+        await client.create(resource, document)

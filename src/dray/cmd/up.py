@@ -7,21 +7,25 @@ import contextlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dray.api.document import Document
 from dray.api.errors import APIError
 from dray.client.in_process import in_process_client
 from dray.client.interface import Client
-from dray.client.resources import SERVICE_ACCOUNTS
+from dray.client.resources import NODES, SERVICE_ACCOUNTS
 from dray.cmd import apiserver
 from dray.cmd.apiserver import Running
 from dray.cmd.settings import NodeSettings, UpSettings
+from dray.runtime.settings import SettingsError
 from dray.runtime.tasks import TaskGroup
 
 if TYPE_CHECKING:
     from dray.cmd.node_agent import NodeAgent
     from dray.scheduler.config import SchedulerConfig
     from dray.scheduler.decisions import DecisionLog
+    from dray.sim.device_shapes import Wanted
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,24 +34,26 @@ class ControlPlane:
 
     server: Running
     group: TaskGroup
+    # Of each simulated node.
+    devices: tuple[Wanted, ...] = ()
 
 
 @asynccontextmanager
 async def running_control_plane(settings: UpSettings) -> AsyncIterator[ControlPlane]:
     """Run the control plane for the time of a `with` block; a failure of any part cancels the body and is raised."""
     # An invalid file is refused before anything starts.
-    scheduler_config = _read_scheduler_config(settings)
+    scheduler_config, devices = _read_scheduler_config(settings), _read_devices(settings)
     # Imported after the settings were read, so that invalid ones are refused at once.
     from dray.scheduler.decisions import DecisionLog
 
-    decisions = DecisionLog()
-    async with apiserver.running(settings, decisions) as server, TaskGroup("control plane") as group:
+    decisions, contents = DecisionLog(), _read_start(settings)
+    async with apiserver.running(settings, decisions, contents) as server, TaskGroup("control plane") as group:
         manager = in_process_client(
             server.local, user="system:kube-controller-manager", user_agent="kube-controller-manager"
         )
         await _create_default_account(manager)
         _start_components(settings, scheduler_config, group, server, manager, decisions)
-        yield ControlPlane(server, group)
+        yield ControlPlane(server, group, devices)
 
 
 async def run(settings: UpSettings, stop: asyncio.Event) -> None:
@@ -71,6 +77,26 @@ def _read_scheduler_config(settings: UpSettings) -> SchedulerConfig | None:
     from dray.scheduler.config_loader import read_config
 
     return read_config(settings.scheduler_config, settings.scheduler_profile)
+
+
+def _read_devices(settings: UpSettings) -> tuple[Wanted, ...]:
+    if not settings.devices:
+        return ()
+    if not settings.nodes:
+        raise SettingsError("--devices are those of simulated nodes: specify their number, as in --nodes=4")
+    # Imported only if needed.
+    from dray.cmd.simulated_devices import read_devices
+
+    return read_devices(settings.devices)
+
+
+def _read_start(settings: UpSettings) -> list[Document]:
+    if not settings.snapshot:
+        return []
+    # Imported only if needed.
+    from dray.cmd.simulated_devices import read_start
+
+    return read_start(settings.snapshot, Path(settings.data_dir))
 
 
 async def _create_default_account(client: Client) -> None:
@@ -121,13 +147,16 @@ def _start_components(
 async def _start_nodes(settings: UpSettings, plane: ControlPlane) -> NodeAgent | None:
     """Start the nodes of the settings; return when they are registered."""
     # Imported only if needed: the node agent loads gRPC.
-    if settings.nodes:
+    if settings.nodes or settings.snapshot:
         from dray.cmd.simulated_nodes import SimulatedNodes, Simulation
 
         client = in_process_client(
             plane.server.local, user="system:admin", groups=("system:masters",), user_agent="kubelet"
         )
-        simulation = Simulation(settings.nodes, start_seconds=settings.simulated_start)
+        existing = tuple((await client.list(NODES.unstructured)).items) if settings.snapshot else ()
+        simulation = Simulation(
+            settings.nodes, start_seconds=settings.simulated_start, existing=existing, devices=plane.devices
+        )
         registered = asyncio.Event()
         plane.group.spawn(SimulatedNodes(client, plane.server.clock, simulation).run(registered), "simulated nodes")
         await registered.wait()

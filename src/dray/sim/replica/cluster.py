@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import Final
 
-from dray.api.document import Document
 from dray.api.features import FeatureGates
 from dray.apiserver.in_process import in_process_server
 from dray.client.in_process import in_process_client
@@ -33,6 +32,7 @@ from dray.scheduler.handle import PluginFactory
 from dray.scheduler.plugins.volume_binding import VolumeBinding
 from dray.scheduler.registry import BUILT_IN
 from dray.scheduler.scheduler import Scheduler
+from dray.sim.replica.contents import contents
 from dray.sim.replica.kubelet import SimulatedKubelets
 from dray.sim.replica.virtual_time import LoopClock
 from dray.sim.snapshot import Snapshot
@@ -43,6 +43,7 @@ PLUGINS: Final[Mapping[str, PluginFactory]] = {**BUILT_IN, "VolumeBinding": part
 SEED: Final = 0
 _MASTERS: Final = ("system:masters",)
 # Kinds whose informers the garbage collector shares with the other controllers.
+_WORKLOADS: Final = (DeploymentController, ReplicaSetController, DaemonSetController, JobController)
 _CACHED: Final = (PODS, NODES, REPLICA_SETS, JOBS, RESOURCE_CLAIMS)
 
 
@@ -54,6 +55,8 @@ class Options:
     config: SchedulerConfig
     # Whether the scheduler runs; otherwise Pods can only be explained.
     schedules: bool = True
+    # Whether the controllers of workloads run as well.
+    workloads: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +64,7 @@ class Replica:
     """A running replica."""
 
     client: Client
+    informers: SharedInformerFactory
     scheduler: Scheduler
     clock: LoopClock
 
@@ -85,13 +89,13 @@ async def running(snapshot: Snapshot, now: datetime, options: Options) -> AsyncI
             group.spawn(ClassicClaimController(context).run(), "classic claims")
         if options.schedules:
             group.spawn(GarbageCollector(context, shared=_CACHED).run(), "garbage collector")
-            for kind in (DeploymentController, ReplicaSetController, DaemonSetController, JobController):
+            for kind in _WORKLOADS if options.workloads else ():
                 group.spawn(kind(context).run(), kind.__name__)
             group.spawn(SimulatedKubelets(client, informers).run(), "kubelets")
             group.spawn(scheduler.run(), "scheduler")
         await informers.wait_for_sync()
         try:
-            yield Replica(client, scheduler, clock)
+            yield Replica(client, informers, scheduler, clock)
         finally:
             await group.cancel()
 
@@ -99,46 +103,3 @@ async def running(snapshot: Snapshot, now: datetime, options: Options) -> AsyncI
 async def pass_time(seconds: float) -> None:
     """Advance virtual time."""
     await asyncio.sleep(seconds)
-
-
-def contents(snapshot: Snapshot) -> Iterator[Document]:
-    """Yield the initial objects: the snapshot, and the defaults of every namespace."""
-    documents = [item for items in snapshot.documents.values() for item in items]
-    present = {item["metadata"]["name"] for item in snapshot.documents.get("Namespace", ())}
-    for name in sorted(_namespaces(documents)):
-        if name not in present:
-            yield namespace_document(name)
-        yield {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default", "namespace": name}}
-    uids = {item["metadata"].get("uid") for item in documents}
-    for item in documents:
-        if item["kind"] not in ("ServiceAccount", "Event"):
-            yield _with_known_owners(item, uids)
-
-
-def _with_known_owners(document: Document, uids: set[str | None]) -> Document:
-    """Remove owners that the snapshot does not contain: the garbage collector would consider them deleted.
-
-    A snapshot contains all Pods, so dependents of missing Pods may be deleted.
-    """
-    owners = document["metadata"].get("ownerReferences")
-    if not owners:
-        return document
-    known = [owner for owner in owners if owner["uid"] in uids or owner["kind"] == "Pod"]
-    return {**document, "metadata": {**document["metadata"], "ownerReferences": known}}
-
-
-def _namespaces(documents: Iterable[Document]) -> set[str]:
-    found = {item["metadata"].get("namespace") or "" for item in documents}
-    found |= {item["metadata"]["name"] for item in documents if item["kind"] == "Namespace"}
-    return (found | {"default"}) - {""}
-
-
-def namespace_document(name: str) -> Document:
-    """Return an active namespace."""
-    return {
-        "apiVersion": "v1",
-        "kind": "Namespace",
-        "metadata": {"name": name, "labels": {"kubernetes.io/metadata.name": name}},
-        "spec": {"finalizers": ["kubernetes"]},
-        "status": {"phase": "Active"},
-    }

@@ -14,7 +14,8 @@ from dray.client.interface import Client, Resource
 from dray.client.resources import EVENTS
 from dray.scheduler.config import ProfileConfig, SchedulerConfig
 from dray.sim.cluster_reader import read_cluster
-from dray.sim.replica.cluster import Options, Replica, namespace_document, pass_time, running
+from dray.sim.replica.cluster import Options, Replica, pass_time, running
+from dray.sim.replica.contents import namespace_document
 from dray.sim.replica.virtual_time import run_virtually
 from dray.sim.snapshot import PLACEMENT_KINDS, Snapshot, SnapshotError
 from dray.sim.whatif.changes import Changed, copies, new_names

@@ -1,0 +1,169 @@
+"""`dray record`: writes the objects of a cluster and every change of them to a file, for `dray replay`."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Final, TextIO
+
+from dray.api.document import Document, GroupVersion
+from dray.api.timestamps import parse_duration
+from dray.cli.command import EXIT_USAGE, Parser, add_source, exit_on_read_error
+from dray.cli.snapshot import reduced
+from dray.sim.recording import ADDED, DELETED, INITIAL, MODIFIED, change_line, header_line
+from dray.sim.snapshot import PATH_KINDS, SnapshotError
+
+PROG: Final = "dray record"
+# Events are about what the components did, which a replay does again.
+KINDS: Final = tuple(kind for kind in PATH_KINDS if kind != "Event")
+_MEGABYTE: Final = 1024 * 1024
+_DEFAULT_MEGABYTES: Final = 1024
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the command."""
+    parser = Parser(
+        PROG,
+        "Write the objects of a cluster, and every change of them with its time, to a file until interrupted. "
+        "`dray replay` runs the scheduler on it again. It contains no Secrets and no ConfigMaps; environment variables "
+        "of Pods are left out unless --environment is given.",
+    )
+    add_source(parser)
+    parser.add_argument("file", metavar="FILE", help="the file to write; - is standard output")
+    parser.add_argument(
+        "--for", dest="duration", default="", metavar="DURATION", help="stop after this time, as in 10m"
+    )
+    parser.add_argument(
+        "--max-megabytes",
+        type=int,
+        default=_DEFAULT_MEGABYTES,
+        metavar="N",
+        help=f"stop when the file has this size; default: {_DEFAULT_MEGABYTES}",
+    )
+    parser.add_argument("--environment", action="store_true", help="include the environment variables of containers")
+    arguments = parser.parse_args(argv)
+    try:
+        arguments.seconds = parse_duration(arguments.duration).total_seconds() if arguments.duration else None
+    except ValueError as error:
+        parser.error(f"--for: {error}")
+    if arguments.max_megabytes < 1:
+        parser.error("--max-megabytes is at least 1")
+    with exit_on_read_error(PROG):
+        try:
+            return _record(arguments)
+        except OSError as error:
+            sys.stderr.write(f"{PROG}: {arguments.file}: {error.strerror or error}\n")
+            return EXIT_USAGE
+
+
+def _record(arguments: argparse.Namespace) -> int:
+    # Imported on use, as in `dray.cli.command`.
+    from dray.cli.cluster import load_user_access
+
+    server = load_user_access(arguments.kubeconfig, arguments.context).server
+    with contextlib.ExitStack() as stack:
+        stream: TextIO = sys.stdout
+        if arguments.file != "-":
+            stream = stack.enter_context(Path(arguments.file).open("w", encoding="utf-8"))
+        writer = _Writer(stream, arguments.max_megabytes * _MEGABYTE, environment=arguments.environment)
+        asyncio.run(_watch(arguments, writer, server))
+    sys.stderr.write(f"{PROG}: {writer.initial} objects and {writer.changes} changes in {writer.seconds:.1f} s\n")
+    return 0
+
+
+class _Writer:
+    """Writes the lines of a recording; `full` is set when the file has its largest size."""
+
+    def __init__(self, stream: TextIO, bytes_max: int, *, environment: bool) -> None:
+        self._stream = stream
+        self._bytes_max = bytes_max
+        self._bytes = 0
+        self._environment = environment
+        self.initial = self.changes = 0
+        self.seconds = 0.0
+        self.full = asyncio.Event()
+        # Whether all kinds were listed: what is added from then on is new.
+        self.is_started = False
+
+    def header(self, start: datetime, server: str) -> None:
+        """Write the first line."""
+        self._write(header_line(start, server))
+
+    def change(self, seconds: float, change_type: str, document: Document) -> None:
+        """Write the line of a change."""
+        if self.full.is_set():
+            return
+        self.seconds = seconds
+        self.initial += change_type == INITIAL
+        self.changes += change_type != INITIAL
+        self._write(change_line(seconds, change_type, reduced(document, environment=self._environment)))
+
+    def _write(self, line: str) -> None:
+        self._stream.write(line)
+        # A recording that is interrupted is complete up to then.
+        self._stream.flush()
+        self._bytes += len(line.encode())
+        if self._bytes >= self._bytes_max:
+            self.full.set()
+
+
+async def _watch(arguments: argparse.Namespace, writer: _Writer, server: str) -> None:
+    """Write all objects, then every change, until a signal, the end of the time, or a full file."""
+    # Imported on use, as in `dray.cli.command`.
+    import random
+
+    from dray.cli.cluster import connect
+    from dray.client.shared_informers import SharedInformerFactory
+    from dray.runtime.system import SystemClock
+    from dray.runtime.tasks import TaskGroup
+    from dray.sim.cluster_reader import best_resources
+
+    clock = SystemClock()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, writer.full.set)
+    async with connect(arguments.kubeconfig, arguments.context) as client, TaskGroup("record") as group:
+        served = best_resources(await client.resources())
+        informers = SharedInformerFactory(client, clock, random.SystemRandom())
+        started = clock.monotonic()
+        writer.header(clock.now(), server)
+        for kind in (kind for kind in KINDS if kind in served):
+            resource = served[kind]
+            api_version = GroupVersion(resource.group, resource.version).api_version
+            on_change = _handler(writer, (api_version, resource.kind), lambda: clock.monotonic() - started)
+            informers.informer(resource).add_handler(on_change)
+        group.spawn(informers.run(), "informers")
+        await informers.wait_for_sync()
+        writer.is_started = True
+        if not writer.initial:
+            raise SnapshotError("there is nothing to record")
+        sys.stderr.write(f"{PROG}: recording {writer.initial} objects; interrupt with Ctrl-C\n")
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(arguments.seconds):
+                await writer.full.wait()
+        await group.cancel()
+
+
+def _handler(
+    writer: _Writer, kind: tuple[str, str], elapsed: Callable[[], float]
+) -> Callable[[Document | None, Document | None], None]:
+    """Return a handler that writes the changes of a kind."""
+
+    def on_change(old: Document | None, new: Document | None) -> None:
+        document = new if new is not None else old
+        assert document is not None, "a change has an object"
+        if new is None:
+            change_type = DELETED
+        elif old is not None:
+            change_type = MODIFIED
+        else:
+            change_type = ADDED if writer.is_started else INITIAL
+        seconds = 0.0 if change_type == INITIAL else elapsed()
+        writer.change(seconds, change_type, {"apiVersion": kind[0], "kind": kind[1], **document})
+
+    return on_change
