@@ -126,9 +126,7 @@ async def running(
         group = await stack.enter_async_context(TaskGroup("apiserver process"))
         store = await open_store(settings, group)
         stack.push_async_callback(store.close)
-        if contents:
-            catalog = Catalog(builtin.endpoints())
-            await fill_store(store, catalog, contents, format_time(clock.now()), PooledRandom())
+        await _fill(store, contents, clock)
         kubelets = KubeletClient(kubelet_tls(pki, clock.now()))
         # Bound before the server is composed, which publishes its address; it listens when it can answer.
         sockets = bind(settings.host, settings.port)
@@ -183,6 +181,12 @@ async def running(
         with explained_errors(data_dir):
             _write_kubeconfigs(pki, url)
         yield Running(server, local, store, pki, clock, metrics, url, data_dir / "kubeconfig")
+
+
+async def _fill(store: Store, contents: Iterable[Document], clock: Clock) -> None:
+    """Store the first objects of a new cluster."""
+    if contents:
+        await fill_store(store, Catalog(builtin.endpoints()), contents, format_time(clock.now()), PooledRandom())
 
 
 def _make_directory(name: str) -> Path:
