@@ -51,6 +51,8 @@ class Tool(NamedTuple):
 
 
 TOOLS: Final = {
+    "down": Tool("stop a cluster of `dray up` on this machine, and its containers", "dray.cmd.down"),
+    "status": Tool("list the clusters of `dray up` on this machine", "dray.cmd.status"),
     "node resources": Tool("print what the containers of this node hold", "dray.cli.node_resources"),
     "image": Tool("pull, load, list and remove images of this node", "dray.cmd.image"),
     "token": Tool("create, list and delete tokens by which machines join", "dray.cmd.token"),
@@ -68,6 +70,7 @@ TOOLS: Final = {
     "record": Tool("write a cluster and every change of it to a file, for replay", "dray.cli.record"),
     "replay": Tool("run the scheduler again on a recording, and compare", "dray.cli.replay"),
     "recover": Tool("find acknowledged writes that a database has lost, and go on without them", "dray.cmd.recover"),
+    "init": Tool("create a project for a driver, with tests and manifests: dray init driver NAME", "dray.cmd.init"),
     "migrate": Tool("plan and check a migration from a device plugin to a driver", "dray.cli.migrate.command"),
     "conformance": Tool("check a driver or device plugin against kubelet's protocol", "dray.cmd.conformance"),
     "cel": Tool("show which devices a CEL selector matches", "dray.cli.cel"),
@@ -77,11 +80,11 @@ TOOLS: Final = {
 HIDDEN_TOOLS: Final = {"complete": Tool("print what can follow on a command line", "dray.cli.complete")}
 # The order of the list: what people use first.
 GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
-    "Try it": ("demo", "up"),
+    "Try it": ("demo", "up", "down", "status"),
     "Ask a cluster": ("explain", "simulate", "devices", "claims", "top", "decisions", "doctor", "ui"),
     "Take it with you": ("snapshot", "record", "replay"),
     "Plan a cluster": ("rebalance", "plan"),
-    "Write and check drivers": ("conformance", "cel", "migrate"),
+    "Write and check drivers": ("init", "conformance", "cel", "migrate"),
     "Run a node": ("node", "join", "token", "node resources", "image"),
     "Run components": ("apiserver", "controller-manager", "scheduler", "recover"),
     "Other": ("completion", "version", "help"),

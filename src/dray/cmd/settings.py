@@ -166,6 +166,8 @@ class UpSettings(APIServerSettings, NodeControl):
     FREQUENT: ClassVar[tuple[str, ...]] = (
         "data_dir",
         "port",
+        "name",
+        "detach",
         "nodes",
         "devices",
         "node",
@@ -185,6 +187,16 @@ class UpSettings(APIServerSettings, NodeControl):
         "without a file: whether the scheduler spreads Pods over nodes or packs them",
     )
     cluster_signing_duration: float = setting(DURATION, 31_536_000.0, "longest lifetime of signed certificates")
+    name: str = setting(
+        STRING,
+        "",
+        "name of the cluster: its data is in ~/.local/state/dray/clusters, it listens on a free port, and your "
+        "kubeconfig gets the context dray-NAME",
+    )
+    kubeconfig: str = setting(
+        STRING, "", "kubeconfig that gets a context for the cluster; with --name: $KUBECONFIG, or ~/.kube/config"
+    )
+    detach: bool = setting(BOOLEAN, default=False, text="run in the background; return when the cluster serves")
     nodes: int = setting(number(0, 100_000), 0, "number of simulated nodes, which run no real containers")
     devices: tuple[str, ...] = setting(
         STRINGS,

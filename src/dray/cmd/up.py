@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dray.api.document import Document
 from dray.api.errors import APIError
@@ -17,7 +19,18 @@ from dray.client.interface import Client
 from dray.client.resources import NODES, SERVICE_ACCOUNTS
 from dray.cmd import apiserver
 from dray.cmd.apiserver import Running
+from dray.cmd.local_clusters import (
+    LocalCluster,
+    LocalClusterError,
+    check_name,
+    clusters_root,
+    context_name,
+    read_record,
+    start_ticks,
+    write_record,
+)
 from dray.cmd.settings import NodeSettings, UpSettings
+from dray.runtime.disk_errors import explained_errors
 from dray.runtime.settings import SettingsError
 from dray.runtime.tasks import TaskGroup
 
@@ -57,17 +70,93 @@ async def running_control_plane(settings: UpSettings) -> AsyncIterator[ControlPl
 
 
 async def run(settings: UpSettings, stop: asyncio.Event) -> None:
-    """Serve until stopped."""
+    """Serve until stopped; with --detach, let another process do so."""
+    settings = _of_named_cluster(settings)
+    if settings.detach:
+        _start_detached(settings)
+        return
     async with running_control_plane(settings) as plane:
         agent = await _start_nodes(settings, plane)
         try:
+            merged = _merge_kubeconfig(settings, plane.server)
+            _write_record(settings, plane.server, merged)
             apiserver.announce(plane.server)
+            sys.stdout.write(_use_line(str(plane.server.kubeconfig), merged, context_name(settings.name)))
+            sys.stdout.flush()
             await stop.wait()
             await apiserver.delay_shutdown(plane.server, settings)
             await plane.group.cancel()
         finally:
             if agent is not None:
                 await agent.stop()
+
+
+def _of_named_cluster(settings: UpSettings) -> UpSettings:
+    """Return the settings with the data directory and the port of a named cluster, unless they are given."""
+    if not settings.name:
+        return settings
+    try:
+        check_name(settings.name)
+    except LocalClusterError as error:
+        raise SettingsError(f"--name: {error}") from error
+    defaults = UpSettings()
+    own: dict[str, Any] = {}
+    if settings.data_dir == defaults.data_dir:
+        own["data_dir"] = str(clusters_root() / settings.name)
+    if settings.port == defaults.port:
+        own["port"] = 0
+    return replace(settings, **own)
+
+
+def _start_detached(settings: UpSettings) -> None:
+    # Imported only if needed.
+    from dray.cmd.detached import DetachError, start_detached
+
+    running = read_record(Path(settings.data_dir))
+    if running is not None and running.is_running:
+        raise SettingsError(f"the cluster in {settings.data_dir} runs already, as process {running.pid}")
+    arguments = [word for word in sys.argv[1:] if word.partition("=")[0] != "--detach"]
+    try:
+        ready, log = start_detached(arguments, Path(settings.data_dir))
+    except DetachError as error:
+        raise SettingsError(str(error)) from error
+    started = read_record(Path(settings.data_dir))
+    sys.stdout.write(f"{ready}\n")
+    if started is not None:
+        sys.stdout.write(_use_line(started.kubeconfig, started.merged, started.context))
+    name = f"--name={settings.name}" if settings.name else f"--data-dir={settings.data_dir}"
+    sys.stdout.write(f"log {log}; stop it with: dray down {name}\n")
+
+
+def _merge_kubeconfig(settings: UpSettings, server: Running) -> str:
+    """Add a context for the cluster; return the file that has it, empty if none is wanted."""
+    if not settings.name and not settings.kubeconfig:
+        return ""
+    # Imported only if needed.
+    from dray.cmd.kubeconfig_merge import MergeError, add_context, default_path
+
+    path = Path(settings.kubeconfig) if settings.kubeconfig else default_path()
+    try:
+        add_context(path, context_name(settings.name), server.kubeconfig)
+    except MergeError as error:
+        raise SettingsError(f"--kubeconfig: {error}") from error
+    return str(path.resolve())
+
+
+def _write_record(settings: UpSettings, server: Running, merged: str) -> None:
+    """Note which process runs the cluster, for `dray down` and `dray status`."""
+    pid, data_dir = os.getpid(), server.kubeconfig.parent
+    nodes = settings.nodes + settings.node
+    cluster = LocalCluster(
+        settings.name, str(data_dir), pid, start_ticks(pid), server.url, str(server.kubeconfig), merged, nodes
+    )
+    with explained_errors(data_dir):
+        write_record(cluster)
+
+
+def _use_line(kubeconfig: str, merged: str, context: str) -> str:
+    """Return how to use the cluster with kubectl."""
+    return f'context "{context}" is the current one of {merged}\n' if merged else f"export KUBECONFIG={kubeconfig}\n"
 
 
 def _read_scheduler_config(settings: UpSettings) -> SchedulerConfig | None:
