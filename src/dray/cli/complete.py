@@ -55,8 +55,15 @@ def candidates(words: Sequence[str]) -> list[str]:
     if before and before[-1] in _FLAGS:
         return _matching(_names(_FLAGS[before[-1]], before), current)
     plain = [word for word in before if not word.startswith("-")]
-    if plain[:1] != ["explain"] or current.startswith("-"):
+    if current.startswith("-") or not plain:
         return []
+    if plain[0] == "explain":
+        return _explained(plain, before, current)
+    return _matching(_names("Pod", before), current) if plain == ["decisions"] else []
+
+
+def _explained(plain: Sequence[str], before: Sequence[str], current: str) -> list[str]:
+    """Return the kinds or names that can follow `dray explain`."""
     kind, slash, _ = current.partition("/")
     if slash and kind in _KINDS:
         return _matching([f"{kind}/{name}" for name in _names(_KINDS[kind], before)], current)
