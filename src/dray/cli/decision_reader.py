@@ -39,9 +39,6 @@ def read_decisions(arguments: argparse.Namespace) -> dict[str, Any]:
 
     if arguments.scheduler:
         return _from_scheduler(arguments)
-    # Imported on use, as in `dray.cli.command`.
-    import asyncio
-
     return asyncio.run(_from_server(arguments.kubeconfig, arguments.context))
 
 
