@@ -16,6 +16,7 @@ from bench import (
     dashboard,
     fairness,
     node,
+    plan,
     rows,
     scheduler,
     server,
@@ -77,6 +78,11 @@ def sharing_rows(_size: Size) -> Iterator[Row]:
     return sharing.rows()
 
 
+def plan_rows(size: Size) -> Iterator[Row]:
+    """Measure `dray plan` and the fragmentation of `dray top`."""
+    return plan.rows(plan.QUICK if size is server.QUICK else plan.FULL)
+
+
 def stream_rows(_size: Size) -> Iterator[Row]:
     """Measure exec, and the API beside many sessions."""
     return streams.rows()
@@ -98,6 +104,7 @@ BENCHMARKS: dict[str, Callable[[Size], Iterator[Row]]] = {
     "sharing": sharing_rows,
     "node": node_rows,
     "streams": stream_rows,
+    "plan": plan_rows,
     "dashboard": dashboard_rows,
 }
 

@@ -72,6 +72,23 @@ def _run_all(name: str, profile: str, seeds: Sequence[int], engine: str) -> list
     return results
 
 
+def _rebalance(name: str, profile: str, seeds: Sequence[int]) -> None:
+    """Print the allocation at 100 % before and after moves, for each seed."""
+    from bench.openb.rebalance import rebalance
+
+    nodes, pods = read_nodes(), read_pods(name)
+    for seed in seeds:
+        found = rebalance(nodes, pods, seed, NAMED_PROFILES[profile], progress)
+        progress("")
+        print(
+            f"{name}, {profile}, seed {seed}, 100 % arrived: {found.before:.2f} % of the GPUs allocated by "
+            f"{found.pods:,} Pods"
+        )
+        for percent, (moves, allocated) in found.after.items():
+            print(f"  at most {percent} % of the Pods moved: {allocated:.2f} % after {moves:,} moves")
+        print(f"  at most, however packed: {found.bound:.2f} %", flush=True)
+
+
 def main() -> int:
     """Run the list with each profile and seed, and print the means beside the published policies."""
     parser = argparse.ArgumentParser(prog="bench.openb", description=__doc__)
@@ -83,17 +100,21 @@ def main() -> int:
     profiles = ", ".join(sorted(NAMED_PROFILES))
     parser.add_argument("--profile", type=_profiles, default=SPREAD, help=f"of the scheduler, some of: {profiles}")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw allocation over arrival as SVG")
+    parser.add_argument("--rebalance", action="store_true", help="move Pods at 100 %%, and report what that gains")
     arguments = parser.parse_args()
     curves: dict[str, Curve] = {}
     try:
         for profile in arguments.profile:
+            if arguments.rebalance:
+                _rebalance(arguments.list, profile, arguments.seeds)
+                continue
             results = _run_all(arguments.list, profile, arguments.seeds, arguments.engine)
             _show(arguments.list, profile, results)
             curves[profile] = mean_curve([result.curve for result in results])
     except TraceMissingError as error:
         sys.stderr.write(f"{error}\n")
         return 2
-    if arguments.plot is not None:
+    if arguments.plot is not None and curves:
         seeds = arguments.seeds
         title = (
             f"{arguments.list}, seed {seeds[0]}" if len(seeds) == 1 else f"{arguments.list}, mean of {len(seeds)} seeds"

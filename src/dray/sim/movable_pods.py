@@ -34,7 +34,6 @@ SYSTEM: Final = "it has a priority of the system"
 GANG: Final = "it belongs to a PodGroup"
 CLASSIC: Final = "it uses a classic claim"
 SHARED: Final = "it uses a claim that was not created for it alone"
-EXTENDED: Final = "its extended resources are served by devices"
 JOB: Final = "it belongs to a Job, which would start it from the beginning"
 
 
@@ -84,8 +83,6 @@ class MoveRules:
     def _claim_obstacle(self, pod: Pod) -> str:
         if any(True for _ in self._snapshot.classic_entries(pod)):
             return CLASSIC
-        if pod.status.extended_resource_claim_status is not None:
-            return EXTENDED
         for entry in pod_claims(pod):
             key = NamespacedName(pod.metadata.namespace or "", entry.claim_name or "")
             claim = self._snapshot.claims_by_key.get(key)

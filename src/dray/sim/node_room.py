@@ -12,6 +12,7 @@ from typing import Final, TypeAlias
 from dray.allocator import AllocatorError
 from dray.allocator.fragmentation import FragmentationModel, NodeState, PodKind
 from dray.allocator.units import WHOLE, UnitTable
+from dray.allocator.view import NodeView
 from dray.api.types.resource_v1 import ResourceClaim
 from dray.framework.cycle_state import CycleState
 from dray.framework.node_info import NodeInfo
@@ -34,6 +35,9 @@ class NodeRoom:
         self._allocator = cluster.placer.devices.allocator
         self.table = UnitTable()
         self.model = FragmentationModel(self.table)
+        # Node -> what its states were computed from, and the states: as it is, and without Pods.
+        self._known: dict[str, tuple[NodeInfo, NodeView, tuple[int, ...], NodeState, NodeState]] = {}
+        self._known_at = -1
 
     # --- Pods. ---
 
@@ -70,15 +74,30 @@ class NodeRoom:
 
     def state(self, node: NodeInfo) -> NodeState:
         """Return what is free on a node."""
-        view = self._allocator.inventory.node_view(node.node, self._allocator.gates)
-        units = [self.table.state(layout, self._allocator.allocations) for layout in self.table.layouts(view)]
-        return self.model.state(units, node.free_milli_cpu, node.free_memory)
+        return self._states(node)[0]
 
     def empty_state(self, node: NodeInfo) -> NodeState:
         """Return what is free on a node without Pods."""
+        return self._states(node)[1]
+
+    def _states(self, node: NodeInfo) -> tuple[NodeState, NodeState]:
+        allocations, table, model = self._allocator.allocations, self.table, self.model
+        model.refresh()
+        if self._known_at != model.generation:
+            self._known.clear()
+            self._known_at = model.generation
         view = self._allocator.inventory.node_view(node.node, self._allocator.gates)
-        units = [self.table.empty_state(layout) for layout in self.table.layouts(view)]
-        return self.model.state(units, node.allocatable.milli_cpu, node.allocatable.memory)
+        stamps = tuple([allocations.stamp(pool) for pool in view.pool_keys])
+        known = self._known.get(node.name)
+        if known is not None and known[0] is node and known[1] is view and known[2] == stamps:
+            return known[3], known[4]
+        layouts = table.layouts(view)
+        units = [table.state(layout, allocations) for layout in layouts]
+        state = model.state(units, node.free_milli_cpu, node.free_memory)
+        empty_units = [table.empty_state(layout) for layout in layouts]
+        empty = model.state(empty_units, node.allocatable.milli_cpu, node.allocatable.memory)
+        self._known[node.name] = node, view, stamps, state, empty
+        return state, empty
 
     def accepting(self, pod: TrialPod) -> list[NodeInfo]:
         """Return the nodes that no filter rejects, apart from those on free amounts."""

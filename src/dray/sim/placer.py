@@ -40,6 +40,7 @@ from dray.scheduler.handle import Handle, PluginFactory
 from dray.scheduler.nominations import Nominations
 from dray.scheduler.plugins.dynamic_resources.device_filter import NAME as DYNAMIC_RESOURCES
 from dray.scheduler.plugins.dynamic_resources.device_state import device_state_of
+from dray.scheduler.plugins.dynamic_resources.extended_resources import status_of
 from dray.scheduler.plugins.dynamic_resources.pod_state import PodState
 from dray.scheduler.registry import BUILT_IN, make_profile
 
@@ -241,10 +242,12 @@ class Placer:
         for plugin in self.profile.at(RESERVE):
             status = plugin.reserve(state, assumed.pod, node_name)
             assert status.is_success, f"{plugin.name} accepted node {node_name} and then not: {status.message}"
-        claims = tuple(self._allocated(state.get(DYNAMIC_RESOURCES), assumed.pod, node_name))
-        self._cache.set_pod(assumed.pod)
-        self.informers.put(PODS, assumed.pod)
-        placed = self._placed[info.uid] = PlacedPod(assumed.pod, claims, placement.feasible)
+        own: PodState | None = state.get(DYNAMIC_RESOURCES)
+        claims = tuple(self._allocated(own, assumed.pod, node_name))
+        pod = _with_extended_claim(assumed.pod, own)
+        self._cache.set_pod(pod)
+        self.informers.put(PODS, pod)
+        placed = self._placed[info.uid] = PlacedPod(pod, claims, placement.feasible)
         return placed
 
     def _allocated(self, own: PodState | None, pod: Pod, node_name: str) -> Iterable[ResourceClaim]:
@@ -263,6 +266,15 @@ class Placer:
             self._cache.set_node(new)
         elif old is not None:
             self._cache.remove_node(old.metadata.name or "")
+
+
+def _with_extended_claim(pod: Pod, own: PodState | None) -> Pod:
+    """Return the Pod with the claim for its extended resources in its status, as the scheduler writes it."""
+    if own is None or own.chosen.extended_claim is None:
+        return pod
+    extended = status_of(own.chosen.extended_claim.metadata.name or "", own.chosen.wanted)
+    status = msgspec.structs.replace(pod.status, extended_resource_claim_status=extended)
+    return msgspec.structs.replace(pod, status=status)
 
 
 def _reserved(claim: ResourceClaim, allocation: AllocationResult, pod: Pod) -> ResourceClaim:

@@ -37,6 +37,7 @@ from dray.client.resources import (
 )
 from dray.controllers.resource_claim.plan import make_claim
 from dray.scheduler.config import ProfileConfig
+from dray.scheduler.plugins.dynamic_resources.extended_resources import is_extended_resource_claim
 from dray.sim.placer import PlacedPod, Placer
 from dray.sim.replica.cluster import PLUGINS
 from dray.sim.snapshot import Snapshot, SnapshotError
@@ -259,7 +260,8 @@ class TrialCluster:
         """Return the Pod that a controller creates for an evicted one, under the same name."""
         return TrialPod(
             _pending(placed.pod, placed.pod.status.resource_claim_statuses),
-            tuple(_unallocated(claim) for claim in placed.claims),
+            # The scheduler itself creates the claims for extended resources.
+            tuple(_unallocated(claim) for claim in placed.claims if not is_extended_resource_claim(claim)),
         )
 
 

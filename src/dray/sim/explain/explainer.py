@@ -27,6 +27,7 @@ from dray.sim.explain.cluster_changes import Surroundings, cluster_changes, hold
 from dray.sim.explain.events import events_of, newest
 from dray.sim.explain.filters import Filters, nodes_with_devices
 from dray.sim.explain.grouping import reason_groups
+from dray.sim.explain.joint_hint import joint_notes
 from dray.sim.explain.name_hints import name_hints
 from dray.sim.explain.on_node import placed_verdict
 from dray.sim.explain.refusals import refusal
@@ -73,6 +74,8 @@ def explain(snapshot: Snapshot, subject: Subject, now: datetime, *, node: str = 
             answer = replace(_bare(subject), obstacle=obstacle.text, classic=subject.classic, notes=snapshot.hidden)
             return replace(answer, verdict=_verdict(answer, question, subject, pod, obstacle))
     answer = run_virtually(_explain(question, subject))
+    if pod is not None and pod.spec.scheduling_group is not None and subject.standing is Standing.PENDING:
+        answer = replace(answer, notes=(*answer.notes, *joint_notes(snapshot, pod, gates)))
     return replace(answer, verdict=_verdict(answer, question, subject, pod, obstacle))
 
 

@@ -46,8 +46,15 @@ class Room:
 class RoomFinder:
     """Searches a trial cluster, which is unchanged after each search."""
 
-    def __init__(self, cluster: TrialCluster, is_movable: Callable[[PlacedPod], bool], rooms: NodeRoom) -> None:
+    def __init__(
+        self,
+        cluster: TrialCluster,
+        is_movable: Callable[[PlacedPod], bool],
+        rooms: NodeRoom,
+        candidates_max: int = CANDIDATES_MAX,
+    ) -> None:
         self._cluster = cluster
+        self._candidates_max = candidates_max
         self._is_movable = is_movable
         self._rooms = rooms
 
@@ -70,7 +77,7 @@ class RoomFinder:
             for name, lack in self._rooms.lacking(pod)
             if any(self._is_movable(placed) for placed in self._cluster.pods_on(name))
         ]
-        return [name for _, name in sorted(lacking)[:CANDIDATES_MAX]]
+        return [name for _, name in sorted(lacking)[: self._candidates_max]]
 
     def _on(self, pod: TrialPod, name: str, victims_max: int) -> Room | None:
         """Return the room on one node; the cluster is as before."""

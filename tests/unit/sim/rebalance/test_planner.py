@@ -11,10 +11,13 @@ from dray.api.features import FeatureGates
 from dray.scheduler.named_profiles import NAMED_PROFILES
 from dray.sim import movable_pods
 from dray.sim.movable_pods import MoveRules
+from dray.sim.placer import PlacedPod
 from dray.sim.rebalance.execution import difference, replay
 from dray.sim.rebalance.moves import RebalancePlan
 from dray.sim.rebalance.planner import RebalanceOptions, RebalancePlanner, pending_targets
 from dray.sim.snapshot import Snapshot
+from dray.sim.trial_cluster import TrialCluster, devices_of
+from tests.unit.sim.cluster import GPU, device_class
 from tests.unit.sim.gpu_cluster import gpu_cluster, gpu_node, gpu_pod
 
 SPREAD = NAMED_PROFILES["spread"]
@@ -191,6 +194,29 @@ def test_affinity_of_the_moved_pod_is_respected() -> None:
 def test_cordoned_nodes_take_no_pods() -> None:
     cordoned = gpu_node("b", 1, unschedulable=True)
     assert plan_of(gpu_cluster({"a": 2}, X, BIG, others=cordoned)).steps == ()
+
+
+def test_pods_whose_extended_resources_devices_serve_are_moved() -> None:
+    """The scheduler creates their claims, also those of replacements."""
+    requests = {"example.com/gpu": "1"}
+    (document,) = gpu_pod("x", 1)
+    del document["spec"]["resourceClaims"]
+    document["spec"]["containers"][0]["resources"] = {"requests": requests, "limits": requests}
+    gates = FeatureGates.parse("DRAExtendedResource=true")
+    served = device_class("gpu", f'device.driver == "{GPU}"')
+    served["spec"]["extendedResourceName"] = "example.com/gpu"
+    nodes = gpu_cluster({"a": 2, "b": 1}, [document], others=[])
+    kept = [item for kind, items in nodes.documents.items() if kind != "DeviceClass" for item in items]
+    cluster = TrialCluster(Snapshot.of([*kept, served]), gates=gates)
+    placed = cluster.place(cluster.pending[0], on="a")
+    assert isinstance(placed, PlacedPod)
+    assert len(devices_of(placed)) == 1
+    again = cluster.place(cluster.pending[0].copy("2"), on="a")
+    assert isinstance(again, PlacedPod), "each of two devices serves one Pod"
+    cluster.remove("uid-x")
+    moved = cluster.place(cluster.replacement(placed), on="b")
+    assert isinstance(moved, PlacedPod)
+    assert devices_of(moved) == (f"{GPU}/b/gpu-0",)
 
 
 # --- A cluster that changes. ---
