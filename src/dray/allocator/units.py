@@ -167,6 +167,11 @@ class UnitTable:
         """Return the state of a unit of which nothing is allocated."""
         return self._number(layout.kind, (_FREE,) * len(layout.devices))
 
+    def emptied(self, state: int) -> int:
+        """Return the state of the same unit of which nothing is allocated."""
+        kind, uses = self._states[state]
+        return self._number(kind, (_FREE,) * len(uses))
+
     def _number(self, kind: int, uses: _Uses) -> int:
         number = self._numbers.get((kind, uses))
         if number is None:

@@ -21,7 +21,7 @@ from dray.framework.pod_info import PodInfo
 from dray.sim.placer import PlacedPod
 from dray.sim.trial_cluster import TrialCluster, TrialPod
 
-# Missing devices, CPU and memory of a node, for a Pod.
+# Missing devices in thousandths, CPU and memory of a node, for a Pod.
 Lack: TypeAlias = tuple[int, int, int]
 # Filters on free amounts, which the model replaces.
 _AMOUNTS: Final = frozenset(("DynamicResources", "NodeResourcesFit", "ClassicResources", "OptionalClaims"))
@@ -62,7 +62,7 @@ class NodeRoom:
     def size_of(self, placed: PlacedPod) -> tuple[int, int, int, str]:
         """Return a key by which larger Pods come later."""
         kind = self.kind_of(placed)
-        devices = sum(count for _, count in kind.demands)
+        devices = self.taken(placed.pod.spec.node_name or "", kind)
         return devices, kind.milli_cpu, kind.memory, placed.pod.metadata.uid or ""
 
     # --- Nodes. ---
@@ -180,8 +180,22 @@ class NodeRoom:
         for demand, count in kind.demands:
             if self._matching(empty, demand) < count:
                 return None
-            devices += max(count - self._matching(state, demand), 0)
+            devices += self._missing(state, demand, count)
         return devices, max(kind.milli_cpu - state.milli_cpu, 0), max(kind.memory - state.memory, 0)
+
+    def _missing(self, state: NodeState, demand: int, count: int) -> int:
+        """Return how many thousandths of devices must be freed at least so that enough units meet the demand."""
+        table = self.table
+        amounts: list[int] = []
+        for unit in state.units:
+            if table.options(unit, demand):
+                amounts.append(0)
+                continue
+            empty = table.emptied(unit)
+            after = [table.free[found] for _, found in table.options(empty, demand)]
+            if after:
+                amounts.append(max(table.free[empty] - max(after) - table.free[unit], 1))
+        return sum(sorted(amounts)[:count])
 
     def _matching(self, state: NodeState, demand: int) -> int:
         options = self.table.options
