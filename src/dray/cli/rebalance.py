@@ -127,7 +127,7 @@ def _plan(
             names = [pod.key.name for pod in cluster.pending if pod.key.namespace == key.namespace]
             raise SnapshotError(f"no pending pod {key}{did_you_mean(name, names)}")
         return planner.plan_for(pending_targets(cluster, wanted))
-    if cluster.pending:
+    if cluster.pending or cluster.without_claims:
         return planner.plan_for(pending_targets(cluster))
     return planner.plan_headroom()
 
