@@ -220,6 +220,12 @@ def _cel(expression: str) -> Document:
 # --- Requests. ---
 
 ONE_DEVICE: Final[Document] = {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu"}}]}
+# As the API server stores it.
+ONE_DEVICE_DEFAULTED: Final[Document] = {
+    "requests": [
+        {"name": "gpu", "exactly": {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 1}},
+    ]
+}
 # No device matches the first alternative.
 SECOND_ALTERNATIVE: Final[Document] = {
     "requests": [
