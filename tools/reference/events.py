@@ -22,7 +22,7 @@ RECORDERS = re.compile(
 )
 # Packages with such calls.
 PACKAGES = ("controllers", "scheduler", "node", "driver", "cmd")
-_REASON = re.compile(r"(?:DNS|IP)?[A-Z][a-z]+(?:[A-Z][A-Za-z]*)*$")
+_REASON = re.compile(r"(?:DNS|IP|CIDR)?[A-Z][a-z]+(?:[A-Z][A-Za-z]*)*$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +80,9 @@ EVENTS: dict[str, Sequence[Row]] = {
         Row("NodeNotReady", W, "Pod", "controllers/node_lifecycle", "the Pod's Node is no longer ready"),
         Row("TaintManagerEviction", N, "Pod", "controllers/taint_eviction",
             "the Pod is or will be deleted because its Node is tainted, or the deletion was cancelled"),
+    ),
+    "The node IPAM controller": (
+        Row("CIDRNotAvailable", N, "Node", "controllers/node_ipam", "no range of `--cluster-cidr` is free"),
     ),
     "The CronJob controller": (
         Row("WorkloadCreated", N, "Job", _JOB_GROUPS, "the Workload of the Job was created"),

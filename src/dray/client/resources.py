@@ -64,6 +64,11 @@ ENDPOINT_SLICES: Final[Resource[Document]] = unstructured(
     GroupVersion("discovery.k8s.io", "v1"), "endpointslices", "EndpointSlice"
 )
 
+# networking.k8s.io/v1
+SERVICE_CIDRS: Final[Resource[Document]] = unstructured(
+    GroupVersion("networking.k8s.io", "v1"), "servicecidrs", "ServiceCIDR", namespaced=False
+)
+
 # policy/v1
 POD_DISRUPTION_BUDGETS: Final[Resource[PodDisruptionBudget]] = Resource(
     "policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", PodDisruptionBudget
@@ -102,6 +107,9 @@ CERTIFICATE_SIGNING_REQUESTS: Final[Resource[Document]] = unstructured(
 # rbac.authorization.k8s.io/v1
 CLUSTER_ROLES: Final[Resource[Document]] = unstructured(
     GroupVersion("rbac.authorization.k8s.io", "v1"), "clusterroles", "ClusterRole", namespaced=False
+)
+CLUSTER_ROLE_BINDINGS: Final[Resource[Document]] = unstructured(
+    GroupVersion("rbac.authorization.k8s.io", "v1"), "clusterrolebindings", "ClusterRoleBinding", namespaced=False
 )
 
 # resource.k8s.io

@@ -26,6 +26,7 @@ from dray.controllers.disruption.reconciler import DisruptionController
 from dray.controllers.garbage_collector.reconciler import GarbageCollector
 from dray.controllers.job.reconciler import JobController
 from dray.controllers.namespace.reconciler import NamespaceController
+from dray.controllers.node_ipam import NodeIpamController, NodeRanges
 from dray.controllers.node_lifecycle.reconciler import LifecycleTiming, NodeLifecycleController
 from dray.controllers.node_lifecycle.zones import Rates
 from dray.controllers.pod_garbage_collector.reconciler import PodGarbageCollector
@@ -107,7 +108,7 @@ def check_controllers(chosen: Sequence[str]) -> None:
     """Raise `SettingsError` for a name that no controller has."""
     known = {
         *_workload_controllers("", FeatureGates()),
-        *_node_controllers(NodeControl()),
+        *_node_controllers(NodeControl(allocate_node_cidrs=True)),
         *_device_controllers(None),
         "certificatesigningrequest-signing-controller",
         "bootstrap-signer-controller",
@@ -174,7 +175,11 @@ def _node_controllers(settings: NodeControl) -> dict[str, Factory]:
         settings.unhealthy_zone_threshold,
         settings.large_cluster_size_threshold,
     )
-    return {
+    ipam: dict[str, Factory] = {}
+    if settings.allocate_node_cidrs:
+        ranges = NodeRanges(settings.cluster_cidr, settings.node_cidr_mask_size)
+        ipam["node-ipam-controller"] = lambda context: NodeIpamController(context, ranges)
+    return ipam | {
         "node-lifecycle-controller": lambda context: NodeLifecycleController(context, timing=timing, rates=rates),
         "taint-eviction-controller": TaintEvictionController,
         "pod-garbage-collector-controller": lambda context: PodGarbageCollector(

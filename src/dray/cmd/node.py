@@ -17,12 +17,16 @@ from dray.cmd.settings import NodeSettings
 from dray.lib.clock import Clock
 from dray.node.agent.machine_info import read_machine
 from dray.runtime.metrics import Metrics
+from dray.runtime.settings import SettingsError
 from dray.runtime.system import SystemClock
 from dray.runtime.tasks import TaskGroup, first_completed
 
 
 async def run(settings: NodeSettings, stop: asyncio.Event) -> None:
     """Run the agent until a stop signal; its containers keep running."""
+    if settings.cleanup:
+        await _clean_up(settings)
+        return
     async with TaskGroup("node") as group:
         # Registration is retried until the server answers, which must not delay the end of the process.
         position, started = await first_completed(stop.wait(), start_local(settings, group, SystemClock()))
@@ -35,6 +39,18 @@ async def run(settings: NodeSettings, stop: asyncio.Event) -> None:
             await group.cancel()
         finally:
             await agent.stop()
+
+
+async def _clean_up(settings: NodeSettings) -> None:
+    """Remove what the agent has set up in the network of this machine."""
+    # Imported only if needed.
+    from dray.node.network.cleanup import clean_up
+    from dray.node.runtimes.runtime import RuntimeFailure
+
+    try:
+        await clean_up(settings.root_dir)
+    except (RuntimeFailure, OSError) as error:
+        raise SettingsError(f"--cleanup: {error}") from error
 
 
 async def start_local(settings: NodeSettings, group: TaskGroup, clock: Clock) -> tuple[NodeAgent, str]:

@@ -7,6 +7,7 @@ use the managers.
 from __future__ import annotations
 
 import logging
+import os
 import random
 import ssl
 from collections.abc import Sequence
@@ -42,6 +43,11 @@ from dray.node.agent.probes.prober import Prober
 from dray.node.agent.service_variables import NodeServices
 from dray.node.agent.status_manager import StatusManager
 from dray.node.cdi.cache import CdiCache
+from dray.node.network.bridge import BridgeNetwork
+from dray.node.network.cni import CniNetwork
+from dray.node.network.commands import missing_tools
+from dray.node.network.pod_network import NodeNetwork, PodNetwork
+from dray.node.network.service_network import NetworkParts, ServiceNetwork
 from dray.node.runtimes.images.puller import ImagePuller
 from dray.node.runtimes.images.registry import environment_proxy, load_keyring, load_settings
 from dray.node.runtimes.images.store import ImageStore
@@ -78,7 +84,8 @@ class NodeAgent:
         self._identity = identity
         self._certificate = certificate
         self._recorder = EventRecorder(client, clock, Source(COMPONENT, context.name))
-        self._runtime = make_runtime(settings, context.name, context.root, clock)
+        self._network = make_network(settings, context.root)
+        self._runtime = make_runtime(settings, context.name, context.root, clock, self._network)
         self._pods = PodManager()
         self.managers = NodeManagers(context, self._pods)
         self._registration = NodeRegistration(
@@ -91,8 +98,9 @@ class NodeAgent:
         )
         jitter = random.Random()  # noqa: S311 - spreads load
         self._informers = SharedInformerFactory(client, clock, jitter)
-        pod_setup = LocalPodSetup(client, clock, context.root, self._downward_context, self._services())
         self._tasks = ChildTasks("node agent")
+        self._service_network = self._make_service_network()
+        pod_setup = LocalPodSetup(client, clock, context.root, self._downward_context, self._services())
         topology_manager = self.managers.container_manager.manager
         self.workers = PodWorkers(
             self._node_info,
@@ -128,16 +136,37 @@ class NodeAgent:
         )
         self.managers.subscribe(self._resources_changed, self.workers.retry_now)
 
+    def _make_service_network(self) -> ServiceNetwork | None:
+        if self._context.settings.pod_network == "host":
+            return None
+        context = self._context
+        bridge = self._network if isinstance(self._network, BridgeNetwork) else None
+        network = ServiceNetwork(
+            NetworkParts(
+                context.client,
+                self._informers,
+                context.clock,
+                self._tasks,
+                context.name,
+                bridge.agent if bridge is not None else str(context.root / "network"),
+                _api_server(self._identity),
+                bridge,
+            )
+        )
+        network.on_condition = lambda: self._registration.set_conditions((network.condition(),))
+        return network
+
     def _services(self) -> NodeServices:
         informer = self._informers.informer(SERVICES)
         writes_files = self._runtime.name != "process"
-        cluster_dns = self._context.settings.cluster_dns
+        own = self._service_network
+        configured = self._context.settings.cluster_dns
         return NodeServices(
             informer,
             informer.lister.list,
             _api_server(self._identity),
-            lambda: False,
-            lambda: cluster_dns if writes_files else None,
+            lambda: self._service_network is not None and self._service_network.is_in_force,
+            lambda: (configured or (own.dns_servers if own is not None else ())) if writes_files else None,
         )
 
     async def start(self, group: TaskGroup) -> int:
@@ -164,6 +193,8 @@ class NodeAgent:
             (self._runtime.collect_images(self._warn), "image garbage collection"),
         ):
             group.spawn(work, name)
+        if self._service_network is not None:
+            group.spawn(self._service_network.run(), "service network")
         await self._rotate_certificates(group, tls)
         return port
 
@@ -241,6 +272,7 @@ class NodeAgent:
             group.spawn(self._informers.run(), "informers")
             await self._assigned.wait_for_sync()
             self.workers.pods_synced()
+            await self._network.keep_only(self._pods.known_uids() or ())
             await group.wait()
 
 
@@ -255,7 +287,20 @@ def make_root(path: str) -> Path:
     return root
 
 
-def make_runtime(settings: NodeSettings, name: str, root: Path, clock: Clock) -> Runtime:
+def make_network(settings: NodeSettings, root: Path) -> PodNetwork:
+    """Return the network of Pods that the settings name."""
+    if settings.pod_network == "host":
+        return NodeNetwork()
+    if settings.runtime not in ("auto", "runc") or os.geteuid() != 0:
+        raise SettingsError(f"--pod-network={settings.pod_network} needs root and --runtime=runc")
+    if missing := missing_tools():
+        raise SettingsError(f"--pod-network={settings.pod_network} needs {', '.join(missing)}")
+    if settings.pod_network == "cni":
+        return CniNetwork(root / "network", Path(settings.cni_conf_dir), settings.cni_bin_dirs)
+    return BridgeNetwork(root / "network")
+
+
+def make_runtime(settings: NodeSettings, name: str, root: Path, clock: Clock, network: PodNetwork) -> Runtime:
     """Return the container runtime that the settings name; the other runtimes are not imported."""
     folder, cdi = root / "containers", CdiCache(settings.cdi_spec_dirs)
     if settings.runtime == "cri":
@@ -266,7 +311,7 @@ def make_runtime(settings: NodeSettings, name: str, root: Path, clock: Clock) ->
         from dray.node.runtimes.runc.runtime import RuncRuntime, usable
 
         if usable():
-            return RuncRuntime(folder, clock, cdi, make_puller(settings, root, clock))
+            return RuncRuntime(folder, clock, cdi, make_puller(settings, root, clock), network)
         if settings.runtime == "runc":
             raise SettingsError("--runtime=runc needs root, and runc on the PATH")
     from dray.node.runtimes.process.runtime import ProcessRuntime

@@ -65,6 +65,11 @@ class NodeControl:
         number(0, 10_000_000), 12_500, "terminated Pods that are kept; 0 keeps all of them"
     )
     pod_gc_quarantine: float = setting(DURATION, 40.0, "time after the deletion of a Node before its Pods are removed")
+    allocate_node_cidrs: bool = setting(
+        BOOLEAN, default=False, text="whether Nodes get ranges of addresses for their Pods"
+    )
+    cluster_cidr: str = setting(NETWORK, "10.244.0.0/16", "range of the addresses of Pods")
+    node_cidr_mask_size: int = setting(number(8, 30), 24, "prefix length of a Node's part of --cluster-cidr")
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +216,7 @@ class UpSettings(APIServerSettings, NodeControl):
     node: bool = setting(BOOLEAN, default=False, text="also run the node agent, for Pods on this machine")
     node_root_dir: str = setting(STRING, "", "directory of the node agent; empty means node in the data directory")
     node_runtime: str = setting(choice("auto", "process", "runc", "cri"), "auto", "container runtime of this node")
+    node_pod_network: str = setting(choice("host", "bridge", "cni"), "host", "network of Pods on this node")
     node_registries: str = setting(STRING, "", "YAML file with settings of image registries, for --node-runtime=runc")
     node_registry_config: str = setting(STRING, "", "Docker configuration file, for --node-runtime=runc")
     node_cdi_spec_dirs: tuple[str, ...] = setting(
@@ -353,6 +359,18 @@ class NodeSettings(Common):
     )
     max_parallel_image_pulls: int = setting(number(1, 100), 1, "how many images are pulled at the same time")
     cdi_spec_dirs: tuple[str, ...] = setting(STRINGS, CDI_SPEC_DIRS, "CDI spec directories; later ones take precedence")
+    pod_network: str = setting(
+        choice("host", "bridge", "cni"),
+        "host",
+        "network of Pods: the node's own, a bridge of the agent, or CNI plugins; for --runtime=runc",
+    )
+    cni_conf_dir: str = setting(STRING, "/etc/cni/net.d", "directory of CNI configurations, for --pod-network=cni")
+    cni_bin_dirs: tuple[str, ...] = setting(
+        STRINGS, ("/opt/cni/bin", "/usr/lib/cni"), "directories of CNI plugins, for --pod-network=cni"
+    )
+    cleanup: bool = setting(
+        BOOLEAN, default=False, text="remove rules, links and namespaces of the Pod network of --root-dir, and exit"
+    )
     cluster_dns: tuple[str, ...] = setting(STRINGS, (), "addresses of the cluster's DNS servers")
     host: str = setting(STRING, "0.0.0.0", "address to serve logs on", flag="address", key="address")  # noqa: S104
     node_ip: str = setting(STRING, "", "IP address of the node; empty means to detect it")

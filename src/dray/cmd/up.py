@@ -218,7 +218,7 @@ def _start_components(
         server.metrics,
         root_ca=server.pki.authority.certificate.decode(),
         gates=settings.feature_gates,
-        nodes=settings,
+        nodes=replace(settings, allocate_node_cidrs=_allocates_ranges(settings)),
         authority=ClusterAuthority(server.pki.authority),
         signing_seconds=settings.cluster_signing_duration,
     )
@@ -231,6 +231,10 @@ def _start_components(
         features=settings.feature_gates,
         decisions=decisions,
     )
+
+
+def _allocates_ranges(settings: UpSettings) -> bool:
+    return settings.allocate_node_cidrs or (settings.node and settings.node_pod_network == "bridge")
 
 
 async def _start_nodes(settings: UpSettings, plane: ControlPlane) -> NodeAgent | None:
@@ -251,6 +255,13 @@ async def _start_nodes(settings: UpSettings, plane: ControlPlane) -> NodeAgent |
         await registered.wait()
     if not settings.node:
         return None
+    if _allocates_ranges(settings):
+        from dray.cmd.cluster_network import create_network_objects
+
+        admin = in_process_client(
+            plane.server.local, user="system:admin", groups=("system:masters",), user_agent="dray"
+        )
+        await create_network_objects(admin, settings.service_cluster_ip_range)
     return await _start_node(settings, plane)
 
 
@@ -263,6 +274,7 @@ async def _start_node(settings: UpSettings, plane: ControlPlane) -> NodeAgent:
         data_dir=str(data_dir),
         root_dir=settings.node_root_dir or str(data_dir / "node"),
         runtime=settings.node_runtime,
+        pod_network=settings.node_pod_network,
         registries=settings.node_registries,
         registry_config=settings.node_registry_config,
         cdi_spec_dirs=settings.node_cdi_spec_dirs,

@@ -37,7 +37,7 @@ LOOK_SECONDS = 0.03
 PROGRAMS = (
     *("sh", "echo", "sleep", "cat", "ls", "env", "id", "hostname", "true", "false", "touch", "mkdir", "head", "httpd"),
     *("kill", "test", "dd", "printenv", "grep", "stat", "tr", "mount", "umount", "tar", "stty", "tee", "nc", "wc"),
-    "unshare",
+    *("unshare", "tail", "nslookup"),
 )
 
 needs_runc = pytest.mark.skipif(

@@ -208,6 +208,13 @@ CLUSTER_ROLES: Final[Mapping[str, tuple[Document, ...]]] = {
         rule("create get update", "coordination.k8s.io", "leases"),
         _EVENTS,
     ),
+    "system:node-proxier": (
+        rule("list watch", "core", "services endpoints"),
+        rule(_READ, "core", "nodes"),
+        _EVENTS,
+        rule("list watch", "discovery.k8s.io", "endpointslices"),
+        rule(_READ, "networking.k8s.io", "servicecidrs"),
+    ),
     "system:node-bootstrapper": (rule("create get list watch", "certificates.k8s.io", "certificatesigningrequests"),),
     "system:certificates.k8s.io:certificatesigningrequests:nodeclient": (
         rule("create", "certificates.k8s.io", "certificatesigningrequests/nodeclient"),
@@ -406,6 +413,7 @@ BINDINGS: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
     "system:public-info-viewer": (("Group", "system:authenticated"), ("Group", "system:unauthenticated")),
     "system:monitoring": (("Group", "system:monitoring"),),
     "system:service-account-issuer-discovery": (("Group", "system:serviceaccounts"),),
+    "system:node-proxier": (("User", "system:kube-proxy"),),
     "system:kube-scheduler": (("User", "system:kube-scheduler"),),
     "system:kube-controller-manager": (("User", "system:kube-controller-manager"),),
 }

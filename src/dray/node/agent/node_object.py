@@ -70,6 +70,8 @@ class NodeSpec:
     stale: tuple[str, ...] = ()
     # Optional features that the scheduler must know of.
     declared_features: tuple[str, ...] = ()
+    # Further conditions: type, status, reason and message.
+    conditions: tuple[tuple[str, str, str, str], ...] = ()
 
 
 def own_labels(spec: NodeSpec) -> dict[str, str]:
@@ -135,7 +137,7 @@ def node_status(spec: NodeSpec, added: Iterable[NodeResources], known: Document,
     status: Document = {
         "capacity": has,
         "allocatable": allocatable(spec, parts),
-        "conditions": _conditions(known, format_time(now)),
+        "conditions": _conditions((*_CONDITIONS, *spec.conditions), known, format_time(now)),
         "addresses": [
             *({"type": "InternalIP", "address": address} for address in machine.addresses),
             {"type": "Hostname", "address": machine.hostname},
@@ -178,10 +180,10 @@ def declared_features(gates: FeatureGates) -> tuple[str, ...]:
     return (*(name for name in DECLARED_FEATURES if gates.enabled(name)), *ALWAYS_DECLARED)
 
 
-def _conditions(known: Document, now: str) -> list[Document]:
+def _conditions(wanted: Iterable[tuple[str, str, str, str]], known: Document, now: str) -> list[Document]:
     before = {item.get("type"): item for item in known.get("conditions") or ()}
     result = []
-    for name, status, reason, message in _CONDITIONS:
+    for name, status, reason, message in wanted:
         old = before.get(name) or {}
         changed = old.get("lastTransitionTime") if old.get("status") == status else None
         result.append(

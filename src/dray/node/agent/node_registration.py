@@ -105,6 +105,12 @@ class NodeRegistration:
             self.spec = replace(self.spec, images=images)
             self.resources_changed()
 
+    def set_conditions(self, conditions: tuple[tuple[str, str, str, str], ...]) -> None:
+        """Report further conditions: type, status, reason and message of each."""
+        if conditions != self.spec.conditions:
+            self.spec = replace(self.spec, conditions=conditions)
+            self.resources_changed()
+
     def observe(self, node: Document) -> None:
         """Note the Node that the API server has."""
         self._node = node

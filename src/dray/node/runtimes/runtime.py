@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final, Protocol, TypeAlias
 
+from dray.node.network.host_ports import HostPort
 from dray.node.resource_manager import HostDevice
 from dray.node.runtimes.streams import ContainerStreams, ForwardedPort, StreamOptions
 from dray.runtime.tasks import ChildTasks
@@ -165,6 +166,7 @@ class Sandbox:
     # None means the node's.
     dns: Dns | None = None
     sysctls: Mapping[str, str] = field(default_factory=dict)
+    host_ports: tuple[HostPort, ...] = ()
     # Of all containers together.
     limits: Limits = field(default_factory=Limits)
     attempt: int = 0

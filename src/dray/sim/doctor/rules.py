@@ -18,6 +18,9 @@ from dray.sim.doctor.findings import STUCK_AFTER, Finding, Rule, Severity, dead_
 from dray.sim.doctor.path_rules import PATH_RULES
 from dray.sim.snapshot import Snapshot
 
+# The condition of nodes with networks for Pods.
+SERVICE_NETWORK: Final = "dray.dev/ServiceNetwork"
+
 
 def dead_reservations(snapshot: Snapshot, _now: datetime) -> Iterator[Finding]:
     """Yield claims reserved for Pods that do not exist or have finished."""
@@ -243,6 +246,20 @@ def long_waits(snapshot: Snapshot, now: datetime) -> Iterator[Finding]:
         yield Finding(Severity.NOTE, "long-wait", _pod(pod), what, advice)
 
 
+def unreachable_services(snapshot: Snapshot, _now: datetime) -> Iterator[Finding]:
+    """Yield nodes with Pod networks whose Pods do not reach Services."""
+    for node in snapshot.nodes:
+        for condition in node.status.conditions:
+            if condition.type == SERVICE_NETWORK and condition.status == "False":
+                yield Finding(
+                    Severity.ERROR,
+                    "unreachable-services",
+                    f"node {node.metadata.name}",
+                    f"Pods on the node do not reach Services by their cluster IPs: {condition.message}",
+                    "see the log of the node agent, and docs/networking.md",
+                )
+
+
 def dead_nodes(snapshot: Snapshot, _now: datetime) -> Iterator[Finding]:
     """Yield nodes that are not ready while their Pods use devices."""
     held: dict[str, int] = {}
@@ -275,6 +292,7 @@ RULES: Final[tuple[Rule, ...]] = (
     former_nodes,
     orphaned_slices,
     dead_nodes,
+    unreachable_services,
     unused_allocations,
     *PATH_RULES,
     *CLASSIC_RULES,

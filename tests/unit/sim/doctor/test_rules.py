@@ -43,6 +43,23 @@ def finished(name: str) -> Document:
     return user(name) | {"status": {"phase": "Succeeded"}}
 
 
+NO_SERVICES: Document = {
+    "apiVersion": "v1",
+    "kind": "Node",
+    "metadata": {"name": "node-c"},
+    "status": {
+        "conditions": [
+            {
+                "type": "dray.dev/ServiceNetwork",
+                "status": "False",
+                "reason": "RulesNotWritten",
+                "message": "iptables-restore: no",
+            }
+        ]
+    },
+}
+
+
 def unready(name: str) -> Document:
     broken = node(name)
     broken["status"]["conditions"] = [{"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown"}]
@@ -128,6 +145,13 @@ def unready(name: str) -> Document:
             Severity.WARNING,
             "dead-node",
             "is not ready (NodeStatusUnknown), and 1 claims are reserved for Pods on it",
+        ),
+        pytest.param(
+            [NO_SERVICES],
+            Severity.ERROR,
+            "unreachable-services",
+            "Pods on the node do not reach Services by their cluster IPs: iptables-restore: no",
+            marks=pytest.mark.behaviour("SV-45"),
         ),
     ],
 )

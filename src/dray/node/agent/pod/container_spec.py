@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from dray.api.types.core_v1 import Container, Pod, PodSecurityContext, SecurityContext
@@ -10,6 +10,7 @@ from dray.node.agent.pod.environment import ConfigError, expand_all, expand_sub_
 from dray.node.agent.pod.network_files import hostname_of
 from dray.node.agent.pod.optional_fields import optional_fields
 from dray.node.agent.pod.resource_limits import limits_of
+from dray.node.network.host_ports import HostPort
 from dray.node.resource_manager import RunOptions
 from dray.node.runtimes.runtime import BindMount, ContainerSpec, Limits, Propagation, Sandbox, Security
 
@@ -52,7 +53,15 @@ def sandbox_of(pod: Pod, log_root: str, limits: Limits | None = None) -> Sandbox
         share_process_namespace=bool(spec.share_process_namespace),
         sysctls={item.name: item.value for item in security.sysctls} if security is not None else {},
         limits=limits or Limits(),
+        host_ports=tuple(_host_ports(pod)),
     )
+
+
+def _host_ports(pod: Pod) -> Iterator[HostPort]:
+    for container in (*pod.spec.init_containers, *pod.spec.containers):
+        for port in container.ports:
+            if port.host_port and not pod.spec.host_network:
+                yield HostPort(port.host_port, port.container_port, port.protocol or "TCP", port.host_ip or "")
 
 
 def container_spec(

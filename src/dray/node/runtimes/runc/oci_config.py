@@ -81,10 +81,12 @@ def oci_config(  # noqa: PLR0913 - what the image, the node and the kernel say, 
     etc: Sequence[BindMount] = (),
     process_namespace: str = "",
     seccomp: Document | None = None,
+    network_namespace: str = "",
 ) -> Document:
     """Return the configuration.
 
     `bounding` is the agent's capability bounding set, `process_namespace` the path of one that exists already.
+    `network_namespace` is the Pod's; empty means the node's.
     """
     own = [f"{name}={value}" for name, value in spec.env]
     base = [PATH, f"HOSTNAME={spec.sandbox.hostname}", *(("TERM=xterm",) if spec.tty else ())]
@@ -105,7 +107,8 @@ def oci_config(  # noqa: PLR0913 - what the image, the node and the kernel say, 
         "hostname": spec.sandbox.hostname,
         "mounts": _mounts(spec, etc),
         "annotations": dict(spec.annotations),
-        "linux": _linux(spec, process_namespace) | ({"seccomp": seccomp} if seccomp is not None else {}),
+        "linux": _linux(spec, process_namespace, network_namespace)
+        | ({"seccomp": seccomp} if seccomp is not None else {}),
     }
 
 
@@ -186,11 +189,13 @@ def _mount(destination: str, kind: str, source: str, *options: str) -> Document:
     return mount
 
 
-def _linux(spec: ContainerSpec, process_namespace: str) -> Document:
+def _linux(spec: ContainerSpec, process_namespace: str, network_namespace: str) -> Document:
     kinds = ["mount", "uts", *([] if spec.sandbox.host_ipc else ["ipc"])]
     namespaces = [{"type": kind} for kind in kinds]
     if not spec.sandbox.host_pid:
         namespaces.append({"type": "pid", **({"path": process_namespace} if process_namespace else {})})
+    if network_namespace:
+        namespaces.append({"type": "network", "path": network_namespace})
     linux: Document = {"namespaces": namespaces, "resources": _resources(spec)}
     if any(mount.propagation is Propagation.BIDIRECTIONAL for mount in spec.mounts):
         # Otherwise runc makes every mount a slave, from which nothing propagates.

@@ -21,6 +21,8 @@ from dray.api.document import Document
 from dray.lib.clock import Clock
 from dray.node.cdi.cache import CdiCache, complete
 from dray.node.cdi.edits import apply_edits
+from dray.node.network.commands import connect_inside
+from dray.node.network.pod_network import NodeNetwork, PodNetwork
 from dray.node.resource_manager import HostDevice
 from dray.node.runtimes.images.garbage_collector import ImageGarbageCollector
 from dray.node.runtimes.images.model import ImageError, StoredImage
@@ -52,7 +54,8 @@ from dray.node.runtimes.runtime import (
 )
 from dray.node.runtimes.shim.exec_process import Command
 from dray.node.runtimes.shim.runtime import ShimRuntime, TrackedContainer
-from dray.node.runtimes.streams import StreamEnd, StreamOptions
+from dray.node.runtimes.streams import ForwardedPort, StreamEnd, StreamOptions
+from dray.node.streams.listening_ports import SocketPort
 from dray.node.untrusted_files import write_private
 
 COMMAND_SECONDS_MAX: Final = 30.0
@@ -62,8 +65,11 @@ _APP_ARMOR: Final = Path("/sys/module/apparmor/parameters/enabled")
 class RuncRuntime(ShimRuntime):
     """Implements `Runtime` with runc; needs root."""
 
-    def __init__(self, folder: Path, clock: Clock, cdi: CdiCache, images: ImagePuller) -> None:
+    def __init__(
+        self, folder: Path, clock: Clock, cdi: CdiCache, images: ImagePuller, network: PodNetwork | None = None
+    ) -> None:
         super().__init__(folder / "runc", clock)
+        self._network: PodNetwork = network or NodeNetwork()
         self._state = folder / "runc-state"
         # As kubelet's, beside the folder of the runtimes.
         self._seccomp_folder = folder.parent / "seccomp"
@@ -104,14 +110,11 @@ class RuncRuntime(ShimRuntime):
         return await self._puller.ensure(request)
 
     async def ensure_sandbox(self, sandbox: Sandbox) -> tuple[str, ...]:
-        """Create the Pod's cgroup, and its pause process if it needs one; return no addresses.
-
-        Pods use the node's network.
-        """
+        """Create the Pod's cgroup, its network, and its pause process if it needs one."""
         await asyncio.to_thread(write_group, sandbox.uid, sandbox.limits)
         if _has_pause(sandbox):
             await self._pauses.ensure(sandbox.uid)
-        return ()
+        return await self._network.add(sandbox)
 
     async def run(self, spec: ContainerSpec) -> Started:
         """Start a container."""
@@ -177,6 +180,7 @@ class RuncRuntime(ShimRuntime):
             etc=_etc_files(spec, folder),
             process_namespace=self._process_namespace(spec),
             seccomp=self._seccomp(spec.security),
+            network_namespace=self._network.namespace(spec.sandbox),
         )
         if spec.security.privileged:
             config = apply_edits(config, ContainerEdits(device_nodes=_host_devices()))
@@ -276,9 +280,22 @@ class RuncRuntime(ShimRuntime):
         async with asyncio.timeout(COMMAND_SECONDS_MAX):
             await process.wait()
 
+    async def port_forward(self, pod_uid: str, container_ids: Sequence[str], port: int) -> ForwardedPort:
+        """Connect to a port of the Pod's own network, or of its processes in the node's."""
+        namespace = self._network.namespace_of(pod_uid)
+        if not namespace:
+            return await super().port_forward(pod_uid, container_ids, port)
+        try:
+            connection = await connect_inside(Path(namespace), port)
+        except ConnectionRefusedError as error:
+            text = f"failed to connect to localhost:{port} inside namespace: connection refused"
+            raise ConnectionRefusedError(text) from error
+        return SocketPort(*await asyncio.open_connection(sock=connection))
+
     async def remove_sandbox(self, pod_uid: str) -> None:
-        """Kill the Pod's pause process, and remove its cgroups."""
+        """Kill the Pod's pause process, and remove its network and its cgroups."""
         self._pauses.remove(pod_uid)
+        await self._network.remove(pod_uid)
         await asyncio.to_thread(remove_group, pod_uid)
 
 

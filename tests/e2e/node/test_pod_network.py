@@ -1,0 +1,314 @@
+"""Pods with networks of their own, and the way to Services: a whole cluster inside a network namespace of the test."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import select
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dray.node.network.commands import missing_tools
+from tests.e2e.node.harness import busybox_root, import_image, needs_runc
+
+_NUMBERS = itertools.count(1)
+PLUGINS = Path("/usr/lib/cni")
+# Other tests may use the machine at the same time.
+SECONDS_MAX = 90.0
+HELLO = "mkdir /www; hostname > /www/index.html; httpd -f -p 8080 -h /www"
+
+
+def run(*argv: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False, **options)
+
+
+@dataclass
+class Space:
+    """A network namespace with nothing but loopback."""
+
+    name: str
+
+    def __call__(self, *argv: str, check: bool = True) -> str:
+        done = run("nsenter", f"--net=/run/netns/{self.name}", *argv)
+        assert not check or done.returncode == 0, f"{argv}: {done.stderr}"
+        return done.stdout
+
+
+@pytest.fixture(scope="module")
+def space() -> Iterator[Space]:
+    if missing := missing_tools():
+        pytest.skip(f"needs {', '.join(missing)}")
+    name = f"drayt{os.getpid()}n{next(_NUMBERS)}"
+    made = run("ip", "netns", "add", name)
+    if made.returncode != 0:
+        pytest.skip(f"network namespaces cannot be made here: {made.stderr.strip()}")
+    found = Space(name)
+    try:
+        found("ip", "link", "set", "lo", "up")
+        bridge = run("nsenter", f"--net=/run/netns/{name}", "ip", "link", "add", "probe", "type", "bridge")
+        rules = run("nsenter", f"--net=/run/netns/{name}", "iptables", "-t", "nat", "-N", "PROBE")
+        if bridge.returncode or rules.returncode:
+            pytest.skip(f"no bridges or rules here: {bridge.stderr or rules.stderr}")
+        yield found
+    finally:
+        run("ip", "netns", "delete", name)
+
+
+@dataclass
+class Cluster:
+    """`dray up --node` with a bridge, in the namespace."""
+
+    space: Space
+    folder: Path
+    process: subprocess.Popen[str] | None = None
+
+    def start(self) -> None:
+        flags = ("--node", "--node-runtime=runc", "--node-pod-network=bridge", "--port=7443")
+        argv = (sys.executable, "-m", "dray", "up", f"--data-dir={self.folder}/data", *flags)
+        with (self.folder / "log").open("a") as log:
+            self.process = subprocess.Popen(
+                ("nsenter", f"--net=/run/netns/{self.space.name}", *argv), stdout=subprocess.PIPE, stderr=log, text=True
+            )
+        assert self.process.stdout is not None
+        readable, _, _ = select.select([self.process.stdout], [], [], SECONDS_MAX)
+        assert readable, (self.folder / "log").read_text()
+        assert self.process.stdout.readline().startswith("ready"), (self.folder / "log").read_text()
+
+    def end(self, *, kill: bool = False) -> None:
+        assert self.process is not None
+        assert self.process.stdout is not None
+        (self.process.kill if kill else self.process.terminate)()
+        self.process.wait(20)
+        self.process.stdout.close()
+
+    def kubectl(self, *argv: str, check: bool = True) -> str:
+        return self.space("kubectl", f"--kubeconfig={self.folder}/data/kubeconfig", *argv, check=check)
+
+    def get(self, what: str, path: str) -> str:
+        return self.kubectl("get", what, "-o", f"jsonpath={{{path}}}")
+
+    def apply(self, *documents: dict[str, Any]) -> None:
+        file = self.folder / "objects.json"
+        file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": list(documents)}))
+        self.kubectl("apply", "-f", str(file))
+
+    def wait_ready(self, *pods: str) -> None:
+        self.kubectl("wait", "--for=condition=Ready", f"--timeout={SECONDS_MAX:.0f}s", *(f"pod/{pod}" for pod in pods))
+
+    def inside(self, pod: str, script: str, *, check: bool = True) -> str:
+        return self.kubectl("exec", pod, "--", "sh", "-c", script, check=check).strip()
+
+
+def eventually(check: Callable[[], object], expected: object) -> None:
+    """Wait until a check gives what is expected."""
+    deadline = time.monotonic() + SECONDS_MAX
+    found = check()
+    while found != expected and time.monotonic() < deadline:
+        time.sleep(0.1)
+        found = check()
+    assert found == expected
+
+
+@pytest.fixture(scope="module")
+def cluster(space: Space, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    if shutil.which("kubectl") is None:
+        pytest.skip("needs kubectl")
+    folder = tmp_path_factory.mktemp("b")
+    import_image(folder / "data" / "node", busybox_root(tmp_path_factory.getbasetemp()), "busybox")
+    running = Cluster(space, folder)
+    running.start()
+    try:
+        yield running
+        running.kubectl("delete", "pods", "--all", "--now", check=False)
+    finally:
+        with contextlib.suppress(AssertionError, subprocess.TimeoutExpired):
+            running.end()
+        run(
+            "nsenter",
+            f"--net=/run/netns/{space.name}",
+            *(sys.executable, "-m", "dray", "node", "--cleanup", f"--root-dir={folder}/data/node"),
+        )
+
+
+def pod(name: str, script: str = HELLO, *, labels: dict[str, str] | None = None, **container: Any) -> dict[str, Any]:
+    probe = {"tcpSocket": {"port": 8080}, "periodSeconds": 1}
+    own = {"name": "a", "image": "busybox", "command": ["sh", "-c", script], "readinessProbe": probe, **container}
+    spec = {"containers": [own], "terminationGracePeriodSeconds": 0}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "labels": labels or {"app": name}},
+        "spec": spec,
+    }
+
+
+def service(name: str, **spec: Any) -> dict[str, Any]:
+    ports = [{"name": "http", "port": 80, "targetPort": 8080}]
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": name},
+        "spec": {"selector": {"app": name}, "ports": ports, **spec},
+    }
+
+
+def fetch(address: str) -> str:
+    return f"printf 'GET /index.html HTTP/1.0\\r\\n\\r\\n' | nc -w 5 {address} 80 | tail -n 1"
+
+
+@needs_runc
+@pytest.mark.behaviour("SV-21", "SV-30", "SV-31", "SV-40", "SV-41", "SV-42", "SV-43", "SV-50", "SV-51", "SV-53")
+def test_pods_have_networks_of_their_own_and_reach_services(cluster: Cluster) -> None:
+    node_port = [{"name": "http", "port": 80, "targetPort": 8080, "nodePort": 30080}]
+    cluster.apply(
+        pod("web", ports=[{"containerPort": 8080, "hostPort": 9090}]),
+        pod("other", ports=[{"containerPort": 8080}]),
+        service("web", type="NodePort", ports=node_port),
+        service("nobody"),
+        service("named", clusterIP="None", selector={"app": "other"}),
+    )
+    cluster.wait_ready("web", "other")
+    # The same port in both, and an address each, of the node's range.
+    assert cluster.get("nodes", ".items[0].spec.podCIDR") == "10.244.0.0/24"
+    addresses = cluster.get("pods", ".items[*].status.podIP").split()
+    assert len(set(addresses)) == 2
+    assert all(address.startswith("10.244.0.") for address in addresses)
+    assert cluster.inside("web", "hostname; grep -c lo: /proc/net/dev; grep -c eth0: /proc/net/dev").split() == [
+        "web",
+        "1",
+        "1",
+    ]
+    cluster_ip = cluster.get("service/web", ".spec.clusterIP")
+    # From another Pod, from the Pod behind it, and from the node.
+    eventually(lambda: cluster.inside("other", fetch(cluster_ip), check=False), "web")
+    assert cluster.inside("web", fetch(cluster_ip)) == "web"
+    curl = ("curl", "-s", "-m", "5")
+    assert cluster.space(*curl, f"http://{cluster_ip}/index.html").strip() == "web"
+    # By name: a static busybox has no other client of DNS.
+    other = cluster.get("pod/other", ".status.podIP")
+    assert cluster_ip in cluster.inside("other", "nslookup -type=a web.default.svc.cluster.local")
+    assert other in cluster.inside("web", "nslookup -type=a named.default.svc.cluster.local")
+    assert "NXDOMAIN" in cluster.inside("web", "nslookup -type=a nothing.default.svc.cluster.local", check=False)
+    # Node port and host port, on the node's address.
+    assert cluster.space(*curl, "http://10.244.0.1:30080/index.html").strip() == "web"
+    assert cluster.space(*curl, "http://10.244.0.1:9090/index.html").strip() == "web"
+    # No endpoints: refused at once.
+    empty = cluster.get("service/nobody", ".spec.clusterIP")
+    eventually(
+        lambda: (
+            run("nsenter", f"--net=/run/netns/{cluster.space.name}", *curl, "-m", "1", f"http://{empty}/").returncode
+        ),
+        7,
+    )
+    # The API server, which only listens on loopback, is reached by its Service.
+    assert cluster.inside("other", "echo $KUBERNETES_SERVICE_HOST:$KUBERNETES_SERVICE_PORT") == "10.96.0.1:443"
+    script = "nc -w 5 $KUBERNETES_SERVICE_HOST $KUBERNETES_SERVICE_PORT </dev/null && echo connected"
+    assert cluster.inside("other", script) == "connected"
+    assert cluster.inside("other", "cat /etc/resolv.conf").splitlines()[0] == "nameserver 10.96.0.10"
+    assert cluster.inside("other", "tail -n 1 /etc/hosts").split() == [other, "other"]
+    condition = '.items[0].status.conditions[?(@.type=="dray.dev/ServiceNetwork")].status'
+    eventually(lambda: cluster.get("nodes", condition), "True")
+
+
+@needs_runc
+@pytest.mark.behaviour("SV-44", "SV-51", "SV-53")
+def test_networks_outlive_the_agent_and_end_with_their_pods(cluster: Cluster) -> None:
+    cluster.apply(pod("stays"), pod("goes"))
+    cluster.wait_ready("stays", "goes")
+    before = cluster.get("pod/stays", ".status.podIP .status.containerStatuses[0].containerID")
+    address = cluster.get("pod/stays", ".status.podIP")
+    cluster.end(kill=True)
+    # The rules and the Pod stay.
+    fetched = cluster.space("curl", "-s", "-m", "5", f"http://{address}:8080/index.html")
+    assert fetched.strip() == "stays"
+    # What a Pod has left that was deleted while the agent was away is removed, too.
+    folder = cluster.folder / "data" / "node" / "network"
+    leftover = folder / "namespaces" / "11111111-2222-3333-4444-555555555555"
+    leftover.touch()
+    cluster.start()
+    eventually(leftover.exists, False)
+    assert cluster.get("pod/stays", ".status.podIP .status.containerStatuses[0].containerID") == before
+    uid = cluster.get("pod/goes", ".metadata.uid")
+    assert (folder / "namespaces" / uid).exists()
+    cluster.kubectl("delete", "pod", "goes", "--now")
+    eventually((folder / "namespaces" / uid).exists, False)
+    eventually(lambda: uid in json.loads((folder / "pods.json").read_text())["pods"], False)
+    cluster.kubectl("delete", "pods", "--all", "--now")
+    eventually(lambda: json.loads((folder / "pods.json").read_text())["pods"], {})
+    cluster.end()
+    assert "DRAY-" in cluster.space("iptables-save")
+    root = cluster.folder / "data" / "node"
+    cluster.space(sys.executable, "-m", "dray", "node", "--cleanup", f"--root-dir={root}")
+    assert "DRAY-" not in cluster.space("iptables-save")
+    assert "dray" not in cluster.space("ip", "-o", "link")
+
+
+CNI = """
+import asyncio, json, sys
+from pathlib import Path
+from dray.node.network.cni import CniNetwork
+from dray.node.runtimes.runtime import RuntimeFailure, Sandbox
+
+async def main():
+    folder = Path(sys.argv[1])
+    network = CniNetwork(folder / "network", folder / "conf", ["/opt/cni/bin", "/usr/lib/cni"])
+    sandbox = Sandbox("uid-1", "ns", "p", "p", "")
+    found = {"first": await network.add(sandbox), "again": await network.add(sandbox)}
+    await network.check("uid-1")
+    found["namespace"] = Path(network.namespace(sandbox)).exists()
+    await network.remove("uid-1")
+    await network.remove("uid-1")
+    found["left"] = Path(network.namespace(sandbox)).exists()
+    for name in ("missing", "broken"):
+        (folder / "conf" / "10-net.conflist").write_text((folder / name).read_text())
+        try:
+            await network.add(sandbox)
+        except RuntimeFailure as error:
+            found[name] = str(error)
+        await network.keep_only(()) if name == "broken" else (folder / "network" / "cni" / "uid-1.json").unlink()
+    print(json.dumps(found))
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.behaviour("SV-52")
+@pytest.mark.skipif(os.geteuid() != 0 or not (PLUGINS / "bridge").exists(), reason="needs root and the CNI plugins")
+def test_networks_of_cni_plugins(space: Space, tmp_path: Path) -> None:
+    bridge = {
+        "type": "bridge",
+        "bridge": "cnitest0",
+        "isGateway": True,
+        "ipam": {
+            "type": "host-local",
+            "dataDir": str(tmp_path / "ipam"),
+            "ranges": [[{"subnet": "10.99.0.0/24"}]],
+            "routes": [{"dst": "0.0.0.0/0"}],
+        },
+    }
+    portmap = {"type": "portmap", "capabilities": {"portMappings": True}, "snat": False}
+
+    def write(name: str, *plugins: dict[str, Any]) -> None:
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(json.dumps({"cniVersion": "1.0.0", "name": "net", "plugins": plugins}))
+
+    write("conf/10-net.conflist", bridge, portmap)
+    write("missing", {"type": "no-such-plugin"})
+    write("broken", bridge | {"ipam": {"type": "host-local", "ranges": []}})
+    found = json.loads(space(sys.executable, "-c", CNI, str(tmp_path)))
+    assert found["first"] == found["again"] == ["10.99.0.2"]
+    assert found["namespace"]
+    assert not found["left"]
+    assert found["missing"] == 'failed to find plugin "no-such-plugin" in path [/opt/cni/bin /usr/lib/cni]'
+    assert found["broken"].startswith('plugin type="bridge" failed (add): ')
