@@ -11,6 +11,7 @@ from dray.dashboard.handler import Dashboard
 from dray.runtime.http.requests import Request
 from dray.runtime.http.router import Reply
 from dray.runtime.system import SystemClock
+from dray.runtime.tasks import ChildTasks
 
 KEY = "right"
 
@@ -18,7 +19,7 @@ KEY = "right"
 async def get(target: str, *, host: str = "127.0.0.1:8001", cookie: str = "") -> Reply:
     """Request a page; the client of the API server is not reached."""
     headers = {"host": host} | ({"cookie": cookie} if cookie else {})
-    handler = dashboard_handler(Dashboard(SystemClock()), cast("Any", None), AccessKey(KEY))
+    handler = dashboard_handler(Dashboard(SystemClock()), cast("Any", None), AccessKey(KEY), ChildTasks("test"))
     return await handler(Request(method="GET", target=target, headers=headers))
 
 

@@ -123,6 +123,7 @@ class APIServer:
         create = CreateHandler(backend)
         update = UpdateHandler(backend, create)
         delete = DeleteHandler(backend, get)
+        self.tasks: Final = parts.tasks
         self.watcher: Final = WatchHandler(backend, get, parts.tasks)
         self._reviews: Final = ReviewHandler(parts.authenticator, backend.authorizer, backend.clock)
         self._pods: Final = PodSubresources(backend, get, update, parts.log_source)

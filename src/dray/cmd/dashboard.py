@@ -42,8 +42,9 @@ class DashboardPages:
         user = call.user
         client = in_process_client(LocalTransport(server), user=user.name, groups=user.groups, user_agent="dashboard")
         body = call.body if isinstance(call.body, bytes) else b""
-        request = handler.DataRequest(call.info.path, call.query, call.info.method, call.content_type, body)
-        return _result(await self._dashboard.data(request, client))
+        key = "\0".join((user.name, *sorted(user.groups)))
+        request = handler.DataRequest(call.info.path, call.query, call.info.method, call.content_type, body, key)
+        return _result(await self._dashboard.data(request, client, server.tasks))
 
 
 def _result(reply: Reply) -> TextResult:

@@ -22,7 +22,7 @@ from dray.runtime.http.requests import Request
 from dray.runtime.http.router import Handler, Reply, text
 from dray.runtime.http.server import page_server
 from dray.runtime.system import SystemClock
-from dray.runtime.tasks import first_completed
+from dray.runtime.tasks import ChildTasks, first_completed
 
 COOKIE: Final = "dray-ui"
 _KEY: Final = "key"
@@ -37,7 +37,8 @@ async def run(settings: UISettings, stop: asyncio.Event) -> None:
     # Fails early if the API server cannot be reached, before reporting ready.
     await client.get_path("/version")
     access_key = AccessKey(secrets.token_urlsafe(32))
-    server = page_server(dashboard_handler(Dashboard(SystemClock()), client, access_key))
+    tasks = ChildTasks("dashboard")
+    server = page_server(dashboard_handler(Dashboard(SystemClock()), client, access_key, tasks))
     try:
         port = await server.start(settings.host, settings.port)
         url = f"http://{settings.host}:{port}/ui/?{_KEY}={access_key.value}"
@@ -48,6 +49,7 @@ async def run(settings: UISettings, stop: asyncio.Event) -> None:
         await first_completed(stop.wait(), server.supervise())
     finally:
         await server.stop()
+        await tasks.aclose()
         await client.close()
 
 
@@ -98,7 +100,7 @@ def _cookie(request: Request) -> str:
     return found.value if found is not None else ""
 
 
-def dashboard_handler(dashboard: Dashboard, client: Client, access_key: AccessKey) -> Handler:
+def dashboard_handler(dashboard: Dashboard, client: Client, access_key: AccessKey, tasks: ChildTasks) -> Handler:
     """Return a handler for the page and its data."""
 
     async def serve(request: Request) -> Reply:
@@ -114,7 +116,7 @@ def dashboard_handler(dashboard: Dashboard, client: Client, access_key: AccessKe
         try:
             content_type = request.headers.get("content-type", "")
             asked = DataRequest(request.path, request.query, request.method, content_type, request.body)
-            reply = await dashboard.data(asked, client)
+            reply = await dashboard.data(asked, client, tasks)
         except APIError as error:
             reply = responses.error_reply(error)
         return _reply(reply) if reply.stream is None else _reply(reply, ("Cache-Control", "no-store"))

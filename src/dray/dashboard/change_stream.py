@@ -34,6 +34,9 @@ BUFFERED_LINES_MAX: Final = 200_000
 HEARTBEAT_SECONDS: Final = 15.0
 # Lines are sent in chunks of about this size.
 CHUNK_BYTES: Final = 256 * 1024
+# A feed without readers is kept so long, and only if there are no more than so many: reloading takes a few seconds.
+UNUSED_SECONDS_MAX: Final = 60.0
+UNUSED_FEEDS_MAX: Final = 8
 # Changes within this time are one line.
 COALESCE_SECONDS: Final = 0.05
 # Pools and nodes that are computed before other work of the process gets its turn: about 5 ms.
@@ -42,21 +45,8 @@ REFRESHED_AT_ONCE: Final = 20
 ROWS_PER_LINE: Final = 500
 
 
-async def stream_changes(client: Client, clock: Clock) -> AsyncGenerator[bytes, None]:
-    """Yield all rows, then all changes, until the reader leaves or watching fails."""
-    buffer = LineBuffer()
-    # Not a task group: while the generator is suspended, its consumer would be cancelled in place of this body.
-    tasks = ChildTasks("dashboard stream")
-    tasks.spawn(_fill(buffer, client, clock), "watch")
-    try:
-        while chunk := await buffer.next_chunk():
-            yield chunk
-    finally:
-        await tasks.aclose()
-
-
 class LineBuffer:
-    """Lines between the informers and one reader."""
+    """Lines between a feed and one reader."""
 
     def __init__(self, lines_max: int = BUFFERED_LINES_MAX) -> None:
         self._lines: deque[bytes] = deque()
@@ -97,37 +87,14 @@ class LineBuffer:
         return b"".join(parts)
 
 
-async def _fill(buffer: LineBuffer, client: Client, clock: Clock) -> None:
-    """Watch until cancelled. A failure ends the reader's stream with an error, so it never waits for a dead task."""
-    try:
-        await _watch_kinds(buffer, client, clock)
-    except Exception as error:  # noqa: BLE001 - the stream's outer edge: every failure must reach the reader
-        cause: BaseException = error
-        while isinstance(cause, BaseExceptionGroup):
-            cause = cause.exceptions[0]
-        _log.warning("dashboard stream failed", extra=fields(error=cause))
-        buffer.fail(f"watching the cluster failed: {cause}" if isinstance(cause, APIError) else "internal error")
-
-
-async def _watch_kinds(buffer: LineBuffer, client: Client, clock: Clock) -> None:
+async def list_problems(client: Client) -> Mapping[str, str]:
+    """Return why the user cannot list kinds, by kind; an informer would retry forever."""
     served = best_resources(await client.resources())
-    informers = SharedInformerFactory(client, clock, random.SystemRandom())
-    feed = _Feed(buffer)
-    buffer.add(columns_line())
-    async with TaskGroup("dashboard informers") as group:
-        group.spawn(informers.run(), "informers")
-        group.spawn(feed.run(), "feed")
-        problems = await asyncio.gather(*(_list_problem(client, served.get(kind)) for kind in KINDS))
-        for kind, problem in zip(KINDS, problems, strict=True):
-            if problem:
-                feed.unavailable(kind, problem)
-            else:
-                group.spawn(_watch_kind(informers, kind, served[kind], feed), kind)
-        await group.wait()
+    problems = await asyncio.gather(*(_list_problem(client, served.get(kind)) for kind in KINDS))
+    return {kind: problem for kind, problem in zip(KINDS, problems, strict=True) if problem}
 
 
 async def _list_problem(client: Client, resource: Resource[Document] | None) -> str:
-    """Return why the user cannot list the kind; an informer would retry forever."""
     if resource is None:
         return "not served"
     try:
@@ -137,50 +104,85 @@ async def _list_problem(client: Client, resource: Resource[Document] | None) -> 
     return ""
 
 
-async def _watch_kind(informers: SharedInformerFactory, kind: str, resource: Resource[Document], feed: _Feed) -> None:
-    header = {"apiVersion": resource.group_version.api_version, "kind": resource.kind}
+class ChangeFeed:
+    """Keeps the tables of one user up to date, and passes changed rows to all readers, many at a time."""
 
-    def in_hub(document: Any) -> Document | None:
-        return None if document is None else in_hub_version({**header, **document})
-
-    informer = informers.informer(resource)
-    await informer.wait_for_sync()
-    informer.add_handler(lambda old, new: feed.apply(kind, in_hub(old), in_hub(new)))
-    feed.synced(kind)
-
-
-class _Feed:
-    """Applies changes to the tables and passes the changed rows on, many at a time."""
-
-    def __init__(self, buffer: LineBuffer) -> None:
-        self._buffer = buffer
+    def __init__(self, client: Client, clock: Clock, problems: Mapping[str, str]) -> None:
+        self._client = client
+        self._clock = clock
+        self.problems = problems
+        self.readers: set[LineBuffer] = set()
+        # Whether watching has failed; readers were told, and new ones need a new feed.
+        self.has_failed = False
         self._view = ClusterView()
         self._changed = asyncio.Event()
         # Kinds that are not listed yet, and those listed since the last line.
-        self._missing = set(KINDS)
+        self._missing = set(KINDS) - problems.keys()
         self._listed: list[str] = []
 
-    def apply(self, kind: str, old: Document | None, new: Document | None) -> None:
-        self._view.apply(kind, old, new)
-        self._changed.set()
+    async def run(self) -> None:
+        """Watch until cancelled. A failure ends the streams of all readers with an error."""
+        try:
+            await self._watch()
+        except Exception as error:  # noqa: BLE001 - the stream's outer edge: every failure must reach the reader
+            cause: BaseException = error
+            while isinstance(cause, BaseExceptionGroup):
+                cause = cause.exceptions[0]
+            _log.warning("dashboard stream failed", extra=fields(error=cause))
+            self.has_failed = True
+            message = f"watching the cluster failed: {cause}" if isinstance(cause, APIError) else "internal error"
+            for reader in self.readers:
+                reader.fail(message)
 
-    def unavailable(self, kind: str, message: str) -> None:
-        self._buffer.add(unavailable_line(kind, message))
-        self._missing.discard(kind)
-        self._changed.set()
+    async def send_all(self, reader: LineBuffer) -> None:
+        """Send all rows to a new reader, which gets changes from now on; a row may come twice, the newer one last."""
+        reader.add(columns_line())
+        for kind, problem in self.problems.items():
+            reader.add(unavailable_line(kind, problem))
+        self.readers.add(reader)
+        for table, known in self._view.tables.items():
+            keys = list(known)
+            for start in range(0, len(keys), ROWS_PER_LINE):
+                rows = {key: known[key] for key in keys[start : start + ROWS_PER_LINE] if key in known}
+                reader.add(rows_line(table, rows, ()))
+                await asyncio.sleep(0)
+        for kind in KINDS:
+            if kind not in self._missing and kind not in self.problems and kind not in self._listed:
+                reader.add(synced_line(kind))
 
-    def synced(self, kind: str) -> None:
+    async def _watch(self) -> None:
+        served = best_resources(await self._client.resources())
+        informers = SharedInformerFactory(self._client, self._clock, random.SystemRandom())
+        async with TaskGroup("dashboard informers") as group:
+            group.spawn(informers.run(), "informers")
+            group.spawn(self._follow(), "changes")
+            for kind in sorted(self._missing):
+                group.spawn(self._watch_kind(informers, kind, served[kind]), kind)
+            await group.wait()
+
+    async def _watch_kind(self, informers: SharedInformerFactory, kind: str, resource: Resource[Document]) -> None:
+        header = {"apiVersion": resource.group_version.api_version, "kind": resource.kind}
+
+        def in_hub(document: Any) -> Document | None:
+            return None if document is None else in_hub_version({**header, **document})
+
+        def on_change(old: Any, new: Any) -> None:
+            self._view.apply(kind, in_hub(old), in_hub(new))
+            self._changed.set()
+
+        informer = informers.informer(resource)
+        await informer.wait_for_sync()
+        informer.add_handler(on_change)
         self._missing.discard(kind)
         self._listed.append(kind)
         self._changed.set()
 
-    async def run(self) -> None:
-        """Pass changes on until cancelled."""
+    async def _follow(self) -> None:
         while True:
             await self._changed.wait()
             await asyncio.sleep(COALESCE_SECONDS if not self._missing else 0.0)
             self._changed.clear()
-            listed, self._listed = self._listed, []
+            listed = list(self._listed)
             # Devices without their classes and claims would be computed twice.
             while self._view.is_stale and not self._missing & DEVICE_KINDS:
                 self._view.refresh(REFRESHED_AT_ONCE)
@@ -188,15 +190,72 @@ class _Feed:
                 await asyncio.sleep(0)
             self._send()
             for kind in listed:
-                self._buffer.add(synced_line(kind))
+                self._listed.remove(kind)
+                self._broadcast(synced_line(kind))
 
     def _send(self) -> None:
         for table, (changed, removed) in self._view.changes().items():
             items = list(changed.items())
             for start in range(0, len(items), ROWS_PER_LINE):
-                self._buffer.add(rows_line(table, dict(items[start : start + ROWS_PER_LINE]), ()))
+                self._broadcast(rows_line(table, dict(items[start : start + ROWS_PER_LINE]), ()))
             if removed:
-                self._buffer.add(rows_line(table, {}, removed))
+                self._broadcast(rows_line(table, {}, removed))
+
+    def _broadcast(self, line: bytes) -> None:
+        for reader in self.readers:
+            reader.add(line)
+
+
+class SharedFeeds:
+    """The feeds of a process: one for each user, kept for a while after the last reader has left.
+
+    Reloading a page, and a second tab, get all rows at once.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._feeds: dict[str, tuple[ChangeFeed, asyncio.Task[Any]]] = {}
+
+    async def stream(self, user: str, client: Client, tasks: ChildTasks) -> AsyncGenerator[bytes, None]:
+        """Yield all rows, then all changes, until the reader leaves or watching fails."""
+        reader = LineBuffer()
+        feed: ChangeFeed | None = None
+        sender: asyncio.Task[Any] | None = None
+        try:
+            # What the user may list is checked for each reader: rights may have been withdrawn since the feed began.
+            feed = self._feed(user, client, await list_problems(client), tasks)
+            sender = tasks.spawn(feed.send_all(reader), "dashboard rows")
+        except APIError as error:
+            reader.fail(f"watching the cluster failed: {error}")
+        try:
+            while chunk := await reader.next_chunk():
+                yield chunk
+        finally:
+            if feed is not None and sender is not None:
+                sender.cancel()
+                feed.readers.discard(reader)
+                tasks.spawn(self._close_unused(user, feed), "dashboard feed")
+
+    def _feed(self, user: str, client: Client, problems: Mapping[str, str], tasks: ChildTasks) -> ChangeFeed:
+        known = self._feeds.get(user)
+        if known is not None:
+            feed, task = known
+            if feed.problems == problems and not feed.has_failed and not task.done():
+                return feed
+        feed = ChangeFeed(client, self._clock, problems)
+        self._feeds[user] = feed, tasks.spawn(feed.run(), "dashboard watch")
+        return feed
+
+    async def _close_unused(self, user: str, feed: ChangeFeed) -> None:
+        """Stop a feed that nobody has read for a while, or that another one has replaced."""
+        is_current = self._feeds.get(user, (None, None))[0] is feed
+        if is_current and len(self._feeds) <= UNUSED_FEEDS_MAX:
+            await self._clock.sleep(UNUSED_SECONDS_MAX)
+        found = self._feeds.get(user)
+        if feed.readers or found is None or found[0] is not feed:
+            return
+        del self._feeds[user]
+        found[1].cancel()
 
 
 # --- Lines. ---

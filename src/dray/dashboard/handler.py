@@ -14,10 +14,11 @@ from dray.client.interface import Client
 from dray.client.resources import SELF_SUBJECT_REVIEWS
 from dray.dashboard.actions import Actions, permitted_actions
 from dray.dashboard.assets import asset
-from dray.dashboard.change_stream import stream_changes
+from dray.dashboard.change_stream import SharedFeeds
 from dray.dashboard.queries import Queries
 from dray.dashboard.responses import HTML, JSON, JSON_LINES, Reply, json_reply
 from dray.lib.clock import Clock
+from dray.runtime.tasks import ChildTasks
 
 ROOT: Final = "/ui"
 DATA: Final = "/ui/data/"
@@ -33,13 +34,15 @@ class DataRequest:
     method: str = "GET"
     content_type: str = ""
     body: bytes = b""
+    # Identifies the user and the groups that permissions depend on.
+    user: str = ""
 
 
 class Dashboard:
     """Serves the page and its data; one instance per process."""
 
     def __init__(self, clock: Clock) -> None:
-        self._clock = clock
+        self._feeds = SharedFeeds(clock)
         self._queries = Queries()
 
     def page(self, path: str, if_none_match: str = "") -> Reply | None:
@@ -51,15 +54,18 @@ class Dashboard:
             return None
         return asset(path.removeprefix(f"{ROOT}/"), if_none_match)
 
-    async def data(self, request: DataRequest, client: Client) -> Reply:
-        """Return data read with the client's permissions, or change something with them; raises `APIError`."""
+    async def data(self, request: DataRequest, client: Client, tasks: ChildTasks) -> Reply:
+        """Return data read with the client's permissions, or change something with them; raises `APIError`.
+
+        Watches are shared between the streams of a user, and started in the tasks of the process.
+        """
         path, query = request.path.removeprefix(DATA), request.query
         if path == ACTION:
             return json_reply(await Actions(client).perform(_action_body(request)))
         if request.method not in ("GET", "HEAD"):
             raise MethodNotAllowedError
         if path == "stream":
-            return Reply(b"", JSON_LINES, stream=stream_changes(client, self._clock))
+            return Reply(b"", JSON_LINES, stream=self._feeds.stream(request.user, client, tasks))
         answers: Mapping[str, Callable[[], Awaitable[Any]]] = {
             "whoami": lambda: _whoami(client),
             "object": lambda: self._queries.object(client, query),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import aclosing
+from collections.abc import AsyncIterator
+from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
 import orjson
@@ -14,8 +15,9 @@ from dray.api.errors import InternalError
 from dray.client.in_process import in_process_client
 from dray.client.interface import Client, unstructured
 from dray.dashboard import change_stream
-from dray.dashboard.change_stream import LineBuffer, stream_changes, synced_line
+from dray.dashboard.change_stream import LineBuffer, SharedFeeds, synced_line
 from dray.runtime.system import SystemClock
+from dray.runtime.tasks import ChildTasks
 from tests.fake_local_server import FakeLocalServer
 
 SECONDS_MAX = 10.0
@@ -41,17 +43,37 @@ class Failing:
         raise self.error
 
 
+@asynccontextmanager
+async def feeds() -> AsyncIterator[tuple[SharedFeeds, ChildTasks]]:
+    tasks = ChildTasks("test")
+    try:
+        async with asyncio.timeout(SECONDS_MAX):
+            yield SharedFeeds(SystemClock()), tasks
+    finally:
+        await tasks.aclose()
+
+
 async def read_all(client: Client) -> list[dict[str, Any]]:
     """Every line until the stream ends."""
-    async with asyncio.timeout(SECONDS_MAX), aclosing(stream_changes(client, SystemClock())) as stream:
+    async with feeds() as (shared, tasks), aclosing(shared.stream("admin", client, tasks)) as stream:
         return [line async for chunk in stream for line in lines(chunk)]
+
+
+async def read_until(stream: AsyncIterator[bytes], kind: str) -> list[dict[str, Any]]:
+    """The lines until a kind is synced."""
+    seen: list[dict[str, Any]] = []
+    async for chunk in stream:
+        seen += lines(chunk)
+        if any((line["type"], line.get("kind")) == ("SYNCED", kind) for line in seen):
+            break
+    return seen
 
 
 async def test_rows_come_before_the_kind_is_synced_and_changes_after() -> None:
     client = in_process_client(FakeLocalServer(), user="admin")
     await client.create(PODS, POD)
     seen: list[dict[str, Any]] = []
-    async with asyncio.timeout(SECONDS_MAX), aclosing(stream_changes(client, SystemClock())) as stream:
+    async with feeds() as (shared, tasks), aclosing(shared.stream("admin", client, tasks)) as stream:
         deleted = False
         async for chunk in stream:
             seen += lines(chunk)
@@ -86,13 +108,63 @@ async def test_an_api_error_before_watching_reaches_the_page() -> None:
     assert "no route" in seen[0]["message"]
 
 
-async def test_closing_the_stream_stops_watching() -> None:
+def watches() -> int:
+    return sum(task.get_name() == "dashboard watch" for task in asyncio.all_tasks())
+
+
+async def test_closing_the_tasks_stops_watching() -> None:
     before = asyncio.all_tasks()
-    stream = stream_changes(in_process_client(FakeLocalServer(), user="admin"), SystemClock())
-    async with asyncio.timeout(SECONDS_MAX):
-        await anext(stream)
-        await stream.aclose()
+    client = in_process_client(FakeLocalServer(), user="admin")
+    async with feeds() as (shared, tasks):
+        async with aclosing(shared.stream("admin", client, tasks)) as stream:
+            await anext(stream)
+        assert watches() == 1, "kept for the next reader"
     assert asyncio.all_tasks() == before
+
+
+async def test_a_feed_without_readers_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(change_stream, "UNUSED_SECONDS_MAX", 0.0)
+    client = in_process_client(FakeLocalServer(), user="admin")
+    async with feeds() as (shared, tasks):
+        async with aclosing(shared.stream("admin", client, tasks)) as stream:
+            await anext(stream)
+        (task,) = (task for task in asyncio.all_tasks() if task.get_name() == "dashboard watch")
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+
+async def test_readers_of_a_user_share_one_watch() -> None:
+    server = FakeLocalServer()
+    client = in_process_client(server, user="admin")
+    await client.create(PODS, POD)
+    async with feeds() as (shared, tasks):
+        async with aclosing(shared.stream("admin", client, tasks)) as first:
+            await read_until(first, "Pod")
+            async with aclosing(shared.stream("admin", client, tasks)) as second:
+                seen = await read_until(second, "Pod")
+                assert watches() == 1
+        assert [line["rows"].keys() for line in seen if line.get("table") == "pods"] == [{"default/web"}]
+        async with aclosing(shared.stream("other", client, tasks)) as third:
+            await read_until(third, "Pod")
+            assert watches() == 2
+
+
+async def test_a_reader_whose_rights_have_changed_gets_a_feed_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = in_process_client(FakeLocalServer(), user="admin")
+    await client.create(PODS, POD)
+    async with feeds() as (shared, tasks):
+        async with aclosing(shared.stream("admin", client, tasks)) as stream:
+            await read_until(stream, "Pod")
+        allowed = await change_stream.list_problems(client)
+
+        async def fewer(_: Client) -> dict[str, str]:
+            return {**allowed, "Pod": "forbidden"}
+
+        monkeypatch.setattr(change_stream, "list_problems", fewer)
+        async with aclosing(shared.stream("admin", client, tasks)) as stream:
+            seen = await read_until(stream, "Namespace")
+        assert not [line for line in seen if line.get("table") == "pods"]
+        assert ("UNAVAILABLE", "Pod") in [(line["type"], line.get("kind")) for line in seen]
 
 
 async def test_an_idle_stream_sends_heartbeats(monkeypatch: pytest.MonkeyPatch) -> None:
