@@ -72,6 +72,7 @@ class Dashboard:
             "explain": lambda: self._queries.explain(client, query),
             "simulate": lambda: self._queries.simulate(client, query),
             "doctor": lambda: self._queries.doctor(client),
+            "decisions": lambda: self._queries.decisions(client),
             "permissions": lambda: permitted_actions(client, query.get("namespace", "")),
         }
         if path not in answers:

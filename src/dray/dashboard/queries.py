@@ -12,7 +12,7 @@ from typing import Any, Final
 import orjson
 
 from dray.api.document import Document
-from dray.api.errors import BadRequestError, ForbiddenError, InternalError
+from dray.api.errors import BadRequestError, ForbiddenError, InternalError, NotFoundError
 from dray.api.names import dns1123_subdomain
 from dray.client.interface import Client, ListOptions, Resource
 from dray.sim.cluster_reader import best_resources, read_documents
@@ -25,6 +25,7 @@ CONCURRENT_COMMANDS_MAX: Final = 2
 ADDED_NODES_MAX: Final = 1000
 COPIES_MAX: Final = 1000
 EVENTS_MAX: Final = 100
+DECISIONS: Final = "/debug/decisions"
 EXPLAINED: Final = ("pod", "claim", "deployment", "replicaset", "daemonset", "statefulset", "job")
 _SIMULATED_KINDS: Final = (*PLACEMENT_KINDS, "ResourceQuota")
 # Fields that belong to the object at hand, and not to a copy of it.
@@ -90,6 +91,13 @@ class Queries:
     async def doctor(self, client: Client) -> Any:
         """Return the JSON output of `dray doctor`."""
         return await self._run(["doctor"], await read_documents(client, PATH_KINDS), several=True)
+
+    async def decisions(self, client: Client) -> Document:
+        """Return what the scheduler of the server's process decided; `recorded` is false if there is none."""
+        try:
+            return {**await client.get_path(DECISIONS), "recorded": True}
+        except (NotFoundError, ForbiddenError):
+            return {"decisions": [], "recorded": False}
 
     async def _run(
         self,

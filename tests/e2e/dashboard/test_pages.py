@@ -28,6 +28,7 @@ PAGES = [
     "pods?by=workloads",
     "pod/team/hungry",
     "namespaces",
+    "decisions",
     "timeline",
 ]
 
@@ -92,6 +93,18 @@ def test_a_pending_pod_shows_reasons_and_suggestions(address: str, open_page: Op
     page.get_by_role("link", name="team/hungry", exact=True).click()
     expect(page.get_by_text("0 of 2 nodes fit").first).to_be_visible()
     expect(page.get_by_text("lower the count of request gpu to").first).to_be_visible()
+
+
+def test_decisions_show_scores_and_reasons(address: str, open_page: Open) -> None:
+    page = opened(open_page, address, "decisions")
+    row = page.get_by_role("row").filter(has_text="team/hungry")
+    expect(row).to_contain_text("unschedulable")
+    expect(row).to_contain_text("not enough free devices")
+    page.get_by_label("Result", exact=True).select_option("Scheduled")
+    page.get_by_role("link", name="team/worker", exact=True).click()
+    card = page.locator(".card").filter(has=page.get_by_role("heading", name="Decisions"))
+    expect(card).to_contain_text("attempt")
+    expect(card).to_contain_text("sim-0")
 
 
 def test_search_finds_nodes_pods_claims_and_devices(address: str, open_page: Open) -> None:

@@ -6,6 +6,7 @@ import { route } from "./links.js";
 import { search } from "./search.js";
 import { store } from "./store.js";
 import { claimsView, claimView } from "./views/claims.js";
+import { decisionsView } from "./views/decisions.js";
 import { deviceView } from "./views/device.js";
 import { login } from "./views/login.js";
 import { namespacesView, sampleUsage } from "./views/namespaces.js";
@@ -16,9 +17,9 @@ import { timelineView } from "./views/timeline.js";
 
 const VIEWS = {
   "": overviewView, nodes: nodesView, node: nodeView, device: deviceView, claims: claimsView, claim: claimView, pods: podsView, pod: podView,
-  workload: workloadView, namespaces: namespacesView, timeline: timelineView,
+  workload: workloadView, namespaces: namespacesView, decisions: decisionsView, timeline: timelineView,
 };
-const NAV = [["", "Overview"], ["nodes", "Nodes"], ["pods", "Pods"], ["claims", "Claims"], ["namespaces", "Namespaces"], ["timeline", "Timeline"]];
+const NAV = [["", "Overview"], ["nodes", "Nodes"], ["pods", "Pods"], ["claims", "Claims"], ["namespaces", "Namespaces"], ["decisions", "Decisions"], ["timeline", "Timeline"]];
 const PARENTS = { device: "nodes", node: "nodes", claim: "claims", pod: "pods", workload: "pods" };
 const REFRESH_MILLISECONDS = 10000;
 

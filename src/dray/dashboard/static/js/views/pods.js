@@ -9,6 +9,7 @@ import { claimLink, deviceLink, joined, link, parameter, podLink, tag } from "..
 import { compareNames, reasonOf } from "../model.js";
 import { Rows } from "../rows.js";
 import { store } from "../store.js";
+import { podDecisions } from "./decisions.js";
 import { explanation } from "./explanation.js";
 
 const STATES = ["pending", "starting", "running", "error", "succeeded", "failed", "deleting"];
@@ -121,12 +122,13 @@ export const podView = {
     Object.assign(this, { namespace, name, object: null, events: [], seen: null });
     this.head = h("div", {});
     this.body = h("div", { class: "stack" });
+    this.decisions = h("div", { class: "stack" });
     const parameters = () => ({ namespace, name, uid: this.object?.metadata.uid });
     const actions = actionBar(namespace, {
       evict: { text: "Evict", question: `Evict ${namespace}/${name}? Disruption budgets are respected.`, parameters },
       "delete-pod": { text: "Delete", question: `Delete ${namespace}/${name}?`, parameters },
     }, [{ text: "How many more fit?", parameters: { change: "copies", namespace, name } }]);
-    replace(main, this.head, actions, h("div", { class: "columns" }, this.body, explanation("pod", namespace, name)));
+    replace(main, this.head, actions, h("div", { class: "columns" }, this.body, h("div", { class: "stack" }, explanation("pod", namespace, name), this.decisions)));
     this.render();
   },
 
@@ -157,6 +159,8 @@ export const podView = {
     try {
       Object.assign(this, await query("object", { kind: "Pod", namespace: row.namespace, name: row.name }));
       this.render();
+      const found = await podDecisions(this.object.metadata.uid);
+      replace(this.decisions, found.length ? card("Decisions", found) : null);
     } catch {
       // Deleted meanwhile: the table will say so.
     }
