@@ -39,6 +39,8 @@ UNUSED_SECONDS_MAX: Final = 60.0
 UNUSED_FEEDS_MAX: Final = 8
 # Changes within this time are one line.
 COALESCE_SECONDS: Final = 0.05
+# What the first picture needs; the other kinds are listed after it.
+FIRST_KINDS: Final = DEVICE_KINDS | {"Node"}
 # Pools and nodes that are computed before other work of the process gets its turn: about 5 ms.
 REFRESHED_AT_ONCE: Final = 20
 # Rows of the largest tables fit into a few chunks each.
@@ -114,8 +116,12 @@ class ChangeFeed:
         self.readers: set[LineBuffer] = set()
         # Whether watching has failed; readers were told, and new ones need a new feed.
         self.has_failed = False
+        # When the last reader left.
+        self.unused_since = 0.0
         self._view = ClusterView()
         self._changed = asyncio.Event()
+        # Set when the rows of the kinds for the first picture have been sent.
+        self._pictured = asyncio.Event()
         # Kinds that are not listed yet, and those listed since the last line.
         self._missing = set(KINDS) - problems.keys()
         self._listed: list[str] = []
@@ -170,6 +176,8 @@ class ChangeFeed:
             self._view.apply(kind, in_hub(old), in_hub(new))
             self._changed.set()
 
+        if kind not in FIRST_KINDS:
+            await self._pictured.wait()
         informer = informers.informer(resource)
         await informer.wait_for_sync()
         informer.add_handler(on_change)
@@ -178,6 +186,9 @@ class ChangeFeed:
         self._changed.set()
 
     async def _follow(self) -> None:
+        # Without any of those kinds nothing would set it.
+        if not self._missing & FIRST_KINDS:
+            self._pictured.set()
         while True:
             await self._changed.wait()
             await asyncio.sleep(COALESCE_SECONDS if not self._missing else 0.0)
@@ -192,6 +203,8 @@ class ChangeFeed:
             for kind in listed:
                 self._listed.remove(kind)
                 self._broadcast(synced_line(kind))
+            if not self._missing & FIRST_KINDS:
+                self._pictured.set()
 
     def _send(self) -> None:
         for table, (changed, removed) in self._view.changes().items():
@@ -234,6 +247,7 @@ class SharedFeeds:
             if feed is not None and sender is not None:
                 sender.cancel()
                 feed.readers.discard(reader)
+                feed.unused_since = self._clock.monotonic()
                 tasks.spawn(self._close_unused(user, feed), "dashboard feed")
 
     def _feed(self, user: str, client: Client, problems: Mapping[str, str], tasks: ChildTasks) -> ChangeFeed:
@@ -253,6 +267,9 @@ class SharedFeeds:
             await self._clock.sleep(UNUSED_SECONDS_MAX)
         found = self._feeds.get(user)
         if feed.readers or found is None or found[0] is not feed:
+            return
+        # Another reader has come and left meanwhile: the task of that one will close it.
+        if len(self._feeds) <= UNUSED_FEEDS_MAX and self._clock.monotonic() - feed.unused_since < UNUSED_SECONDS_MAX:
             return
         del self._feeds[user]
         found[1].cancel()
