@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING
 
 from bench.processes import resident_megabytes, serving
 from bench.rows import Row, Target, progress
-from bench.sample_cluster import CARDS, DRA, GPU, fill
+from bench.sample_cluster import CARDS, GPU, SLICES, fill
 from dray.api.document import Document
 from dray.client.credentials import load_access
 from dray.client.http import http_client
-from dray.client.interface import unstructured
 from dray.runtime.system import SystemClock
 from tests.servers import Server
 
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
-RULES = unstructured(DRA, "devicetaintrules", "DeviceTaintRule", namespaced=False)
 REPETITIONS = 5
 MILLISECONDS_MAX = 60_000
 
@@ -70,7 +68,7 @@ def _measured(server: Server, browser: Browser, size: Size) -> Iterator[Row]:
             page.context.close()
     yield Row("dashboard: first picture", sorted(shown)[len(shown) // 2], "s", parameters, Target(1.5))
     yield Row("dashboard: first picture, slowest", max(shown), "s", parameters)
-    changes = [_change(server, page, number) for number in range(REPETITIONS)]
+    changes = [_change(server, page, size, number) for number in range(REPETITIONS)]
     yield Row("dashboard: a change", sorted(changes)[len(changes) // 2], "s", parameters, Target(0.3))
     session = page.context.new_cdp_session(page)
     session.send("HeapProfiler.collectGarbage")
@@ -94,31 +92,31 @@ def _first_picture(server: Server, browser: Browser, size: Size) -> tuple[Page, 
     return page, time.monotonic() - started
 
 
-def _change(server: Server, page: Page, number: int) -> float:
-    """Taint a device and wait until the page counts it; from the moment that the API has answered."""
+def _change(server: Server, page: Page, size: Size, number: int) -> float:
+    """Publish one more device and wait until the page counts it; from the moment that the API has answered."""
     from playwright.sync_api import expect
 
-    before = int(page.locator(".stat:nth-child(3) b").inner_text().replace(",", ""))
-    selector = {"driver": GPU, "pool": f"node-{100 + 4 * number:04}", "device": "gpu-0"}
-    taint = {"key": "example.com/ecc", "effect": "NoSchedule"}
-    rule: Document = {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "DeviceTaintRule",
-        "metadata": {"name": f"change-{number}"},
-        "spec": {"deviceSelector": selector, "taint": taint},
+    name = f"more-{number}"
+    spec = {
+        "driver": GPU,
+        "nodeName": "node-0000",
+        "pool": {"name": name, "generation": 1, "resourceSliceCount": 1},
+        "devices": [{"name": "gpu-0"}],
     }
+    created = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": {"name": name}, "spec": spec}
     # In a thread of its own: this one has the event loop of the browser.
     with ThreadPoolExecutor(1) as pool:
-        pool.submit(asyncio.run, _create(server, rule)).result()
+        pool.submit(asyncio.run, _create(server, created)).result()
     started = time.monotonic()
-    expect(page.locator(".stat:nth-child(3) b")).to_have_text(str(before + 1), timeout=MILLISECONDS_MAX)
+    count = f"of {size.nodes * CARDS + number + 1:,} physical devices"
+    expect(page.locator(".stats")).to_contain_text(count, timeout=MILLISECONDS_MAX)
     return time.monotonic() - started
 
 
-async def _create(server: Server, rule: Document) -> None:
+async def _create(server: Server, resource_slice: Document) -> None:
     client = http_client(load_access(os.environ, path=str(server.kubeconfig)), SystemClock())
     try:
-        await client.create(RULES, rule)
+        await client.create(SLICES, resource_slice)
     finally:
         await client.close()
 
