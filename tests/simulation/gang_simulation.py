@@ -69,9 +69,13 @@ class GangSimulation(ClusterSimulation):
         if request.verb == "create" and request.subresource == "binding":
             self.rates.paths["binding"] += 1
 
+    # The names of gangs, and how often a gang is created or deleted, a Pod is, and a process crashes.
+    names = GANGS
+    weights = (9, 6, 2, 2, 1)
+
     async def _step(self) -> None:
-        name = self._rng.choice(GANGS)
-        match self._rng.choices(("gang", "delete gang", "alone", "delete", "crash"), (9, 6, 2, 2, 1))[0]:
+        name = self._rng.choice(self.names)
+        match self._rng.choices(("gang", "delete gang", "alone", "delete", "crash"), self.weights)[0]:
             case "gang":
                 await self._create_gang(name)
             case "delete gang":
@@ -86,13 +90,19 @@ class GangSimulation(ClusterSimulation):
 
     async def _create_gang(self, name: str) -> None:
         size, scheduler = self._rng.choice(SIZES), self._rng.choice(self.scheduler_names)
-        spec: Document = {"schedulingPolicy": {"gang": {"minCount": size}}}
+        spec: Document = {"schedulingPolicy": {"gang": {"minCount": size}}} | self._group_spec()
         await self.user.create(POD_GROUPS, {"metadata": {"name": name, "namespace": TEAM}, "spec": spec})
         for number in range(size):
             pod = self._pod(f"{name}-{number}", _ENTRY)
             pod["spec"] |= {"schedulerName": scheduler, "schedulingGroup": {"podGroupName": name}}
+            if "priorityClassName" in spec:
+                pod["spec"]["priorityClassName"] = spec["priorityClassName"]
             await self.user.create(PODS, pod)
             await asyncio.sleep(self._rng.uniform(0.0, 0.2))
+
+    def _group_spec(self) -> Document:
+        """Return further fields of a group."""
+        return {}
 
     async def _delete_gang(self, name: str) -> None:
         await self.user.delete(POD_GROUPS, name, TEAM)
@@ -118,7 +128,7 @@ class GangSimulation(ClusterSimulation):
     async def check(self) -> None:
         await super().check()
         for group, pods in await self._gangs():
-            if len(_placed(pods)) >= _min_count(group):
+            if len(_placed(pods)) >= min_count(group):
                 self.whole.add(group["metadata"]["uid"])
 
     async def _check_settled(self) -> None:
@@ -127,14 +137,14 @@ class GangSimulation(ClusterSimulation):
         free = NODE_COUNT * DEVICES_PER_NODE - len(used)
         for group, members in await self._gangs():
             name, placed = group["metadata"]["name"], _placed(members)
-            half = 0 < len(placed) < _min_count(group)
+            half = 0 < len(placed) < min_count(group)
             assert not half or group["metadata"]["uid"] in self.whole, f"{name} is half placed: {_names(placed)}"
-            if not placed and len(members) >= _min_count(group):
+            if not placed and len(members) >= min_count(group):
                 text = f"{name} waits although {free} devices are free: {group.get('status')}"
-                assert free < _min_count(group), text
+                assert free < min_count(group), text
                 held = [claim for claim in claims if _owner(claim) in _names(members) and checks.devices_of(claim)]
                 assert not held, f"{name} waits and holds devices: {group.get('status')}"
-            if len(placed) >= _min_count(group):
+            if len(placed) >= min_count(group):
                 self.rates.paths["gang"] += 1
                 status = group.get("status", {}).get("conditions") or [{}]
                 assert status[0].get("status") == "True", f"{name} runs, but says {status}"
@@ -146,7 +156,7 @@ class GangSimulation(ClusterSimulation):
             checks.scheduler_agrees(program.current, claims)
 
 
-def _min_count(group: Document) -> int:
+def min_count(group: Document) -> int:
     return int(group["spec"]["schedulingPolicy"]["gang"]["minCount"])
 
 

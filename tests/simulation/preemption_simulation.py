@@ -60,18 +60,16 @@ class PreemptionSimulation(ClusterSimulation):
         for pod in pods:
             uid = pod["metadata"]["uid"]
             self.priorities[uid] = pod["spec"].get("priority") or 0
-            if uid not in self.preempted and _is_preempted(pod):
+            if uid not in self.preempted and is_preempted(pod):
                 self.preempted.add(uid)
                 waiting = [item for item in pods if not item["spec"].get("nodeName")]
-                if not any(_priority(item) > _priority(pod) for item in waiting):
+                if not any(priority_of(item) > priority_of(pod) for item in waiting):
                     self.in_vain.append(pod["metadata"]["name"])
-            assert not _is_preempted(pod) or self._has_better(pod), (
-                f"{pod['metadata']['name']} was preempted for nobody"
-            )
+            assert not is_preempted(pod) or self._has_better(pod), f"{pod['metadata']['name']} was preempted for nobody"
 
     def _has_better(self, victim: Document) -> bool:
         """Whether a Pod of higher priority has ever been there."""
-        return any(priority > _priority(victim) for priority in self.priorities.values())
+        return any(priority > priority_of(victim) for priority in self.priorities.values())
 
     async def _check_settled(self) -> None:
         await super()._check_settled()
@@ -86,19 +84,19 @@ class PreemptionSimulation(ClusterSimulation):
         for pod in pods:
             if pod["spec"].get("nodeName") or "shared" in str(pod["spec"]["resourceClaims"]):
                 continue
-            better = [item for item in holders if _is_running(item) and _priority(item) < _priority(pod)]
+            better = [item for item in holders if is_running(item) and priority_of(item) < priority_of(pod)]
             names = [item["metadata"]["name"] for item in better]
             assert not better, f"{pod['metadata']['name']} waits although {names} have devices: {pod['status']}"
 
 
-def _priority(pod: Document) -> int:
+def priority_of(pod: Document) -> int:
     return int(pod["spec"].get("priority") or 0)
 
 
-def _is_running(pod: Document) -> bool:
+def is_running(pod: Document) -> bool:
     return pod["status"].get("phase") not in ("Succeeded", "Failed") and not pod["metadata"].get("deletionTimestamp")
 
 
-def _is_preempted(pod: Document) -> bool:
+def is_preempted(pod: Document) -> bool:
     conditions = pod.get("status", {}).get("conditions") or ()
     return any(item["type"] == "DisruptionTarget" and item["reason"] == "PreemptionByScheduler" for item in conditions)

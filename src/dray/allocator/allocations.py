@@ -100,6 +100,8 @@ class Allocations:
 
     def __init__(self) -> None:
         self._claims: dict[str, _Layers] = {}
+        # Claims that are left out for the time of a dry run.
+        self._hidden: dict[str, _Layers] = {}
         self._pools: dict[str, _PoolUse] = {}
         # Devices used by one claim alone (read by other modules), and shares of the others; with labels of claims.
         self.dedicated: dict[str, list[str]] = {}
@@ -164,6 +166,20 @@ class Allocations:
             layers.in_flight = None
             self._changed(identity, layers, before)
 
+    def hide(self, identity: str) -> None:
+        """Leave a claim, by uid, out for the time of a dry run, in which claims do not change; `show` undoes it."""
+        layers = self._claims.pop(identity, None)
+        if layers is not None:
+            self._hidden[identity] = layers
+            self._replace(layers.effective(), None)
+
+    def show(self, identity: str) -> None:
+        """Undo `hide`."""
+        layers = self._hidden.pop(identity, None)
+        if layers is not None:
+            self._claims[identity] = layers
+            self._replace(None, layers.effective())
+
     # ---- questions
 
     def stamp(self, pool: str) -> int:
@@ -210,6 +226,10 @@ class Allocations:
         layers = self._claims.get(identity)
         holding = None if layers is None else layers.effective()
         return None if holding is None else (holding.label, holding.uses)
+
+    def is_hidden(self, identity: str) -> bool:
+        """Return whether a claim, by uid, is left out for the time of a dry run."""
+        return identity in self._hidden
 
     def shares(self, key: str) -> Sequence[tuple[str, DeviceUse]]:
         """Return the shares of a device, each with the label of its claim."""

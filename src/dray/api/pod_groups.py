@@ -45,6 +45,12 @@ def priority_of(group: PodGroup) -> int:
     return group.spec.priority or 0
 
 
+def is_disrupted_as_a_whole(group: PodGroup) -> bool:
+    """Return whether the Pods of the group are evicted together, or not at all."""
+    mode = group.spec.disruption_mode
+    return mode is not None and mode.all is not None
+
+
 # --- Claims of groups. ---
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol, Self
 
 from dray.api.types.scheduling_v1beta1 import PodGroup
@@ -21,14 +21,22 @@ class StateData(Protocol):
 class GroupState:
     """What the attempts of one group cycle share."""
 
-    __slots__ = ("group", "nodes", "reserved")
+    __slots__ = ("fixed", "group", "nodes", "reserved")
 
-    def __init__(self, group: PodGroup, nodes: frozenset[str] | None = None) -> None:
+    def __init__(
+        self, group: PodGroup, nodes: frozenset[str] | None = None, fixed: Mapping[str, str] | None = None
+    ) -> None:
         self.group = group
         # The only nodes that the group may use in this cycle; None means all.
         self.nodes = nodes
+        # The only node of each Pod, by uid, in a dry run that looks whether a known placement still fits.
+        self.fixed: Mapping[str, str] = fixed or {}
         # Uids of the Pods that have a place, with what is reserved for them.
         self.reserved: set[str] = set()
+
+    def nodes_of(self, uid: str) -> frozenset[str] | None:
+        """Return the only nodes that a Pod of the group may use; None means all."""
+        return frozenset((self.fixed[uid],)) if uid in self.fixed else self.nodes
 
 
 class CycleState(dict[str, Any]):

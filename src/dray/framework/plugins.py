@@ -191,6 +191,30 @@ class NominationExtensions(PreFilterPlugin, Protocol):
 
 
 @runtime_checkable
+class GroupDryRunExtensions(PreFilterPlugin, Protocol):
+    """A PreFilter plugin that knows more about scheduled Pods than the snapshot has.
+
+    In the dry run of a group Pods are hidden, as if they were gone. Its calls come between `begin_group_dry_run` and
+    `end_group_dry_run`, and nothing else happens meanwhile.
+    """
+
+    def begin_group_dry_run(self, members: Sequence[PodInfo]) -> None:
+        """Prepare for Pods to be hidden for the members of a group."""
+
+    def hide_pods(self, pods: Sequence[PodInfo], node: NodeInfo) -> None:
+        """Leave out Pods on the node."""
+
+    def show_pods(self, pods: Sequence[PodInfo]) -> None:
+        """Undo `hide_pods` for some Pods."""
+
+    def member_nominated(self, state: CycleState, pod: Pod, node_name: str) -> None:
+        """Keep what is reserved for a member in the dry run, for as long as it is nominated."""
+
+    def end_group_dry_run(self) -> None:
+        """Undo `hide_pods` for all Pods."""
+
+
+@runtime_checkable
 class DryRunSignature(FilterPlugin, Protocol):
     """A filter plugin that knows what its decisions in dry runs of preemption depend on, so that they can be cached."""
 

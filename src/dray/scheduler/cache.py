@@ -6,7 +6,7 @@ Confirming ends the assumption, whatever node the API names. `update_snapshot` c
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain, zip_longest
 from typing import Final
 
@@ -39,6 +39,8 @@ class Cache:
         # Names of nodes that differ from the snapshot; after a change of the set of nodes all of them do.
         self._changed: dict[str, None] = {}
         self._set_changed = True
+        # Nodes as they were before Pods were left out of them for a dry run.
+        self._before_hiding: dict[str, NodeInfo] = {}
         # Notified of the Pods of groups; None while there are no groups.
         self.pod_groups: PodGroups | None = None
 
@@ -66,6 +68,37 @@ class Cache:
         """Return the name of the Pod's node."""
         placed = self._placed.get(uid)
         return placed.node_name if placed else None
+
+    # --- Dry runs. ---
+
+    def hide(self, pods: Iterable[PodInfo]) -> None:
+        """Leave scheduled Pods out of their nodes for the time of a dry run, in which nothing else changes."""
+        for name, infos in self._by_node(pods).items():
+            node = self._nodes[name]
+            self._before_hiding.setdefault(name, node)
+            self._nodes[name] = node.without_pods([info.uid for info in infos])
+            self._changed[name] = None
+
+    def show(self, pods: Iterable[PodInfo]) -> None:
+        """Undo `hide` for some of the Pods."""
+        for name, infos in self._by_node(pods).items():
+            self._nodes[name] = self._nodes[name].with_pods(infos)
+            self._changed[name] = None
+
+    def end_dry_run(self) -> None:
+        """Undo `hide` for all Pods; those that were assumed in the dry run are forgotten already."""
+        for name, node in self._before_hiding.items():
+            self._nodes[name] = node
+            self._changed[name] = None
+        self._before_hiding.clear()
+
+    def _by_node(self, pods: Iterable[PodInfo]) -> dict[str, list[PodInfo]]:
+        found: dict[str, list[PodInfo]] = {}
+        for info in pods:
+            placed = self._placed.get(info.uid)
+            if placed is not None and placed.node_name in self._nodes:
+                found.setdefault(placed.node_name, []).append(placed.info)
+        return found
 
     # --- Updates from informers. ---
 

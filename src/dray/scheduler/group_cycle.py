@@ -7,7 +7,7 @@ nobody else runs meanwhile; `undo` leaves everything as it was.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -143,7 +143,24 @@ class GroupCycle:
         self._cache.update_snapshot(self._snapshot)
         if self._topology and (topology := topology_key(group)):
             return self._run_in_domains(profile, group, key, queued, topology)
-        return self._run(profile, group, key, queued)
+        return self._run(profile, GroupState(group), key, queued)
+
+    def run_on(
+        self,
+        profile: Profile,
+        group: PodGroup,
+        key: NamespacedName,
+        queued: Sequence[QueuedPod],
+        nodes: Mapping[str, str],
+    ) -> GroupOutcome:
+        """Place each Pod on a given node, by uid; unless that succeeds for all, nothing is reserved afterwards."""
+        self._cache.update_snapshot(self._snapshot)
+        outcome = self._run(profile, GroupState(group, fixed=nodes), key, queued)
+        placed = {member.queued.uid: member.node_name for member in outcome.placed}
+        if outcome.status.is_success and placed != nodes:
+            self.undo(profile, outcome)
+            outcome.status = unschedulable(UNSCHEDULABLE)
+        return outcome
 
     def _run_in_domains(
         self, profile: Profile, group: PodGroup, key: NamespacedName, queued: Sequence[QueuedPod], topology: str
@@ -159,7 +176,7 @@ class GroupCycle:
         best: tuple[int, frozenset[str]] | None = None
         first: GroupOutcome | None = None
         for nodes in placements.values():
-            outcome = self._run(profile, group, key, queued, nodes)
+            outcome = self._run(profile, GroupState(group, nodes), key, queued)
             self._observe_placement(profile.scheduler_name, outcome.status)
             if outcome.status.is_success:
                 count = len(outcome.placed)
@@ -169,23 +186,18 @@ class GroupCycle:
             first = first or outcome
         assert first is not None
         if best is not None:
-            return self._run(profile, group, key, queued, best[1])
+            return self._run(profile, GroupState(group, best[1]), key, queued)
         if first.status.is_rejected:
             text = f"0/{len(placements)} placements are available, first placement status: {first.status.message}"
             first.status = unschedulable(text)
         return first
 
     def _run(
-        self,
-        profile: Profile,
-        group: PodGroup,
-        key: NamespacedName,
-        queued: Sequence[QueuedPod],
-        nodes: frozenset[str] | None = None,
+        self, profile: Profile, shared: GroupState, key: NamespacedName, queued: Sequence[QueuedPod]
     ) -> GroupOutcome:
         outcome = GroupOutcome(SUCCESS, [Member(item) for item in queued], len(self._pod_groups.scheduled(key)))
         try:
-            outcome.status = self._place_all(profile, GroupState(group, nodes), key, outcome.members)
+            outcome.status = self._place_all(profile, shared, key, outcome.members)
         except AttemptError as failure:
             outcome.status = error(str(failure))
         except Exception as failure:  # noqa: BLE001 - the failure of one group must not stop the scheduler

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from dray.api.document import NamespacedName
 from dray.api.pod_groups import SCHEDULED, SCHEDULER_ERROR, UNSCHEDULABLE, min_count
 from dray.api.types.scheduling_v1beta1 import PodGroup
+from dray.framework.pod_info import PodInfo
+from dray.framework.snapshot import Snapshot
 from dray.framework.status import Status
 from dray.lib.clock import Clock
 from dray.scheduler import metrics as results
@@ -17,6 +20,7 @@ from dray.scheduler.diagnosis import REASON_ERROR, REASON_UNSCHEDULABLE, Failure
 from dray.scheduler.gang_binding import GangBinding
 from dray.scheduler.group_cycle import UNSCHEDULABLE as GROUP_UNSCHEDULABLE
 from dray.scheduler.group_cycle import GroupCycle, GroupOutcome, Member, check_members
+from dray.scheduler.group_dry_run import GroupDryRun
 from dray.scheduler.group_metrics import GroupMetrics
 from dray.scheduler.group_queue import GroupQueue
 from dray.scheduler.group_reporter import GroupReporter
@@ -40,6 +44,9 @@ class PodSteps:
     report: Callable[[QueuedPod, Profile, float, Failure], None]
     # Return whether a Pod still exists and has no node.
     is_pending: Callable[[QueuedPod], bool]
+    # Set or clear the nomination of a Pod in memory; and end that of a Pod, by uid, in memory and in its status.
+    nominate: Callable[[PodInfo, str], None]
+    end_nomination: Callable[[str], None]
 
 
 class GroupScheduler:
@@ -55,6 +62,8 @@ class GroupScheduler:
         binder: Binder,
         nominations: Nominations,
         pod_groups: PodGroups,
+        profiles: Mapping[str, Profile],
+        snapshot: Snapshot,
         metrics: GroupMetrics,
         reporter: GroupReporter,
         steps: PodSteps,
@@ -66,11 +75,16 @@ class GroupScheduler:
         self._binder = binder
         self._nominations = nominations
         self._pod_groups = pod_groups
+        self._profiles = profiles
+        self._snapshot = snapshot
         self._metrics = metrics
         self._reporter = reporter
         self._steps = steps
         # Whether a group cycle is being undone: what it releases was never visible to other Pods.
         self.is_undoing = False
+        # The uids of all Pods of a group that were nominated together, by the uid of each: nominations end as a whole.
+        self._nominated: dict[str, tuple[str, ...]] = {}
+        nominations.on_end(self._nomination_ended)
         # The bindings of gangs that are not decided yet.
         self._gangs: dict[NamespacedName, GangBinding] = {}
 
@@ -115,6 +129,38 @@ class GroupScheduler:
             return self._cycle.run(profile, group, key, members)
         finally:
             self.is_undoing = False
+
+    @contextmanager
+    def dry_run(self, group: PodGroup, members: Sequence[PodInfo]) -> Iterator[GroupDryRun]:
+        """Begin the dry run of a group; its nominations end."""
+        self._forget_nominated(member.uid for member in members)
+        for member in members:
+            if self._nominations.node_of(member.uid):
+                self._steps.nominate(member, "")
+        profile = self._profiles[members[0].pod.spec.scheduler_name or ""]
+        self.is_undoing = True
+        try:
+            with GroupDryRun(self._cycle, self._cache, self._snapshot, profile, group, members) as dry_run:
+                yield dry_run
+        finally:
+            self.is_undoing = False
+
+    # --- Nominations. ---
+
+    def _nomination_ended(self, uid: str, _node_name: str, placed: bool) -> None:  # noqa: FBT001 - a callback
+        """End the nominations of the other Pods, too, unless the Pod is placed: without it they hold room in vain."""
+        together = self._nominated.pop(uid, ())
+        if placed:
+            return
+        self._forget_nominated(together)
+        for other in together:
+            if other != uid:
+                self._steps.end_nomination(other)
+
+    def _forget_nominated(self, uids: Iterable[str]) -> None:
+        """Let the nominations of Pods end one by one."""
+        for uid in uids:
+            self._nominated.pop(uid, None)
 
     # --- Success. ---
 
@@ -178,6 +224,7 @@ class GroupScheduler:
             reasons.append(post_filter.message)
         text = ", ".join(reasons)
         nominated: Mapping[str, str] = post_filter.nominated or {}
+        self._forget_nominated(member.queued.uid for member in outcome.members)
         for member in outcome.members:
             node_name = nominated.get(member.queued.uid, "")
             if member.diagnosis is None:
@@ -185,6 +232,7 @@ class GroupScheduler:
             else:
                 failure = _own_failure(member, node_name)
             self._steps.report(member.queued, profile, started, failure)
+        self._nominated.update(dict.fromkeys(nominated, tuple(nominated)))
         now = self._clock.monotonic()
         members = [member.queued for member in outcome.members]
         self._queue.finish_group(queued, members, now, placed=False, is_error=post_filter.is_error)
@@ -200,6 +248,7 @@ class GroupScheduler:
         started: float,
         message: str,
     ) -> None:
+        self._forget_nominated(item.uid for item in members)
         for item in members:
             self._steps.report(item, profile, started, Failure(REASON_ERROR, message, nominated=""))
         now = self._clock.monotonic()

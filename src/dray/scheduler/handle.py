@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
@@ -11,14 +12,17 @@ from dray.api.document import NamespacedName
 from dray.api.features import FeatureGates
 from dray.api.types.core_v1 import Node, Pod
 from dray.api.types.resource_v1 import ResourceClaim
+from dray.api.types.scheduling_v1beta1 import PodGroup
 from dray.client.interface import Client
 from dray.client.shared_informers import SharedInformerFactory
 from dray.framework.events import ClusterEvent
 from dray.framework.node_info import NodeInfo
 from dray.framework.plugins import Plugin
+from dray.framework.pod_info import PodInfo
 from dray.framework.snapshot import Snapshot
 from dray.lib.clock import Clock
 from dray.runtime.metrics import Metrics
+from dray.scheduler.group_dry_run import GroupDryRun
 from dray.scheduler.nominations import Nominations
 from dray.scheduler.pod_groups import PodGroups
 from dray.scheduler.profile import Profile
@@ -101,6 +105,10 @@ def _drop(work: Coroutine[Any, Any, Any], _name: str) -> object:
     return None
 
 
+def _no_groups(*_arguments: object) -> Any:
+    raise AssertionError("there are no groups")
+
+
 @dataclass(frozen=True, slots=True)
 class Handle:
     """What plugins get from the scheduler; one for all profiles, and immutable.
@@ -125,8 +133,8 @@ class Handle:
     record: Callable[[Pod, str, str, str], None] = _ignore
     record_node: Callable[[Node, str, str, str], None] = _ignore
     record_claim: Callable[[ResourceClaim, str, str, str], None] = _ignore
-    # Record that a Pod (victim, preemptor, message) was preempted.
-    record_preempted: Callable[[Pod, Pod, str], None] = _ignore
+    # Record that a Pod (victim, preemptor, the preemptor's schedulerName, message) was preempted.
+    record_preempted: Callable[[Pod, Pod | PodGroup, str, str], None] = _ignore
     # Start a supervised task (coroutine, name) that runs beside the scheduling cycle.
     spawn: Callable[[Coroutine[Any, Any, Any], str], object] = _drop
     # Run PreEnqueue again for a gated Pod, by uid.
@@ -145,6 +153,8 @@ class Handle:
     pod_groups: PodGroups = field(default_factory=PodGroups)
     # Moves the waiting Pods of a group to the active queue.
     activate_group: Callable[[NamespacedName], None] = _ignore
+    # Begins the dry run of a group (PodGroup, waiting Pods), in which Pods can be hidden; its nominations end.
+    dry_run_group: Callable[[PodGroup, Sequence[PodInfo]], AbstractContextManager[GroupDryRun]] = _no_groups
     # By schedulerName; complete when all plugins are constructed.
     profiles: dict[str, Profile] = field(default_factory=dict)
     # State that plugins of several profiles share; each key has one owner.

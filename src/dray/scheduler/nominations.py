@@ -25,11 +25,11 @@ class Nominations:
         # Grows with each change; the log has the nodes concerned, newest last.
         self.version = 0
         self._changes: deque[str] = deque(maxlen=CHANGES_MAX)
-        # Called with the uid of a Pod whose nomination has ended, and whether the Pod gets the node.
-        self._listeners: list[Callable[[str, bool], None]] = []
+        # Called with the uid of a Pod whose nomination has ended, the node, and whether the Pod is placed now.
+        self._listeners: list[Callable[[str, str, bool], None]] = []
 
-    def on_end(self, listener: Callable[[str, bool], None]) -> None:
-        """Call a function when a nomination ends: with the Pod's uid, and whether the Pod is placed now."""
+    def on_end(self, listener: Callable[[str, str, bool], None]) -> None:
+        """Call a function when a nomination ends: with the Pod's uid, the node, and whether the Pod is placed now."""
         self._listeners.append(listener)
 
     def changed_since(self, version: int) -> Iterable[str] | None:
@@ -66,7 +66,7 @@ class Nominations:
         if node_name is None:
             return
         for listener in self._listeners:
-            listener(uid, placed)
+            listener(uid, node_name, placed)
         self._changed(node_name)
         pods = self.by_node[node_name]
         del pods[uid]

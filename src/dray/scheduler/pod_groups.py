@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from dray.api.document import NamespacedName
-from dray.api.pod_groups import group_key_of
+from dray.api.pod_groups import group_key_of, is_disrupted_as_a_whole
 from dray.api.types.core_v1 import Pod
 from dray.api.types.scheduling_v1beta1 import PodGroup
 from dray.framework.pod_info import PodInfo
@@ -19,6 +19,8 @@ class PodGroups:
 
     def __init__(self) -> None:
         self._groups: dict[NamespacedName, PodGroup] = {}
+        # The groups whose Pods are evicted together.
+        self._whole: set[NamespacedName] = set()
         # Uids of unfinished Pods, and the scheduled ones among them, assumed or bound.
         self._known: dict[NamespacedName, set[str]] = {}
         self._scheduled: dict[NamespacedName, dict[str, PodInfo]] = {}
@@ -33,6 +35,10 @@ class PodGroups:
             self._groups.pop(key, None)
         else:
             self._groups[key] = group
+        if group is not None and is_disrupted_as_a_whole(group):
+            self._whole.add(key)
+        else:
+            self._whole.discard(key)
 
     def add_pod(self, pod: Pod) -> None:
         """Add an unfinished Pod."""
@@ -75,6 +81,14 @@ class PodGroups:
             self._bound.setdefault(key, set()).add(pod.metadata.uid or "")
 
     # --- Lookups. ---
+
+    def __bool__(self) -> bool:
+        return bool(self._groups)
+
+    @property
+    def any_disrupted_as_a_whole(self) -> bool:
+        """Return whether there are groups whose Pods are evicted together."""
+        return bool(self._whole)
 
     def get(self, key: NamespacedName) -> PodGroup | None:
         """Return a group."""

@@ -26,6 +26,7 @@ from dray.framework.plugins import (
     EnqueueExtensions,
     ExtensionPoint,
     FilterPlugin,
+    GroupDryRunExtensions,
     GroupPostFilter,
     NominationExtensions,
     PlacementFeasible,
@@ -105,6 +106,9 @@ class Profile:
         }
         self.nomination_extensions = tuple(
             plugin for plugin in self.at(PRE_FILTER) if isinstance(plugin, NominationExtensions)
+        )
+        self.group_dry_run_extensions = tuple(
+            plugin for plugin in self.at(PRE_FILTER) if isinstance(plugin, GroupDryRunExtensions)
         )
         self.group_post_filters = tuple(
             plugin for plugin in points.get(POST_FILTER.name, ()) if isinstance(plugin, GroupPostFilter)

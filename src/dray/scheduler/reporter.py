@@ -12,9 +12,10 @@ from dray.api.document import Document
 from dray.api.errors import APIError
 from dray.api.types.core_v1 import Node, Pod
 from dray.api.types.resource_v1 import ResourceClaim
+from dray.api.types.scheduling_v1beta1 import PodGroup
 from dray.client.event_recorder import NORMAL, EventRecord, EventRecorder, Source, reference_to
 from dray.client.interface import Client, Patch, PatchType, WriteOptions
-from dray.client.resources import NODES, PODS, RESOURCE_CLAIMS
+from dray.client.resources import NODES, POD_GROUPS, PODS, RESOURCE_CLAIMS
 from dray.lib.clock import Clock
 from dray.runtime.logs import fields
 from dray.runtime.tasks import ChildTasks, TaskGroup
@@ -33,6 +34,7 @@ STATUS_WRITES_MAX: Final = 64
 _STATUS: Final = WriteOptions(subresource="status")
 _POD: Final = PODS.group_version_kind
 _NODE: Final = NODES.group_version_kind
+_POD_GROUP: Final = POD_GROUPS.group_version_kind
 _CLAIM: Final = RESOURCE_CLAIMS.group_version_kind
 
 
@@ -68,11 +70,12 @@ class Reporter:
         if queue is not None:
             queue.add(EventRecord(reference_to(_POD, pod), event_type, reason, message))
 
-    def preempted(self, victim: Pod, preemptor: Pod, message: str) -> None:
-        """Record that a Pod made room for another one, in the name of the latter's profile."""
-        queue = self._queues.get(preemptor.spec.scheduler_name or "")
+    def preempted(self, victim: Pod, preemptor: Pod | PodGroup, scheduler_name: str, message: str) -> None:
+        """Record that a Pod made room for another one, or for a group, in the name of the latter's profile."""
+        queue = self._queues.get(scheduler_name)
         if queue is not None:
-            regarding, related = reference_to(_POD, victim), reference_to(_POD, preemptor)
+            kind = _POD if isinstance(preemptor, Pod) else _POD_GROUP
+            regarding, related = reference_to(_POD, victim), reference_to(kind, preemptor)
             queue.add(EventRecord(regarding, NORMAL, "Preempted", message, action="Preempting", related=related))
 
     def node_event(self, node: Node, event_type: str, reason: str, message: str) -> None:

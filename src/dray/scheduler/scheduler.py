@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Final
 
 from dray.api.document import NamespacedName
 from dray.api.features import FeatureGates
 from dray.api.pod_groups import group_key_of
 from dray.api.types.core_v1 import Pod
+from dray.api.types.scheduling_v1beta1 import PodGroup
 from dray.client.event_recorder import NORMAL, WARNING
 from dray.client.interface import Client
 from dray.client.resources import NODES, POD_GROUPS, PODS
@@ -18,6 +20,7 @@ from dray.client.shared_informers import SharedInformerFactory
 from dray.framework.cycle_state import CycleState
 from dray.framework.events import ClusterEvent
 from dray.framework.plugins import POST_FILTER
+from dray.framework.pod_info import PodInfo
 from dray.framework.snapshot import Snapshot
 from dray.framework.status import Code, Status, unresolvable
 from dray.lib.clock import Clock
@@ -35,6 +38,7 @@ from dray.scheduler.diagnosis import REASON_ERROR, REASON_NOT_READY, REASON_UNSC
 from dray.scheduler.event_handlers import EventHandlers
 from dray.scheduler.filter_runner import AttemptError
 from dray.scheduler.group_cycle import GroupCycle
+from dray.scheduler.group_dry_run import GroupDryRun
 from dray.scheduler.group_metrics import GroupMetrics
 from dray.scheduler.group_queue import GroupQueue
 from dray.scheduler.group_reporter import GroupReporter
@@ -119,6 +123,7 @@ class Scheduler:
             binding_cancellation=self._binder.cancellation,
             nominations=self._nominations,
             activate_group=self._activate_group,
+            dry_run_group=self._dry_run_group,
         )
         self.profiles = make_profiles(config.profiles, factories, self.handle)
         self.handle.profiles.update(self.profiles)
@@ -177,9 +182,18 @@ class Scheduler:
             binder=self._binder,
             nominations=self._nominations,
             pod_groups=groups,
+            profiles=self.profiles,
+            snapshot=self._snapshot,
             metrics=group_metrics,
             reporter=self._group_reporter,
-            steps=PodSteps(self._start_binding, self._undo, self._report_member, self._is_pending),
+            steps=PodSteps(
+                self._start_binding,
+                self._undo,
+                self._report_member,
+                self._is_pending,
+                self._nominate,
+                self._end_nomination,
+            ),
         )
 
     def _add_handlers(self, informers: SharedInformerFactory) -> None:
@@ -479,6 +493,13 @@ class Scheduler:
         if isinstance(self.queue, GroupQueue):
             self.queue.activate_group(key, self._clock.monotonic())
             self._wake.set()
+
+    def _nominate(self, info: PodInfo, node_name: str) -> None:
+        self._handlers.nominate(info, node_name)
+
+    def _dry_run_group(self, group: PodGroup, members: Sequence[PodInfo]) -> AbstractContextManager[GroupDryRun]:
+        assert self._groups is not None, "only a group has a group cycle"
+        return self._groups.dry_run(group, members)
 
     def _activate(self, uid: str) -> None:
         self.queue.activate(uid, self._clock.monotonic())

@@ -7,12 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from dray.api.types.core_v1 import Pod
+from dray.api.types.scheduling_v1beta1 import PodGroup
 from dray.client.objects import key_of
 from dray.client.resources import PODS
 from dray.framework.cycle_state import CycleState
 from dray.framework.events import ASSIGNED_POD, Action, ClusterEvent, EventRegistration, Hint
 from dray.framework.node_info import NodeInfo
-from dray.framework.plugins import PostFilterResult
+from dray.framework.plugins import PlacedMember, PostFilterResult
 from dray.framework.snapshot import Snapshot
 from dray.framework.status import SUCCESS, Code, Status, error, unresolvable, unschedulable
 from dray.scheduler.alike_pods import has_known_filters
@@ -24,15 +25,18 @@ from dray.scheduler.preemption.budget_cache import BudgetCache
 from dray.scheduler.preemption.candidates import Search, SearchLimits, choose, find_candidates, rejection_message
 from dray.scheduler.preemption.dry_run import Candidate, DryRun
 from dray.scheduler.preemption.dry_run_cache import DryRunCache
-from dray.scheduler.preemption.executor import Executor, is_preempted
-from dray.scheduler.preemption.metrics import PreemptionMetrics
+from dray.scheduler.preemption.executor import Executor, is_preempted, pod_preemptor
+from dray.scheduler.preemption.group_preemption import NEVER, GroupPreemption
+from dray.scheduler.preemption.metrics import POD, PreemptionMetrics
+from dray.scheduler.preemption.units import group_units
 from dray.scheduler.profile import Profile
 
 NAME: Final = "DefaultPreemption"
-NEVER: Final = "not eligible due to preemptionPolicy=Never."
 TERMINATING: Final = "not eligible due to a terminating pod on the nominated node."
 WAITING: Final = "waiting for the preemption for this pod to be finished"
+GROUP_WAITING: Final = "waiting for the preemption for this pod group to be finished"
 _WAITING: Final = unresolvable(WAITING).with_plugin(NAME)
+_GROUP_WAITING: Final = unresolvable(GROUP_WAITING).with_plugin(NAME)
 _FIELDS: Final = ("minCandidateNodesPercentage", "minCandidateNodesAbsolute")
 _PERCENTAGE_MAX: Final = 100
 
@@ -52,6 +56,7 @@ class DefaultPreemption:
         self._metrics: PreemptionMetrics = shared[0]
         self._executor: Executor = shared[1]
         self._budgets: BudgetCache = shared[2]
+        self._groups = GroupPreemption(handle, self._metrics, self._executor, self._budgets)
         self._pods = handle.informers.informer(PODS, UNFINISHED).lister
         self._cache = DryRunCache(handle.snapshot, handle.nominations)
         # Index of the node where the next search starts: the same cluster leads to the same victims.
@@ -59,7 +64,9 @@ class DefaultPreemption:
 
     def pre_enqueue(self, pod: Pod) -> Status:
         """Keep a preemptor out of the queue until its victims are evicted."""
-        return _WAITING if self._executor.is_waiting(pod.metadata.uid or "") else SUCCESS
+        if not self._executor.is_waiting(pod.metadata.uid or ""):
+            return SUCCESS
+        return _WAITING if pod.spec.scheduling_group is None else _GROUP_WAITING
 
     def events_to_register(self) -> Sequence[EventRegistration]:
         """Return the deletion of Pods; the plugins that rejected the preemptor decide whether it helps."""
@@ -73,10 +80,16 @@ class DefaultPreemption:
         started = self._handle.clock.monotonic()
         result, status, violations = self._preempt(state, pod, statuses)
         seconds = self._handle.clock.monotonic() - started
-        self._metrics.evaluated("success" if status.is_success else "error", seconds, violations)
+        self._metrics.evaluated(POD, "success" if status.is_success else "error", seconds, violations)
         if status.reasons:
             status = Status(status.code, (f"preemption: {status.message}",))
         return result, status
+
+    async def group_post_filter(
+        self, group: PodGroup, members: Sequence[PlacedMember], _scheduled: int
+    ) -> tuple[Mapping[str, str] | None, Status]:
+        """Nominate nodes where the group fits without Pods of lower priority, and start their eviction."""
+        return self._groups.preempt(group, members)
 
     def _preempt(
         self, state: CycleState, pod: Pod, statuses: Mapping[str, Status]
@@ -90,14 +103,24 @@ class DefaultPreemption:
         now = self._handle.clock.now()
         runner = runner_of(self._profile_of(pod), state, self._handle.nominations)
         monotonic = has_known_filters(self._profile_of(pod), state)
-        dry_run = DryRun(runner, state, self._budgets.all(), now, monotonic=monotonic)
+        groups, snapshot = self._handle.pod_groups, self._handle.snapshot
+        dry_run = DryRun(
+            runner,
+            state,
+            self._budgets.all(),
+            now,
+            monotonic=monotonic,
+            groups=groups if groups else None,
+            snapshot=snapshot,
+        )
         candidate, search = self._find(dry_run, state, statuses)
         if candidate is None:
             return *self._no_candidate(search), 0
         failure = self._record(dry_run, runner, candidate, pod)
         if failure is not None:
             return None, failure, 0
-        self._executor.start(current, candidate)
+        self._executor.start(pod_preemptor(current, candidate.node_name), candidate.victims)
+        self._metrics.disrupted(POD, group_units(candidate.victims, groups) if groups else 0)
         count = len(candidate.victims)
         text = f"found a potential placement for pod on node {candidate.node_name}, preempting {count} victims"
         return PostFilterResult(candidate.node_name), Status(Code.SUCCESS, (text,)), candidate.violations
@@ -143,7 +166,10 @@ class DefaultPreemption:
         """Return the best candidate; one that was found by cached dry runs alone is confirmed first."""
         nodes = _candidates(self._handle.snapshot, statuses)
         profile = self._profile_of(state.pod_info.pod)
-        cached = self._cache.cached(profile, state, self._budgets.version, dry_run.on)
+        # The Pods of a group that is evicted as a whole are on several nodes, and a result is cached by node.
+        cached = None
+        if not self._handle.pod_groups.any_disrupted_as_a_whole:
+            cached = self._cache.cached(profile, state, self._budgets.version, dry_run.on)
         search = self._search(nodes, cached or dry_run.on)
         now = self._handle.clock.now()
         while search.candidates:

@@ -55,9 +55,8 @@ class GangScheduling:
 
     def pre_filter(self, state: CycleState, _pod: Pod) -> tuple[PreFilterResult | None, Status]:
         """Keep the Pods of a group to the nodes of the placement that is tried."""
-        if state.group is None or state.group.nodes is None:
-            return None, SKIP
-        return PreFilterResult(state.group.nodes), SUCCESS
+        nodes = None if state.group is None else state.group.nodes_of(state.pod_info.uid)
+        return (None, SKIP) if nodes is None else (PreFilterResult(nodes), SUCCESS)
 
     def placement_feasible(self, group: PodGroup, scheduled: int, remaining: int) -> Status:
         """Return whether enough Pods of a gang have a place, or can still get one."""

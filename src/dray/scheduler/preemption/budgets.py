@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from dray.api.selectors import LabelSelector
 from dray.framework.pod_info import PodInfo
+from dray.scheduler.preemption.units import Unit
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,17 +33,29 @@ class Budget:
 
 
 def split_by_violation(
-    pods: Iterable[PodInfo], budgets: Sequence[Budget]
-) -> tuple[tuple[PodInfo, ...], tuple[PodInfo, ...]]:
-    """Return the Pods whose eviction would violate a budget, if all are evicted in this order, and the others."""
+    units: Iterable[Unit], budgets: Sequence[Budget]
+) -> tuple[tuple[tuple[Unit, int], ...], tuple[Unit, ...]]:
+    """Return the units whose eviction would violate a budget, if all are evicted in this order, and the others.
+
+    The former come with the number of their Pods that violate one.
+    """
     left = [budget.disruptions_allowed for budget in budgets]
-    violating: list[PodInfo] = []
-    others: list[PodInfo] = []
-    for pod in pods:
-        violates = False
-        for index, budget in enumerate(budgets):
-            if budget.covers(pod):
-                left[index] -= 1
-                violates = violates or left[index] < 0
-        (violating if violates else others).append(pod)
+    violating: list[tuple[Unit, int]] = []
+    others: list[Unit] = []
+    for unit in units:
+        count = sum(_charge(pod, budgets, left) for pod in unit.pods)
+        if count:
+            violating.append((unit, count))
+        else:
+            others.append(unit)
     return tuple(violating), tuple(others)
+
+
+def _charge(pod: PodInfo, budgets: Sequence[Budget], left: list[int]) -> bool:
+    """Take a disruption from every budget that covers the Pod; return whether one had none left."""
+    violates = False
+    for index, budget in enumerate(budgets):
+        if budget.covers(pod):
+            left[index] -= 1
+            violates = violates or left[index] < 0
+    return violates

@@ -6,7 +6,7 @@ first, as long as it still fits. Those that cannot be put back are the victims.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
@@ -15,9 +15,12 @@ from typing import Final
 from dray.framework.cycle_state import CycleState
 from dray.framework.node_info import NodeInfo
 from dray.framework.pod_info import PodInfo
+from dray.framework.snapshot import Snapshot
 from dray.framework.status import SUCCESS, Status, error, unresolvable
 from dray.scheduler.filter_runner import FilterRunner
+from dray.scheduler.pod_groups import PodGroups
 from dray.scheduler.preemption.budgets import Budget, split_by_violation
+from dray.scheduler.preemption.units import Unit, unit_of, units_of
 
 NO_VICTIMS: Final = "No preemption victims found for incoming pod"
 _NO_VICTIMS: Final = unresolvable(NO_VICTIMS)
@@ -56,7 +59,7 @@ class Candidate:
 class DryRun:
     """Dry runs for one preemptor; changes copies of its state and of the nodes only."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what a dry run depends on
         self,
         runner: FilterRunner,
         state: CycleState,
@@ -64,6 +67,8 @@ class DryRun:
         now: datetime,
         *,
         monotonic: bool = False,
+        groups: PodGroups | None = None,
+        snapshot: Snapshot | None = None,
     ) -> None:
         self._runner = runner
         self._state = state
@@ -71,74 +76,105 @@ class DryRun:
         self._now = now
         # Whether no filter accepts a node only because of other Pods there, so that several can be put back at once.
         self._monotonic = monotonic
+        # The groups whose Pods are evicted together, and the nodes where those are; None if there are no such groups.
+        self._groups = groups
+        self._snapshot = snapshot or Snapshot()
 
     def on(self, node: NodeInfo) -> Candidate | Status:
         """Return the victims on the node, or why the preemptor would not fit without any Pod of lower priority."""
-        potential = [pod for pod in node.pods.values() if pod.priority < self._state.pod_info.priority]
+        priority = self._state.pod_info.priority
+        if self._groups is None:
+            potential = [unit_of(pod) for pod in node.pods.values() if pod.priority < priority]
+        else:
+            potential = [unit for unit in units_of(node.pods.values(), self._groups) if unit.priority < priority]
         if not potential:
             return _NO_VICTIMS
         potential.sort(key=self.importance)
-        attempt = _Attempt(self._runner, self._state.clone(), node)
+        attempt = _Attempt(self._runner, self._state.clone(), node, self._snapshot)
         attempt.remove(potential)
         status = attempt.run()
         if status is not SUCCESS:
             return status
         violating, others = split_by_violation(potential, self._budgets)
         reprieve = attempt.reprieve_several if self._monotonic else attempt.reprieve_each
-        victims = reprieve(violating)
-        violations = len(victims)
+        victims = reprieve([unit for unit, _ in violating])
+        violations = sum(count for unit, count in violating if unit in victims)
         victims += reprieve(others)
         if not victims:
             return error(f'expected at least one victim pod on node "{node.name}"')
         victims.sort(key=self.importance)
-        return Candidate(node.name, tuple(victims), violations)
+        return Candidate(node.name, tuple(pod for unit in victims for pod in unit.pods), violations)
 
     def without(self, victims: Sequence[PodInfo], node: NodeInfo) -> tuple[CycleState, NodeInfo]:
         """Return copies of the preemptor's state and of the node without the victims."""
-        state = self._state.clone()
-        return state, self._runner.remove_pods(state, victims, node)
+        attempt = _Attempt(self._runner, self._state.clone(), node, self._snapshot)
+        return attempt.remove([Unit(tuple(victims), 0)])
 
-    def importance(self, pod: PodInfo) -> tuple[int, datetime]:
-        """Return the key by which Pods are ordered, the most important first."""
-        return -pod.priority, start_time(pod, self._now)
+    def importance(self, unit: Unit) -> tuple[int, bool, int, datetime]:
+        """Return the key by which units are ordered, the most important first."""
+        return unit.importance(self._now)
 
 
 class _Attempt:
     """A node with fewer and fewer Pods removed."""
 
-    def __init__(self, runner: FilterRunner, state: CycleState, node: NodeInfo) -> None:
+    def __init__(self, runner: FilterRunner, state: CycleState, node: NodeInfo, snapshot: Snapshot) -> None:
         self._runner = runner
         self._state = state
         self._node = node
+        self._pods = node.pods
+        self._snapshot = snapshot
 
-    def remove(self, pods: Sequence[PodInfo]) -> None:
-        self._node = self._runner.remove_pods(self._state, pods, self._node)
+    def remove(self, units: Sequence[Unit]) -> tuple[CycleState, NodeInfo]:
+        here, elsewhere = self._split(units)
+        self._node = self._runner.remove_pods(self._state, here, self._node)
+        for pod, node in elsewhere:
+            self._runner.remove_pods(self._state, (pod,), node)
+        return self._state, self._node
 
     def run(self) -> Status:
         return self._runner.run(self._state, self._node)
 
-    def reprieve_each(self, pods: Sequence[PodInfo]) -> list[PodInfo]:
+    def reprieve_each(self, units: Sequence[Unit]) -> list[Unit]:
         """Put the Pods back one by one, as long as the preemptor still fits; return those that are not."""
-        return [pod for pod in pods if not self._put_back((pod,))]
+        return [unit for unit in units if not self._put_back((unit,))]
 
-    def reprieve_several(self, pods: Sequence[PodInfo]) -> list[PodInfo]:
+    def reprieve_several(self, units: Sequence[Unit]) -> list[Unit]:
         """Do the same in fewer steps: usually the least important Pods alone have to go."""
-        if len(pods) <= 1:
-            return self.reprieve_each(pods)
-        if self._put_back(pods[:-1]):
-            return self.reprieve_each(pods[-1:])
-        middle = len(pods) // 2
-        return self.reprieve_several(pods[:middle]) + self.reprieve_several(pods[middle:])
+        return reprieve_several(units, self._put_back)
 
-    def _put_back(self, pods: Sequence[PodInfo]) -> bool:
+    def _put_back(self, units: Sequence[Unit]) -> bool:
         """Put the Pods back, if the preemptor then still fits."""
-        self._node = self._runner.add_pods(self._state, pods, self._node)
+        here, elsewhere = self._split(units)
+        self._node = self._runner.add_pods(self._state, here, self._node)
+        for pod, node in elsewhere:
+            self._runner.add_pods(self._state, (pod,), node.without_pod(pod.uid))
         if self.run() is SUCCESS:
             return True
-        self.remove(pods)
+        self.remove(units)
         return False
 
+    def _split(self, units: Sequence[Unit]) -> tuple[list[PodInfo], list[tuple[PodInfo, NodeInfo]]]:
+        """Return the Pods on the node, and the others with their nodes: they change only what PreFilter knows."""
+        here: list[PodInfo] = []
+        elsewhere: list[tuple[PodInfo, NodeInfo]] = []
+        for unit in units:
+            for pod in unit.pods:
+                if pod.uid in self._pods:
+                    here.append(pod)
+                elif (node := self._snapshot.get(pod.pod.spec.node_name or "")) is not None and pod.uid in node.pods:
+                    elsewhere.append((pod, node))
+        return here, elsewhere
 
-def start_time(pod: PodInfo, now: datetime) -> datetime:
-    """Return when the Pod was started; one that has not started counts as started now."""
-    return pod.pod.status.start_time or now
+
+def reprieve_several(units: Sequence[Unit], put_back: Callable[[Sequence[Unit]], bool]) -> list[Unit]:
+    """Put back as many units as possible, the first ones first, in few steps; return the others.
+
+    Only if fewer units are never worse than more.
+    """
+    if len(units) <= 1:
+        return [unit for unit in units if not put_back((unit,))]
+    if put_back(units[:-1]):
+        return reprieve_several(units[-1:], put_back)
+    middle = len(units) // 2
+    return reprieve_several(units[:middle], put_back) + reprieve_several(units[middle:], put_back)

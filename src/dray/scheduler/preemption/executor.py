@@ -2,22 +2,24 @@
 
 The preemptor is kept out of the queue meanwhile. All victims but the last are evicted concurrently; the last one goes
 when all others have gone well, so that its deletion, which requeues the preemptor, comes when the room is complete.
-A preemptor that is deleted meanwhile needs no more evictions.
+A preemptor that is deleted meanwhile, or a group that is not nominated any more, needs no more evictions.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
 from dray.api.document import Document
 from dray.api.errors import APIError, ConflictError, InternalError, NotFoundError, ServiceUnavailableError
+from dray.api.pod_groups import priority_of
 from dray.api.timestamps import format_time
 from dray.api.types.core_v1 import Pod, PodCondition
+from dray.api.types.scheduling_v1beta1 import PodGroup
 from dray.client.interface import DeleteOptions, Patch, PatchType, WriteOptions
 from dray.client.objects import key_of
 from dray.client.resources import PODS
@@ -25,8 +27,7 @@ from dray.framework.pod_info import PodInfo
 from dray.runtime.logs import fields
 from dray.scheduler.cluster_events import UNFINISHED
 from dray.scheduler.handle import Handle
-from dray.scheduler.preemption.dry_run import Candidate
-from dray.scheduler.preemption.metrics import PreemptionMetrics
+from dray.scheduler.preemption.metrics import POD, POD_GROUP, PreemptionMetrics
 
 _log = logging.getLogger(__name__)
 
@@ -44,16 +45,43 @@ _STATUS: Final = WriteOptions(subresource="status")
 
 
 @dataclass(frozen=True, slots=True)
-class _Work:
-    """One preemption."""
+class Preemptor:
+    """Who preempts: a Pod, or a PodGroup with its Pods."""
 
-    preemptor: Pod
-    node_name: str
-    victims: tuple[PodInfo, ...]
+    subject: Pod | PodGroup
+    # As in texts and metrics.
+    kind: str
+    scheduler_name: str
+    priority: int
+    # The nominated node of each Pod that waits, by uid, and the place in texts.
+    nodes: Mapping[str, str]
+    place: str
 
     @property
     def uid(self) -> str:
-        return self.preemptor.metadata.uid or ""
+        """Return the uid of the Pod or group."""
+        return self.subject.metadata.uid or ""
+
+
+def pod_preemptor(pod: Pod, node_name: str) -> Preemptor:
+    """Return a Pod that preempts on a node."""
+    nodes = {pod.metadata.uid or "": node_name}
+    return Preemptor(pod, POD, pod.spec.scheduler_name or "", pod.spec.priority or 0, nodes, node_name)
+
+
+def group_preemptor(group: PodGroup, scheduler_name: str, nodes: Mapping[str, str]) -> Preemptor:
+    """Return a group that preempts in the whole cluster."""
+    return Preemptor(group, POD_GROUP, scheduler_name, priority_of(group), nodes, "cluster")
+
+
+@dataclass(slots=True)
+class _Work:
+    """One preemption."""
+
+    preemptor: Preemptor
+    victims: tuple[PodInfo, ...]
+    # The last victim, once its eviction begins.
+    last: Pod | None = None
 
 
 class Executor:
@@ -65,75 +93,85 @@ class Executor:
         self._clock = handle.clock
         self._metrics = metrics
         self._pods = handle.informers.informer(PODS, UNFINISHED).lister
-        # The preemptors, by uid, with the last victim once its eviction begins.
-        self._preempting: dict[str, Pod | None] = {}
+        # By uid of the Pods that wait.
+        self._preempting: dict[str, _Work] = {}
         self._slots = asyncio.Semaphore(EVICTIONS_MAX)
 
     def is_waiting(self, uid: str) -> bool:
-        """Return whether the preemptor has to wait for evictions.
+        """Return whether a Pod, the preemptor or one of its group, has to wait for evictions.
 
         It does not while the last victim is evicted and can be seen to go: the event of its deletion may come before
         the write has returned, and it would be the last one.
         """
-        if uid not in self._preempting:
+        work = self._preempting.get(uid)
+        if work is None:
             return False
-        last = self._preempting[uid]
-        if last is None:
+        if work.last is None:
             return True
-        current = self._current(last)
+        current = self._current(work.last)
         return current is not None and current.metadata.deletion_timestamp is None
 
-    def start(self, preemptor: Pod, candidate: Candidate) -> None:
-        """Evict the victims, and withdraw the nominations of Pods with a lower priority to the node."""
-        work = _Work(preemptor, candidate.node_name, candidate.victims)
-        self._metrics.victims.observe(len(candidate.victims))
-        self._clear_nominations(work)
-        if all(pod.pod.metadata.deletion_timestamp is not None for pod in candidate.victims):
+    def start(self, preemptor: Preemptor, victims: tuple[PodInfo, ...]) -> None:
+        """Evict the victims, and withdraw the nominations of Pods with a lower priority to the same nodes."""
+        work = _Work(preemptor, victims)
+        self._metrics.selected(preemptor.kind, len(victims))
+        self._clear_nominations(preemptor)
+        if all(pod.pod.metadata.deletion_timestamp is not None for pod in victims):
             return
-        self._preempting[work.uid] = None
-        self._handle.spawn(self._run(work), f"preemption for {preemptor.metadata.name}")
+        self._preempting.update(dict.fromkeys(preemptor.nodes, work))
+        self._handle.spawn(self._run(work), f"preemption for {preemptor.subject.metadata.name}")
 
-    def _clear_nominations(self, work: _Work) -> None:
-        """Let Pods of lower priority look elsewhere: they may not fit on the node any more."""
-        priority = work.preemptor.spec.priority or 0
-        for other in self._handle.nominations.on(work.node_name):
-            if other.priority < priority and other.uid != work.uid:
-                self._handle.clear_nomination(other.uid)
+    def _clear_nominations(self, preemptor: Preemptor) -> None:
+        """Let Pods of lower priority look elsewhere: they may not fit on the nodes any more."""
+        for node_name in dict.fromkeys(preemptor.nodes.values()):
+            for other in self._handle.nominations.on(node_name):
+                if other.priority < preemptor.priority and other.uid not in preemptor.nodes:
+                    self._handle.clear_nomination(other.uid)
 
     async def _run(self, work: _Work) -> None:
+        preemptor = work.preemptor
         started = self._clock.monotonic()
         in_memory, succeeded = False, False
         try:
             in_memory = await self._evict_all(work)
             succeeded = True
         except APIError as failure:
-            _log.warning("preemption failed", extra=fields(pod=str(key_of(work.preemptor)), error=str(failure)))
+            _log.warning("preemption failed", extra=fields(object=str(key_of(preemptor.subject)), error=str(failure)))
         finally:
-            self._preempting.pop(work.uid, None)
-        self._metrics.executed(self._clock.monotonic() - started, succeeded=succeeded)
-        if not succeeded:
-            # After a backoff: the server may be down.
-            self._handle.preemption_failed(work.uid)
-        elif in_memory:
-            # There will be no event of a deleted Pod.
-            self._handle.activate(work.uid)
-        self._handle.recheck_gate(work.uid)
+            for uid in preemptor.nodes:
+                self._preempting.pop(uid, None)
+        self._metrics.executed(preemptor.kind, self._clock.monotonic() - started, succeeded=succeeded)
+        for uid in preemptor.nodes:
+            if not succeeded:
+                # After a backoff: the server may be down.
+                self._handle.preemption_failed(uid)
+            elif in_memory:
+                # There will be no event of a deleted Pod.
+                self._handle.activate(uid)
+            self._handle.recheck_gate(uid)
 
     async def _evict_all(self, work: _Work) -> bool:
         """Evict the victims, the last one when all others are; return whether that one was not deleted."""
         *others, last = work.victims
         await _for_all(others, lambda victim: self._evict(work, victim))
-        self._preempting[work.uid] = last.pod
+        work.last = last.pod
         return not await self._evict(work, last)
+
+    def _is_wanted(self, preemptor: Preemptor) -> bool:
+        """Return whether the preemptor still needs evictions: the Pod exists, or the group is still nominated."""
+        if isinstance(preemptor.subject, Pod):
+            return self._current(preemptor.subject) is not None
+        return any(self._handle.nominations.node_of(uid) for uid in preemptor.nodes)
 
     async def _evict(self, work: _Work, victim: PodInfo) -> bool:
         """Evict one victim; return False if it has no node yet, so that ending its attempt is enough."""
-        if self._current(work.preemptor) is None:
+        preemptor = work.preemptor
+        if not self._is_wanted(preemptor):
             return True
-        note = f"Preempted by pod {work.uid} on node {work.node_name}"
+        note = f"Preempted by {preemptor.kind} {preemptor.uid} on node {preemptor.place}"
         ended = self._end_attempt(victim.uid)
         if ended is not None:
-            self._handle.record_preempted(victim.pod, work.preemptor, f"{note} (in kube-scheduler memory).")
+            self._record(victim.pod, preemptor, f"{note} (in kube-scheduler memory).")
             # Its reservations, and perhaps claims that were written, are the preemptor's only when all is undone.
             await ended.wait()
             return False
@@ -141,10 +179,13 @@ class Executor:
         if pod is None or pod.metadata.deletion_timestamp is not None:
             return True
         async with self._slots:
-            deleted = await self._delete(pod, work.preemptor.spec.scheduler_name or "")
+            deleted = await self._delete(pod, preemptor)
         if deleted:
-            self._handle.record_preempted(pod, work.preemptor, note)
+            self._record(pod, preemptor, note)
         return True
+
+    def _record(self, victim: Pod, preemptor: Preemptor, note: str) -> None:
+        self._handle.record_preempted(victim, preemptor.subject, preemptor.scheduler_name, note)
 
     def _end_attempt(self, uid: str) -> asyncio.Event | None:
         """End the attempt of a victim that is not bound yet, and is tried again; None if it is bound."""
@@ -154,11 +195,11 @@ class Executor:
             return self._handle.cancel_binding(uid, "preempted")
         return self._handle.cancel_binding(uid, "preempted by DefaultPreemption")
 
-    async def _delete(self, pod: Pod, scheduler_name: str) -> bool:
+    async def _delete(self, pod: Pod, preemptor: Preemptor) -> bool:
         """Write why the Pod goes, and delete it; return False if it is gone already."""
 
         async def write_condition() -> None:
-            body = disruption_patch(pod, scheduler_name, self._clock.now())
+            body = disruption_patch(pod, preemptor.scheduler_name, self._clock.now(), preemptor.kind)
             if body is not None:
                 await self._client.patch(PODS, *_name_of(pod), Patch(PatchType.STRATEGIC, body), _STATUS)
 
@@ -212,9 +253,9 @@ async def _for_all(victims: Sequence[PodInfo], evict: Callable[[PodInfo], Awaita
                 raise result
 
 
-def disruption_patch(pod: Pod, scheduler_name: str, now: datetime) -> Document | None:
+def disruption_patch(pod: Pod, scheduler_name: str, now: datetime, kind: str = POD) -> Document | None:
     """Return the patch of the status that says why the Pod is deleted; None if it says so already."""
-    message = f"{scheduler_name}: preempting to accommodate a higher priority pod"
+    message = f"{scheduler_name}: preempting to accommodate a higher priority {kind}"
     old = next((item for item in pod.status.conditions if item.type == DISRUPTION_TARGET), None)
     if old is not None and (old.status, old.reason, old.message) == ("True", REASON, message):
         return None

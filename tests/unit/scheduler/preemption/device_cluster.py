@@ -161,7 +161,9 @@ class DeviceCluster:
         )
         self.handle.profiles["default-scheduler"] = self.profile
         self.started: list[Candidate] = []
-        cast(Any, self.preemption._executor).start = lambda _pod, candidate: self.started.append(candidate)
+        cast(Any, self.preemption._executor).start = lambda preemptor, victims: self.started.append(
+            Candidate(preemptor.place, victims)
+        )
         self._nodes: dict[str, NodeInfo] = {}
         self._versions = 1
         self.add_class("gpu")

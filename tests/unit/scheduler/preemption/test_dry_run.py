@@ -23,6 +23,7 @@ from dray.scheduler.plugins.node_unschedulable import NodeUnschedulable
 from dray.scheduler.preemption.budgets import Budget, split_by_violation
 from dray.scheduler.preemption.candidates import SearchLimits, choose, find_candidates, rejection_message
 from dray.scheduler.preemption.dry_run import NO_VICTIMS, Candidate, DryRun
+from dray.scheduler.preemption.units import unit_of
 from tests.unit.scheduler.builders import container, handle, node_info, pod_info, state
 from tests.unit.scheduler.test_cycle import profile
 
@@ -187,9 +188,10 @@ WEB = {"app": "web"}
     ],
 )
 def test_violated_budgets(pods: list[PodInfo], budgets: list[Budget], expected: list[str]) -> None:
-    violating, others = split_by_violation(pods, budgets)
-    assert [pod.key.name for pod in violating] == expected
-    assert {pod.key.name for pod in (*violating, *others)} == {pod.key.name for pod in pods}
+    violating, others = split_by_violation([unit_of(pod) for pod in pods], budgets)
+    units = [unit for unit, _ in violating]
+    assert [unit.pods[0].key.name for unit in units] == expected
+    assert {unit.pods[0].key.name for unit in (*units, *others)} == {pod.key.name for pod in pods}
 
 
 @pytest.mark.behaviour("PE-19", "PE-22")

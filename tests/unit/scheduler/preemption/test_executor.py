@@ -19,8 +19,7 @@ from dray.client.objects import key_of
 from dray.framework.pod_info import PodInfo
 from dray.runtime.metrics import Metrics
 from dray.scheduler.handle import Handle
-from dray.scheduler.preemption.dry_run import Candidate
-from dray.scheduler.preemption.executor import Executor, disruption_patch, is_preempted
+from dray.scheduler.preemption.executor import Executor, disruption_patch, is_preempted, pod_preemptor
 from dray.scheduler.preemption.metrics import PreemptionMetrics
 from tests.unit.scheduler.builders import handle, pod, pod_info
 
@@ -124,18 +123,21 @@ class Parts:
             clear_nomination=lambda uid: self.calls.append(f"clear {uid}"),
             preemption_failed=lambda uid: self.calls.append(f"failed {uid}"),
             cancel_binding=lambda uid, _message: _ended() if uid in (*binding, "uid-waiting") else None,
-            record_preempted=lambda victim, _preemptor, text: self.calls.append(f"{victim.metadata.name}: {text}"),
+            record_preempted=lambda victim, _preemptor, _name, text: self.calls.append(
+                f"{victim.metadata.name}: {text}"
+            ),
             spawn=self._spawn,
         )
         self.executor = Executor(self.handle, PreemptionMetrics(self.registry))
-        self.candidate = Candidate("n", victims)
+        self.preemptor = pod_preemptor(PREEMPTOR, "n")
+        self.victims = victims
 
     def _spawn(self, work: Coroutine[Any, Any, Any], _name: str) -> object:
         self.tasks.append(asyncio.get_running_loop().create_task(work))
         return None
 
     def start(self) -> None:
-        self.executor.start(PREEMPTOR, self.candidate)
+        self.executor.start(self.preemptor, self.victims)
 
     async def finish(self) -> None:
         await asyncio.gather(*self.tasks)

@@ -45,9 +45,9 @@ class ClassicState:
         pod = self._pods.get_key(key)
         return pod is not None and pod.metadata.uid == uid and pod.metadata.deletion_timestamp is None
 
-    def _nomination_ended(self, pod_uid: str, placed: bool) -> None:  # noqa: FBT001 - a callback
+    def _nomination_ended(self, pod_uid: str, node_name: str, placed: bool) -> None:  # noqa: FBT001 - a callback
         """Drop the places that were kept; without the Pod others may have them, and no other event says so."""
-        kept = self.places.end(pod_uid)
+        kept = self.places.end(pod_uid, node_name)
         if kept is None or placed:
             return
         for key in kept.claims.values():

@@ -42,9 +42,12 @@ class PlaceKeeper:
         """Keep places for a Pod."""
         self._places[pod_uid] = places
 
-    def end(self, pod_uid: str) -> NominatedPlaces | None:
-        """Forget the places of a Pod that is not nominated any more."""
-        return self._places.pop(pod_uid, None)
+    def end(self, pod_uid: str, node_name: str) -> NominatedPlaces | None:
+        """Forget the places of a Pod that is not nominated to the node any more."""
+        places = self._places.get(pod_uid)
+        if places is None or places.node_name != node_name:
+            return None
+        return self._places.pop(pod_uid)
 
     def hold(self, own: PodState, pod_uid: str, node_name: str) -> None:
         """Change the state of another Pod as if the nominated Pod had its places, and its victims none."""

@@ -50,7 +50,12 @@ class Nominees:
     ) -> None:
         """Keep devices for a Pod, and track the claims, each with its former users, that have to be deallocated."""
         self.version += 1
+        before = self._records.get(pod_uid)
+        if before is not None and before.node_name != devices.node_name:
+            self._stop_tracking_alive(before.node_name)
         self._records[pod_uid] = devices
+        # A claim that was deallocated and allocated again elsewhere may have been observed only afterwards.
+        self._forget([uid for uid in released if self._node_of_claim.get(uid, devices.node_name) != devices.node_name])
         for uid, users in released.items():
             self._tracked.setdefault(devices.node_name, {})[uid] = users
             self._node_of_claim[uid] = devices.node_name
@@ -59,15 +64,21 @@ class Nominees:
         """Return the record of a Pod."""
         return self._records.get(pod_uid)
 
-    def end(self, pod_uid: str) -> NominatedDevices | None:
-        """Remove the record of a Pod that is not nominated any more."""
+    def end(self, pod_uid: str, node_name: str) -> NominatedDevices | None:
+        """Remove the record of a Pod that is not nominated to the node any more."""
         self.version += 1
-        record = self._records.pop(pod_uid, None)
-        if record is not None:
-            # Claims of Pods that are not evicted after all are nobody's but theirs.
-            tracked = self._tracked.get(record.node_name, {})
-            self._forget([uid for uid, users in tracked.items() if self._any_alive(users)])
+        record = self._records.get(pod_uid)
+        if record is None or record.node_name != node_name:
+            # Otherwise it is about to be nominated to another node.
+            return None
+        del self._records[pod_uid]
+        self._stop_tracking_alive(node_name)
         return record
+
+    def _stop_tracking_alive(self, node_name: str) -> None:
+        """Forget the claims of Pods that are not evicted after all: they are nobody's but theirs."""
+        tracked = self._tracked.get(node_name, {})
+        self._forget([uid for uid, users in tracked.items() if self._any_alive(users)])
 
     def tracked_on(self, node_name: str) -> tuple[str, ...]:
         """Return the tracked claims of a node that are still allocated."""
@@ -76,7 +87,8 @@ class Nominees:
             return ()
         left = tuple(uid for uid in tracked if self._allocations.uses_of(uid) is not None)
         if len(left) < len(tracked):
-            self._forget(uid for uid in tuple(tracked) if uid not in left)
+            hidden = self._allocations.is_hidden
+            self._forget([uid for uid in tracked if uid not in left and not hidden(uid)])
         return left
 
     def settling_on(self, node_name: str) -> tuple[str, ...]:

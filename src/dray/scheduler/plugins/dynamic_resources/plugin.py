@@ -47,6 +47,7 @@ from dray.scheduler.plugins.dynamic_resources.checks import NotReadyError, check
 from dray.scheduler.plugins.dynamic_resources.device_filter import NAME, DeviceFilter
 from dray.scheduler.plugins.dynamic_resources.device_state import device_state_of
 from dray.scheduler.plugins.dynamic_resources.group_claims import DEALLOCATED, GroupClaims
+from dray.scheduler.plugins.dynamic_resources.hidden_claims import HiddenClaims
 from dray.scheduler.plugins.dynamic_resources.hints import (
     Hints,
     PotentialVictims,
@@ -84,6 +85,7 @@ class DynamicResources:
         self._variants = devices.variants
         self._hints = Hints(self._tracker.get, self._is_classic, devices.nominees)
         self._preemption: DevicePreemption | None = None
+        self._hidden: HiddenClaims | None = None
         if self._features.enabled("DRAPreemption"):
             self._preemption = DevicePreemption(
                 devices.allocator,
@@ -351,6 +353,34 @@ class DynamicResources:
         if status is SUCCESS:
             self._preemption.record(own, pod, node.node)
         return status
+
+    def begin_group_dry_run(self, members: Sequence[PodInfo]) -> None:
+        """Prepare for Pods to be hidden."""
+        if self._preemption is not None:
+            self._preemption.hides_pods = True
+            self._hidden = HiddenClaims(self._preemption, self._devices.allocations, self._devices.nominees, members)
+
+    def hide_pods(self, pods: Sequence[PodInfo], node: NodeInfo) -> None:
+        """Count the claims of Pods on a node that nobody else uses as free."""
+        if self._hidden is not None:
+            self._hidden.hide(pods, node)
+
+    def show_pods(self, pods: Sequence[PodInfo]) -> None:
+        """Count the claims of Pods as allocated again."""
+        if self._hidden is not None:
+            self._hidden.show(pods)
+
+    def member_nominated(self, state: CycleState, pod: Pod, node_name: str) -> None:
+        """Keep the devices that are reserved for a member in the dry run."""
+        if self._hidden is not None:
+            self._hidden.keep(state.get(NAME), pod, node_name)
+
+    def end_group_dry_run(self) -> None:
+        """Count all claims as allocated again."""
+        if self._preemption is not None and self._hidden is not None:
+            self._hidden.end()
+            self._hidden = None
+            self._preemption.hides_pods = False
 
     async def post_filter(
         self, state: CycleState, pod: Pod, _statuses: Mapping[str, Status]

@@ -46,17 +46,24 @@ class DevicePreemption:
         self._is_classic = is_classic
         # Whether devices serve an extended resource.
         self._serves = serves
+        # Whether Pods are hidden for the dry run of a group: what is found then is not kept.
+        self.hides_pods = False
 
     # --- Removing and adding Pods. ---
 
     def remove_pod(self, own: PodState, priority: int, other: PodInfo, node: NodeInfo) -> None:
         """Release the claims that nobody else uses."""
         own.removed[other.uid] = other.key
-        for claim in self.claims_of(other.pod):
+        for claim in self.released_with(own, priority, other, node):
             uid = claim.metadata.uid or ""
-            if uid not in own.released and self._is_released(own, priority, claim, node):
-                self._overlay(own).take_out(uid)
-                own.released[uid] = claim
+            self._overlay(own).take_out(uid)
+            own.released[uid] = claim
+
+    def released_with(self, own: PodState, priority: int, other: PodInfo, node: NodeInfo) -> Iterator[ResourceClaim]:
+        """Yield the claims of a removed Pod that nobody else uses, and that are not released yet."""
+        for claim in self.claims_of(other.pod):
+            if claim.metadata.uid not in own.released and self._is_released(own, priority, claim, node):
+                yield claim
 
     def add_pod(self, own: PodState, other: PodInfo, node: NodeInfo) -> None:
         """Put the claims of a removed Pod back; hold what a nominated Pod will get."""
@@ -92,7 +99,7 @@ class DevicePreemption:
             # Nothing that others could take; what the Pod waits for is in use.
             return None
         record = NominatedDevices(node.name, tuple(zip(pending, found, strict=True)))
-        if not own.removed:
+        if not own.removed and not self.hides_pods:
             self._nominees.record(other.uid, record, {})
         return record
 

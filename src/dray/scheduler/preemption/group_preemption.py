@@ -1,0 +1,100 @@
+"""Preemption by a PodGroup: evicts Pods of lower priority, anywhere in the cluster, for a group that does not fit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from dray.api.pod_groups import priority_of
+from dray.api.types.scheduling_v1beta1 import PodGroup
+from dray.client.objects import key_of
+from dray.client.resources import PODS
+from dray.framework.plugins import PlacedMember
+from dray.framework.pod_info import PodInfo
+from dray.framework.status import Code, Status, unschedulable
+from dray.scheduler.cluster_events import UNFINISHED
+from dray.scheduler.handle import Handle
+from dray.scheduler.preemption.budget_cache import BudgetCache
+from dray.scheduler.preemption.executor import Executor, group_preemptor, is_preempted
+from dray.scheduler.preemption.group_victims import GroupCandidate, find_group_victims
+from dray.scheduler.preemption.metrics import POD_GROUP, PreemptionMetrics
+from dray.scheduler.preemption.units import Unit, group_units, units_of
+
+NEVER: Final = "not eligible due to preemptionPolicy=Never."
+ONGOING: Final = "ongoing preemption on nominated nodes"
+
+# The nominated nodes of members by uid.
+Nominated = Mapping[str, str]
+
+
+class GroupPreemption:
+    """The part of DefaultPreemption that knows groups."""
+
+    def __init__(self, handle: Handle, metrics: PreemptionMetrics, executor: Executor, budgets: BudgetCache) -> None:
+        self._handle = handle
+        self._metrics = metrics
+        self._executor = executor
+        self._budgets = budgets
+        self._pods = handle.informers.informer(PODS, UNFINISHED).lister
+
+    def preempt(self, group: PodGroup, members: Sequence[PlacedMember]) -> tuple[Nominated | None, Status]:
+        """Nominate nodes for all members that fit without Pods of lower priority, and start evicting those."""
+        pods = [member.state.pod_info for member in members if self._is_pending(member.state.pod_info)]
+        if not pods:
+            return None, unschedulable()
+        if any(info.pod.spec.preemption_policy == "Never" for info in pods):
+            return self._said(None, unschedulable(NEVER))
+        waiting = self._ongoing(group, pods)
+        if waiting is not None:
+            return self._said(*waiting)
+        started = self._handle.clock.monotonic()
+        found = self._search(group, pods)
+        seconds = self._handle.clock.monotonic() - started
+        if isinstance(found, Status):
+            self._metrics.evaluated(POD_GROUP, "error", seconds)
+            self._metrics.group_attempted("unschedulable" if found.is_rejected else "error")
+            return self._said(None, found)
+        self._metrics.evaluated(POD_GROUP, "success", seconds, found.violations)
+        self._metrics.group_attempted("success")
+        self._metrics.disrupted(POD_GROUP, group_units(found.victims, self._handle.pod_groups))
+        scheduler_name = pods[0].pod.spec.scheduler_name or ""
+        self._executor.start(group_preemptor(group, scheduler_name, found.nodes), found.victims)
+        text = f"found a placement for podgroup, preempting {len(found.victims)} victims"
+        return self._said(found.nodes, Status(Code.SUCCESS, (text,)))
+
+    def _said(self, nominated: Nominated | None, status: Status) -> tuple[Nominated | None, Status]:
+        return nominated, Status(status.code, (f"pod group preemption: {status.message}",))
+
+    def _is_pending(self, info: PodInfo) -> bool:
+        pod = self._pods.get_key(key_of(info.pod))
+        return pod is not None and pod.metadata.uid == info.uid and not pod.spec.node_name
+
+    def _ongoing(self, group: PodGroup, pods: Sequence[PodInfo]) -> tuple[Nominated, Status] | None:
+        """Return the nominations that are kept, and why: Pods are still being evicted for the group."""
+        nominations, snapshot = self._handle.nominations, self._handle.snapshot
+        nominated = {info.uid: name for info in pods if (name := nominations.node_of(info.uid))}
+        nodes = [node for name in dict.fromkeys(nominated.values()) if (node := snapshot.get(name)) is not None]
+        priority = priority_of(group)
+        if any(pod.priority < priority and is_preempted(pod.pod) for node in nodes for pod in node.pods.values()):
+            return nominated, Status(Code.SUCCESS, (ONGOING,))
+        profile = self._handle.profiles[pods[0].pod.spec.scheduler_name or ""]
+        for info in pods if nodes else ():
+            node = snapshot.get(nominated.get(info.uid, ""))
+            for plugin in profile.nomination_extensions if node is not None else ():
+                assert node is not None
+                status = plugin.check_preemption(info.pod, node)
+                if not status.is_success:
+                    return nominated, status
+        return None
+
+    def _search(self, group: PodGroup, pods: Sequence[PodInfo]) -> GroupCandidate | Status:
+        with self._handle.dry_run_group(group, pods) as dry_run:
+            return find_group_victims(
+                dry_run, self._units(priority_of(group)), self._budgets.all(), self._handle.clock.now()
+            )
+
+    def _units(self, priority: int) -> list[Unit]:
+        """Return everything in the cluster that may be evicted."""
+        groups = self._handle.pod_groups
+        pods = (pod for node in self._handle.snapshot for pod in node.pods.values())
+        return [unit for unit in units_of(pods, groups) if unit.priority < priority]

@@ -1,0 +1,58 @@
+"""Units of preemption: the Pods that are evicted together, or not at all. Pure.
+
+A Pod is a unit of its own, unless its PodGroup has the disruption mode `all`: then all scheduled Pods of the group are
+one unit, on whatever nodes they are. Either way the priority is that of the group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+
+import msgspec
+
+from dray.api.pod_groups import group_key_of, is_disrupted_as_a_whole, priority_of
+from dray.framework.pod_info import PodInfo
+from dray.scheduler.pod_groups import PodGroups
+
+
+class Unit(msgspec.Struct, frozen=True, gc=False):
+    """One Pod, or all Pods of a group."""
+
+    pods: tuple[PodInfo, ...]
+    priority: int
+    is_group: bool = False
+
+    def importance(self, now: datetime) -> tuple[int, bool, int, datetime]:
+        """Return the key by which units are ordered, the most important first; a Pod without a start starts now."""
+        started = [pod.pod.status.start_time or now for pod in self.pods]
+        return -self.priority, not self.is_group, -len(self.pods), min(started)
+
+
+def unit_of(pod: PodInfo) -> Unit:
+    """Return a Pod as a unit of its own."""
+    return Unit((pod,), pod.priority)
+
+
+def units_of(pods: Iterable[PodInfo], groups: PodGroups | None) -> list[Unit]:
+    """Return the units that the Pods belong to, each once."""
+    if groups is None:
+        return [unit_of(pod) for pod in pods]
+    units: list[Unit] = []
+    whole: set[object] = set()
+    for pod in pods:
+        key = group_key_of(pod.pod)
+        group = None if key is None else groups.get(key)
+        if key is None or group is None:
+            units.append(unit_of(pod))
+        elif not is_disrupted_as_a_whole(group):
+            units.append(Unit((pod,), priority_of(group)))
+        elif key not in whole:
+            whole.add(key)
+            units.append(Unit(tuple(groups.scheduled(key).values()) or (pod,), priority_of(group), is_group=True))
+    return units
+
+
+def group_units(victims: Iterable[PodInfo], groups: PodGroups) -> int:
+    """Return the number of units among the victims that belong to groups."""
+    return sum(groups.group_of(unit.pods[0].pod) is not None for unit in units_of(victims, groups))
