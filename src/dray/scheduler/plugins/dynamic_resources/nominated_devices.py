@@ -37,6 +37,8 @@ class Nominees:
         self._is_alive = is_alive
         # By uid of the Pod.
         self._records: dict[str, NominatedDevices] = {}
+        # Records of the node before, while a Pod is nominated to another one.
+        self._superseded: dict[str, NominatedDevices] = {}
         # Node -> uid of the claim -> the Pods that were preempted, by uid.
         self._tracked: dict[str, dict[str, Mapping[str, NamespacedName]]] = {}
         self._node_of_claim: dict[str, str] = {}
@@ -52,7 +54,8 @@ class Nominees:
         self.version += 1
         before = self._records.get(pod_uid)
         if before is not None and before.node_name != devices.node_name:
-            self._stop_tracking_alive(before.node_name)
+            # The Pod is about to be nominated to another node, so the old nomination ends.
+            self._superseded[pod_uid] = before
         self._records[pod_uid] = devices
         # A claim that was deallocated and allocated again elsewhere may have been observed only afterwards.
         self._forget([uid for uid in released if self._node_of_claim.get(uid, devices.node_name) != devices.node_name])
@@ -67,13 +70,13 @@ class Nominees:
     def end(self, pod_uid: str, node_name: str) -> NominatedDevices | None:
         """Remove the record of a Pod that is not nominated to the node any more."""
         self.version += 1
-        record = self._records.get(pod_uid)
-        if record is None or record.node_name != node_name:
-            # Otherwise it is about to be nominated to another node.
-            return None
-        del self._records[pod_uid]
-        self._stop_tracking_alive(node_name)
-        return record
+        for records in (self._superseded, self._records):
+            record = records.get(pod_uid)
+            if record is not None and record.node_name == node_name:
+                del records[pod_uid]
+                self._stop_tracking_alive(node_name)
+                return record
+        return None
 
     def _stop_tracking_alive(self, node_name: str) -> None:
         """Forget the claims of Pods that are not evicted after all: they are nobody's but theirs."""
