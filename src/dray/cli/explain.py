@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from dray.api.document import NamespacedName
+from dray.api.features import FeatureGates
 from dray.cli.command import add_feature_gates, cluster_parser, current_namespace, exit_on_read_error, read_snapshot
 from dray.cli.decision_reader import add_scheduler_flags
 from dray.cli.output import Column, paint, render, write_answer
@@ -33,12 +35,15 @@ _ALIASES: Final = {
     "daemonset": ("daemonsets", "ds", "daemonsets.apps"),
     "statefulset": ("statefulsets", "sts", "statefulsets.apps"),
     "job": ("jobs", "jobs.batch"),
+    "podgroup": ("podgroups", "podgroups.scheduling.k8s.io"),
+    "workload": ("workloads", "workloads.scheduling.k8s.io"),
 }
 _KINDS: Final = {alias: kind for kind, aliases in _ALIASES.items() for alias in (kind, *aliases)}
 _SUBJECTS: Final[dict[str, Callable[[Snapshot, NamespacedName], Subject]]] = {
     "pod": pod_subject,
     "claim": claim_subject,
 }
+_GROUPS: Final = ("podgroup", "workload")
 _COLOURS: Final = {Standing.PENDING: "yellow", Standing.PLACED: "green", Standing.DONE: "dim"}
 # More groups and lines would hide the answer.
 _GROUPS_MAX: Final = 8
@@ -76,6 +81,7 @@ def _print_decision(arguments: argparse.Namespace) -> int:
 def _explain(snapshot: Snapshot, arguments: argparse.Namespace) -> Answer:
     # Imported after parsing: it pulls in the API server and the scheduler, which --help does not need.
     from dray.sim.explain.explainer import explain, explain_workload
+    from dray.sim.explain.pod_group_explainer import explain_member
 
     names = [node.metadata.name or "" for node in snapshot.nodes]
     if arguments.node and arguments.node not in names:
@@ -84,8 +90,20 @@ def _explain(snapshot: Snapshot, arguments: argparse.Namespace) -> Answer:
     if arguments.kind in WORKLOADS:
         workload = find_workload(snapshot, arguments.kind, key)
         return explain_workload(snapshot, workload, now, gates=arguments.feature_gates)
+    if arguments.kind in _GROUPS:
+        return _explain_group(snapshot, arguments.kind, key, now, arguments.feature_gates)
     subject = _SUBJECTS[arguments.kind](snapshot, key)
-    return explain(snapshot, subject, now, node=arguments.node, gates=arguments.feature_gates)
+    answer = explain(snapshot, subject, now, node=arguments.node, gates=arguments.feature_gates)
+    return answer if arguments.kind != "pod" else explain_member(snapshot, answer, now, gates=arguments.feature_gates)
+
+
+def _explain_group(snapshot: Snapshot, kind: str, key: NamespacedName, now: datetime, gates: FeatureGates) -> Answer:
+    from dray.sim.explain.pod_group import find_pod_group, groups_of_workload
+    from dray.sim.explain.pod_group_explainer import explain_pod_group, explain_workload_groups
+
+    if kind == "podgroup":
+        return explain_pod_group(snapshot, find_pod_group(snapshot, key), now, gates=gates)
+    return explain_workload_groups(snapshot, key, groups_of_workload(snapshot, key), now, gates=gates)
 
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:

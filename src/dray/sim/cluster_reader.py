@@ -101,7 +101,7 @@ _VERSIONS: Final[dict[str, Sequence[str]]] = {
     "apps": ("v1",),
     "batch": ("v1",),
     "policy": ("v1",),
-    "scheduling.k8s.io": ("v1",),
+    "scheduling.k8s.io": ("v1", "v1beta1"),
     DRA: ("v1", "v1beta2", "v1beta1", "v1alpha3"),
     classic.GROUP: (classic.VERSION,),
 }

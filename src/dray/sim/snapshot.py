@@ -50,6 +50,8 @@ KINDS: Final[Mapping[str, tuple[str, str]]] = {
     "DaemonSet": ("apps", "daemonsets"),
     "StatefulSet": ("apps", "statefulsets"),
     "Job": ("batch", "jobs"),
+    "PodGroup": ("scheduling.k8s.io", "podgroups"),
+    "Workload": ("scheduling.k8s.io", "workloads"),
 }
 # Kinds that determine where a Pod is placed and which devices it gets.
 PLACEMENT_KINDS: Final = (
@@ -68,10 +70,11 @@ PLACEMENT_KINDS: Final = (
     "PersistentVolumeClaim",
     "PriorityClass",
     "PodDisruptionBudget",
+    "PodGroup",
 )
 WORKLOAD_KINDS: Final = ("Deployment", "ReplicaSet", "DaemonSet", "StatefulSet", "Job")
 # What decides about a Pod on its whole path, from its workload to the node.
-PATH_KINDS: Final = (*PLACEMENT_KINDS, *WORKLOAD_KINDS, "ResourceQuota", "Event")
+PATH_KINDS: Final = (*PLACEMENT_KINDS, *WORKLOAD_KINDS, "Workload", "ResourceQuota", "Event")
 
 
 class SnapshotError(ValueError):

@@ -15,7 +15,9 @@ from dray.api.types.resource_v1 import ResourceClaim
 from dray.sim.devices import holders_by_device
 from dray.sim.doctor.classic_rules import CLASSIC_RULES, unserved_classic
 from dray.sim.doctor.findings import STUCK_AFTER, Finding, Rule, Severity, dead_pod_text, remove_reservation
+from dray.sim.doctor.group_rules import GROUP_RULES
 from dray.sim.doctor.path_rules import PATH_RULES
+from dray.sim.explain.pod_group import group_of
 from dray.sim.snapshot import Snapshot
 
 # The condition of nodes with networks for Pods.
@@ -238,7 +240,8 @@ def long_waits(snapshot: Snapshot, now: datetime) -> Iterator[Finding]:
         created = pod.metadata.creation_timestamp
         if pod.spec.node_name or is_pod_done(pod) or created is None or now - created < STUCK_AFTER:
             continue
-        if pod.spec.scheduling_gates:
+        if pod.spec.scheduling_gates or group_of(snapshot, pod) is not None:
+            # A gate has its reason, and a group is reported as a whole.
             continue
         why = next((item.message for item in pod.status.conditions if item.type == "PodScheduled"), None)
         advice = f"dray explain pod {pod.metadata.name} -n {pod.metadata.namespace}"
@@ -295,6 +298,7 @@ RULES: Final[tuple[Rule, ...]] = (
     unreachable_services,
     unused_allocations,
     *PATH_RULES,
+    *GROUP_RULES,
     *CLASSIC_RULES,
     long_waits,
 )

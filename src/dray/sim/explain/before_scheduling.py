@@ -14,6 +14,7 @@ from dray.api.types.resource_v1 import ResourceClaim, ResourceClaimSpec
 from dray.sim.claims import selected_node
 from dray.sim.explain.answers import Stage, Verdict
 from dray.sim.explain.events import events_of, newest
+from dray.sim.explain.pod_group import group_obstacle
 from dray.sim.explain.refusals import refusal, similar_object
 from dray.sim.explain.similar_names import did_you_mean, listed
 from dray.sim.notes import DEFAULT_SCHEDULER_NAME
@@ -46,6 +47,10 @@ def _gated(_snapshot: Snapshot, pod: Pod, _now: datetime) -> Verdict | None:
     gates = f"scheduling gate {names[0]}" if len(names) == 1 else f"scheduling gates {', '.join(names)}"
     remove = "it" if len(names) == 1 else "them"
     return Verdict(Stage.GATE, f"is not scheduled yet: {gates} in its spec", f"let its owner remove {remove}")
+
+
+def _waits_for_group(snapshot: Snapshot, pod: Pod, _now: datetime) -> Verdict | None:
+    return group_obstacle(snapshot, pod)
 
 
 def _unclaimed(snapshot: Snapshot, pod: Pod, now: datetime) -> Verdict | None:
@@ -244,6 +249,7 @@ def _key(metadata: object) -> tuple[str, str]:
 _CHECKS: Final[tuple[_Check, ...]] = (
     _deleted,
     _gated,
+    _waits_for_group,
     waits_for_victims,
     _unclaimed,
     _classless,

@@ -134,7 +134,7 @@ def _find_pod(snapshot: Snapshot, key: NamespacedName) -> Pod | None:
 
 async def _explain(question: Question, subject: Subject) -> Answer:
     snapshot = question.snapshot
-    options = Options(question.gates, SchedulerConfig(profiles=_profiles(snapshot)), schedules=False)
+    options = Options(question.gates, SchedulerConfig(profiles=profiles_of(snapshot)), schedules=False)
     async with running(before(snapshot, subject), question.now, options) as replica:
         await pass_time(CLAIM_SECONDS)
         pod = await replica.client.get(PODS, subject.pod.name, subject.pod.namespace)
@@ -153,7 +153,7 @@ async def _refused_claim(replica: Replica, pod: Pod) -> str:
     return "" if failed is None else f"its claim cannot be created: {refusal(events, namespace, failed.message).text}"
 
 
-def _profiles(snapshot: Snapshot) -> tuple[ProfileConfig, ...]:
+def profiles_of(snapshot: Snapshot) -> tuple[ProfileConfig, ...]:
     """Return profiles for all schedulers of the snapshot, configured like the default scheduler."""
     default = ProfileConfig().scheduler_name
     names = {pod.spec.scheduler_name or default for pod in snapshot.pods} | {default}

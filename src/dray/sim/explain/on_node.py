@@ -35,7 +35,7 @@ _START_REASONS: Final = (
 _PREPARE_EVENTS: Final = ("FailedPrepareDynamicResources", "WaitingForDevices")
 _VOLUME_EVENTS: Final = ("FailedMount", "FailedAttachVolume", "FailedMapVolume")
 _START_EVENTS: Final = ("FailedCreatePodSandBox", "FailedSync", "Failed")
-_PREEMPTED: Final = re.compile(r"Preempted by pod (\S+) on node (\S+)")
+_PREEMPTED: Final = re.compile(r"Preempted by (pod|podgroup) (\S+) on node (\S+)")
 # Exit code of a process that was killed: 128 and the signal.
 _KILLED: Final = 137
 _MESSAGE_MAX: Final = 240
@@ -105,10 +105,14 @@ def _preemptor(snapshot: Snapshot, pod: Pod, events: Sequence[ObjectEvent]) -> s
     for event in events:
         found = _PREEMPTED.search(event.message) if event.reason == "Preempted" else None
         if found:
-            taker = snapshot.pods_by_uid.get(found.group(1))
-            name = (
-                f"Pod {taker.metadata.namespace}/{taker.metadata.name}" if taker else f"a Pod with uid {found.group(1)}"
-            )
+            kind, uid = found.group(1), found.group(2)
+            if kind == "podgroup":
+                groups = (item["metadata"] for item in snapshot.documents.get("PodGroup", ()))
+                names = [f"{item.get('namespace')}/{item['name']}" for item in groups if item.get("uid") == uid]
+                name = f"PodGroup {names[0]}" if names else f"a PodGroup with uid {uid}"
+            else:
+                taker = snapshot.pods_by_uid.get(uid)
+                name = f"Pod {taker.metadata.namespace}/{taker.metadata.name}" if taker else f"a Pod with uid {uid}"
             return f"for {name}, which has a higher priority"
     if any(
         item.type == "DisruptionTarget" and item.reason == "PreemptionByScheduler" for item in pod.status.conditions

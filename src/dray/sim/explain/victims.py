@@ -23,7 +23,7 @@ from dray.sim.explain.filters import Filters
 # Higher priorities are those of the system.
 USER_PRIORITY_MAX: Final = 1_000_000_000
 # Priorities that are tried, and candidates that are compared.
-_PRIORITIES_MAX: Final = 8
+PRIORITIES_MAX: Final = 8
 _CANDIDATES_MAX: Final = 100
 replace = msgspec.structs.replace
 
@@ -53,12 +53,12 @@ class PreemptionDryRun:
         own = pod.spec.priority or 0
         others = {other.priority for node in self._nodes for other in node.pods.values()}
         levels = sorted(priority for priority in others if own <= priority < USER_PRIORITY_MAX)
-        for level in levels[:_PRIORITIES_MAX]:
+        for level in levels[:PRIORITIES_MAX]:
             priority = level + 1
             candidate = self._candidate(replace(pod, spec=replace(pod.spec, priority=priority)), nominations)
             if candidate is not None:
                 victims = tuple(str(victim.key) for victim in candidate.victims)
-                found = _class_for(priority, classes)
+                found = class_for(priority, classes)
                 return Victims(priority, candidate.node_name, victims, found, candidate.violations)
         return None
 
@@ -74,7 +74,7 @@ class PreemptionDryRun:
         return choose(search.candidates, self._now) if search.candidates else None
 
 
-def _class_for(priority: int, classes: Iterable[Document]) -> str:
+def class_for(priority: int, classes: Iterable[Document]) -> str:
     """Return the PriorityClass of users with the lowest value that is enough."""
     enough = [
         (item["value"], item["metadata"]["name"])

@@ -6,7 +6,7 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from typing import Final
@@ -73,6 +73,8 @@ class Replica:
 async def running(snapshot: Snapshot, now: datetime, options: Options) -> AsyncIterator[Replica]:
     """Run a replica of the snapshot for the time of the block; the loop must be a `VirtualLoop`."""
     clock, rng = LoopClock(now), random.Random(SEED)  # noqa: S311 - repeatable, guards nothing
+    if snapshot.documents.get("PodGroup"):
+        options = replace(options, gates=with_groups(options.gates))
     async with (
         in_process_server(clock, rng, gates=options.gates, contents=contents(snapshot)) as local,
         TaskGroup("replica") as group,
@@ -98,6 +100,11 @@ async def running(snapshot: Snapshot, now: datetime, options: Options) -> AsyncI
             yield Replica(client, informers, scheduler, clock)
         finally:
             await group.cancel()
+
+
+def with_groups(gates: FeatureGates) -> FeatureGates:
+    """Return the gates with those of PodGroups, unless they are set: a cluster that has some schedules them."""
+    return FeatureGates({"GenericWorkload": True, "DRAWorkloadResourceClaims": True, **gates.overrides})
 
 
 async def pass_time(seconds: float) -> None:

@@ -17,7 +17,7 @@ PLUGIN: Final = "DefaultPreemption"
 # Higher priorities are those of the system.
 _PRIORITY_MAX: Final = 1_000_000_000
 RAISED_CLASS: Final = "dray-simulate-preempt"
-_PREEMPTED: Final = re.compile(r"Preempted by pod (\S+) on node (\S+)")
+_PREEMPTED: Final = re.compile(r"Preempted by (?:pod|podgroup) (\S+) on node (\S+)")
 
 
 class Preemption(enum.StrEnum):
@@ -54,7 +54,14 @@ def with_raised_priority(snapshot: Snapshot, manifests: Sequence[Document]) -> t
     priorities = [pod.spec.priority or 0 for pod in snapshot.pods]
     value = min(max((item for item in priorities if item < _PRIORITY_MAX), default=0) + 1, _PRIORITY_MAX)
     documents = {kind: list(items) for kind, items in snapshot.documents.items()}
-    documents["Pod"] = [_raised(pod, value) if _is_pending(pod) else pod for pod in documents.get("Pod", ())]
+    pods = documents.get("Pod", ())
+    documents["Pod"] = [_raised(pod, value) if _is_pending(pod) else pod for pod in pods]
+    # The Pods of a group have its priority, so a group of which some run keeps its own.
+    running = {_group_of(pod) for pod in pods if not _is_pending(pod)}
+    documents["PodGroup"] = [
+        item if _key_of(item) in running else {**item, "spec": item["spec"] | _class_and_value(value)}
+        for item in documents.get("PodGroup", ())
+    ]
     raised_class = {
         "apiVersion": "scheduling.k8s.io/v1",
         "kind": "PriorityClass",
@@ -63,6 +70,19 @@ def with_raised_priority(snapshot: Snapshot, manifests: Sequence[Document]) -> t
     }
     documents["PriorityClass"] = [*documents.get("PriorityClass", ()), raised_class]
     return Snapshot(documents, snapshot.hidden), [_with_class(item) for item in manifests]
+
+
+def _key_of(document: Document) -> tuple[str, str]:
+    return document["metadata"].get("namespace") or "", document["metadata"]["name"]
+
+
+def _group_of(pod: Document) -> tuple[str, str]:
+    group = pod["spec"].get("schedulingGroup") or {}
+    return pod["metadata"].get("namespace") or "", group.get("podGroupName") or ""
+
+
+def _class_and_value(value: int) -> Document:
+    return {"priority": value, "priorityClassName": RAISED_CLASS}
 
 
 def _is_pending(pod: Document) -> bool:
@@ -83,7 +103,7 @@ def _with_class(document: Document) -> Document:
     spec = document.get("spec")
     if not isinstance(spec, dict):
         return document
-    if document.get("kind") == "Pod":
+    if document.get("kind") in ("Pod", "PodGroup"):
         return {**document, "spec": _with_class_name(spec)}
     template = spec.get("template")
     if isinstance(template, dict) and isinstance(template.get("spec"), dict):
@@ -101,6 +121,8 @@ def evictions(before: Snapshot, after: Snapshot, events: Iterable[Document]) -> 
     """Return the Pods that were running before and were preempted."""
     running = {pod.metadata.uid: pod for pod in before.pods if pod.spec.node_name and not is_pod_done(pod)}
     names = {pod.metadata.uid: f"{pod.metadata.namespace}/{pod.metadata.name}" for pod in (*before.pods, *after.pods)}
+    groups = (item for snapshot in (before, after) for item in snapshot.documents.get("PodGroup", ()))
+    names |= {item["metadata"].get("uid"): "/".join(_key_of(item)) for item in groups}
     found = []
     for event in events:
         match = _PREEMPTED.search(event.get("message") or "") if event.get("reason") == "Preempted" else None

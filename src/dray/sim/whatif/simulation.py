@@ -14,7 +14,7 @@ from dray.client.interface import Client, Resource
 from dray.client.resources import EVENTS
 from dray.scheduler.config import ProfileConfig, SchedulerConfig
 from dray.sim.cluster_reader import read_cluster
-from dray.sim.replica.cluster import Options, Replica, pass_time, running
+from dray.sim.replica.cluster import Options, Replica, pass_time, running, with_groups
 from dray.sim.replica.contents import namespace_document
 from dray.sim.replica.virtual_time import run_virtually
 from dray.sim.snapshot import PLACEMENT_KINDS, Snapshot, SnapshotError
@@ -44,12 +44,13 @@ class Run:
     progress: Progress
     preemption: Preemption = Preemption.BY_PRIORITY
 
-    def options(self) -> Options:
+    def options(self, manifests: Sequence[Document]) -> Options:
         """Return the options of the replica."""
         default = ProfileConfig().scheduler_name
         names = {pod.spec.scheduler_name or default for pod in self.changed.snapshot.pods} | {default}
         profiles = tuple(profile_for(name, self.preemption) for name in sorted(names))
-        return Options(self.gates, SchedulerConfig(profiles=profiles))
+        has_groups = any(item.get("kind") == "PodGroup" for item in manifests)
+        return Options(with_groups(self.gates) if has_groups else self.gates, SchedulerConfig(profiles=profiles))
 
     def start(self, manifests: Sequence[Document]) -> tuple[Snapshot, Sequence[Document]]:
         """Return the snapshot to start from, and the manifests to apply."""
@@ -73,7 +74,7 @@ def simulate(run: Run, manifests: Sequence[Document]) -> Outcome:
 
 async def _simulate(run: Run, manifests: Sequence[Document]) -> Outcome:
     snapshot, manifests = run.start(manifests)
-    async with running(snapshot, run.now, run.options()) as replica:
+    async with running(snapshot, run.now, run.options(manifests)) as replica:
         await apply(replica.client, manifests)
         await settle(replica, run.progress)
         return await run.outcome(replica)
@@ -90,7 +91,7 @@ async def _count_fit(run: Run, manifests: Sequence[Document], most: int) -> Fit:
         raise SnapshotError(f"to count what fits, the file needs exactly one Pod; it has {len(pods)}")
     snapshot, manifests = run.start(manifests)
     pods = [item for item in manifests if item.get("kind") == "Pod"]
-    async with running(snapshot, run.now, run.options()) as replica:
+    async with running(snapshot, run.now, run.options(manifests)) as replica:
         await apply(replica.client, [item for item in manifests if item.get("kind") != "Pod"])
         await settle(replica, _silent)
         stem, made, batch = pods[0]["metadata"].get("name") or "pod", 0, 1
@@ -120,7 +121,7 @@ async def _count_nodes(run: Run, manifests: Sequence[Document], pattern: Sequenc
     stem = node["metadata"]["name"]
     taken = {item.metadata.name or "" for item in run.changed.snapshot.nodes}
     snapshot, manifests = run.start(manifests)
-    async with running(snapshot, run.now, run.options()) as replica:
+    async with running(snapshot, run.now, run.options(manifests)) as replica:
         await apply(replica.client, manifests)
         await settle(replica, _silent)
         outcome = await run.outcome(replica)
