@@ -1,4 +1,4 @@
-"""Dry runs of the group cycle on a cluster without some of its Pods. Pure.
+"""Dry runs of the group cycle on a cluster without some of its Pods.
 
 The Pods are hidden: taken out of the cache and of what plugins know besides, so that the group cycle itself runs, with
 everything that it looks at. Nothing else happens meanwhile, and the end of the dry run leaves everything as it was.

@@ -1,4 +1,4 @@
-"""Which Pods of lower priority would have to go for a group, in the whole cluster. Pure.
+"""Which Pods of lower priority would have to go for a group, in the whole cluster.
 
 All units of lower priority are hidden and the group cycle runs once; its placement is kept. Then the units are put back
 one by one, the most important first, as long as every Pod of the group still fits on its node.
