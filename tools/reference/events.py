@@ -45,6 +45,8 @@ _CRON_JOB = "controllers/cron_job"
 _ENDPOINTS = "controllers/service_endpoints"
 _DISRUPTION, _BUDGET = "controllers/disruption", "PodDisruptionBudget"
 _JOB_GROUPS = "controllers/job/job_groups"
+_VOLUME_CLAIM = "PersistentVolumeClaim"
+_VOLUMES = "controllers/persistent_volume"
 _OWNERS = "ReplicaSet, DaemonSet, Job"
 
 EVENTS: dict[str, Sequence[Row]] = {
@@ -112,6 +114,12 @@ EVENTS: dict[str, Sequence[Row]] = {
         Row("FailedToUpdateEndpointSlices", W, "Service", _ENDPOINTS, "a write of an EndpointSlice failed"),
         Row("UnusableAddress", W, "Service", _ENDPOINTS,
             "a Pod has only addresses that endpoints cannot have, such as a loopback address", is_extension=True),
+    ),
+    "The persistent volume controller": (
+        Row("WaitForFirstConsumer", N, _VOLUME_CLAIM, _VOLUMES, "the claim is bound when a Pod uses it"),
+        Row("FailedBinding", N, _VOLUME_CLAIM, _VOLUMES, "no volume suits the claim"),
+        Row("ClaimLost", W, _VOLUME_CLAIM, _VOLUMES, "the volume of a bound claim is gone"),
+        Row("ClaimMisbound", W, _VOLUME_CLAIM, _VOLUMES, "the volume of a bound claim belongs to another one"),
     ),
     "The disruption controller": (
         Row("NoPods", N, _BUDGET, _DISRUPTION, "the budget matches no Pod"),

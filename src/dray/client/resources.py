@@ -36,6 +36,9 @@ PERSISTENT_VOLUMES: Final[Resource[Document]] = unstructured(
 PERSISTENT_VOLUME_CLAIMS: Final[Resource[Document]] = unstructured(
     GroupVersion("", "v1"), "persistentvolumeclaims", "PersistentVolumeClaim"
 )
+STORAGE_CLASSES: Final[Resource[Document]] = unstructured(
+    GroupVersion("storage.k8s.io", "v1"), "storageclasses", "StorageClass", namespaced=False
+)
 REPLICATION_CONTROLLERS: Final[Resource[ReplicationController]] = Resource(
     "", "v1", "replicationcontrollers", "ReplicationController", ReplicationController
 )

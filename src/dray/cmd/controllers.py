@@ -29,6 +29,7 @@ from dray.controllers.namespace.reconciler import NamespaceController
 from dray.controllers.node_ipam import NodeIpamController, NodeRanges
 from dray.controllers.node_lifecycle.reconciler import LifecycleTiming, NodeLifecycleController
 from dray.controllers.node_lifecycle.zones import Rates
+from dray.controllers.persistent_volume.reconciler import PersistentVolumeController
 from dray.controllers.pod_garbage_collector.reconciler import PodGarbageCollector
 from dray.controllers.pod_group_protection import PodGroupProtectionController
 from dray.controllers.reconciler import ControllerContext, Reconciler
@@ -137,6 +138,7 @@ def _workload_controllers(root_ca: str, gates: FeatureGates) -> dict[str, Factor
         "cronjob-controller": CronJobController,
         "ttl-after-finished-controller": TTLAfterFinishedController,
         "disruption-controller": DisruptionController,
+        "persistentvolume-binder-controller": PersistentVolumeController,
         "endpointslice-controller": ServiceEndpointsController,
         "endpointslice-mirroring-controller": EndpointSliceMirroringController,
     }

@@ -71,8 +71,8 @@ BUILT_IN: Final[Mapping[str, PluginFactory]] = {
 DEFAULT_PLUGINS: Final[tuple[tuple[str, int], ...]] = (
     ("SchedulingGates", 0),
     ("PrioritySort", 0),
-    ("NodeUnschedulable", 0),
     ("NodeName", 0),
+    ("NodeUnschedulable", 0),
     ("TaintToleration", 3),
     ("NodeAffinity", 2),
     ("NodePorts", 0),
@@ -89,8 +89,8 @@ DEFAULT_PLUGINS: Final[tuple[tuple[str, int], ...]] = (
     ("NodeResourcesBalancedAllocation", 1),
     ("ImageLocality", 1),
     ("DefaultBinder", 0),
-    ("GangScheduling", 0),
     ("NodeDeclaredFeatures", 0),
+    ("GangScheduling", 0),
 )
 
 

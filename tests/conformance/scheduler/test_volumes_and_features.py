@@ -103,6 +103,58 @@ def test_volumes(spec: Any, claims: Any, volumes: Any, expected: Any) -> None:
     assert answers(spec, claims, volumes) == expected
 
 
+DELAYED = {"metadata": {"name": "local"}, "volumeBindingMode": "WaitForFirstConsumer"}
+NONE_AVAILABLE = "node(s) didn't find available persistent volumes to bind"
+
+
+def available(name: str, zone: str, size: str) -> dict[str, Any]:
+    found = volume(zone)
+    found["spec"] |= {"storageClassName": "local", "capacity": {"storage": size}, "accessModes": ["ReadWriteOnce"]}
+    return found | {"metadata": {"name": name}, "status": {"phase": "Available"}}
+
+
+def waiting(name: str, size: str = "1Gi") -> dict[str, Any]:
+    resources = {"requests": {"storage": size}}
+    found = claim(name, volume="", phase="Pending", storageClassName="local", resources=resources)
+    found["metadata"]["uid"] = f"uid-{name}"
+    return found
+
+
+@pytest.mark.behaviour("SC-06")
+def test_reserved_volumes_are_kept_from_other_claims() -> None:
+    volumes = [available("small", "a", "1Gi"), available("large", "a", "9Gi"), available("other", "b", "1Mi")]
+    parts = handle(
+        *NODES,
+        persistentvolumeclaims=[waiting("c"), waiting("d")],
+        persistentvolumes=volumes,
+        storageclasses=[DELAYED],
+    )
+    plugin = VolumeBinding({}, parts)
+
+    def place(name: str) -> tuple[Any, dict[str, str]]:
+        info = pod_info(name, volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": name}}])
+        attempt = state(info)
+        assert plugin.pre_filter(attempt, info.pod)[1].is_success
+        return attempt, {item.name: plugin.filter(attempt, info.pod, item).message for item in NODES}
+
+    def chosen(attempt: Any) -> list[str]:
+        return [item["metadata"]["name"] for _, item in attempt["VolumeBinding"].chosen["a"]]
+
+    first, found = place("c")
+    assert found == {"a": "", "b": NONE_AVAILABLE}
+    assert chosen(first) == ["small"]
+    plugin.reserve(first, pod(), "a")
+    second, _ = place("d")
+    assert chosen(second) == ["large"]
+    plugin.reserve(second, pod(), "a")
+    third, found = place("c")
+    # What is reserved for the claim itself is its own.
+    assert chosen(third) == ["small"]
+    plugin.unreserve(first, pod(), "a")
+    plugin.unreserve(second, pod(), "a")
+    assert chosen(place("d")[0]) == ["small"]
+
+
 def test_a_lenient_plugin_evaluates_what_it_can() -> None:
     assert answers(USES, [claim()], [volume("a", "csi")], lenient=True) == {"b": NO_AFFINITY}
     assert answers(USES, [claim(volume="", phase="Pending")], [], lenient=True) == {}

@@ -481,3 +481,54 @@ def test_a_job_with_scheduling_is_a_gang(tmp_path: Path) -> None:
         await placed(cluster, name, 3)
 
     run(tmp_path, test, gates=f"{GATES},WorkloadWithJob=true")
+
+
+WORKLOADS = unstructured(SCHEDULING, "workloads", "Workload")
+CONFIG_MAPS = unstructured(GroupVersion("", "v1"), "configmaps", "ConfigMap")
+
+
+@pytest.mark.behaviour("GW-69", "GW-64", "GW-73")
+def test_a_job_of_an_owner_with_a_workload_makes_only_the_group(tmp_path: Path) -> None:
+    async def test(cluster: Cluster) -> None:
+        await cluster.create(node("n0"))
+        cluster.start_controllers()
+        cluster.start_scheduler()
+        # Any object can own Jobs; real ones are of kinds such as JobSet.
+        owner = await cluster.client.create(CONFIG_MAPS, {"metadata": {"name": "set", "namespace": "default"}})
+        uid = owner["metadata"]["uid"]
+        reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "set", "uid": uid, "controller": True}
+        template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}
+        metadata = {
+            "name": "train",
+            "namespace": "default",
+            "ownerReferences": [reference],
+            "annotations": {"scheduling.k8s.io/group-template-name": "workers"},
+        }
+        spec = {"parallelism": 2, "completions": 2, "template": template}
+        await cluster.client.create(JOBS, {"metadata": metadata, "spec": spec})
+
+        async def reasons() -> set[str]:
+            return {item["reason"] for item in (await cluster.client.list(EVENTS, "default")).items}
+
+        await cluster.eventually(reasons, lambda found: "FailedWorkloadCreate" in found)
+        assert not (await cluster.client.list(PODS, "default")).items
+        recipe = {
+            "controllerRef": {"kind": "ConfigMap", "name": "set"},
+            "podGroupTemplates": [{"name": "workers", "schedulingPolicy": {"gang": {"minCount": 2}}}],
+        }
+        await cluster.client.create(WORKLOADS, {"metadata": {"name": "w", "namespace": "default"}, "spec": recipe})
+
+        async def groups() -> list[Document]:
+            return list((await cluster.client.list(POD_GROUPS, "default")).items)
+
+        (made,) = await cluster.eventually(groups, lambda found: len(found) == 1)
+        assert made["spec"]["workloadRef"] == {"workloadName": "w", "templateName": "workers"}
+        assert made["spec"]["schedulingPolicy"] == {"gang": {"minCount": 2}}
+        assert [item["kind"] for item in made["metadata"]["ownerReferences"]] == ["Job", "Workload"]
+        await placed(cluster, made["metadata"]["name"], 2)
+        assert len((await cluster.client.list(WORKLOADS, "default")).items) == 1
+        served = [item for item in await cluster.client.resources() if item.group == "scheduling.k8s.io"]
+        assert {item.version for item in served} == {"v1", "v1beta1"}
+        assert "CompositePodGroup" not in {item.kind for item in served}
+
+    run(tmp_path, test, gates=f"{GATES},WorkloadWithJob=true")

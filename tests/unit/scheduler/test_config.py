@@ -44,8 +44,8 @@ def names(plugins: Any) -> list[str]:
 def test_defaults() -> None:
     profile = profiles("")["default-scheduler"]
     assert names(profile.at(FILTER)) == [
-        "NodeUnschedulable",
         "NodeName",
+        "NodeUnschedulable",
         "TaintToleration",
         "NodeAffinity",
         "NodePorts",

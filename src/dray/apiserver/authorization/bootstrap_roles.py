@@ -171,6 +171,7 @@ CLUSTER_ROLES: Final[Mapping[str, tuple[Document, ...]]] = {
         rule("create", "core", "bindings pods/binding"),
         rule("patch update", "core", "pods/status"),
         rule(_READ, "core", "replicationcontrollers services persistentvolumeclaims persistentvolumes"),
+        rule("update patch", "core", "persistentvolumes"),
         rule(_READ, "apps", "replicasets statefulsets"),
         rule(_READ, "policy", "poddisruptionbudgets"),
         rule(_READ, "scheduling.k8s.io", "podgroups"),
@@ -334,6 +335,12 @@ CONTROLLER_ROLES: Final[Mapping[str, tuple[Document, ...]]] = {
         rule("patch update", "core", "pods/status"),
         rule("delete get list watch", "core", "pods"),
         rule(_READ, "coordination.k8s.io", "leases"),
+        _EVENTS,
+    ),
+    "persistent-volume-binder": (
+        rule("get list update watch", "core", "persistentvolumes persistentvolumeclaims"),
+        rule("patch update", "core", "persistentvolumes/status persistentvolumeclaims/status"),
+        rule(_READ, "storage.k8s.io", "storageclasses"),
         _EVENTS,
     ),
     "pod-garbage-collector": (

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 import msgspec
 
 from dray.api.codec import from_document, to_document
-from dray.api.document import Document
-from dray.api.errors import AlreadyExistsError, APIError, InvalidError
+from dray.api.document import Document, GroupResource
+from dray.api.errors import AlreadyExistsError, APIError, InvalidError, NotFoundError
 from dray.api.types.batch_v1 import Job
 from dray.api.types.scheduling_v1beta1 import PodGroup, Workload
 from dray.client.event_recorder import NORMAL, WARNING, EventRecorder
 from dray.client.interface import ignore_not_found
-from dray.client.objects import controller_of, controller_reference
+from dray.client.objects import OwnerReference, controller_of, controller_reference
 from dray.client.resources import JOBS, POD_GROUPS, WORKLOADS
 from dray.controllers.pod_control.pod_templates import hash_text
 from dray.controllers.reconciler import ControllerContext
@@ -21,6 +23,8 @@ from dray.controllers.reconciler import ControllerContext
 WORKLOAD_CREATED: Final = "WorkloadCreated"
 GROUP_CREATED: Final = "PodGroupCreated"
 CREATE_FAILED: Final = "FailedWorkloadCreate"
+# Of a Job whose owner has a Workload: the template of its group.
+TEMPLATE_ANNOTATION: Final = "scheduling.k8s.io/group-template-name"
 INVALID: Final = "FailedWorkloadCompilation"
 # A template's name is a DNS label.
 _TEMPLATE_LENGTH_MAX: Final = 63
@@ -37,27 +41,56 @@ class JobGroups:
 
     async def group_for(self, job: Job, *, has_pods: bool) -> PodGroup | None:
         """Return the group that new Pods of the Job join; None if the Job has none."""
+        template = delegated_template(job)
+        if template:
+            return await self._delegated_group(job, template, has_pods=has_pods)
         if not is_managed(job):
             return None
-        found = await self._find(job)
+        found = await self._find(job, group_name(job))
         if found is not None:
             return await self._follow_count(job, found)
         if has_pods or has_started(job):
             return None
-        try:
+        with self._reported(job):
             workload = await self._create_workload(job)
-            group = await self._client.create(POD_GROUPS, make_group(job, workload))
+            return await self._create_group(job, make_group(job, workload))
+
+    async def _delegated_group(self, job: Job, template: str, *, has_pods: bool) -> PodGroup | None:
+        """Return the group that the Workload of the Job's owner describes."""
+        with self._reported(job):
+            workload = await self._workload_of_owner(job)
+            found = await self._find(job, delegated_name(job, workload, template))
+            if found is not None or has_pods or has_started(job):
+                return found
+            return await self._create_group(job, make_delegated_group(job, workload, template))
+
+    async def _workload_of_owner(self, job: Job) -> Workload:
+        owner = controller_of(job)
+        assert owner is not None, "only a Job with an owner delegates"
+        for workload in (await self._client.list(WORKLOADS, job.metadata.namespace or "")).items:
+            if is_controlled_by(workload, owner):
+                return workload
+        raise NotFoundError(GroupResource(WORKLOADS.group, WORKLOADS.plural), f"of {owner.kind} {owner.name}")
+
+    @contextmanager
+    def _reported(self, job: Job) -> Iterator[None]:
+        """Record an event of the Job if a group cannot be made."""
+        try:
+            yield
         except APIError as failure:
             reason = INVALID if isinstance(failure, InvalidError) else CREATE_FAILED
             self._recorder.event(JOBS.group_version_kind, job, WARNING, reason, failure.message)
             raise
+
+    async def _create_group(self, job: Job, wanted: PodGroup) -> PodGroup:
+        group = await self._client.create(POD_GROUPS, wanted)
         text = f"Created pod group {group.metadata.name}"
         self._recorder.event(JOBS.group_version_kind, job, NORMAL, GROUP_CREATED, text)
         return group
 
-    async def _find(self, job: Job) -> PodGroup | None:
+    async def _find(self, job: Job, name: str) -> PodGroup | None:
         """Return the group of the Job; the informer may not have one that was just created."""
-        name, namespace = group_name(job), job.metadata.namespace or ""
+        namespace = job.metadata.namespace or ""
         group = self._groups.lister.get(name, namespace)
         if group is None:
             group = await ignore_not_found(self._client.get(POD_GROUPS, name, namespace))
@@ -98,6 +131,36 @@ class JobGroups:
 def is_managed(job: Job) -> bool:
     """Return whether the Job gets a group: nobody controls it, and its template names no group."""
     return controller_of(job) is None and job.spec.template.spec.scheduling_group is None
+
+
+def delegated_template(job: Job) -> str:
+    """Return the template of its owner's Workload that the Job names; empty if it has no owner, or names none."""
+    if controller_of(job) is None or job.spec.template.spec.scheduling_group is not None:
+        return ""
+    return (job.metadata.annotations or {}).get(TEMPLATE_ANNOTATION) or ""
+
+
+def is_controlled_by(workload: Workload, owner: OwnerReference) -> bool:
+    """Return whether the Workload belongs to an object."""
+    reference = workload.spec.controller_ref
+    if reference is None:
+        return False
+    group = owner.api_version.rpartition("/")[0]
+    return (reference.api_group or "", reference.kind, reference.name) == (group, owner.kind, owner.name)
+
+
+def delegated_name(job: Job, workload: Workload, template: str) -> str:
+    """Return the name of the PodGroup of a Job that delegates."""
+    return f"{workload.metadata.name}-{template}-{hash_text(f'{job.metadata.uid}/{template}'.encode())}"
+
+
+def make_delegated_group(job: Job, workload: Workload, template: str) -> PodGroup:
+    """Return the PodGroup from a template of the owner's Workload; raises `NotFoundError` if there is no such one."""
+    found = next((item for item in workload.spec.pod_group_templates if item.name == template), None)
+    if found is None:
+        raise NotFoundError(GroupResource(WORKLOADS.group, "podgrouptemplates"), template)
+    settings = {name: value for name, value in to_document(found).items() if name != "name"}
+    return _group(job, workload, delegated_name(job, workload, template), template, settings)
 
 
 def has_started(job: Job) -> bool:
@@ -156,9 +219,14 @@ def make_workload(job: Job) -> Workload:
 
 
 def make_group(job: Job, workload: Workload) -> PodGroup:
-    """Return the PodGroup, which the Job controls and the Workload owns."""
+    """Return the PodGroup of a Job with a Workload of its own."""
+    return _group(job, workload, group_name(job), template_name(job), _settings(job))
+
+
+def _group(job: Job, workload: Workload, name: str, template: str, settings: Document) -> PodGroup:
+    """Return a PodGroup, which the Job controls and the Workload owns."""
     controller = to_document(controller_reference(JOBS.group_version_kind, job.metadata))
     recipe = to_document(controller_reference(WORKLOADS.group_version_kind, workload.metadata)) | {"controller": False}
-    metadata = {"name": group_name(job), "namespace": job.metadata.namespace, "ownerReferences": [controller, recipe]}
-    reference = {"workloadName": workload.metadata.name, "templateName": template_name(job)}
-    return from_document(PodGroup, {"metadata": metadata, "spec": {"workloadRef": reference, **_settings(job)}})
+    metadata = {"name": name, "namespace": job.metadata.namespace, "ownerReferences": [controller, recipe]}
+    reference = {"workloadName": workload.metadata.name, "templateName": template}
+    return from_document(PodGroup, {"metadata": metadata, "spec": {"workloadRef": reference, **settings}})

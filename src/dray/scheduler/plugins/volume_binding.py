@@ -1,7 +1,8 @@
-"""Checks that a node can use the Pod's persistent volumes, which must be bound already.
+"""Checks that a node can use the Pod's persistent volumes, and chooses volumes for claims that wait for a consumer.
 
-Volumes are checked by their node affinity. Not supported are claims that wait for their first consumer, and volumes
-other than `local` and `hostPath`, whose attachment limits are not known; Pods with such claims stay pending.
+Volumes are checked by their node affinity. A claim that waits for its first consumer gets the smallest available volume
+that suits it and that the node can use. Not supported are provisioning, and volumes other than `local` and `hostPath`,
+whose attachment limits are not known; Pods with such claims stay pending.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ from typing import Any, Final
 
 from dray.api.codec import from_document
 from dray.api.document import Document
+from dray.api.persistent_volumes import class_of, is_delayed
 from dray.api.types.core_v1 import NodeSelector, Pod
 from dray.client.indexer import Lister
-from dray.client.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES
+from dray.client.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, STORAGE_CLASSES
 from dray.framework.cycle_state import CycleState
 from dray.framework.events import (
     NODE,
@@ -30,27 +32,51 @@ from dray.framework.plugins import PreFilterResult
 from dray.framework.status import SKIP, SUCCESS, Status, unresolvable
 from dray.scheduler.handle import Handle
 from dray.scheduler.plugins.arguments import Arguments
+from dray.scheduler.plugins.volume_choice import Chosen, volume_choices_of
 from dray.scheduler.plugins.volume_claims import claim_names, claim_problem, unsupported_reason
 
 REASON_AFFINITY: Final = "node(s) didn't match PersistentVolume's node affinity"
+REASON_NONE_AVAILABLE: Final = "node(s) didn't find available persistent volumes to bind"
 REASON_NO_VOLUME: Final = "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"
 
 _NAME: Final = "VolumeBinding"
 _NO_AFFINITY: Final = unresolvable(REASON_AFFINITY).with_plugin(_NAME)
 _NO_VOLUME: Final = unresolvable(REASON_NO_VOLUME).with_plugin(_NAME)
+_NONE_AVAILABLE: Final = unresolvable(REASON_NONE_AVAILABLE).with_plugin(_NAME)
 _BIND_TIMEOUT_SECONDS: Final = 600
 
 
+class VolumeState:
+    """The volumes of one Pod."""
+
+    __slots__ = ("chosen", "delayed", "matchers")
+
+    def __init__(self, matchers: Sequence[NodeMatcher | None], delayed: Sequence[Document]) -> None:
+        # The node affinity of bound volumes; None for one that does not exist.
+        self.matchers = matchers
+        # The claims that wait for their first consumer, and what they get on each node that was filtered.
+        self.delayed = delayed
+        self.chosen: dict[str, tuple[Chosen, ...]] = {}
+
+    def clone(self) -> VolumeState:
+        """Return a copy whose choices are its own."""
+        copy = VolumeState(self.matchers, self.delayed)
+        copy.chosen = dict(self.chosen)
+        return copy
+
+
 class VolumeBinding:
-    """Filters on the node affinity of bound volumes; a lenient one lets pass what it does not support."""
+    """Filters on volumes, reserves and binds them; a lenient one lets pass what it does not support."""
 
     name = _NAME
 
     def __init__(self, args: Mapping[str, Any], handle: Handle, *, lenient: bool = False) -> None:
         given = Arguments(args)
-        # Accepted without effect: nothing is bound here.
-        given.integer("bindTimeoutSeconds", _BIND_TIMEOUT_SECONDS, 0, None)
+        # How long PreBind waits for the controller to bind the claims.
+        self._timeout_seconds = given.integer("bindTimeoutSeconds", _BIND_TIMEOUT_SECONDS, 0, None)
         given.end()
+        self._choices = volume_choices_of(handle)
+        self._classes: Lister[Document] = handle.informers.informer(STORAGE_CLASSES).lister
         self._lenient = lenient
         self._claims: Lister[Document] = handle.informers.informer(PERSISTENT_VOLUME_CLAIMS).lister
         self._volumes: Lister[Document] = handle.informers.informer(PERSISTENT_VOLUMES).lister
@@ -60,6 +86,7 @@ class VolumeBinding:
         if not pod.spec.volumes:
             return None, SKIP
         matchers: list[NodeMatcher | None] = []
+        delayed: list[Document] = []
         for name, ephemeral in claim_names(pod):
             claim = self._claims.get(name, pod.metadata.namespace or "")
             problem = claim_problem(name, claim, ephemeral=ephemeral)
@@ -67,25 +94,56 @@ class VolumeBinding:
                 return None, unresolvable(problem)
             if claim is None:
                 continue
+            if not claim["spec"].get("volumeName") and is_delayed(self._classes.get(class_of(claim))):
+                delayed.append(claim)
+                continue
             volume = self._volumes.get(claim["spec"].get("volumeName") or "")
             unsupported = unsupported_reason(name, claim, volume)
             if unsupported and not self._lenient:
                 return None, unresolvable(unsupported)
             if volume is not None or not unsupported:
                 matchers.extend(_matchers(volume))
-        if not matchers:
+        if not matchers and not delayed:
             return None, SKIP
-        state[_NAME] = matchers
+        state[_NAME] = VolumeState(matchers, delayed)
         return None, SUCCESS
 
     def filter(self, state: CycleState, _pod: Pod, node: NodeInfo) -> Status:
         """Check the node affinity of every volume."""
-        for matches in state[_NAME]:
+        own: VolumeState = state[_NAME]
+        for matches in own.matchers:
             if matches is None:
                 return _NO_VOLUME
             if not matches(node):
                 return _NO_AFFINITY
+        if own.delayed:
+            chosen = self._choices.choose(own.delayed, node)
+            if chosen is None:
+                return SUCCESS if self._lenient else _NONE_AVAILABLE
+            own.chosen[node.name] = chosen
         return SUCCESS
+
+    def reserve(self, state: CycleState, _pod: Pod, node_name: str) -> Status:
+        """Keep the chosen volumes from other claims."""
+        self._choices.reserve(self._chosen(state, node_name))
+        return SUCCESS
+
+    def unreserve(self, state: CycleState, _pod: Pod, node_name: str) -> None:
+        """Let other claims have the volumes that are not written."""
+        self._choices.release(self._chosen(state, node_name))
+
+    def pre_bind_pre_flight(self, state: CycleState, _pod: Pod, node_name: str) -> Status:
+        """Return whether claims have to be bound, which the controller takes part in."""
+        return SUCCESS if self._chosen(state, node_name) else SKIP
+
+    async def pre_bind(self, state: CycleState, _pod: Pod, node_name: str) -> Status:
+        """Bind the claims that waited for the Pod."""
+        chosen = self._chosen(state, node_name)
+        return await self._choices.bind(chosen, self._timeout_seconds) if chosen else SUCCESS
+
+    def _chosen(self, state: CycleState, node_name: str) -> tuple[Chosen, ...]:
+        own: VolumeState | None = state.get(_NAME)
+        return () if own is None else own.chosen.get(node_name, ())
 
     def events_to_register(self) -> Sequence[EventRegistration]:
         """Return changes of the Pod's claims, of volumes, and of nodes."""

@@ -169,6 +169,7 @@ def simulated(preemption: Preemption, *documents: Document) -> Outcome:
     return simulate(run, documents)
 
 
+@pytest.mark.behaviour("SC-20")
 def test_simulate_places_gangs_whole_or_not_at_all_and_shows_who_would_go() -> None:
     manifests = (gang(), *members(2))
     outcome = simulated(Preemption.BY_PRIORITY, *manifests)

@@ -1,0 +1,140 @@
+"""Persistent volumes and their claims: what is bound to what, and which volume suits a claim. Pure.
+
+Shared by the scheduler, which chooses volumes for claims that wait for their first consumer, and by the controller,
+which binds the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterable
+from typing import Final
+
+from dray.api.document import Document
+from dray.api.quantity import Quantity
+from dray.api.selectors import LabelSelector, SelectorError
+
+WAIT_FOR_FIRST_CONSUMER: Final = "WaitForFirstConsumer"
+NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
+# Annotations: the binding is complete; the reference was written by a component, not by a user.
+BIND_COMPLETED: Final = "pv.kubernetes.io/bind-completed"
+BOUND_BY_CONTROLLER: Final = "pv.kubernetes.io/bound-by-controller"
+YES: Final = "yes"
+_CLASS_ANNOTATION: Final = "volume.beta.kubernetes.io/storage-class"
+_FILESYSTEM: Final = "Filesystem"
+
+
+def phase_of(item: Document) -> str:
+    """Return the phase of a volume or claim; empty if it has none yet."""
+    return (item.get("status") or {}).get("phase") or ""
+
+
+def class_of(item: Document) -> str:
+    """Return the storage class of a volume or claim; empty if it has none."""
+    annotation = (item["metadata"].get("annotations") or {}).get(_CLASS_ANNOTATION)
+    return annotation or item["spec"].get("storageClassName") or ""
+
+
+def is_delayed(storage_class: Document | None) -> bool:
+    """Return whether claims of the class are bound when a Pod that uses them is scheduled."""
+    return storage_class is not None and storage_class.get("volumeBindingMode") == WAIT_FOR_FIRST_CONSUMER
+
+
+def annotation_of(item: Document, name: str) -> bool:
+    """Return whether an annotation is set."""
+    return name in (item["metadata"].get("annotations") or {})
+
+
+def with_annotations(item: Document, *names: str) -> Document:
+    """Return the object with annotations that say yes."""
+    metadata = item["metadata"]
+    annotations = {**(metadata.get("annotations") or {}), **dict.fromkeys(names, YES)}
+    return {**item, "metadata": {**metadata, "annotations": annotations}}
+
+
+def is_claimed_by(volume: Document, claim: Document) -> bool:
+    """Return whether the volume names the claim, or one of that name that may not have existed yet."""
+    reference = volume["spec"].get("claimRef")
+    metadata = claim["metadata"]
+    if not reference or (reference.get("namespace"), reference.get("name")) != (
+        metadata.get("namespace"),
+        metadata["name"],
+    ):
+        return False
+    return not reference.get("uid") or reference["uid"] == metadata.get("uid")
+
+
+def claimed(volume: Document, claim: Document) -> Document:
+    """Return the volume with a reference to the claim."""
+    if is_claimed_by(volume, claim) and volume["spec"]["claimRef"].get("uid"):
+        return volume
+    metadata = claim["metadata"]
+    reference = {
+        "kind": "PersistentVolumeClaim",
+        "apiVersion": "v1",
+        "namespace": metadata.get("namespace"),
+        "name": metadata["name"],
+        "uid": metadata.get("uid"),
+        "resourceVersion": metadata.get("resourceVersion"),
+    }
+    by_user = bool(volume["spec"].get("claimRef"))
+    changed = {**volume, "spec": {**volume["spec"], "claimRef": reference}}
+    return changed if by_user else with_annotations(changed, BOUND_BY_CONTROLLER)
+
+
+def requested_storage(claim: Document) -> Quantity:
+    """Return how much storage the claim asks for."""
+    requests = (claim["spec"].get("resources") or {}).get("requests") or {}
+    return Quantity.parse(requests.get("storage") or "0")
+
+
+def _capacity(volume: Document) -> Quantity:
+    return Quantity.parse((volume["spec"].get("capacity") or {}).get("storage") or "0")
+
+
+def suits(volume: Document, claim: Document) -> bool:
+    """Return whether a volume has the class, mode, access modes, labels and size that a claim asks for."""
+    wanted, offered = claim["spec"], volume["spec"]
+    if class_of(volume) != class_of(claim):
+        return False
+    if (offered.get("volumeMode") or _FILESYSTEM) != (wanted.get("volumeMode") or _FILESYSTEM):
+        return False
+    if not set(wanted.get("accessModes") or ()) <= set(offered.get("accessModes") or ()):
+        return False
+    return requested_storage(claim).nanos <= _capacity(volume).nanos and _is_selected(volume, wanted.get("selector"))
+
+
+def _is_selected(volume: Document, selector: Document | None) -> bool:
+    if not selector:
+        return True
+    try:
+        return LabelSelector.from_document(selector).matches(volume["metadata"].get("labels") or {})
+    except SelectorError:
+        return False
+
+
+def smallest_match(
+    claim: Document,
+    volumes: Iterable[Document],
+    *,
+    taken: Container[str] = (),
+    accepts: Callable[[Document], bool] = lambda _volume: True,
+) -> Document | None:
+    """Return the volume that a claim gets: one that names it, else the smallest available one that suits it.
+
+    Of several of the same size the first by name. `taken` are names of volumes that others are about to get.
+    """
+    found: Document | None = None
+    for volume in sorted(volumes, key=lambda item: (_capacity(item).nanos, item["metadata"]["name"])):
+        if volume["metadata"].get("deletionTimestamp") or not accepts(volume):
+            continue
+        if volume["spec"].get("claimRef"):
+            if is_claimed_by(volume, claim):
+                return volume
+        elif (
+            found is None
+            and phase_of(volume) == "Available"
+            and volume["metadata"]["name"] not in taken
+            and suits(volume, claim)
+        ):
+            found = volume
+    return found
