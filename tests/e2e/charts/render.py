@@ -27,7 +27,7 @@ class Chart:
     name: str
     templates: tuple[str, ...]
     values: Mapping[str, str] = field(default_factory=dict)
-    # The ports that its Pods listen on, by the name of the value. Where two Pods have the same, each needs a network.
+    # The ports that its Pods listen on, by the name of the value.
     ports: Mapping[str, int] = field(default_factory=dict)
     # A strategic merge patch for its DaemonSet.
     overlay: str = ""
@@ -102,8 +102,8 @@ def documents(template: str, values: Mapping[str, str] | None = None) -> list[Do
     return [item for item in yaml.safe_load_all(text) if item]
 
 
-def render(short: str, settings: Settings, ports: Mapping[str, int] | None = None) -> list[Document]:
-    """Return the objects of a chart; `ports` replace its own."""
+def render(short: str, settings: Settings) -> list[Document]:
+    """Return the objects of a chart."""
     chart = CHARTS[short]
     values = {
         "NAME": chart.name,
@@ -112,7 +112,7 @@ def render(short: str, settings: Settings, ports: Mapping[str, int] | None = Non
         "KUBELET": settings.kubelet,
         "HOST": f"{settings.host}/{chart.name}" if settings.host else "",
         **chart.values,
-        **{name: str(port) for name, port in {**chart.ports, **(ports or {})}.items()},
+        **{name: str(port) for name, port in chart.ports.items()},
     }
     found = [item for template in chart.templates for item in documents(template, values)]
     if chart.overlay:

@@ -68,8 +68,10 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, 
     with own_namespaces(), mounting_folder("dray-charts-") as folder, docker_registry(folder) as registry:
         push(registry, "stub", "1", root, {})
         kubelet = folder / "kubelet"
-        flags = ("--node-runtime=runc", f"--node-root-dir={kubelet}", f"--node-cdi-spec-dirs={folder / 'cdi'}")
-        server = start_server(folder / "data", "--node", *flags, "--store=memory", new_interpreter=True)
+        flags = ("--node", "--node-runtime=runc", f"--node-root-dir={kubelet}", "--store=memory")
+        # Several Pods listen on the same port: each needs a network of its own.
+        own = ("--node-pod-network=bridge", f"--node-cdi-spec-dirs={folder / 'cdi'}")
+        server = start_server(folder / "data", *flags, *own, new_interpreter=True)
         try:
             yield server, f"{registry}/stub:1", folder
         finally:
@@ -103,11 +105,7 @@ def apply_all(environment: dict[str, str], settings: Settings, folder: Path) -> 
     spaces = [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": item.name}} for item in CHARTS.values()]
     kubectl(*strict, "-f", write(folder / "before.json", [*documents(CERT_MANAGER), *spaces]))
     kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=20s")
-    files = []
-    for number, (short, chart) in enumerate(CHARTS.items()):
-        # Pods share the node's network: each port is another one.
-        ports = {name: 21000 + number * 100 + place for place, name in enumerate(chart.ports)}
-        files.append(write(folder / f"{chart.name}.json", render(short, settings, ports)))
+    files = [write(folder / f"{chart.name}.json", render(short, settings)) for short, chart in CHARTS.items()]
     return kubectl(*strict, *(f"--filename={path}" for path in files)).splitlines()
 
 

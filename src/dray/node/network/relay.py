@@ -62,7 +62,8 @@ async def _copy(reader: asyncio.StreamReader, write: Callable[[bytes], None], wr
         while data := await reader.read(_CHUNK_BYTES):
             write(data)
             await drain()
-        if writer.can_write_eof():
+        # The other direction may have broken meanwhile.
+        if writer.can_write_eof() and not writer.is_closing():
             writer.write_eof()
     except OSError:
         with contextlib.suppress(OSError):
