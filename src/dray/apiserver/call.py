@@ -126,7 +126,14 @@ class UpgradeResult:
     connect: Callable[[Sequence[tuple[str, str]]], Awaitable[Any]]
 
 
-Result: TypeAlias = ObjectResult | DocumentResult | ListResult | WatchResult | TextResult | UpgradeResult
+@dataclass(slots=True)
+class ProxyResult:
+    """A request that another server answers: `send` passes it on with the headers of the client."""
+
+    send: Callable[[Sequence[tuple[str, str]]], Awaitable[TextResult]]
+
+
+Result: TypeAlias = ObjectResult | DocumentResult | ListResult | WatchResult | TextResult | UpgradeResult | ProxyResult
 
 
 def success(details: Document | None = None, *, code: int | None = None) -> Document:

@@ -43,6 +43,7 @@ from dray.apiserver.handlers.backend import Backend
 from dray.apiserver.handlers.decisions import DecisionSource
 from dray.apiserver.handlers.nonresource import NonResourceHandler, NonResourceParts
 from dray.apiserver.handlers.subresources.pods import LogSource
+from dray.apiserver.handlers.subresources.proxy import NodeProxy
 from dray.apiserver.handlers.subresources.streams import NodeStreams
 from dray.apiserver.healthz import PROBE_TIMEOUT_SECONDS, HealthChecks, PostStartHooks, store_checks
 from dray.apiserver.ip_addresses import IPAddressRecords, IPAddressRepair
@@ -93,6 +94,7 @@ class ServerConfig:
     pod_security: PodSecurityConfiguration = field(default_factory=PodSecurityConfiguration)
     log_source: LogSource | None = None
     node_streams: NodeStreams | None = None
+    node_proxy: NodeProxy | None = None
     pages: UIPages | None = None
     # The decisions of a scheduler in the same process.
     decisions: DecisionSource | None = None
@@ -165,6 +167,7 @@ async def running_server(config: ServerConfig) -> AsyncIterator[APIServer]:
             settle_admission=settle_admission,
             log_source=config.log_source,
             node_streams=config.node_streams,
+            node_proxy=config.node_proxy,
             pages=config.pages,
             decisions=config.decisions,
         )

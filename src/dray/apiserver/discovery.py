@@ -24,6 +24,7 @@ class Subresource:
     version: str = ""
 
 
+PROXY_VERBS: Final = ("create", "delete", "get", "patch", "update")
 # Subresources whose kind differs from their parent's, or whose verbs differ from those of status.
 SUBRESOURCES: Final[Mapping[str, Subresource]] = {
     "attach": Subresource("PodAttachOptions", ("create", "get")),
@@ -67,6 +68,8 @@ def subresources_of(endpoint: Endpoint) -> list[tuple[str, Subresource]]:
     """Return the endpoint's subresources and their names, in alphabetical order."""
     definition = endpoint.definition
     found = [(name, SUBRESOURCES[name]) for name in definition.subresources if name in SUBRESOURCES]
+    if "proxy" in definition.subresources:
+        found.append(("proxy", Subresource(f"{definition.kind}ProxyOptions", PROXY_VERBS)))
     if definition.status_strategy is not None:
         found.append(("status", Subresource("", STATUS_VERBS)))
     # Custom resources have their status first.

@@ -26,6 +26,7 @@ from dray.apiserver.call import (
     ListResult,
     ObjectResult,
     Pacer,
+    ProxyResult,
     Result,
     TextResult,
     UpgradeResult,
@@ -221,6 +222,8 @@ class Listener:
         answered = await self._limiter.run(call.user, path, lambda pacer: self._serve_seated(exchange, pacer))
         if isinstance(answered, UpgradeResult):
             return await self._upgrade(exchange, answered)
+        if isinstance(answered, ProxyResult):
+            return await self._write_stream(exchange, await answered.send(exchange.request.raw_headers))
         return answered if isinstance(answered, int) else await self._write_stream(exchange, answered)
 
     async def _upgrade(self, exchange: _Exchange, result: UpgradeResult) -> int:
@@ -248,14 +251,16 @@ class Listener:
         await pump(upgraded, answer.stream)
         return _OBSERVED
 
-    async def _serve_seated(self, exchange: _Exchange, pacer: Pacer) -> int | TextResult | UpgradeResult:
+    async def _serve_seated(self, exchange: _Exchange, pacer: Pacer) -> int | TextResult | UpgradeResult | ProxyResult:
         """Execute a request and write its response; a stream, which takes no seat, is returned."""
         call = exchange.call
         call.pacer = pacer
         try:
             with self._timeout_of(exchange.timeout_seconds).block():
                 result = await self._server.execute(call)
-                if isinstance(result, UpgradeResult) or (isinstance(result, TextResult) and result.stream is not None):
+                if isinstance(result, UpgradeResult | ProxyResult) or (
+                    isinstance(result, TextResult) and result.stream is not None
+                ):
                     return result
                 if self._auditor is not None:
                     self._auditor.keep(call, result)
@@ -332,7 +337,7 @@ class Listener:
 
     async def _write(self, exchange: _Exchange, result: Result, body: bytes, pacer: Pacer | None) -> int:
         """Write a complete response, a large one in parts."""
-        assert not isinstance(result, WatchResult | UpgradeResult)
+        assert not isinstance(result, WatchResult | UpgradeResult | ProxyResult)
         status = 200 if isinstance(result, ListResult) else result.status
         encoding, body = await _compress(exchange.request, body)
         headers = (*self._headers(exchange, result), *encoding)

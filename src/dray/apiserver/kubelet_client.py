@@ -24,7 +24,7 @@ _FAILURES: Final = 400
 
 
 class KubeletClient:
-    """Implements `LogSource` and `NodeStreams`."""
+    """Implements `LogSource`, `NodeStreams` and `NodeProxy`."""
 
     def __init__(self, tls: KubeletTLS) -> None:
         self._tls = tls
@@ -62,6 +62,10 @@ class KubeletClient:
             return await client.upgrade(method, target, headers, UPGRADE_SECONDS_MAX)
         except HttpError as error:
             raise InternalError(f"error dialing backend: {error}") from error
+
+    def node_client(self, node: Document) -> HttpClient:
+        """Return a client for one request to a node's own port; raises `APIError` if the node has none."""
+        return self._client(node_address(node))
 
     def _client(self, address: NodeAddress, *, keep: bool = False) -> HttpClient:
         """Return a client for one stream; a fingerprint belongs to the connections of one node."""

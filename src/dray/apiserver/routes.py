@@ -16,6 +16,7 @@ _METHOD_VERBS: Final[Mapping[str, str]] = {
     "PATCH": "patch",
     "DELETE": "delete",
 }
+_PROXY: Final = "proxy"
 _COLLECTION_VERBS: Final[Mapping[str, str]] = {"get": "list", "delete": "deletecollection"}
 # Path segments that may follow a namespace's name without naming a namespaced resource.
 _NAMESPACE_SUBRESOURCES: Final = frozenset({"status", "finalize"})
@@ -70,8 +71,10 @@ def parse_request(method: str, path: str, query: Mapping[str, str]) -> RequestIn
     namespace, rest = _split_namespace(rest)
     resource = rest[0]
     name = rest[1] if len(rest) > 1 else ""
-    subresource = "/".join(rest[2:])
-    verb = _verb(method, name, watching=watching or is_true(query.get("watch")))
+    # What follows is the path on the server behind the proxy, and so is the query.
+    is_proxy = rest[2:3] == [_PROXY]
+    subresource = _PROXY if is_proxy else "/".join(rest[2:])
+    verb = _verb(method, name, watching=watching or (is_true(query.get("watch")) and not is_proxy))
     return RequestInfo(method, path, verb, group, version, resource, subresource, namespace, name)
 
 

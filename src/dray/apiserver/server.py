@@ -35,6 +35,8 @@ from dray.apiserver.handlers.reviews import ReviewHandler
 from dray.apiserver.handlers.subresources.evictions import EvictionHandler
 from dray.apiserver.handlers.subresources.namespaces import FinalizeSubresource
 from dray.apiserver.handlers.subresources.pods import LogSource, PodSubresources
+from dray.apiserver.handlers.subresources.proxy import VERBS as PROXY_VERBS
+from dray.apiserver.handlers.subresources.proxy import NodeProxy, ProxyHandler
 from dray.apiserver.handlers.subresources.scale import ScaleSubresource
 from dray.apiserver.handlers.subresources.service_accounts import TokenSubresource
 from dray.apiserver.handlers.subresources.streams import NodeStreams, PodStreams
@@ -45,6 +47,7 @@ from dray.apiserver.registry.pods import EPHEMERAL_CONTAINERS, RESIZE
 from dray.apiserver.registry.strategy import Strategy
 from dray.apiserver.request import ANONYMOUS, Attributes
 from dray.apiserver.routes import RequestInfo
+from dray.apiserver.service_resolver import ServiceResolver
 from dray.runtime.tasks import ChildTasks
 from dray.store.interface import StoreError, StoreFullError, StoreUnavailableError
 
@@ -88,6 +91,8 @@ class ServerParts:
     log_source: LogSource | None = None
     # None if no node can be asked for streams.
     node_streams: NodeStreams | None = None
+    # None if requests cannot be passed on to nodes.
+    node_proxy: NodeProxy | None = None
     pages: UIPages | None = None
     # None unless the scheduler runs in this process.
     decisions: DecisionSource | None = None
@@ -128,6 +133,7 @@ class APIServer:
         self._reviews: Final = ReviewHandler(parts.authenticator, backend.authorizer, backend.clock)
         self._pods: Final = PodSubresources(backend, get, update, parts.log_source)
         streams = PodStreams(backend, get, backend.authorizer, attributes_of, parts.node_streams)
+        proxy = ProxyHandler(backend, get, ServiceResolver(backend.store, backend.random), parts.node_proxy)
         evictions = EvictionHandler(backend, update, delete, parts.catalog)
         scale = ScaleSubresource(get, update, backend.clock)
         self._verbs: Final[Mapping[str, Handler]] = {
@@ -157,6 +163,7 @@ class APIServer:
             ("token", "create"): TokenSubresource(backend, get, parts.authenticator.service_accounts).create,
             ("finalize", "update"): FinalizeSubresource(update).update,
             **_pod_parts(get, update),
+            **{("proxy", verb): proxy.connect for verb in PROXY_VERBS},
             **{(name, verb): streams.connect for name in _STREAMS for verb in ("create", "get")},
         }
 

@@ -31,6 +31,19 @@ class ServiceResolver:
         self._store = store
         self._random = random_source
 
+    async def port(self, namespace: str, name: str, text: str) -> int:
+        """Return the port that a caller means: a number, a name, or the only port if it is empty."""
+        entry = await self._store.get(f"{resource_prefix(SERVICES)}{namespace}/{name}")
+        if entry is None:
+            raise ServiceUnresolvedError(f'service "{name}" not found')
+        ports = list((orjson.loads(entry.value).get("spec") or {}).get("ports") or ())
+        found = [item["port"] for item in ports if text in (item.get("name") or "", str(item["port"]))]
+        if not found and not text and len(ports) == 1:
+            found = [ports[0]["port"]]
+        if not found:
+            raise ServiceUnresolvedError(f'no service port "{text}" found for service "{name}"')
+        return int(found[0])
+
     async def resolve(self, namespace: str, name: str, port: int) -> tuple[str, int]:
         """Return address and port of a ready endpoint, starting at a random one."""
         entry = await self._store.get(f"{resource_prefix(SERVICES)}{namespace}/{name}")

@@ -151,6 +151,7 @@ async def running(
             pod_security=pod_security,
             log_source=kubelets,
             node_streams=kubelets,
+            node_proxy=kubelets,
             pages=DashboardPages(clock),
             decisions=decisions,
             metrics=metrics.exposition,

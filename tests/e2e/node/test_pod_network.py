@@ -167,7 +167,9 @@ def fetch(address: str) -> str:
 
 
 @needs_runc
-@pytest.mark.behaviour("SV-21", "SV-30", "SV-31", "SV-40", "SV-41", "SV-42", "SV-43", "SV-50", "SV-51", "SV-53")
+@pytest.mark.behaviour(
+    "SV-21", "SV-30", "SV-31", "SV-40", "SV-41", "SV-42", "SV-43", "SV-50", "SV-51", "SV-53", "EX-45"
+)
 def test_pods_have_networks_of_their_own_and_reach_services(cluster: Cluster) -> None:
     node_port = [{"name": "http", "port": 80, "targetPort": 8080, "nodePort": 30080}]
     cluster.apply(
@@ -216,6 +218,19 @@ def test_pods_have_networks_of_their_own_and_reach_services(cluster: Cluster) ->
     assert cluster.inside("other", script) == "connected"
     assert cluster.inside("other", "cat /etc/resolv.conf").splitlines()[0] == "nameserver 10.96.0.10"
     assert cluster.inside("other", "tail -n 1 /etc/hosts").split() == [other, "other"]
+    # The API server passes requests on to them.
+    raw = "/api/v1/namespaces/default"
+    eventually(
+        lambda: cluster.kubectl("get", "--raw", f"{raw}/pods/web:8080/proxy/index.html", check=False).strip(), "web"
+    )
+    assert cluster.kubectl("get", "--raw", f"{raw}/services/web:http/proxy/index.html").strip() == "web"
+    node = cluster.get("nodes", ".items[0].metadata.name")
+    assert "PodList" in cluster.kubectl("get", "--raw", f"/api/v1/nodes/{node}/proxy/pods")
+    gone = run(
+        *("nsenter", f"--net=/run/netns/{cluster.space.name}", "kubectl", "get", "--raw"),
+        *(f"{raw}/services/nobody/proxy/", f"--kubeconfig={cluster.folder}/data/kubeconfig"),
+    )
+    assert 'no endpoints available for service "nobody"' in gone.stderr
     condition = '.items[0].status.conditions[?(@.type=="dray.dev/ServiceNetwork")].status'
     eventually(lambda: cluster.get("nodes", condition), "True")
 

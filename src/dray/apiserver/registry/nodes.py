@@ -87,6 +87,7 @@ NODES: Final = ResourceDefinition(
     storage_version="v1",
     strategy=NodeStrategy(),
     status_strategy=NodeStatusStrategy(),
+    subresources=("proxy",),
     short_names=("no",),
     columns=(
         NAME,

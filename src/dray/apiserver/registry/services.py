@@ -72,6 +72,7 @@ SERVICES: Final = ResourceDefinition(
         name_rule="label",
     ),
     status_strategy=GenericStatusStrategy(validate_service_status),
+    subresources=("proxy",),
     short_names=("svc",),
     categories=("all",),
     columns=(
