@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dray.api.document import Document
-from dray.client.interface import WriteOptions
 from dray.client.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES
 from tests.e2e.kubectl.tool import Kubectl
-from tests.e2e.node.harness import Agent, Cluster, container_status, needs_runc, shell
+from tests.e2e.node.harness import (
+    LOOK_SECONDS,
+    POD_SECONDS_MAX,
+    Agent,
+    Cluster,
+    container_status,
+    needs_runc,
+    shell,
+)
 
 pytestmark = [needs_runc, pytest.mark.behaviour("ST-46")]
 CLASS = "none"
@@ -35,7 +44,7 @@ async def claimed(cluster: Cluster, name: str) -> Document:
 
 
 async def bind(cluster: Cluster, claim: Document, **source: Any) -> str:
-    """Bind a claim to a new volume, as the volume controller does; return the name of the volume."""
+    """Create a volume for a claim, wait until they are bound, and return the name of the volume."""
     metadata = claim["metadata"]
     name = f"{cluster.namespace}-{metadata['name']}"
     reference = {"kind": "PersistentVolumeClaim", "apiVersion": "v1", "name": metadata["name"]}
@@ -48,12 +57,13 @@ async def bind(cluster: Cluster, claim: Document, **source: Any) -> str:
         **source,
     }
     await cluster.client.create(PERSISTENT_VOLUMES, {"metadata": {"name": name}, "spec": spec})
-    client = cluster.client
-    made = await client.get(PERSISTENT_VOLUME_CLAIMS, metadata["name"], cluster.namespace)
-    made = await client.update(PERSISTENT_VOLUME_CLAIMS, made | {"spec": made["spec"] | {"volumeName": name}})
-    status = {"phase": "Bound", "accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Mi"}}
-    await client.update(PERSISTENT_VOLUME_CLAIMS, made | {"status": status}, WriteOptions(subresource="status"))
-    return name
+    deadline = time.monotonic() + POD_SECONDS_MAX
+    while True:
+        found = await cluster.client.get(PERSISTENT_VOLUME_CLAIMS, metadata["name"], cluster.namespace)
+        if found["status"].get("phase") == "Bound":
+            return name
+        assert time.monotonic() < deadline, found
+        await asyncio.sleep(LOOK_SECONDS)
 
 
 def on_node(name: str) -> Document:
