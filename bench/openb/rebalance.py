@@ -17,9 +17,9 @@ from dray.api.codec import from_document
 from dray.api.types.core_v1 import Pod
 from dray.api.types.resource_v1 import ResourceClaim
 from dray.scheduler.config import ProfileConfig
-from dray.sim.node_room import NodeRoom
+from dray.sim.free_resources import FreeResources
 from dray.sim.placer import PlacedPod
-from dray.sim.rebalance.room import RoomFinder, carry_out
+from dray.sim.rebalance.relocations import RelocationFinder, carry_out
 from dray.sim.snapshot import Snapshot
 from dray.sim.trial_cluster import TrialCluster, TrialPod, Unplaced
 
@@ -101,7 +101,7 @@ class _Run:
 
     def move(self, moves_max: int) -> list[tuple[int, int]]:
         """Move Pods until the limit is reached; return (moves, allocated) after each Pod that was placed."""
-        finder = RoomFinder(self._cluster, self._is_movable, NodeRoom(self._cluster), CANDIDATES)
+        finder = RelocationFinder(self._cluster, self._is_movable, FreeResources(self._cluster), CANDIDATES)
         waiting = sorted(self._passed_over, key=lambda item: -item[1].total_milli_gpu)
         points: list[tuple[int, int]] = []
         moves = 0
@@ -111,15 +111,15 @@ class _Run:
             for number, (trial, pod) in enumerate(waiting):
                 self._progress(f"at most {victims_max} moves: {number} of {len(waiting)}, {moves} of {moves_max} moves")
                 limit = min(victims_max, moves_max - moves)
-                room = finder.find(trial, limit) if limit and pod not in failed else None
-                if room is None:
+                relocation = finder.find(trial, limit) if limit and pod not in failed else None
+                if relocation is None:
                     failed.add(pod)
                     left.append((trial, pod))
                     continue
-                carry_out(self._cluster, room)
-                assert isinstance(self._cluster.place(trial, on=room.node), PlacedPod), "there is room now"
-                self._moved |= {item.before.pod.metadata.uid or "" for item in room.relocations}
-                moves += len(room.relocations)
+                carry_out(self._cluster, relocation)
+                assert isinstance(self._cluster.place(trial, on=relocation.node), PlacedPod), "there is room now"
+                self._moved |= {item.before.pod.metadata.uid or "" for item in relocation.relocations}
+                moves += len(relocation.relocations)
                 self.placed[trial.uid] = pod
                 self.allocated += pod.total_milli_gpu
                 points.append((moves, self.allocated))

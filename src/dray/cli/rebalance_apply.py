@@ -131,7 +131,7 @@ class RebalanceExecutor:
         return pod.spec.node_name or ""
 
     async def _evict_when_allowed(self, move: Move) -> None:
-        """Evict a Pod, with the patience that its budget needs."""
+        """Evict a Pod, and retry while its budget forbids it."""
         waited = 0.0
         while True:
             try:

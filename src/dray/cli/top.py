@@ -31,6 +31,8 @@ KINDS: Final = (
     "Node",
     "Pod",
 )
+# With more nodes, fragmentation is counted only when it is asked for: it takes milliseconds for each node.
+FRAGMENTATION_NODES_MAX: Final = 500
 TABLES: Final = ("classes", "nodes", "pools", "counters", "namespaces", "fragmentation")
 
 NAMESPACE_COLUMNS: Final[Sequence[Column[NamespaceRow]]] = (
@@ -140,8 +142,12 @@ def measure(snapshot: Snapshot, now: datetime, what: str = "all") -> Top:
         usage.by_pool(snapshot),
         usage.counter_rows(devices),
         usage.by_namespace(snapshot, now),
-        _fragmentation(snapshot) if what in ("all", "fragmentation") else [],
+        _fragmentation(snapshot) if _shows_fragmentation(what, len(snapshot.nodes)) else [],
     )
+
+
+def _shows_fragmentation(what: str, node_count: int) -> bool:
+    return what == "fragmentation" or (what == "all" and node_count <= FRAGMENTATION_NODES_MAX)
 
 
 def _fragmentation(snapshot: Snapshot) -> list[KindHeadroom]:

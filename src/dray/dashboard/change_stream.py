@@ -114,7 +114,7 @@ class ChangeFeed:
         self._clock = clock
         self.problems = problems
         self.readers: set[LineBuffer] = set()
-        # Whether watching has failed; readers were told, and new ones need a new feed.
+        # Whether watching has failed; its readers got the error, and new ones need a new feed.
         self.has_failed = False
         # When the last reader left.
         self.unused_since = 0.0

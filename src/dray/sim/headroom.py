@@ -16,8 +16,8 @@ from dray.allocator.units import WHOLE
 from dray.api.quantity import Quantity
 from dray.framework.node_info import NodeInfo
 from dray.framework.pod_info import PodInfo
+from dray.sim.free_resources import FreeResources
 from dray.sim.movable_pods import label
-from dray.sim.node_room import NodeRoom
 from dray.sim.placer import PlacedPod
 from dray.sim.snapshot import Snapshot
 from dray.sim.trial_cluster import TrialCluster, TrialPod
@@ -58,25 +58,25 @@ class TypicalKind:
 def headroom(snapshot: Snapshot) -> tuple[KindHeadroom, ...]:
     """Return the typical kinds of Pods with devices in a snapshot, and how many more of each fit."""
     cluster = TrialCluster(snapshot)
-    room = NodeRoom(cluster)
-    return tuple(kind_headroom(room, item) for item in typical_kinds(cluster, room))
+    free_resources = FreeResources(cluster)
+    return tuple(kind_headroom(free_resources, item) for item in typical_kinds(cluster, free_resources))
 
 
-def typical_kinds(cluster: TrialCluster, room: NodeRoom) -> tuple[TypicalKind, ...]:
+def typical_kinds(cluster: TrialCluster, free_resources: FreeResources) -> tuple[TypicalKind, ...]:
     """Return the most frequent kinds of Pods that request devices, running and pending."""
     examples: dict[PodKind, TrialPod | PlacedPod] = {}
     counts: dict[PodKind, int] = {}
     typical = TypicalPods()
     pods: list[TrialPod | PlacedPod] = [*cluster.placer.placed.values(), *cluster.pending]
     for pod in pods:
-        kind = room.kind_of(pod)
+        kind = free_resources.kind_of(pod)
         typical.add(kind)
         counts[kind] = counts.get(kind, 0) + 1
         known = examples.setdefault(kind, pod)
         if label(pod.pod) < label(known.pod):
             examples[kind] = pod
     frequent = typical.changed() or ()
-    room.model.set_typical(frequent)
+    free_resources.model.set_typical(frequent)
     kinds = [kind for kind, _ in frequent if kind.demands][:KINDS_MAX]
     return tuple(TypicalKind(kind, counts[kind], _example(cluster, examples[kind])) for kind in kinds)
 
@@ -85,34 +85,38 @@ def _example(cluster: TrialCluster, pod: TrialPod | PlacedPod) -> TrialPod:
     return cluster.replacement(pod) if isinstance(pod, PlacedPod) else pod
 
 
-def kind_headroom(room: NodeRoom, item: TypicalKind) -> KindHeadroom:
+def kind_headroom(free_resources: FreeResources, item: TypicalKind) -> KindHeadroom:
     """Return how many more Pods of the kind fit, and how many at most."""
-    nodes = room.accepting(item.example)
-    fit = sum(min(room.count(room.state(node), item.kind, PER_NODE_MAX), node.free_pods) for node in nodes)
-    at_most = max(_bound(room, nodes, item.kind), fit)
+    nodes = free_resources.accepting(item.example)
+    fit = sum(
+        min(free_resources.count(free_resources.state(node), item.kind, PER_NODE_MAX), node.free_pods) for node in nodes
+    )
+    at_most = max(_bound(free_resources, nodes, item.kind), fit)
     return KindHeadroom(requests_text(item.example), label(item.example.pod), item.pods, fit, at_most)
 
 
-def _bound(room: NodeRoom, nodes: Sequence[NodeInfo], kind: PodKind) -> int:
+def _bound(free_resources: FreeResources, nodes: Sequence[NodeInfo], kind: PodKind) -> int:
     """Return how many Pods fit at most: on empty nodes, and in the sums of what is free."""
-    suitable = [(node, empty) for node in nodes if room.count(empty := room.empty_state(node), kind, 1)]
-    bounds = [sum(room.count(empty, kind, PER_NODE_MAX) for _, empty in suitable)]
+    suitable = [
+        (node, empty) for node in nodes if free_resources.count(empty := free_resources.empty_state(node), kind, 1)
+    ]
+    bounds = [sum(free_resources.count(empty, kind, PER_NODE_MAX) for _, empty in suitable)]
     if kind.milli_cpu:
         bounds.append(sum(max(node.free_milli_cpu, 0) for node, _ in suitable) // kind.milli_cpu)
     if kind.memory:
         bounds.append(sum(max(node.free_memory, 0) for node, _ in suitable) // kind.memory)
     for demand, count in kind.demands:
-        states = [(room.state(node), empty) for node, empty in suitable]
-        taken = _least_taken(room, (empty for _, empty in states), demand)
+        states = [(free_resources.state(node), empty) for node, empty in suitable]
+        taken = _least_taken(free_resources, (empty for _, empty in states), demand)
         if taken:
-            free = sum(_usable(room, state, empty, demand) for state, empty in states)
+            free = sum(_usable(free_resources, state, empty, demand) for state, empty in states)
             bounds.append(free // (taken * count))
     return min(bounds)
 
 
-def _least_taken(room: NodeRoom, states: Iterable[NodeState], demand: int) -> int:
+def _least_taken(free_resources: FreeResources, states: Iterable[NodeState], demand: int) -> int:
     """Return what the demand takes at least of a unit, in thousandths; parts are rounded down."""
-    table = room.table
+    table = free_resources.table
     taken = [
         table.free[unit] - table.free[after]
         for unit in dict.fromkeys(unit for state in states for unit in state.units)
@@ -122,9 +126,9 @@ def _least_taken(room: NodeRoom, states: Iterable[NodeState], demand: int) -> in
     return least if least == WHOLE else max(least - 1, 0)
 
 
-def _usable(room: NodeRoom, state: NodeState, empty: NodeState, demand: int) -> int:
+def _usable(free_resources: FreeResources, state: NodeState, empty: NodeState, demand: int) -> int:
     """Return what is free on the node, in thousandths, at most of as many units as could meet the demand."""
-    table = room.table
+    table = free_resources.table
     possible = sum(1 for unit in empty.units if table.options(unit, demand))
     # A part that is free is rounded down in the table.
     parts = (free + (0 < free < WHOLE) for free in (table.free[unit] for unit in state.units))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from dray.api.document import Document
+from dray.sim.free_resources import FreeResources
 from dray.sim.headroom import headroom, typical_kinds
-from dray.sim.node_room import NodeRoom
 from dray.sim.snapshot import Snapshot
 from dray.sim.trial_cluster import TrialCluster, Unplaced
 from tests.property.sim.test_rebalance import random_cluster
@@ -23,7 +23,7 @@ def test_the_count_equals_what_the_scheduler_places(seed: int) -> None:
     snapshot = random_cluster(seed)
     found = headroom(snapshot)
     cluster = TrialCluster(snapshot)
-    for row, kind in zip(found, typical_kinds(cluster, NodeRoom(cluster)), strict=True):
+    for row, kind in zip(found, typical_kinds(cluster, FreeResources(cluster)), strict=True):
         placed = []
         for number in range(50):
             pod = kind.example.copy(str(number))

@@ -1,6 +1,6 @@
 """Volumes of Pods that are claims: finds the persistent volume of a claim, and sets its folder up.
 
-The folders themselves belong to whoever created the volume. The agent only checks them and changes their group.
+The folders themselves belong to the creator of the volume. The agent only checks them and changes their group.
 """
 
 from __future__ import annotations

@@ -94,7 +94,7 @@ class PodSetup(Protocol):
 
 
 class ServiceSource(Protocol):
-    """What the containers of this node are told about Services."""
+    """The Services in the environment of containers of this node."""
 
     @property
     def dns_servers(self) -> tuple[str, ...] | None:

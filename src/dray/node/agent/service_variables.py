@@ -1,4 +1,4 @@
-"""The Services that containers of this node are told about, from an informer."""
+"""The Services in the environment of containers of this node, from an informer."""
 
 from __future__ import annotations
 

@@ -20,8 +20,8 @@ from dray.sim.capacity.patterns import Counts, PatternFinder
 from dray.sim.capacity.plans import AddedNode, CapacityPlan, PendingPod, Placement
 from dray.sim.capacity.shapes import NodeShape
 from dray.sim.capacity.solver import MISSING, Column, Cover, is_installed, solve_cover
+from dray.sim.free_resources import FreeResources
 from dray.sim.movable_pods import label
-from dray.sim.node_room import NodeRoom
 from dray.sim.placer import PlacedPod
 from dray.sim.trial_cluster import TrialCluster, TrialPod, Unplaced, devices_of
 
@@ -147,8 +147,8 @@ class AdditionPlanner:
 
     def _by_size(self, kinds: Sequence[DemandKind]) -> list[int]:
         """Return the kinds, the largest first: small Pods fill what is left."""
-        room = NodeRoom(self._cluster)
-        sizes = [room.kind_of(kind.sample) for kind in kinds]
+        free_resources = FreeResources(self._cluster)
+        sizes = [free_resources.kind_of(kind.sample) for kind in kinds]
         return sorted(
             range(len(kinds)),
             key=lambda number: (
@@ -188,10 +188,10 @@ class AdditionPlanner:
 
     def _nodes_with_room(self, kinds: Sequence[DemandKind]) -> list[str]:
         """Return the existing nodes on which a Pod of some kind fits now."""
-        room = NodeRoom(self._cluster)
+        free_resources = FreeResources(self._cluster)
         names: dict[str, None] = {}
         for kind in kinds:
-            names |= dict.fromkeys(name for name, lack in room.lacking(kind.sample) if not any(lack))
+            names |= dict.fromkeys(name for name, lack in free_resources.lacking(kind.sample) if not any(lack))
             if len(names) > EXACT_NODES_MAX:
                 break
         return sorted(names)
@@ -201,10 +201,11 @@ class AdditionPlanner:
         cluster = self._cluster
         before = [cluster.remove(pod.uid) for pod in pods if cluster.find(pod.uid) is not None]
         kinds = grouped(pods)
-        room = NodeRoom(cluster)
-        types = [room.kind_of(kind.sample) for kind in kinds]
+        free_resources = FreeResources(cluster)
+        types = [free_resources.kind_of(kind.sample) for kind in kinds]
         beyond = [
-            max(len(kind.pods) - _fitting(room, kind, found), 0) for kind, found in zip(kinds, types, strict=True)
+            max(len(kind.pods) - _fitting(free_resources, kind, found), 0)
+            for kind, found in zip(kinds, types, strict=True)
         ]
         finder = PatternFinder(cluster, kinds)
         limits = [len(kind.pods) for kind in kinds]
@@ -213,9 +214,9 @@ class AdditionPlanner:
         for shape in shapes:
             with finder.trial_node(shape) as name:
                 most = [finder.fill(name, [kind], limits)[kind] if beyond[kind] else 0 for kind in range(len(kinds))]
-                per_shape.append([*most, *room.capacity(name)])
+                per_shape.append([*most, *free_resources.capacity(name)])
                 for kind in (number for number, count in enumerate(most) if count):
-                    taken, known = room.taken(name, types[kind]), devices[kind]
+                    taken, known = free_resources.taken(name, types[kind]), devices[kind]
                     devices[kind] = taken if known is None else min(taken, known)
         for placed in before:
             cluster.restore(placed)
@@ -353,11 +354,11 @@ class AdditionPlanner:
         return tuple(label(placed.pod) for placed in own), why
 
 
-def _fitting(room: NodeRoom, kind: DemandKind, found: PodKind) -> int:
+def _fitting(free_resources: FreeResources, kind: DemandKind, found: PodKind) -> int:
     """Return how many Pods of a kind fit on existing nodes."""
     count = 0
-    for node in room.accepting(kind.sample):
-        count += min(room.count(room.state(node), found, len(kind.pods)), max(node.free_pods, 0))
+    for node in free_resources.accepting(kind.sample):
+        count += min(free_resources.count(free_resources.state(node), found, len(kind.pods)), max(node.free_pods, 0))
         if count >= len(kind.pods):
             break
     return count

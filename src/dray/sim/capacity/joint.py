@@ -10,8 +10,8 @@ from dray.sim.capacity.demand import DemandKind, grouped, scheduling_order
 from dray.sim.capacity.patterns import PatternFinder
 from dray.sim.capacity.plans import JointPlan, PendingPod, Placement
 from dray.sim.capacity.solver import MISSING, Column, is_installed, solve_cover
+from dray.sim.free_resources import FreeResources
 from dray.sim.movable_pods import label
-from dray.sim.node_room import NodeRoom
 from dray.sim.placer import PlacedPod
 from dray.sim.trial_cluster import TrialCluster, TrialPod, Unplaced, devices_of
 
@@ -43,15 +43,15 @@ class JointPlanner:
 
     def _orders(self, pods: Sequence[TrialPod]) -> Iterator[list[TrialPod]]:
         """Yield other orders: the largest first, then those that fit on the fewest nodes first."""
-        room = NodeRoom(self._cluster)
-        sizes = {pod.uid: room.kind_of(pod) for pod in pods}
+        free_resources = FreeResources(self._cluster)
+        sizes = {pod.uid: free_resources.kind_of(pod) for pod in pods}
 
         def size(pod: TrialPod) -> tuple[int, int, int]:
             kind = sizes[pod.uid]
             return sum(count for _, count in kind.demands), kind.milli_cpu, kind.memory
 
         yield sorted(pods, key=size, reverse=True)
-        choices = {pod.uid: sum(1 for _, lack in room.lacking(pod) if not any(lack)) for pod in pods}
+        choices = {pod.uid: sum(1 for _, lack in free_resources.lacking(pod) if not any(lack)) for pod in pods}
         yield sorted(pods, key=lambda pod: (choices[pod.uid], *(-amount for amount in size(pod))))
 
     def _place_in_order(self, pods: Sequence[TrialPod]) -> tuple[list[PlacedPod], list[Unplaced]]:
@@ -101,12 +101,12 @@ class JointPlanner:
         return JointPlan(_placements(alone), pending, pending, is_proved=proved, notes=notes)
 
     def _nodes_with_room(self, kinds: Sequence[DemandKind]) -> list[str]:
-        room = NodeRoom(self._cluster)
-        return sorted({name for kind in kinds for name, lack in room.lacking(kind.sample) if not any(lack)})
+        free_resources = FreeResources(self._cluster)
+        return sorted({name for kind in kinds for name, lack in free_resources.lacking(kind.sample) if not any(lack)})
 
     def _largest_first(self, kinds: Sequence[DemandKind]) -> list[int]:
-        room = NodeRoom(self._cluster)
-        sizes = [room.kind_of(kind.sample) for kind in kinds]
+        free_resources = FreeResources(self._cluster)
+        sizes = [free_resources.kind_of(kind.sample) for kind in kinds]
         return sorted(
             range(len(kinds)),
             key=lambda n: (-sum(c for _, c in sizes[n].demands), -sizes[n].milli_cpu, -sizes[n].memory),

@@ -8,8 +8,8 @@ from typing import Final
 from dray.allocator.units import WHOLE
 from dray.sim.capacity.bounds import removable_bound
 from dray.sim.capacity.plans import KeptNode, Placement, RemovableNode, RemovalPlan
+from dray.sim.free_resources import FreeResources
 from dray.sim.movable_pods import DAEMON, STATIC, MoveRules, label
-from dray.sim.node_room import NodeRoom
 from dray.sim.placer import PlacedPod
 from dray.sim.snapshot import Snapshot
 from dray.sim.trial_cluster import TrialCluster, Unplaced, devices_of
@@ -38,13 +38,13 @@ def plan_removal(
     return best
 
 
-def _fewest_pods(cluster: TrialCluster, _room: NodeRoom, name: str) -> tuple[object, ...]:
+def _fewest_pods(cluster: TrialCluster, _free_resources: FreeResources, name: str) -> tuple[object, ...]:
     return len(cluster.pods_on(name)), name
 
 
-def _least_used(_cluster: TrialCluster, room: NodeRoom, name: str) -> tuple[object, ...]:
+def _least_used(_cluster: TrialCluster, free_resources: FreeResources, name: str) -> tuple[object, ...]:
     """Return a key for the nodes of which most is free, the small ones first."""
-    capacity, free = room.capacity(name), room.free(name)
+    capacity, free = free_resources.capacity(name), free_resources.free(name)
     used = [1 - left / total if total else 0.0 for total, left in zip(capacity, free, strict=True)]
     return round(max(used, default=0.0), 6), capacity, name
 
@@ -56,14 +56,14 @@ class _Removal:
         self._cluster = cluster
         self._obstacles = obstacles
         self._progress = progress
-        self._room = NodeRoom(cluster)
+        self._free_resources = FreeResources(cluster)
 
-    def plan(self, key: Callable[[TrialCluster, NodeRoom, str], tuple[object, ...]]) -> RemovalPlan:
+    def plan(self, key: Callable[[TrialCluster, FreeResources, str], tuple[object, ...]]) -> RemovalPlan:
         cluster = self._cluster
         kept = [KeptNode(name, why) for name in cluster.nodes if (why := self._stays(name))]
         staying = {node.name for node in kept}
         names = sorted(
-            (name for name in cluster.nodes if name not in staying), key=lambda n: key(cluster, self._room, n)
+            (name for name in cluster.nodes if name not in staying), key=lambda n: key(cluster, self._free_resources, n)
         )
         at_most = self._bound(names)
         removable: list[RemovableNode] = []
@@ -88,15 +88,18 @@ class _Removal:
 
     def _bound(self, names: Sequence[str]) -> int:
         """Return how many nodes can be removed at most, by the sums of what is free."""
-        free = [sum(amounts) for amounts in zip(*(self._room.free(name) for name in self._cluster.nodes), strict=True)]
+        free = [
+            sum(amounts)
+            for amounts in zip(*(self._free_resources.free(name) for name in self._cluster.nodes), strict=True)
+        ]
         return removable_bound([self._moving_capacity(name) for name in names], free)
 
     def _moving_capacity(self, name: str) -> tuple[int, ...]:
         """Return what a node has apart from what goes with it."""
-        capacity = self._room.capacity(name)
+        capacity = self._free_resources.capacity(name)
         for placed in self._cluster.pods_on(name):
             if self._obstacles.get(placed.pod.metadata.uid or "", "") in _OF_NODE:
-                kind = self._room.kind_of(placed)
+                kind = self._free_resources.kind_of(placed)
                 taken = kind.milli_cpu, kind.memory, WHOLE * len(devices_of(placed))
                 capacity = (capacity[0] - taken[0], capacity[1] - taken[1], capacity[2] - taken[2])
         return capacity
@@ -112,7 +115,7 @@ class _Removal:
         cluster.hold(name)
         moved: list[tuple[PlacedPod, PlacedPod]] = []
         # The largest first: small Pods fill what is left.
-        for placed in sorted(own, key=self._room.size_of, reverse=True):
+        for placed in sorted(own, key=self._free_resources.size_of, reverse=True):
             cluster.remove(placed.pod.metadata.uid or "")
             after = cluster.place(cluster.replacement(placed))
             if isinstance(after, Unplaced) or after.pod.spec.node_name == name:

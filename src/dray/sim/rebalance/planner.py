@@ -14,12 +14,12 @@ from typing import Final
 from dray.allocator.fragmentation import PodKind
 from dray.api.features import FeatureGates
 from dray.scheduler.config import ProfileConfig
+from dray.sim.free_resources import FreeResources
 from dray.sim.headroom import KindHeadroom, kind_headroom, requests_text, typical_kinds
 from dray.sim.movable_pods import MoveRules, controller_of, label
-from dray.sim.node_room import NodeRoom
 from dray.sim.placer import PlacedPod
 from dray.sim.rebalance.moves import Move, NotHelped, RebalancePlan, Step
-from dray.sim.rebalance.room import VICTIMS_MAX, Room, RoomFinder, carry_out
+from dray.sim.rebalance.relocations import VICTIMS_MAX, RelocationFinder, RelocationPlan, carry_out
 from dray.sim.snapshot import Snapshot
 from dray.sim.trial_cluster import TrialCluster, TrialPod, Unplaced, devices_of
 
@@ -67,9 +67,9 @@ class RebalancePlanner:
         self._progress = progress
         rules = MoveRules(snapshot, jobs=options.jobs)
         self._obstacles = {uid: rules.obstacle(placed.pod) for uid, placed in self.cluster.placer.placed.items()}
-        self._room = NodeRoom(self.cluster)
-        self._typical = typical_kinds(self.cluster, self._room)
-        self._finder = RoomFinder(self.cluster, self._is_movable, self._room)
+        self._free_resources = FreeResources(self.cluster)
+        self._typical = typical_kinds(self.cluster, self._free_resources)
+        self._finder = RelocationFinder(self.cluster, self._is_movable, self._free_resources)
         self._steps: list[Step] = []
         self._moved: set[str] = set()
         self._left = options.moves_max
@@ -133,7 +133,7 @@ class RebalancePlanner:
         )
 
     def _headroom(self) -> tuple[KindHeadroom, ...]:
-        return tuple(kind_headroom(self._room, item) for item in self._typical)
+        return tuple(kind_headroom(self._free_resources, item) for item in self._typical)
 
     def _place_directly(self, target: Target) -> bool:
         placed = self.cluster.place(target.pod)
@@ -150,32 +150,33 @@ class RebalancePlanner:
         failed: set[tuple[PodKind, int]] = set()
         for index, target in enumerate(targets):
             self._progress(index + 1, len(targets), f"Pods, at most {victims_max} moves each")
-            key = self._room.kind_of(target.pod), target.pod.priority
+            key = self._free_resources.kind_of(target.pod), target.pod.priority
             limit = min(victims_max, self._left)
             if limit < 1 or (key in failed and not target.pod.pod.spec.affinity):
                 left.append(target)
                 continue
-            room = self._finder.find(target.pod, limit)
-            if room is None:
+            relocation = self._finder.find(target.pod, limit)
+            if relocation is None:
                 failed.add(key)
                 left.append(target)
                 continue
-            self._carry_out(target, room)
+            self._carry_out(target, relocation)
             failed.clear()
         return left
 
-    def _carry_out(self, target: Target, room: Room) -> None:
+    def _carry_out(self, target: Target, relocation: RelocationPlan) -> None:
         moves = tuple(
-            _move(item.before, item.after.pod.spec.node_name or "", target.description) for item in room.relocations
+            _move(item.before, item.after.pod.spec.node_name or "", target.description)
+            for item in relocation.relocations
         )
-        carry_out(self.cluster, room)
-        placed = self.cluster.place(target.pod, on=room.node)
-        assert isinstance(placed, PlacedPod), f"{target.description} fitted on {room.node} a moment ago"
+        carry_out(self.cluster, relocation)
+        placed = self.cluster.place(target.pod, on=relocation.node)
+        assert isinstance(placed, PlacedPod), f"{target.description} fitted on {relocation.node} a moment ago"
         self._moved |= {move.uid for move in moves}
         self._left -= len(moves)
         key, uid = target.pod.key, target.pod.uid
         named = (key.namespace, key.name, uid) if target.exists else ("", "", "")
-        self._steps.append(Step(*named, target.description, room.node, moves))
+        self._steps.append(Step(*named, target.description, relocation.node, moves))
 
     def _not_helped(self, target: Target) -> NotHelped | None:
         found = self.cluster.place(target.pod)

@@ -27,7 +27,7 @@ Lack: TypeAlias = tuple[int, int, int]
 _AMOUNTS: Final = frozenset(("DynamicResources", "NodeResourcesFit", "ClassicResources", "OptionalClaims"))
 
 
-class NodeRoom:
+class FreeResources:
     """The free amounts of every node, as they are when asked for."""
 
     def __init__(self, cluster: TrialCluster) -> None:

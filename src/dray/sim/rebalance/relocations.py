@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from dray.sim.node_room import NodeRoom
+from dray.sim.free_resources import FreeResources
 from dray.sim.placer import PlacedPod
 from dray.sim.trial_cluster import TrialCluster, TrialPod, Unplaced
 
-# Nodes that are tried for one Pod, the most promising first.
+# Nodes that are tried for one Pod, the ones first that lack the least.
 CANDIDATES_MAX: Final = 32
 # Pods that are moved for one Pod.
 VICTIMS_MAX: Final = 16
@@ -25,8 +25,8 @@ class Relocation:
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
-    """Room for a Pod on a node, made by these relocations."""
+class RelocationPlan:
+    """The relocations that make room for a Pod on a node."""
 
     node: str
     relocations: tuple[Relocation, ...]
@@ -43,30 +43,30 @@ class Room:
         return len(self.relocations), devices, self.node
 
 
-class RoomFinder:
+class RelocationFinder:
     """Searches a trial cluster, which is unchanged after each search."""
 
     def __init__(
         self,
         cluster: TrialCluster,
         is_movable: Callable[[PlacedPod], bool],
-        rooms: NodeRoom,
+        free_resources: FreeResources,
         candidates_max: int = CANDIDATES_MAX,
     ) -> None:
         self._cluster = cluster
         self._candidates_max = candidates_max
         self._is_movable = is_movable
-        self._rooms = rooms
+        self._free_resources = free_resources
 
-    def find(self, pod: TrialPod, victims_max: int = VICTIMS_MAX) -> Room | None:
+    def find(self, pod: TrialPod, victims_max: int = VICTIMS_MAX) -> RelocationPlan | None:
         """Return the cheapest room for a Pod that fits nowhere; None if none was found."""
-        best: Room | None = None
+        best: RelocationPlan | None = None
         for name in self._candidates(pod):
             limit = victims_max if best is None else len(best.relocations)
-            room = self._on(pod, name, limit)
-            if room is not None and (best is None or room.cost < best.cost):
-                best = room
-                if len(room.relocations) == 1:
+            plan = self._on(pod, name, limit)
+            if plan is not None and (best is None or plan.cost < best.cost):
+                best = plan
+                if len(plan.relocations) == 1:
                     break
         return best
 
@@ -74,12 +74,12 @@ class RoomFinder:
         """Return the nodes on which the Pod would fit if they were empty, those that lack least first."""
         lacking = [
             (lack, name)
-            for name, lack in self._rooms.lacking(pod)
+            for name, lack in self._free_resources.lacking(pod)
             if any(self._is_movable(placed) for placed in self._cluster.pods_on(name))
         ]
         return [name for _, name in sorted(lacking)[: self._candidates_max]]
 
-    def _on(self, pod: TrialPod, name: str, victims_max: int) -> Room | None:
+    def _on(self, pod: TrialPod, name: str, victims_max: int) -> RelocationPlan | None:
         """Return the room on one node; the cluster is as before."""
         movable = [
             placed
@@ -88,9 +88,9 @@ class RoomFinder:
         ]
         if not movable:
             return None
-        rooms: list[Room] = []
+        plans: list[RelocationPlan] = []
         # Keeping the large Pods moves small ones, which are placed easily; keeping the small ones moves fewer.
-        by_size = sorted(movable, key=self._rooms.size_of, reverse=True)
+        by_size = sorted(movable, key=self._free_resources.size_of, reverse=True)
         for order in (by_size, by_size[::-1]) if len(movable) > 1 else (by_size,):
             victims = self._victims(pod, name, order)
             if victims is None:
@@ -98,8 +98,8 @@ class RoomFinder:
             if 0 < len(victims) <= victims_max:
                 relocations = self._relocate(pod, name, victims)
                 if relocations is not None:
-                    rooms.append(Room(name, relocations))
-        return min(rooms, key=lambda room: room.cost, default=None)
+                    plans.append(RelocationPlan(name, relocations))
+        return min(plans, key=lambda plan: plan.cost, default=None)
 
     def _victims(self, pod: TrialPod, name: str, order: Sequence[PlacedPod]) -> list[PlacedPod] | None:
         """Return the Pods that must go, if as many as possible of the first ones stay; None if none would be enough."""
@@ -139,11 +139,11 @@ class RoomFinder:
         return tuple(moved) if works else None
 
 
-def carry_out(cluster: TrialCluster, room: Room) -> None:
+def carry_out(cluster: TrialCluster, plan: RelocationPlan) -> None:
     """Move the Pods of a room in the trial cluster."""
-    for item in room.relocations:
+    for item in plan.relocations:
         cluster.remove(item.before.pod.metadata.uid or "")
-    for item in room.relocations:
+    for item in plan.relocations:
         cluster.restore(item.after)
 
 
