@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import orjson
 import pytest
@@ -13,7 +12,7 @@ from dray.api.errors import BadRequestError
 from dray.api.protobuf.wire import delimited, tag
 from dray.api.schema.model import ListOf, MapOf, StructType, Type
 from dray.apiserver.registry import builtin
-from dray.dashboard.handler import Dashboard
+from dray.dashboard.queries import Queries
 from tests.security.attacker import (
     APPLY_PATCH,
     CONFIG_MAPS,
@@ -226,10 +225,12 @@ class NoClient:
 
 
 @pytest.mark.parametrize("name", ["a\x00b", "-f/etc/passwd", "a/../b", "x" * 300, "ä"])
-async def test_explain_takes_only_names_of_objects(name: str) -> None:
-    handler: Any = Dashboard.__new__(Dashboard)
-    handler._queries = NoClient()
+async def test_queries_of_the_dashboard_take_only_names_of_objects(name: str) -> None:
+    queries, client = Queries(), cast(Any, NoClient())
     for namespace, given in (("default", name), (name, "pod")):
-        query: Mapping[str, str] = {"kind": "pod", "namespace": namespace, "name": given}
-        with pytest.raises(BadRequestError, match="namespace and name of an object"):
-            await handler._explain(query, NoClient())
+        query = {"kind": "pod", "namespace": namespace, "name": given, "change": "copies"}
+        for ask in (queries.explain, queries.object):
+            with pytest.raises(BadRequestError, match="of an object is required"):
+                await ask(client, query)
+    with pytest.raises(BadRequestError, match="of an object is required"):
+        await queries.simulate(client, {"change": "drain", "name": name})

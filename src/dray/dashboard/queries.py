@@ -47,7 +47,8 @@ class Queries:
 
     async def object(self, client: Client, query: Mapping[str, str]) -> Document:
         """Return an object in the hub version, and the events about it."""
-        kind, namespace, name = query.get("kind", ""), query.get("namespace", ""), named(query, "name")
+        kind, name = query.get("kind", ""), named(query, "name")
+        namespace = named(query, "namespace") if query.get("namespace") else ""
         served = best_resources(await client.resources())
         resource = served.get(kind) if kind in KINDS else None
         if resource is None:

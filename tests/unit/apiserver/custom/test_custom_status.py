@@ -17,7 +17,10 @@ LATER = "2026-01-02T03:05:05Z"
 
 def definition(accepted: Document | None = None, **names: Any) -> Document:
     wanted = {"plural": "things", "singular": "thing", "kind": "Thing", "listKind": "ThingList", **names}
-    return {"spec": {"names": wanted}, "status": {"acceptedNames": accepted or {"plural": "", "kind": ""}}}
+    return {
+        "spec": {"names": wanted, "versions": [{"name": "v1"}]},
+        "status": {"acceptedNames": accepted or {"plural": "", "kind": ""}},
+    }
 
 
 def verdicts(status: Document) -> dict[str, tuple[str, str]]:
