@@ -103,10 +103,13 @@ class DeviceState:
         pod = self.find_pod(key)
         return pod is not None and pod.metadata.uid == uid and pod.metadata.deletion_timestamp is None
 
-    def _nomination_ended(self, pod_uid: str, node_name: str, placed: bool) -> None:  # noqa: FBT001 - a callback
-        """Drop what was kept for the Pod; without it others may get the devices, and no other event says so."""
+    def _nomination_ended(self, pod_uid: str, node_name: str, _placed: bool) -> None:  # noqa: FBT001 - a callback
+        """Drop what was kept for the Pod; without it others may get the devices, and no other event says so.
+
+        Also when the Pod is placed: it may have got other devices than those that were kept.
+        """
         record = self.nominees.end(pod_uid, node_name)
-        if record is None or placed or self.nominees.settling_on(record.node_name):
+        if record is None or self.nominees.settling_on(record.node_name):
             return
         for claim, allocation in record.allocations:
             status = msgspec.structs.replace(claim.status, allocation=allocation)
