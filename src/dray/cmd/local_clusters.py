@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
+import asyncio
 import json
 import os
 import re
 import shutil
 import signal
 import time
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
+
+from dray.cmd.containers import GRACE_SECONDS, end_containers
 
 # In the data directory while the cluster runs, and after a crash.
 RECORD: Final = "up.json"
@@ -41,6 +42,8 @@ class LocalCluster:
     # The kubeconfig with a context for it; empty if there is none.
     merged: str = ""
     nodes: int = 0
+    # The root directory of the node agent.
+    node_root: str = ""
 
     @property
     def is_running(self) -> bool:
@@ -127,36 +130,8 @@ def stop_cluster(cluster: LocalCluster) -> bool:
             if time.monotonic() > deadline:
                 raise LocalClusterError(f"process {cluster.pid} did not end in {STOP_SECONDS_MAX:.0f} seconds")
             time.sleep(_POLL_SECONDS)
-    end_containers(Path(cluster.data_dir) / "node")
+    asyncio.run(end_containers(Path(cluster.node_root or f"{cluster.data_dir}/node"), GRACE_SECONDS))
     return was_running
-
-
-def end_containers(root: Path) -> int:
-    """End the containers below the root directory of a node agent; return how many there were.
-
-    They outlive the agent, so that it can be restarted.
-    """
-    found = 0
-    for folder in _container_folders(root.resolve()):
-        # It may have ended by itself meanwhile.
-        with contextlib.suppress(OSError):
-            (folder / "control").write_text("SIGKILL\n")
-            found += 1
-    return found
-
-
-def _container_folders(root: Path) -> Iterator[Path]:
-    """Yield the folders of running containers: their shims have the path of a file in it as an argument."""
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
-        try:
-            words = (entry / "cmdline").read_bytes().decode(errors="replace").split("\0")
-        except OSError:
-            continue
-        for word in words:
-            if word.endswith("/job.json") and Path(word).is_relative_to(root):
-                yield Path(word).parent
 
 
 def remove_cluster(cluster: LocalCluster) -> None:

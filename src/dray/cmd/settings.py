@@ -214,6 +214,9 @@ class UpSettings(APIServerSettings, NodeControl):
     )
     simulated_start: float = setting(DURATION, 0.0, "startup time of containers on simulated nodes")
     node: bool = setting(BOOLEAN, default=False, text="also run the node agent, for Pods on this machine")
+    keep_containers: bool = setting(
+        BOOLEAN, default=False, text="let the containers of this node go on when dray up is stopped"
+    )
     node_root_dir: str = setting(STRING, "", "directory of the node agent; empty means node in the data directory")
     node_runtime: str = setting(choice("auto", "process", "runc", "cri"), "auto", "container runtime of this node")
     node_pod_network: str = setting(choice("host", "bridge", "cni"), "host", "network of Pods on this node")

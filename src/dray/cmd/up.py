@@ -19,6 +19,7 @@ from dray.client.interface import Client
 from dray.client.resources import NODES, SERVICE_ACCOUNTS
 from dray.cmd import apiserver
 from dray.cmd.apiserver import Running
+from dray.cmd.containers import GRACE_SECONDS, end_containers, running_containers
 from dray.cmd.local_clusters import (
     LocalCluster,
     LocalClusterError,
@@ -89,6 +90,19 @@ async def run(settings: UpSettings, stop: asyncio.Event) -> None:
         finally:
             if agent is not None:
                 await agent.stop()
+        if agent is not None and not settings.keep_containers:
+            await _end_containers(_node_root(settings, plane.server))
+
+
+async def _end_containers(root: Path) -> None:
+    """End the containers of the node, whose agent has stopped, and say so."""
+    count = len(running_containers(root))
+    if not count:
+        return
+    name = "container" if count == 1 else "containers"
+    sys.stderr.write(f"dray up: stopping {count} {name}, for at most {GRACE_SECONDS:.0f} seconds\n")
+    left = await end_containers(root, GRACE_SECONDS)
+    sys.stderr.write(f"dray up: {count - left} of {count} {name} stopped\n")
 
 
 def _of_named_cluster(settings: UpSettings) -> UpSettings:
@@ -146,9 +160,10 @@ def _merge_kubeconfig(settings: UpSettings, server: Running) -> str:
 def _write_record(settings: UpSettings, server: Running, merged: str) -> None:
     """Note which process runs the cluster, for `dray down` and `dray status`."""
     pid, data_dir = os.getpid(), server.kubeconfig.parent
+    root = str(_node_root(settings, server)) if settings.node else ""
     nodes = settings.nodes + settings.node
     cluster = LocalCluster(
-        settings.name, str(data_dir), pid, start_ticks(pid), server.url, str(server.kubeconfig), merged, nodes
+        settings.name, str(data_dir), pid, start_ticks(pid), server.url, str(server.kubeconfig), merged, nodes, root
     )
     with explained_errors(data_dir):
         write_record(cluster)
@@ -265,6 +280,11 @@ async def _start_nodes(settings: UpSettings, plane: ControlPlane) -> NodeAgent |
     return await _start_node(settings, plane)
 
 
+def _node_root(settings: UpSettings, server: Running) -> Path:
+    """Return the root directory of the node agent."""
+    return Path(settings.node_root_dir or server.pki.directory.parent / "node").resolve()
+
+
 async def _start_node(settings: UpSettings, plane: ControlPlane) -> NodeAgent:
     from dray.cmd import node
 
@@ -272,7 +292,7 @@ async def _start_node(settings: UpSettings, plane: ControlPlane) -> NodeAgent:
     own = NodeSettings(
         feature_gates=settings.feature_gates,
         data_dir=str(data_dir),
-        root_dir=settings.node_root_dir or str(data_dir / "node"),
+        root_dir=str(_node_root(settings, plane.server)),
         runtime=settings.node_runtime,
         pod_network=settings.node_pod_network,
         registries=settings.node_registries,

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import ssl
+import sys
 import time
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -12,12 +15,16 @@ import pytest
 from dray.api.document import GroupVersion
 from dray.api.errors import NotFoundError
 from dray.client.interface import unstructured
+from dray.cmd.containers import end_containers
+from dray.cmd.local_clusters import start_ticks
 from dray.runtime.http.client import HttpClient
 from dray.runtime.http.dialing import Route
 from dray.runtime.http.errors import HttpError
 from dray.runtime.http.urls import parse_url
 from tests.e2e.kubectl.tool import Kubectl
-from tests.e2e.node.harness import NODES, Cluster, client_of, container_status, shell, terminated
+from tests.e2e.node.devices import until
+from tests.e2e.node.harness import NODES, Agent, Cluster, client_of, container_status, is_running, shell, terminated
+from tests.fork_server import run
 from tests.servers import running_server
 
 LEASES = unstructured(GroupVersion("coordination.k8s.io", "v1"), "leases", "Lease")
@@ -88,6 +95,47 @@ async def test_the_agent_inside_up_runs_pods_and_guards_their_logs(tmp_path: Pat
         assert await status_of(url, pki, "scheduler") == 403
         with pytest.raises(HttpError):
             await status_of(url, pki, "")
+
+
+# A process that ignores SIGTERM, with a child of its own, and their process IDs; $$$$ is $$ for the shell.
+STUBBORN = "trap '' TERM; sleep 1000 & echo $$$$ $! > {}; wait; while true; do sleep 1; done"
+
+
+@pytest.fixture
+async def root(tmp_path: Path) -> AsyncIterator[Path]:
+    """A root directory of an agent that is not in the data directory; no container is left if a test fails."""
+    yield tmp_path / "elsewhere"
+    await end_containers(tmp_path / "elsewhere", grace_seconds=0)
+
+
+@pytest.mark.parametrize("keep", [False, True], ids=["end", "keep"])
+async def test_containers_end_with_the_cluster_unless_they_are_kept(tmp_path: Path, root: Path, keep: bool) -> None:
+    pids = tmp_path / "pids"
+    flags = ("--node", "--node-runtime=process", f"--node-root-dir={root}", f"--keep-containers={str(keep).lower()}")
+    data = tmp_path / "data"
+    with running_server(data, *flags) as server:
+        client = client_of(server)
+        cluster = Cluster(client, "", "default")
+        await wait_for_account(cluster)
+        await cluster.run("p", shell("a", STUBBORN.format(pids)), nodeName=None)
+        await cluster.run("q", shell("a", "sleep 1000"), nodeName=None)
+        await cluster.wait("q", is_running())
+        await until(lambda: pids.exists() and len(pids.read_text().split()) == 2)
+        await client.close()
+        shims = Agent(server, root, "").shims()
+        assert len(shims) == 2
+        every = [*shims, *map(int, pids.read_text().split())]
+        assert all(start_ticks(pid) for pid in every)
+        assert server.stop() == 0
+        said = server.log.read_text()
+    if keep:
+        assert all(start_ticks(pid) for pid in every)
+        assert "stopping" not in said.partition("stopping on SIGTERM")[2]
+        down = run([sys.executable, "-m", "dray", "down", f"--data-dir={data}"], env=os.environ.copy())
+        assert down.stdout == f"{data} was not running\n", down.stderr
+    else:
+        assert "dray up: stopping 2 containers, for at most 3 seconds\ndray up: 2 of 2 containers stopped\n" in said
+    assert [pid for pid in every if start_ticks(pid)] == []
 
 
 async def status_of(url: str, pki: Path, client: str) -> int:

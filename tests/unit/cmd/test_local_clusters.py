@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
-from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +12,6 @@ from dray.cmd.local_clusters import (
     LocalCluster,
     LocalClusterError,
     check_name,
-    end_containers,
     find_cluster,
     find_clusters,
     remove_cluster,
@@ -62,17 +58,3 @@ def test_only_the_data_directory_of_a_cluster_is_removed(cluster: LocalCluster, 
 def test_names_that_are_no_folders_and_contexts_are_refused(name: str) -> None:
     with pytest.raises(LocalClusterError):
         check_name(name)
-
-
-def test_containers_below_the_folder_are_ended_and_no_others(tmp_path: Path) -> None:
-    """A container is known by the process that has its file as an argument."""
-    mine, other = tmp_path / "node" / "c1", tmp_path / "elsewhere" / "c2"
-    with ExitStack() as stack:
-        for folder in (mine, other):
-            folder.mkdir(parents=True)
-            command = [sys.executable, "-c", "input()", str(folder / "job.json")]
-            process = stack.enter_context(subprocess.Popen(command, stdin=subprocess.PIPE))
-            stack.callback(process.kill)
-        assert end_containers(tmp_path / "node") == 1
-    assert (mine / "control").read_text() == "SIGKILL\n"
-    assert not (other / "control").exists()

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import orjson
 
+from dray.cmd.containers import running_containers, send_signal
 from dray.node.runtimes.shim.runtime import PROGRAM as SHIM
 
 READY_SECONDS_MAX: Final = 60.0
@@ -170,19 +171,14 @@ async def _stop(records: Iterable[ProcessRecord]) -> None:
 
 async def _stop_containers(nodes: Path) -> None:
     """Stop containers, which survive their node agent."""
-    _signal_containers(nodes)
+    _kill_containers(nodes)
     await wait_until(lambda: not containers_of(nodes), STOP_SECONDS_MAX)
 
 
-def _signal_containers(nodes: Path) -> None:
-    for control in nodes.glob("*/containers/*/*/control"):
-        # A container that has exited has no reader.
-        with contextlib.suppress(OSError):
-            descriptor = os.open(control, os.O_WRONLY | os.O_NONBLOCK)
-            try:
-                os.write(descriptor, b"SIGKILL\n")
-            finally:
-                os.close(descriptor)
+def _kill_containers(nodes: Path) -> None:
+    for root in nodes.glob("*"):
+        for folder in running_containers(root):
+            send_signal(folder, "SIGKILL")
 
 
 def containers_of(nodes: Path) -> list[int]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import shutil
 import tempfile
@@ -18,6 +17,7 @@ from dray.api.features import FeatureGates
 from dray.client.in_process import in_process_client
 from dray.client.interface import Client, unstructured
 from dray.cmd import node as node_command
+from dray.cmd.containers import end_containers
 from dray.cmd.node_agent import NodeAgent
 from dray.cmd.settings import NodeSettings, UpSettings
 from dray.cmd.simulated_nodes import SimulatedNodes, Simulation
@@ -27,8 +27,6 @@ from dray.lib.clock import Clock
 from dray.rpc.dra_services import DRA_PLUGIN
 from dray.runtime.tasks import TaskGroup
 
-START_SECONDS_MAX: Final = 30.0
-POLL_SECONDS: Final = 0.005
 # With a longer path there is no space for a driver's name in the path of its socket, which is 107 bytes at most.
 FOLDER_LENGTH_MAX: Final = 24
 
@@ -119,7 +117,7 @@ class Stack:
             try:
                 await self._control_plane.stop()
             finally:
-                await end_containers(self.root / "containers")
+                await end_containers(self.root, grace_seconds=0)
 
     @property
     def node(self) -> RunningNode | None:
@@ -182,33 +180,3 @@ def make_folder() -> Path:
 def remove_folder(folder: Path) -> None:
     """Remove the folder as far as possible."""
     shutil.rmtree(folder, ignore_errors=True)
-
-
-async def end_containers(folder: Path) -> None:
-    """Kill the containers of a stopped agent, and wait until their shims have recorded the exit."""
-    killed = _kill_all(folder)
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(START_SECONDS_MAX):
-            while not all(_has_exited(path) for path in killed):  # noqa: ASYNC110 - the shims are other processes
-                await asyncio.sleep(POLL_SECONDS)
-
-
-def _kill_all(folder: Path) -> list[Path]:
-    return [path.parent for path in folder.glob("*/*/control") if _kill(path)]
-
-
-def _has_exited(folder: Path) -> bool:
-    return (folder / "exit.json").exists()
-
-
-def _kill(control: Path) -> bool:
-    """Tell a shim to kill its container; return whether the shim runs."""
-    try:
-        descriptor = os.open(control, os.O_WRONLY | os.O_NONBLOCK)
-    except OSError:
-        return False
-    try:
-        os.write(descriptor, b"SIGKILL\n")
-    finally:
-        os.close(descriptor)
-    return True
