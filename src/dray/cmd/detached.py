@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 import time
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 READY_SECONDS_MAX: Final = 120.0
+END_SECONDS_MAX: Final = 10.0
 LOG: Final = "up.log"
 _POLL_SECONDS: Final = 0.05
 _SHOWN_BYTES: Final = 2000
@@ -31,16 +33,26 @@ def start_detached(arguments: Sequence[str], data_dir: Path) -> tuple[str, Path]
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
+    try:
+        return _ready_line(process, log), log
+    except BaseException:
+        # Nobody else knows of it yet.
+        process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(END_SECONDS_MAX)
+        raise
+
+
+def _ready_line(process: subprocess.Popen[bytes], log: Path) -> str:
     deadline = time.monotonic() + READY_SECONDS_MAX
     while True:
         text = log.read_text(errors="replace")
         ready = next((line for line in text.splitlines() if line.startswith("ready ")), "")
         if ready:
-            return ready, log
+            return ready
         if process.poll() is not None:
             problem = text[-_SHOWN_BYTES:].strip().removeprefix("dray up: ")
             raise DetachError(problem or f"it ended with exit code {process.returncode}")
         if time.monotonic() > deadline:
-            process.terminate()
             raise DetachError(f"it did not serve in {READY_SECONDS_MAX:.0f} seconds; see {log}")
         time.sleep(_POLL_SECONDS)

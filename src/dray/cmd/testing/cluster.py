@@ -14,11 +14,12 @@ from typing import Any, Final, overload
 
 from dray.api.document import Document
 from dray.client.interface import ListOptions
+from dray.cmd.short_folder import make_folder, remove_folder
 from dray.cmd.testing.conditions import DELETED, Condition
 from dray.cmd.testing.drivers import DriverProcess, RunningDriver, RunningPlugin
 from dray.cmd.testing.manifests import Source, read_manifests
 from dray.cmd.testing.requests import Requests, WaitError
-from dray.cmd.testing.stack import ClusterOptions, Stack, make_folder, remove_folder
+from dray.cmd.testing.stack import ClusterOptions, Stack
 from dray.cmd.testing.threads import EventLoopThread
 from dray.driver import Driver
 from dray.driver.device_plugin import DevicePlugin

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import shutil
-import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from dray.api.document import Document, GroupVersion
 from dray.api.features import FeatureGates
@@ -26,9 +23,6 @@ from dray.cmd.up import ControlPlane, running_control_plane
 from dray.lib.clock import Clock
 from dray.rpc.dra_services import DRA_PLUGIN
 from dray.runtime.tasks import TaskGroup
-
-# With a longer path there is no space for a driver's name in the path of its socket, which is 107 bytes at most.
-FOLDER_LENGTH_MAX: Final = 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,16 +161,3 @@ class Stack:
         """Return every object of a resource."""
         page = await self.client.list(unstructured(GroupVersion(group, version), plural, ""), namespace)
         return list(page.items)
-
-
-def make_folder() -> Path:
-    """Create a folder whose path is short enough for sockets."""
-    base = tempfile.gettempdir()
-    if len(base) > FOLDER_LENGTH_MAX and os.access("/tmp", os.W_OK):  # noqa: S108 - only the parent of a private folder
-        base = "/tmp"  # noqa: S108
-    return Path(tempfile.mkdtemp(prefix="dray-", dir=base))
-
-
-def remove_folder(folder: Path) -> None:
-    """Remove the folder as far as possible."""
-    shutil.rmtree(folder, ignore_errors=True)
