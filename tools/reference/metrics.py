@@ -21,6 +21,7 @@ from dray.cmd.controllers import spawn_controllers
 from dray.cmd.node_managers import NodeContext, NodeManagers
 from dray.cmd.scheduler import spawn_scheduler
 from dray.cmd.settings import APIServerSettings, NodeSettings
+from dray.cmd.usage_recorder import UsageMetrics
 from dray.driver import Driver
 from dray.driver.classic import ClassicController
 from dray.driver.classic.reconciler import DriverReconciler
@@ -43,6 +44,7 @@ WHERE = {
     "API server": "`dray apiserver`, `dray up`",
     "controllers": "`dray controller-manager`, `dray up`",
     "scheduler": "`dray scheduler`, `dray up`",
+    "usage of devices": "`dray up`, unless it runs with `--usage-interval=0`",
     "pods in the scheduler": "`dray scheduler` at `/metrics/resources`, while it leads",
     "node agent": "`dray node`",
     "driver": "drivers that use the SDK, with `--metrics-port`",
@@ -107,6 +109,7 @@ async def collected() -> Mapping[str, Metrics]:
                 spawn_controllers(group, client, clock, found["controllers"], root_ca="", gates=_GATES)
                 spawn_scheduler(group, client, clock, found["scheduler"], config=read_config(""), features=_GATES)
                 await group.cancel()
+            UsageMetrics(found["usage of devices"])
             found["pods in the scheduler"].collect_once("pods", lambda: PodResourceMetrics(lambda: ()))
             _make_node(client, clock, found["node agent"], folder)
             _make_drivers(client, clock, found, folder)

@@ -45,6 +45,7 @@ from dray.apiserver.handlers.nonresource import NonResourceHandler, NonResourceP
 from dray.apiserver.handlers.subresources.pods import LogSource
 from dray.apiserver.handlers.subresources.proxy import NodeProxy
 from dray.apiserver.handlers.subresources.streams import NodeStreams
+from dray.apiserver.handlers.usage import UsageSource
 from dray.apiserver.healthz import PROBE_TIMEOUT_SECONDS, HealthChecks, PostStartHooks, store_checks
 from dray.apiserver.ip_addresses import IPAddressRecords, IPAddressRepair
 from dray.apiserver.local_transport import LocalTransport
@@ -98,6 +99,8 @@ class ServerConfig:
     pages: UIPages | None = None
     # The decisions of a scheduler in the same process.
     decisions: DecisionSource | None = None
+    # The history of usage that the same process records.
+    usage: UsageSource | None = None
     metrics: Callable[[], bytes] = lambda: b""
     # Where admission plugins count.
     metrics_registry: Metrics = field(default_factory=Metrics)
@@ -170,6 +173,7 @@ async def running_server(config: ServerConfig) -> AsyncIterator[APIServer]:
             node_proxy=config.node_proxy,
             pages=config.pages,
             decisions=config.decisions,
+            usage=config.usage,
         )
     )
     controller = CustomResourceController(definitions, catalog, LocalTransport(server), config.clock)

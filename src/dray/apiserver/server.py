@@ -41,6 +41,7 @@ from dray.apiserver.handlers.subresources.scale import ScaleSubresource
 from dray.apiserver.handlers.subresources.service_accounts import TokenSubresource
 from dray.apiserver.handlers.subresources.streams import NodeStreams, PodStreams
 from dray.apiserver.handlers.update import UpdateHandler
+from dray.apiserver.handlers.usage import UsageHandler, UsageSource
 from dray.apiserver.handlers.watch import WatchHandler
 from dray.apiserver.object_cache import ADMISSION_GROUP, DEFINITIONS
 from dray.apiserver.registry.pods import EPHEMERAL_CONTAINERS, RESIZE
@@ -61,6 +62,7 @@ UI_ROOT: Final = "/ui"
 UI_DATA: Final = "/ui/data/"
 UI_STREAM: Final = "/ui/data/stream"
 DECISIONS: Final = "/debug/decisions"
+USAGE: Final = "/debug/usage"
 
 
 class UIPages(Protocol):
@@ -96,6 +98,8 @@ class ServerParts:
     pages: UIPages | None = None
     # None unless the scheduler runs in this process.
     decisions: DecisionSource | None = None
+    # None unless usage is recorded in this process.
+    usage: UsageSource | None = None
 
 
 def store_error(error: StoreError) -> APIError:
@@ -122,6 +126,7 @@ class APIServer:
         self.health: Final = parts.nonresource.health
         self._nonresource: Final = parts.nonresource
         self._decisions: Final = DecisionsHandler(backend.authorizer, parts.decisions)
+        self._usage: Final = UsageHandler(backend.authorizer, parts.usage)
         self._settle_definition: Final = parts.settle_definition
         self._settle_admission: Final = parts.settle_admission
         get = GetHandler(backend.store)
@@ -174,6 +179,8 @@ class APIServer:
             return await self._ui_data(self.pages, call)
         if info.path == DECISIONS and self._decisions.is_served:
             return self._decisions.serve(call)
+        if info.path == USAGE and self._usage.is_served:
+            return await self._usage.serve(call)
         self._authorize(call)
         try:
             if not info.resource:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from dray.cli.command import add_watch, cluster_parser, exit_on_read_error, run_table
 from dray.cli.devices import usage_columns
 from dray.cli.output import Column, bar, render
+from dray.cli.usage_over_time import COURSES, print_courses, span
 from dray.sim import usage
 from dray.sim.physical_devices import CounterUse, physical_devices
 from dray.sim.snapshot import CLASSIC_CLAIM, Snapshot
@@ -100,8 +101,8 @@ def main(argv: Sequence[str]) -> int:
     parser = cluster_parser(
         PROG,
         "Show the usage of physical devices by class, node, pool, counter and namespace, and how many more Pods of the "
-        "typical kinds fit. Device-hours count from the allocation of devices that are held now; Kubernetes stores no "
-        "history of released devices.",
+        "typical kinds fit. Device-hours count from the allocation of devices that are held now; with --since, from "
+        "the history that `dray up` records.",
         formats=("table", "json", "yaml", "csv"),
     )
     parser.add_argument(
@@ -119,9 +120,22 @@ def main(argv: Sequence[str]) -> int:
         "afterwards; this needs no permission to read claims",
     )
     add_watch(parser)
+    parser.add_argument(
+        "--since",
+        type=span,
+        default=0.0,
+        metavar="24h",
+        help="usage over this time by class and by namespace, as `dray up` records it; also 30m, 7d",
+    )
     arguments = parser.parse_args(argv)
     if arguments.output == "csv" and arguments.what == "all":
         parser.error(f"-o csv prints one table: specify {', '.join(TABLES[:-1])} or {TABLES[-1]}")
+    if arguments.since:
+        if arguments.watch or arguments.filename or arguments.request:
+            parser.error("--since is for a cluster, printed once")
+        if arguments.what not in ("all", *COURSES):
+            parser.error(f"--since is for {' and '.join(COURSES)}")
+        return print_courses(PROG, arguments)
     if arguments.request:
         if arguments.what != "pools" or arguments.watch or arguments.filename:
             parser.error("--request is for pools of a cluster, counted once")

@@ -38,6 +38,7 @@ from dray.apiserver.catalog import Catalog
 from dray.apiserver.composition import ServerConfig, running_server
 from dray.apiserver.fairness import FairQueue, Limits
 from dray.apiserver.handlers.decisions import DecisionSource
+from dray.apiserver.handlers.usage import UsageSource
 from dray.apiserver.healthz import PostStartHooks
 from dray.apiserver.http import Listener
 from dray.apiserver.in_process import fill_store
@@ -107,7 +108,10 @@ class Running:
 
 @asynccontextmanager
 async def running(
-    settings: APIServerSettings, decisions: DecisionSource | None = None, contents: Iterable[Document] = ()
+    settings: APIServerSettings,
+    decisions: DecisionSource | None = None,
+    contents: Iterable[Document] = (),
+    usage: UsageSource | None = None,
 ) -> AsyncIterator[Running]:
     """Serve for the time of a `with` block, which starts when the first request can be answered.
 
@@ -154,6 +158,7 @@ async def running(
             node_proxy=kubelets,
             pages=DashboardPages(clock),
             decisions=decisions,
+            usage=usage,
             metrics=metrics.exposition,
             metrics_registry=metrics,
             hooks=hooks,

@@ -64,6 +64,7 @@ TOOLS: Final = {
     "devices": Tool("list devices with their state and claims", "dray.cli.devices"),
     "claims": Tool("list claims with their requests, devices and Pods", "dray.cli.claims"),
     "top": Tool("show device usage by class, node and namespace", "dray.cli.top"),
+    "usage": Tool("print device-hours by namespace and class, also as CSV", "dray.cli.usage"),
     "decisions": Tool("list what the scheduler decided, with scores and reasons", "dray.cli.decisions"),
     "doctor": Tool("find and fix stuck, orphaned and inconsistent objects", "dray.cli.doctor"),
     "snapshot": Tool("write what the tools read of a cluster to a file, for -f", "dray.cli.snapshot"),
@@ -82,7 +83,7 @@ HIDDEN_TOOLS: Final = {"complete": Tool("print what can follow on a command line
 # The order of the list: what people use first.
 GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     "Try it": ("demo", "up", "down", "status"),
-    "Ask a cluster": ("explain", "simulate", "devices", "claims", "top", "decisions", "doctor", "ui"),
+    "Ask a cluster": ("explain", "simulate", "devices", "claims", "top", "usage", "decisions", "doctor", "ui"),
     "Take it with you": ("snapshot", "record", "replay"),
     "Plan a cluster": ("rebalance", "plan"),
     "Write and check drivers": ("init", "dev", "conformance", "cel", "migrate"),

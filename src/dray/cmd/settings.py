@@ -192,6 +192,9 @@ class UpSettings(APIServerSettings, NodeControl):
         "without a file: whether the scheduler spreads Pods over nodes or packs them",
     )
     cluster_signing_duration: float = setting(DURATION, 31_536_000.0, "longest lifetime of signed certificates")
+    usage_interval: float = setting(
+        DURATION, 60.0, "how often the usage of devices is recorded, for `dray usage`; 0 means never"
+    )
     name: str = setting(
         STRING,
         "",

@@ -37,6 +37,7 @@ from dray.runtime.tasks import TaskGroup
 
 if TYPE_CHECKING:
     from dray.cmd.node_agent import NodeAgent
+    from dray.cmd.usage_recorder import RecordedUsage
     from dray.scheduler.config import SchedulerConfig
     from dray.scheduler.decisions import DecisionLog
     from dray.sim.device_shapes import Wanted
@@ -58,15 +59,22 @@ async def running_control_plane(settings: UpSettings) -> AsyncIterator[ControlPl
     # An invalid file is refused before anything starts.
     scheduler_config, devices = _read_scheduler_config(settings), _read_devices(settings)
     # Imported after the settings were read, so that invalid ones are refused at once.
+    from dray.cmd.usage_recorder import RecordedUsage
     from dray.scheduler.decisions import DecisionLog
 
     decisions, contents = DecisionLog(), _read_start(settings)
-    async with apiserver.running(settings, decisions, contents) as server, TaskGroup("control plane") as group:
+    usage = RecordedUsage() if settings.usage_interval > 0 else None
+    async with (
+        apiserver.running(settings, decisions, contents, usage) as server,
+        TaskGroup("control plane") as group,
+    ):
         manager = in_process_client(
             server.local, user="system:kube-controller-manager", user_agent="kube-controller-manager"
         )
         await _create_default_account(manager)
         _start_components(settings, scheduler_config, group, server, manager, decisions)
+        if usage is not None:
+            _start_recorder(settings, group, server, usage)
         yield ControlPlane(server, group, devices)
 
 
@@ -246,6 +254,17 @@ def _start_components(
         features=settings.feature_gates,
         decisions=decisions,
     )
+
+
+def _start_recorder(settings: UpSettings, group: TaskGroup, server: Running, usage: RecordedUsage) -> None:
+    """Record what is in use, in the data directory."""
+    from dray.cmd.usage_recorder import UsageRecorder
+
+    client = in_process_client(server.local, user="system:admin", groups=("system:masters",), user_agent="dray")
+    usage.recorder = UsageRecorder(
+        client, server.clock, server.metrics, server.kubeconfig.parent, settings.usage_interval
+    )
+    group.spawn(usage.recorder.run(), "usage recorder")
 
 
 def _allocates_ranges(settings: UpSettings) -> bool:
