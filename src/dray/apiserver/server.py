@@ -31,6 +31,7 @@ from dray.apiserver.handlers.decisions import DecisionsHandler, DecisionSource
 from dray.apiserver.handlers.delete import DeleteHandler
 from dray.apiserver.handlers.get import GetHandler
 from dray.apiserver.handlers.nonresource import NonResourceHandler
+from dray.apiserver.handlers.resource_metrics import METRICS_GROUP, ResourceMetrics
 from dray.apiserver.handlers.reviews import ReviewHandler
 from dray.apiserver.handlers.subresources.evictions import EvictionHandler
 from dray.apiserver.handlers.subresources.namespaces import FinalizeSubresource
@@ -43,6 +44,7 @@ from dray.apiserver.handlers.subresources.streams import NodeStreams, PodStreams
 from dray.apiserver.handlers.update import UpdateHandler
 from dray.apiserver.handlers.usage import UsageHandler, UsageSource
 from dray.apiserver.handlers.watch import WatchHandler
+from dray.apiserver.node_stats import NodeStats
 from dray.apiserver.object_cache import ADMISSION_GROUP, DEFINITIONS
 from dray.apiserver.registry.pods import EPHEMERAL_CONTAINERS, RESIZE
 from dray.apiserver.registry.strategy import Strategy
@@ -157,7 +159,12 @@ class APIServer:
             "patch": lambda call, endpoint: update.patch(call, endpoint, _part_strategy(call, endpoint)),
         }
         api_services = APIServices(parts.catalog)
-        self._api_services: Final[Mapping[str, Handler]] = {"get": api_services.get, "list": api_services.list}
+        metrics = ResourceMetrics(backend, get, parts.catalog, NodeStats(parts.node_proxy, backend.clock))
+        # The verbs of resources that are not stored.
+        self._unstored: Final[Mapping[str, Mapping[str, Handler]]] = {
+            API_SERVICES.group: {"get": api_services.get, "list": api_services.list},
+            METRICS_GROUP: {"get": metrics.get, "list": metrics.list},
+        }
         self._subresources: Final[Mapping[tuple[str, str], Handler]] = {
             ("binding", "create"): self._pods.bind,
             ("eviction", "create"): evictions.evict,
@@ -238,7 +245,7 @@ class APIServer:
         definition = endpoint.definition
         if "get" not in definition.verbs:
             return self._answer
-        handler = (self._api_services if endpoint.resource == API_SERVICES else self._verbs).get(info.verb)
+        handler = self._unstored.get(endpoint.resource.group, self._verbs).get(info.verb)
         # The strategy of a custom resource whose definition is being deleted refuses creates with its own message.
         known = info.verb in definition.verbs or (endpoint.custom and info.verb == "create")
         allowed = known and info.method not in ("HEAD", "OPTIONS")

@@ -41,6 +41,7 @@ from dray.node.agent.pod_setup import LocalPodSetup
 from dray.node.agent.pod_workers import PodWorkers
 from dray.node.agent.probes.prober import Prober
 from dray.node.agent.service_variables import NodeServices
+from dray.node.agent.stats.sampler import INTERVAL_SECONDS_MIN, StatsSampler
 from dray.node.agent.status_manager import StatusManager
 from dray.node.cdi.cache import CdiCache
 from dray.node.network.bridge import BridgeNetwork
@@ -126,12 +127,20 @@ class NodeAgent:
         self.health.add("informer-sync", self._informers.out_of_sync)
         self.health.add("node-status", self._registration.node_health)
         self.health.add("node-lease", self._registration.lease_health)
+        self._stats = StatsSampler(
+            node_name=context.name,
+            root=context.root,
+            pods=self._pods,
+            runtime=self._runtime,
+            clock=clock,
+            interval_seconds=_stats_interval(settings),
+        )
         self._server = KubeletServer(
             self._pods,
             clock,
             pod_setup.log_root,
             context.metrics.exposition,
-            health_routes(self.health),
+            {**health_routes(self.health), **self._stats.routes},
             StreamHandlers(self._pods, self._runtime).routes,
         )
         self.managers.subscribe(self._resources_changed, self.workers.retry_now)
@@ -190,6 +199,7 @@ class NodeAgent:
             (self.workers.reconcile_cpusets(), "cpusets"),
             (self._watch_pods(), "pods"),
             (self._report_images(), "images"),
+            (self._stats.run(), "stats"),
             (self._runtime.collect_images(self._warn), "image garbage collection"),
         ):
             group.spawn(work, name)
@@ -333,6 +343,12 @@ def make_puller(settings: NodeSettings, root: Path, clock: Clock) -> ImagePuller
         parallel=settings.max_parallel_image_pulls,
         proxy_for=environment_proxy,
     )
+
+
+def _stats_interval(settings: NodeSettings) -> float:
+    if settings.housekeeping_interval < INTERVAL_SECONDS_MIN:
+        raise SettingsError(f"--housekeeping-interval: must be at least {INTERVAL_SECONDS_MIN}s")
+    return settings.housekeeping_interval
 
 
 def _timing(settings: NodeSettings) -> Timing:

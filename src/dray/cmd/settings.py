@@ -395,6 +395,9 @@ class NodeSettings(Common):
     node_lease_duration_seconds: int = setting(
         number(1, 86_400), 40, "duration of the node's Lease, which is renewed four times in that time"
     )
+    housekeeping_interval: float = setting(
+        DURATION, 15.0, "period of samples of CPU and memory, which rates are computed over"
+    )
     container_restart_backoff: float = setting(DURATION, 10.0, "initial backoff before a container is restarted")
     max_container_restart_period: float = setting(DURATION, 300.0, "maximum backoff before a container is restarted")
     device_plugin_grace_period: float = setting(

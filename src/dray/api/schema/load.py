@@ -22,6 +22,9 @@ _META: Final = "io.k8s.apimachinery.pkg.apis.meta.v1"
 _HANDWRITTEN_KINDS: Final = {
     f"cdi.k8s.io/v1alpha1/{kind}": f"io.k8s.api.cdi.v1alpha1.{kind}"
     for kind in ("ResourceClass", "ResourceClassList", "ResourceClaim", "ResourceClaimList")
+} | {
+    f"metrics.k8s.io/v1beta1/{kind}": f"io.k8s.metrics.pkg.apis.metrics.v1beta1.{kind}"
+    for kind in ("NodeMetrics", "NodeMetricsList", "PodMetrics", "PodMetricsList")
 }
 
 # These kinds exist in every group and version.

@@ -54,6 +54,7 @@ AGGREGATED_LABELS: Final[Mapping[str, tuple[str, ...]]] = {
     "system:aggregate-to-admin": ("admin",),
     "system:aggregate-to-edit": ("edit",),
     "system:aggregate-to-view": ("view",),
+    "system:aggregated-metrics-reader": ("admin", "edit", "view"),
 }
 
 NODE_RULES: Final = (
@@ -115,6 +116,7 @@ CLUSTER_ROLES: Final[Mapping[str, tuple[Document, ...]]] = {
         rule(_WRITE, "scheduling.k8s.io", "podgroups workloads"),
         rule(_WRITE, "cdi.k8s.io", "resourceclaims"),
     ),
+    "system:aggregated-metrics-reader": (rule(_READ, "metrics.k8s.io", "nodes pods"),),
     "system:aggregate-to-view": (
         rule(
             _READ,

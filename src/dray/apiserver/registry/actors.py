@@ -48,6 +48,8 @@ ACTED_ON_BY: Final[Mapping[GroupResource, str]] = {
     GroupResource("coordination.k8s.io", "leases"): "node controllers, leader election",
     GroupResource("discovery.k8s.io", "endpointslices"): "endpoints controllers",
     GroupResource("events.k8s.io", "events"): "API server (expiry)",
+    GroupResource("metrics.k8s.io", "nodes"): "API server (what nodes measure)",
+    GroupResource("metrics.k8s.io", "pods"): "API server (what nodes measure)",
     GroupResource("networking.k8s.io", "ipaddresses"): "API server (cluster IPs)",
     GroupResource("networking.k8s.io", "servicecidrs"): "API server (its own range)",
     GroupResource("node.k8s.io", "runtimeclasses"): "API server (RuntimeClass), node agent",

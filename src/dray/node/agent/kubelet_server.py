@@ -37,14 +37,15 @@ class KubeletServer:
         clock: Clock,
         log_root: Path,
         metrics: Callable[[], bytes] = lambda: b"",
-        health: Mapping[str, Handler] | None = None,
+        pages: Mapping[str, Handler] | None = None,
         streams: Mapping[str, Handler] | None = None,
     ) -> None:
         self._manager = pods
         self._clock = clock
         self._log_root = log_root
         self._metrics = metrics
-        self._health = health if health is not None else health_routes(HealthChecks())
+        # Health checks, and statistics.
+        self._pages = pages if pages is not None else health_routes(HealthChecks())
         # The handlers that also take POST.
         self._streams = streams or {}
         self._server: HttpServer | None = None
@@ -56,7 +57,7 @@ class KubeletServer:
                 "/containerLogs/{namespace}/{pod}/{container}": self._logs,
                 "/pods": self._pods,
                 "/metrics": self._exposed,
-                **self._health,
+                **self._pages,
                 **self._streams,
             },
             with_post=self._streams.keys(),

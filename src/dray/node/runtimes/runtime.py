@@ -15,6 +15,7 @@ from typing import Any, Final, Protocol, TypeAlias
 from dray.node.network.host_ports import HostPort
 from dray.node.resource_manager import HostDevice
 from dray.node.runtimes.streams import ContainerStreams, ForwardedPort, StreamOptions
+from dray.node.runtimes.usage import Usage
 from dray.runtime.tasks import ChildTasks
 
 # The exit code of a container whose exit was not observed, as in containerd and kubelet.
@@ -307,6 +308,9 @@ class Runtime(Protocol):
 
     async def set_cpus(self, container_id: str, cpus: str) -> None:
         """Set the CPUs of a running container; raises `RuntimeFailure`."""
+
+    def read_usage(self, record: ContainerRecord) -> Usage | None:
+        """Return what a running container has used, None if that is not known; called in any thread."""
 
     async def execute(self, container_id: str, command: Sequence[str], timeout_seconds: float) -> ExecResult:
         """Run a command in the container and wait for it."""

@@ -27,6 +27,7 @@ from dray.node.runtimes.runtime import (
     Started,
 )
 from dray.node.runtimes.streams import ContainerStreams, ForwardedPort, StreamOptions
+from dray.node.runtimes.usage import Usage
 from dray.runtime.tasks import ChildTasks, cancel_and_wait
 
 # Pod annotations with the run time and the exit code of its containers, and with the run time of its init containers.
@@ -111,6 +112,10 @@ class SimulatedRuntime:
 
     async def set_cpus(self, container_id: str, cpus: str) -> None:
         """Do nothing."""
+
+    def read_usage(self, record: ContainerRecord) -> Usage | None:
+        """Return nothing: containers are not measured."""
+        return None
 
     async def execute(self, container_id: str, command: Sequence[str], timeout_seconds: float) -> ExecResult:
         """Return success."""

@@ -47,6 +47,7 @@ from dray.node.runtimes.runtime import (
     ignored_fields,
 )
 from dray.node.runtimes.streams import ContainerStreams, ForwardedPort, StreamOptions
+from dray.node.runtimes.usage import Usage
 from dray.rpc.pb.cri.v1 import api_pb2 as pb
 from dray.rpc.pb.cri.v1.api_pb2_grpc import ImageServiceStub, RuntimeServiceStub
 from dray.rpc.sockets import connect
@@ -255,6 +256,10 @@ class CriRuntime:
         resources = pb.LinuxContainerResources(cpuset_cpus=cpus)
         request = pb.UpdateContainerResourcesRequest(container_id=container_id, linux=resources)
         await self._call(self._runtime.UpdateContainerResources, request)
+
+    def read_usage(self, record: ContainerRecord) -> Usage | None:
+        """Return nothing: containers are not measured."""
+        return None
 
     async def execute(self, container_id: str, command: Sequence[str], timeout_seconds: float) -> ExecResult:
         """Run a command in the container; CRI's timeout has whole seconds."""

@@ -36,10 +36,11 @@ from dray.node.runtimes.runc.oci_config import (
     oci_config,
 )
 from dray.node.runtimes.runc.pause_processes import PauseProcesses
-from dray.node.runtimes.runc.pod_cgroup import CGROUPS, remove_group, write_group
+from dray.node.runtimes.runc.pod_cgroup import CGROUPS, pod_group, remove_group, write_group
 from dray.node.runtimes.runc.seccomp import default_profile
 from dray.node.runtimes.runtime import (
     BindMount,
+    ContainerRecord,
     ContainerSpec,
     ExecResult,
     Image,
@@ -55,6 +56,8 @@ from dray.node.runtimes.runtime import (
 from dray.node.runtimes.shim.exec_process import Command
 from dray.node.runtimes.shim.runtime import ShimRuntime, TrackedContainer
 from dray.node.runtimes.streams import ForwardedPort, StreamEnd, StreamOptions
+from dray.node.runtimes.usage import Usage
+from dray.node.runtimes.usage_reader import read_group
 from dray.node.streams.listening_ports import SocketPort
 from dray.node.untrusted_files import write_private
 
@@ -104,6 +107,11 @@ class RuncRuntime(ShimRuntime):
         """Remove unused images while the disk is nearly full, until cancelled."""
         collector = ImageGarbageCollector(self._images, self._clock, warn)
         await collector.run(lambda: {record.image_id for record in self.records()})
+
+    def read_usage(self, record: ContainerRecord) -> Usage | None:
+        """Return the usage of the container's cgroup, or of its processes if the machine does not count it."""
+        group = f"{pod_group(record.pod_uid)}/{record.id}"
+        return read_group(group, CGROUPS) or super().read_usage(record)
 
     async def ensure_image(self, request: ImageRequest) -> Image:
         """Return the image, pulled if the policy says so; raises `ImageFailure`."""

@@ -33,6 +33,8 @@ from dray.node.runtimes.runtime import (
 from dray.node.runtimes.shim import attachment
 from dray.node.runtimes.shim.exec_process import Command, ExecProcess, FailedCommand
 from dray.node.runtimes.streams import ContainerStreams, ForwardedPort, StreamEnd, StreamOptions
+from dray.node.runtimes.usage import Usage
+from dray.node.runtimes.usage_reader import read_processes
 from dray.node.streams.listening_ports import connect_to_pod, descendants
 from dray.node.untrusted_files import remove_tree, write_private
 from dray.runtime.logs import fields
@@ -199,6 +201,13 @@ class ShimRuntime:
         folders = [self.running(container_id).folder for container_id in container_ids]
         processes = await asyncio.to_thread(_processes_of, folders)
         return await connect_to_pod(port, processes)
+
+    def read_usage(self, record: ContainerRecord) -> Usage | None:
+        """Return the usage of the container's processes."""
+        try:
+            return read_processes(self.first_process(record.id))
+        except RuntimeFailure:
+            return None
 
     def first_process(self, container_id: str) -> int:
         """Return the ID of a running container's own process; raises `RuntimeFailure`."""

@@ -1,0 +1,1 @@
+"""The CPU and memory use of the node, its Pods and their containers, as kubelet serves it."""
