@@ -200,7 +200,7 @@ class TestNoNode:
         assert pod.error("exec", "bound", "--", "ls") == 'Error from server (NotFound): nodes "n" not found'
 
     def test_no_metrics(self, kubectl: Kubectl) -> None:
-        assert kubectl.error("top", "nodes") == "error: Metrics API not available"
+        assert kubectl.error("top", "nodes") == "error: metrics not available yet"
 
 
 class TestNoServer:
