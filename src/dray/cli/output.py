@@ -31,8 +31,8 @@ _WRAPPED_MIN: Final = 24
 _NESTED_ROWS: Final = frozenset(
     {
         *("holders", "nodes", "requests", "devices", "pods", "findings", "rows", "changes"),
-        # Usage over time.
-        *("by_class", "by_namespace"),
+        # Usage, now and over time.
+        *("classes", "pools", "counters", "namespaces", "fragmentation", "by_class", "by_namespace"),
         # Plans.
         *(
             "steps",
