@@ -20,8 +20,8 @@ from dray.framework.plugins import FILTER, PRE_FILTER, PRE_SCORE, SCORE_MAX, Bat
 from dray.framework.snapshot import Snapshot
 from dray.framework.status import SKIP, SUCCESS, Code, Status, unresolvable
 from dray.scheduler.diagnosis import Diagnosis, counted
+from dray.scheduler.filter_result_cache import FilterResultCache
 from dray.scheduler.filter_runner import AttemptError, Filter, FilterRunner, active_filters
-from dray.scheduler.kept_verdicts import KeptVerdicts
 from dray.scheduler.nominations import Nominations
 from dray.scheduler.profile import Profile, Scorer
 from dray.scheduler.score_cache import ScoreTables
@@ -102,13 +102,13 @@ class Cycle:
         self._tables = ScoreTables()
         # Whether most nodes of the last search were infeasible: then the next one skips those cached as infeasible.
         self._mostly_infeasible = False
-        self._verdicts = KeptVerdicts(snapshot, nominations)
+        self._filter_results = FilterResultCache(snapshot, nominations)
 
     def rejected(self, profile: Profile, state: CycleState, statuses: Mapping[str, Status]) -> None:
         """Keep the explanations of rejections for Pods that are like this one."""
-        verdicts = self._verdicts.of(profile, state)
-        if verdicts is not None and not self._nominations.node_of(state.pod_info.uid):
-            verdicts.explain(self._snapshot, statuses)
+        results = self._filter_results.of(profile, state)
+        if results is not None and not self._nominations.node_of(state.pod_info.uid):
+            results.explain(self._snapshot, statuses)
 
     def place(self, profile: Profile, state: CycleState) -> Placement | Diagnosis:
         """Return the best node, or why there is none; raises `AttemptError` when a plugin fails."""
@@ -217,8 +217,8 @@ class Cycle:
 
     def _search_kept(self, profile: Profile, state: CycleState, filters: Filters) -> Search | None:
         """Search with what is known from Pods that are like this one; None if it is not known which are."""
-        verdicts = self._verdicts.of(profile, state)
-        if verdicts is None:
+        results = self._filter_results.of(profile, state)
+        if results is None:
             return None
         snapshot, nodes, count = self._snapshot, self._snapshot.nodes, len(self._snapshot)
         start = self._start % count
@@ -228,7 +228,7 @@ class Cycle:
         # What is kept for the Pod itself was kept from the others.
         own = snapshot.index_of(self._nominations.node_of(state.pod_info.uid))
         special = [] if own is None else [own]
-        verdicts.forget(special)
+        results.invalidate(special)
 
         def decide(index: int) -> Status:
             run = filters.timed if filters.timed and next(samples) % SAMPLE_EVERY_NODE == 0 else filters.plain
@@ -239,11 +239,11 @@ class Cycle:
                 special.append(index)
             return status
 
-        search.feasible = verdicts.accepted(start, search.wanted, decide)
+        search.feasible = results.accepted(start, search.wanted, decide)
         evaluated = count if search.missing else (search.feasible[-1] - start) % count + 1
         if self._records or not search.feasible:
-            search.statuses = verdicts.rejections(snapshot, start, evaluated)
-        verdicts.forget(special)
+            search.statuses = results.rejections(snapshot, start, evaluated)
+        results.invalidate(special)
         search.skipped = evaluated - search.evaluated
         self._mostly_infeasible = len(search.feasible) < evaluated // 2
         self._start = (start + evaluated) % count

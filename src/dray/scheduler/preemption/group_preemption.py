@@ -43,26 +43,26 @@ class GroupPreemption:
         if not pods:
             return None, unschedulable()
         if any(info.pod.spec.preemption_policy == "Never" for info in pods):
-            return self._said(None, unschedulable(NEVER))
+            return self._with_prefix(None, unschedulable(NEVER))
         waiting = self._ongoing(group, pods)
         if waiting is not None:
-            return self._said(*waiting)
+            return self._with_prefix(*waiting)
         started = self._handle.clock.monotonic()
         found = self._search(group, pods)
         seconds = self._handle.clock.monotonic() - started
         if isinstance(found, Status):
             self._metrics.evaluated(POD_GROUP, "error", seconds)
             self._metrics.group_attempted("unschedulable" if found.is_rejected else "error")
-            return self._said(None, found)
+            return self._with_prefix(None, found)
         self._metrics.evaluated(POD_GROUP, "success", seconds, found.violations)
         self._metrics.group_attempted("success")
         self._metrics.disrupted(POD_GROUP, group_units(found.victims, self._handle.pod_groups))
         scheduler_name = pods[0].pod.spec.scheduler_name or ""
         self._executor.start(group_preemptor(group, scheduler_name, found.nodes), found.victims)
         text = f"found a placement for podgroup, preempting {len(found.victims)} victims"
-        return self._said(found.nodes, Status(Code.SUCCESS, (text,)))
+        return self._with_prefix(found.nodes, Status(Code.SUCCESS, (text,)))
 
-    def _said(self, nominated: Nominated | None, status: Status) -> tuple[Nominated | None, Status]:
+    def _with_prefix(self, nominated: Nominated | None, status: Status) -> tuple[Nominated | None, Status]:
         return nominated, Status(status.code, (f"pod group preemption: {status.message}",))
 
     def _is_pending(self, info: PodInfo) -> bool:

@@ -1,4 +1,4 @@
-"""The nodes found with kept verdicts are those that filtering one by one finds, and only changed nodes are filtered."""
+"""The nodes found with kept results are those that filtering one by one finds, and only changed nodes are filtered."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from dray.framework.cycle_state import CycleState
 from dray.framework.snapshot import Snapshot
 from dray.framework.status import SUCCESS, Status, unschedulable
-from dray.scheduler.kept_verdicts import PartIndex, Verdicts
+from dray.scheduler.filter_result_cache import FilterResults, PartIndex
 from dray.scheduler.nominations import Nominations
 from tests.unit.scheduler.builders import node_info, pod_info
 
@@ -54,11 +54,11 @@ def decide(accepting: set[str], filtered: list[str], at: int) -> Status:
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_kept_verdicts_find_what_filtering_finds(seed: int) -> None:
+def test_filter_result_cache_find_what_filtering_finds(seed: int) -> None:
     rng = random.Random(seed)
     names = [f"n{number}" for number in range(NODES)]
     snapshot = Snapshot([node_info(name) for name in names])
-    nominations, pools, verdicts = Nominations(), Pools(), Verdicts()
+    nominations, pools, results = Nominations(), Pools(), FilterResults()
     index = PartIndex(snapshot, pools)
     accepting = {name for name in names if rng.random() < 0.5}
     for step in range(STEPS):
@@ -77,17 +77,17 @@ def test_kept_verdicts_find_what_filtering_finds(seed: int) -> None:
                 other for other in names if (other in accepting) != (other in concerned and rng.random() < 0.5)
             }
         index.refresh()
-        verdicts.refresh(snapshot, nominations, [(pools, index)])
+        results.refresh(snapshot, nominations, [(pools, index)])
         start, wanted = rng.randrange(NODES), rng.choice((1, 7, NODES))
         filtered: list[str] = []
 
-        found = verdicts.accepted(start, wanted, partial(decide, accepting, filtered))
+        found = results.accepted(start, wanted, partial(decide, accepting, filtered))
         order = [*range(start, NODES), *range(start)]
         expected = [at for at in order if names[at] in accepting][:wanted]
         assert found == expected
         assert len(filtered) == len(set(filtered))
         evaluated = NODES if len(found) < wanted else order.index(found[-1]) + 1
-        rejected = verdicts.rejections(snapshot, start, evaluated)
+        rejected = results.rejections(snapshot, start, evaluated)
         assert rejected == {
             names[at]: unschedulable(names[at]) for at in order[:evaluated] if names[at] not in accepting
         }
@@ -95,19 +95,19 @@ def test_kept_verdicts_find_what_filtering_finds(seed: int) -> None:
 
 def test_only_changed_nodes_are_filtered_again() -> None:
     snapshot = Snapshot([node_info(f"n{number}") for number in range(NODES)])
-    nominations, pools, verdicts = Nominations(), Pools(), Verdicts()
+    nominations, pools, results = Nominations(), Pools(), FilterResults()
     index = PartIndex(snapshot, pools)
 
     def filtered() -> list[int]:
         index.refresh()
-        verdicts.refresh(snapshot, nominations, [(pools, index)])
+        results.refresh(snapshot, nominations, [(pools, index)])
         found: list[int] = []
 
         def decide(at: int) -> Status:
             found.append(at)
             return SUCCESS
 
-        assert len(verdicts.accepted(0, NODES, decide)) == NODES
+        assert len(results.accepted(0, NODES, decide)) == NODES
         return found
 
     assert len(filtered()) == NODES
@@ -118,15 +118,15 @@ def test_only_changed_nodes_are_filtered_again() -> None:
     assert filtered() == [5, 8, 9, 20]
     snapshot.replace_all([node_info("n0")])
     index.refresh()
-    verdicts.refresh(snapshot, nominations, [(pools, index)])
-    assert verdicts.accepted(0, 5, lambda _at: SUCCESS) == [0]
+    results.refresh(snapshot, nominations, [(pools, index)])
+    assert results.accepted(0, 5, lambda _at: SUCCESS) == [0]
 
 
 def test_explanations_are_kept_with_the_rejections() -> None:
     snapshot = Snapshot([node_info("n0"), node_info("n1")])
-    nominations, verdicts = Nominations(), Verdicts()
-    verdicts.refresh(snapshot, nominations, [])
-    assert verdicts.accepted(0, 2, lambda _at: unschedulable("no")) == []
-    verdicts.explain(snapshot, {"n0": unschedulable("no, because")})
-    verdicts.refresh(snapshot, nominations, [])
-    assert verdicts.rejections(snapshot, 1, 2) == {"n0": unschedulable("no, because"), "n1": unschedulable("no")}
+    nominations, results = Nominations(), FilterResults()
+    results.refresh(snapshot, nominations, [])
+    assert results.accepted(0, 2, lambda _at: unschedulable("no")) == []
+    results.explain(snapshot, {"n0": unschedulable("no, because")})
+    results.refresh(snapshot, nominations, [])
+    assert results.rejections(snapshot, 1, 2) == {"n0": unschedulable("no, because"), "n1": unschedulable("no")}

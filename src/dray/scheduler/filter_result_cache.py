@@ -1,8 +1,8 @@
-"""Which nodes the filters accept, kept for Pods that are alike, each until something changes that it depends on. Pure.
+"""Cached results of the filters for equal Pods, each valid until something that it depends on changes. Pure.
 
-Pods come in crowds that are alike, and between two of them few nodes change. A search runs the filters only on nodes
-of which nothing is known, and takes the others from the kept verdicts: it costs what has changed, not what there is.
-The nodes found are those that filtering one by one finds.
+Workloads create many equal Pods, and few nodes change between two of them. A search runs the filters only on nodes
+without a cached result: it costs what has changed, not the size of the cluster. It finds the nodes that filtering one
+by one would find.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from dray.scheduler.alike_pods import kind_of, signed_filters
 from dray.scheduler.nominations import Nominations
 from dray.scheduler.profile import Profile
 
-# Kinds of Pods whose verdicts are kept, with a byte for each node; beyond that the least recently used goes.
+# Kinds of Pods whose results are cached, with a byte for each node; beyond that the least recently used is evicted.
 KINDS_MAX: Final = 256
 
-# Verdicts that are kept over all kinds and nodes; a cluster with more nodes keeps fewer kinds.
-VERDICTS_MAX: Final = 2_000_000
+# Results that are cached over all kinds and nodes; a cluster with more nodes caches fewer kinds.
+RESULTS_MAX: Final = 2_000_000
 
 _REJECTED: Final = 0
 _ACCEPTED: Final = 1
@@ -69,8 +69,8 @@ class PartIndex:
 Parts: TypeAlias = Sequence[tuple[DryRunSignature, PartIndex]]
 
 
-class Verdicts:
-    """The verdicts for one kind of Pods, by index of the node."""
+class FilterResults:
+    """The results of the filters for one kind of Pods, by index of the node."""
 
     __slots__ = ("_by_index", "_new", "_nominations_version", "_parts_versions", "_statuses", "_version")
 
@@ -85,7 +85,7 @@ class Verdicts:
         self._parts_versions: tuple[Any, ...] = ()
 
     def refresh(self, snapshot: Snapshot, nominations: Nominations, parts: Parts) -> None:
-        """Forget the verdicts on nodes that may be decided otherwise now."""
+        """Invalidate the results of nodes that may have changed."""
         changed = self._changed(snapshot, nominations, parts)
         if changed is None:
             self._by_index = bytearray([_UNKNOWN]) * len(snapshot)
@@ -101,7 +101,7 @@ class Verdicts:
         self._parts_versions = tuple([plugin.parts_version() for plugin, _ in parts])
 
     def _changed(self, snapshot: Snapshot, nominations: Nominations, parts: Parts) -> Iterable[str] | None:
-        """Return the nodes whose verdicts may be others now; None means all."""
+        """Return the nodes whose results may have changed; None means all."""
         if self._version < 0:
             return None
         changed = [snapshot.changed_since(self._version), nominations.changed_since(self._nominations_version)]
@@ -114,7 +114,7 @@ class Verdicts:
     def accepted(self, start: int, wanted: int, decide: Callable[[int], Status]) -> list[int]:
         """Return the first accepted nodes, beginning at an index and wrapping around.
 
-        `decide` runs the filters on a node of which nothing is known.
+        `decide` runs the filters on a node without a cached result.
         """
         by_index = self._by_index
         found: list[int] = []
@@ -145,7 +145,7 @@ class Verdicts:
         end = start + evaluated
         for part in (slice(start, end), slice(0, max(end - len(snapshot), 0))):
             pairs = zip(snapshot.nodes[part], self._statuses[part], self._by_index[part], strict=True)
-            found.update({node.name: status for node, status, verdict in pairs if verdict == _REJECTED})
+            found.update({node.name: status for node, status, result in pairs if result == _REJECTED})
         return found
 
     def explain(self, snapshot: Snapshot, statuses: Mapping[str, Status]) -> None:
@@ -155,34 +155,34 @@ class Verdicts:
                 self._statuses[index] = statuses.get(snapshot.nodes[index].name, self._statuses[index])
         self._new.clear()
 
-    def forget(self, indices: Iterable[int]) -> None:
-        """Forget the verdicts on nodes that are not those for other Pods."""
+    def invalidate(self, indices: Iterable[int]) -> None:
+        """Invalidate results that do not apply to other Pods."""
         for index in indices:
             self._by_index[index] = _UNKNOWN
 
 
-class KeptVerdicts:
-    """The verdicts for several kinds of Pods."""
+class FilterResultCache:
+    """The results of the filters for several kinds of Pods."""
 
     def __init__(self, snapshot: Snapshot, nominations: Nominations) -> None:
         self._snapshot = snapshot
         self._nominations = nominations
         # The most recently used goes last.
-        self._kinds: dict[Hashable, Verdicts] = {}
+        self._kinds: dict[Hashable, FilterResults] = {}
         self._parts: dict[DryRunSignature, PartIndex] = {}
 
-    def of(self, profile: Profile, state: CycleState) -> Verdicts | None:
+    def of(self, profile: Profile, state: CycleState) -> FilterResults | None:
         """Return what is known now for Pods like this one; None if it is not known which are."""
         kind = kind_of(profile, state)
         if kind is None:
             return None
         parts = [(plugin, self._nodes_of(plugin)) for plugin in signed_filters(profile, state)]
-        verdicts = self._kinds.pop(kind, None) or Verdicts()
-        verdicts.refresh(self._snapshot, self._nominations, parts)
-        self._kinds[kind] = verdicts
-        if len(self._kinds) > min(KINDS_MAX, VERDICTS_MAX // max(len(self._snapshot), 1)):
+        results = self._kinds.pop(kind, None) or FilterResults()
+        results.refresh(self._snapshot, self._nominations, parts)
+        self._kinds[kind] = results
+        if len(self._kinds) > min(KINDS_MAX, RESULTS_MAX // max(len(self._snapshot), 1)):
             del self._kinds[next(iter(self._kinds))]
-        return verdicts
+        return results
 
     def _nodes_of(self, plugin: DryRunSignature) -> PartIndex:
         index = self._parts.get(plugin)
