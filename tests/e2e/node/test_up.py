@@ -102,10 +102,12 @@ STUBBORN = "trap '' TERM; sleep 1000 & echo $$$$ $! > {}; wait; while true; do s
 
 
 @pytest.fixture
-async def root(tmp_path: Path) -> AsyncIterator[Path]:
+async def root(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Path]:
     """A root directory of an agent that is not in the data directory; no container is left if a test fails."""
-    yield tmp_path / "elsewhere"
-    await end_containers(tmp_path / "elsewhere", grace_seconds=0)
+    # A short name: the paths of sockets are limited to 107 bytes.
+    folder = tmp_path_factory.mktemp("n") / "r"
+    yield folder
+    await end_containers(folder, grace_seconds=0)
 
 
 @pytest.mark.parametrize("keep", [False, True], ids=["end", "keep"])

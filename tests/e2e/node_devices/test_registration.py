@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 
 import grpc.aio
 import pytest
 
+from dray.driver.device_plugin import Device
 from dray.lib.clock import Clock
 from dray.node.devices.device_manager import DeviceSettings
 from dray.node.plugins.plugin_manager import PluginManager
@@ -177,6 +178,16 @@ async def test_the_end_of_the_stream_stops_the_plugin_for_good(folder: str) -> N
         assert here.held("u2") == []
 
 
+class CountingPlugin(Foo):
+    """Counts how often its devices are listed: once for each registration."""
+
+    lists = 0
+
+    async def devices(self) -> Sequence[Device]:
+        self.lists += 1
+        return await super().devices()
+
+
 @pytest.mark.behaviour("DP-12")
 async def test_by_the_plugin_watcher(folder: str) -> None:
     registry_folder = os.path.join(folder, "plugins_registry")
@@ -185,12 +196,14 @@ async def test_by_the_plugin_watcher(folder: str) -> None:
         registry = PluginManager(registry_folder, {DEVICE_PLUGIN: here.devices.plugin_handler}, clock, Metrics())
         async with task(registry.run()):
             await until(lambda: os.path.isdir(registry_folder))
-            async with plugin(folder, Foo("a", "b"), registry_folder=registry_folder):
+            served = CountingPlugin("a", "b")
+            async with plugin(folder, served, registry_folder=registry_folder):
                 await here.until_amounts(2, 2)
                 assert await here.admit(asking("u1")) is None
                 # A socket that is made again is a new plugin, which has what the old one had.
+                before = served.lists
                 os.remove(os.path.join(registry_folder, "vendor.com_foo.sock"))
-                await here.until_amounts(2, 0)
+                await until(lambda: served.lists > before)
                 await here.until_amounts(2, 2)
             await here.until_amounts(2, 0)
             assert here.held("u1") == ["a"]

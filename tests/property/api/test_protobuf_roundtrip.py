@@ -33,6 +33,7 @@ SCALARS = {
 # Leaves that are messages on the wire: fields as (number, name, type, repeated).
 LEAF_MESSAGES: dict[str, list[tuple[int, str, int, bool]]] = {
     "Time": [(1, "seconds", FDP.TYPE_INT64, False), (2, "nanos", FDP.TYPE_INT32, False)],
+    "Duration": [(1, "duration", FDP.TYPE_INT64, False)],
     "Quantity": [(1, "string", FDP.TYPE_STRING, False)],
     "IntOrString": [
         (1, "type", FDP.TYPE_INT64, False),
@@ -45,6 +46,7 @@ LEAF_MESSAGES: dict[str, list[tuple[int, str, int, bool]]] = {
 LEAF_OF = {
     Scalar.TIME: "Time",
     Scalar.MICRO_TIME: "Time",
+    Scalar.DURATION: "Duration",
     Scalar.QUANTITY: "Quantity",
     Scalar.INT_OR_STRING: "IntOrString",
     Scalar.ANY: "Raw",
@@ -179,6 +181,8 @@ def put_message(message: Any, kind: Type, wire: str, value: Any) -> None:
         fill(message, value, kind)
     elif kind is Scalar.QUANTITY:
         message.string = value
+    elif kind is Scalar.DURATION:
+        message.duration = DURATIONS[value]
     elif kind in (Scalar.TIME, Scalar.MICRO_TIME):
         moment = parse_time(value)
         message.seconds = int(moment.timestamp() // 1)
@@ -203,6 +207,8 @@ JSON_VALUE = st.recursive(
     lambda inner: st.lists(inner, max_size=2) | st.dictionaries(TEXT, inner, max_size=2),
     max_leaves=4,
 )
+# In nanoseconds.
+DURATIONS = {"15s": 15_000_000_000, "1m30s": 90_000_000_000, "-2.5s": -2_500_000_000}
 LEAVES: dict[Scalar, st.SearchStrategy[Any]] = {
     Scalar.STRING: TEXT,
     Scalar.INT32: st.integers(-(2**31), 2**31 - 1).filter(bool),
@@ -212,6 +218,7 @@ LEAVES: dict[Scalar, st.SearchStrategy[Any]] = {
     Scalar.BYTES: st.binary(min_size=1, max_size=5).map(lambda raw: base64.b64encode(raw).decode()),
     Scalar.TIME: st.sampled_from(["2026-01-02T03:04:05Z", "1969-12-31T23:59:59Z", "0001-01-01T00:00:01Z"]),
     Scalar.MICRO_TIME: st.sampled_from(["2026-01-02T03:04:05.000006Z", "1969-12-31T23:59:59.500000Z"]),
+    Scalar.DURATION: st.sampled_from(sorted(DURATIONS)),
     Scalar.QUANTITY: st.sampled_from(["1", "500m", "1Gi", "-3k"]),
     Scalar.INT_OR_STRING: st.integers(-5, 70000) | TEXT,
     Scalar.ANY: JSON_VALUE,
