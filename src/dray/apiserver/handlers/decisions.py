@@ -10,10 +10,9 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from dray.api.document import Document
-from dray.api.errors import MethodNotAllowedError, UnauthorizedError
 from dray.apiserver.authorization.authorizer import Authorizer
 from dray.apiserver.call import Call, DocumentResult
-from dray.apiserver.request import ANONYMOUS, Attributes
+from dray.apiserver.handlers.debug_access import check_reader, may_list
 
 
 class DecisionSource(Protocol):
@@ -37,21 +36,14 @@ class DecisionsHandler:
 
     def serve(self, call: Call) -> DocumentResult:
         """Return the decisions, with the number of those that are hidden."""
-        if call.user.name == ANONYMOUS.name:
-            raise UnauthorizedError
-        if call.info.method not in ("GET", "HEAD"):
-            raise MethodNotAllowedError
+        check_reader(call)
         assert self._source is not None, "not served without a source"
         kept = self._source.documents()
         namespaces = {item["namespace"] for item in kept}
-        visible = {name for name in namespaces if self._may_list(call, "pods", name)}
-        with_nodes = self._may_list(call, "nodes")
+        visible = {name for name in namespaces if may_list(self._authorizer, call, "pods", namespace=name)}
+        with_nodes = may_list(self._authorizer, call, "nodes")
         found = [item if with_nodes else without_other_nodes(item) for item in kept if item["namespace"] in visible]
         return DocumentResult({"decisions": found, "hidden": len(kept) - len(found)})
-
-    def _may_list(self, call: Call, resource: str, namespace: str = "") -> bool:
-        wanted = Attributes(call.user, "list", version="v1", resource=resource, namespace=namespace)
-        return self._authorizer.authorize(wanted).allowed
 
 
 def without_other_nodes(decision: Document) -> Document:

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from dray.api.document import Document
-from dray.api.errors import BadRequestError, MethodNotAllowedError, UnauthorizedError
+from dray.api.errors import BadRequestError
 from dray.apiserver.authorization.authorizer import Authorizer
 from dray.apiserver.call import Call, DocumentResult
-from dray.apiserver.request import ANONYMOUS, Attributes
+from dray.apiserver.handlers.debug_access import check_reader, may_list
 
 
 class UsageSource(Protocol):
@@ -38,22 +38,15 @@ class UsageHandler:
 
     async def serve(self, call: Call) -> DocumentResult:
         """Return the points of the last `seconds`, with the number of namespaces that are hidden."""
-        if call.user.name == ANONYMOUS.name:
-            raise UnauthorizedError
-        if call.info.method not in ("GET", "HEAD"):
-            raise MethodNotAllowedError
+        check_reader(call)
         assert self._source is not None, "not served without a source"
         points = await self._source.documents(_seconds(call.query.get("seconds", "")))
         namespaces = {name for point in points for name in point["namespaces"]}
-        visible = {name for name in namespaces if self._may_list(call, "", "pods", name)}
-        with_classes = self._may_list(call, "resource.k8s.io", "resourceslices")
+        visible = {name for name in namespaces if may_list(self._authorizer, call, "pods", namespace=name)}
+        with_classes = may_list(self._authorizer, call, "resourceslices", group="resource.k8s.io")
         found = [_permitted(point, visible, with_classes=with_classes) for point in points]
         hidden = {"hiddenNamespaces": len(namespaces - visible), "hiddenClasses": not with_classes}
         return DocumentResult({"points": found, **hidden})
-
-    def _may_list(self, call: Call, group: str, resource: str, namespace: str = "") -> bool:
-        wanted = Attributes(call.user, "list", group=group, version="v1", resource=resource, namespace=namespace)
-        return self._authorizer.authorize(wanted).allowed
 
 
 def _seconds(text: str) -> float:
