@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
 from dray.api.document import Document, GroupVersion
+from dray.api.errors import ForbiddenError, NotFoundError
 from dray.client.credentials import load_access, read_kubeconfig
 from dray.client.http import http_client
 from dray.client.interface import Client
@@ -19,7 +20,7 @@ from dray.client.shared_informers import SharedInformer, SharedInformerFactory
 from dray.runtime.system import SystemClock
 from dray.runtime.tasks import TaskGroup
 from dray.sim.cluster_reader import best_resources, read_cluster
-from dray.sim.snapshot import Snapshot
+from dray.sim.snapshot import Snapshot, SnapshotError
 
 # Changes come in bursts; printing more often only flickers.
 PRINT_INTERVAL_SECONDS: Final = 0.2
@@ -63,6 +64,18 @@ async def read_once(kubeconfig: str, context: str, kinds: Sequence[str], namespa
     """Return the cluster's current state, as far as the user may read it."""
     async with connect(kubeconfig, context) as client:
         return await read_cluster(client, kinds, namespace)
+
+
+async def read_page(
+    kubeconfig: str, context: str, path: str, query: Mapping[str, str] | None = None, *, missing: str
+) -> Document:
+    """Return a page that some API servers have; raises `SnapshotError` with the text `missing` for others."""
+    async with connect(kubeconfig, context) as client:
+        try:
+            return await client.get_path(path, query)
+        except (NotFoundError, ForbiddenError) as error:
+            # A kube-apiserver refuses unknown paths before it looks for them.
+            raise SnapshotError(missing) from error
 
 
 async def watch(kubeconfig: str, context: str, kinds: Sequence[str], on_change: Callable[[Snapshot], None]) -> None:

@@ -7,7 +7,6 @@ import json
 import os
 from typing import Any, Final
 
-from dray.api.errors import ForbiddenError, NotFoundError
 from dray.sim.snapshot import SnapshotError
 
 PATH: Final = "/debug/decisions"
@@ -37,21 +36,11 @@ def read_decisions(arguments: argparse.Namespace) -> dict[str, Any]:
     # Imported on use: `dray explain --help` needs none of it.
     import asyncio
 
+    from dray.cli.cluster import read_page
+
     if arguments.scheduler:
         return _from_scheduler(arguments)
-    return asyncio.run(_from_server(arguments.kubeconfig, arguments.context))
-
-
-async def _from_server(kubeconfig: str, context: str) -> dict[str, Any]:
-    # Imported on use, as in `dray.cli.command`.
-    from dray.cli.cluster import connect
-
-    async with connect(kubeconfig, context) as client:
-        try:
-            return await client.get_path(PATH)
-        except (NotFoundError, ForbiddenError) as error:
-            # A kube-apiserver refuses unknown paths before it looks for them.
-            raise SnapshotError(_NOT_THERE) from error
+    return asyncio.run(read_page(arguments.kubeconfig, arguments.context, PATH, missing=_NOT_THERE))
 
 
 def _from_scheduler(arguments: argparse.Namespace) -> dict[str, Any]:

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from dray.api.errors import ForbiddenError, NotFoundError
 from dray.api.timestamps import TimeFormatError, age, parse_duration
 from dray.cli.command import exit_on_read_error
 from dray.cli.output import Column, render
@@ -93,8 +92,11 @@ def read_window(prog: str, arguments: argparse.Namespace) -> Window:
     # Imported on use: `dray top --help` needs none of it.
     import asyncio
 
+    from dray.cli.cluster import read_page
+
     with exit_on_read_error(prog):
-        answer = asyncio.run(_read(arguments.kubeconfig, arguments.context, arguments.since))
+        query = {"seconds": f"{arguments.since:g}"}
+        answer = asyncio.run(read_page(arguments.kubeconfig, arguments.context, PATH, query, missing=_NOT_THERE))
         try:
             points = [from_document(document) for document in answer["points"]]
         except HistoryError as error:
@@ -103,18 +105,6 @@ def read_window(prog: str, arguments: argparse.Namespace) -> Window:
     for note in notes(answer, window):
         sys.stderr.write(f"{prog}: note: {note}\n")
     return window
-
-
-async def _read(kubeconfig: str, context: str, seconds: float) -> dict[str, Any]:
-    # Imported on use, as in `dray.cli.command`.
-    from dray.cli.cluster import connect
-
-    async with connect(kubeconfig, context) as client:
-        try:
-            return await client.get_path(PATH, {"seconds": f"{seconds:g}"})
-        except (NotFoundError, ForbiddenError) as error:
-            # A kube-apiserver refuses unknown paths before it looks for them.
-            raise SnapshotError(_NOT_THERE) from error
 
 
 def notes(answer: dict[str, Any], window: Window) -> Iterator[str]:
