@@ -97,21 +97,22 @@ class Failure:
 
 
 def plan_status(
-    pod: Pod, reason: str, message: str, now: datetime, nominated: str | None = None, *, is_outdated: bool = False
-) -> Document | None:
-    """Return the patch of the Pod's status, or None if nothing changes. `nominated` None keeps that field.
+    pod: Pod, reason: str, message: str, now: datetime, nominated: str | None = None, pending: Document | None = None
+) -> Document:
+    """Return the fields of the Pod's status that change. `nominated` None keeps that field.
 
-    The nominated node is always written if the Pod is outdated: a write of its status has not been observed yet.
+    `pending` are fields that are being written, so that the Pod is outdated: then the nominated node is always written.
     """
     status: Document = {}
-    if nominated is not None and (is_outdated or nominated != (pod.status.nominated_node_name or "")):
+    if nominated is not None and (pending is not None or nominated != (pod.status.nominated_node_name or "")):
         status["nominatedNodeName"] = nominated or None
     old = next((item for item in pod.status.conditions if item.type == POD_SCHEDULED), None)
-    if old is None or (old.status, old.reason, old.message) != ("False", reason, message):
+    known = None if old is None else (old.status, old.reason, old.message)
+    for item in (pending or {}).get("conditions", ()):
+        known = item["status"], item["reason"], item["message"]
+    if known != ("False", reason, message):
         status["conditions"] = [_condition(old, reason, message, now)]
-    if not status:
-        return None
-    return {"metadata": {"uid": pod.metadata.uid}, "status": status}
+    return status
 
 
 def _condition(old: PodCondition | None, reason: str, message: str, now: datetime) -> Document:

@@ -282,6 +282,13 @@ class GroupQueue(SchedulingQueue):
                     found.append(other)
         return found
 
+    def is_gated(self, queued: QueuedPod) -> bool:
+        """Return whether a Pod that was to be reported still is; the members of a gated group are."""
+        group = self._group_of.get(queued.uid)
+        if group is None:
+            return super().is_gated(queued)
+        return bool(queued.gated_message and group.gated_uid) and group.members.get(queued.uid) is queued
+
     def counts(self) -> dict[str, int]:
         """Return the number of Pods by state."""
         counts = super().counts() | {"incomplete": 0, "pending": 0}

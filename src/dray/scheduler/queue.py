@@ -327,6 +327,10 @@ class SchedulingQueue:
                 found.append(queued)
         return found
 
+    def is_gated(self, queued: QueuedPod) -> bool:
+        """Return whether a Pod that was to be reported still is."""
+        return bool(queued.gated_message) and self._gated.get(queued.uid) is queued
+
     # --- State. ---
 
     def __contains__(self, uid: str) -> bool:

@@ -5,21 +5,22 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from dray.api.document import Document
-from dray.api.errors import APIError
 from dray.api.types.core_v1 import Node, Pod
 from dray.api.types.resource_v1 import ResourceClaim
 from dray.api.types.scheduling_v1beta1 import PodGroup
-from dray.client.event_recorder import NORMAL, EventRecord, EventRecorder, Source, reference_to
-from dray.client.interface import Client, Patch, PatchType, WriteOptions
+from dray.client.event_recorder import NORMAL, WARNING, EventRecord, EventRecorder, Source, reference_to
+from dray.client.interface import Client
 from dray.client.resources import NODES, POD_GROUPS, PODS, RESOURCE_CLAIMS
 from dray.lib.clock import Clock
 from dray.runtime.logs import fields
-from dray.runtime.tasks import ChildTasks, TaskGroup
-from dray.scheduler.diagnosis import plan_status
+from dray.runtime.tasks import TaskGroup
+from dray.scheduler.diagnosis import REASON_NOT_READY, plan_status
+from dray.scheduler.queued_pod import QueuedPod
+from dray.scheduler.status_writer import StatusWriter
 
 _log = logging.getLogger(__name__)
 
@@ -29,9 +30,6 @@ EVENT_WRITERS: Final = 32
 EVENTS_QUEUED_MAX: Final = 50_000
 # Events given to the recorder at a time; fewer than its own queue holds.
 EVENTS_PER_FLUSH: Final = 500
-# Concurrent writes of conditions.
-STATUS_WRITES_MAX: Final = 64
-_STATUS: Final = WriteOptions(subresource="status")
 _POD: Final = PODS.group_version_kind
 _NODE: Final = NODES.group_version_kind
 _POD_GROUP: Final = POD_GROUPS.group_version_kind
@@ -48,17 +46,14 @@ class Reporter:
             name: _EventQueue(EventRecorder(client, clock, Source(name), writers=EVENT_WRITERS), name)
             for name in scheduler_names
         }
-        # The last write of each Pod's condition, by uid. A binding waits for it, so that the write cannot come later.
-        self._writing: dict[str, asyncio.Task[None]] = {}
         # Pods, by uid, that wait to be bound to a node that is written to their status.
         self._announced: set[str] = set()
-        self._writes = ChildTasks("pod conditions")
-        self._write_slots = asyncio.Semaphore(STATUS_WRITES_MAX)
+        self._statuses = StatusWriter(client)
 
     async def run(self) -> None:
         """Write until cancelled."""
         async with TaskGroup("reporter") as group:
-            group.spawn(self._writes.supervise(), "conditions")
+            group.spawn(self._statuses.run(), "conditions")
             for queue in self._queues.values():
                 group.spawn(queue.run(), f"events of {queue.name}")
                 group.spawn(queue.recorder.run(), f"event recorder of {queue.name}")
@@ -94,17 +89,32 @@ class Reporter:
     def set_status(self, pod: Pod, reason: str, message: str, nominated: str | None = None) -> None:
         """Start writing the condition, if it differs."""
         uid = pod.metadata.uid or ""
-        is_outdated = uid in self._writing or uid in self._announced
-        self._announced.discard(uid)
-        body = plan_status(pod, reason, message, self._clock.now(), nominated, is_outdated=is_outdated)
-        if body is not None:
-            self._start(pod, body)
+        pending = self._statuses.pending(uid)
+        if uid in self._announced:
+            self._announced.discard(uid)
+            pending = {"nominatedNodeName": None} | (pending or {})
+        status = plan_status(pod, reason, message, self._clock.now(), nominated, pending)
+        if status:
+            self._statuses.write(pod, status)
+
+    def report_gate(self, queued: QueuedPod, is_gated: Callable[[QueuedPod], bool]) -> None:
+        """Write why a Pod is not in the queue, when there is nothing else to write, if it still is not then."""
+
+        def status() -> tuple[Pod, Document] | None:
+            if not is_gated(queued):
+                return None
+            pod, message = queued.pod, queued.gated_message
+            self.event(pod, WARNING, REASON_NOT_READY, message)
+            planned = plan_status(pod, REASON_NOT_READY, message, self._clock.now())
+            return (pod, planned) if planned else None
+
+        self._statuses.write_late(queued.uid, status)
 
     def announce(self, pod: Pod, node_name: str) -> None:
         """Start writing the node on which the Pod waits to be bound; a failure is no obstacle."""
         if pod.status.nominated_node_name != node_name:
             self._announced.add(pod.metadata.uid or "")
-            self._start(pod, {"metadata": {"uid": pod.metadata.uid}, "status": {"nominatedNodeName": node_name}})
+            self._statuses.write(pod, {"nominatedNodeName": node_name})
 
     def forget_announcement(self, uid: str) -> None:
         """Forget a Pod that is bound, so that the API server has removed its nominated node, or is gone."""
@@ -112,36 +122,15 @@ class Reporter:
 
     def clear_nomination(self, pod: Pod) -> None:
         """Start removing the nominated node."""
-        self._start(pod, {"metadata": {"uid": pod.metadata.uid}, "status": {"nominatedNodeName": None}})
+        self._statuses.write(pod, {"nominatedNodeName": None})
 
-    def _start(self, pod: Pod, body: Document) -> None:
-        """Start a write after earlier ones of the same Pod."""
-        uid = pod.metadata.uid or ""
-        previous = self._writing.get(uid)
-        task = self._writes.spawn(self._write(pod, body, previous), f"status of {pod.metadata.name}")
-        self._writing[uid] = task
-        task.add_done_callback(lambda done: self._written(uid, done))
+    async def settle_status(self, uid: str) -> None:
+        """Leave the status to a binding, which must come after earlier writes: forget what was not sent."""
+        await self._statuses.settle(uid)
 
     async def wait_for_status(self, uid: str) -> None:
-        """Return when no write of the Pod's condition is pending."""
-        task = self._writing.get(uid)
-        if task is not None:
-            await asyncio.wait((task,))
-
-    def _written(self, uid: str, task: asyncio.Task[None]) -> None:
-        if self._writing.get(uid) is task:
-            del self._writing[uid]
-
-    async def _write(self, pod: Pod, body: Document, previous: asyncio.Task[None] | None) -> None:
-        if previous is not None:
-            await asyncio.wait((previous,))
-        name, namespace = pod.metadata.name or "", pod.metadata.namespace or ""
-        async with self._write_slots:
-            try:
-                await self._client.patch(PODS, name, namespace, Patch(PatchType.STRATEGIC, body), _STATUS)
-            except APIError as error:
-                # The next attempt writes it again; a deleted Pod needs none.
-                _log.info("condition not written", extra=fields(pod=f"{namespace}/{name}", error=error))
+        """Return when everything about the Pod is written."""
+        await self._statuses.wait(uid)
 
 
 class _EventQueue:

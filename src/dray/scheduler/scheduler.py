@@ -34,7 +34,7 @@ from dray.scheduler.cluster_events import ASSIGNED_POD_DELETE, RESOURCES_BY_EVEN
 from dray.scheduler.config import SchedulerConfig
 from dray.scheduler.cycle import Cycle, Placement
 from dray.scheduler.decisions import DecisionLog
-from dray.scheduler.diagnosis import REASON_ERROR, REASON_NOT_READY, REASON_UNSCHEDULABLE, Diagnosis, Failure
+from dray.scheduler.diagnosis import REASON_ERROR, REASON_UNSCHEDULABLE, Diagnosis, Failure
 from dray.scheduler.event_handlers import EventHandlers
 from dray.scheduler.filter_runner import AttemptError
 from dray.scheduler.group_cycle import GroupCycle
@@ -253,8 +253,7 @@ class Scheduler:
     def _report_gated(self, now: float) -> None:
         """Write why Pods are not in the queue, if that has lasted."""
         for queued in self.queue.gated_to_report(now):
-            self._reporter.set_status(queued.pod, REASON_NOT_READY, queued.gated_message)
-            self._reporter.event(queued.pod, WARNING, REASON_NOT_READY, queued.gated_message)
+            self._reporter.report_gate(queued, self.queue.is_gated)
 
     async def _wait_for_work(self) -> None:
         self._wake.clear()
@@ -358,9 +357,10 @@ class Scheduler:
     async def _bind(self, attempt: Attempt) -> None:
         queued = attempt.queued
         try:
+            await self._reporter.settle_status(queued.uid)
             if self._announces and self._binder.will_wait(attempt):
                 self._reporter.announce(attempt.pod, attempt.node_name)
-            await self._reporter.wait_for_status(queued.uid)
+                await self._reporter.wait_for_status(queued.uid)
             status = await self._binder.bind(attempt)
         except Exception as error:  # noqa: BLE001 - the failure of one Pod must not stop the others
             _log.exception("binding failed", extra=fields(pod=str(queued.info.key)))

@@ -33,7 +33,7 @@ def written(time: str) -> dict[str, Any]:
     ("status", "nominated", "expected"),
     [
         pytest.param({}, None, written("2026-01-02T03:04:05Z"), id="first"),
-        pytest.param({"conditions": [condition()]}, None, None, id="unchanged"),
+        pytest.param({"conditions": [condition()]}, None, {}, id="unchanged"),
         pytest.param({"conditions": [condition(message="old")]}, None, written(EARLIER), id="only the message"),
         pytest.param(
             {"conditions": [condition(status="True")]}, None, written("2026-01-02T03:04:05Z"), id="another status"
@@ -42,9 +42,21 @@ def written(time: str) -> dict[str, Any]:
         pytest.param(
             {"conditions": [condition()], "nominatedNodeName": "n"}, "", {"nominatedNodeName": None}, id="cleared"
         ),
-        pytest.param({"conditions": [condition()], "nominatedNodeName": "n"}, None, None, id="nomination kept"),
+        pytest.param({"conditions": [condition()], "nominatedNodeName": "n"}, None, {}, id="nomination kept"),
     ],
 )
 def test_plan_status(status: dict[str, Any], nominated: str | None, expected: Any) -> None:
-    planned = plan_status(pod("a", status=status), "Unschedulable", "why", NOW, nominated)
-    assert planned == (None if expected is None else {"metadata": {"uid": "uid-a"}, "status": expected})
+    assert plan_status(pod("a", status=status), "Unschedulable", "why", NOW, nominated) == expected
+
+
+@pytest.mark.parametrize(
+    ("pending", "nominated", "expected"),
+    [
+        pytest.param({"conditions": [condition()]}, None, {}, id="being written"),
+        pytest.param({"conditions": [condition(message="other")]}, None, written(EARLIER), id="another is written"),
+        pytest.param({"nominatedNodeName": "n"}, "", {"nominatedNodeName": None}, id="the nomination is being written"),
+    ],
+)
+def test_plan_status_of_a_pod_with_a_pending_write(pending: Any, nominated: str | None, expected: Any) -> None:
+    observed = pod("a", status={"conditions": [condition(message="why" if nominated is not None else "old")]})
+    assert plan_status(observed, "Unschedulable", "why", NOW, nominated, pending) == expected

@@ -250,3 +250,6 @@ def test_all_pods_of_a_gated_group_are_reported() -> None:
         "waiting for minCount pods from a gang to appear in scheduling queue"
     }
     assert not parts.queue.gated_to_report(50.0)
+    assert all(map(parts.queue.is_gated, reported))
+    parts.add(member("c"))
+    assert not any(map(parts.queue.is_gated, reported))

@@ -319,11 +319,14 @@ def test_a_gated_pod_is_reported_once_after_a_while() -> None:
     assert (queue.next_due(), queue.gated_to_report(4.9)) == (5.0, [])
     # Ungated in time.
     queue.update(pod_info("b"), GATES_GONE, gated.pod, 2.0)
-    assert [item.gated_message for item in queue.gated_to_report(6.0)] == ["gated"]
+    (reported,) = queue.gated_to_report(6.0)
+    assert (reported.gated_message, queue.is_gated(reported)) == ("gated", True)
     assert queue.gated_to_report(100.0) == []
     # An event that does not help does not report it again.
     queue.update(gated, GATES_GONE, gated.pod, 100.0)
     assert queue.gated_to_report(200.0) == []
+    queue.update(pod_info("a"), GATES_GONE, gated.pod, 300.0)
+    assert not queue.is_gated(reported)
 
 
 @pytest.mark.behaviour("PE-32")

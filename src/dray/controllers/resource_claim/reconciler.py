@@ -33,6 +33,9 @@ _APPLY: Final = WriteOptions(field_manager=FieldManager.RESOURCE_CLAIM, force=Tr
 class ResourceClaimController(ClaimReconciler[ResourceClaim]):
     """Manages the claims of resource.k8s.io, which the scheduler allocates."""
 
+    # As many as in kube-controller-manager: Pods wait for their claims.
+    workers = 50
+
     def __init__(self, context: ControllerContext) -> None:
         indexes = {_PODS_BY_CLAIM: _claim_index, _PODS_BY_TEMPLATE: _template_index, PODS_BY_GROUP: pod_group_values}
         super().__init__(context, RESOURCE_CLAIMS, indexes)
