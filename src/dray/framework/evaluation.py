@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Iterable, Mapping
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -16,6 +16,8 @@ SCORED_NODES_MAX: Final = 4
 REJECTIONS_MAX: Final = 12
 # Reasons that are recorded of a group.
 REASONS_MAX: Final = 8
+# A status, the number of nodes that have it, and the name of one of them.
+StatusCount: TypeAlias = tuple[Status, int, str]
 
 
 class NodeScore(msgspec.Struct, frozen=True, rename="camel"):
@@ -50,16 +52,20 @@ class Evaluation(msgspec.Struct, frozen=True, rename="camel"):
     unlisted: int = 0
 
 
-def group_rejections(statuses: Mapping[str, Status]) -> tuple[tuple[RejectedNodes, ...], int]:
-    """Return the nodes grouped by plugin and reasons, the largest groups first, and the number that is not listed."""
-    if not statuses:
-        return (), 0
-    # Most nodes share a few status objects: counting their identities is cheap even for thousands of nodes.
-    counts = Counter(map(id, statuses.values()))
+def count_statuses(statuses: Mapping[str, Status]) -> list[StatusCount]:
+    """Return the different statuses of nodes: most nodes share a few objects, whose identities are counted."""
     examples = {id(status): (name, status) for name, status in statuses.items()}
-    merged: dict[tuple[str, tuple[str, ...]], tuple[int, str]] = {}
-    for key, count in counts.items():
+    found: list[StatusCount] = []
+    for key, count in Counter(map(id, statuses.values())).items():
         name, status = examples[key]
+        found.append((status, count, name))
+    return found
+
+
+def group_rejections(counts: Iterable[StatusCount]) -> tuple[tuple[RejectedNodes, ...], int]:
+    """Return the nodes grouped by plugin and reasons, the largest groups first, and the number that is not listed."""
+    merged: dict[tuple[str, tuple[str, ...]], tuple[int, str]] = {}
+    for status, count, name in counts:
         group = status.plugin, tuple(status.reasons[:REASONS_MAX])
         merged[group] = (merged.get(group, (0, ""))[0] + count, name)
     found = [RejectedNodes(count, plugin, reasons, example) for (plugin, reasons), (count, example) in merged.items()]

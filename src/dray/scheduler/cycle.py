@@ -14,7 +14,14 @@ from typing import Final, TypeAlias
 import msgspec
 
 from dray.framework.cycle_state import CycleState
-from dray.framework.evaluation import SCORED_NODES_MAX, Evaluation, NodeScore, group_rejections
+from dray.framework.evaluation import (
+    SCORED_NODES_MAX,
+    Evaluation,
+    NodeScore,
+    StatusCount,
+    count_statuses,
+    group_rejections,
+)
 from dray.framework.node_info import NodeInfo
 from dray.framework.plugins import FILTER, PRE_FILTER, PRE_SCORE, SCORE_MAX, BatchFilter, ScanFilter
 from dray.framework.snapshot import Snapshot
@@ -61,13 +68,15 @@ class Placement(msgspec.Struct, frozen=True, gc=False):
 class Search:
     """A search for feasible nodes: their indices, and the first rejection of each other node that was filtered."""
 
-    __slots__ = ("feasible", "skipped", "statuses", "wanted")
+    __slots__ = ("feasible", "rejected", "skipped", "statuses", "wanted")
 
     def __init__(self, wanted: int) -> None:
         self.wanted = wanted
         self.feasible: list[int] = []
         self.statuses: dict[str, Status] = {}
-        # Nodes that were not filtered because a batch filter ruled them out.
+        # The rejections of other nodes, counted: they are known from earlier Pods.
+        self.rejected: Sequence[StatusCount] = ()
+        # Nodes that were not filtered because a batch filter ruled them out, or their rejection is known.
         self.skipped = 0
 
     @property
@@ -79,6 +88,14 @@ class Search:
     def evaluated(self) -> int:
         """Return the number of nodes that were evaluated."""
         return len(self.feasible) + len(self.statuses) + self.skipped
+
+    def evaluation(self, node_count: int, scores: tuple[NodeScore, ...]) -> Evaluation:
+        """Return what was found out about the nodes, for the record of decisions."""
+        counts = self.rejected or count_statuses(self.statuses)
+        groups, _ = group_rejections(counts)
+        feasible, evaluated = len(self.feasible), self.evaluated
+        unlisted = evaluated - feasible - sum(group.count for group in groups)
+        return Evaluation(node_count, evaluated, feasible, scores, groups, unlisted)
 
 
 def feasible_nodes_wanted(node_count: int, percentage: int = 0) -> int:
@@ -127,10 +144,7 @@ class Cycle:
         if len(search.feasible) > 1:
             best, scores = self._choose(profile, state, search.feasible)
         if self._records:
-            groups, unlisted = group_rejections(search.statuses)
-            feasible = len(search.feasible)
-            unlisted += search.skipped
-            state.evaluation = Evaluation(count, search.evaluated, feasible, scores, groups, unlisted)
+            state.evaluation = search.evaluation(count, scores)
         return Placement(self._snapshot.nodes[best].name, search.evaluated, len(search.feasible))
 
     def _choose(self, profile: Profile, state: CycleState, indices: Sequence[int]) -> tuple[int, tuple[NodeScore, ...]]:
@@ -241,8 +255,10 @@ class Cycle:
 
         search.feasible = results.accepted(start, search.wanted, decide)
         evaluated = count if search.missing else (search.feasible[-1] - start) % count + 1
-        if self._records or not search.feasible:
+        if not search.feasible:
             search.statuses = results.rejections(snapshot, start, evaluated)
+        elif self._records:
+            search.rejected = results.counted_rejections(snapshot, start, evaluated)
         results.invalidate(special)
         search.skipped = evaluated - search.evaluated
         self._mostly_infeasible = len(search.feasible) < evaluated // 2

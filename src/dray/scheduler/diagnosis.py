@@ -11,7 +11,7 @@ from typing import Final
 from dray.api.document import Document
 from dray.api.timestamps import format_time
 from dray.api.types.core_v1 import Pod, PodCondition
-from dray.framework.evaluation import Evaluation, RejectedNodes, group_rejections
+from dray.framework.evaluation import Evaluation, RejectedNodes, count_statuses, group_rejections
 from dray.framework.status import Status
 
 NO_NODES = "no nodes available to schedule pods"
@@ -43,7 +43,7 @@ class Diagnosis:
 
     def evaluation(self) -> Evaluation:
         """Return the rejected nodes by plugin and reasons, for the record of decisions."""
-        groups, unlisted = group_rejections(self.statuses)
+        groups, unlisted = group_rejections(count_statuses(self.statuses))
         others = self.node_count - len(self.statuses)
         if self.absent is not None and others > 0:
             plugin = self.absent.plugin or ", ".join(sorted(self.plugins))

@@ -12,6 +12,7 @@ from itertools import chain, compress
 from typing import Any, Final, TypeAlias
 
 from dray.framework.cycle_state import CycleState
+from dray.framework.evaluation import StatusCount, count_statuses
 from dray.framework.node_info import NodeInfo
 from dray.framework.plugins import DryRunSignature
 from dray.framework.snapshot import Snapshot
@@ -29,6 +30,9 @@ RESULTS_MAX: Final = 2_000_000
 _REJECTED: Final = 0
 _ACCEPTED: Final = 1
 _UNKNOWN: Final = 2
+
+# If fewer than this share of the nodes are accepted, they are looked for one by one.
+_FEW_ACCEPTED_SHARE: Final = 16
 
 
 class PartIndex:
@@ -72,13 +76,15 @@ Parts: TypeAlias = Sequence[tuple[DryRunSignature, PartIndex]]
 class FilterResults:
     """The results of the filters for one kind of Pods, by index of the node."""
 
-    __slots__ = ("_by_index", "_new", "_nominations_version", "_parts_versions", "_statuses", "_version")
+    __slots__ = ("_by_index", "_counts", "_new", "_nominations_version", "_parts_versions", "_statuses", "_version")
 
     def __init__(self) -> None:
         self._by_index = bytearray()
         # The rejections; those found since they were explained.
         self._statuses: list[Status] = []
         self._new: dict[int, None] = {}
+        # The different rejections of all nodes, by identity.
+        self._counts: dict[int, _Rejection] = {}
         # No snapshot and no nominations have version -1.
         self._version = -1
         self._nominations_version = -1
@@ -91,12 +97,10 @@ class FilterResults:
             self._by_index = bytearray([_UNKNOWN]) * len(snapshot)
             self._statuses = [SUCCESS] * len(snapshot)
             self._new.clear()
+            self._counts.clear()
         else:
-            by_index, index_of = self._by_index, snapshot.index_of
-            for name in changed:
-                index = index_of(name)
-                if index is not None:
-                    by_index[index] = _UNKNOWN
+            indices = map(snapshot.index_of, changed)
+            self.invalidate([index for index in indices if index is not None])
         self._version, self._nominations_version = snapshot.version, nominations.version
         self._parts_versions = tuple([plugin.parts_version() for plugin, _ in parts])
 
@@ -124,7 +128,7 @@ class FilterResults:
                 unknown = by_index.find(_UNKNOWN, at, end)
                 stop = unknown if unknown >= 0 else end
                 if stop > at:
-                    found += compress(range(at, stop), by_index[at:stop])
+                    found += _accepted(by_index, at, stop)
                 if unknown >= 0 and len(found) < wanted:
                     self._keep(unknown, decide(unknown))
                     found += (unknown,) if by_index[unknown] else ()
@@ -136,8 +140,17 @@ class FilterResults:
         if status is SUCCESS:
             self._by_index[index] = _ACCEPTED
         else:
-            self._by_index[index], self._statuses[index] = _REJECTED, status
+            self._reject(index, status)
             self._new[index] = None
+
+    def _reject(self, index: int, status: Status) -> None:
+        """Keep a rejection of a node that has no result."""
+        self._by_index[index], self._statuses[index] = _REJECTED, status
+        counted = self._counts.get(id(status))
+        if counted is None:
+            self._counts[id(status)] = _Rejection(status, index)
+        else:
+            counted.count += 1
 
     def rejections(self, snapshot: Snapshot, start: int, evaluated: int) -> dict[str, Status]:
         """Return the rejections of that many nodes, beginning at an index and wrapping around."""
@@ -148,17 +161,66 @@ class FilterResults:
             found.update({node.name: status for node, status, result in pairs if result == _REJECTED})
         return found
 
+    def counted_rejections(self, snapshot: Snapshot, start: int, evaluated: int) -> list[StatusCount]:
+        """Return the different ones of `rejections`; for all nodes it costs what is different."""
+        if not self._counts:
+            return []
+        if evaluated < len(snapshot):
+            return count_statuses(self.rejections(snapshot, start, evaluated))
+        nodes = snapshot.nodes
+        return [(item.status, item.count, nodes[self._example(item)].name) for item in self._counts.values()]
+
+    def _example(self, item: _Rejection) -> int:
+        """Return a node with the rejection; the last known one may have another result by now."""
+        by_index, statuses = self._by_index, self._statuses
+        if by_index[item.example] != _REJECTED or statuses[item.example] is not item.status:
+            pairs = enumerate(zip(by_index, statuses, strict=True))
+            item.example = next(at for at, (kind, found) in pairs if kind == _REJECTED and found is item.status)
+        return item.example
+
     def explain(self, snapshot: Snapshot, statuses: Mapping[str, Status]) -> None:
         """Keep the rejections with their explanations."""
         for index in self._new:
             if self._by_index[index] == _REJECTED:
-                self._statuses[index] = statuses.get(snapshot.nodes[index].name, self._statuses[index])
+                status = statuses.get(snapshot.nodes[index].name)
+                if status is not None:
+                    self.invalidate((index,))
+                    self._reject(index, status)
         self._new.clear()
 
     def invalidate(self, indices: Iterable[int]) -> None:
-        """Invalidate results that do not apply to other Pods."""
+        """Forget the results of nodes: they have changed, or do not apply to other Pods."""
+        by_index = self._by_index
         for index in indices:
-            self._by_index[index] = _UNKNOWN
+            if by_index[index] == _REJECTED:
+                counted = self._counts[id(self._statuses[index])]
+                counted.count -= 1
+                if not counted.count:
+                    del self._counts[id(counted.status)]
+            by_index[index] = _UNKNOWN
+
+
+class _Rejection:
+    """A rejection that nodes share: how many, and the index of one of them."""
+
+    __slots__ = ("count", "example", "status")
+
+    def __init__(self, status: Status, example: int) -> None:
+        self.status = status
+        self.count = 1
+        self.example = example
+
+
+def _accepted(by_index: bytearray, at: int, stop: int) -> Iterable[int]:
+    """Return the indices of the accepted nodes of a range in which every result is known."""
+    count = by_index.count(_ACCEPTED, at, stop)
+    if count * _FEW_ACCEPTED_SHARE > stop - at:
+        return compress(range(at, stop), by_index[at:stop])
+    found: list[int] = []
+    for _ in range(count):
+        at = by_index.index(_ACCEPTED, at, stop) + 1
+        found.append(at - 1)
+    return found
 
 
 class FilterResultCache:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Hashable, Iterable
 from functools import partial
 from typing import Any
@@ -48,9 +49,17 @@ def pool_of(name: str) -> str:
     return f"pool{int(name.removeprefix('n')) // 2}"
 
 
+# Nodes share these objects, as they share those of the plugins.
+REASONS = [unschedulable(f"reason {number}") for number in range(5)]
+
+
+def rejection_of(at: int) -> Status:
+    return REASONS[at % len(REASONS)]
+
+
 def decide(accepting: set[str], filtered: list[str], at: int) -> Status:
     filtered.append(f"n{at}")
-    return SUCCESS if f"n{at}" in accepting else unschedulable(f"n{at}")
+    return SUCCESS if f"n{at}" in accepting else rejection_of(at)
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -60,7 +69,7 @@ def test_filter_result_cache_find_what_filtering_finds(seed: int) -> None:
     snapshot = Snapshot([node_info(name) for name in names])
     nominations, pools, results = Nominations(), Pools(), FilterResults()
     index = PartIndex(snapshot, pools)
-    accepting = {name for name in names if rng.random() < 0.5}
+    accepting = {name for name in names if rng.random() < rng.choice((0.02, 0.5))}
     for step in range(STEPS):
         for _ in range(rng.randrange(4)):
             name = rng.choice(names)
@@ -88,9 +97,14 @@ def test_filter_result_cache_find_what_filtering_finds(seed: int) -> None:
         assert len(filtered) == len(set(filtered))
         evaluated = NODES if len(found) < wanted else order.index(found[-1]) + 1
         rejected = results.rejections(snapshot, start, evaluated)
-        assert rejected == {
-            names[at]: unschedulable(names[at]) for at in order[:evaluated] if names[at] not in accepting
-        }
+        assert rejected == {names[at]: rejection_of(at) for at in order[:evaluated] if names[at] not in accepting}
+        counted = results.counted_rejections(snapshot, start, evaluated)
+        assert {id(status): count for status, count, _ in counted} == Counter(map(id, rejected.values()))
+        assert all(rejected[name] is status for status, _, name in counted)
+        if rng.random() < 0.3:
+            # What is kept is explained, or does not apply to others.
+            results.explain(snapshot, {names[at]: rejection_of(at) for at in rng.sample(range(NODES), 5)})
+            results.invalidate(rng.sample(range(NODES), 2))
 
 
 def test_only_changed_nodes_are_filtered_again() -> None:

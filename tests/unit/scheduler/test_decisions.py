@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from dray.framework.evaluation import REJECTIONS_MAX, group_rejections
+from dray.framework.evaluation import REJECTIONS_MAX, count_statuses, group_rejections
 from dray.framework.snapshot import Snapshot
 from dray.framework.status import unschedulable
 from dray.scheduler.cycle import Cycle, highest_positions
@@ -64,7 +64,7 @@ def test_highest_positions_are_those_of_a_stable_sort() -> None:
 def test_groups_are_the_largest_first_and_bounded() -> None:
     statuses = {f"n{number}": unschedulable(f"reason {number}") for number in range(REJECTIONS_MAX + 3)}
     statuses |= {f"m{number}": unschedulable("same") for number in range(5)}
-    groups, unlisted = group_rejections(statuses)
+    groups, unlisted = group_rejections(count_statuses(statuses))
     assert (groups[0].count, groups[0].reasons) == (5, ("same",))
     assert len(groups) == REJECTIONS_MAX
     assert sum(group.count for group in groups) + unlisted == len(statuses)
