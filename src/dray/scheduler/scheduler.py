@@ -95,6 +95,8 @@ class Scheduler:
         self._waiting_pods = WaitingPodsMap()
         self._nominations = Nominations()
         self._wake = asyncio.Event()
+        # When the scheduling loop wakes up by itself; None means never.
+        self._due: float | None = None
         self._reporter = Reporter(client, clock, [profile.scheduler_name for profile in config.profiles])
         self._binder = Binder(clock, self._waiting_pods)
         self._bindings = ChildTasks("bindings")
@@ -257,7 +259,7 @@ class Scheduler:
 
     async def _wait_for_work(self) -> None:
         self._wake.clear()
-        due = self.queue.next_due()
+        self._due = due = self.queue.next_due()
         await pause(self._clock, self._wake, None if due is None else due - self._clock.monotonic())
 
     async def _flush(self) -> None:
@@ -451,10 +453,15 @@ class Scheduler:
     # --- Events. ---
 
     def _on_change(self, _old: object, _new: object) -> None:
-        self._wake.set()
+        """Wake the scheduling loop if the change gave it work: most changes are its own writes."""
+        if self._wake.is_set():
+            return
+        due = self.queue.next_due()
+        if self.queue.ready or (due is not None and (self._due is None or due < self._due)):
+            self._wake.set()
 
     def _on_pod_change(self, old: Pod | None, new: Pod | None) -> None:
-        self._wake.set()
+        self._on_change(old, new)
         if self._groups is not None and new is not None and new.spec.node_name:
             key = group_key_of(new)
             if key is not None and (old is None or not old.spec.node_name):
