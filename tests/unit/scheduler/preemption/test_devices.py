@@ -517,15 +517,17 @@ def test_hints_for_preemptors() -> None:
     def woken(name: str) -> list[str]:
         """Who is tried again when the claim is deallocated."""
         old = objects.get(name, "default")
-        cluster.free(name)
         hints = cluster.devices._hints
+        waiting = {pod.metadata.name or "": set(hints.keys_of_pod(pod)) for pod in (both, one, other)}
+        cluster.free(name)
         keys = set(hints.keys_of_claim(old, None) or ())
         assert keys, "the claim of a victim does not concern everybody"
-        queued = [pod for pod in (both, one, other) if hints.claim_changed(pod, old, None).value == "Queue"]
+        pods = {"both": both, "one": one, "other": other}
+        queued = [each for each, pod in pods.items() if hints.claim_changed(pod, old, None).value == "Queue"]
         # The quick way to find the Pods concerned leaves none out, and no preemptor of another node in.
-        assert all(keys & set(hints.keys_of_pod(pod)) for pod in queued)
-        assert not any(keys & set(hints.keys_of_pod(pod)) for pod in (both, one) if pod not in queued and name == "c")
-        return [pod.metadata.name or "" for pod in queued]
+        assert all(keys & waiting[each] for each in queued)
+        assert not any(keys & waiting[each] for each in ("both", "one") if each not in queued and name == "c")
+        return queued
 
     assert woken("a") == ["other"]
     assert woken("b") == ["both", "other"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from dray.api.extended_resources import implicit_extended_resource_name
@@ -20,22 +20,33 @@ from dray.scheduler.plugins.dynamic_resources.extended_resources import (
     is_extended_resource_claim_of,
 )
 from dray.scheduler.plugins.dynamic_resources.nominated_devices import Nominees
+from dray.scheduler.plugins.dynamic_resources.wanted_devices import ANY, WantedDevices
 
-# Keys of Pods that wait for devices of one node, and of all others. No claim has such a name.
+# Keys of Pods that wait for the devices of victims on their node, of others with the number of a request that waits
+# for devices, and the same for preemptors. No claim has such a name.
 _FREED_ON: Final = "freed on "
-_FREED_ANYWHERE: Final = "freed anywhere"
+_FREED_FOR: Final = "freed for "
+_FREED_FOR_PREEMPTOR: Final = "freed for preemptor "
 
 
 class Hints:
     """Queueing hints that read the current claims."""
 
-    def __init__(self, find: FindClaim, is_classic: IsClassic = no_classic, nominees: Nominees | None = None) -> None:
+    def __init__(
+        self,
+        find: FindClaim,
+        is_classic: IsClassic = no_classic,
+        nominees: Nominees | None = None,
+        wanted: WantedDevices | None = None,
+    ) -> None:
         self._find = find
         self._is_classic = is_classic
         self._nominees = nominees
+        # None means that every device concerns every Pod.
+        self._wanted = wanted
 
     def claim_changed(self, pod: Pod, old: ResourceClaim | None, new: ResourceClaim | None) -> Hint:
-        """Queue all Pods for freed devices, and the claim's own Pods for other changes."""
+        """Queue all Pods for freed devices, and the claim's own Pods for other changes; see `keys_of_claim`."""
         if old is not None and is_freed(old, new):
             return self._devices_freed(pod, old)
         if old is None and new is None:
@@ -61,19 +72,27 @@ class Hints:
         return Hint.QUEUE
 
     def keys_of_pod(self, pod: Pod) -> Iterator[str]:
-        """Yield the keys of changes that concern a Pod; a preemptor waits for the claims of its node's victims only."""
+        """Yield the keys of changes that concern a Pod; of victims' claims, those on a preemptor's own node do."""
         yield from keys_of_pod(pod)
         record = None if self._nominees is None else self._nominees.get(pod.metadata.uid or "")
-        yield _FREED_ANYWHERE if record is None else f"{_FREED_ON}{record.node_name}"
+        if record is not None:
+            yield f"{_FREED_ON}{record.node_name}"
+        prefix = _FREED_FOR if record is None else _FREED_FOR_PREEMPTOR
+        for number in (ANY,) if self._wanted is None else self._wanted.of_pod(pod):
+            yield f"{prefix}{number}"
 
-    def keys_of_claim(self, old: ResourceClaim | None, new: ResourceClaim | None) -> tuple[str, ...] | None:
-        """Return the keys of a changed claim; None (all Pods) if its devices were freed for anybody."""
-        if old is None or not is_freed(old, new):
+    def keys_of_claim(self, old: ResourceClaim | None, new: ResourceClaim | None) -> Sequence[str] | None:
+        """Return the keys of a changed claim; None (all Pods) if it is not known who could use freed devices."""
+        if old is None or old.status.allocation is None or not is_freed(old, new):
             return keys_of_claim(old, new)
-        node_name = "" if self._nominees is None else self._nominees.node_of_freed(old)
-        if not node_name:
+        numbers = None if self._wanted is None else self._wanted.of_freed(old.status.allocation)
+        if numbers is None:
             return None
-        return f"{_FREED_ON}{node_name}", _FREED_ANYWHERE
+        keys = [*own_keys_of_claim(old), *(f"{_FREED_FOR}{number}" for number in numbers)]
+        node_name = "" if self._nominees is None else self._nominees.node_of_freed(old)
+        if node_name:
+            return [*keys, f"{_FREED_ON}{node_name}"]
+        return [*keys, *(f"{_FREED_FOR_PREEMPTOR}{number}" for number in numbers)]
 
     def pod_changed(self, pod: Pod, _old: Pod | None, new: Pod | None) -> Hint:
         """Queue if all claims named in the Pod's status exist."""
@@ -154,8 +173,11 @@ def keys_of_claim(old: ResourceClaim | None, new: ResourceClaim | None) -> tuple
     if is_freed(old, new):
         return None
     claim = new if new is not None else old
-    if claim is None:
-        return None
+    return None if claim is None else own_keys_of_claim(claim)
+
+
+def own_keys_of_claim(claim: ResourceClaim) -> tuple[str, ...]:
+    """Return the keys of the Pods that use the claim."""
     if is_extended_resource_claim(claim):
         return tuple(owner.uid for owner in claim.metadata.owner_references)
     return (f"{claim.metadata.namespace}/{claim.metadata.name}",)

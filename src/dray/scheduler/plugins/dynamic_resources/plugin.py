@@ -60,6 +60,7 @@ from dray.scheduler.plugins.dynamic_resources.pod_state import PodState, optiona
 from dray.scheduler.plugins.dynamic_resources.pre_binder import PreBinder
 from dray.scheduler.plugins.dynamic_resources.preemption import SETTLING, DevicePreemption
 from dray.scheduler.plugins.dynamic_resources.variants import CLAIM_MISMATCH, extended_names
+from dray.scheduler.plugins.dynamic_resources.wanted_devices import WantedDevices
 
 _log = logging.getLogger(__name__)
 
@@ -83,7 +84,8 @@ class DynamicResources:
         self._writer = devices.writer
         self._is_classic = classic_names(handle)
         self._variants = devices.variants
-        self._hints = Hints(self._tracker.get, self._is_classic, devices.nominees)
+        wanted = WantedDevices(devices.allocator, self._tracker.get, self._is_classic)
+        self._hints = Hints(self._tracker.get, self._is_classic, devices.nominees, wanted)
         self._preemption: DevicePreemption | None = None
         self._hidden: HiddenClaims | None = None
         if self._features.enabled("DRAPreemption"):
