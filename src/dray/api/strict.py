@@ -18,7 +18,15 @@ from dray.api.shorthands import SHORTHANDS
 from dray.api.strict_order import STRICT_ERRORS_MAX
 from dray.api.strict_scalars import SCALARS, Check, DecodeError, MismatchError, go_kind
 
-__all__ = ["DecodeError", "ParseError", "check_fields", "parse_json", "parse_yaml", "prune_fields"]
+__all__ = [
+    "DecodeError",
+    "ParseError",
+    "check_changed_fields",
+    "check_fields",
+    "parse_json",
+    "parse_yaml",
+    "prune_fields",
+]
 
 # Returned by a check for a value that is dropped.
 _DROP: Final = object()
@@ -45,6 +53,23 @@ def check_fields(document: Document, struct_type: StructType) -> list[str]:
     except MismatchError as error:
         raise DecodeError(error.text()) from None
     return [f'unknown field "{path}"' for path in unknown[:STRICT_ERRORS_MAX]]
+
+
+def check_changed_fields(document: Document, stored: Document, struct_type: StructType) -> list[str]:
+    """Like `check_fields`, for a document that was made of a stored one: members that are still the same objects as
+    there were normalized before they were stored, and are not looked at again.
+    """
+    changed = {name: value for name, value in document.items() if stored.get(name, _DROP) is not value}
+    asked = tuple(changed)
+    unknown = check_fields(changed, struct_type)
+    for name in asked:
+        if name not in changed:
+            del document[name]
+    for name, value in changed.items():
+        # Structs that are always present were added to the part; the document has them.
+        if name in asked or name not in document:
+            document[name] = value
+    return unknown
 
 
 def prune_fields(document: Document, struct_type: StructType) -> list[str]:
@@ -100,7 +125,7 @@ def _compile_full(struct_type: StructType) -> Check:
                 kept = _DROP if value is None and key in table else table.get(key, _report)(value, unknown)
                 if kept is not value:
                     changed[key] = kept
-                if len(unknown) != mark:
+                if unknown and len(unknown) != mark:
                     mark = _prefix(unknown, mark, key)
         except MismatchError as error:
             error.struct = error.struct or name
@@ -224,7 +249,7 @@ def _compile_list(kind: ListOf) -> Check:
             kept = zero() if item is None else check(item, unknown)
             if kept is not item:
                 value[index] = kept
-            if len(unknown) != mark:
+            if unknown and len(unknown) != mark:
                 mark = _prefix(unknown, mark, f"[{index}]")
         return value
 
@@ -245,7 +270,7 @@ def _compile_map(kind: MapOf) -> Check:
             kept = zero() if item is None else check(item, unknown)
             if kept is not item:
                 value[key] = kept
-            if len(unknown) != mark:
+            if unknown and len(unknown) != mark:
                 mark = _prefix(unknown, mark, key)
         return value
 

@@ -13,8 +13,8 @@ from dray.api.document import Document
 from dray.api.raw_numbers import load_stored
 from dray.store.interface import Entry
 
-# A burst of events; older ones are parsed again, which is only slower.
-SIZE_MAX: Final = 512
+# What a backlog of some hundred Pods needs until each is written again; older values are parsed again, which is slower.
+SIZE_MAX: Final = 2048
 # Total size of the values, without the newest; their documents take several times as much.
 BYTES_MAX: Final = 2 * 1024 * 1024
 

@@ -8,7 +8,7 @@ from typing import Final, Protocol
 
 import orjson
 
-from dray.api.defaults import Defaulter
+from dray.api.defaults import OF_SPEC_ALONE, Defaulter
 from dray.api.document import Document, GroupResource, GroupVersion, GroupVersionKind, copy_document
 from dray.api.go_json import escape_html
 from dray.api.raw_numbers import dump_stored, load_stored
@@ -100,6 +100,8 @@ class Endpoint:
         stored = home or GroupVersion(definition.group, definition.storage_version)
         self.is_storage_version: Final = stored == self.group_version
         self.storage_api_version: Final = stored.api_version
+        # Whether nothing but the spec has defaults, so that a write of the status needs none.
+        self.defaults_spec_alone: Final = self.gvk in OF_SPEC_ALONE and self.is_storage_version
         self._converter: Final[Converter] = converter or SameVersion()
         kind, api_version = orjson.dumps(definition.kind), orjson.dumps(self.storage_api_version)
         self.type_head: Final = b'{"kind":' + kind + b',"apiVersion":' + api_version + b","

@@ -15,7 +15,7 @@ from dray.api.field_errors import Path, invalid
 from dray.api.parse import ParseError, parse_json, parse_yaml
 from dray.api.raw_numbers import fragment
 from dray.api.shorthands import expand
-from dray.api.strict import DecodeError, check_fields, prune_fields
+from dray.api.strict import DecodeError, check_changed_fields, check_fields, prune_fields
 from dray.api.strict_order import as_warnings, by_levels, json_patch_errors
 from dray.apiserver.endpoint import Endpoint
 from dray.apiserver.options import WriteOptions
@@ -56,7 +56,7 @@ def apply_patch(request: PatchRequest, document: Document | None, now: datetime)
     patched = _patched(request, document)
     if not isinstance(patched.get("metadata"), dict):
         patched["metadata"] = {}
-    _check(request, patched)
+    _check(request, patched, document)
     return patched
 
 
@@ -70,12 +70,12 @@ def _patched(request: PatchRequest, document: Document) -> Document:
     return strategic.apply(document, patch, request.endpoint.struct)
 
 
-def _check(request: PatchRequest, patched: Document) -> None:
+def _check(request: PatchRequest, patched: Document, stored: Document) -> None:
     """Check the patched object against its schema; errors are reported as `fieldValidation` says."""
     validation = request.options.field_validation
     shown = _shown(request, patched) if validation == "Strict" else ""
     try:
-        unknown = (prune_fields if request.endpoint.custom else check_fields)(patched, request.endpoint.struct)
+        unknown = _unknown_fields(request.endpoint, patched, stored)
     except DecodeError as error:
         raise _invalid_patch(shown or _shown(request, patched), str(error)) from error
     if validation == "Ignore":
@@ -89,6 +89,14 @@ def _check(request: PatchRequest, patched: Document) -> None:
     texts = as_warnings(duplicates + _ordered(request, unknown))
     # A patch is applied again after a lost race.
     request.warnings.extend(text for text in texts if text not in request.warnings)
+
+
+def _unknown_fields(endpoint: Endpoint, patched: Document, stored: Document) -> list[str]:
+    """Normalize the patched object and return its unknown fields."""
+    if endpoint.custom or not endpoint.is_storage_version:
+        # The schema may have changed since the object was stored.
+        return (prune_fields if endpoint.custom else check_fields)(patched, endpoint.struct)
+    return check_changed_fields(patched, stored, endpoint.struct)
 
 
 def _patch_errors(request: PatchRequest) -> list[str]:

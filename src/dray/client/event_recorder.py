@@ -16,7 +16,7 @@ import msgspec
 from dray.api.document import Document, GroupVersionKind
 from dray.api.errors import AlreadyExistsError, APIError, NotFoundError
 from dray.api.timestamps import format_time
-from dray.client.interface import Client, Patch, PatchType
+from dray.client.interface import Client, Patch, PatchType, WriteOptions
 from dray.client.objects import key_of, resource_version_of, uid_of
 from dray.client.resources import EVENTS
 from dray.client.responses import is_retriable
@@ -42,6 +42,8 @@ SPAM_RATE_PER_SECOND: Final = 1 / 300
 # Entries of each cache; the least recently used is evicted.
 CACHE_MAX: Final = 4096
 COMBINED_PREFIX: Final = "(combined from similar events): "
+# The answer is not looked at.
+_WRITE: Final = WriteOptions(read_only=True)
 # The server's limit on a message.
 MESSAGE_LENGTH_MAX: Final = 1024
 
@@ -325,14 +327,14 @@ class EventRecorder:
             return
         patch = Patch(PatchType.STRATEGIC, decision.body)
         try:
-            await self._client.patch(EVENTS, decision.name, decision.namespace, patch)
+            await self._client.patch(EVENTS, decision.name, decision.namespace, patch, _WRITE)
         except NotFoundError:
             # It has expired on the server.
             await self._create(decision.fallback)
 
     async def _create(self, decision: CreateEvent) -> None:
         try:
-            await self._client.create(EVENTS, decision.document, decision.namespace)
+            await self._client.create(EVENTS, decision.document, decision.namespace, _WRITE)
         except AlreadyExistsError:
             # An earlier attempt succeeded and only its response was lost.
             return

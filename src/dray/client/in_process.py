@@ -65,7 +65,7 @@ class InProcessTransport:
             call.content_type,
             resource.metadata_only,
             # What has become of a deleted object is only read.
-            resource.type is not dict or call.verb == "delete",
+            call.read_only or resource.type is not dict or call.verb == "delete",
             self._user_agent,
         )
 

@@ -177,6 +177,8 @@ class WriteOptions:
     field_validation: str = ""
     # Takes over fields of other managers; apply patches only.
     force: bool = False
+    # The caller does not change the answer, which a server in the same process then need not copy.
+    read_only: bool = False
 
     def query(self) -> dict[str, str]:
         """Return the URL query."""

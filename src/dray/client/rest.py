@@ -54,6 +54,8 @@ class Call(msgspec.Struct, frozen=True):
     query: Mapping[str, str] = msgspec.field(default_factory=dict)
     body: LocalBody = None
     content_type: str = _JSON
+    # The caller does not change the answer, which may then be shared.
+    read_only: bool = False
 
 
 class Transport(Protocol):
@@ -180,6 +182,7 @@ class RestClient:
             query=options.query(),
             body=patch.body,
             content_type=patch.type.value,
+            read_only=options.read_only,
         )
         return self._decode(resource, await self._transport.send(call))
 
@@ -241,7 +244,16 @@ class RestClient:
         self, verb: str, resource: Resource[T], obj: T, key: NamespacedName, options: WriteOptions, subresource: str
     ) -> T:
         query = {} if options is WRITE else options.query()
-        call = Call(verb, resource, key.namespace, key.name, subresource, query=query, body=encode(resource, obj))
+        call = Call(
+            verb,
+            resource,
+            key.namespace,
+            key.name,
+            subresource,
+            query=query,
+            body=encode(resource, obj),
+            read_only=options.read_only,
+        )
         return self._decode(resource, await self._transport.send(call))
 
 

@@ -122,7 +122,7 @@ class SlowClient:
         self.all_write = asyncio.Event()
         self.go_on = asyncio.Event()
 
-    async def create(self, _resource: object, document: Document, _namespace: str) -> Document:
+    async def create(self, _resource: object, document: Document, *_: object) -> Document:
         self.begun.append(document["message"])
         if len(self.begun) == WRITERS:
             self.all_write.set()

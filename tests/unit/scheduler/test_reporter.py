@@ -27,7 +27,7 @@ class BlockedClient:
         self.running = 0
         self.running_max = 0
 
-    async def create(self, _resource: object, document: Document, _namespace: str) -> Document:
+    async def create(self, _resource: object, document: Document, *_: object) -> Document:
         self.begun.append(document["message"])
         self.running += 1
         self.running_max = max(self.running, self.running_max)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable
 from typing import Final
 
@@ -50,6 +51,15 @@ class UnsupportedPatchError(APIError):
         super().__init__("415: Unsupported Media Type", details={})
 
 
+class Copied(enum.Enum):
+    """The parts of a stored document that a write gets a copy of."""
+
+    NOTHING = enum.auto()
+    # The metadata and the status; the strategy restores everything else.
+    STATUS = enum.auto()
+    ALL = enum.auto()
+
+
 class Change(msgspec.Struct, frozen=True):
     """One write to an existing object: its strategy, and how to build the new document from the old one.
 
@@ -67,8 +77,8 @@ class Change(msgspec.Struct, frozen=True):
     retry: bool = True
     # Server-side apply has updated managedFields already.
     stamped: bool = False
-    # Whether `build` changes its argument in place; it then gets a copy.
-    in_place: bool = False
+    # What `build` or the strategy may change in place; `build` then gets a copy of it.
+    copied: Copied = Copied.NOTHING
 
 
 class _MetadataRulesOnly(Strategy):
@@ -134,15 +144,18 @@ class UpdateHandler:
             warnings=call.warnings,
         )
 
+        status_alone = endpoint.defaults_spec_alone and call.info.subresource == "status"
+
         def build(old: Document) -> Document:
             now = self._backend.clock.now()
             patched = apply_patch(request, endpoint.from_hub(old), now)
             check_place(patched["metadata"], endpoint, call.info.namespace, call.info.name)
-            if endpoint.default is not None:
+            if endpoint.default is not None and not status_alone:
                 endpoint.default(patched, now)
             return endpoint.to_hub(patched)
 
-        change = Change(strategy, options, build, call.info.subresource, stamped=kind == APPLY, in_place=True)
+        copied = Copied.STATUS if status_alone else Copied.ALL
+        change = Change(strategy, options, build, call.info.subresource, stamped=kind == APPLY, copied=copied)
         try:
             return await self.change(call, endpoint, change)
         except NotFoundError:
@@ -178,7 +191,7 @@ class UpdateHandler:
             if entry is None:
                 raise NotFoundError(endpoint.resource, call.info.name)
             old = self._backend.documents.document(entry)
-            given = endpoint.decode(entry.value, entry.revision) if change.in_place else old
+            given = _given(endpoint, entry, old, change.copied)
             hub, undo = await self._changed(call, endpoint, change, old, change.build(given))
             if hub == old or (change.stamped and differs_in_times_only(hub, old)):
                 await undo()
@@ -239,6 +252,24 @@ class UpdateHandler:
         else:
             written = await store.update(entry.key, value, expected_revision=entry.revision)
         return ObjectResult(endpoint, written)
+
+
+def _given(endpoint: Endpoint, entry: Entry, old: Document, copied: Copied) -> Document:
+    """Return what the new document is built from: the stored one, in which only copied parts may be changed."""
+    if copied is Copied.NOTHING:
+        return old
+    if copied is Copied.ALL:
+        return endpoint.decode(entry.value, entry.revision)
+    metadata: Document = old["metadata"]
+    if "managedFields" in metadata:
+        # Its entries are never changed, and it keeps its place among the fields.
+        shared = {"managedFields": metadata["managedFields"]}
+        given = old | {"metadata": copy_document(metadata | {"managedFields": None}) | shared}
+    else:
+        given = old | {"metadata": copy_document(metadata)}
+    if "status" in old:
+        given["status"] = copy_document(old["status"] or {})
+    return given
 
 
 def _changed_fields(metadata: Document, stored: Document) -> Document:

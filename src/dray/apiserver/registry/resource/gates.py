@@ -19,21 +19,18 @@ class FieldPaths:
     """Fields of one structure, and the segments that lead to it."""
 
     segments: tuple[str, ...]
-    names: tuple[str, ...]
+    names: frozenset[str]
+
+    def holders(self, obj: Document) -> list[Any]:
+        """Return the structures of the object that have one of the fields, even an empty one."""
+        found = _structures(obj, self.segments)
+        return [holder for holder in found if not self.names.isdisjoint(holder)] if found else found
 
     def is_any_set(self, obj: Document) -> bool:
         """Report whether the object has one of the fields; an empty list or map counts as unset."""
-        for holder in _holders(obj, self.segments):
-            for name in self.names:
-                if name in holder and holder[name] not in (None, [], {}):
-                    return True
-        return False
-
-    def drop_from(self, obj: Document) -> None:
-        """Remove the fields wherever the object has them."""
-        for holder in _holders(obj, self.segments):
-            for name in self.names:
-                holder.pop(name, None)
+        return any(
+            holder[name] not in (None, [], {}) for holder in self.holders(obj) for name in self.names if name in holder
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +52,7 @@ def _gated(gate: str, *paths: str) -> GatedFields:
     for path in paths:
         *segments, name = path.replace("[]", ".[]").replace("{}", ".{}").split(".")
         names.setdefault(tuple(segments), []).append(name)
-    fields = [FieldPaths(segments, tuple(group)) for segments, group in names.items()]
+    fields = [FieldPaths(segments, frozenset(group)) for segments, group in names.items()]
     return GatedFields(
         gate,
         tuple(field for field in fields if field.segments[0] == "spec"),
@@ -124,8 +121,8 @@ def drop_disabled_fields(
 ) -> None:
     """Drop the spec's fields of disabled features that the stored spec does not use; `old` is None on create."""
     for feature in fields:
-        if not feature.enabled(gates) and not _is_used(feature.spec, old):
-            _drop(feature.spec, obj)
+        if not feature.enabled(gates):
+            _drop_unused(feature.spec, obj, feature.spec, old)
 
 
 def drop_disabled_status_fields(
@@ -133,23 +130,29 @@ def drop_disabled_status_fields(
 ) -> None:
     """Drop the status's fields of disabled features that the stored object, spec or status, does not use."""
     for feature in fields:
-        if not feature.enabled(gates) and not _is_used(feature.spec + feature.status, old):
-            _drop(feature.status, obj)
+        if not feature.enabled(gates):
+            _drop_unused(feature.status, obj, feature.spec + feature.status, old)
 
 
-def _is_used(fields: Sequence[FieldPaths], old: Document | None) -> bool:
-    return old is not None and any(paths.is_any_set(old) for paths in fields)
+def _drop_unused(
+    fields: Sequence[FieldPaths], obj: Document, all_fields: Sequence[FieldPaths], old: Document | None
+) -> None:
+    """Drop the fields from the object, unless the stored one uses any of all fields."""
+    # Nearly no object has such fields: the stored one is looked at last.
+    found = [(holder, paths.names) for paths in fields for holder in paths.holders(obj)]
+    if not found or (old is not None and any(paths.is_any_set(old) for paths in all_fields)):
+        return
+    for holder, names in found:
+        for name in names:
+            holder.pop(name, None)
 
 
-def _drop(fields: Sequence[FieldPaths], obj: Document) -> None:
-    for paths in fields:
-        paths.drop_from(obj)
-
-
-def _holders(obj: Document, segments: tuple[str, ...]) -> list[Any]:
+def _structures(obj: Document, segments: tuple[str, ...]) -> list[Any]:
     """Return the structures at the end of the segments, without those that are absent."""
     found: list[Any] = [obj]
     for segment in segments:
+        if not found:
+            return found
         if segment == "[]":
             found = [item for items in found for item in items if item]
         elif segment == "{}":
