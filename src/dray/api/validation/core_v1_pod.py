@@ -52,6 +52,7 @@ from dray.api.validation.resource_pod import (
     validate_resource_claim_statuses,
 )
 from dray.api.validation.scheduling_v1beta1 import validate_union
+from dray.api.validation.valid_specs import ValidSpecs
 
 SPEC: Final = Path("spec")
 STATUS: Final = Path("status")
@@ -76,10 +77,21 @@ _EPHEMERAL_FORBIDDEN: Final = (
 )
 
 
-def validate_pod_create(pod: Document) -> FieldErrors:
+_VALID_SPECS: Final = ValidSpecs()
+
+
+def validate_pod_create(pod: Document, valid: ValidSpecs = _VALID_SPECS) -> FieldErrors:
     """Return the validation errors of a new Pod, except its metadata."""
-    spec = pod.get("spec") or {}
-    errors = validate_pod_spec(spec, SPEC, metadata=pod.get("metadata") or {})
+    spec, metadata = pod.get("spec") or {}, pod.get("metadata") or {}
+    # The claims that are generated for a Pod have its name in theirs, so that they are validated for each.
+    claims = validate_pod_resource_claims(spec, SPEC, metadata=metadata)
+    if not claims:
+        return valid.errors(spec, lambda: _validate_new_spec(spec, metadata))
+    return _validate_new_spec(spec, metadata)
+
+
+def _validate_new_spec(spec: Document, metadata: Document) -> FieldErrors:
+    errors = validate_pod_spec(spec, SPEC, metadata=metadata)
     for kind in ("containers", "initContainers"):
         for i, container in enumerate(spec.get(kind) or ()):
             image = container.get("image") or ""
