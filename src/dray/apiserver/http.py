@@ -7,8 +7,8 @@ import gzip
 import logging
 import socket
 import ssl
-from collections.abc import AsyncGenerator, Iterable
-from contextlib import aclosing, suppress
+from collections.abc import AsyncGenerator, Iterable, Iterator
+from contextlib import aclosing, contextmanager, suppress
 from dataclasses import replace
 from http import HTTPStatus
 from typing import Any, Final, NamedTuple, NoReturn, cast
@@ -54,7 +54,10 @@ from dray.apiserver.tables import check_include_object
 from dray.runtime.http.byte_stream import pump
 from dray.runtime.http.connection import ClientResponse
 from dray.runtime.http.requests import Limits, Request, RequestError
+from dray.runtime.http.router import TEXT
 from dray.runtime.http.server import HttpServer, Response
+from dray.runtime.http.websocket import is_request
+from dray.runtime.http.websocket_connection import STREAM_PROTOCOLS, UnknownProtocolError, agree, send_stream
 from dray.runtime.timeouts import SharedTimeout
 
 _LOG: Final = logging.getLogger("dray.apiserver.http")
@@ -226,17 +229,37 @@ class Listener:
             return await self._write_stream(exchange, await answered.send(exchange.request.raw_headers))
         return answered if isinstance(answered, int) else await self._write_stream(exchange, answered)
 
-    async def _upgrade(self, exchange: _Exchange, result: UpgradeResult) -> int:
-        """Pass an upgrade request on, and then the bytes of both sides, until one of them ends."""
+    @contextmanager
+    def _counted_stream(self) -> Iterator[None]:
         if self._upgraded >= STREAMS_MAX:
             raise errors.TooManyRequestsError("too many streams, please try again later.", 60)
         self._upgraded += 1
         try:
+            yield
+        finally:
+            self._upgraded -= 1
+
+    async def _upgrade(self, exchange: _Exchange, result: UpgradeResult) -> int:
+        """Pass an upgrade request on, and then the bytes of both sides, until one of them ends."""
+        with self._counted_stream():
             headers = [item for item in exchange.request.raw_headers if item[0].lower() in _UPGRADE_HEADERS]
             with await result.connect(headers) as answer:
                 return await self._pass_on(exchange, answer)
-        finally:
-            self._upgraded -= 1
+
+    async def _write_messages(self, exchange: _Exchange, stream: AsyncGenerator[bytes, None]) -> int:
+        """Write a stream as the messages of a WebSocket."""
+        async with aclosing(stream) as chunks:
+            try:
+                protocol, headers = agree(exchange.request.headers, STREAM_PROTOCOLS)
+            except UnknownProtocolError as error:
+                exchange.response.send(HTTPStatus.FORBIDDEN, (("Content-Type", TEXT),), str(error).encode())
+                return HTTPStatus.FORBIDDEN
+            with self._counted_stream():
+                upgraded = exchange.response.upgrade(headers)
+                waited = self._server.clock.monotonic() - exchange.started
+                self._observe(exchange.call, HTTPStatus.SWITCHING_PROTOCOLS, waited)
+                await send_stream(upgraded, protocol, chunks)
+                return _OBSERVED
 
     async def _pass_on(self, exchange: _Exchange, answer: ClientResponse) -> int:
         headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in answer.reader.headers]
@@ -357,6 +380,8 @@ class Listener:
             await exchange.response.stream(200, headers, self._frames(result, exchange))
             return 200
         assert result.stream is not None
+        if exchange.call.info.subresource == "log" and _is_websocket_request(exchange.request):
+            return await self._write_messages(exchange, result.stream)
         await exchange.response.stream(result.status, headers, result.stream)
         return result.status
 
@@ -396,6 +421,10 @@ class Listener:
             response.abort()
         elif not response.is_closing:
             response.send(error.code, *_error_response(call, error))
+
+
+def _is_websocket_request(request: Request) -> bool:
+    return request.is_upgrade and is_request(request.headers)
 
 
 def _has_tables(info: RequestInfo, endpoint: Endpoint) -> bool:

@@ -10,15 +10,15 @@ from typing import Final
 
 import orjson
 
-from dray.api.document import Document
 from dray.api.errors import APIError
+from dray.client.access_reviews import review_access, review_token
 from dray.client.interface import Client
-from dray.client.resources import SUBJECT_ACCESS_REVIEWS, TOKEN_REVIEWS
 from dray.runtime.http.requests import Request
 from dray.runtime.http.router import Reply, text
 from dray.scheduler.decisions import DecisionLog
 
 DECISIONS: Final = "/debug/decisions"
+_READING: Final = {"nonResourceAttributes": {"path": DECISIONS, "verb": "get"}}
 
 
 class DecisionPage:
@@ -37,33 +37,13 @@ class DecisionPage:
         if self.reviews is None:
             return text("503: this scheduler does not lead, or has not reached its API server", 503)
         try:
-            user = await _authenticated(self.reviews, token.strip())
+            user = await review_token(self.reviews, token.strip())
             if user is None:
                 return text("401: Unauthorized", 401, (("WWW-Authenticate", "Bearer"),))
-            if not await _may_read(self.reviews, user):
+            if not await review_access(self.reviews, user, _READING):
                 name = user.get("username", "")
                 return text(f'403: User "{name}" cannot get path "{DECISIONS}"', 403)
         except APIError as error:
             return text(f"503: the API server could not review the request: {error}", 503)
         body = {"decisions": self.log.documents(), "hidden": 0}
         return Reply(orjson.dumps(body), content_type="application/json")
-
-
-async def _authenticated(client: Client, token: str) -> Document | None:
-    """Return the user of a token; None if it is not valid."""
-    review = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}}
-    status: Document = (await client.create(TOKEN_REVIEWS, review)).get("status") or {}
-    return status.get("user") or {} if status.get("authenticated") else None
-
-
-async def _may_read(client: Client, user: Document) -> bool:
-    spec = {
-        "user": user.get("username", ""),
-        "uid": user.get("uid", ""),
-        "groups": user.get("groups") or [],
-        "extra": user.get("extra") or {},
-        "nonResourceAttributes": {"path": DECISIONS, "verb": "get"},
-    }
-    review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
-    reviewed = await client.create(SUBJECT_ACCESS_REVIEWS, review)
-    return bool((reviewed.get("status") or {}).get("allowed"))

@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
+import orjson
+
 from dray.api.document import Document
 from dray.apiserver.kubelet_client import FINGERPRINT_ANNOTATION
 from dray.client.credentials import ClientCertificate
@@ -24,12 +26,14 @@ from dray.client.informer import Selection
 from dray.client.interface import Patch, PatchType
 from dray.client.resources import NODES, PODS, SERVICES
 from dray.client.shared_informers import SharedInformerFactory
+from dray.cmd.kubelet_configuration import kubelet_configuration
 from dray.cmd.node_certificates import NodeCertificates
 from dray.cmd.node_identity import NodeIdentity, serving_context
 from dray.cmd.node_managers import NodeContext, NodeManagers
 from dray.cmd.settings import NodeSettings
 from dray.lib.clock import Clock
 from dray.node.agent.dependencies import ContainerStartMetrics, Dependencies, NodeInfo
+from dray.node.agent.kubelet_authorization import KubeletAuthorizer
 from dray.node.agent.kubelet_server import KubeletServer
 from dray.node.agent.machine_info import read_machine
 from dray.node.agent.node_object import NodeSpec, declared_features, parse_labels, parse_taints, reported_images
@@ -55,7 +59,9 @@ from dray.node.runtimes.images.store import ImageStore
 from dray.node.runtimes.runtime import Runtime
 from dray.node.streams.handlers import StreamHandlers
 from dray.runtime.health import HealthChecks
-from dray.runtime.http.health import health_routes, serve_health
+from dray.runtime.http.health import health_routes, metrics_page, serve_health
+from dray.runtime.http.requests import Request
+from dray.runtime.http.router import Reply
 from dray.runtime.logs import fields
 from dray.runtime.settings import SettingsError
 from dray.runtime.tasks import ChildTasks, TaskGroup
@@ -100,6 +106,8 @@ class NodeAgent:
         jitter = random.Random()  # noqa: S311 - spreads load
         self._informers = SharedInformerFactory(client, clock, jitter)
         self._tasks = ChildTasks("node agent")
+        # Of the HTTPS server, once it listens.
+        self._port = settings.port
         self._service_network = self._make_service_network()
         pod_setup = LocalPodSetup(client, clock, context.root, self._downward_context, self._services())
         topology_manager = self.managers.container_manager.manager
@@ -139,8 +147,13 @@ class NodeAgent:
             self._pods,
             clock,
             pod_setup.log_root,
-            context.metrics.exposition,
-            {**health_routes(self.health), **self._stats.routes},
+            KubeletAuthorizer(client, clock, context.name).checked,
+            {
+                **health_routes(self.health),
+                **self._stats.routes,
+                "/metrics": metrics_page(context.metrics.exposition),
+                "/configz": self._configuration,
+            },
             StreamHandlers(self._pods, self._runtime).routes,
         )
         self.managers.subscribe(self._resources_changed, self.workers.retry_now)
@@ -186,7 +199,7 @@ class NodeAgent:
         self.managers.spawn(group)
         await self._serve_health(group)
         tls = serving_context(self._identity)
-        port = await self._server.start(settings.host, settings.port, tls)
+        port = self._port = await self._server.start(settings.host, settings.port, tls)
         self._registration.set_endpoint(port, f"{self._runtime.name}://{self._runtime.version}")
         await self._registration.register()
         for work, name in (
@@ -258,6 +271,10 @@ class NodeAgent:
         return DownwardContext(
             self._context.name, machine.addresses, (), node.allocatable, memory_bytes=machine.memory_bytes
         )
+
+    async def _configuration(self, _request: Request) -> Reply:
+        document = {"kubeletconfig": kubelet_configuration(self._context.settings, self._port)}
+        return Reply(orjson.dumps(document), content_type="application/json")
 
     async def _serve(self) -> None:
         try:

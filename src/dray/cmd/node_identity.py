@@ -98,10 +98,10 @@ def fingerprint_of(certificate: bytes) -> str:
 
 
 def serving_context(identity: NodeIdentity) -> ssl.SSLContext:
-    """Return the TLS context of the HTTPS server, which requires a client certificate of the cluster."""
+    """Return the TLS context of the HTTPS server; a client has a certificate of the cluster, or sends a token."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.verify_mode = ssl.CERT_REQUIRED
+    context.verify_mode = ssl.CERT_OPTIONAL
     context.load_verify_locations(cadata=identity.authority.decode())
     load_serving(context, identity.serving)
     return context

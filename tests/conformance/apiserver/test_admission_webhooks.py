@@ -516,7 +516,7 @@ async def test_warnings_and_audit_annotations(api: Local) -> None:
     }
 
 
-@pytest.mark.behaviour("WH-15")
+@pytest.mark.behaviour("SV-13", "WH-15")
 async def test_a_service_is_resolved_to_a_ready_endpoint(api: Local) -> None:
     service = {
         "metadata": {"name": "hook", "namespace": "default"},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import socket
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import websocket
 from kubernetes import client, config
 from kubernetes.stream import stream
 
@@ -102,6 +104,43 @@ async def test_port_forward_over_channels(server: Server, cluster: Cluster) -> N
     await cluster.wait("p", is_running())
     await cluster.until(lambda: is_listening(port))
     assert await client_prints(server, cluster, FORWARD, str(port)) == repr((b"WORD", None))
+
+
+@pytest.mark.parametrize("protocol", ["binary.k8s.io", "base64.binary.k8s.io", ""])
+@pytest.mark.behaviour("EX-46")
+async def test_logs_by_websocket(server: Server, cluster: Cluster, protocol: str) -> None:
+    await running(cluster, "echo one; cat; echo two; sleep 1000")
+    url = server.url.replace("https", "wss") + f"/api/v1/namespaces/{cluster.namespace}/pods/p/log?follow=true"
+
+    def dial(*protocols: str) -> Any:
+        return websocket.create_connection(
+            url,
+            timeout=SECONDS_MAX,
+            sslopt={"ca_certs": str(server.data_dir / "pki" / "ca.crt")},
+            header={"Authorization": "Bearer admin-token"},
+            subprotocols=list(protocols),
+        )
+
+    with pytest.raises(websocket.WebSocketBadStatusException, match="403"):
+        await asyncio.to_thread(dial, "other.k8s.io")
+    session = await asyncio.to_thread(dial, *filter(None, ("unknown", protocol) if protocol else ()))
+    try:
+        assert (session.getsubprotocol() or "") == protocol
+        text = b""
+        while b"two" not in text:
+            opcode, data = await asyncio.to_thread(session.recv_data)
+            is_text = protocol == "base64.binary.k8s.io"
+            assert opcode == (websocket.ABNF.OPCODE_TEXT if is_text else websocket.ABNF.OPCODE_BINARY)
+            text += base64.b64decode(data) if is_text else data
+        assert text == b"one\ntwo\n"
+        session.ping("still there")
+        assert await asyncio.to_thread(session.recv_frame) is not None
+        # The end of the container ends the log, and with it the connection.
+        await cluster.delete("p", 0)
+        opcode, data = await asyncio.to_thread(session.recv_data)
+        assert (opcode, data[:2]) == (websocket.ABNF.OPCODE_CLOSE, b"\x03\xe8")
+    finally:
+        session.close()
 
 
 def is_listening(port: int) -> bool:

@@ -173,7 +173,7 @@ async def test_output_input_and_exit_codes(cluster: Cluster, tool: KubectlProces
 
 
 @needs_kubectl(30)
-@pytest.mark.behaviour("EX-05", "EX-07")
+@pytest.mark.behaviour("EX-05", "EX-07", "EX-23")
 async def test_kubectl_speaks_what_it_was_asked_to(
     cluster: Cluster, tool: KubectlProcess, kubectl: Kubectl, protocol: str
 ) -> None:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import http.client
 import json
+import ssl
+from pathlib import Path
 
 import pytest
 
 from tests.e2e.kubectl.tool import Kubectl, needs_kubectl
 from tests.e2e.node.harness import Cluster, is_running, needs_runc, shell
+from tests.servers import Server
 
 BUSY = "while true; do :; done"
 
@@ -70,3 +75,62 @@ async def test_top(cluster: Cluster, kubectl: Kubectl) -> None:
     assert "\nresource_scrape_error 0\n" in text
     await cluster.delete("p", 0)
     await cluster.gone("p")
+
+
+SCRAPER = """
+apiVersion: v1
+kind: ServiceAccount
+metadata: {{name: scraper, namespace: {namespace}}}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {{name: scraper-{namespace}}}
+rules: [{{apiGroups: [""], resources: [nodes/metrics, nodes/configz], verbs: [get]}}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {{name: scraper-{namespace}}}
+roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: scraper-{namespace}}}
+subjects: [{{kind: ServiceAccount, name: scraper, namespace: {namespace}}}]
+"""
+
+
+@needs_kubectl(25)
+@pytest.mark.behaviour("EX-48", "EX-49")
+async def test_a_service_account_asks_the_agent_itself(
+    server: Server, cluster: Cluster, kubectl: Kubectl, tmp_path: Path
+) -> None:
+    """As metrics-server and the topology updater of node-feature-discovery do."""
+    manifest = tmp_path / "scraper.yaml"
+    manifest.write_text(SCRAPER.format(namespace=cluster.namespace))
+    kubectl("apply", "-f", str(manifest))
+    token = kubectl("create", "token", "scraper").strip()
+    node = json.loads(kubectl("get", "node", cluster.node, "-o", "json"))
+    port = node["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"]
+    authority = server.data_dir / "pki" / "ca.crt"
+
+    def fetch(path: str, bearer: str) -> tuple[int, str]:
+        tls = ssl.create_default_context(cafile=str(authority))
+        connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=30, context=tls)
+        try:
+            connection.request("GET", path, headers={"Authorization": f"Bearer {bearer}"} if bearer else {})
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode()
+        finally:
+            connection.close()
+
+    async def ask(path: str, bearer: str = token) -> tuple[int, str]:
+        return await asyncio.to_thread(fetch, path, bearer)
+
+    await cluster.until(lambda: "node_cpu_usage_seconds_total" in fetch("/metrics/resource", token)[1])
+    status, body = await ask("/configz")
+    configuration = json.loads(body)["kubeletconfig"]
+    assert status == 200
+    assert configuration["port"] == port
+    assert (configuration["cpuManagerPolicy"], configuration["topologyManagerScope"]) == ("none", "container")
+    user = f"system:serviceaccount:{cluster.namespace}:scraper"
+    refusal = f"Forbidden (user={user}, verb=get, resource=nodes, subresource(s)=[pods proxy])\n"
+    assert await ask("/pods") == (403, refusal)
+    assert (await ask("/exec/default/p/c?command=id&output=1"))[0] == 403
+    for bearer in ("", "wrong"):
+        assert await ask("/metrics/resource", bearer) == (401, "Unauthorized")

@@ -56,3 +56,15 @@ def test_subresources_say_what_they_speak() -> None:
     assert kinds["eviction"] == "Eviction"
     assert kinds["binding"] == "Binding"
     assert kinds["status"] == "Pod"
+
+
+@pytest.mark.behaviour("EX-01")
+def test_streams_are_listed_with_the_verbs_of_their_methods() -> None:
+    listing = discovery.api_resource_list(GroupVersion("", "v1"), ENDPOINTS)["resources"]
+    found = {item["name"]: (item["kind"], item["verbs"]) for item in listing}
+    both = ["create", "get"]
+    assert found["pods/exec"] == ("PodExecOptions", both)
+    assert found["pods/attach"] == ("PodAttachOptions", both)
+    assert found["pods/portforward"] == ("PodPortForwardOptions", both)
+    assert found["pods/ephemeralcontainers"] == ("Pod", ["get", "patch", "update"])
+    assert found["pods/proxy"] == ("PodProxyOptions", ["create", "delete", "get", "patch", "update"])

@@ -10,6 +10,7 @@ from typing import Any, Final, Protocol
 from dray.api import bootstrap_tokens
 from dray.api.bootstrap_tokens import StoredToken
 from dray.api.document import Document, NamespacedName
+from dray.client.access_reviews import review_access
 from dray.client.controller import Requeue, Result
 from dray.client.informer import Selection
 from dray.client.interface import DeleteOptions, WriteOptions, ignore_not_found
@@ -19,7 +20,6 @@ from dray.client.resources import (
     CONFIG_MAPS,
     NODES,
     SECRETS,
-    SUBJECT_ACCESS_REVIEWS,
 )
 from dray.controllers.certificates import plan
 from dray.controllers.certificates.plan import Subject
@@ -111,24 +111,14 @@ class CertificateController(Reconciler[NamespacedName]):
         return await ignore_not_found(self._client.get(NODES.unstructured, name, ""))
 
     async def _may(self, request: Document, subresource: str) -> bool:
-        spec = request["spec"]
-        review = {
-            "spec": {
-                "user": spec.get("username") or "",
-                "uid": spec.get("uid") or "",
-                "groups": spec.get("groups") or [],
-                "extra": spec.get("extra") or {},
-                "resourceAttributes": {
-                    "group": "certificates.k8s.io",
-                    "resource": "certificatesigningrequests",
-                    "subresource": subresource,
-                    "verb": "create",
-                    "version": "*",
-                },
-            }
+        attributes = {
+            "group": "certificates.k8s.io",
+            "resource": "certificatesigningrequests",
+            "subresource": subresource,
+            "verb": "create",
+            "version": "*",
         }
-        answer = await self._client.create(SUBJECT_ACCESS_REVIEWS, review)
-        return bool((answer.get("status") or {}).get("allowed"))
+        return await review_access(self._client, request["spec"], {"resourceAttributes": attributes})
 
     async def _sign(self, request: Document) -> None:
         spec, now = request["spec"], self._clock.now()

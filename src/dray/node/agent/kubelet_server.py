@@ -5,7 +5,7 @@ from __future__ import annotations
 import ssl
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import NoReturn
 
 import orjson
 
@@ -16,38 +16,31 @@ from dray.node.agent.logs.cri_format import LogOptionsError, read_options
 from dray.node.agent.logs.reader import stream
 from dray.node.agent.pod.containers import ContainerState
 from dray.node.agent.pod_manager import PodManager, PodWorker
-from dray.runtime.health import HealthChecks
-from dray.runtime.http.health import health_routes
 from dray.runtime.http.requests import Request
 from dray.runtime.http.router import Handler, Reply, Router, text
 from dray.runtime.http.server import HttpServer, page_server
-from dray.runtime.metrics import CONTENT_TYPE
-
-# The API server's client.
-CALLERS: Final = frozenset({"kube-apiserver-kubelet-client"})
-ADMINISTRATORS: Final = "system:masters"
 
 
 class KubeletServer:
-    """Serves logs, Pods and metrics to clients with a certificate of the cluster's CA."""
+    """Serves logs, Pods, metrics and streams to clients that `check` lets through."""
 
     def __init__(
         self,
         pods: PodManager,
         clock: Clock,
         log_root: Path,
-        metrics: Callable[[], bytes] = lambda: b"",
-        pages: Mapping[str, Handler] | None = None,
-        streams: Mapping[str, Handler] | None = None,
+        check: Callable[[Handler], Handler],
+        pages: Mapping[str, Handler],
+        streams: Mapping[str, Handler],
     ) -> None:
         self._manager = pods
         self._clock = clock
         self._log_root = log_root
-        self._metrics = metrics
-        # Health checks, and statistics.
-        self._pages = pages if pages is not None else health_routes(HealthChecks())
+        self._check = check
+        # Health checks, metrics, statistics and the configuration.
+        self._pages = pages
         # The handlers that also take POST.
-        self._streams = streams or {}
+        self._streams = streams
         self._server: HttpServer | None = None
 
     async def start(self, host: str, port: int, tls: ssl.SSLContext) -> int:
@@ -56,13 +49,12 @@ class KubeletServer:
             {
                 "/containerLogs/{namespace}/{pod}/{container}": self._logs,
                 "/pods": self._pods,
-                "/metrics": self._exposed,
                 **self._pages,
                 **self._streams,
             },
             with_post=self._streams.keys(),
         )
-        self._server = page_server(checked(router))
+        self._server = page_server(self._check(router))
         return await self._server.start(host, port, tls)
 
     async def supervise(self) -> NoReturn:
@@ -74,9 +66,6 @@ class KubeletServer:
         """Stop listening."""
         if self._server is not None:
             await self._server.stop()
-
-    async def _exposed(self, _request: Request) -> Reply:
-        return Reply(self._metrics(), content_type=CONTENT_TYPE)
 
     async def _pods(self, _request: Request) -> Reply:
         items = [to_document(pod) for pod in self._manager.all()]
@@ -118,17 +107,3 @@ def _no_run(worker: PodWorker, state: ContainerState, *, previous: bool) -> str:
     if reason in ("ErrImagePull", "ImagePullBackOff", "RegistryUnavailable"):
         return f'container "{state.name}" in pod "{name}" is waiting to start: trying and failing to pull image'
     return f'container "{state.name}" in pod "{name}" is waiting to start: {reason}'
-
-
-def checked(handler: Handler) -> Handler:
-    """Allow only the API server and administrators, identified by their client certificate."""
-
-    async def check(request: Request) -> Reply:
-        names = {pair for part in request.certificate.get("subject", ()) for pair in part}
-        user = next((value for key, value in names if key == "commonName"), "")
-        groups = {value for key, value in names if key == "organizationName"}
-        if user not in CALLERS and ADMINISTRATORS not in groups:
-            return text(f"Forbidden (user={user}, verb=get, resource=nodes, subresource=proxy)", 403)
-        return await handler(request)
-
-    return check

@@ -25,7 +25,8 @@ from dray.node.streams.websocket_session import CHANNEL_PROTOCOLS, ChannelSessio
 from dray.runtime.http.byte_stream import ByteStream
 from dray.runtime.http.requests import Request
 from dray.runtime.http.router import Handler, Reply, text
-from dray.runtime.http.websocket import accept_key, is_request, offered_protocols
+from dray.runtime.http.websocket import is_request, offered_protocols
+from dray.runtime.http.websocket_connection import UnknownProtocolError, agree
 from dray.runtime.logs import fields
 
 _log = logging.getLogger(__name__)
@@ -201,19 +202,13 @@ def _agree(
 
 
 def _agree_on_channels(request: Request, known: Sequence[str], *, allow_none: bool) -> _Agreed | Reply:
-    headers = request.headers
-    offered = offered_protocols(headers.get("sec-websocket-protocol", ""))
-    protocol = next((name for name in offered if name in known), "")
-    if not protocol and (offered or not allow_none):
+    try:
+        protocol, headers = agree(request.headers, known)
+    except UnknownProtocolError as error:
+        return text(str(error), 403)
+    if not protocol and not allow_none:
         return text(f"the server supports only the protocols {', '.join(known)}", 403)
-    answer = [
-        ("Upgrade", "websocket"),
-        ("Connection", "Upgrade"),
-        ("Sec-WebSocket-Accept", accept_key(headers["sec-websocket-key"])),
-    ]
-    if protocol:
-        answer.append(("Sec-WebSocket-Protocol", protocol))
-    return _Agreed(protocol, is_spdy=False, headers=tuple(answer))
+    return _Agreed(protocol, is_spdy=False, headers=headers)
 
 
 def _agree_on_streams(request: Request, known: Sequence[str]) -> _Agreed | Reply:

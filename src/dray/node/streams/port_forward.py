@@ -10,7 +10,6 @@ from typing import Final
 
 from dray.node.runtimes.runtime import RuntimeFailure
 from dray.node.runtimes.streams import CHUNK_BYTES, ForwardedPort
-from dray.node.streams.websocket_session import WebSocket
 from dray.runtime.http.byte_stream import Duplex
 from dray.runtime.http.spdy import (
     REFUSED_STREAM,
@@ -25,12 +24,12 @@ from dray.runtime.http.spdy import (
     ping_frame,
     reset_frame,
 )
+from dray.runtime.http.websocket_connection import IDLE_SECONDS_MAX, WebSocket
 from dray.runtime.tasks import TaskGroup, first_completed
 
 PORT_FORWARD_PROTOCOL: Final = "portforward.k8s.io"
-# kubelet's: the second stream of a pair must have been opened by then, and nothing happens on a connection for so long.
+# kubelet's: the second stream of a pair must have been opened by then.
 PAIR_SECONDS_MAX: Final = 30.0
-IDLE_SECONDS_MAX: Final = 4 * 3600.0
 # Connections that a client may forward at the same time over one of its own.
 PAIRS_MAX: Final = 256
 # Pieces of data that wait for one target; the client is not read from while there are more.

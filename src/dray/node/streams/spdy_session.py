@@ -19,7 +19,6 @@ from dray.node.streams.messages import (
     StreamProtocolError,
     end_message,
 )
-from dray.node.streams.websocket_session import IDLE_SECONDS_MAX, LINGER_SECONDS
 from dray.runtime.http.byte_stream import Duplex
 from dray.runtime.http.spdy import (
     Data,
@@ -33,6 +32,7 @@ from dray.runtime.http.spdy import (
     ping_frame,
     reset_frame,
 )
+from dray.runtime.http.websocket_connection import IDLE_SECONDS_MAX, LINGER_SECONDS
 
 # The client's order decides.
 COMMAND_PROTOCOLS: Final = ("v4.channel.k8s.io", "v3.channel.k8s.io", "v2.channel.k8s.io", "channel.k8s.io")

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import binascii
-import contextlib
 from collections import deque
 from typing import Final
 
@@ -22,17 +20,8 @@ from dray.node.streams.messages import (
     end_message,
 )
 from dray.runtime.http.byte_stream import Duplex
-from dray.runtime.http.websocket import (
-    INTERNAL_ERROR,
-    NORMAL,
-    PROTOCOL_ERROR,
-    Message,
-    MessageReader,
-    Opcode,
-    WebSocketError,
-    encode,
-    encode_close,
-)
+from dray.runtime.http.websocket import INTERNAL_ERROR, PROTOCOL_ERROR, Message, Opcode
+from dray.runtime.http.websocket_connection import WebSocket
 
 V5: Final = "v5.channel.k8s.io"
 # In the order of kubelet; the client's order decides. None at all means the last but one.
@@ -43,78 +32,8 @@ CHANNEL_PROTOCOLS: Final = (
     "channel.k8s.io",
     "base64.channel.k8s.io",
 )
-# kubelet's: a connection on which nothing happens is closed.
-IDLE_SECONDS_MAX: Final = 4 * 3600.0
-# How long a client may take to close a connection after the end.
-LINGER_SECONDS: Final = 5.0
 _CLOSE_SIGNAL: Final = 255
 _CLOSE_BYTES: Final = 2
-
-
-class WebSocket:
-    """Messages over a connection: answers pings, and closes when the client does."""
-
-    def __init__(self, stream: Duplex, *, idle_seconds: float = IDLE_SECONDS_MAX) -> None:
-        self._stream = stream
-        self._reader = MessageReader()
-        self._ready: deque[Message] = deque()
-        self._idle_seconds = idle_seconds
-        self._last_sent = asyncio.get_running_loop().time()
-        self._closed = False
-
-    async def receive(self) -> Message | None:
-        """Return the next message with data; None at the end."""
-        while True:
-            while self._ready:
-                message = self._ready.popleft()
-                if message.opcode is Opcode.CLOSE:
-                    await self.close()
-                    return None
-                if message.opcode is Opcode.PING:
-                    await self._stream.write(encode(Opcode.PONG, message.data))
-                elif message.opcode is not Opcode.PONG:
-                    return message
-            data = await self._read()
-            if not data:
-                return None
-            try:
-                self._ready.extend(self._reader.feed(data))
-            except WebSocketError as error:
-                await self.close(error.code, str(error))
-                return None
-
-    async def _read(self) -> bytes:
-        """Return received bytes, none at the end or when nothing was sent and received for too long."""
-        loop = asyncio.get_running_loop()
-        started = loop.time()
-        while True:
-            left = max(started, self._last_sent) + self._idle_seconds - loop.time()
-            if left <= 0:
-                return b""
-            try:
-                async with asyncio.timeout(left):
-                    return await self._stream.read()
-            except TimeoutError:
-                continue
-
-    async def send(self, data: bytes, opcode: Opcode = Opcode.BINARY) -> None:
-        """Send a message; raises `ConnectionError`."""
-        self._last_sent = asyncio.get_running_loop().time()
-        await self._stream.write(encode(opcode, data))
-
-    async def close(self, code: int = NORMAL, reason: str = "") -> None:
-        """Send a close frame, once."""
-        if not self._closed:
-            self._closed = True
-            with contextlib.suppress(ConnectionError):
-                await self._stream.write(encode_close(code, reason))
-
-    async def linger(self) -> None:
-        """Wait a moment for the client to close: unread bytes would reset the connection before it has read all."""
-        with contextlib.suppress(TimeoutError, ConnectionError):
-            async with asyncio.timeout(LINGER_SECONDS):
-                while await self._stream.read():
-                    pass
 
 
 class ChannelSession:

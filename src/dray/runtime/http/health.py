@@ -25,6 +25,15 @@ def health_routes(checks: HealthChecks) -> dict[str, Handler]:
     return routes
 
 
+def metrics_page(exposition: Callable[[], bytes]) -> Handler:
+    """Return the handler of /metrics."""
+
+    async def expose(_request: Request) -> Reply:
+        return Reply(exposition(), content_type=CONTENT_TYPE)
+
+    return expose
+
+
 async def serve_health(
     group: TaskGroup,
     host: str,
@@ -34,12 +43,8 @@ async def serve_health(
     pages: Mapping[str, Handler] | None = None,
 ) -> int:
     """Serve the health checks, /metrics and further pages while the group runs; return the port."""
-
-    async def exposed(_request: Request) -> Reply:
-        return Reply(metrics(), content_type=CONTENT_TYPE)
-
     routes = health_routes(checks or HealthChecks())
-    server = page_server(Router({**routes, "/metrics": exposed, **(pages or {})}))
+    server = page_server(Router({**routes, "/metrics": metrics_page(metrics), **(pages or {})}))
     bound = await server.start(host, port)
     group.spawn(_stop_at_end(server), "health")
     return bound

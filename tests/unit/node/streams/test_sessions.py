@@ -13,12 +13,13 @@ import pytest
 
 from dray.node.runtimes.runtime import RuntimeFailure
 from dray.node.runtimes.streams import STDERR, STDOUT, StreamEnd, StreamOptions
-from dray.node.streams import spdy_session, websocket_session
+from dray.node.streams import spdy_session
 from dray.node.streams.messages import Resize, StdinData, StdinEnd, StreamProtocolError
 from dray.node.streams.port_forward import ChannelPortForward, SpdyPortForward
 from dray.node.streams.remote_command import run_session
 from dray.node.streams.spdy_session import SpdySession
 from dray.node.streams.websocket_session import ChannelSession, Tunnel
+from dray.runtime.http import websocket_connection
 from dray.runtime.http.spdy import Data, RstStream, SpdyConnection, SynReply, data_frame, ping_frame
 from dray.runtime.http.websocket import Message, MessageReader, Opcode, encode, encode_close
 
@@ -29,7 +30,7 @@ MASK = b"mask"
 
 @pytest.fixture(autouse=True)
 def no_lingering(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(websocket_session, "LINGER_SECONDS", 0.0)
+    monkeypatch.setattr(websocket_connection, "LINGER_SECONDS", 0.0)
     monkeypatch.setattr(spdy_session, "LINGER_SECONDS", 0.0)
 
 
@@ -184,7 +185,7 @@ async def test_pings_are_answered_and_a_close_is_returned() -> None:
 
 @pytest.mark.behaviour("EX-16")
 async def test_an_idle_connection_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    socket = websocket_session.WebSocket(Wire(), idle_seconds=0.01)
+    socket = websocket_connection.WebSocket(Wire(), idle_seconds=0.01)
     assert await socket.receive() is None
 
 
