@@ -96,9 +96,9 @@ def _ready_line(process: subprocess.Popen[str], log: Path) -> str:
 
 
 @contextmanager
-def running_server(data_dir: Path, *flags: str, command: str = "up") -> Iterator[Server]:
+def running_server(data_dir: Path, *flags: str, command: str = "up", port: int = 0) -> Iterator[Server]:
     """A server for the time of a `with` block."""
-    server = start_server(data_dir, *flags, command=command)
+    server = start_server(data_dir, *flags, command=command, port=port)
     try:
         yield server
     finally:

@@ -25,9 +25,10 @@ from dray.runtime.http.bodies import Lines
 from dray.runtime.http.client import HttpClient
 from dray.runtime.http.connection import ClientResponse
 from dray.runtime.http.dialing import Route
-from dray.runtime.http.errors import ClientClosedError, HttpError
+from dray.runtime.http.errors import ClientClosedError, ConnectError, HttpError, ResponseTimeoutError
 from dray.runtime.http.proxy import parse_proxy
 from dray.runtime.http.urls import REDIRECTS, Address, basic, parse_url, redirected
+from dray.runtime.logs import fields
 
 _log = logging.getLogger(__name__)
 
@@ -77,7 +78,11 @@ _WARNING: Final = re.compile(r'299 \S+ "((?:[^"\\]|\\.)*)"')
 
 
 class HttpTransport:
-    """Implements `dray.client.rest.Transport`; connections are pooled and made when first needed."""
+    """Implements `dray.client.rest.Transport`; connections are pooled and made when first needed.
+
+    When the server cannot be reached or does not respond in time, the next one of the access is used from then on. A
+    request that was not sent goes to the next server at once; whether another is repeated is decided as ever.
+    """
 
     def __init__(
         self,
@@ -95,9 +100,18 @@ class HttpTransport:
         self._credentials = Credentials(access, clock, certificate)
         self._client: HttpClient | None = None
         self._address: Address | None = None
+        self._servers = (access.server, *access.fallback_servers)
+        # The position of the server that is used now.
+        self._current = 0
+        # Whether that server has responded, so that fail-over is logged once if none does.
+        self._has_responded = False
         # The client certificate that the connections present.
         self._presented: tuple[bytes, bytes] = (b"", b"")
         self._closed = False
+
+    @property
+    def _server(self) -> str:
+        return self._servers[self._current]
 
     async def send(self, call: Call) -> Document:
         """One request and its JSON response; reads are retried."""
@@ -132,7 +146,7 @@ class HttpTransport:
                     events = [orjson.loads(line) for line in lines.feed(piece)]
                     batch = [(event["type"], event["object"]) for event in events]
                 except (orjson.JSONDecodeError, LookupError, TypeError) as error:
-                    raise ServiceUnavailableError(f"{self._access.server}: the response is not a watch") from error
+                    raise ServiceUnavailableError(f"{self._server}: the response is not a watch") from error
                 if batch:
                     yield batch
 
@@ -158,38 +172,68 @@ class HttpTransport:
         try:
             found: Document = orjson.loads(data) if data else {}
         except orjson.JSONDecodeError as error:
-            raise ServiceUnavailableError(f"{self._access.server}: response is not JSON: {error}") from error
+            raise ServiceUnavailableError(f"{self._server}: response is not JSON: {error}") from error
         if not isinstance(found, dict):
-            raise ServiceUnavailableError(f"{self._access.server}: response is not an object")
+            raise ServiceUnavailableError(f"{self._server}: response is not an object")
         return found
 
     async def _ask(self, call: Call, body: bytes | None, timeout_seconds: float | None) -> ClientResponse:
-        """Send a request and wait for the head of its response."""
+        """Send a request and wait for the head of its response; each server is tried at most once."""
+        for left in reversed(range(len(self._servers))):
+            used = self._current
+            try:
+                return await self._ask_current(call, body, timeout_seconds)
+            except ConnectError as error:
+                self._fail_over(used, error)
+                if not left:
+                    raise self._unavailable(call, error, used) from error
+            except ResponseTimeoutError as error:
+                self._fail_over(used, error)
+                raise self._unavailable(call, error, used) from error
+            except (HttpError, ValueError) as error:
+                raise self._unavailable(call, error, used) from error
+        raise AssertionError("there is no server")
+
+    async def _ask_current(self, call: Call, body: bytes | None, timeout_seconds: float | None) -> ClientResponse:
         try:
             credential = await self._credentials.current()
             client, address = await self._client_for(credential)
         except (KubeconfigError, OSError) as error:
             raise UnauthorizedError(f"getting credentials: {error}") from error
-        except ValueError as error:
-            raise self._unavailable(call, error) from error
         method, target = METHODS[call.verb], self._target(address, call)
         headers = self._headers(call, credential, address, has_body=body is not None)
-        try:
-            for _ in range(REDIRECTS_MAX):
-                response = await client.send(method, target, headers, body, timeout_seconds)
-                if response.status not in REDIRECTS:
-                    return response
-                with response:
-                    target = _follow(address, method, target, response)
-        except (HttpError, ValueError) as error:
-            raise self._unavailable(call, error) from error
-        raise self._unavailable(call, HttpError(f"stopped after {REDIRECTS_MAX} redirects"))
+        for _ in range(REDIRECTS_MAX):
+            response = await client.send(method, target, headers, body, timeout_seconds)
+            self._has_responded = True
+            if response.status not in REDIRECTS:
+                return response
+            with response:
+                target = _follow(address, method, target, response)
+        raise HttpError(f"stopped after {REDIRECTS_MAX} redirects")
 
-    def _unavailable(self, call: Call, error: Exception) -> ServiceUnavailableError:
+    def _fail_over(self, used: int, error: HttpError) -> None:
+        """Use the next server, unless another request has found out already."""
+        if used != self._current or len(self._servers) == 1:
+            return
+        self._current = (used + 1) % len(self._servers)
+        old, self._client = self._client, None
+        if old is not None:
+            # Watches on it would wait for a server that does not respond.
+            old.abort()
+        level = logging.WARNING if self._has_responded else logging.DEBUG
+        self._has_responded = False
+        _log.log(
+            level,
+            "the API server cannot be used, the next one is tried",
+            extra=fields(server=self._servers[used], next=self._servers[self._current], error=str(error)),
+        )
+
+    def _unavailable(self, call: Call, error: Exception, server: int | None = None) -> ServiceUnavailableError:
         """No response, or only a part of one."""
         if isinstance(error, ClientClosedError):
             return ServiceUnavailableError(str(error))
-        return ServiceUnavailableError(f"{METHODS[call.verb]} {self._access.server}: {error}")
+        asked = self._server if server is None else self._servers[server]
+        return ServiceUnavailableError(f"{METHODS[call.verb]} {asked}: {error}")
 
     async def _client_for(self, credential: Credential) -> tuple[HttpClient, Address]:
         """The connections; new ones when the client certificate has been replaced."""
@@ -207,7 +251,7 @@ class HttpTransport:
         return self._client, self._address
 
     def _parse_server(self) -> Address:
-        address = parse_url(self._access.server)
+        address = parse_url(self._server)
         # Paths are put behind it, and begin with a slash.
         return replace(address, target=address.target.rstrip("/"))
 

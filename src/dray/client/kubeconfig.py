@@ -33,6 +33,8 @@ class Access:
     """How to reach one server as one user; data is preferred where a file is named too."""
 
     server: str
+    # Other API servers of the same cluster, which are used when the server cannot be reached.
+    fallback_servers: tuple[str, ...] = ()
     namespace: str = "default"
     authority_data: bytes = b""
     authority_file: str = ""

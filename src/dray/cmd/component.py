@@ -10,7 +10,7 @@ import socket
 import sys
 import uuid
 from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
 from dray import __version__
@@ -30,8 +30,10 @@ from dray.lib.clock import Clock
 from dray.runtime.health import HealthChecks
 from dray.runtime.http.health import serve_health
 from dray.runtime.http.router import Handler
+from dray.runtime.http.urls import parse_url
 from dray.runtime.logs import fields
 from dray.runtime.metrics import Metrics
+from dray.runtime.settings import SettingsError
 from dray.runtime.system import SystemClock
 from dray.runtime.tasks import TaskGroup
 
@@ -80,7 +82,7 @@ async def run_component(
 
     The pages are served next to health checks and metrics.
     """
-    access = load_access(os.environ, path=settings.kubeconfig)
+    access = with_fallback_servers(load_access(os.environ, path=settings.kubeconfig), settings.api_servers)
     clock = SystemClock()
     client = http_client(access, clock, user_agent=f"{name}/{__version__}")
     component = _Component(name, client, access, clock, election)
@@ -96,6 +98,20 @@ async def run_component(
             await group.wait(stop)
     finally:
         await client.close()
+
+
+def with_fallback_servers(access: Access, servers: Sequence[str]) -> Access:
+    """Return the access with further API servers, whose URLs are checked."""
+    for server in servers:
+        try:
+            is_same_scheme = parse_url(server).origin.is_secure == parse_url(access.server).origin.is_secure
+        except ValueError as error:
+            raise SettingsError(f"--api-servers: {server}: {error}") from error
+        if not is_same_scheme:
+            raise SettingsError(f"--api-servers: {server}: must begin as {access.server} does")
+    others = dict.fromkeys(server.rstrip("/") for server in servers)
+    others.pop(access.server, None)
+    return replace(access, fallback_servers=tuple(others))
 
 
 async def announce_ready(health: HealthChecks, clock: Clock, line: str) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from dray.client.credentials import ClientCertificate
 from dray.client.http import http_client
 from dray.client.interface import Client
-from dray.cmd.component import announce_ready
+from dray.cmd.component import announce_ready, with_fallback_servers
 from dray.cmd.node_agent import NodeAgent, make_root
 from dray.cmd.node_identity import find_identity
 from dray.cmd.node_managers import NodeContext
@@ -60,7 +60,8 @@ async def start_local(settings: NodeSettings, group: TaskGroup, clock: Clock) ->
     names = tuple(dict.fromkeys([name, socket.gethostname(), address, "127.0.0.1", "localhost"]))
     identity = find_identity(settings, name, names, clock.now())
     certificate = ClientCertificate(identity.access.certificate_data, identity.access.key_data)
-    client = http_client(identity.access, clock, user_agent="kubelet/dray", certificate=certificate)
+    access = with_fallback_servers(identity.access, settings.api_servers)
+    client = http_client(access, clock, user_agent="kubelet/dray", certificate=certificate)
     group.spawn(_close_at_end(client), "connections")
     context = NodeContext(settings, name, make_root(settings.root_dir), client, clock, Metrics())
     agent = NodeAgent(context, identity, certificate)

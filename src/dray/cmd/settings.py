@@ -37,7 +37,16 @@ class Common:
     verbosity: int = setting(VERBOSITY, 1, "log verbosity, 0 to 10", flag="v", environment="DRAY_VERBOSITY")
 
 
-# Without slots: it is a second base of the settings below, and only one base can have them.
+# Without slots, as the next one: a second base of the settings below, of which only one can have them.
+@dataclass(frozen=True)
+class FallbackServers:
+    """Settings of the processes that are clients of an API server."""
+
+    api_servers: tuple[str, ...] = setting(
+        STRINGS, (), "URLs of further API servers of the cluster, used in turn when the kubeconfig's cannot be reached"
+    )
+
+
 @dataclass(frozen=True)
 class NodeControl:
     """Settings of the node lifecycle and Pod garbage collection controllers; Kubernetes' names and defaults."""
@@ -254,7 +263,7 @@ class UISettings(Common):
 
 
 @dataclass(frozen=True, slots=True)
-class ControllerManagerSettings(Common, NodeControl):
+class ControllerManagerSettings(Common, FallbackServers, NodeControl):
     """`dray controller-manager`."""
 
     FREQUENT: ClassVar[tuple[str, ...]] = (
@@ -281,7 +290,7 @@ class ControllerManagerSettings(Common, NodeControl):
 
 
 @dataclass(frozen=True, slots=True)
-class SchedulerSettings(Common):
+class SchedulerSettings(Common, FallbackServers):
     """`dray scheduler`."""
 
     FREQUENT: ClassVar[tuple[str, ...]] = (
@@ -328,7 +337,7 @@ class SchedulerSettings(Common):
 
 
 @dataclass(frozen=True, slots=True)
-class NodeSettings(Common):
+class NodeSettings(Common, FallbackServers):
     """`dray node`."""
 
     FREQUENT: ClassVar[tuple[str, ...]] = (

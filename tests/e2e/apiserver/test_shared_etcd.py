@@ -2,58 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
-import shutil
-import socket
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from threading import Thread
 
 import pytest
 
 from tests.e2e.apiserver.calls import Caller, calling, events
-from tests.servers import Server, running_server
+from tests.servers import Server
+from tests.shared_etcd import START_SECONDS_MAX, running_etcd, running_pair
 
 MAPS = "/api/v1/namespaces/default/configmaps"
-START_SECONDS_MAX = 20
 
 
 @pytest.fixture(scope="module")
-def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    binary = shutil.which("etcd", path=str(Path(sys.executable).parent)) or shutil.which("etcd")
-    assert binary, "etcd is not installed"
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(2)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        port, peer = (each.getsockname()[1] for each in sockets)
-    url, peer_url = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{peer}"
-    command = [binary, "--data-dir", str(tmp_path_factory.mktemp("etcd")), "--name", "one", "--log-level", "error"]
-    command += ["--listen-client-urls", url, "--advertise-client-urls", url, "--listen-peer-urls", peer_url]
-    command += ["--initial-advertise-peer-urls", peer_url, "--initial-cluster", f"one={peer_url}"]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + START_SECONDS_MAX
-    while True:
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
-            break
-        assert time.monotonic() < deadline, "etcd does not listen"
-    yield url
-    process.kill()
-    process.wait()
-
-
-@pytest.fixture(scope="module")
-def pair(etcd: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Server]]:
-    """Both share the keys, as replicas of one control plane do, and nothing else on disk."""
-    first, second = tmp_path_factory.mktemp("first"), tmp_path_factory.mktemp("second")
-    flags = ("--store=etcd", f"--etcd-servers={etcd}")
-    with running_server(first, *flags, command="apiserver") as one:
-        shutil.copytree(first / "pki", second / "pki")
-        with running_server(second, *flags, command="apiserver") as other:
-            yield one, other
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Server]]:
+    folders = [tmp_path_factory.mktemp(name) for name in ("etcd", "first", "second")]
+    with running_etcd(folders[0]) as etcd, running_pair(etcd, *folders[1:]) as servers:
+        yield servers
 
 
 @pytest.fixture

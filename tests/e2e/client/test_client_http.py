@@ -472,3 +472,68 @@ async def test_servers_that_cannot_be_asked_are_named(access: Access, message: s
     with pytest.raises(ServiceUnavailableError, match=re.escape(message)):
         await client.get(PODS, "a")
     await client.close()
+
+
+class Pair:
+    """Two servers of one cluster, and a client that knows both."""
+
+    def __init__(self, *handlers: Handler) -> None:
+        self.servers = [page_server(handler) for handler in handlers]
+        self.clock = EagerClock()
+
+    async def __aenter__(self) -> Pair:
+        urls = [f"http://127.0.0.1:{await server.start('127.0.0.1', 0)}" for server in self.servers]
+        self.client = http_client(Access(urls[0], tuple(urls[1:])), self.clock)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.client.close()
+        for server in self.servers:
+            await server.stop()
+
+
+@pytest.mark.behaviour("CS-11")
+async def test_another_server_is_used_when_one_cannot_be_reached() -> None:
+    recorders = Recorder(), Recorder()
+    async with Pair(*recorders) as pair:
+        await pair.servers[0].stop()
+        # A write that was not sent is not lost, and nothing waits.
+        await pair.client.create(PODS, {"metadata": {"name": "a", "namespace": "default"}})
+        await pair.client.get(PODS, "a", "default")
+        assert [[method for method, _, _ in recorder.seen] for recorder in recorders] == [[], ["POST", "GET"]]
+        assert pair.clock.slept == []
+        await pair.servers[1].stop()
+        with pytest.raises(ServiceUnavailableError, match=r"GET http://127.0.0.1:\d+: connection refused"):
+            await pair.client.get(PODS, "a", "default")
+
+
+@pytest.mark.behaviour("CS-11")
+async def test_a_write_that_may_have_been_executed_is_not_repeated() -> None:
+    """It fails, and what follows goes to the other server; watches of the first end, and begin anew there."""
+    held, watching = asyncio.Event(), asyncio.Event()
+    other = Recorder()
+
+    async def silent(request: Request) -> Reply:
+        if "watch" in request.target:
+            watching.set()
+            return Reply(stream=endless())
+        await held.wait()
+        return text("")
+
+    async def endless() -> AsyncGenerator[bytes, None]:
+        yield orjson.dumps({"type": "ADDED", "object": {"metadata": {"name": "a", "resourceVersion": "1"}}}) + b"\n"
+        await held.wait()
+
+    async with Pair(silent, other) as pair:
+        async with aclosing(pair.client.watch(PODS, "default", WatchOptions(resource_version="0"))) as watch:
+            assert isinstance(await anext(watch), WatchEvent)
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr("dray.client.http.REQUEST_TIMEOUT_SECONDS", 0.2)
+                with pytest.raises(ServiceUnavailableError, match="the response timed out"):
+                    await pair.client.create(PODS, {"metadata": {"name": "a", "namespace": "default"}})
+            with pytest.raises(ServiceUnavailableError):
+                await anext(watch)
+        assert other.seen == []
+        await pair.client.get(PODS, "a", "default")
+        assert [method for method, _, _ in other.seen] == ["GET"]
+        held.set()

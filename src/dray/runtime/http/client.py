@@ -81,17 +81,21 @@ class HttpClient:
         connection = await self._connect(loop, deadline)
         return await _exchange(connection, method, self._request(method, target, headers, None), deadline, upgrade=True)
 
-    async def close(self) -> None:
-        """Close all connections; pending requests fail with ClientClosedError."""
+    def abort(self) -> None:
+        """Close all connections without waiting for that; pending requests fail with ClientClosedError."""
         self._closed = True
         if self._sweep is not None:
             self._sweep.cancel()
         self._idle.clear()
-        if not self._connections:
-            return
-        self._emptied = asyncio.Event()
         for connection in tuple(self._connections):
             connection.close()
+
+    async def close(self) -> None:
+        """Close all connections; pending requests fail with ClientClosedError."""
+        self._emptied = asyncio.Event() if self._connections else None
+        self.abort()
+        if self._emptied is None:
+            return
         try:
             async with asyncio.timeout(_CLOSE_SECONDS_MAX):
                 await self._emptied.wait()
