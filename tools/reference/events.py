@@ -118,8 +118,15 @@ EVENTS: dict[str, Sequence[Row]] = {
     "The persistent volume controller": (
         Row("WaitForFirstConsumer", N, _VOLUME_CLAIM, _VOLUMES, "the claim is bound when a Pod uses it"),
         Row("FailedBinding", N, _VOLUME_CLAIM, _VOLUMES, "no volume suits the claim"),
+        Row("ProvisioningSucceeded", N, _VOLUME_CLAIM, _VOLUMES, "a local volume has been created for the claim"),
+        Row("ProvisioningFailed", W, _VOLUME_CLAIM, _VOLUMES, "the selected node cannot have a volume for the claim"),
+        Row("ExternalProvisioning", N, _VOLUME_CLAIM, _VOLUMES, "another provisioner has to create the volume"),
         Row("ClaimLost", W, _VOLUME_CLAIM, _VOLUMES, "the volume of a bound claim is gone"),
         Row("ClaimMisbound", W, _VOLUME_CLAIM, _VOLUMES, "the volume of a bound claim belongs to another one"),
+    ),
+    "The ephemeral volume controller": (
+        Row("EphemeralVolumeError", W, "Pod", "controllers",
+            "the claim of an ephemeral volume cannot be created, or belongs to somebody else"),
     ),
     "The disruption controller": (
         Row("NoPods", N, _BUDGET, _DISRUPTION, "the budget matches no Pod"),

@@ -6,12 +6,13 @@ which binds the others.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Iterator
 from typing import Final
 
 from dray.api.document import Document
 from dray.api.quantity import Quantity
 from dray.api.selectors import LabelSelector, SelectorError
+from dray.api.types.core_v1 import Pod
 
 WAIT_FOR_FIRST_CONSUMER: Final = "WaitForFirstConsumer"
 NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
@@ -19,8 +20,31 @@ NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
 BIND_COMPLETED: Final = "pv.kubernetes.io/bind-completed"
 BOUND_BY_CONTROLLER: Final = "pv.kubernetes.io/bound-by-controller"
 YES: Final = "yes"
-_CLASS_ANNOTATION: Final = "volume.beta.kubernetes.io/storage-class"
+# The provisioner of folders on nodes.
+LOCAL_PROVISIONER: Final = "dray.dev/local"
+# Annotation of a claim: the node of its first consumer, on which its volume is to be provisioned.
+SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
+# Annotation of a volume: its provisioner.
+PROVISIONED_BY: Final = "pv.kubernetes.io/provisioned-by"
+# Label of a volume of the local provisioner: the node that has its folder, and removes it.
+PROVISIONED_ON: Final = "dray.dev/provisioned-on"
+# Annotation of a Node: the folder of its volumes; nodes without it provision none.
+VOLUMES_FOLDER: Final = "dray.dev/local-volumes"
+PVC_PROTECTION: Final = "kubernetes.io/pvc-protection"
+PV_PROTECTION: Final = "kubernetes.io/pv-protection"
+CLASS_ANNOTATION: Final = "volume.beta.kubernetes.io/storage-class"
+DEFAULT_CLASS: Final = "storageclass.kubernetes.io/is-default-class"
+DEFAULT_CLASS_ANNOTATIONS: Final = (DEFAULT_CLASS, "storageclass.beta.kubernetes.io/is-default-class")
 _FILESYSTEM: Final = "Filesystem"
+
+
+def claim_names(pod: Pod) -> Iterator[tuple[str, bool]]:
+    """Yield the names of the Pod's volume claims, and whether each belongs to an ephemeral volume."""
+    for volume in pod.spec.volumes:
+        if volume.persistent_volume_claim is not None:
+            yield volume.persistent_volume_claim.claim_name, False
+        elif volume.ephemeral is not None:
+            yield f"{pod.metadata.name}-{volume.name}", True
 
 
 def phase_of(item: Document) -> str:
@@ -30,13 +54,40 @@ def phase_of(item: Document) -> str:
 
 def class_of(item: Document) -> str:
     """Return the storage class of a volume or claim; empty if it has none."""
-    annotation = (item["metadata"].get("annotations") or {}).get(_CLASS_ANNOTATION)
+    annotation = (item["metadata"].get("annotations") or {}).get(CLASS_ANNOTATION)
     return annotation or item["spec"].get("storageClassName") or ""
 
 
 def is_delayed(storage_class: Document | None) -> bool:
     """Return whether claims of the class are bound when a Pod that uses them is scheduled."""
     return storage_class is not None and storage_class.get("volumeBindingMode") == WAIT_FOR_FIRST_CONSUMER
+
+
+def provisioner_of(storage_class: Document | None) -> str:
+    """Return the provisioner of a class; empty if it has none."""
+    found: str = (storage_class or {}).get("provisioner") or ""
+    return "" if found == NO_PROVISIONER else found
+
+
+def selected_node(claim: Document) -> str:
+    """Return the node on which the volume of a claim is to be provisioned; empty if none has been selected."""
+    return (claim["metadata"].get("annotations") or {}).get(SELECTED_NODE) or ""
+
+
+def is_provisioned_locally(volume: Document) -> bool:
+    """Return whether the volume is a folder that the local provisioner created."""
+    return (volume["metadata"].get("annotations") or {}).get(PROVISIONED_BY) == LOCAL_PROVISIONER
+
+
+def provisioned_node(volume: Document) -> str:
+    """Return the node of a locally provisioned volume; empty for other volumes."""
+    return (volume["metadata"].get("labels") or {}).get(PROVISIONED_ON) or "" if is_provisioned_locally(volume) else ""
+
+
+def is_removable(volume: Document) -> bool:
+    """Return whether a locally provisioned volume has been released, and its data is to be deleted."""
+    policy = volume["spec"].get("persistentVolumeReclaimPolicy")
+    return is_provisioned_locally(volume) and phase_of(volume) == "Released" and policy == "Delete"
 
 
 def annotation_of(item: Document, name: str) -> bool:

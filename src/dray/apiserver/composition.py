@@ -28,6 +28,7 @@ from dray.apiserver.admission.pods import DefaultTolerationSeconds, ServiceAccou
 from dray.apiserver.admission.priority import Priority
 from dray.apiserver.admission.resource_quota import QuotaEvaluator, ResourceQuota
 from dray.apiserver.admission.services import ServiceAllocation
+from dray.apiserver.admission.storage import DefaultStorageClass, StorageObjectInUseProtection
 from dray.apiserver.allocation_writer import AllocationWriter
 from dray.apiserver.authentication.authenticator import Authenticator
 from dray.apiserver.authentication.service_accounts import ServiceAccountTokens
@@ -232,6 +233,8 @@ def _backend(
         Priority(cache, objects),
         PodGroupProtection(),
         DefaultTolerationSeconds(),
+        DefaultStorageClass(cache),
+        StorageObjectInUseProtection(),
         RuntimeClass(objects),
         CertificateApproval(lambda attributes: authorizer.authorize(attributes).allowed),
         CertificateSigning(lambda attributes: authorizer.authorize(attributes).allowed),

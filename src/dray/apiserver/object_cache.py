@@ -48,6 +48,7 @@ PRIORITY_CLASSES: Final = GroupResource("scheduling.k8s.io", "priorityclasses")
 QUOTAS: Final = GroupResource("", "resourcequotas")
 SERVICES: Final = GroupResource("", "services")
 LIMIT_RANGES: Final = GroupResource("", "limitranges")
+STORAGE_CLASSES: Final = GroupResource("storage.k8s.io", "storageclasses")
 RUNTIME_CLASSES: Final = GroupResource("node.k8s.io", "runtimeclasses")
 DEVICE_CLASSES: Final = GroupResource("resource.k8s.io", "deviceclasses")
 DEFINITIONS: Final = GroupResource("apiextensions.k8s.io", "customresourcedefinitions")
@@ -83,6 +84,7 @@ CACHED_RESOURCES: Final = (
     QUOTAS,
     LIMIT_RANGES,
     RUNTIME_CLASSES,
+    STORAGE_CLASSES,
     SERVICES,
     DEVICE_CLASSES,
     DEFINITIONS,
@@ -98,6 +100,7 @@ _BY_NAME: Final = {
     NAMESPACES: "namespaces",
     PRIORITY_CLASSES: "priority_classes",
     RUNTIME_CLASSES: "runtime_classes",
+    STORAGE_CLASSES: "storage_classes",
 }
 # The labels that Pods inherit from their node.
 TOPOLOGY_LABELS: Final = ("topology.kubernetes.io/region", "topology.kubernetes.io/zone")
@@ -123,6 +126,7 @@ class ObjectCache:
         self.service_accounts: dict[NamespacedName, Document] = {}
         self.priority_classes: dict[str, Document] = {}
         self.runtime_classes: dict[str, Document] = {}
+        self.storage_classes: dict[str, Document] = {}
         # By node; a node without topology labels has no entry.
         self.node_topology: dict[str, dict[str, str]] = {}
         # Tokens may be bound to secrets; only their uids are cached.

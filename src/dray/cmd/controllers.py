@@ -23,6 +23,7 @@ from dray.controllers.daemon_set.reconciler import DaemonSetController
 from dray.controllers.deployment.reconciler import DeploymentController
 from dray.controllers.device_taint_eviction.reconciler import DeviceTaintEvictionController
 from dray.controllers.disruption.reconciler import DisruptionController
+from dray.controllers.ephemeral_volume import EphemeralVolumeController
 from dray.controllers.garbage_collector.reconciler import GarbageCollector
 from dray.controllers.job.reconciler import JobController
 from dray.controllers.namespace.reconciler import NamespaceController
@@ -42,6 +43,7 @@ from dray.controllers.service_endpoints.reconciler import EndpointSliceMirroring
 from dray.controllers.stateful_set.reconciler import StatefulSetController
 from dray.controllers.taint_eviction.reconciler import TaintEvictionController
 from dray.controllers.ttl_after_finished import TTLAfterFinishedController
+from dray.controllers.volume_protection import VolumeClaimProtectionController, VolumeProtectionController
 from dray.lib.clock import Clock
 from dray.runtime.metrics import Metrics
 from dray.runtime.settings import SettingsError
@@ -139,6 +141,9 @@ def _workload_controllers(root_ca: str, gates: FeatureGates) -> dict[str, Factor
         "ttl-after-finished-controller": TTLAfterFinishedController,
         "disruption-controller": DisruptionController,
         "persistentvolume-binder-controller": PersistentVolumeController,
+        "persistentvolumeclaim-protection-controller": VolumeClaimProtectionController,
+        "persistentvolume-protection-controller": VolumeProtectionController,
+        "ephemeral-volume-controller": EphemeralVolumeController,
         "endpointslice-controller": ServiceEndpointsController,
         "endpointslice-mirroring-controller": EndpointSliceMirroringController,
     }

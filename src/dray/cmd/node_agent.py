@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 import orjson
 
 from dray.api.document import Document
+from dray.api.persistent_volumes import VOLUMES_FOLDER
 from dray.apiserver.kubelet_client import FINGERPRINT_ANNOTATION
 from dray.client.credentials import ClientCertificate
 from dray.client.event_recorder import WARNING, EventRecorder, ObjectReference, Source
@@ -35,6 +36,7 @@ from dray.lib.clock import Clock
 from dray.node.agent.dependencies import ContainerStartMetrics, Dependencies, NodeInfo
 from dray.node.agent.kubelet_authorization import KubeletAuthorizer
 from dray.node.agent.kubelet_server import KubeletServer
+from dray.node.agent.local_volumes import LocalVolumes
 from dray.node.agent.machine_info import read_machine
 from dray.node.agent.node_object import NodeSpec, declared_features, parse_labels, parse_taints, reported_images
 from dray.node.agent.node_registration import NodeRegistration
@@ -69,6 +71,8 @@ from dray.runtime.tasks import ChildTasks, TaskGroup
 _log = logging.getLogger(__name__)
 
 COMPONENT: Final = "kubelet"
+# The folder of volumes that are provisioned on the node.
+VOLUMES: Final = "volumes"
 # How often the images of the node are looked at.
 IMAGES_SECONDS: Final = 60.0
 # The layout that drivers and plugins expect.
@@ -78,6 +82,7 @@ _FOLDERS: Final = (
     ("device-plugins", 0o750),
     ("pod-resources", 0o750),
     ("pods", 0o750),
+    (VOLUMES, 0o750),
     ("logs", 0o750),
 )
 
@@ -110,6 +115,15 @@ class NodeAgent:
         self._port = settings.port
         self._service_network = self._make_service_network()
         pod_setup = LocalPodSetup(client, clock, context.root, self._downward_context, self._services())
+        # Not the informers above: other clusters do not let nodes read volumes, which must not make the agent unready.
+        self._local_volumes = LocalVolumes(
+            client,
+            clock,
+            SharedInformerFactory(client, clock, jitter),
+            context.name,
+            context.root / VOLUMES,
+            pod_setup.used_volumes,
+        )
         topology_manager = self.managers.container_manager.manager
         self.workers = PodWorkers(
             self._node_info,
@@ -214,6 +228,7 @@ class NodeAgent:
             (self._report_images(), "images"),
             (self._stats.run(), "stats"),
             (self._runtime.collect_images(self._warn), "image garbage collection"),
+            (self._local_volumes.run(), "local volumes"),
         ):
             group.spawn(work, name)
         if self._service_network is not None:
@@ -388,7 +403,10 @@ def _node_spec(context: NodeContext, identity: NodeIdentity, runtime: Runtime) -
         machine=read_machine(context.root, hostname=settings.node_name, address=settings.node_ip),
         runtime_version=f"{runtime.name}://{runtime.version}",
         labels=labels,
-        annotations={FINGERPRINT_ANNOTATION: identity.fingerprint},
+        annotations={
+            FINGERPRINT_ANNOTATION: identity.fingerprint,
+            VOLUMES_FOLDER: str(context.root / VOLUMES),
+        },
         taints=taints,
         pods_max=settings.max_pods,
         declared_features=declared_features(settings.feature_gates),

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from dray.api.document import Document
 from dray.api.errors import APIError
+from dray.api.persistent_volumes import DEFAULT_CLASS, LOCAL_PROVISIONER, WAIT_FOR_FIRST_CONSUMER
 from dray.client.in_process import in_process_client
 from dray.client.interface import Client
-from dray.client.resources import NODES, SERVICE_ACCOUNTS
+from dray.client.resources import NODES, SERVICE_ACCOUNTS, STORAGE_CLASSES
 from dray.cmd import apiserver
 from dray.cmd.apiserver import Running
 from dray.cmd.containers import GRACE_SECONDS, end_containers, running_containers
@@ -72,6 +73,7 @@ async def running_control_plane(settings: UpSettings) -> AsyncIterator[ControlPl
             server.local, user="system:kube-controller-manager", user_agent="kube-controller-manager"
         )
         await _create_default_account(manager)
+        await _create_storage_class(server)
         _start_components(settings, scheduler_config, group, server, manager, decisions)
         if usage is not None:
             _start_recorder(settings, group, server, usage)
@@ -217,6 +219,22 @@ async def _create_default_account(client: Client) -> None:
     # It may exist already. After any other failure the controller tries again and reports it.
     with contextlib.suppress(APIError):
         await client.create(SERVICE_ACCOUNTS, account)
+
+
+async def _create_storage_class(server: Running) -> None:
+    """Create the default storage class, whose volumes are folders on the nodes."""
+    storage_class = {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "StorageClass",
+        "metadata": {"name": "standard", "annotations": {DEFAULT_CLASS: "true"}},
+        "provisioner": LOCAL_PROVISIONER,
+        "reclaimPolicy": "Delete",
+        "volumeBindingMode": WAIT_FOR_FIRST_CONSUMER,
+    }
+    # It may exist already, changed by its users.
+    with contextlib.suppress(APIError):
+        client = in_process_client(server.local, user="system:admin", groups=("system:masters",), user_agent="dray")
+        await client.create(STORAGE_CLASSES, storage_class)
 
 
 def _start_components(

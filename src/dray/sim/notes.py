@@ -6,8 +6,9 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from dray.api.document import NamespacedName
+from dray.api.persistent_volumes import claim_names
 from dray.api.types.core_v1 import Pod
-from dray.scheduler.plugins.volume_claims import claim_names, unsupported_reason
+from dray.scheduler.plugins.volume_claims import unsupported_reason
 from dray.sim.snapshot import Snapshot
 
 DEFAULT_SCHEDULER_NAME: Final = "default-scheduler"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -13,6 +14,7 @@ from dray.client.interface import unstructured
 from dray.client.resources import PERSISTENT_VOLUME_CLAIMS
 from dray.controllers.garbage_collector.reconciler import GarbageCollector
 from dray.controllers.stateful_set.reconciler import StatefulSetController
+from dray.controllers.volume_protection import VolumeClaimProtectionController
 from dray.sim.replica.virtual_time import run_virtually
 from tests.conformance.controllers.cluster import PODS, REVISIONS, TEAM, Cluster, running_cluster, template
 
@@ -23,7 +25,8 @@ REVISION = "controller-revision-hash"
 
 def run(scenario: Callable[[Cluster], Awaitable[None]], *, nodes: int = 2) -> None:
     async def main() -> None:
-        async with running_cluster(StatefulSetController, GarbageCollector, nodes=nodes) as cluster:
+        controllers = (StatefulSetController, GarbageCollector, VolumeClaimProtectionController)
+        async with running_cluster(*controllers, nodes=nodes) as cluster:
             await scenario(cluster)
 
     run_virtually(main())
@@ -236,6 +239,15 @@ def test_claims_of_pods_follow_the_retention_policy() -> None:
             return sorted(await claims()) == sorted(wanted)
 
         await cluster.until(lambda: has("data-db-0", "data-db-1"))
+
+        async def has_owners(count: int) -> bool:
+            return all(
+                len(item["metadata"].get("ownerReferences") or ()) == count for item in (await claims()).values()
+            )
+
+        for changed, count in (({"whenDeleted": "Retain"}, 0), ({"whenDeleted": "Delete"}, 1)):
+            await cluster.patch(STATEFUL_SETS, "db", {"spec": {"persistentVolumeClaimRetentionPolicy": changed}})
+            await cluster.until(functools.partial(has_owners, count))
         (owner,) = (await claims())["data-db-0"]["metadata"]["ownerReferences"]
         assert owner["uid"] == created["metadata"]["uid"]
         pod = next(pod for pod in await cluster.pods() if pod["metadata"]["name"] == "db-1")

@@ -155,6 +155,40 @@ def test_reserved_volumes_are_kept_from_other_claims() -> None:
     assert chosen(place("d")[0]) == ["small"]
 
 
+LOCAL = DELAYED | {"provisioner": "dray.dev/local"}
+
+
+@pytest.mark.behaviour("ST-43")
+@pytest.mark.parametrize(
+    ("selected", "mode", "storage_class", "fits"),
+    [
+        ("", "Filesystem", LOCAL, ["b"]),
+        ("b", "Filesystem", LOCAL, ["b"]),
+        ("a", "Filesystem", LOCAL, []),
+        ("", "Block", LOCAL, []),
+        ("", "Filesystem", DELAYED | {"provisioner": "csi.example.com"}, []),
+        ("", "Filesystem", DELAYED, []),
+    ],
+)
+def test_a_volume_can_be_provisioned_on_nodes_that_have_a_folder_for_it(
+    selected: str, mode: str, storage_class: Any, fits: list[str]
+) -> None:
+    wanted = waiting("c")
+    wanted["spec"]["volumeMode"] = mode
+    if selected:
+        wanted["metadata"]["annotations"] = {"volume.kubernetes.io/selected-node": selected}
+    plain, able = node("a"), node("b")
+    metadata = msgspec.structs.replace(able.metadata, annotations={"dray.dev/local-volumes": "/volumes"})
+    nodes = [NodeInfo(plain), NodeInfo(msgspec.structs.replace(able, metadata=metadata))]
+    parts = handle(*nodes, persistentvolumeclaims=[wanted], persistentvolumes=[], storageclasses=[storage_class])
+    plugin, info = VolumeBinding({}, parts), pod_info("p", **USES)
+    attempt = state(info)
+    assert plugin.pre_filter(attempt, info.pod)[1].is_success
+    found = {item.name: plugin.filter(attempt, info.pod, item) for item in nodes}
+    assert [name for name, status in found.items() if status is SUCCESS] == fits
+    assert all(status.message == NONE_AVAILABLE for name, status in found.items() if name not in fits)
+
+
 def test_a_lenient_plugin_evaluates_what_it_can() -> None:
     assert answers(USES, [claim()], [volume("a", "csi")], lenient=True) == {"b": NO_AFFINITY}
     assert answers(USES, [claim(volume="", phase="Pending")], [], lenient=True) == {}

@@ -211,8 +211,20 @@ def validate_stateful_set(stateful_set: Document) -> FieldErrors:
             errors.append(not_supported(path.child(field), retention[field], _RETENTION))
     errors += not_negative(spec, SPEC, "replicas", "minReadySeconds")
     errors += not_negative(spec.get("ordinals") or {}, SPEC.child("ordinals"), "start")
-    errors += validate_selected_template(spec, SPEC, empty_text=_EMPTY_STATEFUL_SET)
+    errors += validate_selected_template(_with_claims(spec), SPEC, empty_text=_EMPTY_STATEFUL_SET)
     return errors + _validate_long_running(spec, "StatefulSet")
+
+
+def _with_claims(spec: Document) -> Document:
+    """Return the spec with the volumes that the Pods get from their claims; containers may mount them."""
+    names = [(item.get("metadata") or {}).get("name") or "" for item in spec.get("volumeClaimTemplates") or ()]
+    template = spec.get("template") or {}
+    if not names or not template.get("spec"):
+        return spec
+    # Behind the others, so that errors name the right one.
+    own = [item for item in template["spec"].get("volumes") or () if item.get("name") not in names]
+    claims = [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in dict.fromkeys(names) if name]
+    return spec | {"template": template | {"spec": template["spec"] | {"volumes": [*own, *claims]}}}
 
 
 def _validate_stateful_strategy(strategy: Document, path: Path) -> FieldErrors:

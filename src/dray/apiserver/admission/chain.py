@@ -26,6 +26,8 @@ PLUGIN_ORDER: Final = (
     "Priority",
     "PodGroupProtection",
     "DefaultTolerationSeconds",
+    "DefaultStorageClass",
+    "StorageObjectInUseProtection",
     "RuntimeClass",
     "CertificateApproval",
     "CertificateSigning",

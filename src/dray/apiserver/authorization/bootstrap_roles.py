@@ -173,7 +173,7 @@ CLUSTER_ROLES: Final[Mapping[str, tuple[Document, ...]]] = {
         rule("create", "core", "bindings pods/binding"),
         rule("patch update", "core", "pods/status"),
         rule(_READ, "core", "replicationcontrollers services persistentvolumeclaims persistentvolumes"),
-        rule("update patch", "core", "persistentvolumes"),
+        rule("update patch", "core", "persistentvolumes persistentvolumeclaims"),
         rule(_READ, "apps", "replicasets statefulsets"),
         rule(_READ, "policy", "poddisruptionbudgets"),
         rule(_READ, "scheduling.k8s.io", "podgroups"),
@@ -340,9 +340,23 @@ CONTROLLER_ROLES: Final[Mapping[str, tuple[Document, ...]]] = {
         _EVENTS,
     ),
     "persistent-volume-binder": (
-        rule("get list update watch", "core", "persistentvolumes persistentvolumeclaims"),
+        rule("create get list update watch", "core", "persistentvolumes"),
+        rule("get list update watch", "core", "persistentvolumeclaims"),
+        rule("get", "core", "nodes"),
         rule("patch update", "core", "persistentvolumes/status persistentvolumeclaims/status"),
         rule(_READ, "storage.k8s.io", "storageclasses"),
+        _EVENTS,
+    ),
+    "pvc-protection-controller": (
+        rule("get list update watch", "core", "persistentvolumeclaims"),
+        rule(_READ, "core", "pods"),
+        _EVENTS,
+    ),
+    "pv-protection-controller": (rule("get list update watch", "core", "persistentvolumes"), _EVENTS),
+    "ephemeral-volume-controller": (
+        rule("create get list watch", "core", "persistentvolumeclaims"),
+        rule(_READ, "core", "pods"),
+        rule("update", "core", "pods/finalizers"),
         _EVENTS,
     ),
     "pod-garbage-collector": (

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Final
 
 from dray.api.document import NamespacedName
+from dray.api.persistent_volumes import PROVISIONED_ON
 from dray.apiserver.authorization.bootstrap_roles import NODE_RULES
 from dray.apiserver.authorization.node_index import CLASSIC_CLAIMS, NodeIndex
 from dray.apiserver.authorization.rbac import DENIED, Decision
@@ -100,6 +101,17 @@ class NodeAuthorizer:
         if self.index.uses(node_name, attributes.resource, key):
             return _ALLOWED
         return _unrelated(node_name)
+
+    def _volume(self, node_name: str, attributes: Attributes) -> Decision:
+        """Allow reading the volumes of the node's Pods and those provisioned on it, and deleting the latter."""
+        if attributes.subresource or attributes.verb not in {"list", "watch", "delete"}:
+            return self._get_referenced(node_name, attributes)
+        if attributes.verb == "delete":
+            may = self.index.may_delete_volume(node_name, attributes.name)
+            return _ALLOWED if may else _deny("can only delete released volumes that were provisioned on the node")
+        if attributes.label_selector == f"{PROVISIONED_ON}={node_name}":
+            return _ALLOWED
+        return _deny(f"can only list/watch persistentvolumes with the label selector {PROVISIONED_ON}")
 
     def _classic_claim(self, node_name: str, attributes: Attributes) -> Decision:
         """Allow reading the classic claims of the node's Pods, and releasing their reservations."""
@@ -193,7 +205,7 @@ class NodeAuthorizer:
         ("", "secrets"): _read_referenced,
         ("", "configmaps"): _read_referenced,
         ("", "persistentvolumeclaims"): _get_referenced,
-        ("", "persistentvolumes"): _get_referenced,
+        ("", "persistentvolumes"): _volume,
         ("resource.k8s.io", "resourceclaims"): _get_referenced,
         ("cdi.k8s.io", "resourceclaims"): _classic_claim,
         ("", "serviceaccounts"): _service_account,

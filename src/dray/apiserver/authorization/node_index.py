@@ -12,6 +12,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from dray.api.document import Document, NamespacedName, key_of
+from dray.api.persistent_volumes import is_removable, provisioned_node
 
 MIRROR_ANNOTATION: Final = "kubernetes.io/config.mirror"
 
@@ -47,6 +48,8 @@ class NodeIndex:
     _node_uids: dict[str, str] = field(default_factory=dict)
     # The claim of every persistent volume that has one.
     _volumes: dict[str, NamespacedName] = field(default_factory=dict)
+    # The node of every volume that was provisioned on one, and whether its data is to be deleted.
+    _local_volumes: dict[str, tuple[str, bool]] = field(default_factory=dict)
 
     def apply_pod(self, document: Document) -> None:
         """Add or update a pod."""
@@ -93,10 +96,16 @@ class NodeIndex:
             self._volumes[name] = NamespacedName(claim.get("namespace") or "", claim.get("name") or "")
         else:
             self._volumes.pop(name, None)
+        node_name = provisioned_node(document)
+        if node_name:
+            self._local_volumes[name] = (node_name, is_removable(document))
+        else:
+            self._local_volumes.pop(name, None)
 
     def remove_volume(self, name: str) -> None:
         """Remove a persistent volume."""
         self._volumes.pop(name, None)
+        self._local_volumes.pop(name, None)
 
     def apply_node(self, document: Document) -> None:
         """Add or update a node."""
@@ -117,6 +126,10 @@ class NodeIndex:
     def owns_slice(self, node_name: str, name: str) -> bool:
         """Report whether the existing slice belongs to the node."""
         return self._slices.get(name) == node_name
+
+    def may_delete_volume(self, node_name: str, name: str) -> bool:
+        """Report whether the volume was provisioned on the node, and is to be deleted."""
+        return self._local_volumes.get(name) == (node_name, True)
 
     def uses(self, node_name: str, resource: str, key: NamespacedName) -> bool:
         """Report whether a pod on the node is the object or refers to it."""

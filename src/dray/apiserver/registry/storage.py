@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Final
 
 from dray.api.document import Document
+from dray.api.persistent_volumes import DEFAULT_CLASS_ANNOTATIONS
 from dray.api.validation.storage import (
     validate_persistent_volume,
     validate_persistent_volume_claim,
@@ -26,10 +27,6 @@ _SHORT_MODES: Final = {
     "ReadWriteOncePod": "RWOP",
 }
 _UNSET: Final = "<unset>"
-_DEFAULT_CLASS: Final = (
-    "storageclass.kubernetes.io/is-default-class",
-    "storageclass.beta.kubernetes.io/is-default-class",
-)
 
 
 def _modes(modes: Sequence[str] | None) -> str:
@@ -150,7 +147,7 @@ PERSISTENT_VOLUMES: Final = ResourceDefinition(
 def _class_name(storage_class: Document, now: datetime) -> str:
     metadata = storage_class.get("metadata") or {}
     annotations = metadata.get("annotations") or {}
-    is_default = any(annotations.get(name) == "true" for name in _DEFAULT_CLASS)
+    is_default = any(annotations.get(name) == "true" for name in DEFAULT_CLASS_ANNOTATIONS)
     return f"{metadata.get('name', '')} (default)" if is_default else metadata.get("name", "")
 
 

@@ -1,1 +1,1 @@
-"""Binds persistent volume claims to volumes that exist, and writes the phases of both."""
+"""Binds persistent volume claims to volumes, creates local volumes for them, and writes the phases."""

@@ -1,7 +1,7 @@
 """What to write for one claim or volume: references, annotations, phases and events. Pure.
 
-Volumes are not provisioned, deleted or recycled here: a released one stays until an administrator deletes it, or takes
-its claim out.
+Volumes of the local provisioner are created for claims whose first consumer has a node. Those that were not provisioned
+stay after their release until an administrator deletes them, or takes their claims out.
 """
 
 from __future__ import annotations
@@ -14,14 +14,24 @@ from dray.api.document import Document
 from dray.api.persistent_volumes import (
     BIND_COMPLETED,
     BOUND_BY_CONTROLLER,
+    LOCAL_PROVISIONER,
     annotation_of,
     claimed,
     class_of,
     is_claimed_by,
     is_delayed,
     phase_of,
+    provisioner_of,
+    selected_node,
     smallest_match,
     with_annotations,
+)
+from dray.controllers.persistent_volume.provisioning import (
+    FAILED,
+    PROVISIONED,
+    local_volume,
+    provisioning_problem,
+    without_node,
 )
 
 AVAILABLE: Final = "Available"
@@ -37,21 +47,34 @@ NO_VOLUME: Final = "Bound claim has lost its PersistentVolume. Data on the volum
 MISBOUND: Final = "Two claims are bound to the same volume, this one is bound incorrectly"
 NO_CLASS: Final = "no persistent volumes available for this claim and no storage class is set"
 NONE_AVAILABLE: Final = "no persistent volumes available for this claim; volumes are not provisioned here"
+EXTERNAL: Final = "ExternalProvisioning"
+EXTERNAL_TEXT: Final = (
+    "Waiting for a volume to be created either by the external provisioner '{}' or manually by the system "
+    "administrator. If volume creation is delayed, please verify that the provisioner is running and "
+    "correctly registered."
+)
+IMMEDIATE: Final = (
+    f"{LOCAL_PROVISIONER} creates volumes on the node of their first consumer: "
+    "the storage class must have the binding mode WaitForFirstConsumer"
+)
 CONSUMER: Final = "waiting for first consumer to be created before binding"
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimPlan:
-    """Writes in this order: the volume, the claim, the claim's status; and an event (reason, message)."""
+    """Writes in this order, the last is the claim's status; and an event (reason, message)."""
 
+    new_volume: Document | None = None
     volume: Document | None = None
     claim: Document | None = None
     status: Document | None = None
     event: tuple[str, str] | None = None
 
 
-def plan_claim(claim: Document, volumes: Sequence[Document], storage_class: Document | None) -> ClaimPlan:
-    """Return what to write for a claim; `storage_class` is its class, if that exists."""
+def plan_claim(
+    claim: Document, volumes: Sequence[Document], storage_class: Document | None, node: Document | None = None
+) -> ClaimPlan:
+    """Return what to write for a claim; `storage_class` and `node` (the selected one) may not exist."""
     name = claim["spec"].get("volumeName") or ""
     volume = next((item for item in volumes if item["metadata"]["name"] == name), None) if name else None
     if annotation_of(claim, BIND_COMPLETED):
@@ -61,13 +84,34 @@ def plan_claim(claim: Document, volumes: Sequence[Document], storage_class: Docu
             return ClaimPlan(status=_with_phase(claim, PENDING))
         return _bind(volume, claim)
     named = next((item for item in volumes if is_claimed_by(item, claim)), None)
-    if named is None and is_delayed(storage_class):
+    if named is None and is_delayed(storage_class) and not selected_node(claim):
         return ClaimPlan(status=_with_phase(claim, PENDING), event=(WAITING, CONSUMER))
     found = named or smallest_match(claim, volumes)
-    if found is not None:
-        return _bind(found, claim)
+    return _bind(found, claim) if found is not None else _plan_without_volume(claim, storage_class, node)
+
+
+def _plan_without_volume(claim: Document, storage_class: Document | None, node: Document | None) -> ClaimPlan:
+    if storage_class is not None and provisioner_of(storage_class):
+        return _provision(claim, storage_class, node)
     text = NONE_AVAILABLE if class_of(claim) else NO_CLASS
     return ClaimPlan(status=_with_phase(claim, PENDING), event=(FAILED_BINDING, text))
+
+
+def _provision(claim: Document, storage_class: Document, node: Document | None) -> ClaimPlan:
+    """Return the writes of the local provisioner, or the event that says that another one has to act."""
+    provisioner, name = provisioner_of(storage_class), selected_node(claim)
+    status = _with_phase(claim, PENDING)
+    if provisioner != LOCAL_PROVISIONER:
+        return ClaimPlan(status=status, event=(EXTERNAL, EXTERNAL_TEXT.format(provisioner)))
+    if not name:
+        return ClaimPlan(status=status, event=(FAILED, IMMEDIATE))
+    problem = provisioning_problem(claim, node, name)
+    if node is None or problem:
+        text = f'failed to provision volume with StorageClass "{class_of(claim)}": {problem}'
+        return ClaimPlan(claim=without_node(claim), event=(FAILED, text))
+    volume = local_volume(claim, storage_class, node)
+    event = (PROVISIONED, f"Successfully provisioned volume {volume['metadata']['name']}")
+    return ClaimPlan(new_volume=volume, status=status, event=event)
 
 
 def _plan_bound(claim: Document, name: str, volume: Document | None) -> ClaimPlan:

@@ -1,20 +1,32 @@
-"""The persistent volume controller: binds claims to volumes that exist, and writes the phases of both."""
+"""The persistent volume controller: binds claims, creates local volumes for them, and writes the phases of both."""
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 
 from dray.api.document import Document, NamespacedName
-from dray.api.persistent_volumes import class_of
+from dray.api.errors import AlreadyExistsError
+from dray.api.persistent_volumes import class_of, selected_node
 from dray.client.controller import Result
 from dray.client.event_recorder import NORMAL, WARNING
 from dray.client.interface import WriteOptions, ignore_not_found
 from dray.client.objects import key_of
-from dray.client.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, STORAGE_CLASSES
-from dray.controllers.persistent_volume.plan import BOUND, FAILED_BINDING, WAITING, ClaimPlan, plan_claim, plan_volume
+from dray.client.resources import NODES, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, STORAGE_CLASSES
+from dray.controllers.persistent_volume.plan import (
+    BOUND,
+    EXTERNAL,
+    FAILED_BINDING,
+    WAITING,
+    ClaimPlan,
+    plan_claim,
+    plan_volume,
+)
+from dray.controllers.persistent_volume.provisioning import PROVISIONED
 from dray.controllers.reconciler import ControllerContext, Reconciler, newest
 
 _STATUS = WriteOptions(subresource="status")
+_NORMAL = frozenset({WAITING, FAILED_BINDING, EXTERNAL, PROVISIONED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,17 +123,24 @@ class PersistentVolumeController(Reconciler[VolumeClaimKey | VolumeKey]):
         if claim is None or claim["metadata"].get("deletionTimestamp"):
             return
         storage_class = self._classes.lister.get(class_of(claim)) if class_of(claim) else None
-        plan = plan_claim(claim, self._volumes.lister.list(), storage_class)
+        node = await self._node(selected_node(claim))
+        plan = plan_claim(claim, self._volumes.lister.list(), storage_class, node)
         await self._write(plan)
         if plan.event is None:
             self._reported.pop(key, None)
         elif self._reported.get(key) != plan.event:
             self._reported[key] = plan.event
-            kind = NORMAL if plan.event[0] in (WAITING, FAILED_BINDING) else WARNING
+            kind = NORMAL if plan.event[0] in _NORMAL else WARNING
             self._recorder.event(PERSISTENT_VOLUME_CLAIMS.group_version_kind, claim, kind, *plan.event)
+
+    async def _node(self, name: str) -> Document | None:
+        return await ignore_not_found(self._client.get(NODES.unstructured, name, "")) if name else None
 
     async def _write(self, plan: ClaimPlan) -> None:
         """Write the volume first: a claim must never name a volume that another one can still get."""
+        if plan.new_volume is not None:
+            with contextlib.suppress(AlreadyExistsError):
+                await self._client.create(PERSISTENT_VOLUMES, plan.new_volume)
         if plan.volume is not None:
             volume = await self._client.update(PERSISTENT_VOLUMES, plan.volume)
             status = {**(volume.get("status") or {}), "phase": BOUND}

@@ -36,8 +36,6 @@ class Plan:
     correct: list[Pod] = field(default_factory=list)
     # Pending Pods, whose claims may be missing, by ordinal.
     pending: list[int] = field(default_factory=list)
-    # Deleted Pods that are beyond the desired number, with their ordinals.
-    condemned: dict[int, Pod] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +128,6 @@ def _plan_condemned(state: State, plan: Plan) -> bool:
             return False
         if not is_leaving:
             plan.delete.append(pod)
-            plan.condemned[ordinal] = pod
         if state.is_ordered:
             return False
     return True

@@ -133,20 +133,29 @@ def retention(stateful_set: StatefulSet) -> tuple[str, str]:
     return policy.when_deleted or "Retain", policy.when_scaled or "Retain"
 
 
-def deletes_scaled_claims(stateful_set: StatefulSet) -> bool:
-    """Return whether the claims of a Pod go with it when the StatefulSet is scaled down."""
-    return bool(stateful_set.spec.volume_claim_templates) and retention(stateful_set)[1] == _DELETE
-
-
 def owner_reference(stateful_set: StatefulSet) -> Document:
     """Return the owner reference of claims that are deleted with the StatefulSet."""
     metadata = stateful_set.metadata
     return {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": metadata.name, "uid": metadata.uid}
 
 
-def with_owner(claim: Document, stateful_set: StatefulSet, pod: Pod) -> Document:
-    """Return a claim that belongs to a Pod instead of the StatefulSet; other owners stay."""
+def owned_claim(claim: Document, stateful_set: StatefulSet, pod: Pod, *, condemned: bool) -> Document | None:
+    """Return the claim with the owners that the retention policy asks for; None if it has them.
+
+    `condemned` says that the Pod is scaled away. Other owners stay; a claim of another controller is left alone.
+    """
+    references = claim["metadata"].get("ownerReferences") or []
     own = {stateful_set.metadata.uid, pod.metadata.uid}
-    others = [item for item in claim["metadata"].get("ownerReferences") or () if item.get("uid") not in own]
-    reference = {"apiVersion": "v1", "kind": "Pod", "name": pod.metadata.name, "uid": pod.metadata.uid}
-    return {**claim, "metadata": {**claim["metadata"], "ownerReferences": [*others, reference]}}
+    others = [item for item in references if item.get("uid") not in own]
+    if any(item.get("controller") for item in others):
+        return None
+    when_deleted, when_scaled = retention(stateful_set)
+    wanted: list[Document] = []
+    if condemned and when_scaled == _DELETE:
+        wanted = [{"apiVersion": "v1", "kind": "Pod", "name": pod.metadata.name, "uid": pod.metadata.uid}]
+    elif when_deleted == _DELETE:
+        wanted = [owner_reference(stateful_set)]
+    held = {item.get("uid") for item in references} & own
+    if held == {item["uid"] for item in wanted}:
+        return None
+    return {**claim, "metadata": {**claim["metadata"], "ownerReferences": [*others, *wanted]}}

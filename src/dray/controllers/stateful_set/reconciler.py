@@ -28,13 +28,12 @@ from dray.controllers.stateful_set.pods import (
     REVISION_LABEL,
     claim_name,
     claims_of,
-    deletes_scaled_claims,
     identity_patch,
     is_member,
     ordinal_of,
+    owned_claim,
     owner_of,
     revised_of,
-    with_owner,
 )
 
 _TEXTS: Final = PodEventTexts(
@@ -63,7 +62,10 @@ class StatefulSetController(Reconciler[NamespacedName]):
         )
         self._revisions = RevisionControl(context, STATEFUL_SETS)
         self._stateful_sets = context.informers.informer(STATEFUL_SETS)
+        self._claims = context.informers.informer(PERSISTENT_VOLUME_CLAIMS)
         enqueue = enqueue_owners(self._stateful_sets, owner_of, self.controller.queue.add)
+        # Claims are only read: a change of a claim asks for nothing.
+        self.controller.follow(self._claims, lambda _old, _new: None)
         self.controller.watch(self._stateful_sets, own_key)
         self.controller.follow(self._control.pods, enqueue)
         self.controller.follow(self._revisions.revisions, enqueue)
@@ -109,9 +111,9 @@ class StatefulSetController(Reconciler[NamespacedName]):
             await self._create_claims(stateful_set, ordinal)
         for pod in wanted.correct:
             await self._correct(stateful_set, pod)
-        for ordinal, pod in wanted.condemned.items():
-            if deletes_scaled_claims(stateful_set):
-                await self._give_claims(stateful_set, ordinal, pod)
+        if stateful_set.spec.volume_claim_templates and stateful_set.metadata.deletion_timestamp is None:
+            for ordinal, pod in state.pods.items():
+                await self._own_claims(stateful_set, ordinal, pod, condemned=ordinal not in state.ordinals)
         failed = await self._create(owner, stateful_set, wanted.create) if wanted.create else None
         refused = await self._control.delete(stateful_set, wanted.delete) if wanted.delete else None
         return failed or refused
@@ -138,14 +140,17 @@ class StatefulSetController(Reconciler[NamespacedName]):
                 raise
             self._recorder.event(KIND, stateful_set, NORMAL, "SuccessfulCreate", f"{text} success")
 
-    async def _give_claims(self, stateful_set: StatefulSet, ordinal: int, pod: Pod) -> None:
-        """Make a Pod that is scaled away the owner of its claims, so that they are deleted with it."""
+    async def _own_claims(self, stateful_set: StatefulSet, ordinal: int, pod: Pod, *, condemned: bool) -> None:
+        """Give the claims of a Pod the owners with which they are to be deleted."""
         for template in stateful_set.spec.volume_claim_templates:
             name = claim_name(stateful_set, template.metadata.name or "", ordinal)
             namespace = stateful_set.metadata.namespace or ""
-            claim = await ignore_not_found(self._client.get(PERSISTENT_VOLUME_CLAIMS, name, namespace))
-            if claim is not None:
-                changed = with_owner(claim, stateful_set, pod)
+            claim = self._claims.lister.get(name, namespace)
+            if claim is None and condemned:
+                # The informer may lack a claim that was just created, and after the Pod nobody would look again.
+                claim = await ignore_not_found(self._client.get(PERSISTENT_VOLUME_CLAIMS, name, namespace))
+            changed = owned_claim(claim, stateful_set, pod, condemned=condemned) if claim is not None else None
+            if changed is not None:
                 await ignore_not_found(self._client.update(PERSISTENT_VOLUME_CLAIMS, changed))
 
     async def _correct(self, stateful_set: StatefulSet, pod: Pod) -> None:

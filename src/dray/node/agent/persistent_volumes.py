@@ -1,6 +1,7 @@
 """Volumes of Pods that are claims: finds the persistent volume of a claim, and sets its folder up.
 
-The folders themselves belong to the creator of the volume. The agent only checks them and changes their group.
+The folders themselves belong to the creator of the volume; the agent checks them and changes their group. Those of
+volumes that were provisioned on the node are created when they are first mounted.
 """
 
 from __future__ import annotations
@@ -16,9 +17,11 @@ import msgspec
 from dray.api.document import Document
 from dray.api.errors import APIError
 from dray.api.node_selection import matching_term
+from dray.api.persistent_volumes import is_provisioned_locally
 from dray.api.types.core_v1 import HostPathVolumeSource, NodeSelector, Pod, Volume
 from dray.client.interface import Client
 from dray.client.resources import NODES, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES
+from dray.node.agent.local_volumes import make_folder
 from dray.node.agent.pod.environment import ConfigError
 from dray.node.agent.volume_files import check_host_path
 
@@ -114,6 +117,8 @@ def folder_of(persistent: Document, *, read_only: bool) -> PersistentFolder:
     if spec.get("local") is None:
         raise ConfigError(f'volume "{name}": this kind of volume is not offered by this node')
     path = Path(spec["local"]["path"])
+    if is_provisioned_locally(persistent):
+        make_folder(path)
     if not path.exists():
         raise ConfigError(f'path "{path}" does not exist')
     if not path.is_dir():

@@ -183,6 +183,10 @@ class LocalPodSetup:
             self._persistent[key] = await find_folder(self.client, pod, volume)
         return self._persistent[key]
 
+    def used_volumes(self) -> frozenset[str]:
+        """Return the names of the persistent volumes of the Pods."""
+        return frozenset(found.volume for found in self._persistent.values())
+
     async def container(
         self, pod: Pod, container: Container, attempt: int, options: RunOptions, addresses: tuple[str, ...]
     ) -> ContainerSpec:

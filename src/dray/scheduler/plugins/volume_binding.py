@@ -1,8 +1,8 @@
 """Checks that a node can use the Pod's persistent volumes, and chooses volumes for claims that wait for a consumer.
 
 Volumes are checked by their node affinity. A claim that waits for its first consumer gets the smallest available volume
-that suits it and that the node can use. Not supported are provisioning, and volumes other than `local` and `hostPath`,
-whose attachment limits are not known; Pods with such claims stay pending.
+that suits it and that the node can use, or a new one of the local provisioner. Not supported are other provisioners,
+and volumes other than `local` and `hostPath`, whose attachment limits are not known; Pods with such claims are pending.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from dray.api.codec import from_document
 from dray.api.document import Document
-from dray.api.persistent_volumes import class_of, is_delayed
+from dray.api.persistent_volumes import claim_names, class_of, is_delayed
 from dray.api.types.core_v1 import NodeSelector, Pod
 from dray.client.indexer import Lister
 from dray.client.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, STORAGE_CLASSES
@@ -33,7 +33,7 @@ from dray.framework.status import SKIP, SUCCESS, Status, unresolvable
 from dray.scheduler.handle import Handle
 from dray.scheduler.plugins.arguments import Arguments
 from dray.scheduler.plugins.volume_choice import Chosen, volume_choices_of
-from dray.scheduler.plugins.volume_claims import claim_names, claim_problem, unsupported_reason
+from dray.scheduler.plugins.volume_claims import claim_problem, unsupported_reason
 
 REASON_AFFINITY: Final = "node(s) didn't match PersistentVolume's node affinity"
 REASON_NONE_AVAILABLE: Final = "node(s) didn't find available persistent volumes to bind"
@@ -139,7 +139,7 @@ class VolumeBinding:
     async def pre_bind(self, state: CycleState, _pod: Pod, node_name: str) -> Status:
         """Bind the claims that waited for the Pod."""
         chosen = self._chosen(state, node_name)
-        return await self._choices.bind(chosen, self._timeout_seconds) if chosen else SUCCESS
+        return await self._choices.bind(chosen, node_name, self._timeout_seconds) if chosen else SUCCESS
 
     def _chosen(self, state: CycleState, node_name: str) -> tuple[Chosen, ...]:
         own: VolumeState | None = state.get(_NAME)

@@ -1,24 +1,13 @@
-"""The persistent volume claims of a Pod: which it uses, and what keeps it from being placed. Pure."""
+"""What keeps a Pod with a persistent volume claim from being placed. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final
 
 from dray.api.document import Document
-from dray.api.types.core_v1 import Pod
 
 REASON_UNBOUND: Final = "pod has unbound immediate PersistentVolumeClaims"
 _LOCAL: Final = ("local", "hostPath")
-
-
-def claim_names(pod: Pod) -> Iterator[tuple[str, bool]]:
-    """Yield the names of the Pod's volume claims, and whether each belongs to an ephemeral volume."""
-    for volume in pod.spec.volumes:
-        if volume.persistent_volume_claim is not None:
-            yield volume.persistent_volume_claim.claim_name, False
-        elif volume.ephemeral is not None:
-            yield f"{pod.metadata.name}-{volume.name}", True
 
 
 def claim_problem(name: str, claim: Document | None, *, ephemeral: bool) -> str:

@@ -334,6 +334,41 @@ def test_references_end_with_their_last_pod() -> None:
     assert not index._counts
 
 
+@pytest.mark.behaviour("ST-44")
+@pytest.mark.parametrize(
+    ("verb", "node", "phase", "selector", "expected"),
+    [
+        ("list", "n1", "Bound", "dray.dev/provisioned-on=n1", True),
+        ("watch", "n1", "Bound", "dray.dev/provisioned-on=n1", True),
+        ("list", "n1", "Bound", "dray.dev/provisioned-on=n2", False),
+        ("list", "n1", "Bound", "", False),
+        ("list", "n1", "Bound", "dray.dev/provisioned-on!=n1", False),
+        ("delete", "n1", "Released", "", True),
+        ("delete", "n1", "Bound", "", False),
+        ("delete", "n2", "Released", "", False),
+        ("deletecollection", "n1", "Released", "dray.dev/provisioned-on=n1", False),
+        ("update", "n1", "Released", "", False),
+    ],
+)
+def test_a_node_removes_released_volumes_of_its_own(
+    verb: str, node: str, phase: str, selector: str, expected: bool
+) -> None:
+    index = NodeIndex()
+    metadata = {
+        "name": "v",
+        "labels": {"dray.dev/provisioned-on": node},
+        "annotations": {"pv.kubernetes.io/provisioned-by": "dray.dev/local"},
+    }
+    spec = {"persistentVolumeReclaimPolicy": "Delete"}
+    index.apply_volume({"metadata": metadata, "spec": spec, "status": {"phase": phase}})
+    name = "" if selector else "v"
+    attributes = Attributes(N1, verb, resource="persistentvolumes", name=name, label_selector=selector)
+    assert NodeAuthorizer(index).authorize(attributes).allowed is expected
+    index.remove_volume("v")
+    if verb == "delete":
+        assert not NodeAuthorizer(index).authorize(attributes).allowed
+
+
 def test_a_mirror_pod_opens_no_door() -> None:
     index = NodeIndex()
     document = pod("a", volumes=[{"secret": {"secretName": "root"}}])

@@ -7,7 +7,18 @@ from typing import Any
 import pytest
 
 from dray.api.document import Document
-from dray.api.persistent_volumes import BIND_COMPLETED, BOUND_BY_CONTROLLER, smallest_match, suits
+from dray.api.persistent_volumes import (
+    BIND_COMPLETED,
+    BOUND_BY_CONTROLLER,
+    LOCAL_PROVISIONER,
+    PROVISIONED_BY,
+    PROVISIONED_ON,
+    SELECTED_NODE,
+    VOLUMES_FOLDER,
+    is_removable,
+    smallest_match,
+    suits,
+)
 from dray.controllers.persistent_volume import plan
 from dray.controllers.persistent_volume.plan import plan_claim, plan_volume
 
@@ -165,3 +176,84 @@ def test_a_bound_claim_needs_nothing() -> None:
 def test_phases_of_volumes(given: Document, of: Document | None, phase: str) -> None:
     found = plan_volume(given, of)
     assert (found["status"]["phase"] if found is not None else "") == phase
+
+
+STANDARD: Document = DELAYED | {"provisioner": LOCAL_PROVISIONER, "reclaimPolicy": "Delete"}
+NODE: Document = {
+    "metadata": {
+        "name": "n",
+        "labels": {"kubernetes.io/hostname": "host-n"},
+        "annotations": {VOLUMES_FOLDER: "/var/lib/kubelet/volumes"},
+    }
+}
+
+
+@pytest.mark.behaviour("ST-42", "ST-44")
+def test_a_volume_is_provisioned_on_the_node_of_the_first_consumer() -> None:
+    waiting = plan_claim(claim(), [], STANDARD)
+    assert waiting.event == ("WaitForFirstConsumer", "waiting for first consumer to be created before binding")
+    selected = claim(annotations={SELECTED_NODE: "n"})
+    found = plan_claim(selected, [], STANDARD, NODE)
+    assert found.event == ("ProvisioningSucceeded", "Successfully provisioned volume pvc-uid-c")
+    created = found.new_volume
+    assert created is not None
+    assert created["metadata"] == {
+        "name": "pvc-uid-c",
+        "labels": {PROVISIONED_ON: "n"},
+        "annotations": {PROVISIONED_BY: LOCAL_PROVISIONER},
+    }
+    spec = created["spec"]
+    assert spec["local"] == {"path": "/var/lib/kubelet/volumes/pvc-uid-c"}
+    assert (spec["capacity"], spec["persistentVolumeReclaimPolicy"]) == ({"storage": "1Gi"}, "Delete")
+    (term,) = spec["nodeAffinity"]["required"]["nodeSelectorTerms"]
+    assert term["matchExpressions"][0]["values"] == ["host-n"]
+    # The next look binds both, and creates nothing.
+    bound = plan_claim(selected, [created | {"status": {"phase": "Pending"}}], STANDARD, NODE)
+    assert bound.new_volume is None
+    assert bound.claim is not None
+    assert bound.claim["spec"]["volumeName"] == "pvc-uid-c"
+
+
+@pytest.mark.behaviour("ST-42", "ST-44")
+@pytest.mark.parametrize(
+    ("node", "spec", "reason"),
+    [
+        (None, {}, 'failed to get target node: nodes "n" not found'),
+        ({"metadata": {"name": "n"}}, {}, 'node "n" provides no local volumes'),
+        (NODE, {"volumeMode": "Block"}, "block volumes are not supported"),
+    ],
+)
+def test_a_node_that_cannot_provision_is_given_up(node: Document | None, spec: Any, reason: str) -> None:
+    found = plan_claim(claim(annotations={SELECTED_NODE: "n", "other": "x"}, **spec), [], STANDARD, node)
+    assert found.new_volume is None
+    text = f'failed to provision volume with StorageClass "local": {reason}'
+    assert found.event == ("ProvisioningFailed", text)
+    assert found.claim is not None
+    assert found.claim["metadata"]["annotations"] == {"other": "x"}
+
+
+@pytest.mark.behaviour("ST-41", "ST-42")
+def test_other_provisioners_are_waited_for() -> None:
+    found = plan_claim(claim(), [], IMMEDIATE | {"provisioner": "csi.example.com"})
+    assert found.event is not None
+    assert found.event[0] == "ExternalProvisioning"
+    assert "external provisioner 'csi.example.com'" in found.event[1]
+    wrong = plan_claim(claim(), [], IMMEDIATE | {"provisioner": LOCAL_PROVISIONER})
+    assert wrong.event is not None
+    assert wrong.event[0] == "ProvisioningFailed"
+
+
+@pytest.mark.behaviour("ST-44")
+@pytest.mark.parametrize(
+    ("phase", "policy", "annotations", "expected"),
+    [
+        ("Released", "Delete", {PROVISIONED_BY: LOCAL_PROVISIONER}, True),
+        ("Bound", "Delete", {PROVISIONED_BY: LOCAL_PROVISIONER}, False),
+        ("Released", "Retain", {PROVISIONED_BY: LOCAL_PROVISIONER}, False),
+        ("Released", "Delete", {}, False),
+    ],
+)
+def test_only_released_local_volumes_are_removed(phase: str, policy: str, annotations: Any, expected: bool) -> None:
+    subject = volume("v", phase=phase, persistentVolumeReclaimPolicy=policy)
+    subject["metadata"]["annotations"] = annotations
+    assert is_removable(subject) is expected
