@@ -71,7 +71,7 @@ class ResourceMetrics:
             return []
         answers = await self._stats.answers(nodes)
         if not answers:
-            raise ServiceUnavailableError("no node has told what it uses")
+            raise ServiceUnavailableError("no node has reported what it uses")
         created = format_time(self._clock.now())
         found = []
         for source in sources:

@@ -26,6 +26,9 @@ _TRAITS: Final = frozenset({"cluster", "no-status", "no-generation"})
 # Kinds whose status endpoint ignores metadata.
 _STATUS_ALONE: Final = frozenset({"FlowSchema", "PriorityLevelConfiguration", "VolumeAttachment"})
 
+# What a client should know that creates an object of a kind on which no component acts.
+_WARNINGS: Final = {"NetworkPolicy": "NetworkPolicy is stored but not enforced"}
+
 
 def _row(  # noqa: PLR0913 - a row of the table below
     api_version: str,
@@ -51,7 +54,12 @@ def _row(  # noqa: PLR0913 - a row of the table below
         namespaced="cluster" not in words,
         versions=(place.version, *older.split()),
         storage_version=place.version,
-        strategy=GenericStrategy(validate, initial_status={} if has_status else None, generation=has_generation),
+        strategy=GenericStrategy(
+            validate,
+            initial_status={} if has_status else None,
+            generation=has_generation,
+            warning=_WARNINGS.get(kind, ""),
+        ),
         status_strategy=GenericStatusStrategy(restores_metadata=kind in _STATUS_ALONE) if has_status else None,
         short_names=tuple(short_names.split()),
         categories=tuple(categories.split()),

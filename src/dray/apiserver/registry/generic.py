@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from dray.api.document import Document, copy_document
@@ -46,7 +46,10 @@ class GenericStrategy(Strategy):
         unconditional_update: bool = True,
         create_on_update: bool = False,
         name_rule: str = "",
+        warning: str = "",
     ) -> None:
+        # The text of a `Warning` header of each create.
+        self._warning = warning
         self._validate = validate
         self._validate_update = validate_update
         self._initial_status = initial_status
@@ -65,6 +68,10 @@ class GenericStrategy(Strategy):
     def validate_create(self, obj: Document, context: WriteContext) -> FieldErrors:
         """Validate a new object."""
         return self._validate(obj) if self._validate else []
+
+    def warnings(self, obj: Document, old: Document | None, context: WriteContext) -> Sequence[str]:
+        """Return what clients are told about a new object."""
+        return (self._warning,) if self._warning and old is None else ()
 
     def prepare_for_update(self, obj: Document, old: Document, context: WriteContext) -> None:
         """Restore the status, and increment the generation when the desired state changed."""

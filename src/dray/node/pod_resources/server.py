@@ -12,8 +12,9 @@ import grpc.aio
 from dray.api.features import FeatureGates
 from dray.lib.clock import Clock
 from dray.node.pod_resources.metrics import EndpointMetrics
-from dray.node.pod_resources.servicer import AlphaPodResources, Gates, Limiter, PodResources, RateLimit
+from dray.node.pod_resources.servicer import AlphaPodResources, Gates, PodResources
 from dray.node.pod_resources.sources import Sources
+from dray.node.rate_limit import Limiter, RateLimit
 from dray.rpc.pb.podresources.v1alpha1.api_pb2_grpc import add_PodResourcesListerServicer_to_server as add_v1alpha1
 from dray.rpc.sockets import listen
 from dray.runtime.metrics import Metrics

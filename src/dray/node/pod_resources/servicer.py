@@ -1,4 +1,4 @@
-"""The gRPC services of PodResources, with their rate limit."""
+"""The gRPC services of PodResources."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from dray.node.pod_resources.listing import allocatable, alpha_pod_resources, fi
 from dray.node.pod_resources.metrics import EndpointMetrics, Method
 from dray.node.pod_resources.response_cache import ListResponseCache
 from dray.node.pod_resources.sources import Sources
+from dray.node.rate_limit import RateLimit
 from dray.rpc.pb.podresources.v1 import api_pb2 as v1
 from dray.rpc.pb.podresources.v1alpha1 import api_pb2 as v1alpha1
 from dray.rpc.pb.podresources.v1alpha1 import api_pb2_grpc as v1alpha1_grpc
@@ -34,19 +35,6 @@ class Gates:
     pod_level: bool = False
     get: bool = True
     active_only: bool = True
-
-
-class RateLimit:
-    """The rate limit of the socket."""
-
-    def __init__(self, limiter: Limiter, now: Callable[[], float]) -> None:
-        self._limiter = limiter
-        self._now = now
-
-    async def check(self, context: Context) -> None:
-        """Abort the call if the limit is exceeded."""
-        if not self._limiter.allow(self._now()):
-            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "rejected by rate limit")
 
 
 class PodResources:
@@ -142,22 +130,3 @@ def _handler(method: Any, request: Any, serialize: Callable[[Any], bytes]) -> gr
 async def _fail(context: Context, text: str) -> NoReturn:
     await context.abort(grpc.StatusCode.UNKNOWN, text)
     raise AssertionError("abort raises")
-
-
-class Limiter:
-    """A token bucket."""
-
-    def __init__(self, per_second: float, burst: int, now: float) -> None:
-        self._per_second = per_second
-        self._burst = float(burst)
-        self._tokens = float(burst)
-        self._filled_at = now
-
-    def allow(self, now: float) -> bool:
-        """Whether a request may pass now."""
-        self._tokens = min(self._burst, self._tokens + (now - self._filled_at) * self._per_second)
-        self._filled_at = now
-        if self._tokens < 1:
-            return False
-        self._tokens -= 1
-        return True

@@ -11,8 +11,8 @@ import grpc
 import grpc.aio
 
 from dray.lib.clock import Clock
-from dray.node.pod_resources.servicer import Limiter, RateLimit
 from dray.node.pods_api.pod_watchers import Pods, PodWatchers, encode_pod
+from dray.node.rate_limit import Limiter, RateLimit
 from dray.rpc.pb.pods.v1alpha1 import api_pb2 as pb
 from dray.rpc.pb.pods.v1alpha1 import api_pb2_grpc
 from dray.rpc.sockets import listen

@@ -166,3 +166,12 @@ def test_creating_what_nobody_acts_on_is_answered_with_a_warning() -> None:
     assert warnings["Ingress"] == (
         "networking.k8s.io/v1 Ingress: Dray stores objects of this kind, but none of its components acts on them"
     )
+
+
+@pytest.mark.behaviour("SV-54")
+def test_a_new_network_policy_warns_that_it_is_not_enforced() -> None:
+    strategy = BY_KIND["NetworkPolicy"].strategy
+    policy = {"metadata": {"name": "a"}, "spec": {"podSelector": {}}}
+    assert strategy.warnings(policy, None, CONTEXT) == ("NetworkPolicy is stored but not enforced",)
+    assert strategy.warnings(policy, policy, CONTEXT) == ()
+    assert BY_KIND["Ingress"].strategy.warnings(policy, None, CONTEXT) == ()

@@ -14,8 +14,9 @@ from dray.node.dra.claims import Device, class_name_of
 from dray.node.pod_resources.listing import allocatable, alpha_pod_resources, find, in_order, listed, pod_resources
 from dray.node.pod_resources.response_cache import ListResponseCache
 from dray.node.pod_resources.server import gates_of
-from dray.node.pod_resources.servicer import Gates, Limiter
+from dray.node.pod_resources.servicer import Gates
 from dray.node.pod_resources.sources import Sources
+from dray.node.rate_limit import Limiter
 from dray.node.topology.memory_manager import Block
 from dray.rpc.pb.podresources.v1 import api_pb2 as v1
 from dray.rpc.pb.podresources.v1alpha1 import api_pb2 as v1alpha1
