@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from dray.apiserver.call import Call, TextResult
 from dray.apiserver.local_transport import LocalTransport
@@ -14,6 +14,11 @@ from dray.lib.clock import Clock
 if TYPE_CHECKING:
     from dray.dashboard.handler import Dashboard
     from dray.dashboard.responses import Reply
+
+
+# Reads for all users; what each may see is decided by the user's own permissions.
+_WATCHER: Final = "system:apiserver"
+_USER_AGENT: Final = "dashboard"
 
 
 class DashboardPages:
@@ -39,12 +44,12 @@ class DashboardPages:
         # Imported on first use, as the dashboard itself.
         from dray.dashboard import handler
 
-        user = call.user
-        client = in_process_client(LocalTransport(server), user=user.name, groups=user.groups, user_agent="dashboard")
+        user, transport = call.user, LocalTransport(server)
+        client = in_process_client(transport, user=user.name, groups=user.groups, user_agent=_USER_AGENT)
+        watcher = in_process_client(transport, user=_WATCHER, groups=("system:masters",), user_agent=_USER_AGENT)
         body = call.body if isinstance(call.body, bytes) else b""
-        key = "\0".join((user.name, *sorted(user.groups)))
-        request = handler.DataRequest(call.info.path, call.query, call.info.method, call.content_type, body, key)
-        return _result(await self._dashboard.data(request, client, server.tasks))
+        request = handler.DataRequest(call.info.path, call.query, call.info.method, call.content_type, body)
+        return _result(await self._dashboard.data(request, client, watcher, server.tasks))
 
 
 def _result(reply: Reply) -> TextResult:

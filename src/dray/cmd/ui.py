@@ -38,12 +38,14 @@ async def run(settings: UISettings, stop: asyncio.Event) -> None:
     await client.get_path("/version")
     access_key = AccessKey(secrets.token_urlsafe(32))
     tasks = ChildTasks("dashboard")
-    server = page_server(dashboard_handler(Dashboard(SystemClock()), client, access_key, tasks))
+    dashboard = Dashboard(SystemClock())
+    server = page_server(dashboard_handler(dashboard, client, access_key, tasks))
     try:
         port = await server.start(settings.host, settings.port)
         url = f"http://{settings.host}:{port}/ui/?{_KEY}={access_key.value}"
         sys.stdout.write(f"ready {url}\n")
         sys.stdout.flush()
+        tasks.spawn(dashboard.prepare(client, tasks), "prepare")
         if settings.open:
             webbrowser.open(url)
         await first_completed(stop.wait(), server.supervise())
@@ -116,7 +118,7 @@ def dashboard_handler(dashboard: Dashboard, client: Client, access_key: AccessKe
         try:
             content_type = request.headers.get("content-type", "")
             asked = DataRequest(request.path, request.query, request.method, content_type, request.body)
-            reply = await dashboard.data(asked, client, tasks)
+            reply = await dashboard.data(asked, client, client, tasks)
         except APIError as error:
             reply = responses.error_reply(error)
         return _reply(reply) if reply.stream is None else _reply(reply, ("Cache-Control", "no-store"))

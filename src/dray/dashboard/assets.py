@@ -17,17 +17,21 @@ _CONTENT_TYPES: Final = {
     ".svg": "image/svg+xml",
 }
 _INDEX: Final = "index.html"
+# Replaced by links to all modules: the browser would find them only one import after the other.
+_MODULES: Final = b"<!-- modules -->"
 
 
 @cache
 def _assets() -> dict[str, tuple[bytes, str, str]]:
     """Return content, content type and ETag by path."""
     assets = {}
-    for path in sorted(_DIRECTORY.rglob("*")):
-        if path.suffix in _CONTENT_TYPES:
-            content = path.read_bytes()
-            etag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
-            assets[path.relative_to(_DIRECTORY).as_posix()] = content, _CONTENT_TYPES[path.suffix], etag
+    paths = [path for path in sorted(_DIRECTORY.rglob("*")) if path.suffix in _CONTENT_TYPES]
+    names = {path: path.relative_to(_DIRECTORY).as_posix() for path in paths}
+    modules = [f'<link rel="modulepreload" href="{names[path]}">' for path in paths if path.suffix == ".js"]
+    for path in paths:
+        content = path.read_bytes().replace(_MODULES, "\n".join(modules).encode())
+        etag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
+        assets[names[path]] = content, _CONTENT_TYPES[path.suffix], etag
     return assets
 
 

@@ -17,15 +17,16 @@ import orjson
 
 from dray.api.document import Document
 from dray.api.errors import APIError
+from dray.client.informer import Informer
 from dray.client.interface import Client, ListOptions, Resource
-from dray.client.shared_informers import SharedInformerFactory
-from dray.dashboard.cluster_view import DEVICE_KINDS, KINDS, ClusterView
-from dray.dashboard.rows import CARD_COLUMNS, COLUMNS, Row
+from dray.client.shared_informers import EVERYTHING, SharedInformer
+from dray.dashboard.cluster_view import DEVICE_KINDS, KINDS, PICTURE_TABLES, ClusterView
+from dray.dashboard.rows import CARD_COLUMNS, COLUMNS, STATE_LETTERS, Row
+from dray.dashboard.summaries import Summary, summarize
 from dray.lib.clock import Clock
 from dray.runtime.logs import fields
 from dray.runtime.tasks import ChildTasks, TaskGroup
 from dray.sim.cluster_reader import best_resources
-from dray.sim.snapshot import in_hub_version
 
 _log = logging.getLogger(__name__)
 
@@ -34,15 +35,20 @@ BUFFERED_LINES_MAX: Final = 200_000
 HEARTBEAT_SECONDS: Final = 15.0
 # Lines are sent in chunks of about this size.
 CHUNK_BYTES: Final = 256 * 1024
-# A feed without readers is kept so long, and only if there are no more than so many: reloading takes a few seconds.
-UNUSED_SECONDS_MAX: Final = 60.0
-UNUSED_FEEDS_MAX: Final = 8
-# Changes within this time are one line.
-COALESCE_SECONDS: Final = 0.05
+# A feed without readers is kept so long, and only if there are no more than so many: starting one takes seconds.
+UNUSED_SECONDS_MAX: Final = 600.0
+UNUSED_FEEDS_MAX: Final = 4
+# The first change is sent at once, and those within this time after it together.
+COALESCE_SECONDS: Final = 0.1
+# A reader whose rights were withdrawn gets changes for this long; a watch would last for minutes.
+RIGHTS_CHECK_SECONDS: Final = 30.0
 # What the first picture needs; the other kinds are listed after it.
 FIRST_KINDS: Final = DEVICE_KINDS | {"Node"}
-# Pools and nodes that are computed before other work of the process gets its turn: about 5 ms.
+# Changes that are applied, and pools and nodes that are computed, before other work of the process gets its turn: about
+# 5 ms each.
+APPLIED_AT_ONCE: Final = 200
 REFRESHED_AT_ONCE: Final = 20
+_OTHER_TABLES: Final = tuple(table for table in COLUMNS if table not in PICTURE_TABLES)
 # Rows of the largest tables fit into a few chunks each.
 ROWS_PER_LINE: Final = 500
 
@@ -107,24 +113,26 @@ async def _list_problem(client: Client, resource: Resource[Document] | None) -> 
 
 
 class ChangeFeed:
-    """Keeps the tables of one user up to date, and passes changed rows to all readers, many at a time."""
+    """Keeps the tables of some kinds up to date, and passes changed rows to all readers, many at a time."""
 
-    def __init__(self, client: Client, clock: Clock, problems: Mapping[str, str]) -> None:
+    def __init__(self, client: Client, clock: Clock, kinds: frozenset[str]) -> None:
         self._client = client
         self._clock = clock
-        self.problems = problems
+        self.kinds = kinds
         self.readers: set[LineBuffer] = set()
         # Whether watching has failed; its readers got the error, and new ones need a new feed.
         self.has_failed = False
         # When the last reader left.
-        self.unused_since = 0.0
+        self.unused_since = clock.monotonic()
         self._view = ClusterView()
         self._changed = asyncio.Event()
         # Set when the rows of the kinds for the first picture have been sent.
         self._pictured = asyncio.Event()
-        # Kinds that are not listed yet, and those listed since the last line.
-        self._missing = set(KINDS) - problems.keys()
-        self._listed: list[str] = []
+        # Changes that are not applied yet, by kind and object: at most one for each object.
+        self._pending: dict[tuple[str, str], tuple[Summary | None, Summary | None]] = {}
+        # Kinds that are not listed yet, and those whose rows have been sent.
+        self._missing = set(kinds)
+        self._sent: list[str] = []
 
     async def run(self) -> None:
         """Watch until cancelled. A failure ends the streams of all readers with an error."""
@@ -142,72 +150,99 @@ class ChangeFeed:
 
     async def send_all(self, reader: LineBuffer) -> None:
         """Send all rows to a new reader, which gets changes from now on; a row may come twice, the newer one last."""
-        reader.add(columns_line())
-        for kind, problem in self.problems.items():
-            reader.add(unavailable_line(kind, problem))
         self.readers.add(reader)
-        for table, known in self._view.tables.items():
+        sent = list(self._sent)
+        await self._send_tables(reader, PICTURE_TABLES)
+        for kind in sent:
+            if kind in FIRST_KINDS:
+                reader.add(synced_line(kind))
+        await self._send_tables(reader, _OTHER_TABLES)
+        for kind in sent:
+            if kind not in FIRST_KINDS:
+                reader.add(synced_line(kind))
+
+    async def _send_tables(self, reader: LineBuffer, tables: Sequence[str]) -> None:
+        for table in tables:
+            known = self._view.tables[table]
             keys = list(known)
             for start in range(0, len(keys), ROWS_PER_LINE):
                 rows = {key: known[key] for key in keys[start : start + ROWS_PER_LINE] if key in known}
                 reader.add(rows_line(table, rows, ()))
                 await asyncio.sleep(0)
-        for kind in KINDS:
-            if kind not in self._missing and kind not in self.problems and kind not in self._listed:
-                reader.add(synced_line(kind))
 
     async def _watch(self) -> None:
         served = best_resources(await self._client.resources())
-        informers = SharedInformerFactory(self._client, self._clock, random.SystemRandom())
         async with TaskGroup("dashboard informers") as group:
-            group.spawn(informers.run(), "informers")
             group.spawn(self._follow(), "changes")
-            for kind in sorted(self._missing):
-                group.spawn(self._watch_kind(informers, kind, served[kind]), kind)
+            for kind in sorted(self.kinds):
+                group.spawn(self._watch_kind(kind, served[kind], group), kind)
             await group.wait()
 
-    async def _watch_kind(self, informers: SharedInformerFactory, kind: str, resource: Resource[Document]) -> None:
+    async def _watch_kind(self, kind: str, resource: Resource[Document], group: TaskGroup) -> None:
         header = {"apiVersion": resource.group_version.api_version, "kind": resource.kind}
 
-        def in_hub(document: Any) -> Document | None:
-            return None if document is None else in_hub_version({**header, **document})
+        def summary(document: Document) -> Summary:
+            return summarize(kind, {**header, **document})
 
-        def on_change(old: Any, new: Any) -> None:
-            self._view.apply(kind, in_hub(old), in_hub(new))
+        def on_change(old: Summary | None, new: Summary | None) -> None:
+            key = kind, (new or old).metadata.key  # type: ignore[union-attr]
+            applied = self._pending[key][0] if key in self._pending else old
+            if applied is None and new is None:
+                del self._pending[key]
+            else:
+                self._pending[key] = applied, new
             self._changed.set()
 
         if kind not in FIRST_KINDS:
             await self._pictured.wait()
-        informer = informers.informer(resource)
-        await informer.wait_for_sync()
+        # Spreads the load of retries, and guards nothing.
+        rng = random.Random(random.SystemRandom().random())  # noqa: S311
+        cached: Informer[Summary] = Informer(EVERYTHING, rng)
+        informer = SharedInformer(self._client, resource, cached, self._clock, transform=summary)
         informer.add_handler(on_change)
+        group.spawn(informer.run(), f"informer {kind}")
+        await informer.wait_for_sync()
         self._missing.discard(kind)
-        self._listed.append(kind)
         self._changed.set()
 
     async def _follow(self) -> None:
-        # Without any of those kinds nothing would set it.
-        if not self._missing & FIRST_KINDS:
-            self._pictured.set()
         while True:
+            # Before the first pass, too: without any of these kinds nothing would come.
+            if not self._missing & FIRST_KINDS:
+                self._pictured.set()
             await self._changed.wait()
-            await asyncio.sleep(COALESCE_SECONDS if not self._missing else 0.0)
             self._changed.clear()
-            listed = list(self._listed)
+            listed = self.kinds - self._missing
+            await self._apply_pending()
             # Devices without their classes and claims would be computed twice.
             while self._view.is_stale and not self._missing & DEVICE_KINDS:
                 self._view.refresh(REFRESHED_AT_ONCE)
-                self._send()
+                self._send(PICTURE_TABLES)
                 await asyncio.sleep(0)
-            self._send()
-            for kind in listed:
-                self._listed.remove(kind)
-                self._broadcast(synced_line(kind))
+            self._send(PICTURE_TABLES)
+            self._announce(listed & FIRST_KINDS)
             if not self._missing & FIRST_KINDS:
-                self._pictured.set()
+                self._send(_OTHER_TABLES)
+            self._announce(listed)
+            if not self._missing:
+                await asyncio.sleep(COALESCE_SECONDS)
 
-    def _send(self) -> None:
-        for table, (changed, removed) in self._view.changes().items():
+    async def _apply_pending(self) -> None:
+        # Those that come meanwhile get their turn in the next pass.
+        pending, self._pending = self._pending, {}
+        for number, ((kind, _), (old, new)) in enumerate(pending.items()):
+            self._view.apply(kind, old, new)
+            if number % APPLIED_AT_ONCE == APPLIED_AT_ONCE - 1:
+                await asyncio.sleep(0)
+
+    def _announce(self, listed: frozenset[str]) -> None:
+        for kind in KINDS:
+            if kind in listed and kind not in self._sent:
+                self._sent.append(kind)
+                self._broadcast(synced_line(kind))
+
+    def _send(self, tables: Sequence[str]) -> None:
+        for table, (changed, removed) in self._view.changes(tables).items():
             items = list(changed.items())
             for start in range(0, len(items), ROWS_PER_LINE):
                 self._broadcast(rows_line(table, dict(items[start : start + ROWS_PER_LINE]), ()))
@@ -220,59 +255,91 @@ class ChangeFeed:
 
 
 class SharedFeeds:
-    """The feeds of a process: one for each user, kept for a while after the last reader has left.
+    """The feeds of a process: one for all users that may list the same kinds, kept for a while after the last reader.
 
-    Reloading a page, and a second tab, get all rows at once.
+    A user may list a kind in the whole cluster or does not get its rows. This is checked with the user's own client for
+    every reader, and again and again while it reads; the watches themselves are those of the process.
     """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._feeds: dict[str, tuple[ChangeFeed, asyncio.Task[Any]]] = {}
+        self._feeds: dict[frozenset[str], tuple[ChangeFeed, asyncio.Task[Any]]] = {}
 
-    async def stream(self, user: str, client: Client, tasks: ChildTasks) -> AsyncGenerator[bytes, None]:
-        """Yield all rows, then all changes, until the reader leaves or watching fails."""
+    async def stream(self, user: Client, watcher: Client, tasks: ChildTasks) -> AsyncGenerator[bytes, None]:
+        """Yield all rows that the user may read, then all changes, until the reader leaves or watching fails.
+
+        The watcher is the client of the process, which may list at least what the user may.
+        """
         reader = LineBuffer()
         feed: ChangeFeed | None = None
-        sender: asyncio.Task[Any] | None = None
+        children: list[asyncio.Task[Any]] = []
         try:
-            # What the user may list is checked for each reader: rights may have been withdrawn since the feed began.
-            feed = self._feed(user, client, await list_problems(client), tasks)
-            sender = tasks.spawn(feed.send_all(reader), "dashboard rows")
+            problems = await list_problems(user)
+            reader.add(columns_line())
+            for kind, problem in problems.items():
+                reader.add(unavailable_line(kind, problem))
+            feed = self._feed(readable(problems), watcher, tasks)
+            children.append(tasks.spawn(feed.send_all(reader), "dashboard rows"))
+            children.append(tasks.spawn(self._check_rights(user, feed, reader), "dashboard rights"))
         except APIError as error:
             reader.fail(f"watching the cluster failed: {error}")
         try:
             while chunk := await reader.next_chunk():
                 yield chunk
         finally:
-            if feed is not None and sender is not None:
-                sender.cancel()
+            for child in children:
+                child.cancel()
+            if feed is not None:
                 feed.readers.discard(reader)
                 feed.unused_since = self._clock.monotonic()
-                tasks.spawn(self._close_unused(user, feed), "dashboard feed")
+                tasks.spawn(self._close_unused(feed), "dashboard feed")
 
-    def _feed(self, user: str, client: Client, problems: Mapping[str, str], tasks: ChildTasks) -> ChangeFeed:
-        known = self._feeds.get(user)
+    async def prepare(self, client: Client, tasks: ChildTasks) -> None:
+        """Start the feed of a client before its first reader comes; a failure is reported to that reader."""
+        try:
+            self._feed(readable(await list_problems(client)), client, tasks)
+        except APIError as error:
+            _log.info("dashboard not prepared", extra=fields(error=error))
+
+    async def _check_rights(self, user: Client, feed: ChangeFeed, reader: LineBuffer) -> None:
+        while True:
+            await self._clock.sleep(RIGHTS_CHECK_SECONDS)
+            try:
+                problems = await list_problems(user)
+            except APIError as error:
+                reader.fail(f"checking your permissions failed: {error}")
+                return
+            if readable(problems) != feed.kinds:
+                reader.fail("what you may read has changed")
+                return
+
+    def _feed(self, kinds: frozenset[str], watcher: Client, tasks: ChildTasks) -> ChangeFeed:
+        known = self._feeds.get(kinds)
         if known is not None:
             feed, task = known
-            if feed.problems == problems and not feed.has_failed and not task.done():
+            if not feed.has_failed and not task.done():
                 return feed
-        feed = ChangeFeed(client, self._clock, problems)
-        self._feeds[user] = feed, tasks.spawn(feed.run(), "dashboard watch")
+        feed = ChangeFeed(watcher, self._clock, kinds)
+        self._feeds[kinds] = feed, tasks.spawn(feed.run(), "dashboard watch")
         return feed
 
-    async def _close_unused(self, user: str, feed: ChangeFeed) -> None:
-        """Stop a feed that nobody has read for a while, or that another one has replaced."""
-        is_current = self._feeds.get(user, (None, None))[0] is feed
-        if is_current and len(self._feeds) <= UNUSED_FEEDS_MAX:
+    async def _close_unused(self, feed: ChangeFeed) -> None:
+        """Stop a feed that nobody has read for a while."""
+        if len(self._feeds) <= UNUSED_FEEDS_MAX:
             await self._clock.sleep(UNUSED_SECONDS_MAX)
-        found = self._feeds.get(user)
+        found = self._feeds.get(feed.kinds)
         if feed.readers or found is None or found[0] is not feed:
             return
         # Another reader has come and left meanwhile: the task of that one will close it.
         if len(self._feeds) <= UNUSED_FEEDS_MAX and self._clock.monotonic() - feed.unused_since < UNUSED_SECONDS_MAX:
             return
-        del self._feeds[user]
+        del self._feeds[feed.kinds]
         found[1].cancel()
+
+
+def readable(problems: Mapping[str, str]) -> frozenset[str]:
+    """Return the kinds that can be listed."""
+    return frozenset(kind for kind in KINDS if kind not in problems)
 
 
 # --- Lines. ---
@@ -280,7 +347,8 @@ class SharedFeeds:
 
 def columns_line() -> bytes:
     """Return the names of the values in rows; always the first line, with which the page starts anew."""
-    return _line({"type": "COLUMNS", "tables": COLUMNS, "cards": CARD_COLUMNS})
+    states = {letter: state for state, letter in STATE_LETTERS.items()}
+    return _line({"type": "COLUMNS", "tables": COLUMNS, "cards": CARD_COLUMNS, "states": states})
 
 
 def rows_line(table: str, rows: Mapping[str, Row], removed: Sequence[str]) -> bytes:

@@ -1,13 +1,14 @@
 """The tables that the page shows, kept up to date from changes of API objects. Pure.
 
 Devices are counted as by `dray top`: the functions are the same. A change of an object makes only those pools and nodes
-stale that it concerns; `refresh` computes them, as many at a time as its caller wants.
+stale that it concerns; `refresh` computes them, as many at a time as its caller wants. No change does work that grows
+with the cluster, but those of classes and taint rules that select many devices.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from dray.allocator import Allocations, Inventory
@@ -15,13 +16,12 @@ from dray.allocator.pools import pool_key
 from dray.allocator.taints import TaintRule
 from dray.api.codec import from_document
 from dray.api.document import Document
-from dray.api.types import cdi_v1alpha1
-from dray.api.types.core_v1 import Node, Pod
-from dray.api.types.resource_v1 import DeviceClass, ResourceClaim, ResourceSlice
+from dray.api.types.core_v1 import Node
 from dray.dashboard import rows
-from dray.dashboard.rows import COLUMNS, Row
-from dray.sim.devices import DeviceSurvey, Holder, holders_of, unhealthy_devices_of
-from dray.sim.physical_devices import devices_of_pool, plugin_resources_of, requested_resources
+from dray.dashboard.rows import COLUMNS, Row, Shape
+from dray.dashboard.summaries import ClaimSummary, EventSummary, PodSummary, Summary
+from dray.sim.devices import DeviceSurvey, Holder
+from dray.sim.physical_devices import devices_of_pool, plugin_resources_of
 from dray.sim.snapshot import CLASSIC_CLAIM
 
 KINDS: Final = (
@@ -39,14 +39,17 @@ KINDS: Final = (
 )
 # Pools are computed once all of these have been listed.
 DEVICE_KINDS: Final = frozenset({"DeviceClass", "DeviceTaintRule", "ResourceSlice", "ResourceClaim"})
+# The tables of the picture of the cluster; they are sent before the others.
+PICTURE_TABLES: Final = ("classes", "shapes", "nodes", "pools")
 # The newest events, for the timeline; older ones are on the pages of their objects.
 EVENTS_MAX: Final = 1000
 # Events are sorted out once there are so many more.
 _EVENTS_SLACK: Final = 200
+_SHAPE: Final = COLUMNS["pools"].index("shape")
 
 
 class ClusterView:
-    """The tables of one user. `changes` has what changed since the last call."""
+    """The tables of users with the same rights. `changes` has what changed since the last call."""
 
     def __init__(self) -> None:
         self.tables: dict[str, dict[str, Row]] = {name: {} for name in COLUMNS}
@@ -55,20 +58,21 @@ class ClusterView:
         self._holders: dict[str, list[Holder]] = {}
         # Devices that Pods report as unhealthy, by device; and the devices that a Pod reports.
         self._unhealthy: dict[str, str] = {}
-        self._reported: dict[str, tuple[str, ...]] = {}
         self._survey = DeviceSurvey(self._inventory, self._allocations, self._holders, self._unhealthy)
         self._pool_of_slice: dict[str, str] = {}
+        self._shapes = _Shapes()
         self._nodes: dict[str, Document] = {}
         # Pods that are neither finished nor unscheduled, by node; and what they use of resources of device plugins.
-        self._pods_on: dict[str, set[str]] = {}
+        self._pods_on: Counter[str] = Counter()
         self._used: dict[str, dict[str, dict[str, int]]] = {}
         # Scheduled Pods that do not run yet, and the latest warnings about Pods.
-        self._starting: dict[str, Document] = {}
+        self._starting: dict[str, Row] = {}
         self._warnings: dict[str, tuple[str, str]] = {}
         self._stale_pools: dict[str, None] = {}
         self._stale_nodes: dict[str, None] = {}
-        self._changed: dict[tuple[str, str], None] = {}
-        self._apply: Mapping[str, Callable[[Document | None, Document | None], None]] = {
+        # Keys of changed rows by table.
+        self._changed: dict[str, dict[str, None]] = {name: {} for name in COLUMNS}
+        self._apply: Mapping[str, Callable[[Summary | None, Summary | None], None]] = {
             "DeviceClass": self._apply_class,
             "DeviceTaintRule": self._apply_rule,
             "ResourceSlice": self._apply_slice,
@@ -76,14 +80,14 @@ class ClusterView:
             CLASSIC_CLAIM: self._apply_classic_claim,
             "Node": self._apply_node,
             "Pod": self._apply_pod,
-            "Namespace": partial(self._apply_row, "namespaces", lambda new: [_name(new)]),
-            "ResourceQuota": partial(self._apply_row, "quotas", rows.quota_row),
-            "ReplicaSet": partial(self._apply_row, "blocked", rows.blocked_row),
+            "Namespace": lambda old, new: self._apply_row("namespaces", old, new),
+            "ResourceQuota": lambda old, new: self._apply_row("quotas", old, new),
+            "ReplicaSet": lambda old, new: self._apply_row("blocked", old, new),
             "Event": self._apply_event,
         }
 
-    def apply(self, kind: str, old: Document | None, new: Document | None) -> None:
-        """Apply the change of an object, in the hub version: `new` is None if it was deleted."""
+    def apply(self, kind: str, old: Summary | None, new: Summary | None) -> None:
+        """Apply the change of an object: `new` is None if it was deleted."""
         self._apply[kind](old, new)
 
     @property
@@ -91,47 +95,45 @@ class ClusterView:
         """Whether pools or nodes are to be computed."""
         return bool(self._stale_pools or self._stale_nodes)
 
-    def refresh(self, count: int, *, pools: bool = True) -> None:
-        """Compute at most so many stale pools and nodes; without pools as long as they are not all listed."""
+    def refresh(self, count: int) -> None:
+        """Compute at most so many stale pools and nodes."""
         while count > 0 and self._stale_nodes:
             self._refresh_node(_pop_first(self._stale_nodes))
             count -= 1
-        while pools and count > 0 and self._stale_pools:
+        while count > 0 and self._stale_pools:
             self._refresh_pool(_pop_first(self._stale_pools))
             count -= 1
 
-    def changes(self) -> dict[str, tuple[dict[str, Row], list[str]]]:
-        """Return new and changed rows by key, and the keys of removed ones, by table."""
+    def changes(self, tables: Sequence[str] = tuple(COLUMNS)) -> dict[str, tuple[dict[str, Row], list[str]]]:
+        """Return new and changed rows by key, and the keys of removed ones, by table, for these tables."""
         self._trim_events(_EVENTS_SLACK)
         found: dict[str, tuple[dict[str, Row], list[str]]] = {}
-        for table, key in self._changed:
-            changed, removed = found.setdefault(table, ({}, []))
-            row = self.tables[table].get(key)
-            if row is None:
-                removed.append(key)
-            else:
-                changed[key] = row
-        self._changed.clear()
+        for table in tables:
+            keys, known = self._changed[table], self.tables[table]
+            if keys:
+                changed = {key: known[key] for key in keys if key in known}
+                found[table] = changed, [key for key in keys if key not in known]
+                keys.clear()
         return found
 
     # --- Devices. ---
 
-    def _apply_class(self, old: Document | None, new: Document | None) -> None:
-        name = _name(old, new)
+    def _apply_class(self, old: Summary | None, new: Summary | None) -> None:
+        name = _key(old, new)
         if new is None:
             self._inventory.remove_class(name)
         else:
-            self._inventory.apply_class(from_document(DeviceClass, new))
+            self._inventory.apply_class(new.value)
         self._put("classes", name, None if new is None else [name])
-        if old is None or new is None or old.get("spec") != new.get("spec"):
+        if old is None or new is None or old.value.spec != new.value.spec:
             self._stale_pools.update(dict.fromkeys(self._pool_of_slice.values()))
 
-    def _apply_rule(self, old: Document | None, new: Document | None) -> None:
+    def _apply_rule(self, old: Summary | None, new: Summary | None) -> None:
         if new is None:
-            self._inventory.remove_taint_rule(_name(old, new))
+            self._inventory.remove_taint_rule(_key(old, new))
         else:
-            self._inventory.apply_taint_rule(new)
-        changed = [TaintRule.from_document(item) for item in (old, new) if item is not None]
+            self._inventory.apply_taint_rule(new.value)
+        changed = [TaintRule.from_document(item.value) for item in (old, new) if item is not None]
         if old is not None and new is not None and changed[0] == changed[1]:
             return
         for key in dict.fromkeys(self._pool_of_slice.values()):
@@ -139,37 +141,35 @@ class ClusterView:
             if any(rule.driver in (None, driver) and rule.pool in (None, pool) for rule in changed):
                 self._stale_pools[key] = None
 
-    def _apply_slice(self, old: Document | None, new: Document | None) -> None:
-        name = _name(old, new)
+    def _apply_slice(self, old: Summary | None, new: Summary | None) -> None:
+        name = _key(old, new)
         before = self._pool_of_slice.pop(name, None)
         if before is not None:
             self._stale_pools[before] = None
         if new is None:
             self._inventory.remove_slice(name)
             return
-        resource_slice = from_document(ResourceSlice, new)
-        self._inventory.apply_slice(resource_slice)
-        key = pool_key(resource_slice.spec.driver, resource_slice.spec.pool.name)
-        self._pool_of_slice[name] = key
+        spec = new.value.spec
+        self._inventory.apply_slice(new.value)
+        key = self._pool_of_slice[name] = pool_key(spec.driver, spec.pool.name)
         self._stale_pools[key] = None
 
-    def _apply_claim(self, old: Document | None, new: Document | None) -> None:
+    def _apply_claim(self, old: Summary | None, new: Summary | None) -> None:
         if old is not None:
-            self._release(from_document(ResourceClaim, old), removed=new is None)
-        if new is None:
-            self._put("claims", _key(old or {}), None)
-            return
-        claim = from_document(ResourceClaim, new)
-        self._allocations.apply_claim(claim)
-        for key, holder in holders_of(claim):
-            self._holders.setdefault(key, []).append(holder)
-            self._stale_device(key)
-        self._put("claims", _key(new), rows.claim_row(claim))
+            # Two claims of the same name are told apart by their uid.
+            self._release(old.value, removed=new is None or new.metadata.uid != old.metadata.uid)
+        if new is not None:
+            found: ClaimSummary = new.value
+            self._allocations.apply_claim(found.claim)
+            for key, holder in found.holders:
+                self._holders.setdefault(key, []).append(holder)
+                self._stale_device(key)
+        self._put("claims", _key(old, new), None if new is None else new.value.row)
 
-    def _release(self, claim: ResourceClaim, *, removed: bool) -> None:
+    def _release(self, held: ClaimSummary, *, removed: bool) -> None:
         if removed:
-            self._allocations.remove_claim(claim)
-        for key, holder in holders_of(claim):
+            self._allocations.remove_claim(held.claim)
+        for key, holder in held.holders:
             remaining = [item for item in self._holders.get(key, ()) if item != holder]
             if remaining:
                 self._holders[key] = remaining
@@ -177,10 +177,9 @@ class ClusterView:
                 self._holders.pop(key, None)
             self._stale_device(key)
 
-    def _apply_classic_claim(self, old: Document | None, new: Document | None) -> None:
+    def _apply_classic_claim(self, old: Summary | None, new: Summary | None) -> None:
         # A claim of the other group may have the same name.
-        row = None if new is None else rows.classic_claim_row(from_document(cdi_v1alpha1.ResourceClaim, new))
-        self._put("claims", f"classic:{_key(new or old or {})}", row)
+        self._put("claims", f"classic:{_key(old, new)}", None if new is None else new.value)
 
     def _stale_device(self, key: str) -> None:
         self._stale_pools[key.rpartition("/")[0]] = None
@@ -189,17 +188,25 @@ class ClusterView:
         pool = self._inventory.pool(key)
         row = None
         if pool is not None:
-            row = rows.pool_row(pool, list(devices_of_pool(self._survey, pool)))
+            shape, row = rows.pool_rows(pool, list(devices_of_pool(self._survey, pool)))
+            number, is_new = self._shapes.acquire(key, shape)
+            row[_SHAPE] = number
+            if is_new:
+                self._put("shapes", str(number), [shape])
+        else:
+            self._shapes.release(key)
         self._put("pools", key, row)
+        for number in self._shapes.take_unused():
+            self._put("shapes", str(number), None)
 
     # --- Nodes and Pods. ---
 
-    def _apply_node(self, old: Document | None, new: Document | None) -> None:
-        name = _name(old, new)
+    def _apply_node(self, old: Summary | None, new: Summary | None) -> None:
+        name = _key(old, new)
         if new is None:
             self._nodes.pop(name, None)
         else:
-            self._nodes[name] = new
+            self._nodes[name] = new.value
         self._stale_nodes[name] = None
 
     def _refresh_node(self, name: str) -> None:
@@ -208,80 +215,64 @@ class ClusterView:
             self._put("nodes", name, None)
             return
         plugins = plugin_resources_of(from_document(Node, document), self._used.get(name, {}))
-        self._put("nodes", name, rows.node_row(document, plugins, len(self._pods_on.get(name, ()))))
+        self._put("nodes", name, rows.node_row(document, plugins, self._pods_on[name]))
 
-    def _apply_pod(self, old: Document | None, new: Document | None) -> None:
-        if old is not None:
-            self._count_pod(old, present=False)
-        if new is not None:
-            self._count_pod(new, present=True)
-        self._report_health(new or old or {}, present=new is not None)
-        self._put_pod(_key(new or old or {}), new)
-
-    def _put_pod(self, key: str, pod: Document | None) -> None:
-        if pod is None:
+    def _apply_pod(self, old: Summary | None, new: Summary | None) -> None:
+        key = _key(old, new)
+        before, after = (None if item is None else item.value for item in (old, new))
+        self._count_pod(key, before, after)
+        self._report_health(before, after)
+        if after is None:
             self._starting.pop(key, None)
             self._warnings.pop(key, None)
             self._put("pods", key, None)
             return
-        phase = (pod.get("status") or {}).get("phase") or "Pending"
-        if (pod.get("spec") or {}).get("nodeName") and phase == "Pending":
-            self._starting[key] = pod
+        if after.is_starting:
+            self._starting[key] = after.row
         else:
             self._starting.pop(key, None)
-        self._put("pods", key, rows.pod_row(pod, self._warnings.get(key, ("", ""))[1]))
+        self._put("pods", key, rows.warned_row(after.row, self._warnings.get(key, ("", ""))[1]))
 
-    def _count_pod(self, pod: Document, *, present: bool) -> None:
-        node = (pod.get("spec") or {}).get("nodeName")
-        done = (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
-        if not node or done:
+    def _count_pod(self, key: str, before: PodSummary | None, after: PodSummary | None) -> None:
+        if before and after and (before.node, before.requests) == (after.node, after.requests):
             return
-        key = _key(pod)
-        pods = self._pods_on.setdefault(node, set())
-        if present == (key in pods):
-            return
-        pods.symmetric_difference_update({key})
-        self._stale_nodes[node] = None
-        if not _requests_devices(pod):
-            return
-        for resource, amount in requested_resources(from_document(Pod, pod)).items():
-            used = self._used.setdefault(node, {}).setdefault(resource, {})
-            if present:
-                used[key] = amount
-            else:
-                used.pop(key, None)
+        for pod, step in ((before, -1), (after, 1)):
+            if pod is None or not pod.node:
+                continue
+            node = pod.node
+            self._pods_on[node] += step
+            self._stale_nodes[node] = None
+            for resource, amount in pod.requests.items():
+                used = self._used.setdefault(node, {}).setdefault(resource, {})
+                if step > 0:
+                    used[key] = amount
+                else:
+                    used.pop(key, None)
 
-    def _report_health(self, pod: Document, *, present: bool) -> None:
-        key = _key(pod)
-        reported = dict(unhealthy_devices_of(from_document(Pod, pod))) if present and _reports_health(pod) else {}
-        before = self._reported.pop(key, ())
-        for device in before:
+    def _report_health(self, before: PodSummary | None, after: PodSummary | None) -> None:
+        for device in before.unhealthy if before is not None else ():
             self._unhealthy.pop(device, None)
             self._stale_device(device)
-        for device, message in reported.items():
+        for device, message in after.unhealthy.items() if after is not None else ():
             self._unhealthy[device] = message
             self._stale_device(device)
-        if reported:
-            self._reported[key] = tuple(reported)
 
     # --- Others. ---
 
-    def _apply_event(self, old: Document | None, new: Document | None) -> None:
-        event = new or old or {}
-        self._put("events", event["metadata"].get("uid") or _key(event), None if new is None else rows.event_row(event))
-        about = event.get("involvedObject") or {}
-        if event.get("type") != "Warning" or about.get("kind") != "Pod":
+    def _apply_event(self, old: Summary | None, new: Summary | None) -> None:
+        event: EventSummary = (new or old).value  # type: ignore[union-attr]
+        self._put("events", event.key, None if new is None else event.row)
+        if not event.warned:
             return
-        key = f"{about.get('namespace', '')}/{about.get('name', '')}"
-        at = rows.event_time(event)
+        key, at = event.warned, event.row[0]
         if new is None:
             # Events outlive Pods: what they said is kept as long as they are.
             if self._warnings.get(key, ("", ""))[0] == at:
                 del self._warnings[key]
         elif at >= self._warnings.get(key, ("", ""))[0]:
-            self._warnings[key] = at, f"{event.get('reason', '')}: {event.get('message') or ''}"
+            self._warnings[key] = at, event.warning
             if key in self._starting:
-                self._put_pod(key, self._starting[key])
+                self._put("pods", key, rows.warned_row(self._starting[key], event.warning))
 
     def _trim_events(self, slack: int) -> None:
         events = self.tables["events"]
@@ -290,23 +281,57 @@ class ClusterView:
         for key in sorted(events, key=lambda key: str(events[key][0]))[: len(events) - EVENTS_MAX]:
             self._put("events", key, None)
 
-    def _apply_row(
-        self,
-        table: str,
-        row_of: Callable[[Document], Row | None],
-        old: Document | None,
-        new: Document | None,
-    ) -> None:
-        self._put(table, _key(new or old or {}), None if new is None else row_of(new))
+    def _apply_row(self, table: str, old: Summary | None, new: Summary | None) -> None:
+        self._put(table, _key(old, new), None if new is None else new.value)
 
     def _put(self, table: str, key: str, row: Row | None) -> None:
         known = self.tables[table]
         if row is None:
             if known.pop(key, None) is not None:
-                self._changed[table, key] = None
+                self._changed[table][key] = None
         elif known.get(key) != row:
             known[key] = row
-            self._changed[table, key] = None
+            self._changed[table][key] = None
+
+
+class _Shapes:
+    """Numbers of the shapes that pools have; one that no pool has any more is removed."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[Shape, int] = {}
+        self._users: Counter[Shape] = Counter()
+        self._of_pool: dict[str, Shape] = {}
+        self._unused: list[int] = []
+        self._next = 1
+
+    def acquire(self, pool: str, shape: Shape) -> tuple[int, bool]:
+        """Return the number of a pool's shape, and whether no pool had it before."""
+        known = self._numbers.get(shape)
+        if known is not None and self._of_pool.get(pool) == shape:
+            return known, False
+        number = known
+        if number is None:
+            number = self._numbers[shape] = self._next
+            self._next += 1
+        self._users[shape] += 1
+        self.release(pool)
+        self._of_pool[pool] = shape
+        return number, known is None
+
+    def release(self, pool: str) -> None:
+        """Forget the shape of a pool."""
+        shape = self._of_pool.pop(pool, None)
+        if shape is None:
+            return
+        self._users[shape] -= 1
+        if not self._users[shape]:
+            del self._users[shape]
+            self._unused.append(self._numbers.pop(shape))
+
+    def take_unused(self) -> list[int]:
+        """Return the numbers of shapes that no pool has any more, once."""
+        taken, self._unused = self._unused, []
+        return taken
 
 
 def _pop_first(table: dict[str, None]) -> str:
@@ -315,31 +340,6 @@ def _pop_first(table: dict[str, None]) -> str:
     return key
 
 
-def _name(*documents: Document | None) -> str:
-    """Return the name of the first document that is there."""
-    return str(next(item for item in documents if item)["metadata"]["name"])
-
-
-def _key(document: Document) -> str:
-    metadata = document["metadata"]
-    namespace = metadata.get("namespace")
-    return f"{namespace}/{metadata['name']}" if namespace else str(metadata["name"])
-
-
-def _requests_devices(pod: Document) -> bool:
-    """Return whether a container names a resource that a device plugin may serve; most Pods need no decoding then."""
-    return any("/" in name for part in _resources(pod) for name in part)
-
-
-def _resources(pod: Document) -> Iterator[Document]:
-    spec = pod.get("spec") or {}
-    for container in (*(spec.get("initContainers") or ()), *(spec.get("containers") or ())):
-        resources = container.get("resources") or {}
-        yield resources.get("requests") or {}
-        yield resources.get("limits") or {}
-
-
-def _reports_health(pod: Document) -> bool:
-    status = pod.get("status") or {}
-    statuses = (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ()))
-    return any(item.get("allocatedResourcesStatus") for item in statuses)
+def _key(*summaries: Summary | None) -> str:
+    """Return the key of the first object that is there."""
+    return next(item for item in summaries if item is not None).metadata.key

@@ -34,8 +34,6 @@ class DataRequest:
     method: str = "GET"
     content_type: str = ""
     body: bytes = b""
-    # Identifies the user and the groups that permissions depend on.
-    user: str = ""
 
 
 class Dashboard:
@@ -54,10 +52,15 @@ class Dashboard:
             return None
         return asset(path.removeprefix(f"{ROOT}/"), if_none_match)
 
-    async def data(self, request: DataRequest, client: Client, tasks: ChildTasks) -> Reply:
-        """Return data read with the client's permissions, or change something with them; raises `APIError`.
+    async def prepare(self, client: Client, tasks: ChildTasks) -> None:
+        """Start reading the cluster before the page is opened."""
+        await self._feeds.prepare(client, tasks)
 
-        Watches are shared between the streams of a user, and started in the tasks of the process.
+    async def data(self, request: DataRequest, client: Client, watcher: Client, tasks: ChildTasks) -> Reply:
+        """Return data read with the permissions of the user's client, or change something; raises `APIError`.
+
+        Streams share the watches of the process, which run in its tasks with the client `watcher`; what a user gets of
+        them is decided by the user's client.
         """
         path, query = request.path.removeprefix(DATA), request.query
         if path == ACTION:
@@ -65,7 +68,7 @@ class Dashboard:
         if request.method not in ("GET", "HEAD"):
             raise MethodNotAllowedError
         if path == "stream":
-            return Reply(b"", JSON_LINES, stream=self._feeds.stream(request.user, client, tasks))
+            return Reply(b"", JSON_LINES, stream=self._feeds.stream(client, watcher, tasks))
         answers: Mapping[str, Callable[[], Awaitable[Any]]] = {
             "whoami": lambda: _whoami(client),
             "object": lambda: self._queries.object(client, query),

@@ -6,6 +6,7 @@ A row is a list of JSON values in the order of `COLUMNS`: a fraction of the byte
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from dray.api import classic_claims as classic
@@ -13,16 +14,18 @@ from dray.api.document import Document
 from dray.api.types import cdi_v1alpha1
 from dray.api.types.resource_v1 import ResourceClaim
 from dray.sim.claims import claim_state, request_text
-from dray.sim.devices import DeviceRow, DeviceState, pods_of
+from dray.sim.devices import DeviceRow, DeviceState, attribute_text, pods_of
 from dray.sim.physical_devices import PhysicalDevice, PluginResource, Published
 
 if TYPE_CHECKING:
+    from dray.allocator.content import Content
     from dray.allocator.pools import Pool
 
 Row: TypeAlias = list[Any]
 
 COLUMNS: Final[Mapping[str, Sequence[str]]] = {
-    "pools": ("driver", "pool", "node", "slices", "cards"),
+    "shapes": ("cards",),
+    "pools": ("driver", "pool", "node", "slices", "shape", "states", "used", "segments", "notes"),
     "nodes": ("name", "ready", "cordoned", "zone", "rack", "shape", "taints", "plugins", "pods", "created"),
     "claims": ("namespace", "name", "state", "requests", "devices", "pods", "created", "allocated", "classic"),
     "pods": (
@@ -43,8 +46,18 @@ COLUMNS: Final[Mapping[str, Sequence[str]]] = {
     "classes": ("name",),
     "namespaces": ("name",),
 }
-# The fields of an entry of `cards`: one for each physical device of the pool.
-CARD_COLUMNS: Final = ("name", "state", "used", "classes", "model", "segments", "note", "published")
+# The fields of an entry of `cards` of a shape, one for each physical device: what many pools have in common. A pool has
+# the state of each device as a letter and, by position, fractions, segments and notes that the letter does not imply.
+CARD_COLUMNS: Final = ("name", "classes", "model", "published")
+STATE_LETTERS: Final[Mapping[str, str]] = {
+    "unusable": "?",
+    "unhealthy": "x",
+    "tainted": "t",
+    "used": "u",
+    "partly": "p",
+    "free": "f",
+}
+_IMPLIED_USED: Final = {"used": 1.0}
 
 ZONE_LABEL: Final = "topology.kubernetes.io/zone"
 SHAPE_LABEL: Final = "node.kubernetes.io/instance-type"
@@ -62,30 +75,32 @@ _FULL: Final = frozenset({DeviceState.HELD, DeviceState.BLOCKED, DeviceState.TAI
 # --- Devices. ---
 
 
-def pool_row(pool: Pool, devices: Sequence[tuple[PhysicalDevice, Sequence[Published]]]) -> Row:
-    """Return the row of a pool."""
+Shape: TypeAlias = tuple[tuple[str, tuple[str, ...], str, int], ...]
+
+
+def pool_rows(pool: Pool, devices: Sequence[tuple[PhysicalDevice, Sequence[Published]]]) -> tuple[Shape, Row]:
+    """Return the shape of a pool, and its row with an empty place for the number of the shape."""
+    states, used, segments, notes = [], {}, {}, {}
+    for position, (device, parts) in enumerate(devices):
+        state, note = card_state(device, [row for _, row in parts])
+        states.append(STATE_LETTERS[state])
+        if device.used != _IMPLIED_USED.get(state, 0.0):
+            used[str(position)] = round(device.used, 4)
+        if len(parts) > 1 and (held := _segments(pool, device, parts)):
+            segments[str(position)] = held
+        if note:
+            notes[str(position)] = note
+    shape = tuple(
+        (device.name, tuple(sorted(device.classes)), _model(parts[0][0].content), len(parts))
+        for device, parts in devices
+    )
     slices = sorted(entry.name for entry in pool.entries())
     node = devices[0][0].node if devices else ""
-    return [pool.driver, pool.name, node, slices, [_card(pool, device, parts) for device, parts in devices]]
-
-
-def _card(pool: Pool, device: PhysicalDevice, parts: Sequence[Published]) -> Row:
-    rows = [row for _, row in parts]
-    state, note = card_state(device, rows)
-    return [
-        device.name,
-        state,
-        round(device.used, 4),
-        sorted(device.classes),
-        _model(rows[0]),
-        _segments(pool, device, parts),
-        note,
-        len(rows),
-    ]
+    return shape, [pool.driver, pool.name, node, slices, 0, "".join(states), used, segments, notes]
 
 
 def card_state(device: PhysicalDevice, rows: Sequence[DeviceRow]) -> tuple[str, str]:
-    """Return the state of a physical device as the page shows it, and why it is not free.
+    """Return the state of a physical device as the page shows it, and what is wrong with it.
 
     A defect of any part comes first. A device in use is `partly` used while a part or a share of it can be allocated.
     """
@@ -96,28 +111,30 @@ def card_state(device: PhysicalDevice, rows: Sequence[DeviceRow]) -> tuple[str, 
     in_use = device.used > 0 or any(not holder.admin_access for row in rows for holder in row.holders)
     if in_use:
         full = device.used >= 1 or all(row.state in _FULL for row in rows)
-        return ("used" if full else "partly"), next((row.note for row in rows if row.holders), "")
+        return ("used" if full else "partly"), ""
     if all(row.state == DeviceState.TAINTED for row in rows):
         return "tainted", rows[0].note
     return "free", ""
 
 
-def _model(row: DeviceRow) -> str:
-    by_name = {name.rpartition("/")[2]: value for name, value in row.attributes.items()}
-    return next((by_name[name] for name in _MODELS if by_name.get(name)), "")
+# The contents of devices are shared, and there are few different ones; a cluster with more is only slower.
+@lru_cache(maxsize=1024)
+def _model(content: Content) -> str:
+    by_name = {name.rpartition("/")[2]: value for name, value in content.attributes.items()}
+    texts = (attribute_text(by_name[name]) for name in _MODELS if name in by_name)
+    return next((text for text in texts if text), "")
 
 
 def _segments(pool: Pool, device: PhysicalDevice, parts: Sequence[Published]) -> list[Row]:
-    """Return the allocated parts as [device, fraction, claims]; the fractions add up to what is used."""
+    """Return the allocated parts as [device, fraction]; the fractions add up to what is used."""
     held = []
     for published, row in parts:
-        claims = [holder.claim for holder in row.holders if not holder.admin_access]
-        if claims:
+        if any(not holder.admin_access for holder in row.holders):
             amounts = (amount / pool.counters[name] for name, amount in published.consumes if pool.counters.get(name))
-            held.append((row.name, max(amounts, default=1.0), claims))
-    total = sum(share for _, share, _ in held)
+            held.append((row.name, max(amounts, default=1.0)))
+    total = sum(share for _, share in held)
     scale = device.used / total if total else 0.0
-    return [[name, round(share * scale, 4), claims] for name, share, claims in held]
+    return [[name, round(share * scale, 4)] for name, share in held]
 
 
 # --- Nodes. ---
@@ -152,11 +169,13 @@ def condition(document: Document, type_: str) -> Document:
 # --- Claims. ---
 
 
-def claim_row(claim: ResourceClaim) -> Row:
-    """Return the row of a claim of resource.k8s.io."""
+def claim_row(document: Document, claim: ResourceClaim) -> Row:
+    """Return the row of a claim of resource.k8s.io, given also as a document, which has times as text."""
     allocation = claim.status.allocation
     results = () if allocation is None else allocation.devices.results
     metadata = claim.metadata
+    created = document["metadata"].get("creationTimestamp", "")
+    allocated = "" if allocation is None else document["status"]["allocation"].get("allocationTimestamp") or created
     return [
         metadata.namespace,
         metadata.name,
@@ -164,13 +183,13 @@ def claim_row(claim: ResourceClaim) -> Row:
         [request_text(request) for request in claim.spec.devices.requests],
         [f"{item.driver}/{item.pool}/{item.device}" for item in results],
         list(pods_of(claim)),
-        _time(metadata.creation_timestamp),
-        _time(allocation.allocation_timestamp or metadata.creation_timestamp) if allocation is not None else "",
+        created,
+        allocated,
         False,
     ]
 
 
-def classic_claim_row(claim: cdi_v1alpha1.ResourceClaim) -> Row:
+def classic_claim_row(document: Document, claim: cdi_v1alpha1.ResourceClaim) -> Row:
     """Return the row of a claim of cdi.k8s.io; what its driver allocates has no name in the API."""
     users = classic.status_of(claim).reserved_for
     metadata = claim.metadata
@@ -184,23 +203,19 @@ def classic_claim_row(claim: cdi_v1alpha1.ResourceClaim) -> Row:
         [claim.spec.resource_class_name],
         [],
         [user.name for user in users if classic.is_pod_reference(user)],
-        _time(metadata.creation_timestamp),
+        document["metadata"].get("creationTimestamp", ""),
         "",
         True,
     ]
 
 
-def _time(value: Any) -> str:
-    return "" if value is None else value.strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
 # --- Pods. ---
 
 
-def pod_row(pod: Document, warning: str) -> Row:
-    """Return the row of a Pod; `warning` is the latest Warning event about it."""
+def pod_row(pod: Document) -> Row:
+    """Return the row of a Pod."""
     metadata, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
-    state, reason = pod_state(pod, warning)
+    state, reason = pod_state(pod)
     return [
         metadata["namespace"],
         metadata["name"],
@@ -215,7 +230,18 @@ def pod_row(pod: Document, warning: str) -> Row:
     ]
 
 
-def pod_state(pod: Document, warning: str) -> tuple[str, str]:
+def warned_row(row: Row, warning: str) -> Row:
+    """Return the row of a Pod about which there is a Warning event: one that should be starting is not."""
+    columns = COLUMNS["pods"]
+    state, reason = columns.index("state"), columns.index("reason")
+    if row[state] != "starting" or not warning:
+        return row
+    changed = list(row)
+    changed[state], changed[reason] = "error", warning[:_REASON_LENGTH_MAX]
+    return changed
+
+
+def pod_state(pod: Document) -> tuple[str, str]:
     """Return the state of a Pod, and why it is not running."""
     spec, status = pod.get("spec") or {}, pod.get("status") or {}
     if pod["metadata"].get("deletionTimestamp"):
@@ -229,7 +255,7 @@ def pod_state(pod: Document, warning: str) -> tuple[str, str]:
     if phase == "Running":
         return "running", ""
     if spec.get("nodeName"):
-        return ("error" if warning else "starting"), warning
+        return "starting", ""
     return "pending", condition(pod, "PodScheduled").get("message") or ""
 
 

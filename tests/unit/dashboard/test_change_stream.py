@@ -10,8 +10,8 @@ from typing import Any
 import orjson
 import pytest
 
-from dray.api.document import GroupVersion
-from dray.api.errors import InternalError
+from dray.api.document import GroupResource, GroupVersion
+from dray.api.errors import ForbiddenError, InternalError
 from dray.client.in_process import in_process_client
 from dray.client.interface import Client, unstructured
 from dray.dashboard import change_stream
@@ -22,6 +22,7 @@ from tests.fake_local_server import FakeLocalServer
 
 SECONDS_MAX = 10.0
 PODS = unstructured(GroupVersion("", "v1"), "pods", "Pod")
+FORBIDDEN = ForbiddenError(GroupResource("", "pods"), "", "no")
 POD = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web", "namespace": "default"}}
 
 
@@ -55,7 +56,7 @@ async def feeds() -> AsyncIterator[tuple[SharedFeeds, ChildTasks]]:
 
 async def read_all(client: Client) -> list[dict[str, Any]]:
     """Every line until the stream ends."""
-    async with feeds() as (shared, tasks), aclosing(shared.stream("admin", client, tasks)) as stream:
+    async with feeds() as (shared, tasks), aclosing(shared.stream(client, client, tasks)) as stream:
         return [line async for chunk in stream for line in lines(chunk)]
 
 
@@ -73,7 +74,7 @@ async def test_rows_come_before_the_kind_is_synced_and_changes_after() -> None:
     client = in_process_client(FakeLocalServer(), user="admin")
     await client.create(PODS, POD)
     seen: list[dict[str, Any]] = []
-    async with feeds() as (shared, tasks), aclosing(shared.stream("admin", client, tasks)) as stream:
+    async with feeds() as (shared, tasks), aclosing(shared.stream(client, client, tasks)) as stream:
         deleted = False
         async for chunk in stream:
             seen += lines(chunk)
@@ -116,7 +117,7 @@ async def test_closing_the_tasks_stops_watching() -> None:
     before = asyncio.all_tasks()
     client = in_process_client(FakeLocalServer(), user="admin")
     async with feeds() as (shared, tasks):
-        async with aclosing(shared.stream("admin", client, tasks)) as stream:
+        async with aclosing(shared.stream(client, client, tasks)) as stream:
             await anext(stream)
         assert watches() == 1, "kept for the next reader"
     assert asyncio.all_tasks() == before
@@ -126,45 +127,74 @@ async def test_a_feed_without_readers_ends(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(change_stream, "UNUSED_SECONDS_MAX", 0.0)
     client = in_process_client(FakeLocalServer(), user="admin")
     async with feeds() as (shared, tasks):
-        async with aclosing(shared.stream("admin", client, tasks)) as stream:
+        async with aclosing(shared.stream(client, client, tasks)) as stream:
             await anext(stream)
         (task,) = (task for task in asyncio.all_tasks() if task.get_name() == "dashboard watch")
         with pytest.raises(asyncio.CancelledError):
             await task
 
 
-async def test_readers_of_a_user_share_one_watch() -> None:
+async def test_readers_share_one_watch_whoever_they_are() -> None:
     server = FakeLocalServer()
     client = in_process_client(server, user="admin")
     await client.create(PODS, POD)
     async with feeds() as (shared, tasks):
-        async with aclosing(shared.stream("admin", client, tasks)) as first:
+        async with aclosing(shared.stream(client, client, tasks)) as first:
             await read_until(first, "Pod")
-            async with aclosing(shared.stream("admin", client, tasks)) as second:
+            other = in_process_client(server, user="other")
+            async with aclosing(shared.stream(other, client, tasks)) as second:
                 seen = await read_until(second, "Pod")
                 assert watches() == 1
         assert [line["rows"].keys() for line in seen if line.get("table") == "pods"] == [{"default/web"}]
-        async with aclosing(shared.stream("other", client, tasks)) as third:
-            await read_until(third, "Pod")
-            assert watches() == 2
 
 
-async def test_a_reader_whose_rights_have_changed_gets_a_feed_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+class Restricted(Failing):
+    """A client of a user who may not list Pods once `is_forbidden` is set."""
+
+    is_forbidden = False
+
+    async def list(self, resource: Any, *arguments: Any, **more: Any) -> Any:
+        if self.is_forbidden and resource.kind == "Pod":
+            raise self.error
+        return await self._client.list(resource, *arguments, **more)
+
+
+async def test_a_reader_gets_only_what_the_user_may_list() -> None:
     client = in_process_client(FakeLocalServer(), user="admin")
     await client.create(PODS, POD)
+    user = Restricted(client, FORBIDDEN)
+    user.is_forbidden = True
     async with feeds() as (shared, tasks):
-        async with aclosing(shared.stream("admin", client, tasks)) as stream:
+        async with aclosing(shared.stream(client, client, tasks)) as stream:
             await read_until(stream, "Pod")
-        allowed = await change_stream.list_problems(client)
-
-        async def fewer(_: Client) -> dict[str, str]:
-            return {**allowed, "Pod": "forbidden"}
-
-        monkeypatch.setattr(change_stream, "list_problems", fewer)
-        async with aclosing(shared.stream("admin", client, tasks)) as stream:
+        async with aclosing(shared.stream(user, client, tasks)) as stream:
             seen = await read_until(stream, "Namespace")
-        assert not [line for line in seen if line.get("table") == "pods"]
-        assert ("UNAVAILABLE", "Pod") in [(line["type"], line.get("kind")) for line in seen]
+    assert not [line for line in seen if line.get("table") == "pods"]
+    assert ("UNAVAILABLE", "Pod", "pods is forbidden: no") in [
+        (line["type"], line.get("kind"), line.get("message")) for line in seen
+    ]
+
+
+async def test_a_reader_whose_rights_are_withdrawn_gets_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(change_stream, "RIGHTS_CHECK_SECONDS", 0.0)
+    client = in_process_client(FakeLocalServer(), user="admin")
+    user = Restricted(client, FORBIDDEN)
+    seen: list[dict[str, Any]] = []
+    async with feeds() as (shared, tasks), aclosing(shared.stream(user, client, tasks)) as stream:
+        seen += await read_until(stream, "Pod")
+        user.is_forbidden = True
+        seen += [line async for chunk in stream for line in lines(chunk)]
+    assert seen[-1] == {"type": "ERROR", "message": "what you may read has changed"}
+
+
+async def test_a_prepared_feed_is_there_before_its_first_reader() -> None:
+    client = in_process_client(FakeLocalServer(), user="admin")
+    async with feeds() as (shared, tasks):
+        await shared.prepare(client, tasks)
+        assert watches() == 1
+        async with aclosing(shared.stream(client, client, tasks)) as stream:
+            await read_until(stream, "Pod")
+        assert watches() == 1
 
 
 async def test_an_idle_stream_sends_heartbeats(monkeypatch: pytest.MonkeyPatch) -> None:

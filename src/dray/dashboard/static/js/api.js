@@ -54,9 +54,19 @@ export async function act(action, parameters) {
   return (await request("action", { method: "POST", headers: { "Content-Type": "application/json" }, body })).json();
 }
 
+// Requests the stream while the page is still being set up; stream() reads the response.
+export function openStream() {
+  opened = request("stream");
+  opened.catch(() => {});
+}
+
+let opened = null;
+
 // Calls onLine(line) for every line of the stream; returns when it ends.
 export async function stream(onLine, onOpen) {
-  const response = await request("stream");
+  const requested = opened ?? request("stream");
+  opened = null;
+  const response = await requested;
   onOpen();
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";

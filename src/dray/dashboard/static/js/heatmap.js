@@ -38,14 +38,19 @@ export class Heatmap {
   }
 
   update(nodes, groupOf) {
+    const places = nodes.map((node) => `${node.name}\n${this.cells === "nodes" ? 1 : node.cards.length}\n${groupOf(node)}`);
+    const isSame = this.places && this.width === this.element.clientWidth && places.length === this.places.length && places.every((place, index) => place === this.places[index]);
     this.nodes = nodes;
     this.groupOf = groupOf;
-    this._layoutAndDraw();
+    this.places = places;
+    if (isSame) this._drawChanged();
+    else this._layoutAndDraw();
   }
 
   _layoutAndDraw() {
     const width = this.element.clientWidth;
     if (!this.nodes || !width) return;
+    this.width = width;
     const groups = new Map();
     for (const node of this.nodes) {
       const title = this.groupOf(node);
@@ -56,6 +61,7 @@ export class Heatmap {
     let cell = CELL_MAX[this.cells];
     while (cell > CELL_MIN && this._place(width, cell) > HEIGHT_WANTED) cell--;
     const height = this._place(width, cell);
+    this.blockOf = new Map(this.blocks.map((block) => [block.node.name, block]));
     this.cell = cell;
     const ratio = window.devicePixelRatio || 1;
     if (this.canvas.width !== Math.round(width * ratio) || this.canvas.height !== Math.round(height * ratio)) {
@@ -65,6 +71,22 @@ export class Heatmap {
       this.canvas.style.height = `${height}px`;
     }
     this._draw();
+  }
+
+  // Nodes are new objects if they have changed.
+  _drawChanged() {
+    if (!this.blocks) return;
+    const context = this.canvas.getContext("2d");
+    let isSelected = false;
+    for (const node of this.nodes) {
+      const block = this.blockOf.get(node.name);
+      if (block.node === node) continue;
+      block.node = node;
+      isSelected ||= node.name === this.cursor;
+      context.clearRect(block.x - 1, block.y - 1, block.width + 2, block.height + 2);
+      this._drawBlock(context, block, this.palette);
+    }
+    if (isSelected) this._select(this.cursor);
   }
 
   // Places all blocks for a cell size; returns the height.
@@ -102,7 +124,7 @@ export class Heatmap {
     if (!this.blocks) return;
     const style = getComputedStyle(document.documentElement);
     const colour = (name) => style.getPropertyValue(`--${name}`).trim();
-    const palette = Object.fromEntries(["used", "free", "free-line", "tainted", "unhealthy", "unusable", "ink", "soft", "focus", "card"].map((name) => [name, colour(name)]));
+    const palette = this.palette = Object.fromEntries(["used", "free", "free-line", "tainted", "unhealthy", "unusable", "ink", "soft", "focus", "card"].map((name) => [name, colour(name)]));
     const context = this.canvas.getContext("2d");
     const ratio = window.devicePixelRatio || 1;
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
@@ -132,7 +154,7 @@ export class Heatmap {
     if (node.problem) {
       context.strokeStyle = node.problem === "cordoned" ? palette.tainted : palette.unhealthy;
       context.lineWidth = 1;
-      context.strokeRect(x - 1, y - 1, block.width + 2, block.height + 2);
+      context.strokeRect(x - 0.5, y - 0.5, block.width + 1, block.height + 1);
     }
     if (node.name === this.cursor && document.activeElement === this.canvas) {
       context.strokeStyle = palette.focus;

@@ -1,6 +1,6 @@
 // Entry point: authentication, routing between views, and rendering on changes.
 
-import { Unauthorized, setToken, takeTokenFromURL, token, whoami } from "./api.js";
+import { Unauthorized, openStream, setToken, takeTokenFromURL, token, whoami } from "./api.js";
 import { h, refreshAges, replace } from "./dom.js";
 import { route } from "./links.js";
 import { search } from "./search.js";
@@ -25,6 +25,8 @@ const REFRESH_MILLISECONDS = 10000;
 
 const main = document.getElementById("main");
 let current = null;
+// Signing in again starts the stream again, and nothing else.
+let started = false;
 
 function open() {
   const found = route();
@@ -48,6 +50,7 @@ function showConnection() {
 }
 
 async function start() {
+  openStream();
   try {
     const { user } = await whoami();
     replace(document.getElementById("who"), user.username);
@@ -58,13 +61,23 @@ async function start() {
   }
   replace(document.getElementById("search"), search());
   open();
-  window.addEventListener("hashchange", () => { open(); scrollTo(0, 0); main.focus({ preventScroll: true }); });
+  if (!started) listen();
+  started = true;
+  return store.run((error) => { setToken(""); showLogin(error.message); });
+}
+
+function listen() {
+  window.addEventListener("hashchange", () => {
+    if (!current) return;
+    open();
+    scrollTo(0, 0);
+    main.focus({ preventScroll: true });
+  });
   store.listen(() => {
     showConnection();
     current?.render();
   });
   setInterval(() => { sampleUsage(); refreshAges(); current?.render(); }, REFRESH_MILLISECONDS);
-  return store.run((error) => { setToken(""); showLogin(error.message); });
 }
 
 // No error before the user has entered a token.

@@ -39,39 +39,90 @@ function pluginCards(node) {
   });
 }
 
-// Nodes by name, each with its devices; also those that are only named by devices.
+// Nodes by name, each with its devices; also those that are only named by devices. The object of a node stays the same
+// until its row or one of its pools changes: what is computed from it is computed again only then.
 export function allNodes() {
   return store.memo("nodes", ["nodes", "pools"], () => {
-    const nodes = new Map();
-    for (const row of store.rows("nodes")) nodes.set(row.name, { ...row, cards: pluginCards(row) });
-    for (const pool of store.rows("pools")) {
+    const parts = new Map();
+    for (const row of store.table("nodes").values()) parts.set(row.name, { row, pools: [] });
+    for (const pool of store.table("pools").values()) {
       const name = pool.node || NO_NODE;
-      if (!nodes.has(name)) nodes.set(name, { key: name, name, ready: "", cordoned: false, zone: "", rack: "", shape: "", taints: [], plugins: [], pods: 0, created: "", cards: [] });
-      nodes.get(name).cards.push(...pool.cards);
+      if (!parts.has(name)) parts.set(name, { row: null, pools: [] });
+      parts.get(name).pools.push(pool);
     }
-    const found = [...nodes.values()].sort((a, b) => (a.name === NO_NODE) - (b.name === NO_NODE) || compareNames(a.name, b.name));
-    for (const node of found) Object.assign(node, usage(node.cards), { problem: nodeProblem(node) });
-    return found;
+    if (parts.size !== known.size || [...parts.keys()].some((name) => !known.has(name))) order = sortedNames([...parts.keys()]);
+    known = new Map(order.map((name) => [name, nodeOf(name, parts.get(name))]));
+    return [...known.values()];
   });
 }
 
-export function allCards() {
-  return store.memo("cards", ["nodes", "pools"], () => allNodes().flatMap((node) => node.cards));
+let known = new Map();
+let order = [];
+
+function sortedNames(names) {
+  return names.sort((a, b) => (a === NO_NODE) - (b === NO_NODE) || compareNames(a, b));
 }
 
-export function usage(cards) {
-  const counts = { total: cards.length, used: 0, free: 0, partly: 0, full: 0, out: 0, state: "free" };
-  const order = Object.keys(STATES);
+function nodeOf(name, { row, pools }) {
+  const before = known.get(name);
+  if (before && before.row === row && before.pools.length === pools.length && pools.every((pool, index) => pool === before.pools[index])) return before;
+  const node = { ...(row ?? { key: name, name, ready: "", cordoned: false, zone: "", rack: "", shape: "", taints: [], plugins: [], pods: 0, created: "" }), row, pools };
+  node.cards = [...(row ? pluginCards(row) : []), ...pools.flatMap((pool) => pool.cards)];
+  Object.assign(node, usage(node.cards), { problem: nodeProblem(node), byClass: null });
+  return node;
+}
+
+export function node(name) {
+  allNodes();
+  return known.get(name);
+}
+
+export function allCards() {
+  return store.memo("cards", ["nodes", "pools"], () => allNodes().flatMap((item) => item.cards));
+}
+
+const SEVERITY = Object.fromEntries(Object.keys(STATES).map((state, index) => [state, index]));
+
+function noUsage() {
+  return { total: 0, used: 0, free: 0, partly: 0, full: 0, out: 0, share: 0, state: "free" };
+}
+
+function usage(cards) {
+  const counts = noUsage();
   for (const card of cards) {
+    counts.total++;
     counts.used += card.used;
     if (PROBLEMS.has(card.state)) counts.out++;
     else if (card.state === "free") counts.free++;
     else if (card.state === "partly") counts.partly++;
     else counts.full++;
-    if (order.indexOf(card.state) < order.indexOf(counts.state)) counts.state = card.state;
+    if (SEVERITY[card.state] < SEVERITY[counts.state]) counts.state = card.state;
   }
-  counts.share = cards.length ? counts.used / cards.length : 0;
+  counts.share = counts.total ? counts.used / counts.total : 0;
   return counts;
+}
+
+function added(sum, counts) {
+  for (const name of ["total", "used", "free", "partly", "full", "out"]) sum[name] += counts[name];
+  sum.share = sum.total ? sum.used / sum.total : 0;
+  return sum;
+}
+
+export function clusterUsage() {
+  return store.memo("usage", ["nodes", "pools"], () => allNodes().reduce(added, noUsage()));
+}
+
+function usageOfNodeByClass(item) {
+  if (item.byClass) return item.byClass;
+  const classes = new Map();
+  for (const card of item.cards) {
+    for (const name of card.classes) {
+      if (!classes.has(name)) classes.set(name, []);
+      classes.get(name).push(card);
+    }
+  }
+  item.byClass = [...classes].map(([name, cards]) => [name, usage(cards)]);
+  return item.byClass;
 }
 
 function nodeProblem(node) {
@@ -82,15 +133,33 @@ function nodeProblem(node) {
 
 export function usageByClass() {
   return store.memo("classes", ["nodes", "pools", "classes"], () => {
-    const classes = new Map(store.rows("classes").map((row) => [row.name, []]));
-    for (const card of allCards()) {
-      for (const name of card.classes) {
-        if (!classes.has(name)) classes.set(name, []);
-        classes.get(name).push(card);
+    const classes = new Map([...store.table("classes").values()].map((row) => [row.name, noUsage()]));
+    for (const item of allNodes()) {
+      for (const [name, counts] of usageOfNodeByClass(item)) {
+        if (!classes.has(name)) classes.set(name, noUsage());
+        added(classes.get(name), counts);
       }
     }
-    return [...classes].map(([name, cards]) => ({ name, ...usage(cards) })).sort((a, b) => compareNames(a.name, b.name));
+    return [...classes].map(([name, counts]) => ({ name, ...counts })).sort((a, b) => compareNames(a.name, b.name));
   });
+}
+
+// Claims by the device that is allocated to them.
+function claimsByDevice() {
+  return store.memo("holders", ["claims"], () => {
+    const found = new Map();
+    for (const claim of store.table("claims").values()) {
+      for (const device of claim.devices) {
+        if (!found.has(device)) found.set(device, []);
+        found.get(device).push(claim);
+      }
+    }
+    return found;
+  });
+}
+
+export function claimsOf(device) {
+  return claimsByDevice().get(device) ?? [];
 }
 
 export function cardText(card) {
@@ -140,7 +209,7 @@ export function broken() {
     if (lost.length) found.push({ key: "nodes", path: ["node", lost[0].name], name: lost[0].name, more: lost.length - 1, reason: lost.length > 1 ? "nodes are not ready" : "node is not ready" });
     for (const state of ["unusable", "unhealthy"]) {
       const reasons = new Map();
-      for (const card of allCards()) {
+      for (const card of allNodes().flatMap((item) => (item.out ? item.cards : []))) {
         if (card.state !== state) continue;
         const reason = card.note.split(";")[0] || STATES[state];
         if (!reasons.has(reason)) reasons.set(reason, []);

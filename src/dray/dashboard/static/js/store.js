@@ -7,10 +7,29 @@ const SAMPLE_MILLISECONDS = 5000;
 const SAMPLES_MAX = 720;
 const DEVICE_KINDS = ["DeviceClass", "DeviceTaintRule", "ResourceSlice", "ResourceClaim"];
 
+// A physical device: what it has in common with others is in the shape of its pool.
+class Card {
+  constructor(pool, position, fixed, state) {
+    this.pool_ = pool;
+    this.position = position;
+    [this.name, this.classes, this.model, this.published] = fixed;
+    this.state = state;
+    this.used = pool.used[position] ?? (state === "used" ? 1 : 0);
+  }
+
+  get key() { return `${this.pool_.key}/${this.name}`; }
+  get driver() { return this.pool_.driver; }
+  get pool() { return this.pool_.pool; }
+  get node() { return this.pool_.node; }
+  get note() { return this.pool_.notes[this.position] ?? ""; }
+  // The allocated parts as [device, fraction].
+  get segments() { return this.pool_.segments[this.position] ?? (this.used ? [[this.name, this.used]] : []); }
+}
+
 class Store {
   constructor() {
     this.columns = {};
-    this.cardColumns = [];
+    this.states = {};
     // table -> key -> row as an object.
     this.tables = {};
     this.versions = {};
@@ -96,9 +115,9 @@ class Store {
   }
 
   // Everything is sent again after a disconnect; what is shown until then is the state before it.
-  _onColumns({ tables, cards }) {
+  _onColumns({ tables, states }) {
     this.columns = tables;
-    this.cardColumns = cards;
+    this.states = states;
     this._fresh = {};
     this._missing = new Set([...DEVICE_KINDS, "Node", "Pod"]);
     this.unavailable.clear();
@@ -133,21 +152,16 @@ class Store {
     const known = (tables[table] ??= new Map());
     const columns = this.columns[table];
     for (const key of removed) known.delete(key);
-    for (const key in rows) known.set(key, this._object(table, key, columns, rows[key]));
+    for (const key in rows) {
+      const row = object(key, columns, rows[key]);
+      if (table === "pools") row.cards = this._cards(row, tables.shapes.get(String(row.shape)).cards);
+      known.set(key, row);
+    }
     if (!this._fresh) this._touch(table);
   }
 
-  _object(table, key, columns, values) {
-    const row = { key };
-    for (let index = 0; index < columns.length; index++) row[columns[index]] = values[index];
-    if (table === "pools") row.cards = row.cards.map((card) => this._card(row, card));
-    return row;
-  }
-
-  _card(pool, values) {
-    const card = { key: `${pool.key}/${values[0]}`, driver: pool.driver, pool: pool.pool, node: pool.node };
-    for (let index = 0; index < values.length; index++) card[this.cardColumns[index]] = values[index];
-    return card;
+  _cards(pool, shape) {
+    return shape.map((fixed, position) => new Card(pool, position, fixed, this.states[pool.states[position]]));
   }
 
   _touch(table) {
@@ -174,6 +188,12 @@ class Store {
     if (document.hidden) setTimeout(notify, 1000);
     else requestAnimationFrame(notify);
   }
+}
+
+function object(key, columns, values) {
+  const row = { key };
+  for (let index = 0; index < columns.length; index++) row[columns[index]] = values[index];
+  return row;
 }
 
 const EMPTY = new Map();

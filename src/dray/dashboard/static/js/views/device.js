@@ -5,8 +5,9 @@ import { actionBar } from "../actions.js";
 import { bar, card, facts, h, replace, replaceOn, since, table } from "../dom.js";
 import { percent } from "../format.js";
 import { claimLink, deviceLink, joined, link, podLink, tag } from "../links.js";
-import { attributeText, STATES } from "../model.js";
+import { attributeText, claimsOf, STATES } from "../model.js";
 import { store } from "../store.js";
+import { signature } from "../tiles.js";
 
 export const deviceView = {
   title: "Device",
@@ -29,7 +30,7 @@ export const deviceView = {
 
   render() {
     const row = store.get("pools", `${this.driver}/${this.pool}`);
-    const claims = store.rows("claims").filter((claim) => claim.devices.includes(this.key));
+    const claims = claimsOf(this.key);
     // A partition belongs to the card that has it; which one is known from its slice.
     const item = row?.cards.find((found) => found.name === this.name) ?? row?.cards.find((found) => found.segments.some(([name]) => name === this.name)) ?? this._cardOfSpec(row);
     if (row && row.slices.join() !== this.sliceNames) this._load(row);
@@ -39,7 +40,7 @@ export const deviceView = {
       return;
     }
     replaceOn(this.head, [item?.state, item?.note], () => [h("h1", {}, this.name, " ", item ? tag(item.state) : null), item ? h("p", { class: "soft" }, item.note || STATES[item.state]) : null]);
-    replaceOn(this.body, [item, this.spec, claims], () => [
+    replaceOn(this.body, [item && [item.name, signature(item)], this.spec, claims], () => [
       card("Allocations", claims.length ? table(["Claim", "Pods", "For"], claims.map((claim) => [claimLink(claim.namespace, claim.name), joined(claim.pods.map((pod) => podLink(claim.namespace, pod))), since(claim.allocated)])) : h("p", { class: "soft" }, "None.")),
       item && item.published > 1 ? card("Physical device", physical(item)) : null,
       card("Properties", properties(this, row)),
@@ -72,7 +73,7 @@ export const deviceView = {
 
 function physical(item) {
   return [h("p", { class: "plain" }, `${item.name}: ${percent(item.used)} in use, published as ${item.published} devices`), bar(item.used),
-    item.segments.length ? h("ul", { class: "bare" }, item.segments.map(([name, share, claims]) => h("li", {}, deviceLink(`${item.driver}/${item.pool}/${name}`), ` ${percent(share)} `, joined(claims.map((key) => link(["claim", ...key.split("/")], key)))))) : null];
+    item.segments.length ? h("ul", { class: "bare" }, item.segments.map(([name, share]) => h("li", {}, deviceLink(`${item.driver}/${item.pool}/${name}`), ` ${percent(share)} `, joined(claimsOf(`${item.driver}/${item.pool}/${name}`).map((claim) => claimLink(claim.namespace, claim.name)))))) : null];
 }
 
 function properties(view, row) {

@@ -6,7 +6,7 @@ import { Filters, matches } from "../filters.js";
 import { percent } from "../format.js";
 import { Heatmap } from "../heatmap.js";
 import { joined, link, parameter, podLink, tag } from "../links.js";
-import { allNodes, cardText, NO_NODE, reasonOf } from "../model.js";
+import { allNodes, cardText, claimsOf, NO_NODE, node as nodeNamed, reasonOf } from "../model.js";
 import { Rows } from "../rows.js";
 import { store } from "../store.js";
 import { moveFocus, signature, tile } from "../tiles.js";
@@ -94,7 +94,7 @@ export const nodeView = {
   },
 
   render() {
-    const node = allNodes().find((item) => item.name === this.name);
+    const node = nodeNamed(this.name);
     if (!node) {
       replaceOn(this.head, store.loaded, () => [h("h1", {}, this.name), h("p", {}, store.loaded ? "Not found: the node does not exist, or you cannot read it." : "Loading…")]);
       return;
@@ -102,8 +102,8 @@ export const nodeView = {
     this.actions.refresh();
     const state = node.problem || (node.ready ? "ready" : "");
     replaceOn(this.head, [state, node.share, node.total], () => h("h1", {}, node.name, " ", state ? tag(state) : null, " ", h("small", {}, `${percent(node.share)} of ${node.total} devices in use`)));
-    keyed(this.map, node.cards.map((item) => ({ key: item.key, item, signature: signature(item) })), ({ item }) => deviceLine(item, item === node.cards[0]));
-    replaceOn(this.facts, node, () => facts([["Zone", node.zone], ["Rack", node.rack], ["Instance type", node.shape], ["Taints", node.taints.join(", ")], ["Pods", String(node.pods)], ["Age", since(node.created)],
+    keyed(this.map, node.cards.map((item) => ({ key: item.key, item, signature: `${signature(item)}|${holders(item).flat().map((claim) => claim.key).join()}` })), ({ item }) => deviceLine(item, item === node.cards[0]));
+    replaceOn(this.facts, node.row, () => facts([["Zone", node.zone], ["Rack", node.rack], ["Instance type", node.shape], ["Taints", node.taints.join(", ")], ["Pods", String(node.pods)], ["Age", since(node.created)],
       ...node.plugins.map(([resource, allocatable, unhealthy, used]) => [resource, `${used} of ${allocatable} in use${unhealthy ? `, ${unhealthy} unhealthy` : ""}`])]));
     const pods = store.rows("pods").filter((pod) => pod.node === this.name);
     this.pods.update(pods, pods.length, "Pod");
@@ -112,8 +112,13 @@ export const nodeView = {
 
 // A tile with what is in it: partitions and their claims.
 function deviceLine(item, first) {
-  const claims = item.segments.map(([name, share, held]) => h("li", {}, item.published > 1 ? `${name} ` : "", joined(held.map((key) => link(["claim", ...key.split("/")], key, { tabindex: "-1" }))), item.published > 1 || share < 1 ? ` ${percent(share)}` : ""));
+  const held = holders(item);
+  const claims = item.segments.map(([name, share], index) => h("li", {}, item.published > 1 ? `${name} ` : "", joined(held[index].map((claim) => link(["claim", claim.namespace, claim.name], `${claim.namespace}/${claim.name}`, { tabindex: "-1" }))), item.published > 1 || share < 1 ? ` ${percent(share)}` : ""));
   return h("div", { class: "device-line" }, tile(item, first), h("div", {}, h("span", { class: "name", title: cardText(item) }, item.name), " ", h("span", { class: "soft" }, [item.model, item.published > 1 ? `${item.published} partitions` : ""].filter(Boolean).join(" · ")),
     claims.length ? h("ul", { class: "bare" }, claims) : item.note ? h("div", { class: "soft" }, item.note) : null));
 }
 
+// The claims of each segment of a device.
+function holders(item) {
+  return item.plugin ? item.segments.map(() => []) : item.segments.map(([name]) => claimsOf(`${item.driver}/${item.pool}/${name}`));
+}

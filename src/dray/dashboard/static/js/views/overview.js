@@ -4,7 +4,7 @@ import { bar, card, h, keyed, replace, replaceOn } from "../dom.js";
 import { number, percent, plural } from "../format.js";
 import { Heatmap } from "../heatmap.js";
 import { link, path } from "../links.js";
-import { allCards, allNodes, broken, NO_NODE, summaryText, usage, usageByClass, waiting } from "../model.js";
+import { allNodes, broken, clusterUsage, NO_NODE, summaryText, usageByClass, waiting } from "../model.js";
 import { store } from "../store.js";
 import { legend, moveFocus, signature, tile } from "../tiles.js";
 
@@ -48,7 +48,7 @@ export const overviewView = {
   },
 
   _renderStats(nodes) {
-    const devices = usage(allCards());
+    const devices = clusterUsage();
     const real = nodes.filter((node) => node.name !== NO_NODE);
     const ready = real.filter((node) => node.problem !== "not ready").length;
     const pods = store.rows("pods");
@@ -74,7 +74,7 @@ export const overviewView = {
       replace(this.picture, this.map);
     }
     if (large) {
-      this.heat.canvas.setAttribute("aria-label", `${plural(nodes.length, "node")}, ${summaryText(usage(allCards()))}. Arrow keys move between nodes, Enter opens one.`);
+      this.heat.canvas.setAttribute("aria-label", `${plural(nodes.length, "node")}, ${summaryText(clusterUsage())}. Arrow keys move between nodes, Enter opens one.`);
       this.heat.update(nodes, () => "");
       return;
     }

@@ -1,0 +1,168 @@
+"""What the tables need of an API object, and no more: informers cache summaries instead of objects. Pure.
+
+A Pod takes several kilobytes as a document and a few hundred bytes as a summary; large clusters have tens of thousands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from dray.api.codec import from_document
+from dray.api.document import Document
+from dray.api.types import cdi_v1alpha1
+from dray.api.types.core_v1 import Pod
+from dray.api.types.resource_v1 import DeviceClass, ResourceClaim, ResourceSlice
+from dray.dashboard import rows
+from dray.dashboard.rows import Row
+from dray.sim.devices import Holder, holders_of, unhealthy_devices_of
+from dray.sim.physical_devices import requested_resources
+from dray.sim.snapshot import CLASSIC_CLAIM, in_hub_version
+
+# Large, and shown nowhere.
+_UNUSED_METADATA: Final = ("managedFields", "annotations")
+_NODE_STATUS: Final = ("conditions", "capacity", "allocatable")
+_CONVERTED: Final = frozenset({"DeviceClass", "DeviceTaintRule", "ResourceSlice", "ResourceClaim"})
+
+
+class Identity(msgspec.Struct, frozen=True, gc=False):
+    """The metadata that an informer needs."""
+
+    namespace: str
+    name: str
+    uid: str
+    resource_version: str
+
+    @property
+    def key(self) -> str:
+        """Return the key of the object's row."""
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+
+class Summary(msgspec.Struct, frozen=True):
+    """An object; the type of `value` depends on the kind."""
+
+    metadata: Identity
+    value: Any
+
+
+class PodSummary(msgspec.Struct, frozen=True):
+    """A Pod, without the warnings about it."""
+
+    row: Row
+    # The node where the Pod counts; empty if it is not scheduled, or finished.
+    node: str
+    is_starting: bool
+    # Amounts by resource of device plugins.
+    requests: Mapping[str, int]
+    # What is said about devices that the Pod reports as unhealthy, by device.
+    unhealthy: Mapping[str, str]
+
+
+class ClaimSummary(msgspec.Struct, frozen=True):
+    """A claim of resource.k8s.io."""
+
+    claim: ResourceClaim
+    row: Row
+    holders: tuple[tuple[str, Holder], ...]
+
+
+class EventSummary(msgspec.Struct, frozen=True):
+    """An event; `warned` is the key of the Pod that it warns about, or empty."""
+
+    key: str
+    row: Row
+    warned: str
+    warning: str
+
+
+def summarize(kind: str, document: Document) -> Summary:
+    """Return what the tables need of an object, which is in any version."""
+    metadata = document["metadata"]
+    get = metadata.get
+    identity = Identity(get("namespace") or "", metadata["name"], get("uid") or "", get("resourceVersion") or "")
+    kept = {name: value for name, value in metadata.items() if name not in _UNUSED_METADATA}
+    document = {**document, "metadata": kept}
+    return Summary(identity, _SUMMARIES[kind](in_hub_version(document) if kind in _CONVERTED else document))
+
+
+def _class(document: Document) -> DeviceClass:
+    return from_document(DeviceClass, document)
+
+
+def _slice(document: Document) -> ResourceSlice:
+    return from_document(ResourceSlice, document)
+
+
+def _claim(document: Document) -> ClaimSummary:
+    claim = from_document(ResourceClaim, document)
+    return ClaimSummary(claim, rows.claim_row(document, claim), tuple(holders_of(claim)))
+
+
+def _classic_claim(document: Document) -> Row:
+    return rows.classic_claim_row(document, from_document(cdi_v1alpha1.ResourceClaim, document))
+
+
+def _node(document: Document) -> Document:
+    status = document.get("status") or {}
+    return {**document, "status": {name: status[name] for name in _NODE_STATUS if name in status}}
+
+
+def _pod(document: Document) -> PodSummary:
+    phase = (document.get("status") or {}).get("phase") or "Pending"
+    node = (document.get("spec") or {}).get("nodeName") or ""
+    typed = from_document(Pod, document) if _requests_devices(document) or _reports_health(document) else None
+    return PodSummary(
+        row=rows.pod_row(document),
+        node=node if phase not in ("Succeeded", "Failed") else "",
+        is_starting=bool(node) and phase == "Pending",
+        requests={} if typed is None else requested_resources(typed),
+        unhealthy={} if typed is None else dict(unhealthy_devices_of(typed)),
+    )
+
+
+def _event(document: Document) -> EventSummary:
+    metadata, about = document["metadata"], document.get("involvedObject") or {}
+    warns = document.get("type") == "Warning" and about.get("kind") == "Pod"
+    return EventSummary(
+        key=metadata.get("uid") or f"{metadata.get('namespace')}/{metadata['name']}",
+        row=rows.event_row(document),
+        warned=f"{about.get('namespace', '')}/{about.get('name', '')}" if warns else "",
+        warning=f"{document.get('reason', '')}: {document.get('message') or ''}" if warns else "",
+    )
+
+
+_SUMMARIES: Final[Mapping[str, Callable[[Document], Any]]] = {
+    "DeviceClass": _class,
+    "DeviceTaintRule": lambda document: document,
+    "ResourceSlice": _slice,
+    "ResourceClaim": _claim,
+    CLASSIC_CLAIM: _classic_claim,
+    "Node": _node,
+    "Pod": _pod,
+    "Namespace": lambda document: [document["metadata"]["name"]],
+    "ResourceQuota": rows.quota_row,
+    "ReplicaSet": rows.blocked_row,
+    "Event": _event,
+}
+
+
+def _requests_devices(pod: Document) -> bool:
+    """Return whether a container names a resource that a device plugin may serve; most Pods need no decoding then."""
+    return any("/" in name for part in _resources(pod) for name in part)
+
+
+def _resources(pod: Document) -> Iterator[Document]:
+    spec = pod.get("spec") or {}
+    for container in (*(spec.get("initContainers") or ()), *(spec.get("containers") or ())):
+        resources = container.get("resources") or {}
+        yield resources.get("requests") or {}
+        yield resources.get("limits") or {}
+
+
+def _reports_health(pod: Document) -> bool:
+    status = pod.get("status") or {}
+    statuses = (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ()))
+    return any(item.get("allocatedResourcesStatus") for item in statuses)
