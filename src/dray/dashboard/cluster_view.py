@@ -65,8 +65,8 @@ class ClusterView:
         # Pods that are neither finished nor unscheduled, by node; and what they use of resources of device plugins.
         self._pods_on: Counter[str] = Counter()
         self._used: dict[str, dict[str, dict[str, int]]] = {}
-        # Scheduled Pods that do not run yet, and the latest warnings about Pods.
-        self._starting: dict[str, Row] = {}
+        # Pods that do not run yet, without warnings, and the latest warnings about Pods.
+        self._pending: dict[str, Row] = {}
         self._warnings: dict[str, tuple[str, str]] = {}
         self._stale_pools: dict[str, None] = {}
         self._stale_nodes: dict[str, None] = {}
@@ -223,14 +223,14 @@ class ClusterView:
         self._count_pod(key, before, after)
         self._report_health(before, after)
         if after is None:
-            self._starting.pop(key, None)
+            self._pending.pop(key, None)
             self._warnings.pop(key, None)
             self._put("pods", key, None)
             return
-        if after.is_starting:
-            self._starting[key] = after.row
+        if after.shows_warnings:
+            self._pending[key] = after.row
         else:
-            self._starting.pop(key, None)
+            self._pending.pop(key, None)
         self._put("pods", key, rows.warned_row(after.row, self._warnings.get(key, ("", ""))[1]))
 
     def _count_pod(self, key: str, before: PodSummary | None, after: PodSummary | None) -> None:
@@ -271,8 +271,8 @@ class ClusterView:
                 del self._warnings[key]
         elif at >= self._warnings.get(key, ("", ""))[0]:
             self._warnings[key] = at, event.warning
-            if key in self._starting:
-                self._put("pods", key, rows.warned_row(self._starting[key], event.warning))
+            if key in self._pending:
+                self._put("pods", key, rows.warned_row(self._pending[key], event.warning))
 
     def _trim_events(self, slack: int) -> None:
         events = self.tables["events"]

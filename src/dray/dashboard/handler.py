@@ -75,6 +75,7 @@ class Dashboard:
             "explain": lambda: self._queries.explain(client, query),
             "simulate": lambda: self._queries.simulate(client, query),
             "doctor": lambda: self._queries.doctor(client),
+            "fragmentation": lambda: self._queries.fragmentation(client),
             "decisions": lambda: self._queries.decisions(client),
             "permissions": lambda: permitted_actions(client, query.get("namespace", "")),
         }

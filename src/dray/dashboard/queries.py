@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -14,9 +15,10 @@ import orjson
 from dray.api.document import Document
 from dray.api.errors import BadRequestError, ForbiddenError, InternalError, NotFoundError
 from dray.api.names import dns1123_subdomain
+from dray.api.quantity import Quantity, QuantityError
 from dray.client.interface import Client, ListOptions, Resource
 from dray.sim.cluster_reader import best_resources, read_documents
-from dray.sim.snapshot import KINDS, PATH_KINDS, PLACEMENT_KINDS, in_hub_version
+from dray.sim.snapshot import KINDS, PATH_KINDS, PLACEMENT_KINDS, WORKLOAD_KINDS, in_hub_version
 
 COMMAND_SECONDS_MAX: Final = 120.0
 # More at a time would only slow down all of them.
@@ -25,6 +27,7 @@ CONCURRENT_COMMANDS_MAX: Final = 2
 ADDED_NODES_MAX: Final = 1000
 COPIES_MAX: Final = 1000
 EVENTS_MAX: Final = 100
+COUNTED_MAX: Final = 8
 DECISIONS: Final = "/debug/decisions"
 EXPLAINED: Final = ("pod", "claim", "deployment", "replicaset", "daemonset", "statefulset", "job")
 _SIMULATED_KINDS: Final = (*PLACEMENT_KINDS, "ResourceQuota")
@@ -44,6 +47,8 @@ class Queries:
 
     def __init__(self) -> None:
         self._slots = asyncio.Semaphore(CONCURRENT_COMMANDS_MAX)
+        # Answers of `fragmentation` by the digest of the objects, oldest first.
+        self._counted: dict[bytes, Any] = {}
 
     async def object(self, client: Client, query: Mapping[str, str]) -> Document:
         """Return an object in the hub version, and the events about it."""
@@ -72,6 +77,8 @@ class Queries:
     async def simulate(self, client: Client, query: Mapping[str, str]) -> Any:
         """Return the JSON output of `dray simulate` for one change."""
         change, name = query.get("change", ""), named(query, "name")
+        if change == "raise-quota":
+            return await self._simulate_quota(client, query)
         documents = await read_documents(client, _SIMULATED_KINDS)
         if change == "drain":
             return await self._run(["simulate", f"--drain={name}"], documents)
@@ -84,10 +91,27 @@ class Queries:
             return await self._run(arguments, documents, _required(pattern, f"node {name}"))
         if change == "copies":
             namespace = named(query, "namespace")
-            pods = [_copy(item) for item in documents if _is_pod(item, namespace, name)]
+            pods = [_copy(item) for item in documents if _is_named(item, "Pod", namespace, name)]
             arguments = ["simulate", f"--count-max={COPIES_MAX}", "--count-fit"]
             return await self._run(arguments, documents, _required(pods, f"pod {namespace}/{name}"))
-        raise BadRequestError("change must be one of drain, remove-node, add-nodes, copies")
+        raise BadRequestError("change must be one of drain, remove-node, add-nodes, copies, raise-quota")
+
+    async def _simulate_quota(self, client: Client, query: Mapping[str, str]) -> Any:
+        # With the workloads: their controllers create the Pods that the quota keeps out.
+        documents = await read_documents(client, (*_SIMULATED_KINDS, *WORKLOAD_KINDS))
+        return await self._run(["simulate"], with_quota(documents, query))
+
+    async def fragmentation(self, client: Client) -> Any:
+        """Return the JSON output of `dray top fragmentation`: what more fits, and what would if packed ideally."""
+        documents = await read_documents(client, PLACEMENT_KINDS)
+        # Pages ask for it whenever they are opened: the same objects have the same answer, whoever asks.
+        digest = hashlib.sha256(await asyncio.to_thread(_list, documents)).digest()
+        if digest not in self._counted:
+            counted = await self._run(["top", "fragmentation"], documents, several=True)
+            while len(self._counted) >= COUNTED_MAX:
+                del self._counted[next(iter(self._counted))]
+            self._counted[digest] = counted
+        return self._counted[digest]
 
     async def doctor(self, client: Client) -> Any:
         """Return the JSON output of `dray doctor`."""
@@ -146,6 +170,26 @@ def named(query: Mapping[str, str], part: str) -> str:
     return value
 
 
+def with_quota(documents: Sequence[Document], query: Mapping[str, str]) -> list[Document]:
+    """Return the objects with another limit of a quota: in its spec, and in its status, which admission goes by."""
+    namespace, name = named(query, "namespace"), named(query, "name")
+    resource, limit = query.get("resource", ""), query.get("limit", "")
+    try:
+        Quantity.parse(limit)
+    except QuantityError as error:
+        raise BadRequestError(f"limit must be a quantity: {error}") from error
+    quotas = [item for item in documents if _is_named(item, "ResourceQuota", namespace, name)]
+    (quota,) = _required(quotas, f"quota {namespace}/{name}")
+    hard = (quota.get("spec") or {}).get("hard") or {}
+    if resource not in hard:
+        raise BadRequestError(f"quota {namespace}/{name} has no limit of {resource!r}")
+    changed = dict(quota)
+    for part in ("spec", "status"):
+        content = quota.get(part) or {}
+        changed[part] = {**content, "hard": {**(content.get("hard") or hard), resource: limit}}
+    return [changed if item is quota else item for item in documents]
+
+
 def _count(query: Mapping[str, str], most: int) -> int:
     value = query.get("count", "")
     if not (value.isascii() and value.isdigit()) or not 1 <= int(value[:9]) <= most:
@@ -165,9 +209,9 @@ def _is_of_node(document: Document, node: str) -> bool:
     return document["kind"] == "ResourceSlice" and (document.get("spec") or {}).get("nodeName") == node
 
 
-def _is_pod(document: Document, namespace: str, name: str) -> bool:
+def _is_named(document: Document, kind: str, namespace: str, name: str) -> bool:
     metadata = document["metadata"]
-    return document["kind"] == "Pod" and (metadata.get("namespace"), metadata["name"]) == (namespace, name)
+    return document["kind"] == kind and (metadata.get("namespace"), metadata["name"]) == (namespace, name)
 
 
 def _copy(pod: Document) -> Document:

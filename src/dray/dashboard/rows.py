@@ -67,6 +67,8 @@ _RACK: Final = "rack"
 _MODELS: Final = ("productName", "model", "product", "type")
 # Longer texts are for the object's own page.
 _REASON_LENGTH_MAX: Final = 400
+# The reason of the claim controller's event.
+CLAIM_NOT_CREATED: Final = "FailedResourceClaimCreation"
 _HASH_LABEL: Final = "pod-template-hash"
 _DEFECTS: Final = (DeviceState.UNUSABLE, DeviceState.UNHEALTHY)
 _FULL: Final = frozenset({DeviceState.HELD, DeviceState.BLOCKED, DeviceState.TAINTED})
@@ -231,13 +233,18 @@ def pod_row(pod: Document) -> Row:
 
 
 def warned_row(row: Row, warning: str) -> Row:
-    """Return the row of a Pod about which there is a Warning event: one that should be starting is not."""
+    """Return the row of a Pod about which there is a Warning event.
+
+    One that should be starting is not. One that is pending is told by the scheduler that a claim is missing, and by the
+    event why.
+    """
     columns = COLUMNS["pods"]
     state, reason = columns.index("state"), columns.index("reason")
-    if row[state] != "starting" or not warning:
+    is_pending = row[state] == "pending" and warning.startswith(CLAIM_NOT_CREATED)
+    if not warning or not (is_pending or row[state] == "starting"):
         return row
     changed = list(row)
-    changed[state], changed[reason] = "error", warning[:_REASON_LENGTH_MAX]
+    changed[state], changed[reason] = "pending" if is_pending else "error", warning[:_REASON_LENGTH_MAX]
     return changed
 
 

@@ -24,6 +24,8 @@ from dray.sim.snapshot import CLASSIC_CLAIM, in_hub_version
 # Large, and shown nowhere.
 _UNUSED_METADATA: Final = ("managedFields", "annotations")
 _NODE_STATUS: Final = ("conditions", "capacity", "allocatable")
+# Events of the scheduler that repeat the condition of the Pod.
+_IN_CONDITION: Final = frozenset({"FailedScheduling", "NotReadyForScheduling"})
 _CONVERTED: Final = frozenset({"DeviceClass", "DeviceTaintRule", "ResourceSlice", "ResourceClaim"})
 
 
@@ -54,7 +56,8 @@ class PodSummary(msgspec.Struct, frozen=True):
     row: Row
     # The node where the Pod counts; empty if it is not scheduled, or finished.
     node: str
-    is_starting: bool
+    # Whether Warning events say more about it: it does not run yet.
+    shows_warnings: bool
     # Amounts by resource of device plugins.
     requests: Mapping[str, int]
     # What is said about devices that the Pod reports as unhealthy, by device.
@@ -117,7 +120,7 @@ def _pod(document: Document) -> PodSummary:
     return PodSummary(
         row=rows.pod_row(document),
         node=node if phase not in ("Succeeded", "Failed") else "",
-        is_starting=bool(node) and phase == "Pending",
+        shows_warnings=phase == "Pending",
         requests={} if typed is None else requested_resources(typed),
         unhealthy={} if typed is None else dict(unhealthy_devices_of(typed)),
     )
@@ -125,7 +128,8 @@ def _pod(document: Document) -> PodSummary:
 
 def _event(document: Document) -> EventSummary:
     metadata, about = document["metadata"], document.get("involvedObject") or {}
-    warns = document.get("type") == "Warning" and about.get("kind") == "Pod"
+    is_warning = document.get("type") == "Warning" and document.get("reason") not in _IN_CONDITION
+    warns = is_warning and about.get("kind") == "Pod"
     return EventSummary(
         key=metadata.get("uid") or f"{metadata.get('namespace')}/{metadata['name']}",
         row=rows.event_row(document),

@@ -272,3 +272,38 @@ def test_a_row_that_stays_the_same_is_no_change() -> None:
     put(view, node("a"), {**node("a"), "spec": {"podCIDR": "10.0.0.0/24"}})
     refresh(view)
     assert view.changes() == {}
+
+
+def test_a_pod_whose_claim_cannot_be_created_says_why() -> None:
+    conditions = [{"type": "PodScheduled", "status": "False", "message": 'pod "team/p": ResourceClaim not created yet'}]
+    refused = event("refused", "2026-01-01T00:00:01Z", "p", "exceeded quota: gpus")
+    refused["reason"] = "FailedResourceClaimCreation"
+    repeated = event("repeated", "2026-01-01T00:00:02Z", "p", "not created yet")
+    repeated["reason"] = "FailedScheduling"
+    view = view_of(pod("p", conditions=conditions), refused, repeated)
+    row = named(view, "pods", "team/p")
+    assert (row["state"], row["reason"]) == ("pending", "FailedResourceClaimCreation: exceeded quota: gpus")
+
+
+def test_shapes_are_shared_by_pools_and_go_with_the_last() -> None:
+    slices = [resource_slice(name, GPU, device("gpu-0"), device("gpu-1"), nodeName=name) for name in ("a", "b")]
+    view = view_of(*slices)
+    assert list(view.tables["shapes"].values()) == [[(("gpu-0", (), "a100", 1), ("gpu-1", (), "a100", 1))]]
+    assert [named(view, "pools", f"{GPU}/{name}")["states"] for name in ("a", "b")] == ["ff", "ff"]
+    put(view, slices[0], None)
+    refresh(view)
+    assert len(view.tables["shapes"]) == 1
+    view.changes()
+    put(view, slices[1], resource_slice("b", GPU, device("gpu-0"), nodeName="b"))
+    refresh(view)
+    shapes, removed = view.changes()["shapes"]
+    assert ([len(row[0]) for row in shapes.values()], len(removed)) == ([1], 1)
+
+
+def test_a_claim_of_the_same_name_releases_the_devices_of_the_old_one() -> None:
+    slices = resource_slice("a", GPU, device("gpu-0"), device("gpu-1"), nodeName="a")
+    view = view_of(slices, claim("one", "gpu-0"))
+    again = claim("one", "gpu-1")
+    again["metadata"]["uid"] = "uid-of-another"
+    put(view, claim("one", "gpu-0"), again)
+    equals_snapshot(view, [slices, again])

@@ -52,22 +52,23 @@ function dialog(title, content, onSubmit = null) {
   return box;
 }
 
-function simulate({ text, parameters, ask }) {
+// ask: {name, label, value, type} of a parameter that the user chooses.
+export function simulate({ text, parameters, ask }) {
   const result = h("div", { role: "status" });
-  const input = ask ? h("input", { id: "sim-count", type: "number", min: "1", max: "1000", value: "2" }) : null;
+  const input = ask ? h("input", { id: "sim-ask", required: true, value: ask.value, type: ask.type ?? "text", ...(ask.type === "number" ? { min: "1", max: "1000" } : {}) }) : null;
   const run = async () => {
     replace(result, h("p", { class: "soft" }, "Running dray simulate on a copy of the cluster…"));
     try {
-      replace(result, outcome(await query("simulate", { ...parameters, ...(input ? { count: input.value } : {}) })));
+      replace(result, outcome(await query("simulate", { ...parameters, ...(input ? { [ask.name]: input.value } : {}) })));
     } catch (failure) {
       replace(result, h("p", { class: "error" }, failure.message));
     }
   };
   const box = dialog(text, [
     h("p", { class: "soft" }, "Nothing in the cluster changes."),
-    input ? h("div", { class: "field" }, h("label", { for: "sim-count" }, ask), input) : null,
+    input ? h("div", { class: "field" }, h("label", { for: "sim-ask" }, ask.label), input) : null,
     result,
-    h("div", { class: "buttons" }, input ? h("button", { type: "submit" }, "Simulate") : null, h("button", { type: "button", onclick: () => box.close() }, "Close")),
+    h("div", { class: "buttons" }, input ? h("button", { type: "submit", class: "primary" }, "Simulate") : null, h("button", { type: "button", onclick: () => box.close() }, "Close")),
   ], run);
   if (!input) run();
 }

@@ -26,6 +26,8 @@ export function plural(count, one, many = `${one}s`) {
 }
 
 const REASONS = [
+  [/exceeded quota: (\S+), requested: (\S+), used: (\S+), limited: (\S+)/, (found) => `exceeds quota ${found[1]}: ${limits(...found.slice(2))}`],
+  [/^pod "[^"]+": (.*)$/s, (found) => found[1]],
   [/cannot allocate all claims \((.*)\)$/s, (found) => `not enough free devices: ${devices(found[1])}`],
   [/cannot allocate all claims/, () => "not enough free devices"],
   [/resourceclaim not available on the node/, () => "the claim's devices are on another node"],
@@ -38,6 +40,12 @@ const REASONS = [
   [/free ports/, () => "the requested host port is in use"],
 ];
 
+// "cpu=1,pods=1" of each amount: what is requested, used and allowed of a resource.
+function limits(requested, used, limited) {
+  const [wanted, taken, allowed] = [requested, used, limited].map((text) => Object.fromEntries(text.split(",").map((part) => part.split("="))));
+  return Object.keys(wanted).map((resource) => `${taken[resource]} of ${allowed[resource]} ${resource} in use, ${wanted[resource]} requested`).join("; ");
+}
+
 function devices(text) {
   return text.replace(/request "([^"]+)": /g, "$1: ").replace(/(\d+) usable but (\d+) needed/g, "$1 usable, $2 needed");
 }
@@ -45,7 +53,7 @@ function devices(text) {
 // Splits "0/5 nodes are available: 3 Insufficient cpu, 2 …" into one line per reason.
 export function plainReasons(message) {
   const found = /^(\d+)\/(\d+) nodes are available: (.*?)\.?$/s.exec((message || "").split(". ")[0] + ".");
-  if (!found) return message ? [message] : [];
+  if (!found) return message ? [plainReason(message)] : [];
   return splitReasons(found[3]).map((part) => {
     const counted = /^(\d+) (?:node\(s\) )?(.*)$/s.exec(part);
     return counted ? `${plural(Number(counted[1]), "node")}: ${plainReason(counted[2])}` : plainReason(part);

@@ -10,6 +10,8 @@ const CELL_MAX = { devices: 16, nodes: 28 };
 const CELL_MIN = 3;
 const TITLE_HEIGHT = 24;
 const COLUMNS_MAX = 4;
+const GROUP_WIDTH_MIN = 110;
+const GROUP_MARGIN = 20;
 
 // `cells` is "devices" or "nodes"; groupOf(node) returns the title of a node's group.
 export class Heatmap {
@@ -89,35 +91,54 @@ export class Heatmap {
     if (isSelected) this._select(this.cursor);
   }
 
-  // Places all blocks for a cell size; returns the height.
+  // Places all blocks for a cell size; returns the height. Small groups share a row.
   _place(width, cell) {
     const gap = cell > 6 ? 2 : 1;
     const margin = cell > 6 ? 6 : 3;
     this.titles = [];
     this.blocks = [];
-    let y = 0;
+    const hasTitles = this.groups.length > 1 || Boolean(this.groups[0]?.[0]);
+    let left = 0, top = 0, rowHeight = 0;
     for (const [title, nodes] of this.groups) {
-      if (this.groups.length > 1 || title) {
-        this.titles.push({ title, y, count: nodes.length });
-        y += TITLE_HEIGHT;
+      const wanted = this._groupWidth(width, nodes, cell + gap, margin);
+      if (left > 0 && left + wanted > width) {
+        left = 0;
+        top += rowHeight;
+        rowHeight = 0;
       }
-      let x = 0, rowHeight = 0;
-      for (const node of nodes) {
-        const count = this.cells === "nodes" ? 1 : Math.max(node.cards.length, 1);
-        const columns = Math.min(count, COLUMNS_MAX), rows = Math.ceil(count / columns);
-        const blockWidth = columns * (cell + gap) - gap, blockHeight = rows * (cell + gap) - gap;
-        if (x + blockWidth > width && x > 0) {
-          x = 0;
-          y += rowHeight + margin;
-          rowHeight = 0;
-        }
-        this.blocks.push({ node, x, y, width: blockWidth, height: blockHeight, columns, gap });
-        x += blockWidth + margin;
-        rowHeight = Math.max(rowHeight, blockHeight);
-      }
-      y += rowHeight + margin * 2;
+      if (hasTitles) this.titles.push({ title, x: left, y: top, width: wanted, count: nodes.length });
+      const height = this._placeNodes(nodes, { x: left, y: top + (hasTitles ? TITLE_HEIGHT : 0), width: wanted, cell, gap, margin });
+      rowHeight = Math.max(rowHeight, (hasTitles ? TITLE_HEIGHT : 0) + height + margin * 2);
+      left += wanted + GROUP_MARGIN;
     }
-    return Math.max(y, 20);
+    return Math.max(top + rowHeight, 20);
+  }
+
+  // About twice as wide as high, with room for a title; groups that take more than half of a row get a whole one.
+  _groupWidth(width, nodes, step, margin) {
+    if (this.groups.length < 2) return width;
+    const columns = this.cells === "nodes" ? 1 : Math.min(Math.max(nodes[0].cards.length, 1), COLUMNS_MAX);
+    const wanted = Math.max(GROUP_WIDTH_MIN, Math.ceil(Math.sqrt(nodes.length * 2)) * (columns * step + margin));
+    return wanted > width / 2 ? width : wanted;
+  }
+
+  // Places the blocks of a group; returns their height.
+  _placeNodes(nodes, { x: left, y: top, width, cell, gap, margin }) {
+    let x = 0, y = 0, rowHeight = 0;
+    for (const node of nodes) {
+      const count = this.cells === "nodes" ? 1 : Math.max(node.cards.length, 1);
+      const columns = Math.min(count, COLUMNS_MAX), rows = Math.ceil(count / columns);
+      const blockWidth = columns * (cell + gap) - gap, blockHeight = rows * (cell + gap) - gap;
+      if (x + blockWidth > width && x > 0) {
+        x = 0;
+        y += rowHeight + margin;
+        rowHeight = 0;
+      }
+      this.blocks.push({ node, x: left + x, y: top + y, width: blockWidth, height: blockHeight, columns, gap });
+      x += blockWidth + margin;
+      rowHeight = Math.max(rowHeight, blockHeight);
+    }
+    return y + rowHeight;
   }
 
   _draw() {
@@ -130,14 +151,15 @@ export class Heatmap {
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
     context.clearRect(0, 0, this.canvas.width, this.canvas.height);
     context.textBaseline = "middle";
-    for (const { title, y, count } of this.titles) {
+    for (const { title, x, y, width, count } of this.titles) {
       context.font = "600 13px system-ui, sans-serif";
       context.fillStyle = palette.ink;
-      context.fillText(title || "none", 0, y + 11);
-      const width = context.measureText(title || "none").width;
+      const counted = String(count);
+      const shown = Math.min(context.measureText(title || "none").width, width - 12 - counted.length * 8);
+      context.fillText(title || "none", x, y + 11, shown);
       context.font = "12px system-ui, sans-serif";
       context.fillStyle = palette.soft;
-      context.fillText(String(count), width + 8, y + 11);
+      context.fillText(counted, x + shown + 8, y + 11);
     }
     for (const block of this.blocks) this._drawBlock(context, block, palette);
   }

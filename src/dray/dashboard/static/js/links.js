@@ -52,8 +52,8 @@ export function deviceLink(key, attributes) {
   return link(["device", parts[0], parts.slice(1, -1).join("/"), parts.at(-1)], parts.at(-1), { title: key, ...attributes });
 }
 
-export function tag(state) {
-  return h("span", { class: `tag ${state}` }, state);
+export function tag(state, text = state) {
+  return h("span", { class: `tag ${state}` }, text);
 }
 
 export function joined(items, separator = ", ") {

@@ -9,7 +9,7 @@ import { claimsView, claimView } from "./views/claims.js";
 import { decisionsView } from "./views/decisions.js";
 import { deviceView } from "./views/device.js";
 import { login } from "./views/login.js";
-import { namespacesView, sampleUsage } from "./views/namespaces.js";
+import { namespacesView, quotaView, sampleUsage } from "./views/namespaces.js";
 import { nodesView, nodeView } from "./views/nodes.js";
 import { overviewView } from "./views/overview.js";
 import { podsView, podView, workloadView } from "./views/pods.js";
@@ -17,10 +17,10 @@ import { timelineView } from "./views/timeline.js";
 
 const VIEWS = {
   "": overviewView, nodes: nodesView, node: nodeView, device: deviceView, claims: claimsView, claim: claimView, pods: podsView, pod: podView,
-  workload: workloadView, namespaces: namespacesView, decisions: decisionsView, timeline: timelineView,
+  workload: workloadView, namespaces: namespacesView, quota: quotaView, decisions: decisionsView, timeline: timelineView,
 };
 const NAV = [["", "Overview"], ["nodes", "Nodes"], ["pods", "Pods"], ["claims", "Claims"], ["namespaces", "Namespaces"], ["decisions", "Decisions"], ["timeline", "Timeline"]];
-const PARENTS = { device: "nodes", node: "nodes", claim: "claims", pod: "pods", workload: "pods" };
+const PARENTS = { quota: "namespaces", device: "nodes", node: "nodes", claim: "claims", pod: "pods", workload: "pods" };
 const REFRESH_MILLISECONDS = 10000;
 
 const main = document.getElementById("main");
@@ -37,6 +37,8 @@ function open() {
   document.title = name ? `${found.rest.at(-1) ?? current.title} · Dray` : "Dray";
   const active = PARENTS[name] ?? name;
   replace(document.getElementById("nav"), NAV.map(([key, text]) => h("a", { href: `#/${key}`, "aria-current": key === active ? "page" : null }, text)));
+  // On a phone the pages are a row that scrolls.
+  document.querySelector("nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
 }
 
 function showConnection() {

@@ -28,6 +28,12 @@ export function quantity(text) {
   return found ? Number(found[1]) * (UNITS[found[2]] ?? 1) : 0;
 }
 
+// Twice the quantity, in its own unit.
+export function doubled(text) {
+  const found = /^([\d.]+)(.*)$/.exec(text);
+  return found ? `${Number(found[1]) * 2 || 1}${found[2]}` : text;
+}
+
 // Devices of device plugins have no names: each counts as a card of its own.
 function pluginCards(node) {
   return node.plugins.flatMap(([resource, allocatable, unhealthy, used]) => {
@@ -162,10 +168,13 @@ export function claimsOf(device) {
   return claimsByDevice().get(device) ?? [];
 }
 
+export function stateText(state) {
+  return { used: "in use", partly: "partly in use" }[state] ?? state;
+}
+
 export function cardText(card) {
   const used = card.used ? `${Math.round(card.used * 100)} % in use` : "";
-  const state = card.state === "used" ? "in use" : card.state === "partly" ? "partly in use" : card.state;
-  return [card.name, ": ", state, used && card.used < 1 ? `, ${used}` : "", card.model ? `, ${card.model}` : ""].join("");
+  return [card.name, ": ", stateText(card.state), used && card.used < 1 ? `, ${used}` : "", card.model ? `, ${card.model}` : ""].join("");
 }
 
 export function cardPath(card) {
@@ -196,7 +205,7 @@ function groupedPods(states) {
 export function waiting() {
   return store.memo("waiting", ["pods", "blocked"], () => {
     const blocked = store.rows("blocked").map((row) => ({
-      key: `${row.kind}/${row.namespace}/${row.name}`, namespace: row.namespace, owner: `${row.kind}/${row.name}`, pod: null, count: 0, reason: row.reason, since: "",
+      key: `${row.kind}/${row.namespace}/${row.name}`, namespace: row.namespace, owner: `${row.kind}/${row.name}`, pod: null, count: 0, reason: oneLine(row.reason), since: "",
     }));
     return [...blocked, ...groupedPods(new Set(["pending"]))];
   });

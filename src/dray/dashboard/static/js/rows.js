@@ -6,7 +6,7 @@ import { number } from "./format.js";
 const ROW_HEIGHT = 34;
 const OVERSCAN = 6;
 
-// columns: [{title, cell(row), wide, grow}]; the first cell of a row holds its link.
+// columns: [{title, cell(row), wide, grow, middle}]; the first cell of a row holds its link.
 export class Rows {
   constructor(label, columns, empty = "None found.") {
     this.columns = columns;
@@ -91,5 +91,5 @@ export class Rows {
 }
 
 function columnClass(column) {
-  return [column.wide ? "wide" : "", column.grow ? "grow" : "", column.number ? "number" : ""].filter(Boolean).join(" ") || null;
+  return [column.wide ? "wide" : "", column.grow ? "grow" : "", column.middle ? "middle" : "", column.number ? "number" : ""].filter(Boolean).join(" ") || null;
 }

@@ -2,7 +2,7 @@
 
 import { h } from "./dom.js";
 import { path } from "./links.js";
-import { cardPath, cardText, PROBLEMS, STATES, SYMBOLS } from "./model.js";
+import { cardPath, cardText, PROBLEMS, STATES, stateText, SYMBOLS } from "./model.js";
 
 export function tile(card, first = false) {
   const text = cardText(card);
@@ -21,12 +21,10 @@ export function signature(card) {
   return `${card.key}|${card.state}|${card.used}|${card.segments.map((item) => item.join()).join(";")}|${card.note}`;
 }
 
-const NAMES = { used: "in use", partly: "partly in use" };
-
 export function legend(states = Object.keys(STATES).reverse()) {
   return h("ul", { class: "legend", "aria-label": "Legend" }, states.map((state) => h("li", { title: STATES[state] },
     h("span", { class: `dev ${state}`, "aria-hidden": "true" }, state === "used" ? h("i", { style: { width: "100%" } }) : state === "partly" ? h("i", { style: { width: "50%" } }) : null,
-      PROBLEMS.has(state) ? h("b", {}, SYMBOLS[state]) : null), NAMES[state] ?? state)));
+      PROBLEMS.has(state) ? h("b", {}, SYMBOLS[state]) : null), stateText(state))));
 }
 
 // Arrow keys move between the tiles of a map, which is a single tab stop.

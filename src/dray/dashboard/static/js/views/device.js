@@ -5,7 +5,7 @@ import { actionBar } from "../actions.js";
 import { bar, card, facts, h, replace, replaceOn, since, table } from "../dom.js";
 import { percent } from "../format.js";
 import { claimLink, deviceLink, joined, link, podLink, tag } from "../links.js";
-import { attributeText, claimsOf, STATES } from "../model.js";
+import { attributeText, claimsOf, STATES, stateText } from "../model.js";
 import { store } from "../store.js";
 import { signature } from "../tiles.js";
 
@@ -39,7 +39,7 @@ export const deviceView = {
       replaceOn(this.body, null, () => null);
       return;
     }
-    replaceOn(this.head, [item?.state, item?.note], () => [h("h1", {}, this.name, " ", item ? tag(item.state) : null), item ? h("p", { class: "soft" }, item.note || STATES[item.state]) : null]);
+    replaceOn(this.head, [item?.name, item?.state, item?.note, claims.length], () => heading(this.name, item, claims));
     replaceOn(this.body, [item && [item.name, signature(item)], this.spec, claims], () => [
       card("Allocations", claims.length ? table(["Claim", "Pods", "For"], claims.map((claim) => [claimLink(claim.namespace, claim.name), joined(claim.pods.map((pod) => podLink(claim.namespace, pod))), since(claim.allocated)])) : h("p", { class: "soft" }, "None.")),
       item && item.published > 1 ? card("Physical device", physical(item)) : null,
@@ -70,6 +70,15 @@ export const deviceView = {
     }
   },
 };
+
+// A partition is in use or not, whatever the state of the physical device that it is a part of.
+function heading(name, item, claims) {
+  if (!item) return h("h1", {}, name);
+  const isPart = item.name !== name;
+  const state = isPart && claims.length ? "used" : item.state;
+  return [h("h1", {}, name, " ", isPart && !claims.length ? null : tag(state, stateText(state))),
+    h("p", { class: "soft" }, item.note || (isPart ? `A partition of ${item.name}, which is ${stateText(item.state)}.` : STATES[item.state]))];
+}
 
 function physical(item) {
   return [h("p", { class: "plain" }, `${item.name}: ${percent(item.used)} in use, published as ${item.published} devices`), bar(item.used),

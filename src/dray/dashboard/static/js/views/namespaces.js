@@ -1,11 +1,14 @@
-// Usage and quotas by namespace.
+// Usage and quotas by namespace, and the page of one quota.
 
+import { simulate } from "../actions.js";
 import { bar, card, h, replace, replaceOn } from "../dom.js";
 import { Filters, matches } from "../filters.js";
 import { number } from "../format.js";
-import { quantity, usageByNamespace } from "../model.js";
+import { link } from "../links.js";
+import { doubled, quantity, usageByNamespace, waiting } from "../model.js";
 import { Rows } from "../rows.js";
 import { store } from "../store.js";
+import { waitingLines } from "./overview.js";
 
 const WIDTH = 160, HEIGHT = 22;
 
@@ -17,34 +20,74 @@ export const namespacesView = {
     this.rows = new Rows("Namespaces", [
       { title: "Namespace", cell: (row) => h("a", { href: `#/pods?ns=${encodeURIComponent(row.name)}` }, row.name), grow: true },
       { title: "Devices", cell: (row) => number(row.devices), number: true },
-      { title: "Since this page was opened", cell: (row) => spark(store.samples.get(`ns/${row.name}`) ?? [], row.name), wide: true },
+      { title: "Since opened", cell: (row) => spark(store.samples.get(`ns/${row.name}`) ?? [], row.name), wide: true, middle: true },
       { title: "Device-hours", cell: (row) => row.hours.toFixed(1), number: true, wide: true },
       { title: "Claims", cell: (row) => number(row.claims), number: true },
       { title: "Pending", cell: (row) => number(row.pending), number: true, wide: true },
       { title: "Pods", cell: (row) => number(row.pods), number: true, wide: true },
       { title: "Waiting", cell: (row) => number(row.waiting), number: true },
     ]);
-    this.quotas = h("div", {});
-    replace(main, h("div", { class: "head" }, h("h1", {}, "Namespaces"), this.rows.note), this.filters.element, h("div", { class: "stack" }, this.rows.element, card("Quotas", this.quotas)));
+    this.quotas = new Rows("Quotas", [
+      { title: "Quota", cell: (row) => link(["quota", row.namespace, row.name], `${row.namespace}/${row.name}`), grow: true },
+      { title: "Resource", cell: (row) => h("span", { title: row.resource }, row.resource), grow: true },
+      { title: "In use", cell: (row) => bar(row.share, `${row.resource}: ${row.used} of ${row.hard}`), wide: true },
+      { title: "Used", cell: (row) => `${row.used} of ${row.hard}`, number: true },
+    ], "No quotas.");
+    replace(main, h("div", { class: "head" }, h("h1", {}, "Namespaces"), this.rows.note), this.filters.element,
+      h("div", { class: "stack" }, this.rows.element, h("section", {}, h("div", { class: "head" }, h("h2", {}, "Quotas"), this.quotas.note), this.quotas.element)));
     this.render();
   },
 
   close() {
     this.rows.close();
+    this.quotas.close();
   },
 
   render() {
     const words = this.filters.words;
     const all = usageByNamespace();
     this.rows.update(all.filter((row) => matches(words, row.name)), all.length, "namespace");
-    const quotas = store.rows("quotas").filter((row) => matches(words, row.namespace)).flatMap((row) => row.resources.map(([resource, used, hard]) => ({ ...row, resource, used, hard })));
-    replaceOn(this.quotas, quotas, () => (quotas.length ? quotas.map(quotaLine) : h("p", { class: "soft" }, "No quotas.")));
+    const limits = store.memo("limits", ["quotas"], () => store.rows("quotas").flatMap(limitsOf));
+    this.quotas.update(limits.filter((row) => matches(words, row.namespace)), limits.length, "limit");
   },
 };
 
-function quotaLine({ namespace, name, resource, used, hard }) {
-  const share = quantity(hard) ? quantity(used) / quantity(hard) : 1;
-  return h("div", { class: "class-line quota" }, h("span", {}, `${namespace}/${name}`, h("span", { class: "soft" }, ` ${resource}`)), bar(share, `${resource}: ${used} of ${hard}`), h("span", {}, `${used} of ${hard}`));
+function limitsOf({ key, namespace, name, resources }) {
+  return resources.map(([resource, used, hard]) => ({
+    key: `${key}/${resource}`, namespace, name, resource, used, hard, share: quantity(hard) ? quantity(used) / quantity(hard) : 1,
+  }));
+}
+
+export const quotaView = {
+  title: "Quota",
+
+  open(main, [namespace, name]) {
+    this.key = `${namespace}/${name}`;
+    this.head = h("h1", {}, this.key, " ", h("small", {}, "ResourceQuota"));
+    this.limits = h("div", {});
+    this.waiting = h("div", {});
+    replace(main, this.head, h("div", { class: "columns" }, card("Limits", this.limits), card("Waiting in this namespace", this.waiting)));
+    this.render();
+  },
+
+  render() {
+    const row = store.get("quotas", this.key);
+    if (!row) {
+      replaceOn(this.limits, store.loaded, () => h("p", { class: "soft" }, store.loaded ? "Not found: the quota does not exist, or you cannot read it." : "Loading…"));
+      return;
+    }
+    replaceOn(this.limits, row.resources, () => limitsOf(row).map(limitLine));
+    const waits = waiting().filter((group) => group.namespace === row.namespace);
+    replaceOn(this.waiting, waits, () => waitingLines(waits));
+  },
+};
+
+function limitLine(limit) {
+  const { namespace, name, resource, used, hard, share } = limit;
+  return h("div", { class: "class-line quota" }, h("span", { title: resource }, resource), bar(share, `${resource}: ${used} of ${hard}`), h("span", {}, `${used} of ${hard}`),
+    h("button", { type: "button", onclick: () => simulate({
+      text: "What if I raise it?", parameters: { change: "raise-quota", namespace, name, resource }, ask: { name: "limit", label: `Limit of ${resource}`, value: doubled(hard) },
+    }) }, "What if I raise it?"));
 }
 
 // Called periodically, whichever view is open.

@@ -83,9 +83,9 @@ export const nodeView = {
     }, [
       { text: "What if I drain it?", parameters: { change: "drain", name } },
       { text: "What if it fails?", parameters: { change: "remove-node", name } },
-      { text: "What if I add more like it?", parameters: { change: "add-nodes", name }, ask: "Number of nodes to add" },
+      { text: "What if I add more like it?", parameters: { change: "add-nodes", name }, ask: { name: "count", label: "Number of nodes to add", value: "2", type: "number" } },
     ]);
-    replace(main, this.head, this.actions, h("div", { class: "stack" }, card("Devices", this.map), h("div", { class: "columns" }, card("Details", this.facts), h("section", {}, h("div", { class: "head" }, h("h2", {}, "Pods"), this.pods.note), this.pods.element))));
+    replace(main, this.head, this.actions, h("div", { class: "stack" }, card("Devices", this.map), h("div", { class: "columns aside" }, card("Details", this.facts), h("section", {}, h("div", { class: "head" }, h("h2", {}, "Pods"), this.pods.note), this.pods.element))));
     this.render();
   },
 

@@ -6,6 +6,7 @@ import { Heatmap } from "../heatmap.js";
 import { link, path } from "../links.js";
 import { allNodes, broken, clusterUsage, NO_NODE, summaryText, usageByClass, waiting } from "../model.js";
 import { store } from "../store.js";
+import { headroom } from "./headroom.js";
 import { legend, moveFocus, signature, tile } from "../tiles.js";
 
 // Larger clusters are drawn on a canvas.
@@ -26,7 +27,7 @@ export const overviewView = {
     this.broken = h("div", {});
     replace(main, this.heading, this.stats, h("div", { class: "overview" },
       h("div", { class: "stack" }, h("section", { class: "card", "aria-labelledby": "devices-title" }, h("div", { class: "head" }, h("h2", { id: "devices-title" }, "Devices"), legend()), this.picture), card("Classes", this.classes)),
-      h("div", { class: "stack" }, card("Waiting", this.waiting), card("Broken", this.broken))));
+      h("div", { class: "stack" }, card("Waiting", this.waiting), card("Broken", this.broken), card("Room for more Pods", this.room = headroom()))));
     this.render();
   },
 
@@ -37,12 +38,13 @@ export const overviewView = {
 
   render() {
     const nodes = allNodes();
+    this.room.refresh(nodes.length);
     this._renderStats(nodes);
     this._renderPicture(nodes.filter((node) => node.cards.length));
     const classes = usageByClass();
     replaceOn(this.classes, classes, () => (classes.length ? classes.map(classLine) : h("p", { class: "soft" }, store.loaded ? "No device classes." : "Loading…")));
     const waits = waiting();
-    replaceOn(this.waiting, waits.slice(0, LINES_MAX + 1), () => lines(waits.map(waitingLine), "Nothing waits.", ["pods"], "?state=pending"));
+    replaceOn(this.waiting, waits.slice(0, LINES_MAX + 1), () => waitingLines(waits));
     const faults = broken();
     replaceOn(this.broken, faults.slice(0, LINES_MAX + 1), () => lines(faults.map(brokenLine), "Nothing is broken.", ["pods"], "?state=error"));
   },
@@ -107,6 +109,10 @@ export function nodeTiles(node, first) {
 function classLine(row) {
   return h("div", { class: "class-line" }, link(["nodes"], row.name, { href: `#/nodes?class=${encodeURIComponent(row.name)}` }), bar(row.share, `${row.name}: ${percent(row.share)} in use`),
     h("span", {}, `${percent(row.share)} of ${number(row.total)}`, h("span", { class: "soft" }, ` · ${number(row.free)} free`)));
+}
+
+export function waitingLines(waits) {
+  return lines(waits.map(waitingLine), "Nothing waits.", ["pods"], "?state=pending");
 }
 
 function lines(items, empty, all, parameters) {

@@ -20,7 +20,7 @@ function podColumns() {
     { title: "Pod", cell: (pod) => podLink(pod.namespace, pod.name), grow: true },
     { title: "State", cell: (pod) => tag(pod.state) },
     { title: "Node", cell: (pod) => (pod.node ? link(["node", pod.node], pod.node) : ""), wide: true },
-    { title: "Claims", cell: (pod) => joined(pod.claims.map((name) => claimLink(pod.namespace, name))), wide: true },
+    { title: "Claims", cell: (pod) => joined(pod.claims.map((name) => link(["claim", pod.namespace, name], name, { title: name }))), wide: true },
     { title: "Reason", cell: (pod) => h("span", { title: reasonOf(pod) }, reasonOf(pod)), wide: true, grow: true },
     { title: "Age", cell: (pod) => since(pod.created) },
   ];

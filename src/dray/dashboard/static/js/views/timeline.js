@@ -14,9 +14,9 @@ export const timelineView = {
   open(main) {
     this.filters = new Filters([{ name: "type", label: "Type" }, { name: "ns", label: "Namespace" }], () => this.render(), "Text");
     this.rows = new Rows("Timeline", [
-      { title: "Object", cell: subject, grow: true },
+      { title: "Object", cell: subject, middle: true },
       { title: "Type", cell: (row) => tag(row.type.toLowerCase()) },
-      { title: "Reason", cell: (row) => row.reason, wide: true },
+      { title: "Reason", cell: (row) => h("span", { title: row.reason }, row.reason), wide: true, middle: true },
       { title: "Message", cell: (row) => h("span", { title: row.message }, row.message), wide: true, grow: true },
       { title: "Count", cell: (row) => (row.count > 1 ? `×${row.count}` : ""), wide: true, number: true },
       { title: "Age", cell: (row) => since(row.at) },
