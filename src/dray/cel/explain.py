@@ -39,8 +39,9 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A comparison `device.attributes["domain"].name == "value"` with a string."""
+    """A comparison of an attribute or capacity with a literal, as in `device.attributes["domain"].name == "value"`."""
 
+    # Empty for `device.driver`.
     domain: str
     name: str
     value: str
@@ -69,23 +70,45 @@ def explain_match(selector: CompiledSelector, devices: Sequence[DeviceView]) -> 
 
 
 def compared_strings(selector: CompiledSelector) -> list[Comparison]:
-    """Return the comparisons of attributes with strings, anywhere in the selector."""
+    """Return the comparisons of attributes, or of the driver, with strings, anywhere in the selector."""
     found = []
     for node in tree.walk(selector.program.root):
         if not isinstance(node, Call) or node.function != tree.EQUALS:
             continue
         for side, other in (node.args, tuple(reversed(node.args))):
-            reference = _attribute(side)
+            is_driver = tree.qualified_name(side) == "device.driver"
+            reference = ("", "driver") if is_driver else _member(side, "device.attributes")
             if reference is not None and isinstance(other, Literal) and isinstance(other.value, str):
                 found.append(Comparison(*reference, other.value))
     return found
 
 
-def _attribute(node: Node) -> tuple[str, str] | None:
-    """Return domain and name if the node is an attribute."""
+def compared_quantities(selector: CompiledSelector) -> list[Comparison]:
+    """Return the comparisons of capacities with quantities, anywhere in the selector."""
+    found = []
+    for node in tree.walk(selector.program.root):
+        if not isinstance(node, Call):
+            continue
+        operands = node.args if node.target is None else (node.target, *node.args)
+        references = [item for operand in operands if (item := _member(operand, "device.capacity")) is not None]
+        amounts = [item for operand in operands if (item := _quantity(operand)) is not None]
+        found += [Comparison(*reference, amount) for reference in references for amount in amounts]
+    return found
+
+
+def _quantity(node: Node) -> str | None:
+    """Return the text of `quantity("text")`."""
+    if not isinstance(node, Call) or node.function != "quantity" or len(node.args) != 1:
+        return None
+    text = node.args[0]
+    return text.value if isinstance(text, Literal) and isinstance(text.value, str) else None
+
+
+def _member(node: Node, map_name: str) -> tuple[str, str] | None:
+    """Return domain and name if the node is a member of `device.attributes` or `device.capacity`."""
     name, inner = _last_step(node)
     domain, outer = _last_step(inner) if inner is not None else (None, None)
-    if not name or not domain or outer is None or tree.qualified_name(outer) != "device.attributes":
+    if not name or not domain or outer is None or tree.qualified_name(outer) != map_name:
         return None
     return domain, name
 

@@ -245,9 +245,10 @@ def _change_text(change: Change) -> str:
 
 
 def _advice_lines(answer: Answer) -> Iterator[str]:
-    if answer.hints:
+    if len(answer.hints) > 1:
+        # A single one is in the verdict.
         yield ""
-        yield "Names that match nothing:"
+        yield "What matches nothing:"
         yield from (f"  - {hint}" for hint in answer.hints)
     if answer.changes or answer.victims is not None:
         yield ""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import importlib
+import logging
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -113,6 +114,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     gc.set_threshold(*GC_THRESHOLDS)
     tool = TOOLS.get(name) or HIDDEN_TOOLS.get(name)
     if tool is not None:
+        # Tools print answers; what the components in a simulation log is none. `dray dev` sets up its own logging.
+        logging.getLogger("dray").addHandler(logging.NullHandler())
         return int(importlib.import_module(tool.module).main(rest))
     process = PROCESSES.get(name)
     if process is None:

@@ -106,8 +106,11 @@ def reader_folder() -> Iterator[Path]:
         yield Path(name)
 
 
-def run_page(page: Page, folder: Path, seconds_max: int = SECONDS_MAX) -> list[str]:
-    """Run all steps and return their outputs; fail the test at the first step that fails or has other output."""
+def run_page(page: Page, folder: Path, seconds_max: int = SECONDS_MAX, *, cleans_up: bool = False) -> list[str]:
+    """Run all steps and return their outputs; fail the test at the first step that fails or has other output.
+
+    A page that cleans up leaves no process, and no other files than logs and those of the page itself.
+    """
     for name, content in page.files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(content)
@@ -116,13 +119,34 @@ def run_page(page: Page, folder: Path, seconds_max: int = SECONDS_MAX) -> list[s
         ["timeout", "--kill-after=20", str(seconds_max), "bash", "-c", script(page)],
         cwd=folder, env=_environment(folder), stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
     )  # fmt: skip
+    left = processes_below(folder) if cleans_up else []
     _stop_containers(folder)
     outputs = [path.read_text() for path in sorted(folder.glob(".step-*"))]
     for step, output in zip(page.steps, outputs, strict=False):
         _check(step, output, folder)
     assert (folder / ".ended").exists(), _failure(page, outputs, done.returncode) + _logs(folder)
     assert len(outputs) == len(page.steps)
+    assert not left, f"still running: {left}"
+    if cleans_up:
+        known = {name.partition("/")[0] for name in page.files} | {"examples"}
+        others = {path.name for path in folder.iterdir() if not path.name.startswith(".")} - known
+        assert not {name for name in others if not name.endswith(".log")}, others
     return outputs
+
+
+def processes_below(folder: Path) -> list[str]:
+    """Return the command lines of processes that run in the folder, or have it in their arguments."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            command = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            where = (process / "cwd").readlink()
+        except OSError:
+            # It has ended.
+            continue
+        if str(folder) in command or where.is_relative_to(folder):
+            found.append(command)
+    return found
 
 
 def _stop_containers(folder: Path) -> None:
@@ -188,10 +212,10 @@ def pages_in(*locations: str) -> list[str]:
     return [str(path.relative_to(ROOT)) for path in found if read_page(path.read_text()).steps]
 
 
-def check_page(name: str, *programs: str) -> None:
+def check_page(name: str, *programs: str, cleans_up: bool = False) -> None:
     """Run a page of the repository; skip the test if a program is missing."""
     needed = ("kubectl", *programs)
     if not has_programs(*needed):
         pytest.skip(f"needs {', '.join(needed)}")
     with reader_folder() as folder:
-        run_page(read_page((ROOT / name).read_text()), folder)
+        run_page(read_page((ROOT / name).read_text()), folder, cleans_up=cleans_up)

@@ -176,6 +176,8 @@ class Answer:
     groups: tuple[ReasonGroup, ...] = ()
     # Names that match nothing, with what was probably meant.
     hints: tuple[str, ...] = ()
+    # What to do about the first of them if no change is known that suffices.
+    advice: str = ""
     victims: Victims | None = None
     # For a Pod on a node: the best nodes of now, and its own.
     scores: tuple[NodeScore, ...] = ()

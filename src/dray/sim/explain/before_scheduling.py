@@ -11,6 +11,7 @@ from dray.api.pod_claims import is_for_pod, is_reserved_for, pod_claims
 from dray.api.timestamps import age
 from dray.api.types.core_v1 import Pod
 from dray.api.types.resource_v1 import ResourceClaim, ResourceClaimSpec
+from dray.scheduler.plugins.volume_claims import claim_names
 from dray.sim.claims import selected_node
 from dray.sim.explain.answers import Stage, Verdict
 from dray.sim.explain.events import events_of, newest
@@ -46,7 +47,9 @@ def _gated(_snapshot: Snapshot, pod: Pod, _now: datetime) -> Verdict | None:
         return None
     gates = f"scheduling gate {names[0]}" if len(names) == 1 else f"scheduling gates {', '.join(names)}"
     remove = "it" if len(names) == 1 else "them"
-    return Verdict(Stage.GATE, f"is not scheduled yet: {gates} in its spec", f"let its owner remove {remove}")
+    return Verdict(
+        Stage.GATE, f"is not scheduled yet: {gates} in its spec", f"ask whoever set {remove} to remove {remove}"
+    )
 
 
 def _waits_for_group(snapshot: Snapshot, pod: Pod, _now: datetime) -> Verdict | None:
@@ -157,6 +160,19 @@ def class_names(spec: ResourceClaimSpec) -> Iterator[str]:
         yield from (alternative.device_class_name for alternative in request.first_available)
 
 
+def _missing_volume_claim(snapshot: Snapshot, pod: Pod, _now: datetime) -> Verdict | None:
+    """Return a volume claim that the scheduler did not find; a snapshot from files may lack claims that exist."""
+    namespace = pod.metadata.namespace or ""
+    messages = [item.message or "" for item in pod.status.conditions if item.type == "PodScheduled"]
+    for name, _ in claim_names(pod):
+        exists = NamespacedName(namespace, name) in snapshot.volume_claims
+        if not exists and any(f'persistentvolumeclaim "{name}" not found' in message for message in messages):
+            similar = similar_object(snapshot, "PersistentVolumeClaim", namespace, name)
+            text = f'waits for PersistentVolumeClaim "{name}", which does not exist in namespace {namespace}{similar}'
+            return Verdict(Stage.VOLUME, text, "create it, or correct claimName in the Pod")
+    return None
+
+
 def _foreign_scheduler(snapshot: Snapshot, pod: Pod, now: datetime) -> Verdict | None:
     name = pod.spec.scheduler_name or DEFAULT_SCHEDULER_NAME
     if _is_handled(pod) or name == DEFAULT_SCHEDULER_NAME:
@@ -253,5 +269,6 @@ _CHECKS: Final[tuple[_Check, ...]] = (
     waits_for_victims,
     _unclaimed,
     _classless,
+    _missing_volume_claim,
     _foreign_scheduler,
 )

@@ -22,7 +22,8 @@ from dray.cel.environments import compile_device_selector
 from dray.cel.errors import CELError
 from dray.cel.explain import compared_strings
 from dray.sim.explain.answers import Change, NodeAnswer, Size
-from dray.sim.explain.selector_hints import Catalogue, SelectorHint, shortened
+from dray.sim.explain.device_catalogue import Catalogue
+from dray.sim.explain.selector_hints import SelectorHint, shortened
 
 # Values of an attribute that are tried instead of the requested one.
 _ALTERNATIVES_MAX: Final = 8
@@ -40,6 +41,8 @@ class _Candidate:
     claims: tuple[ResourceClaim, ...]
     # Of candidates with the same topic, the first that suffices is enough.
     topic: str = ""
+    # Several corrections at once, for when one alone does not suffice.
+    combined: bool = False
 
 
 def claim_changes(
@@ -56,6 +59,8 @@ def claim_changes(
         if candidate.size > Size.ADD_NODE and found:
             # Something smaller works.
             break
+        if candidate.combined and found:
+            continue
         if candidate.topic not in topics and (nodes := attempt(candidate.claims)):
             topics |= {candidate.topic} - {""}
             found.append(Change(candidate.text, tuple(nodes), candidate.size))
@@ -88,7 +93,7 @@ def _corrected(claims: Sequence[ResourceClaim], hints: Sequence[SelectorHint]) -
         for hint in chosen:
             changed = tuple(_rewritten(claim, hint) for claim in changed)
         text = " and ".join(hint.action for hint in chosen)
-        yield _Candidate(Size.CORRECT_NAME, text, changed)
+        yield _Candidate(Size.CORRECT_NAME, text, changed, combined=len(chosen) > 1)
 
 
 def _rewritten(claim: ResourceClaim, hint: SelectorHint) -> ResourceClaim:
@@ -119,7 +124,8 @@ def _with_correction(request: RequestT, hint: SelectorHint) -> RequestT:
         else item
         for item in request.selectors
     )
-    return replace(request, selectors=selectors)
+    device_class = hint.corrected if request.device_class_name == hint.expression else request.device_class_name
+    return replace(request, selectors=selectors, device_class_name=device_class)
 
 
 def _renamed(attribute: str | None, hint: SelectorHint) -> str | None:
@@ -162,7 +168,7 @@ def _other_values(selector: DeviceSelector, catalogue: Catalogue) -> Iterator[tu
         return
     for comparison in compared:
         values = catalogue.values(comparison.domain, comparison.name)
-        if comparison.value not in values:
+        if comparison.value not in values or not comparison.domain:
             continue
         for value in sorted(values.keys() - {comparison.value})[:_ALTERNATIVES_MAX]:
             changed = expression

@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from dray.allocator import AllocationOverlay, Allocator, AllocatorError, Reason, RequestExplanation, claim_label
+from dray.allocator import AllocationOverlay, Allocator, AllocatorError, Reason, claim_label
 from dray.api.quantity import Format, Quantity
 from dray.api.timestamps import age
 from dray.api.types.core_v1 import Node, Pod
@@ -174,33 +174,6 @@ def holder_text(claim: ResourceClaim, now: datetime) -> str:
     allocation = claim.status.allocation
     since = "" if allocation is None else age(allocation.allocation_timestamp, now)
     return f"claim {claim_label(claim)} ({users}{f', for {since}' if since else ''})"
-
-
-def holders(cluster: Surroundings, answers: Sequence[NodeAnswer]) -> tuple[str, ...]:
-    """Return for nodes with enough devices which claims have them, the node with the fewest missing devices first."""
-    by_label = {claim_label(claim): claim for claim in cluster.claims}
-    found: list[tuple[int, str]] = []
-    for answer in answers:
-        if answer.rejections.keys() - {DYNAMIC_RESOURCES}:
-            continue
-        for request in answer.requests:
-            held = [reason for reason in request.reasons if reason.reason is Reason.IN_USE]
-            missing = request.needed - request.usable
-            if request.note is None and 0 < missing <= len(held):
-                found.append((missing, _held_text(answer.node, request, by_label, cluster.now)))
-    return tuple(text for _, text in sorted(found, key=lambda item: item[0]))
-
-
-def _held_text(node: str, request: RequestExplanation, by_label: dict[str, ResourceClaim], now: datetime) -> str:
-    missing = request.needed - request.usable
-    held = [reason for reason in request.reasons if reason.reason is Reason.IN_USE]
-    parts = []
-    for reason in held[: missing + 1]:
-        label = reason.text.removeprefix("in use by claim ")
-        claim = by_label.get(label)
-        shown = f"claim {label}" if claim is None else holder_text(claim, now)
-        parts.append(f"{shown} holds {reason.device.rpartition('/')[2]}")
-    return f"{node} has {request.usable} of {request.needed}: {', '.join(parts)}"
 
 
 # --- Requests for resources of nodes. ---

@@ -23,16 +23,17 @@ from dray.scheduler.preemption.budget_cache import BudgetCache
 from dray.sim.explain.answers import Answer, Change, Size, Stage, Standing, Verdict, Victims
 from dray.sim.explain.before_scheduling import CLAIM_FAILED, obstacle_before_scheduling
 from dray.sim.explain.claim_changes import claim_changes
-from dray.sim.explain.cluster_changes import Surroundings, cluster_changes, holders
+from dray.sim.explain.cluster_changes import Surroundings, cluster_changes
 from dray.sim.explain.events import events_of, newest
-from dray.sim.explain.filters import Filters, nodes_with_devices
+from dray.sim.explain.filters import Filters, nodes_that_fit, nodes_with_devices
 from dray.sim.explain.grouping import reason_groups
+from dray.sim.explain.holders import holders
 from dray.sim.explain.joint_hint import joint_notes
 from dray.sim.explain.name_hints import name_hints
 from dray.sim.explain.on_node import placed_verdict
 from dray.sim.explain.refusals import refusal
 from dray.sim.explain.scores import node_scores
-from dray.sim.explain.selector_hints import Catalogue, selector_hints
+from dray.sim.explain.selector_hints import HintFinder
 from dray.sim.explain.subject import PROBE_NAME, Subject, before, given, pod_subject
 from dray.sim.explain.verdict import claim_verdict, pending_verdict
 from dray.sim.explain.victims import PreemptionDryRun
@@ -201,7 +202,9 @@ def _advised(answer: Answer, replica: Replica, question: Question, filters: Filt
     """Return the answer with hints, tested changes, and the Pods that a higher priority would evict."""
     scheduler = replica.scheduler
     nodes, allocator = scheduler.handle.snapshot, device_state_of(scheduler.handle).allocator
-    hints = selector_hints(question.snapshot, filters.pending)
+    finder = HintFinder(question.snapshot)
+    hints = finder.hints(filters.pending)
+    profile = scheduler.profiles[pod.spec.scheduler_name or DEFAULT_SCHEDULER_NAME]
     names = tuple(name_hints(question.snapshot, pod))
     claims = scheduler.handle.informers.informer(RESOURCE_CLAIMS).lister.list()
     allocated = [claim for claim in claims if claim.status.allocation is not None]
@@ -209,15 +212,20 @@ def _advised(answer: Answer, replica: Replica, question: Question, filters: Filt
     changes = list(cluster_changes(cluster, answer.nodes))
     if filters.pending:
         accepted = filters.accepted_by_other_plugins()
-        catalogue = Catalogue(question.snapshot)
         changes += claim_changes(
-            filters.pending, answer.nodes, hints, catalogue, lambda c: nodes_with_devices(allocator, accepted, c)
+            filters.pending, answer.nodes, hints, finder.catalogue, lambda c: nodes_with_devices(allocator, accepted, c)
         )
+    for hint in names:
+        if hint.corrected is not None:
+            fitting = nodes_that_fit(Filters(profile, nodes, allocator, hint.corrected), nodes)
+            changes += [Change(hint.action, fitting, Size.CORRECT_NAME)] if fitting else []
     found = replace(
         answer,
         changes=_smallest(changes),
-        holders=holders(cluster, answer.nodes),
-        hints=(*(hint.text for hint in hints), *names),
+        # Who holds devices is beside the point if the request is wrong.
+        holders=() if hints or names else holders(cluster, answer.nodes),
+        hints=tuple(hint.text for hint in (*hints, *names)),
+        advice=next((hint.action for hint in names), ""),
     )
     return replace(found, victims=_victims(replica, question, pod, allocator, nodes))
 

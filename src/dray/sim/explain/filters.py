@@ -151,6 +151,11 @@ class Filters:
         return tuple(node for node in self._snapshot.nodes if not self.rejections(node).keys() - {DYNAMIC_RESOURCES})
 
 
+def nodes_that_fit(filters: Filters, nodes: Snapshot) -> tuple[str, ...]:
+    """Return the nodes that no plugin rejects."""
+    return tuple(node.name for node in nodes.nodes if not filters.rejections(node))
+
+
 def nodes_with_devices(allocator: Allocator, nodes: Sequence[NodeInfo], claims: Sequence[ResourceClaim]) -> list[str]:
     """Return the nodes with devices for all claims."""
     found = []

@@ -46,6 +46,7 @@ _PLUGIN_NEARNESS: Final = {
     "NodeName": len(NEARNESS),
 }
 _OTHER_NEARNESS: Final = 6
+_NO_MATCH: Final = "do not match "
 _OTHER_CLASS: Final = re.compile(r"selector #\d+ of class (\S+) is false: ")
 
 
@@ -157,7 +158,7 @@ def _is_of_other_class(reason: DeviceReason) -> bool:
 
 def _label(reason: DeviceReason) -> str:
     if reason.reason is Reason.SELECTOR:
-        return f"do not match `{shortened(reason.text.partition(' is false: ')[2])}`"
+        return f"{_NO_MATCH}`{shortened(reason.text.partition(' is false: ')[2])}`"
     if reason.reason is Reason.COUNTER:
         # Counter sets have a name for each card.
         return f"lack counter {reason.brief.rpartition('/')[2]}"
@@ -167,18 +168,23 @@ def _label(reason: DeviceReason) -> str:
 
 
 def _devices_text(counts: Mapping[str, int], usable: int, needed: int) -> str:
+    # Devices that do not match are not worth a word if others do.
+    matching = {label: count for label, count in counts.items() if not label.startswith(_NO_MATCH)}
+    kind = "devices"
+    if (matching or usable) and len(matching) < len(counts):
+        counts, kind = matching, "matching devices"
     total = sum(counts.values()) + usable
     if not total:
         return ""
-    devices = f"{total} devices" if total > 1 else "1 device"
+    devices = f"{total} {kind}" if total > 1 else f"1 {kind.removesuffix('s')}"
     if len(counts) == 1 and not usable:
         ((label, _),) = counts.items()
-        if label.startswith("do not match "):
-            return f"no device matches {label.removeprefix('do not match ')}"
+        if label.startswith(_NO_MATCH):
+            return f"no device matches {label.removeprefix(_NO_MATCH)}"
         if total > 1:
             return f"all {devices} {label}"
         if label.startswith("are "):
-            return f"its only device is {label.removeprefix('are ')}"
+            return f"its only {kind.removesuffix('s')} is {label.removeprefix('are ')}"
     parts = [f"{count} {label.removeprefix('are ')}" for label, count in Counter(counts).most_common()]
     if usable:
         parts.append(f"{usable} usable but {needed} needed on one node")

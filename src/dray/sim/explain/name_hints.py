@@ -2,39 +2,97 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
 
-from dray.api.types.core_v1 import Pod
+import msgspec
+
+from dray.api.types.core_v1 import Container, Pod
 from dray.sim.explain.similar_names import did_you_mean, listed, nearest
 from dray.sim.snapshot import Snapshot
 
+T = TypeVar("T")
+replace = msgspec.structs.replace
 
-def name_hints(snapshot: Snapshot, pod: Pod) -> Iterator[str]:
+
+@dataclass(frozen=True, slots=True)
+class NameHint:
+    """A name in a Pod that nothing in the cluster has, and what to do about it."""
+
+    text: str
+    # An imperative.
+    action: str
+    # The Pod as it was probably meant; None if that is unknown.
+    corrected: Pod | None = None
+
+
+def name_hints(snapshot: Snapshot, pod: Pod) -> Iterator[NameHint]:
     """Yield hints on resources that no node has, and on labels of a node selector that no node has."""
     yield from _resource_hints(snapshot, pod)
     yield from _label_hints(snapshot, pod)
 
 
-def _resource_hints(snapshot: Snapshot, pod: Pod) -> Iterator[str]:
+def _resource_hints(snapshot: Snapshot, pod: Pod) -> Iterator[NameHint]:
     known = {name for node in snapshot.nodes for name in node.status.allocatable}
     known |= {item.spec.extended_resource_name for item in snapshot.classes if item.spec.extended_resource_name}
     known |= {f"deviceclass.resource.kubernetes.io/{item.metadata.name}" for item in snapshot.classes}
     containers = (*pod.spec.init_containers, *pod.spec.containers)
     asked = {name for item in containers for name in (*item.resources.requests, *item.resources.limits)}
     for name in sorted(asked - known):
-        if "/" in name:
-            yield f'no node and no DeviceClass provides resource "{name}"{did_you_mean(name, known)}'
+        if "/" not in name:
+            continue
+        meant = nearest(name, known)
+        text = f'no node and no DeviceClass provides resource "{name}"{did_you_mean(name, known)}'
+        if meant:
+            yield NameHint(text, f"write {meant} instead of {name}", _with_resource(pod, name, meant))
+        else:
+            action = f"install the device plugin for it, or set extendedResourceName {name} in a DeviceClass"
+            yield NameHint(text, action)
 
 
-def _label_hints(snapshot: Snapshot, pod: Pod) -> Iterator[str]:
+def _with_resource(pod: Pod, name: str, other: str) -> Pod:
+    def corrected(container: Container) -> Container:
+        resources = container.resources
+        changed = replace(
+            resources,
+            requests=_renamed(resources.requests, name, other),
+            limits=_renamed(resources.limits, name, other),
+        )
+        return replace(container, resources=changed)
+
+    spec = replace(
+        pod.spec,
+        containers=tuple(corrected(item) for item in pod.spec.containers),
+        init_containers=tuple(corrected(item) for item in pod.spec.init_containers),
+    )
+    return replace(pod, spec=spec)
+
+
+def _renamed(values: Mapping[str, T], name: str, other: str) -> dict[str, T]:
+    return {other if key == name else key: value for key, value in values.items()}
+
+
+def _label_hints(snapshot: Snapshot, pod: Pod) -> Iterator[NameHint]:
     values: dict[str, set[str]] = {}
     for node in snapshot.nodes:
         for name, value in node.metadata.labels.items():
             values.setdefault(name, set()).add(value)
-    for name, value in sorted(pod.spec.node_selector.items()):
+    selector = pod.spec.node_selector
+    for name, value in sorted(selector.items()):
+        label = f"label a node with {name}={value}"
         if name not in values:
-            yield f'no node has the label "{name}" of the node selector{did_you_mean(name, values)}'
+            text = f'no node has the label "{name}" of the node selector{did_you_mean(name, values)}'
+            meant = nearest(name, values)
+            corrected = _with_node_selector(pod, _renamed(selector, name, meant)) if meant else None
+            yield NameHint(text, f"write {meant} instead of {name}" if meant else label, corrected)
         elif value not in values[name]:
             meant = nearest(value, values[name])
             known = f'did you mean "{meant}"?' if meant else f"nodes have {listed(sorted(values[name]))}"
-            yield f'no node has the label {name}="{value}" of the node selector ({known})'
+            text = f'no node has the label {name}="{value}" of the node selector ({known})'
+            corrected = _with_node_selector(pod, {**selector, name: meant}) if meant else None
+            yield NameHint(text, f"write {meant} instead of {value}" if meant else label, corrected)
+
+
+def _with_node_selector(pod: Pod, selector: Mapping[str, str]) -> Pod:
+    return replace(pod, spec=replace(pod.spec, node_selector=dict(selector)))

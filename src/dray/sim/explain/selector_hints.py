@@ -1,24 +1,20 @@
-"""Finds misspelt values, attributes and domains in the selectors and constraints of claims. Pure."""
+"""Finds misspelt names, impossible amounts and wrong classes in selectors and constraints of claims. Pure."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-import msgspec
-
-from dray.api.types.resource_v1 import Device, DeviceClass, DeviceSelector, ResourceClaim
-from dray.cel.devices import DeviceView
-from dray.cel.environments import CompiledSelector, compile_device_selector, device_view
+from dray.api.quantity import Quantity, QuantityError
+from dray.api.types.resource_v1 import DeviceClass, DeviceSelector, DeviceSubRequest, ExactDeviceRequest, ResourceClaim
+from dray.cel.environments import CompiledSelector, compile_device_selector
 from dray.cel.errors import CELError
-from dray.cel.explain import Comparison, Explanation, compared_strings, explain_match
+from dray.cel.explain import Comparison, compared_quantities, compared_strings
+from dray.sim.explain.device_catalogue import Catalogue, meant_attribute
 from dray.sim.explain.similar_names import listed, nearest
 from dray.sim.snapshot import Snapshot
 
-# Different devices that are compared with a selector; a cluster has few kinds of devices, unless they have serials.
-_KINDS_MAX: Final = 2_000
 _SHOWN_MAX: Final = 60
 
 
@@ -27,116 +23,147 @@ class SelectorHint:
     """A selector or constraint that no device meets, and what was probably meant."""
 
     text: str
-    # The expression, and how it is probably meant; empty if that is unknown.
+    # The expression, attribute or class, and how it is probably meant; empty if that is unknown.
     expression: str = ""
     corrected: str = ""
     action: str = ""
 
 
-class Catalogue:
-    """The attributes of all devices of a snapshot; equal devices are counted once."""
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """A request or alternative, with the devices of its class and those that match its selectors too."""
+
+    name: str
+    device_class: str
+    selectors: tuple[str, ...]
+    of_class: Catalogue
+    matching: Catalogue
+
+
+class HintFinder:
+    """Finds hints on the claims of one Pod."""
 
     def __init__(self, snapshot: Snapshot) -> None:
-        self._counts: Counter[bytes] = Counter()
-        self._devices: dict[bytes, tuple[str, Device]] = {}
-        for resource_slice in snapshot.slices:
-            driver = resource_slice.spec.driver
-            for device in resource_slice.spec.devices:
-                shape = msgspec.structs.replace(device, name="", taints=())
-                key = driver.encode() + b"\0" + msgspec.json.encode(shape)
-                self._counts[key] += 1
-                if len(self._devices) < _KINDS_MAX:
-                    self._devices.setdefault(key, (driver, device))
-        self._views = [self._view(*item) for item in self._devices.values()]
+        self._everything = Catalogue.of(snapshot)
+        self._classes = {item.metadata.name or "": item for item in snapshot.classes}
+        self._by_class: dict[str, Catalogue] = {}
 
-    def _view(self, driver: str, device: Device) -> DeviceView:
-        document = {
-            "attributes": msgspec.to_builtins(device.attributes),
-            "capacity": msgspec.to_builtins(device.capacity),
-            "allowMultipleAllocations": device.allow_multiple_allocations,
-        }
-        return device_view(driver, document)
+    @property
+    def catalogue(self) -> Catalogue:
+        """The devices of the cluster."""
+        return self._everything
 
-    def explain(self, selector: CompiledSelector) -> Explanation:
-        """Evaluate a selector on all kinds of devices."""
-        return explain_match(selector, self._views)
+    def hints(self, claims: Iterable[ResourceClaim]) -> list[SelectorHint]:
+        """Return hints on selectors and constraints of the claims that no device meets."""
+        if not self._everything.count:
+            return []
+        found: list[SelectorHint] = []
+        for claim in claims:
+            requests = list(self._requests(claim))
+            for request in requests:
+                found += self._request_hints(request)
+            found += self._constraint_hints(claim, requests)
+        return list(dict.fromkeys(found))
 
-    def values(self, domain: str, name: str) -> dict[str, int]:
-        """Return how many devices have each string value of the attribute."""
-        found: Counter[str] = Counter()
-        for key, view in zip(self._devices, self._views, strict=True):
-            value = view.attributes.get(domain, {}).get(name)
-            if isinstance(value, str):
-                found[value] += self._counts[key]
-        return dict(found)
+    def _requests(self, claim: ResourceClaim) -> Iterator[_Request]:
+        for request in claim.spec.devices.requests:
+            if request.exactly is not None:
+                yield self._request(request.name, request.exactly)
+            for item in request.first_available:
+                yield self._request(f"{request.name}/{item.name}", item)
 
-    def attributes(self) -> set[str]:
-        """Return all attributes, as `domain/name`."""
-        return {
-            f"{domain}/{name}" for view in self._views for domain, values in view.attributes.items() for name in values
-        }
+    def _request(self, name: str, item: ExactDeviceRequest | DeviceSubRequest) -> _Request:
+        selectors = tuple(_texts(item.selectors))
+        of_class = self._of_class(item.device_class_name)
+        return _Request(name, item.device_class_name, selectors, of_class, of_class.matching(selectors))
 
-    def meant(self, attribute: str) -> str:
-        """Return the attribute that was probably meant: of the same name in another domain, or of a similar name."""
-        by_domain: dict[str, set[str]] = {}
-        for known in self.attributes():
-            by_domain.setdefault(known.rpartition("/")[0], set()).add(known.rpartition("/")[2])
-        domain, _, name = attribute.rpartition("/")
-        having = sorted(item for item, names in by_domain.items() if name in names)
-        if having:
-            return f"{nearest(domain, having) or having[0]}/{name}"
-        likely = domain if domain in by_domain else nearest(domain, by_domain)
-        meant = nearest(name, by_domain.get(likely, ()))
-        return f"{likely}/{meant}" if meant else ""
+    def _of_class(self, name: str) -> Catalogue:
+        if name not in self._by_class:
+            self._by_class[name] = self._everything.matching(_class_texts(self._classes.get(name)))
+        return self._by_class[name]
+
+    def _request_hints(self, request: _Request) -> Iterator[SelectorHint]:
+        if not request.of_class.count:
+            for expression in _class_texts(self._classes.get(request.device_class)):
+                yield from self._selector_hints(expression, self._everything, "")
+            return
+        if request.matching.count:
+            return
+        for expression in request.selectors:
+            yield from self._selector_hints(expression, request.of_class, request.device_class)
+        yield from self._class_hints(request)
+
+    def _selector_hints(self, expression: str, devices: Catalogue, device_class: str) -> Iterator[SelectorHint]:
+        """Yield hints on a selector that none of the devices matches."""
+        try:
+            selector = compile_device_selector(expression)
+        except CELError as error:
+            yield SelectorHint(f"`{shortened(expression)}` does not compile: {error}")
+            return
+        explanation = devices.explain(selector)
+        if explanation.matching:
+            return
+        elsewhere = self._everything.names()
+        for reference in explanation.references:
+            if not reference.present:
+                where = f" of class {device_class}" if reference.name in elsewhere else ""
+                yield _attribute_hint(
+                    expression, reference.name, meant_attribute(reference.name, devices.names()), where
+                )
+        for comparison in compared_strings(selector):
+            values = devices.values(comparison.domain, comparison.name)
+            known = self._everything.values(comparison.domain, comparison.name)
+            if values and comparison.value not in known:
+                yield _value_hint(expression, comparison, values)
+        yield from _amount_hints(expression, selector, devices, device_class)
+
+    def _class_hints(self, request: _Request) -> Iterator[SelectorHint]:
+        """Yield the class whose devices match the selectors, if those of the requested class do not."""
+        counts = {name: self._of_class(name).matching(request.selectors).count for name in sorted(self._classes)}
+        name = max(counts, key=counts.__getitem__, default="")
+        if not name or not counts[name]:
+            return
+        own = request.device_class
+        others = f"{_number(counts[name])} of class {name}"
+        text = f"no device of class {own} matches the selectors of request {request.name}; {others}"
+        action = f"use class {name} instead of {own} in request {request.name}"
+        yield SelectorHint(f"{text} {'does' if counts[name] == 1 else 'do'}", own, name, action)
+
+    def _constraint_hints(self, claim: ResourceClaim, requests: Sequence[_Request]) -> Iterator[SelectorHint]:
+        known = self._everything.attributes()
+        for constraint in claim.spec.devices.constraints:
+            name = constraint.match_attribute or constraint.distinct_attribute or ""
+            if not name:
+                continue
+            if name not in known:
+                yield _constraint_hint(name, f"no device has {name}", meant_attribute(name, known))
+                continue
+            used = [item for item in requests if not constraint.requests or _is_named(item.name, constraint.requests)]
+            lacking = [item for item in used if item.of_class.count and name not in item.of_class.attributes()]
+            if lacking:
+                common = set.intersection(*(item.of_class.attributes() for item in used if item.of_class.count))
+                classes = listed(dict.fromkeys(item.device_class for item in lacking))
+                yield _constraint_hint(name, f"no device of class {classes} has {name}", meant_attribute(name, common))
 
 
-def selector_hints(snapshot: Snapshot, claims: Sequence[ResourceClaim]) -> list[SelectorHint]:
-    """Return hints on selectors and constraints of the claims that no device of the cluster meets."""
-    if not snapshot.slices:
-        return []
-    catalogue = Catalogue(snapshot)
-    classes = {item.metadata.name or "": item for item in snapshot.classes}
-    found: list[SelectorHint] = []
-    for claim in claims:
-        for expression in dict.fromkeys(_expressions(claim, classes)):
-            found += _selector_hints(expression, catalogue)
-        found += _constraint_hints(claim, catalogue)
-    return list(dict.fromkeys(found))
+def _is_named(request: str, names: Sequence[str]) -> bool:
+    return request in names or request.partition("/")[0] in names
 
 
-def _expressions(claim: ResourceClaim, classes: Mapping[str, DeviceClass]) -> Iterator[str]:
-    for request in claim.spec.devices.requests:
-        exact = () if request.exactly is None else (request.exactly,)
-        for item in (*exact, *request.first_available):
-            yield from _texts(item.selectors)
-            if item.device_class_name in classes:
-                yield from _texts(classes[item.device_class_name].spec.selectors)
+def _class_texts(device_class: DeviceClass | None) -> list[str]:
+    return [] if device_class is None else list(_texts(device_class.spec.selectors))
 
 
 def _texts(selectors: Iterable[DeviceSelector]) -> Iterator[str]:
     return (item.cel.expression for item in selectors if item.cel is not None)
 
 
-def _selector_hints(expression: str, catalogue: Catalogue) -> Iterator[SelectorHint]:
-    try:
-        selector = compile_device_selector(expression)
-    except CELError as error:
-        yield SelectorHint(f"`{shortened(expression)}` does not compile: {error}")
-        return
-    explanation = catalogue.explain(selector)
-    if explanation.matching:
-        return
-    for reference in explanation.references:
-        if not reference.present:
-            yield _attribute_hint(expression, reference.name, catalogue.meant(reference.name))
-    for comparison in compared_strings(selector):
-        values = catalogue.values(comparison.domain, comparison.name)
-        if values and comparison.value not in values:
-            yield _value_hint(expression, comparison, values)
+def _number(count: int) -> str:
+    return f"{count} device" if count == 1 else f"{count} devices"
 
 
-def _attribute_hint(expression: str, name: str, meant: str) -> SelectorHint:
-    text = f"no device has {name}"
+def _attribute_hint(expression: str, name: str, meant: str, where: str) -> SelectorHint:
+    text = f"no device{where} has {name}"
     if not meant:
         return SelectorHint(text)
     domain, _, attribute = name.rpartition("/")
@@ -154,23 +181,41 @@ def _value_hint(expression: str, comparison: Comparison, values: Mapping[str, in
     what = f"{comparison.name} `{comparison.value}` matches nothing"
     if not meant:
         return SelectorHint(f"{what}; devices have {listed(sorted(values), 5)}")
-    count = values[meant]
-    text = f"{what}; {count} {'device has' if count == 1 else 'devices have'} `{meant}`"
-    corrected = expression
-    for quote in ('"', "'"):
-        corrected = corrected.replace(f"{quote}{comparison.value}{quote}", f"{quote}{meant}{quote}")
+    text = f"{what}; {_number(values[meant])} {'has' if values[meant] == 1 else 'have'} `{meant}`"
+    corrected = _with_literal(expression, comparison.value, meant)
     return SelectorHint(text, expression, corrected, f"write {meant} instead of {comparison.value}")
 
 
-def _constraint_hints(claim: ResourceClaim, catalogue: Catalogue) -> Iterator[SelectorHint]:
-    known = catalogue.attributes()
-    for constraint in claim.spec.devices.constraints:
-        name = constraint.match_attribute or constraint.distinct_attribute or ""
-        if name and name not in known:
-            meant = catalogue.meant(name)
-            suggestion = f" (did you mean {meant}?)" if meant else ""
-            action = f"write {meant} instead of {name} in the constraint" if meant else "drop the constraint"
-            yield SelectorHint(f"no device has {name}, which a constraint needs{suggestion}", name, meant, action)
+def _amount_hints(
+    expression: str, selector: CompiledSelector, devices: Catalogue, device_class: str
+) -> Iterator[SelectorHint]:
+    """Yield amounts that are more than what any device has, if the most that there is would match."""
+    for comparison in compared_quantities(selector):
+        amounts = devices.amounts(comparison.domain, comparison.name)
+        try:
+            wanted = Quantity.parse(comparison.value)
+        except QuantityError:
+            continue
+        most = max(amounts, default=wanted)
+        corrected = _with_literal(expression, comparison.value, str(most))
+        if most >= wanted or not devices.matching([corrected]).count:
+            continue
+        where = f" of class {device_class}" if device_class else ""
+        what, most_of = comparison.name, f"the most is {most}, of {_number(amounts[most])}"
+        text = f"no device{where} has {comparison.value} of {what}; {most_of}"
+        yield SelectorHint(text, expression, corrected, f"ask for {most} of {what} instead of {comparison.value}")
+
+
+def _with_literal(expression: str, value: str, other: str) -> str:
+    for quote in ('"', "'"):
+        expression = expression.replace(f"{quote}{value}{quote}", f"{quote}{other}{quote}")
+    return expression
+
+
+def _constraint_hint(name: str, problem: str, meant: str) -> SelectorHint:
+    suggestion = f" (did you mean {meant}?)" if meant else ""
+    action = f"write {meant} instead of {name} in the constraint" if meant else "drop the constraint"
+    return SelectorHint(f"{problem}, which a constraint needs{suggestion}", name, meant, action)
 
 
 def shortened(expression: str) -> str:

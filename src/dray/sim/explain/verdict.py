@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from dray.api.types.core_v1 import Pod
-from dray.sim.explain.answers import Answer, Change, Size, Stage, Standing, Verdict, Victims
+from dray.sim.explain.answers import Answer, Change, ReasonGroup, Size, Stage, Standing, Verdict, Victims
 from dray.sim.explain.before_scheduling import unhandled
 from dray.sim.explain.similar_names import listed
 
@@ -21,25 +21,54 @@ def pending_verdict(answer: Answer, pod: Pod, now: datetime) -> Verdict:
     if answer.obstacle:
         return Verdict(Stage.FILTER, f"is pending: {answer.obstacle}", _action(answer.changes, answer.victims))
     if answer.fitting:
-        text = f"fits on {answer.fitting} of {len(answer.nodes)} nodes and will be scheduled"
-        return unhandled(pod, now) or Verdict(Stage.SCHEDULER, text)
+        return _fitting(answer, pod, now)
     if answer.hints:
-        return Verdict(Stage.DEVICES, f"is pending: {answer.hints[0]}", _action(answer.changes, None))
-    group = answer.groups[0]
-    where = group.examples[0] if group.count == 1 else f"{group.count} nodes"
-    text = f"is pending, 0 of {len(answer.nodes)} nodes fit: {where}: {group.text}"
+        return Verdict(Stage.DEVICES, f"is pending: {answer.hints[0]}", _action(answer.changes, None) or answer.advice)
+    shown = _decisive_groups(answer)
+    text = f"is pending, 0 of {len(answer.nodes)} nodes fit: {'; '.join(map(_group_text, shown))}"
     has_devices = any("DynamicResources" in item.rejections for item in answer.nodes)
     stage = Stage.DEVICES if has_devices else Stage.FILTER
     return Verdict(stage, text, _action(answer.changes, answer.victims))
+
+
+def _fitting(answer: Answer, pod: Pod, now: datetime) -> Verdict:
+    message = _scheduling_message(pod)
+    text = f"fits on {answer.fitting} of {len(answer.nodes)} nodes"
+    if answer.notes and message:
+        # Something could not be evaluated, and the scheduler knows more.
+        return Verdict(Stage.FILTER, f"{text} as far as can be evaluated, but the scheduler reports: {message}")
+    return unhandled(pod, now) or Verdict(Stage.SCHEDULER, f"{text} and will be scheduled")
+
+
+def _decisive_groups(answer: Answer) -> list[ReasonGroup]:
+    """Return the nodes that are nearest to fit, and those that the suggested change is about."""
+    first = answer.groups[0]
+    smallest = min(answer.changes, key=lambda change: change.size, default=None)
+    if smallest is None or smallest.size is not Size.ADMIT_TO_NODE:
+        return [first]
+    concerned = [group for group in answer.groups[1:] if smallest.nodes[0] in group.examples]
+    return [first, *concerned[:1]]
+
+
+def _group_text(group: ReasonGroup) -> str:
+    where = group.examples[0] if group.count == 1 else f"{group.count} nodes"
+    return f"{where}: {group.text}"
+
+
+def _scheduling_message(pod: Pod) -> str:
+    """Return the scheduler's last message on a Pod that it could not schedule."""
+    for condition in pod.status.conditions:
+        if condition.type == "PodScheduled" and condition.status == "False" and condition.message:
+            return condition.message
+    return ""
 
 
 def _without_nodes(answer: Answer, pod: Pod) -> Verdict:
     """Return what the scheduler has written: nodes are hidden, or there are none."""
     if answer.obstacle:
         return Verdict(Stage.CLAIM, f"is pending: {answer.obstacle}")
-    for condition in pod.status.conditions:
-        if condition.type == "PodScheduled" and condition.status == "False" and condition.message:
-            return Verdict(Stage.FILTER, f"is pending: {condition.message}")
+    if message := _scheduling_message(pod):
+        return Verdict(Stage.FILTER, f"is pending: {message}")
     return Verdict(Stage.FILTER, "is pending: the cluster has no nodes", "add a node")
 
 

@@ -75,7 +75,7 @@ def said_of(kind: str, *documents: Document, name: str = "web") -> str:
 def test_a_gate() -> None:
     gated = waiting_pod("train", "one", schedulingGates=[{"name": "example.com/hold"}])
     assert said(gated) == (
-        "is not scheduled yet: scheduling gate example.com/hold in its spec; let its owner remove it"
+        "is not scheduled yet: scheduling gate example.com/hold in its spec; ask whoever set it to remove it"
     )
 
 
@@ -187,6 +187,28 @@ def test_a_victim_names_who_took_its_place() -> None:
     assert said(victim, urgent, gone) == (
         "is being deleted from node-a (ends in 20s): it is preempted for Pod team/urgent, which has a higher priority"
     )
+
+
+def test_a_missing_volume_claim() -> None:
+    waiting = waiting_pod("train", "one", volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "dta"}}])
+    existing = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "data", "namespace": "team"},
+    }
+    message = '0/1 nodes are available: persistentvolumeclaim "dta" not found.'
+    waiting["status"] = {"conditions": [{"type": "PodScheduled", "status": "False", "message": message}]}
+    assert said(waiting, existing) == (
+        'waits for PersistentVolumeClaim "dta", which does not exist in namespace team (did you mean "data"?); '
+        "create it, or correct claimName in the Pod"
+    )
+
+
+def test_what_cannot_be_evaluated_is_left_to_the_scheduler() -> None:
+    waiting = waiting_pod("train", "one", volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}])
+    message = "0/1 nodes are available: pod has unbound immediate PersistentVolumeClaims."
+    waiting["status"] = {"conditions": [{"type": "PodScheduled", "status": "False", "message": message}]}
+    assert said(waiting) == (f"fits on 1 of 1 nodes as far as can be evaluated, but the scheduler reports: {message}")
 
 
 def test_a_binding_condition() -> None:
