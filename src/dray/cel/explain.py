@@ -91,7 +91,7 @@ def compared_quantities(selector: CompiledSelector) -> list[Comparison]:
             continue
         operands = node.args if node.target is None else (node.target, *node.args)
         references = [item for operand in operands if (item := _member(operand, "device.capacity")) is not None]
-        amounts = [item for operand in operands if (item := _quantity(operand)) is not None]
+        amounts = [amount for operand in operands if (amount := _quantity(operand)) is not None]
         found += [Comparison(*reference, amount) for reference in references for amount in amounts]
     return found
 

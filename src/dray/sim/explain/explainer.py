@@ -224,7 +224,7 @@ def _advised(answer: Answer, replica: Replica, question: Question, filters: Filt
         changes=_smallest(changes),
         # Who holds devices is beside the point if the request is wrong.
         holders=() if hints or names else holders(cluster, answer.nodes),
-        hints=tuple(hint.text for hint in (*hints, *names)),
+        hints=(*(hint.text for hint in hints), *(hint.text for hint in names)),
         advice=next((hint.action for hint in names), ""),
     )
     return replace(found, victims=_victims(replica, question, pod, allocator, nodes))
