@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
 from dray.cli.command import add_watch, cluster_parser, exit_on_read_error, run_table
 from dray.cli.devices import usage_columns
@@ -34,6 +34,11 @@ KINDS: Final = (
 )
 # With more nodes, fragmentation is counted only when it is asked for: it takes milliseconds for each node.
 FRAGMENTATION_NODES_MAX: Final = 500
+# Rows of each table if all are printed; the rest is counted.
+OVERVIEW_ROWS_MAX: Final = 10
+# Without rows, these say nothing.
+_OPTIONAL: Final = ("pools", "counters", "fragmentation")
+T = TypeVar("T")
 TABLES: Final = ("classes", "nodes", "pools", "counters", "namespaces", "fragmentation")
 
 NAMESPACE_COLUMNS: Final[Sequence[Column[NamespaceRow]]] = (
@@ -110,7 +115,7 @@ def main(argv: Sequence[str]) -> int:
         nargs="?",
         choices=("all", *TABLES),
         default="all",
-        help="which table to print; default: all",
+        help=f"which table to print; default: all, with up to {OVERVIEW_ROWS_MAX} rows each",
     )
     parser.add_argument(
         "--request",
@@ -188,17 +193,38 @@ def render_top(top: Top, what: str, output_format: str, *, colour: bool) -> str:
     """Render one table, or all of them."""
     if what == "all" and output_format != "table":
         return render([top], (), output_format)
-    parts = []
-    if what in ("all", "classes"):
-        parts.append(render(top.classes, usage_columns("class"), output_format, colour=colour))
-    if what in ("all", "nodes"):
-        parts.append(render(top.nodes, usage_columns("node"), output_format, colour=colour))
-    if what in ("all", "pools"):
-        parts.append(render(top.pools, POOL_COLUMNS, output_format, colour=colour))
-    if what == "counters" or (what == "all" and top.counters):
-        parts.append(render(top.counters, COUNTER_COLUMNS, output_format, colour=colour))
-    if what in ("all", "namespaces"):
-        parts.append(render(top.namespaces, NAMESPACE_COLUMNS, output_format, colour=colour))
-    if what == "fragmentation" or (what == "all" and top.fragmentation):
-        parts.append(render(top.fragmentation, headroom_columns(), output_format, colour=colour))
-    return "\n".join(parts)
+    shown: Sequence[_Table[Any]] = (
+        _Table("classes", top.classes, usage_columns("class"), lambda row: row.share),
+        _Table("nodes", top.nodes, usage_columns("node"), lambda row: row.share),
+        _Table("pools", top.pools, POOL_COLUMNS, lambda row: row.allocated or 0),
+        _Table("counters", top.counters, COUNTER_COLUMNS, lambda row: row.share),
+        _Table("namespaces", top.namespaces, NAMESPACE_COLUMNS, lambda row: row.devices),
+        _Table("fragmentation", top.fragmentation, headroom_columns(), lambda row: row.pods),
+    )
+    if what != "all":
+        (table,) = [item for item in shown if item.name == what]
+        return render(table.rows, table.columns, output_format, colour=colour)
+    overview = [item._replace(rows=_with_errors(item.rows)) if item.name == "pools" else item for item in shown]
+    return "\n".join(_overview(item, colour=colour) for item in overview if item.rows or item.name not in _OPTIONAL)
+
+
+def _with_errors(rows: Sequence[PoolRow]) -> list[PoolRow]:
+    """Return the pools that could not be counted: the numbers of the others are of published devices, not physical."""
+    return [row for row in rows if row.error]
+
+
+class _Table(NamedTuple, Generic[T]):
+    name: str
+    rows: Sequence[T]
+    columns: Sequence[Column[T]]
+    # Of too many rows, those with the largest are shown.
+    size: Callable[[T], float]
+
+
+def _overview(table: _Table[T], *, colour: bool) -> str:
+    """Return a table of the most used rows, and the number of the others."""
+    hidden = len(table.rows) - OVERVIEW_ROWS_MAX
+    if hidden <= 0:
+        return render(table.rows, table.columns, colour=colour)
+    rows = sorted(table.rows, key=table.size, reverse=True)[:OVERVIEW_ROWS_MAX]
+    return f"{render(rows, table.columns, colour=colour)}and {hidden} more; see {PROG} {table.name}\n"
