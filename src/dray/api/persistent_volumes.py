@@ -90,6 +90,11 @@ def is_removable(volume: Document) -> bool:
     return is_provisioned_locally(volume) and phase_of(volume) == "Released" and policy == "Delete"
 
 
+def is_static(storage_class: Document | None) -> bool:
+    """Return whether all volumes of the class are created by hand: nothing provisions them."""
+    return storage_class is not None and storage_class.get("provisioner") == NO_PROVISIONER
+
+
 def annotation_of(item: Document, name: str) -> bool:
     """Return whether an annotation is set."""
     return name in (item["metadata"].get("annotations") or {})

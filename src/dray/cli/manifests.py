@@ -11,14 +11,18 @@ import yaml
 
 from dray.api.document import Document
 from dray.api.parse import ParseError, parse_yaml
-from dray.sim.snapshot import Snapshot, SnapshotError
+from dray.sim.snapshot import Snapshot, SnapshotError, each_object
 
 SUFFIXES: Final = (".yaml", ".yml", ".json")
 
 
 def read_snapshot(paths: Sequence[str]) -> Snapshot:
     """Read all objects in the files and directories; raises `SnapshotError` with the file's name."""
-    return Snapshot.of(document for path in paths for document in read_documents(path))
+    # Imported here: API servers have checked the types of what they serve.
+    from dray.sim.field_types import with_checked_fields
+
+    found, notes = with_checked_fields(each_object(document for path in paths for document in read_documents(path)))
+    return Snapshot.of(found, notes)
 
 
 def read_documents(path: str) -> list[Document]:

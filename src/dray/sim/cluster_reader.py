@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from dray.api import classic_claims as classic
 from dray.api.document import Document
 from dray.api.errors import ForbiddenError
 from dray.client.interface import Client, ListOptions, Resource, ServedResource
-from dray.sim.snapshot import DRA, KINDS, Snapshot, kind_key
+from dray.sim.snapshot import KINDS, VERSIONS, Snapshot, kind_key
 
 PAGE: Final = 500
 # Kinds of which a part is enough, or none: events are read of one namespace, the others as far as they are permitted.
 OF_NAMESPACE: Final = frozenset({"Event"})
 # Kinds that few answers depend on: that they are hidden is not worth a note.
-UNNOTED: Final = frozenset({"Namespace", "Service", "PersistentVolume", "PersistentVolumeClaim", "Event"})
+UNNOTED: Final = frozenset(
+    {"Namespace", "Service", "PersistentVolume", "PersistentVolumeClaim", "StorageClass", "Event"}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,26 +96,14 @@ def _plural(resource: Resource[Document]) -> str:
     return f"{resource.plural}.{resource.group}" if resource.group else resource.plural
 
 
-# By group, newest first.
-_VERSIONS: Final[dict[str, Sequence[str]]] = {
-    "": ("v1",),
-    "apps": ("v1",),
-    "batch": ("v1",),
-    "policy": ("v1",),
-    "scheduling.k8s.io": ("v1", "v1beta1"),
-    DRA: ("v1", "v1beta2", "v1beta1", "v1alpha3"),
-    classic.GROUP: (classic.VERSION,),
-}
-
-
 def best_resources(resources: Iterable[ServedResource]) -> dict[str, Resource[Document]]:
     """Return for each kind of a snapshot the resource in the newest served version."""
     found: dict[str, ServedResource] = {}
     for item in resources:
         kind = kind_key(item.kind, item.group)
-        if KINDS.get(kind) != (item.group, item.plural) or item.version not in _VERSIONS[item.group]:
+        if KINDS.get(kind) != (item.group, item.plural) or item.version not in VERSIONS[item.group]:
             continue
-        known, versions = found.get(kind), _VERSIONS[item.group]
+        known, versions = found.get(kind), VERSIONS[item.group]
         if known is None or versions.index(item.version) < versions.index(known.version):
             found[kind] = item
     return {kind: item.resource() for kind, item in found.items()}

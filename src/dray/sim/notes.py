@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from dray.api.document import NamespacedName
-from dray.api.persistent_volumes import claim_names
+from dray.api.document import Document, NamespacedName
+from dray.api.persistent_volumes import claim_names, class_of, is_delayed, is_static
 from dray.api.types.core_v1 import Pod
 from dray.scheduler.plugins.volume_claims import unsupported_reason
 from dray.sim.snapshot import Snapshot
@@ -29,11 +29,32 @@ def _notes(snapshot: Snapshot, pod: Pod) -> Iterator[str]:
     if name != DEFAULT_SCHEDULER_NAME:
         yield f"Pods of the scheduler {name} are evaluated with the default profile"
     for claim_name, _ in claim_names(pod):
-        claim = snapshot.volume_claims.get(NamespacedName(key.namespace, claim_name))
-        if claim is None:
-            yield f"pod {key}: its volume claim {claim_name} is not in the snapshot, and is not evaluated"
-            continue
-        volume = snapshot.volumes.get((claim.get("spec") or {}).get("volumeName") or "")
-        if unsupported_reason(claim_name, claim, volume):
-            evaluated = "only the node affinity of its volume is evaluated" if volume else "it is not evaluated"
-            yield f"pod {key}: volume claim {claim_name}: {evaluated}"
+        note = _volume_note(snapshot, key.namespace, claim_name)
+        if note:
+            yield f"pod {key}: {note}"
+
+
+def _volume_note(snapshot: Snapshot, namespace: str, name: str) -> str:
+    """Return what is not evaluated about a volume claim; empty if everything is."""
+    claim = snapshot.volume_claims.get(NamespacedName(namespace, name))
+    if claim is None:
+        return f"its volume claim {name} is not in the snapshot, and is not evaluated"
+    volume_name = claim["spec"].get("volumeName") or ""
+    if not volume_name:
+        return _unbound_note(name, snapshot.storage_classes.get(class_of(claim)))
+    volume = snapshot.volumes.get(volume_name)
+    if volume is None:
+        return f"the volume {volume_name} of its volume claim {name} is not in the snapshot, and is not evaluated"
+    if not unsupported_reason(name, claim, volume):
+        return ""
+    driver = (volume["spec"].get("csi") or {}).get("driver")
+    limits = f", not how many volumes of {driver} a node can have" if driver else ""
+    return f"volume claim {name}: only the node affinity of its volume is evaluated{limits}"
+
+
+def _unbound_note(name: str, storage_class: Document | None) -> str:
+    if storage_class is None or not is_delayed(storage_class):
+        return f"volume claim {name} is not bound, which a scheduler waits for; the rest is evaluated as if it were"
+    if is_static(storage_class):
+        return ""
+    return f"volume claim {name} is not bound: where {storage_class.get('provisioner')} can provision a volume is not evaluated"

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 T = TypeVar("T", bound=Message)
 
 DRA: Final = resource_conversion.GROUP
+DEFAULT_NAMESPACE: Final = "default"
 # Claims of cdi.k8s.io, whose kind has the same name as that of resource.k8s.io.
 CLASSIC_CLAIM: Final = f"ResourceClaim.{classic.GROUP}"
 # Kinds that a snapshot uses, with group and plural; others are stored unchanged.
@@ -43,6 +44,7 @@ KINDS: Final[Mapping[str, tuple[str, str]]] = {
     "DeviceTaintRule": (DRA, "devicetaintrules"),
     CLASSIC_CLAIM: (classic.GROUP, "resourceclaims"),
     "ResourceClass": (classic.GROUP, "resourceclasses"),
+    "StorageClass": ("storage.k8s.io", "storageclasses"),
     "PriorityClass": ("scheduling.k8s.io", "priorityclasses"),
     "PodDisruptionBudget": ("policy", "poddisruptionbudgets"),
     "Deployment": ("apps", "deployments"),
@@ -53,6 +55,30 @@ KINDS: Final[Mapping[str, tuple[str, str]]] = {
     "PodGroup": ("scheduling.k8s.io", "podgroups"),
     "Workload": ("scheduling.k8s.io", "workloads"),
 }
+# The versions that can be read, newest first, by group.
+VERSIONS: Final[Mapping[str, Sequence[str]]] = {
+    "": ("v1",),
+    "apps": ("v1",),
+    "batch": ("v1",),
+    "policy": ("v1",),
+    "scheduling.k8s.io": ("v1", "v1beta1"),
+    "storage.k8s.io": ("v1",),
+    DRA: ("v1", "v1beta2", "v1beta1", "v1alpha3"),
+    classic.GROUP: (classic.VERSION,),
+}
+CLUSTER_SCOPED: Final = frozenset(
+    {
+        "Namespace",
+        "Node",
+        "PersistentVolume",
+        "StorageClass",
+        "DeviceClass",
+        "ResourceSlice",
+        "DeviceTaintRule",
+        "ResourceClass",
+        "PriorityClass",
+    }
+)
 # Kinds that determine where a Pod is placed and which devices it gets.
 PLACEMENT_KINDS: Final = (
     "Namespace",
@@ -68,6 +94,7 @@ PLACEMENT_KINDS: Final = (
     "Service",
     "PersistentVolume",
     "PersistentVolumeClaim",
+    "StorageClass",
     "PriorityClass",
     "PodDisruptionBudget",
     "PodGroup",
@@ -86,18 +113,29 @@ class Snapshot:
     """Documents by kind, in the hub version; treat them as immutable."""
 
     documents: Mapping[str, Sequence[Document]] = field(default_factory=dict)
-    # What the user may not read, as notes.
+    # What the user may not read, and what is not evaluated, as notes.
     hidden: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, documents: Iterable[Document], hidden: Iterable[str] = ()) -> Snapshot:
-        """Create a snapshot from documents of any served version; lists are expanded."""
-        found: dict[str, list[Document]] = {}
-        for document in _each(documents):
-            converted = in_hub_version(document)
-            group = GroupVersion.parse(converted["apiVersion"]).group
-            found.setdefault(kind_key(converted["kind"], group), []).append(converted)
-        return cls(found, tuple(hidden))
+        """Create a snapshot from documents of any served version; lists are expanded.
+
+        Of an object that occurs several times, the last counts.
+        """
+        found: dict[str, dict[tuple[str, str], Document]] = {}
+        unread: dict[tuple[str, str], int] = {}
+        for document in each_object(documents):
+            group_version = GroupVersion.parse(document["apiVersion"])
+            kind = kind_key(document["kind"], group_version.group)
+            if kind in KINDS and group_version.version not in VERSIONS[group_version.group]:
+                unread[kind, document["apiVersion"]] = unread.get((kind, document["apiVersion"]), 0) + 1
+                kind = f"{kind}.{document['apiVersion']}"
+            else:
+                document = in_hub_version(document)
+            name = checked_name(document)
+            found.setdefault(kind, {})[name] = _in_namespace(document, kind)
+        notes = [f"{_counted(count, kind)} of {version} {'is' if count == 1 else 'are'} not evaluated" for (kind, version), count in unread.items()]
+        return cls({kind: list(items.values()) for kind, items in found.items()}, (*hidden, *notes))
 
     @cached_property
     def nodes(self) -> tuple[Node, ...]:
@@ -118,6 +156,11 @@ class Snapshot:
     def volumes(self) -> Mapping[str, Document]:
         """Persistent volumes by name."""
         return {item["metadata"]["name"]: item for item in self.documents.get("PersistentVolume", ())}
+
+    @cached_property
+    def storage_classes(self) -> Mapping[str, Document]:
+        """Storage classes by name."""
+        return {item["metadata"]["name"]: item for item in self.documents.get("StorageClass", ())}
 
     @cached_property
     def claims(self) -> tuple[ResourceClaim, ...]:
@@ -218,11 +261,14 @@ class Snapshot:
         return allocations
 
     def _typed(self, kind: str, type_: type[T]) -> tuple[T, ...]:
-        documents = sorted(self.documents.get(kind, ()), key=_sort_key)
-        try:
-            return tuple(from_document(type_, document) for document in documents)
-        except msgspec.ValidationError as error:
-            raise SnapshotError(f"a {kind} does not decode: {error}") from error
+        return tuple(_decoded(type_, document) for document in sorted(self.documents.get(kind, ()), key=_sort_key))
+
+
+def _decoded(type_: type[T], document: Document) -> T:
+    try:
+        return from_document(type_, document)
+    except msgspec.ValidationError as error:
+        raise SnapshotError(f"{title_of(document)} does not decode: {error}") from error
 
 
 def in_hub_version(document: Document) -> Document:
@@ -233,19 +279,57 @@ def in_hub_version(document: Document) -> Document:
     return resource_conversion.to_hub(group_version.version, str(document.get("kind", "")), document)
 
 
-def _each(documents: Iterable[Document]) -> Iterator[Document]:
+def each_object(documents: Iterable[Document]) -> Iterator[Document]:
+    """Yield the objects, those of lists one by one; raises `SnapshotError` for what is no object."""
     for document in documents:
-        kind = document.get("kind")
-        if not kind or not document.get("apiVersion"):
+        kind, version = document.get("kind"), document.get("apiVersion")
+        if not kind or not version or not isinstance(kind, str) or not isinstance(version, str):
             raise SnapshotError("an object has no apiVersion or no kind; is this what `kubectl get -o yaml` wrote?")
         if kind.endswith("List") and isinstance(document.get("items"), list):
-            yield from _each(_with_type(item, document) for item in document["items"])
+            yield from each_object(_with_type(item, document) for item in document["items"])
         else:
             yield document
 
 
+def checked_name(document: Document) -> tuple[str, str]:
+    """Return the namespace and name of an object; raises `SnapshotError` if it has none or they are no strings."""
+    metadata = document.get("metadata")
+    if not isinstance(metadata, dict):
+        raise SnapshotError(f"a {document['kind']} has no metadata: it needs a name")
+    name, namespace = metadata.get("name"), metadata.get("namespace")
+    if not name:
+        raise SnapshotError(f"a {document['kind']} has no name")
+    for field_name, value in (("name", name), ("namespace", namespace)):
+        if value is not None and not isinstance(value, str):
+            raise SnapshotError(
+                f"a {document['kind']} has the {field_name} {value!r:.40}, which is no string: write it in quotes"
+            )
+    return namespace or "", name
+
+
+def title_of(document: Document) -> str:
+    """Return the kind and the name of an object, as messages have them."""
+    metadata = document.get("metadata") or {}
+    namespace, name = metadata.get("namespace"), metadata.get("name")
+    return f"{document['kind']} {f'{namespace}/{name}' if namespace else name}"
+
+
+def _in_namespace(document: Document, kind: str) -> Document:
+    """Return an object of a namespaced kind with a namespace, which manifests may omit."""
+    metadata = document["metadata"]
+    if metadata.get("namespace") or kind not in KINDS or kind in CLUSTER_SCOPED:
+        return document
+    return {**document, "metadata": {**metadata, "namespace": DEFAULT_NAMESPACE}}
+
+
+def _counted(count: int, kind: str) -> str:
+    return f"the {kind}" if count == 1 else f"the {count} {kind}s"
+
+
 def _with_type(item: Any, owner: Document) -> Document:
     """Add the type, which API servers omit in list items."""
+    if not isinstance(item, dict):
+        raise SnapshotError(f"an item of a {owner['kind']} is no object: {item!r:.40}")
     if item.get("kind"):
         return {**item}
     return {"apiVersion": owner["apiVersion"], "kind": owner["kind"].removesuffix("List"), **item}

@@ -34,6 +34,7 @@ from dray.client.resources import (
     RESOURCE_SLICES,
     SERVICES,
     STATEFUL_SETS,
+    STORAGE_CLASSES,
 )
 from dray.controllers.resource_claim.plan import make_claim
 from dray.scheduler.config import ProfileConfig
@@ -50,6 +51,7 @@ _AS_DOCUMENTS: Final[Mapping[str, Resource[Document]]] = {
     "Service": SERVICES,
     "PersistentVolume": PERSISTENT_VOLUMES,
     "PersistentVolumeClaim": PERSISTENT_VOLUME_CLAIMS,
+    "StorageClass": STORAGE_CLASSES,
     "DeviceTaintRule": DEVICE_TAINT_RULES,
     "StatefulSet": STATEFUL_SETS.unstructured,
 }

@@ -245,7 +245,10 @@ def test_what_cannot_be_evaluated_is_a_note() -> None:
 def test_the_node_affinity_of_a_volume_is_evaluated_though_its_driver_is_not() -> None:
     documents = (volume_claim(), csi_volume("node-b"))
     answer = asked(*documents, template("two", exactly(1)), waiting_pod("train", "two", **VOLUME))
-    assert answer.notes == ("pod team/train: volume claim data: only the node affinity of its volume is evaluated",)
+    assert answer.notes == (
+        "pod team/train: volume claim data: only the node affinity of its volume is evaluated, "
+        "not how many volumes of d a node can have",
+    )
     reasons = {item.node: item.rejections.get("VolumeBinding") for item in answer.nodes}
     assert reasons["node-a"] == ("node(s) didn't match PersistentVolume's node affinity",)
 

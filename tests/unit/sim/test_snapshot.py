@@ -35,9 +35,29 @@ def test_kinds_of_another_group_are_kept_apart() -> None:
     ("document", "message"),
     [
         pytest.param({"kind": "Pod"}, "has no apiVersion or no kind", id="no version"),
-        pytest.param(pod("p") | {"spec": {"containers": "none"}}, "a Pod does not decode", id="wrong type"),
+        pytest.param(pod("p") | {"spec": {"containers": "none"}}, "Pod team/p does not decode", id="wrong type"),
     ],
 )
 def test_what_is_no_object_is_refused(document: dict[str, object], message: str) -> None:
     with pytest.raises(SnapshotError, match=message):
         _ = Snapshot.of([document]).pods
+
+
+def test_of_an_object_that_occurs_twice_the_last_counts() -> None:
+    """As when the output of `kubectl get all` and of `kubectl get pods` are read together."""
+    snapshot = Snapshot.of([pod("p"), pod("q"), pod("p") | {"spec": {"nodeName": "n", "containers": []}}])
+    assert [(item.metadata.name, item.spec.node_name) for item in snapshot.pods] == [("p", "n"), ("q", None)]
+
+
+def test_a_version_that_cannot_be_read_is_a_note() -> None:
+    budget = {"apiVersion": "policy/v1beta1", "kind": "PodDisruptionBudget", "metadata": {"name": "a"}}
+    snapshot = Snapshot.of([budget, budget | {"metadata": {"name": "b"}}, CLASSIC])
+    assert "PodDisruptionBudget" not in snapshot.documents
+    assert snapshot.hidden == ("the 2 PodDisruptionBudgets of policy/v1beta1 are not evaluated",)
+
+
+def test_objects_without_a_namespace_are_in_the_default_namespace() -> None:
+    bare = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}}
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}}
+    snapshot = Snapshot.of([bare, node])
+    assert (snapshot.pods[0].metadata.namespace, snapshot.nodes[0].metadata.namespace) == ("default", None)

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from dray.api.codec import from_document
 from dray.api.document import Document
-from dray.api.persistent_volumes import claim_names, class_of, is_delayed
+from dray.api.persistent_volumes import claim_names, class_of, is_delayed, is_static
 from dray.api.types.core_v1 import NodeSelector, Pod
 from dray.client.indexer import Lister
 from dray.client.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, STORAGE_CLASSES
@@ -94,8 +94,10 @@ class VolumeBinding:
                 return None, unresolvable(problem)
             if claim is None:
                 continue
-            if not claim["spec"].get("volumeName") and is_delayed(self._classes.get(class_of(claim))):
-                delayed.append(claim)
+            storage_class = self._classes.get(class_of(claim))
+            if not claim["spec"].get("volumeName") and is_delayed(storage_class):
+                if not self._lenient or is_static(storage_class):
+                    delayed.append(claim)
                 continue
             volume = self._volumes.get(claim["spec"].get("volumeName") or "")
             unsupported = unsupported_reason(name, claim, volume)
@@ -119,7 +121,7 @@ class VolumeBinding:
         if own.delayed:
             chosen = self._choices.choose(own.delayed, node)
             if chosen is None:
-                return SUCCESS if self._lenient else _NONE_AVAILABLE
+                return _NONE_AVAILABLE
             own.chosen[node.name] = chosen
         return SUCCESS
 

@@ -22,6 +22,7 @@ from dray.controllers.daemon_set.reconciler import DaemonSetController
 from dray.controllers.deployment.reconciler import DeploymentController
 from dray.controllers.garbage_collector.reconciler import GarbageCollector
 from dray.controllers.job.reconciler import JobController
+from dray.controllers.persistent_volume.reconciler import PersistentVolumeController
 from dray.controllers.reconciler import ControllerContext
 from dray.controllers.replica_set.reconciler import ReplicaSetController
 from dray.controllers.resource_claim.reconciler import ResourceClaimController
@@ -93,6 +94,8 @@ async def running(snapshot: Snapshot, now: datetime, options: Options) -> AsyncI
             group.spawn(GarbageCollector(context, shared=_CACHED).run(), "garbage collector")
             for kind in _WORKLOADS if options.workloads else ():
                 group.spawn(kind(context).run(), kind.__name__)
+            if snapshot.documents.get("PersistentVolume"):
+                group.spawn(PersistentVolumeController(context).run(), "persistent volumes")
             group.spawn(SimulatedKubelets(client, informers).run(), "kubelets")
             group.spawn(scheduler.run(), "scheduler")
         await informers.wait_for_sync()

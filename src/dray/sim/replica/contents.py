@@ -30,7 +30,7 @@ def _with_known_owners(document: Document, uids: set[str | None]) -> Document:
     owners = document["metadata"].get("ownerReferences")
     if not owners:
         return document
-    known = [owner for owner in owners if owner["uid"] in uids or owner["kind"] == "Pod"]
+    known = [owner for owner in owners if owner.get("uid") in uids or owner.get("kind") == "Pod"]
     return {**document, "metadata": {**document["metadata"], "ownerReferences": known}}
 
 
