@@ -57,4 +57,5 @@ def _unbound_note(name: str, storage_class: Document | None) -> str:
         return f"volume claim {name} is not bound, which a scheduler waits for; the rest is evaluated as if it were"
     if is_static(storage_class):
         return ""
-    return f"volume claim {name} is not bound: where {storage_class.get('provisioner')} can provision a volume is not evaluated"
+    provisioner = storage_class.get("provisioner")
+    return f"volume claim {name} is not bound: where {provisioner} can provision a volume is not evaluated"

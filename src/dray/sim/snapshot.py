@@ -123,18 +123,18 @@ class Snapshot:
         Of an object that occurs several times, the last counts.
         """
         found: dict[str, dict[tuple[str, str], Document]] = {}
-        unread: dict[tuple[str, str], int] = {}
+        unread: dict[str, int] = {}
         for document in each_object(documents):
-            group_version = GroupVersion.parse(document["apiVersion"])
-            kind = kind_key(document["kind"], group_version.group)
-            if kind in KINDS and group_version.version not in VERSIONS[group_version.group]:
-                unread[kind, document["apiVersion"]] = unread.get((kind, document["apiVersion"]), 0) + 1
-                kind = f"{kind}.{document['apiVersion']}"
+            api_version = document["apiVersion"]
+            group, version = GroupVersion.parse(api_version)
+            kind, name = kind_key(document["kind"], group), checked_name(document)
+            if kind in KINDS and version not in VERSIONS[group]:
+                kind = f"{kind} of {api_version}"
+                unread[kind] = unread.get(kind, 0) + 1
+                found.setdefault(kind, {})[name] = document
             else:
-                document = in_hub_version(document)
-            name = checked_name(document)
-            found.setdefault(kind, {})[name] = _in_namespace(document, kind)
-        notes = [f"{_counted(count, kind)} of {version} {'is' if count == 1 else 'are'} not evaluated" for (kind, version), count in unread.items()]
+                found.setdefault(kind, {})[name] = _in_namespace(in_hub_version(document), kind)
+        notes = [f"{kind} (version not known): {count} not evaluated" for kind, count in unread.items()]
         return cls({kind: list(items.values()) for kind, items in found.items()}, (*hidden, *notes))
 
     @cached_property
@@ -320,10 +320,6 @@ def _in_namespace(document: Document, kind: str) -> Document:
     if metadata.get("namespace") or kind not in KINDS or kind in CLUSTER_SCOPED:
         return document
     return {**document, "metadata": {**metadata, "namespace": DEFAULT_NAMESPACE}}
-
-
-def _counted(count: int, kind: str) -> str:
-    return f"the {kind}" if count == 1 else f"the {count} {kind}s"
 
 
 def _with_type(item: Any, owner: Document) -> Document:

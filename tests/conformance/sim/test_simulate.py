@@ -106,6 +106,82 @@ def test_draining_moves_what_a_controller_makes_again_and_loses_the_rest() -> No
     assert (gpu.before.held, gpu.after.held, gpu.after.free) == (3, 3, 9)
 
 
+def test_draining_leaves_static_pods_and_names_the_budget_that_forbids_it() -> None:
+    static = pod("proxy", "node-a")
+    static["metadata"]["annotations"] = {"kubernetes.io/config.mirror": "f00"}
+    labelled = pod("bare", "node-a")
+    labelled["metadata"]["labels"] = {"app": "bare"}
+    budget = {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": "keep", "namespace": "team"},
+        "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "bare"}}},
+        "status": {"disruptionsAllowed": 0},
+    }
+    before = Snapshot.of([*(item for items in BEFORE.documents.values() for item in items), static, labelled, budget])
+    changed = drain(before, "node-a")
+    assert changed.lost == ("team/bare",)
+    assert changed.notes == (
+        "the disruption budget team/keep allows 0 evictions, the drain needs 1 (bare): `kubectl drain` waits until it "
+        "allows them",
+    )
+    assert after(changed).notes == changed.notes
+
+
+def local_volume(name: str, on: str) -> Document:
+    names = [{"key": "kubernetes.io/hostname", "operator": "In", "values": [on]}]
+    affinity = {"required": {"nodeSelectorTerms": [{"matchExpressions": names}]}}
+    spec = {
+        "local": {"path": "/disk"},
+        "storageClassName": "local",
+        "volumeMode": "Filesystem",
+        "persistentVolumeReclaimPolicy": "Retain",
+        "capacity": {"storage": "1Gi"},
+        "accessModes": ["ReadWriteOnce"],
+        "nodeAffinity": affinity,
+    }
+    metadata = {"name": name, "uid": name}
+    return {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": metadata, "spec": spec}
+
+
+@pytest.mark.behaviour("SC-06")
+def test_local_volumes_are_bound_as_in_the_cluster() -> None:
+    """A claim that waits for its consumer decides where the Pod goes; without a volume, the Pod waits."""
+    storage = {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "StorageClass",
+        "metadata": {"name": "local", "uid": "local"},
+        "provisioner": "kubernetes.io/no-provisioner",
+        "volumeBindingMode": "WaitForFirstConsumer",
+    }
+    spec = {
+        "storageClassName": "local",
+        "volumeMode": "Filesystem",
+        "accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": "1Gi"}},
+    }
+    claims: list[Document] = [
+        {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "metadata": {"name": name, "namespace": "team", "uid": name},
+            "spec": spec,
+        }
+        for name in ("data-0", "data-1")
+    ]
+    pods = [
+        waiting_pod(f"p-{n}", "one", volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": f"data-{n}"}}])
+        for n in range(2)
+    ]
+    known = [item for items in BEFORE.documents.values() for item in items]
+    before = Snapshot.of([*known, storage, local_volume("pv", "node-c"), *claims, *pods])
+    outcome = simulate(Run(before, Changed(before), NOW, FeatureGates(), lambda _done, _of, _what: None), ())
+    assert [(row.name, row.node) for row in outcome.placed] == [("p-0", "node-c")]
+    assert [row.name for row in outcome.pending] == ["p-1"]
+    assert "3 node(s) didn't find available persistent volumes to bind" in outcome.pending[0].why
+    assert outcome.notes == ()
+
+
 def test_a_node_that_goes_takes_its_devices_along() -> None:
     outcome = after(remove_node(BEFORE, "node-a"))
     assert len(outcome.moved) == 3

@@ -12,7 +12,7 @@ from tests.fork_server import run
 
 DUMP = Path(__file__).parents[2] / "data" / "kube-scheduler-cluster.yaml"
 LATER = "fields that this version does not know are not evaluated: Pod spec.fieldOfALaterRelease"
-OTHER_VERSION = "the Workload of scheduling.k8s.io/v1alpha1 is not evaluated"
+OTHER_VERSION = "Workload of scheduling.k8s.io/v1alpha1 (version not known): 1 not evaluated"
 LIMITS = (
     "pod ml/train: volume claim data: only the node affinity of its volume is evaluated, "
     "not how many volumes of ebs.csi.aws.com a node can have"

@@ -53,7 +53,7 @@ def test_a_version_that_cannot_be_read_is_a_note() -> None:
     budget = {"apiVersion": "policy/v1beta1", "kind": "PodDisruptionBudget", "metadata": {"name": "a"}}
     snapshot = Snapshot.of([budget, budget | {"metadata": {"name": "b"}}, CLASSIC])
     assert "PodDisruptionBudget" not in snapshot.documents
-    assert snapshot.hidden == ("the 2 PodDisruptionBudgets of policy/v1beta1 are not evaluated",)
+    assert snapshot.hidden == ("PodDisruptionBudget of policy/v1beta1 (version not known): 2 not evaluated",)
 
 
 def test_objects_without_a_namespace_are_in_the_default_namespace() -> None:

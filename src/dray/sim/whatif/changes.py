@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 from dray.api.document import Document
 from dray.api.names import dns1123_subdomain
+from dray.api.selectors import LabelSelector, SelectorError
 from dray.sim.devices import device_rows
 from dray.sim.snapshot import Snapshot, SnapshotError
 
 UNSCHEDULABLE_TAINT: Final = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
+MIRROR_ANNOTATION: Final = "kubernetes.io/config.mirror"
 EFFECTS: Final = ("NoSchedule", "NoExecute", "None")
 
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """A snapshot after a change, and the deleted Pods that no controller recreates."""
+    """A snapshot after a change, the deleted Pods that no controller recreates, and what would stop the change."""
 
     snapshot: Snapshot
     lost: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     def then(self, other: Changed) -> Changed:
         """Combine two changes; `other` was applied to this one's snapshot."""
-        return Changed(other.snapshot, (*self.lost, *other.lost))
+        return Changed(other.snapshot, (*self.lost, *other.lost), (*self.notes, *other.notes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +61,33 @@ class DeviceTaintChange:
 
 
 def drain(snapshot: Snapshot, name: str) -> Changed:
-    """Cordon a node and move its Pods; those of DaemonSets stay."""
+    """Cordon a node and move its Pods; those of DaemonSets and of the node's own files stay."""
     _node(snapshot, name)
     nodes = [_cordoned(item) if item["metadata"]["name"] == name else item for item in snapshot.documents["Node"]]
-    evicted = {_key(item) for item in _pods_on(snapshot, name) if not _owned_by(item, "DaemonSet")}
-    return _evict(Snapshot({**snapshot.documents, "Node": nodes}), evicted)
+    pods = [item for item in _pods_on(snapshot, name) if not _belongs_to_node(item)]
+    changed = _evict(Snapshot({**snapshot.documents, "Node": nodes}), {_key(item) for item in pods})
+    return replace(changed, notes=tuple(_budget_notes(snapshot, [item for item in pods if not _is_done(item)])))
+
+
+def _budget_notes(snapshot: Snapshot, pods: Sequence[Document]) -> Iterator[str]:
+    """Yield the disruption budgets that do not allow the eviction of all these Pods at once."""
+    for budget in snapshot.documents.get("PodDisruptionBudget", ()):
+        namespace, name = _key(budget)
+        try:
+            selector = LabelSelector.from_document((budget.get("spec") or {}).get("selector"))
+        except SelectorError:
+            continue
+        covered = [
+            _key(item)[1]
+            for item in pods
+            if _key(item)[0] == namespace and selector.matches(item["metadata"].get("labels") or {})
+        ]
+        allowed = (budget.get("status") or {}).get("disruptionsAllowed") or 0
+        if len(covered) > allowed:
+            yield (
+                f"the disruption budget {namespace}/{name} allows {allowed} evictions, the drain needs {len(covered)} "
+                f"({_listed(covered)}): `kubectl drain` waits until it allows them"
+            )
 
 
 def remove_node(snapshot: Snapshot, name: str) -> Changed:
@@ -71,10 +96,10 @@ def remove_node(snapshot: Snapshot, name: str) -> Changed:
     slices = [item for item in snapshot.documents.get("ResourceSlice", ()) if item["spec"].get("nodeName") != name]
     nodes = [item for item in snapshot.documents["Node"] if item["metadata"]["name"] != name]
     gone = {_key(item) for item in _pods_on(snapshot, name)}
-    of_daemons = {_key(item) for item in _pods_on(snapshot, name) if _owned_by(item, "DaemonSet")}
+    of_node = {_key(item) for item in _pods_on(snapshot, name) if _belongs_to_node(item)}
     documents = {**snapshot.documents, "Node": nodes, "ResourceSlice": slices}
-    documents["Pod"] = [item for item in documents.get("Pod", ()) if _key(item) not in of_daemons]
-    return _evict(Snapshot(documents), gone - of_daemons)
+    documents["Pod"] = [item for item in documents.get("Pod", ()) if _key(item) not in of_node]
+    return _evict(Snapshot(documents), gone - of_node)
 
 
 def remove_driver(snapshot: Snapshot, driver: str) -> Changed:
@@ -199,9 +224,13 @@ def _pods_on(snapshot: Snapshot, node: str) -> list[Document]:
     return [item for item in snapshot.documents.get("Pod", ()) if item["spec"].get("nodeName") == node]
 
 
-def _owned_by(pod: Document, kind: str) -> bool:
-    owners = pod["metadata"].get("ownerReferences") or ()
-    return any(owner.get("controller") and owner["kind"] == kind for owner in owners)
+def _belongs_to_node(pod: Document) -> bool:
+    """Return whether a Pod runs on this node only: that of a DaemonSet, or the mirror of a file on the node."""
+    metadata = pod["metadata"]
+    if MIRROR_ANNOTATION in (metadata.get("annotations") or {}):
+        return True
+    owners = metadata.get("ownerReferences") or ()
+    return any(owner.get("controller") and owner.get("kind") == "DaemonSet" for owner in owners)
 
 
 def _is_done(pod: Document) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
@@ -64,7 +64,8 @@ class Run:
         after = await read_cluster(replica.client, PLACEMENT_KINDS)
         events = await replica.client.list(EVENTS)
         gone = evictions(self.before, after, events.items)
-        return compare(self.before, after, self.changed.lost, gone)
+        found = compare(self.before, after, self.changed.lost, gone)
+        return replace(found, notes=(*self.changed.notes, *found.notes))
 
 
 def simulate(run: Run, manifests: Sequence[Document]) -> Outcome:
