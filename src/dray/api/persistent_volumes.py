@@ -47,6 +47,30 @@ def claim_names(pod: Pod) -> Iterator[tuple[str, bool]]:
             yield f"{pod.metadata.name}-{volume.name}", True
 
 
+def is_claim_used_by(claim: Document, pod: Pod) -> bool:
+    """Return whether a Pod keeps a claim from being deleted.
+
+    Only a scheduled Pod does, even when it has finished: no node starts a Pod whose claim is being deleted. The claim
+    of an ephemeral volume is no longer in use when the node has shut its Pod down.
+    """
+    if not pod.spec.node_name or pod.metadata.namespace != claim["metadata"].get("namespace"):
+        return False
+    return any(
+        name == claim["metadata"]["name"] and (not is_ephemeral or (_owns(pod, claim) and not _is_shut_down(pod)))
+        for name, is_ephemeral in claim_names(pod)
+    )
+
+
+def _owns(pod: Pod, claim: Document) -> bool:
+    owners = claim["metadata"].get("ownerReferences") or ()
+    return any(owner.get("controller") and owner.get("uid") == pod.metadata.uid for owner in owners)
+
+
+def _is_shut_down(pod: Pod) -> bool:
+    metadata = pod.metadata
+    return metadata.deletion_timestamp is not None and metadata.deletion_grace_period_seconds == 0
+
+
 def phase_of(item: Document) -> str:
     """Return the phase of a volume or claim; empty if it has none yet."""
     return (item.get("status") or {}).get("phase") or ""

@@ -140,9 +140,10 @@ class APIServerSettings(Common):
         STRINGS,
         (),
         "admission plugins to disable: NamespaceLifecycle, LimitRanger, ServiceAccount, NodeRestriction, "
-        "TaintNodesByCondition, PodSecurity, Priority, PodGroupProtection, DefaultTolerationSeconds, RuntimeClass, "
-        "CertificateApproval, CertificateSigning, PodTopologyLabels, NodeDeclaredFeatureValidator, "
-        "MutatingAdmissionWebhook, ValidatingAdmissionPolicy, ValidatingAdmissionWebhook, ResourceQuota",
+        "TaintNodesByCondition, PodSecurity, Priority, PodGroupProtection, DefaultTolerationSeconds, DefaultStorageClass, "
+        "StorageObjectInUseProtection, RuntimeClass, CertificateApproval, CertificateSigning, PodTopologyLabels, "
+        "NodeDeclaredFeatureValidator, MutatingAdmissionWebhook, ValidatingAdmissionPolicy, "
+        "ValidatingAdmissionWebhook, ResourceQuota",
     )
     admission_control_config_file: str = setting(
         STRING, "", "file with an AdmissionConfiguration: the defaults and exemptions of PodSecurity"

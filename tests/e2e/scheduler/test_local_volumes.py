@@ -140,3 +140,42 @@ def test_an_immediate_claim_is_bound_without_a_pod(tmp_path: Path) -> None:
         assert await cluster.node_of("user") == "b"
 
     run(tmp_path, test, "Immediate")
+
+
+@pytest.mark.behaviour("SC-06")
+def test_volumes_in_use_outlive_their_deletion(tmp_path: Path) -> None:
+    """A claim goes when no scheduled Pod uses it any more, a volume when it is not bound any more."""
+
+    async def test(cluster: Cluster) -> None:
+        await cluster.client.create(PERSISTENT_VOLUMES, volume("disk", "a"))
+        created = await cluster.client.create(PERSISTENT_VOLUME_CLAIMS, claim("data"))
+        assert created["metadata"]["finalizers"] == ["kubernetes.io/pvc-protection"]
+        await cluster.create(consumer("user", "data"))
+        assert await cluster.node_of("user") == "a"
+        await phase(cluster, "data", "Bound")
+        await volume_phase(cluster, "disk", "Bound")
+        await cluster.client.delete(PERSISTENT_VOLUMES, "disk")
+        await cluster.client.delete(PERSISTENT_VOLUME_CLAIMS, "data", "default")
+        # A Pod that is created now is refused by the scheduler, and does not keep the claim.
+        await cluster.create(consumer("late", "data"))
+        late = await cluster.eventually(
+            lambda: cluster.client.get(PODS, "late", "default"), lambda item: item.get("status", {}).get("conditions")
+        )
+        assert 'persistentvolumeclaim "data" is being deleted' in late["status"]["conditions"][0]["message"]
+        for resource, name, namespace in (
+            (PERSISTENT_VOLUMES, "disk", ""),
+            (PERSISTENT_VOLUME_CLAIMS, "data", "default"),
+        ):
+            kept = await cluster.client.get(resource, name, namespace)
+            assert kept["metadata"]["deletionTimestamp"]
+            assert len(kept["metadata"]["finalizers"]) == 1
+        await cluster.client.delete(PODS, "user", "default", NOW)
+
+        async def left() -> list[str]:
+            volumes = await cluster.client.list(PERSISTENT_VOLUMES)
+            claims = await cluster.client.list(PERSISTENT_VOLUME_CLAIMS, "default")
+            return [item["metadata"]["name"] for item in (*volumes.items, *claims.items)]
+
+        await cluster.eventually(left, lambda names: names == [])
+
+    run(tmp_path, test)

@@ -58,6 +58,9 @@ def _allows(rules: object, verb: str, group: str, resource: str) -> bool:
         ("podgroup-protection-controller", "update", "scheduling.k8s.io", "podgroups"),
         ("persistent-volume-binder", "update", "", "persistentvolumeclaims"),
         ("persistent-volume-binder", "update", "", "persistentvolumes/status"),
+        ("pvc-protection-controller", "update", "", "persistentvolumeclaims"),
+        ("pvc-protection-controller", "list", "", "pods"),
+        ("pv-protection-controller", "update", "", "persistentvolumes"),
     ],
 )
 def test_roles(role: str, verb: str, group: str, resource: str) -> None:
