@@ -113,17 +113,17 @@ def _preemption(nodes: int, pods: int, target: Target | None = None) -> Workload
     )
 
 
-def _gangs(nodes: int, gangs: int, target: Target | None = None) -> Workload:
+def _gangs(nodes: int, gangs: int, target: Target | None = None, *, size: int = 9) -> Workload:
     """Return gangs whose Pods have a device each."""
     return Workload(
-        f"gangs of {GANG_SIZE} with devices, {nodes} nodes",
+        f"gangs of {size} with devices, {nodes} nodes",
         nodes,
-        gangs * GANG_SIZE,
-        made.gang_pod(GANG_SIZE),
+        gangs * size,
+        made.gang_pod(size),
         devices=10,
         requests=made.ONE_DEVICE,
         feature_gates="GenericWorkload=true",
-        gang_size=GANG_SIZE,
+        gang_size=size,
         target=target,
     )
 
@@ -159,7 +159,6 @@ def _mixed_partitions(nodes: int, pods: int, against: str) -> Workload:
     )
 
 
-GANG_SIZE = 9
 LARGE = "fill with devices, 5000 nodes"
 DEFAULT = (
     Workload("plain pods, 100 nodes", 100, 3000, made.pod, target=at_least(500)),
@@ -177,6 +176,8 @@ DEFAULT = (
     ),
     _preemption(500, 500, at_least(150)),
     _gangs(500, 500),
+    _gangs(500, 500, size=8),
+    _gangs(500, 60, size=64),
     _gangs(5000, 1000, at_least(300)),
     Workload("second alternative, 500 nodes", 500, 1000, devices=10, requests=made.SECOND_ALTERNATIVE),
     Workload("two devices of one NUMA node, 500 nodes", 500, 1000, devices=10, requests=made.SAME_NUMA_NODE),
@@ -216,6 +217,7 @@ QUICK = (
     Workload("steady, 50 nodes, full", 50, 100, devices=10, requests=made.ONE_DEVICE, in_use=1.0, churn=10),
     _preemption(50, 50),
     _gangs(50, 30),
+    _gangs(50, 6, size=64),
     Workload("second alternative, 50 nodes", 50, 200, devices=10, requests=made.SECOND_ALTERNATIVE),
     Workload("two devices of one NUMA node, 50 nodes", 50, 200, devices=10, requests=made.SAME_NUMA_NODE),
     Workload("partitions, 50 nodes", 50, 40, devices=2, slices=made.partitions, requests=made.FOUR_HALVES),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final, Protocol, TypeVar
 
 from dray.api.document import Document, GroupVersion, NamespacedName
@@ -101,6 +102,18 @@ def read_resources(group_version: GroupVersion, document: Document, *, preferred
     for entry in entries:
         if "/" not in entry["name"]:
             yield _served(group_version, entry, tuple(subresources.get(entry["name"], ())), preferred=preferred)
+
+
+def with_preferred_versions(found: Iterable[ServedResource]) -> tuple[ServedResource, ...]:
+    """Return the resources with one preferred entry each: that of the group's version, or the first that has them."""
+    listed = tuple(found)
+    known = {(item.group, item.plural) for item in listed if item.preferred}
+    chosen: list[ServedResource] = []
+    for item in listed:
+        key = item.group, item.plural
+        chosen.append(item if key in known else replace(item, preferred=True))
+        known.add(key)
+    return tuple(chosen)
 
 
 def _served(

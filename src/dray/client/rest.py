@@ -35,7 +35,15 @@ from dray.client.interface import (
     WriteOptions,
 )
 from dray.client.objects import key_of
-from dray.client.responses import Decode, discovery_path, group_versions, read_batch, read_list, read_resources
+from dray.client.responses import (
+    Decode,
+    discovery_path,
+    group_versions,
+    read_batch,
+    read_list,
+    read_resources,
+    with_preferred_versions,
+)
 
 T = TypeVar("T")
 
@@ -232,9 +240,10 @@ class RestClient:
                     failures[group_version.api_version] = error.message
                 continue
             found.extend(read_resources(group_version, document, preferred=preferred))
+        served = with_preferred_versions(found)
         if failures and complete:
-            raise IncompleteDiscoveryError(failures, tuple(found))
-        return tuple(found)
+            raise IncompleteDiscoveryError(failures, served)
+        return served
 
     async def close(self) -> None:
         """Release connections."""

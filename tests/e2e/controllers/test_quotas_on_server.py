@@ -50,7 +50,7 @@ async def team(local: Local) -> None:
 
 @pytest.fixture
 async def local(tmp_path: Path) -> AsyncIterator[Local]:
-    async with local_server(tmp_path) as found:
+    async with local_server(tmp_path, "GenericWorkload=true") as found:
         await team(found)
         async with controllers(found):
             yield found
@@ -235,6 +235,35 @@ async def test_custom_resources_are_counted(local: Local) -> None:
     await local.request("create", widgets, {**body, "metadata": {"name": "a"}})
     with pytest.raises(ForbiddenError, match=r"exceeded quota: q, requested: count/widgets\.example\.com=1"):
         await local.request("create", widgets, {**body, "metadata": {"name": "b"}})
+
+
+@pytest.mark.behaviour("SC-19")
+async def test_objects_for_scheduling_are_counted(local: Local) -> None:
+    await limit(local, {"count/poddisruptionbudgets.policy": "1", "count/podgroups.scheduling.k8s.io": "1"})
+    await until(local, {"count/poddisruptionbudgets.policy": "0", "count/podgroups.scheduling.k8s.io": "0"})
+    policies = {"schedulingPolicy": {"basic": {}}}
+    for resource, spec in (
+        ("policy/v1/poddisruptionbudgets", {"minAvailable": 1, "selector": {}}),
+        ("scheduling.k8s.io/v1beta1/podgroups", policies),
+    ):
+        await local.request("create", resource + TEAM, {"metadata": {"name": "a"}, "spec": spec})
+        with pytest.raises(ForbiddenError, match="exceeded quota: q, requested: count/pod"):
+            await local.request("create", resource + TEAM, {"metadata": {"name": "b"}, "spec": spec})
+    await until(local, {"count/poddisruptionbudgets.policy": "1", "count/podgroups.scheduling.k8s.io": "1"})
+
+
+@pytest.mark.behaviour("SC-19")
+async def test_pods_of_a_priority_class_are_limited_apart(local: Local) -> None:
+    await local.request(
+        "create", "scheduling.k8s.io/v1/priorityclasses", {"metadata": {"name": "urgent"}, "value": 1000}
+    )
+    urgent = {"matchExpressions": [{"scopeName": "PriorityClass", "operator": "In", "values": ["urgent"]}]}
+    await limit(local, {"pods": "1"}, scopeSelector=urgent)
+    await pod(local, "a", priorityClassName="urgent")
+    with pytest.raises(ForbiddenError, match="exceeded quota: q, requested: pods=1, used: pods=1, limited: pods=1"):
+        await pod(local, "b", priorityClassName="urgent")
+    await pod(local, "b")
+    await until_used(local, pods="1")
 
 
 @pytest.mark.behaviour("SP-142")

@@ -10,8 +10,9 @@ import pytest
 from dray.api.document import Document, GroupVersion
 from dray.client.interface import Patch, PatchType, unstructured
 from dray.runtime.metrics import Metrics
-from tests.e2e.scheduler.cluster import PODS, Cluster, pod
+from tests.e2e.scheduler.cluster import NODES, PODS, Cluster, pod
 from tests.e2e.scheduler.test_gangs import (
+    GATES,
     GPU,
     POD_GROUPS,
     allocated,
@@ -81,6 +82,30 @@ def test_a_gang_takes_the_devices_of_just_enough_pods(tmp_path: Path) -> None:
         assert "scheduler_workload_preemption_victims_sum 3.0" in text
 
     run(tmp_path, test)
+
+
+@pytest.mark.behaviour("GW-72", "GW-60")
+def test_a_gang_that_stays_in_one_rack_evicts_there_only(tmp_path: Path) -> None:
+    """Rack a has two nodes and rack b one with fewer devices than the gang needs: only Pods of rack a go."""
+
+    async def test(cluster: Cluster) -> None:
+        await start(cluster, 3, 1)
+        for number, rack in enumerate("aba"):
+            patch = Patch(PatchType.MERGE, {"metadata": {"labels": {"rack": rack}}})
+            await cluster.client.patch(NODES, f"n{number}", "", patch)
+        for number in range(3):
+            await cluster.create(alone(f"low-{number}"))
+        on_b = [f"low-{number}" for number in range(3) if await cluster.node_of(f"low-{number}") == "n1"]
+        constraints = {"topology": [{"key": "rack"}]}
+        urgent = group("urgent", min_count=2, priorityClassName="high", schedulingConstraints=constraints)
+        await cluster.client.create(POD_GROUPS, urgent)
+        for number in range(2):
+            await cluster.client.create(PODS, member(f"urgent-{number}", "urgent", GPU, priorityClassName="high"))
+        found = await placed(cluster, "urgent", 2)
+        assert {item["spec"]["nodeName"] for item in found} == {"n0", "n2"}
+        assert [name for name in await names(cluster) if name.startswith("low")] == on_b
+
+    run(tmp_path, test, gates=f"{GATES},TopologyAwareWorkloadScheduling=true")
 
 
 @pytest.mark.behaviour("GW-53", "GW-54", "GW-57")

@@ -109,7 +109,7 @@ async def retry(cluster: Cluster, node_name: str, number: int) -> None:
     await cluster.client.patch(NODES, node_name, "", Patch(PatchType.MERGE, body), WriteOptions(subresource="status"))
 
 
-@pytest.mark.behaviour("PE-13", "PE-43", "PE-44")
+@pytest.mark.behaviour("PE-13", "PE-43", "PE-44", "SC-14")
 def test_who_may_not_preempt(tmp_path: Path) -> None:
     """Policy Never; and a Pod whose victim does not go, because of its finalizer: nobody else has to."""
 

@@ -62,6 +62,7 @@ def decide(accepting: set[str], filtered: list[str], at: int) -> Status:
     return SUCCESS if f"n{at}" in accepting else rejection_of(at)
 
 
+@pytest.mark.behaviour("SC-11")
 @pytest.mark.parametrize("seed", range(30))
 def test_filter_result_cache_find_what_filtering_finds(seed: int) -> None:
     rng = random.Random(seed)

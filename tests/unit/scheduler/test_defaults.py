@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from bench.workloads import DEFAULT, LONG
+from dray.api.document import GroupResource
 from dray.apiserver.authorization.bootstrap_roles import CLUSTER_ROLES, CONTROLLER_ROLES
+from dray.apiserver.registry import builtin
+from dray.apiserver.registry.actors import ACTED_ON_BY
 from dray.scheduler.registry import DEFAULT_PLUGINS
 
 # Kubernetes 1.37, without the plugins that are not built.
@@ -67,3 +71,49 @@ def test_roles(role: str, verb: str, group: str, resource: str) -> None:
     rules = CLUSTER_ROLES.get(role) or CONTROLLER_ROLES[role]
     assert _allows(rules, verb, group, resource)
     assert not _allows(rules, "delete", "policy", "poddisruptionbudgets")
+
+
+@pytest.mark.behaviour("SC-13")
+@pytest.mark.parametrize(
+    ("resource", "component"),
+    [
+        ("policy/poddisruptionbudgets", "scheduler (preemption)"),
+        ("scheduling.k8s.io/podgroups", "scheduler"),
+        ("scheduling.k8s.io/workloads", "Job controller"),
+        ("/services", "scheduler (default spreading)"),
+        ("/replicationcontrollers", "scheduler (default spreading)"),
+        ("apps/replicasets", "scheduler (default spreading)"),
+        ("apps/statefulsets", "scheduler (default spreading)"),
+        ("/persistentvolumes", "scheduler"),
+        ("/persistentvolumeclaims", "scheduler"),
+        ("storage.k8s.io/storageclasses", "scheduler"),
+        ("node.k8s.io/runtimeclasses", "API server (RuntimeClass)"),
+        ("/limitranges", "API server (LimitRanger)"),
+        # Only stored: the answer to their creation has a warning.
+        ("storage.k8s.io/csinodes", ""),
+        ("storage.k8s.io/csidrivers", ""),
+        ("storage.k8s.io/csistoragecapacities", ""),
+        ("storage.k8s.io/volumeattachments", ""),
+    ],
+)
+def test_kinds_that_kube_scheduler_reads(resource: str, component: str) -> None:
+    """Each is served; the list says who acts on it, and so do docs/reference/kinds.md and the server's warnings."""
+    group, _, plural = resource.partition("/")
+    served = {(item.group, item.resource) for item in builtin.definitions()}
+    assert (group, plural) in served
+    assert component in ACTED_ON_BY.get(GroupResource(group, plural), "").split(", ") or not component
+    assert bool(component) == (GroupResource(group, plural) in ACTED_ON_BY)
+
+
+@pytest.mark.behaviour("SC-22")
+def test_benchmarks() -> None:
+    """What the speed of affinity, spreading, preemption and gangs is measured with."""
+    names = {workload.name for workload in (*DEFAULT, *LONG)}
+    assert names >= {
+        "required anti-affinity by host, 1000 nodes",
+        "spread over 3 zones, 1000 nodes",
+        "preemption, 500 nodes, 5000 Pods with devices",
+        "gangs of 8 with devices, 500 nodes",
+        "gangs of 64 with devices, 500 nodes",
+        "gangs of 9 with devices, 5000 nodes",
+    }

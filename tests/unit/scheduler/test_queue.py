@@ -113,6 +113,7 @@ def test_hints_are_asked_pod_by_pod() -> None:
     assert [popped(queue, 100.0), popped(queue, 100.0)] == ["b", ""]
 
 
+@pytest.mark.behaviour("SC-17")
 def test_only_pods_with_a_common_key_are_asked_about() -> None:
     rules = FakeRules()
     queue = SchedulingQueue(lambda _pod: rules, [rules])

@@ -396,7 +396,7 @@ def test_the_group_of_a_pod() -> None:
     assert "pod updates may not change fields other than" in changed[0].detail
 
 
-@pytest.mark.behaviour("GW-06", "GW-17", "N-127")
+@pytest.mark.behaviour("GW-06", "GW-17", "N-127", "SC-14")
 def test_without_the_gate_the_group_is_dropped_with_a_warning() -> None:
     context = WriteContext(now=NOW, gates=FeatureGates({}), user=UserInfo("alice"))
     dropped = pod(schedulingGroup={"podGroupName": "team"})
