@@ -5,6 +5,7 @@ A subset: what is not known is refused by name, never ignored.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -12,6 +13,7 @@ from typing import Any, Final
 from dray.api.document import Document
 from dray.api.timestamps import parse_duration
 from dray.framework.plugins import EXTENSION_POINTS
+from dray.scheduler.plugins.arguments import Arguments
 from dray.scheduler.profile import DEFAULT_SCHEDULER_NAME
 from dray.scheduler.queue import BACKOFF_FIRST_SECONDS, BACKOFF_MAX_SECONDS, Backoff
 
@@ -21,39 +23,9 @@ MULTI_POINT: Final = "multiPoint"
 ALL_PLUGINS: Final = "*"
 PERCENTAGE_MAX: Final = 100
 
-_TOP: Final = frozenset(
-    {
-        "apiVersion",
-        "kind",
-        "profiles",
-        "percentageOfNodesToScore",
-        "podInitialBackoffSeconds",
-        "podMaxBackoffSeconds",
-        "leaderElection",
-        # Accepted for compatibility: set by flags of the process, Filter is not parallel, and there are no profiles of
-        # the process.
-        "clientConnection",
-        "parallelism",
-        "enableProfiling",
-        "enableContentionProfiling",
-        # Accepted without a value only.
-        "extenders",
-        "delayCacheUntilActive",
-    }
-)
-_UNSUPPORTED: Final = ("extenders", "delayCacheUntilActive")
-_PROFILE: Final = frozenset({"schedulerName", "plugins", "pluginConfig", "percentageOfNodesToScore"})
-_ELECTION: Final = frozenset(
-    {
-        "leaderElect",
-        "leaseDuration",
-        "renewDeadline",
-        "retryPeriod",
-        "resourceLock",
-        "resourceName",
-        "resourceNamespace",
-    }
-)
+PARALLELISM: Final = 16
+# client-go multiplies the period between attempts by up to this.
+JITTER: Final = 1.2
 _POINTS: Final = frozenset({*EXTENSION_POINTS, MULTI_POINT})
 
 
@@ -107,54 +79,89 @@ class SchedulerConfig:
 
 def parse_config(document: Document) -> SchedulerConfig:
     """Read a configuration document; raises `ConfigError`."""
-    _check_keys(document, _TOP, "")
-    if document.get("apiVersion") != API_VERSION or document.get("kind") != KIND:
+    try:
+        return _config(document)
+    except (TypeError, ValueError) as error:
+        raise error if isinstance(error, ConfigError) else ConfigError(str(error)) from error
+
+
+def _config(document: Document) -> SchedulerConfig:
+    if not isinstance(document, dict):
+        raise ConfigError("configuration: must be a map")
+    given = Arguments(document)
+    if (given.value("apiVersion"), given.value("kind")) != (API_VERSION, KIND):
         raise ConfigError(f"must be {KIND} of {API_VERSION}")
-    for name in _UNSUPPORTED:
-        if document.get(name):
-            raise ConfigError(f"{name}: not supported")
-    percentage = _percentage(document.get("percentageOfNodesToScore"), "percentageOfNodesToScore")
-    first = document.get("podInitialBackoffSeconds") or BACKOFF_FIRST_SECONDS
-    longest = document.get("podMaxBackoffSeconds") or BACKOFF_MAX_SECONDS
-    if not 0 < first <= longest:
-        raise ConfigError("podInitialBackoffSeconds: must be greater than 0 and not above podMaxBackoffSeconds")
-    listed = document.get("profiles") or [{}]
+    percentage = _percentage(given, "")
+    backoff = _backoff(given)
+    listed = given.items("profiles") or ({},)
     profiles = tuple(_profile(item, f"profiles[{index}]", percentage) for index, item in enumerate(listed))
+    election = _leader_election(given.mapping("leaderElection"), "leaderElection")
+    _check_without_effect(given)
+    given.end()
     names = [profile.scheduler_name for profile in profiles]
-    if len(set(names)) < len(names):
-        raise ConfigError("profiles: every schedulerName may occur once")
-    election = _leader_election(document.get("leaderElection") or {}, "leaderElection")
-    return SchedulerConfig(profiles, Backoff(float(first), float(longest)), election)
+    for index, name in enumerate(names):
+        if name in names[:index]:
+            raise ConfigError(f'profiles[{index}].schedulerName: Duplicate value: "{name}"')
+    return SchedulerConfig(profiles, backoff, election)
 
 
-def _leader_election(item: Document, path: str) -> LeaderElectionConfig:
-    _check_keys(item, _ELECTION, path)
-    if item.get("resourceLock") not in (None, "", "leases"):
+def _check_without_effect(given: Arguments) -> None:
+    """Read the fields without an effect: flags configure clients, a cycle uses one core, and nothing is profiled.
+
+    Extenders, and a cache that is filled when the scheduler leads, are accepted only if they are not wanted.
+    """
+    for name in ("enableProfiling", "enableContentionProfiling"):
+        given.boolean(name)
+    parallelism = given.integer("parallelism", PARALLELISM, -sys.maxsize, None)
+    if parallelism <= 0:
+        raise ConfigError(f"parallelism: Invalid value: {parallelism}: should be an integer value greater than zero")
+    client = Arguments(given.mapping("clientConnection"), "clientConnection")
+    for name in ("kubeconfig", "acceptContentTypes", "contentType"):
+        client.text(name)
+    client.number("qps")
+    client.integer("burst", 0, 0, None)
+    client.end()
+    if given.items("extenders"):
+        raise ConfigError("extenders: not supported")
+    if given.boolean("delayCacheUntilActive"):
+        raise ConfigError("delayCacheUntilActive: not supported")
+
+
+def _backoff(given: Arguments) -> Backoff:
+    first = given.integer("podInitialBackoffSeconds", int(BACKOFF_FIRST_SECONDS), -sys.maxsize, None)
+    longest = given.integer("podMaxBackoffSeconds", int(BACKOFF_MAX_SECONDS), -sys.maxsize, None)
+    if first <= 0:
+        raise ConfigError(f"podInitialBackoffSeconds: Invalid value: {first}: must be greater than 0")
+    if longest < first:
+        text = "must be greater than or equal to PodInitialBackoffSeconds"
+        raise ConfigError(f"podMaxBackoffSeconds: Invalid value: {longest}: {text}")
+    return Backoff(float(first), float(longest))
+
+
+def _leader_election(item: Mapping[str, Any], path: str) -> LeaderElectionConfig:
+    given = Arguments(item, path)
+    if given.text("resourceLock") not in ("", "leases"):
         raise ConfigError(f'{path}.resourceLock: must be "leases"')
-    enabled = item.get("leaderElect", True)
-    if not isinstance(enabled, bool):
-        raise ConfigError(f"{path}.leaderElect: must be true or false")
     standard = LeaderElectionConfig()
-    return LeaderElectionConfig(
-        enabled,
-        _text(item, "resourceNamespace", path) or standard.namespace,
-        _text(item, "resourceName", path) or standard.name,
-        _seconds(item, "leaseDuration", path) or standard.lease_seconds,
-        _seconds(item, "renewDeadline", path) or standard.renew_deadline_seconds,
-        _seconds(item, "retryPeriod", path) or standard.retry_seconds,
+    found = LeaderElectionConfig(
+        given.boolean("leaderElect", default=True),
+        given.text("resourceNamespace") or standard.namespace,
+        given.text("resourceName") or standard.name,
+        _seconds(given, "leaseDuration", path) or standard.lease_seconds,
+        _seconds(given, "renewDeadline", path) or standard.renew_deadline_seconds,
+        _seconds(given, "retryPeriod", path) or standard.retry_seconds,
     )
+    given.end()
+    if found.lease_seconds <= found.renew_deadline_seconds:
+        raise ConfigError(f"{path}.leaseDuration: LeaseDuration must be greater than RenewDeadline")
+    if found.renew_deadline_seconds <= found.retry_seconds * JITTER:
+        raise ConfigError(f"{path}.renewDeadline: must be greater than retryPeriod times {JITTER}")
+    return found
 
 
-def _text(item: Document, name: str, path: str) -> str:
-    value = item.get(name) or ""
-    if not isinstance(value, str):
-        raise ConfigError(f"{path}.{name}: must be a string")
-    return value
-
-
-def _seconds(item: Document, name: str, path: str) -> float:
+def _seconds(given: Arguments, name: str, path: str) -> float:
     """Return a duration; 0 if it is absent or zero, which means the default."""
-    value = _text(item, name, path)
+    value = given.text(name)
     try:
         seconds = parse_duration(value).total_seconds() if value else 0.0
     except ValueError as error:
@@ -164,59 +171,71 @@ def _seconds(item: Document, name: str, path: str) -> float:
     return seconds
 
 
-def _profile(item: Document, path: str, percentage: int) -> ProfileConfig:
-    _check_keys(item, _PROFILE, path)
-    plugins: Document = item.get("plugins") or {}
-    _check_keys(plugins, _POINTS, f"{path}.plugins")
-    sets = {point: _plugin_set(value or {}, f"{path}.plugins.{point}") for point, value in plugins.items()}
-    own = _percentage(item.get("percentageOfNodesToScore"), f"{path}.percentageOfNodesToScore")
-    return ProfileConfig(
-        item.get("schedulerName") or DEFAULT_SCHEDULER_NAME,
+def _profile(item: Mapping[str, Any], path: str, percentage: int) -> ProfileConfig:
+    given = Arguments(item, path)
+    plugins = given.mapping("plugins")
+    for name in plugins:
+        if name not in _POINTS:
+            raise ConfigError(f"{path}.plugins.{name}: not supported")
+    points = Arguments(plugins, f"{path}.plugins")
+    sets = {point: _plugin_set(points.mapping(point), f"{path}.plugins.{point}") for point in plugins}
+    config = ProfileConfig(
+        given.text("schedulerName") or DEFAULT_SCHEDULER_NAME,
         sets.pop(MULTI_POINT, PluginSet()),
         sets,
-        _plugin_args(item.get("pluginConfig") or (), f"{path}.pluginConfig"),
-        own or percentage,
+        _plugin_args(given.items("pluginConfig"), f"{path}.pluginConfig"),
+        _percentage(given, f"{path}.") or percentage,
     )
+    given.end()
+    return config
 
 
-def _plugin_set(item: Document, path: str) -> PluginSet:
-    _check_keys(item, frozenset({"enabled", "disabled"}), path)
-    for entry in (*(item.get("enabled") or ()), *(item.get("disabled") or ())):
-        _check_keys(entry, frozenset({"name", "weight"}), path)
-    enabled = tuple((_name(entry, path), int(entry.get("weight") or 0)) for entry in item.get("enabled") or ())
-    return PluginSet(enabled, frozenset(_name(entry, path) for entry in item.get("disabled") or ()))
+def _plugin_set(item: Mapping[str, Any], path: str) -> PluginSet:
+    given = Arguments(item, path)
+    enabled = [_plugin(entry, f"{path}.enabled[{i}]") for i, entry in enumerate(given.items("enabled"))]
+    disabled = [_plugin(entry, f"{path}.disabled[{i}]") for i, entry in enumerate(given.items("disabled"))]
+    given.end()
+    names = [name for name, _ in enabled]
+    for index, name in enumerate(names):
+        if name in names[:index]:
+            raise ConfigError(f'{path}.enabled[{index}]: plugin "{name}" already registered')
+    return PluginSet(tuple(enabled), frozenset(name for name, _ in disabled))
 
 
-def _plugin_args(entries: Sequence[Document], path: str) -> dict[str, Mapping[str, Any]]:
+def _plugin(entry: Mapping[str, Any], path: str) -> tuple[str, int]:
+    given = Arguments(entry, path)
+    name, weight = given.text("name"), given.integer("weight", 0, 0, None)
+    given.end()
+    return _required(name, path), weight
+
+
+def _plugin_args(entries: Sequence[Mapping[str, Any]], path: str) -> dict[str, Mapping[str, Any]]:
     found: dict[str, Mapping[str, Any]] = {}
-    for entry in entries:
-        name = _name(entry, path)
+    for index, entry in enumerate(entries):
+        at = f"{path}[{index}]"
+        given = Arguments(entry, at)
+        name, args = _required(given.text("name"), at), given.mapping("args")
+        given.end()
         if name in found:
             raise ConfigError(f'{path}: repeated config for plugin "{name}"')
-        args = entry.get("args") or {}
+        for field_name, wanted in (("apiVersion", API_VERSION), ("kind", f"{name}Args")):
+            if args.get(field_name, wanted) != wanted:
+                raise ConfigError(
+                    f'{at}.args.{field_name}: Unsupported value: "{args[field_name]}": must be "{wanted}"'
+                )
         found[name] = {key: value for key, value in args.items() if key not in ("apiVersion", "kind")}
     return found
 
 
-def _name(entry: Document, path: str) -> str:
-    name = entry.get("name")
+def _required(name: str, path: str) -> str:
     if not name:
-        raise ConfigError(f"{path}: every entry needs a name")
-    return str(name)
+        raise ConfigError(f"{path}.name: Required value")
+    return name
 
 
-def _percentage(value: Any, path: str) -> int:
-    if value is None:
-        return 0
-    if not isinstance(value, int) or not 0 <= value <= PERCENTAGE_MAX:
-        raise ConfigError(f"{path}: must be a number from 0 to {PERCENTAGE_MAX}")
+def _percentage(given: Arguments, path: str) -> int:
+    name = "percentageOfNodesToScore"
+    value = given.integer(name, 0, -sys.maxsize, None)
+    if not 0 <= value <= PERCENTAGE_MAX:
+        raise ConfigError(f"{path}{name}: Invalid value: {value}: not in valid range [0-{PERCENTAGE_MAX}]")
     return value
-
-
-def _check_keys(document: Any, known: frozenset[str], path: str) -> None:
-    if not isinstance(document, dict):
-        raise ConfigError(f"{path or 'configuration'}: must be a map")
-    for key in document:
-        if key not in known:
-            field_path = f"{path}.{key}" if path else str(key)
-            raise ConfigError(f"{field_path}: not supported")

@@ -153,14 +153,12 @@ class GroupCycle:
         queued: Sequence[QueuedPod],
         nodes: Mapping[str, str],
     ) -> GroupOutcome:
-        """Place each Pod on a given node, by uid; unless that succeeds for all, nothing is reserved afterwards."""
+        """Place each Pod on a given node, by uid; unless that succeeds for all, nothing is reserved afterwards.
+
+        The Pods may be a part of the group, which as a whole is known to have a placement.
+        """
         self._cache.update_snapshot(self._snapshot)
-        outcome = self._run(profile, GroupState(group, fixed=nodes), key, queued)
-        placed = {member.queued.uid: member.node_name for member in outcome.placed}
-        if outcome.status.is_success and placed != nodes:
-            self.undo(profile, outcome)
-            outcome.status = unschedulable(UNSCHEDULABLE)
-        return outcome
+        return self._run(profile, GroupState(group, fixed=nodes), key, queued)
 
     def _run_in_domains(
         self, profile: Profile, group: PodGroup, key: NamespacedName, queued: Sequence[QueuedPod], topology: str
@@ -217,6 +215,8 @@ class GroupCycle:
     def _place_all(
         self, profile: Profile, shared: GroupState, key: NamespacedName, members: Sequence[Member]
     ) -> Status:
+        if shared.fixed:
+            return self._place_fixed(profile, shared, members)
         group = shared.group
         status = self._feasible(profile, group, key, len(members))
         for number, member in enumerate(members, 1):
@@ -232,6 +232,16 @@ class GroupCycle:
         if status.is_success and not shared.reserved:
             return unschedulable("no pod of the group can be placed")
         return status
+
+    def _place_fixed(self, profile: Profile, shared: GroupState, members: Sequence[Member]) -> Status:
+        """Place all Pods on their nodes, until one does not fit."""
+        for member in members:
+            member.state.group = shared
+            self._place(profile, member)
+            if member.assumed is None:
+                return unschedulable(UNSCHEDULABLE)
+            shared.reserved.add(member.queued.uid)
+        return SUCCESS
 
     def _feasible(self, profile: Profile, group: PodGroup, key: NamespacedName, remaining: int) -> Status:
         scheduled = len(self._pod_groups.scheduled(key))

@@ -18,6 +18,7 @@ GATES = "GenericWorkload=true,DRAWorkloadResourceClaims=true"
 NOW = DeleteOptions(grace_period_seconds=0)
 SCHEDULING = GroupVersion("scheduling.k8s.io", "v1beta1")
 DRA = GroupVersion("resource.k8s.io", "v1")
+NAMESPACES = unstructured(GroupVersion("", "v1"), "namespaces", "Namespace", namespaced=False)
 POD_GROUPS = unstructured(SCHEDULING, "podgroups", "PodGroup")
 CLAIMS = unstructured(DRA, "resourceclaims", "ResourceClaim")
 TEMPLATES = unstructured(DRA, "resourceclaimtemplates", "ResourceClaimTemplate")
@@ -532,3 +533,23 @@ def test_a_job_of_an_owner_with_a_workload_makes_only_the_group(tmp_path: Path) 
         assert "CompositePodGroup" not in {item.kind for item in served}
 
     run(tmp_path, test, gates=f"{GATES},WorkloadWithJob=true")
+
+
+@pytest.mark.behaviour("GW-39")
+def test_a_namespace_takes_its_groups_along(tmp_path: Path) -> None:
+    """Groups are served in another version than their API group prefers; the namespace controller finds them."""
+
+    async def test(cluster: Cluster) -> None:
+        cluster.start_controllers()
+        await cluster.client.create(NAMESPACES, {"metadata": {"name": "team"}})
+        body = group("training", min_count=2)
+        await cluster.client.create(POD_GROUPS, {**body, "metadata": {"name": "training", "namespace": "team"}}, "team")
+        await cluster.client.delete(NAMESPACES, "team")
+
+        async def left() -> list[str]:
+            found = [*(await cluster.client.list(NAMESPACES)).items, *(await cluster.client.list(POD_GROUPS)).items]
+            return [item["metadata"]["name"] for item in found]
+
+        await cluster.eventually(left, lambda names: not {"team", "training"} & set(names))
+
+    run(tmp_path, test)

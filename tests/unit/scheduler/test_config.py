@@ -112,6 +112,8 @@ def test_leader_election_on_another_lease() -> None:
         ("{retryPeriod: soon}", 'leaderElection.retryPeriod: must be a duration such as "15s"'),
         ("{retryPeriod: -1s}", "leaderElection.retryPeriod: must not be negative"),
         ("{identity: me}", "leaderElection.identity: not supported"),
+        ("{leaseDuration: 5s}", "leaderElection.leaseDuration: LeaseDuration must be greater than RenewDeadline"),
+        ("{retryPeriod: 9s}", "leaderElection.renewDeadline: must be greater than retryPeriod times 1.2"),
     ],
 )
 def test_a_leader_election_that_cannot_be_honoured_is_refused(text: str, message: str) -> None:
@@ -185,10 +187,77 @@ def test_backoff() -> None:
             'initializing plugin "PodTopologySpread": defaultingType: Unsupported value: "Odd"',
         ),
         ("profiles: [{plugins: {nonsense: {}}}]", "profiles[0].plugins.nonsense: not supported"),
-        ("profiles: [{}, {}]", "profiles: every schedulerName may occur once"),
-        ("percentageOfNodesToScore: 101", "percentageOfNodesToScore: must be a number from 0 to 100"),
-        ("podInitialBackoffSeconds: 60", "podInitialBackoffSeconds: must be greater than 0"),
-        ("profiles: [{plugins: {filter: {enabled: [{weight: 1}]}}}]", "every entry needs a name"),
+        ("profiles: [{}, {}]", 'profiles[1].schedulerName: Duplicate value: "default-scheduler"'),
+        ("percentageOfNodesToScore: 101", "percentageOfNodesToScore: Invalid value: 101: not in valid range [0-100]"),
+        ("podInitialBackoffSeconds: 0", "podInitialBackoffSeconds: Invalid value: 0: must be greater than 0"),
+        (
+            "podInitialBackoffSeconds: 60",
+            "podMaxBackoffSeconds: Invalid value: 10: must be greater than or equal to PodInitialBackoffSeconds",
+        ),
+        ("podInitialBackoffSeconds: x", "podInitialBackoffSeconds: must be an integer"),
+        ("podMaxBackoffSeconds: [1]", "podMaxBackoffSeconds: must be an integer"),
+        ("percentageOfNodesToScore: true", "percentageOfNodesToScore: must be an integer"),
+        ("parallelism: 0", "parallelism: Invalid value: 0: should be an integer value greater than zero"),
+        ("clientConnection: 5", "clientConnection: must be a map"),
+        ("clientConnection: {other: 1}", "clientConnection.other: not supported"),
+        ("clientConnection: {qps: x}", "clientConnection.qps: must be a number"),
+        ("enableProfiling: 3", "enableProfiling: must be true or false"),
+        ("extenders: {a: b}", "extenders: must be a list of maps"),
+        ("profiles: {a: b}", "profiles: must be a list of maps"),
+        ("profiles: [5]", "profiles: must be a list of maps"),
+        ("profiles: [{schedulerName: 5}]", "profiles[0].schedulerName: must be a string"),
+        ("profiles: [{plugins: 5}]", "profiles[0].plugins: must be a map"),
+        ("profiles: [{plugins: {filter: 5}}]", "profiles[0].plugins.filter: must be a map"),
+        ("profiles: [{plugins: {filter: {enabled: 5}}}]", "plugins.filter.enabled: must be a list of maps"),
+        ("profiles: [{plugins: {filter: {other: 5}}}]", "profiles[0].plugins.filter.other: not supported"),
+        (
+            "profiles: [{plugins: {score: {enabled: [{name: NodeResourcesFit, weight: x}]}}}]",
+            "profiles[0].plugins.score.enabled[0].weight: must be an integer",
+        ),
+        (
+            "profiles: [{plugins: {score: {enabled: [{name: NodeResourcesFit, weight: -1}]}}}]",
+            "profiles[0].plugins.score.enabled[0].weight: Invalid value: -1: not in valid range [0, inf)",
+        ),
+        (
+            "profiles: [{plugins: {score: {enabled: [{name: NodeName}, {name: NodeName}]}}}]",
+            'profiles[0].plugins.score.enabled[1]: plugin "NodeName" already registered',
+        ),
+        ("profiles: [{pluginConfig: 5}]", "profiles[0].pluginConfig: must be a list of maps"),
+        ("profiles: [{pluginConfig: [{name: NodeName, args: 5}]}]", "profiles[0].pluginConfig[0].args: must be a map"),
+        ("profiles: [{pluginConfig: [{name: NodeName, more: 5}]}]", "profiles[0].pluginConfig[0].more: not supported"),
+        (
+            "profiles: [{pluginConfig: [{name: NodeResourcesFit, args: {kind: NodeAffinityArgs}}]}]",
+            'args.kind: Unsupported value: "NodeAffinityArgs": must be "NodeResourcesFitArgs"',
+        ),
+        (
+            "profiles: [{pluginConfig: [{name: NodeResourcesFit, args: {scoringStrategy: 5}}]}]",
+            'initializing plugin "NodeResourcesFit": scoringStrategy: must be a map',
+        ),
+        (
+            "profiles: [{pluginConfig: [{name: NodeResourcesFit, args: {ignoredResources: x}}]}]",
+            'initializing plugin "NodeResourcesFit": ignoredResources: must be a list of strings',
+        ),
+        (
+            "profiles: [{pluginConfig: [{name: NodeResourcesFit, args: {ignoredResourceGroups: [a/b]}}]}]",
+            "ignoredResourceGroups[0]: Invalid value: \"a/b\": resource group name can't contain '/'",
+        ),
+        (
+            "profiles: [{pluginConfig: [{name: NodeResourcesBalancedAllocation, args: {resources: "
+            "[{name: cpu, weight: 5}]}}]}]",
+            "resources[0].weight: Invalid value: 5: must be 1",
+        ),
+        (
+            "profiles: [{pluginConfig: [{name: NodeAffinity, args: {addedAffinity: {other: 1}}}]}]",
+            'initializing plugin "NodeAffinity": addedAffinity: unknown field "other"',
+        ),
+        (
+            "profiles: [{pluginConfig: [{name: NodeAffinity, args: {addedAffinity: "
+            "{requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: "
+            "[{matchExpressions: [{key: a, operator: Odd}]}]}}}}]}]",
+            "nodeSelectorTerms[0].matchExpressions[0].operator: Invalid value",
+        ),
+        ("profiles: [{pluginConfig: [{name: VolumeBinding, args: {shape: []}}]}]", "shape: not supported"),
+        ("profiles: [{plugins: {filter: {enabled: [{weight: 1}]}}}]", "filter.enabled[0].name: Required value"),
         ("profiles: [{plugins: {filter: {enabled: [{name: Nobody}]}}}]", 'plugin "Nobody" is not known'),
         ("profiles: [{plugins: {filter: {enabled: [{name: PrioritySort}]}}}]", "does not extend filter plugin"),
         ("profiles: [{plugins: {queueSort: {disabled: [{name: '*'}]}}}]", "exactly one queueSort plugin is needed"),

@@ -167,14 +167,15 @@ def validate_affinity(affinity: Document, path: Path) -> FieldErrors:
     """Validate node affinity, pod affinity and pod anti-affinity."""
     errors: FieldErrors = []
     if node := affinity.get("nodeAffinity"):
-        errors += _validate_node_affinity(node, path.child("nodeAffinity"))
+        errors += validate_node_affinity(node, path.child("nodeAffinity"))
     for kind in ("podAffinity", "podAntiAffinity"):
         if neighbours := affinity.get(kind):
             errors += _validate_pod_affinity(neighbours, path.child(kind))
     return errors
 
 
-def _validate_node_affinity(affinity: Document, path: Path) -> FieldErrors:
+def validate_node_affinity(affinity: Document, path: Path) -> FieldErrors:
+    """Check the terms and weights of node affinity."""
     errors: FieldErrors = []
     if affinity.get(_REQUIRED_TERMS) is not None:
         errors += validate_node_selector(affinity[_REQUIRED_TERMS], path.child(_REQUIRED_TERMS))

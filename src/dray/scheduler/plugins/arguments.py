@@ -19,6 +19,33 @@ class Arguments:
         self._read.add(name)
         return self._args.get(name)
 
+    def text(self, name: str, default: str = "") -> str:
+        """Return a string; raises `TypeError`."""
+        value = self.value(name)
+        if value is None:
+            return default
+        if not isinstance(value, str):
+            raise TypeError(f"{self._path}{name}: must be a string")
+        return value
+
+    def mapping(self, name: str) -> Mapping[str, Any]:
+        """Return a map; raises `TypeError`."""
+        value = self.value(name)
+        if value is None:
+            return {}
+        if not isinstance(value, dict):
+            raise TypeError(f"{self._path}{name}: must be a map")
+        return value
+
+    def texts(self, name: str) -> Sequence[str]:
+        """Return a list of strings; raises `TypeError`."""
+        value = self.value(name)
+        if value is None:
+            return ()
+        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+            raise TypeError(f"{self._path}{name}: must be a list of strings")
+        return value
+
     def integer(self, name: str, default: int, least: int, most: int | None) -> int:
         """Return an integer within the limits; raises `ValueError` or `TypeError`."""
         value = self.value(name)
@@ -30,6 +57,15 @@ class Arguments:
             limits = f"[{least}, {most}]" if most is not None else f"[{least}, inf)"
             raise ValueError(f"{self._path}{name}: Invalid value: {value}: not in valid range {limits}")
         return value
+
+    def number(self, name: str) -> float:
+        """Return a number, 0 if it is absent; raises `TypeError`."""
+        value = self.value(name)
+        if value is None:
+            return 0.0
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise TypeError(f"{self._path}{name}: must be a number")
+        return float(value)
 
     def boolean(self, name: str, *, default: bool = False) -> bool:
         """Return a boolean; raises `TypeError`."""

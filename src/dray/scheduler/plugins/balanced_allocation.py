@@ -19,6 +19,24 @@ _DEFAULT: Final = (CPU, MEMORY)
 _PAIR: Final = 2
 
 
+def _resource_names(items: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    """Return the names of resources, whose weights are all one; raises `ValueError` or `TypeError`."""
+    names: list[str] = []
+    for index, item in enumerate(items):
+        path = f"resources[{index}]"
+        given = Arguments(item, path)
+        name, weight = given.text("name"), given.integer("weight", 1, 0, None)
+        given.end()
+        if not name:
+            raise ValueError(f"{path}.name: Required value")
+        if name in names:
+            raise ValueError(f'{path}.name: Duplicate value: "{name}"')
+        if weight != 1:
+            raise ValueError(f"{path}.weight: Invalid value: {weight}: must be 1")
+        names.append(name)
+    return tuple(names)
+
+
 class BalancedAllocation:
     """Scores nodes by how much the utilization of their resources differs."""
 
@@ -27,7 +45,7 @@ class BalancedAllocation:
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
         self._extended_resources = handle.extended_resources
         given = Arguments(args)
-        self._resources = tuple(item["name"] for item in given.items("resources")) or _DEFAULT
+        self._resources = _resource_names(given.items("resources")) or _DEFAULT
         given.end()
 
     def pre_score(self, state: CycleState, _pod: Pod, _nodes: Sequence[NodeInfo]) -> Status:

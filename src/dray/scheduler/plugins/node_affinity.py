@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from typing import Any, Final
 
 from dray.api.codec import from_document
+from dray.api.field_errors import Path
+from dray.api.schema.load import struct
+from dray.api.strict import DecodeError, check_fields
 from dray.api.types.core_v1 import Node, NodeSelector, Pod
 from dray.api.types.core_v1 import NodeAffinity as Affinity
+from dray.api.validation.core_v1_scheduling import validate_node_affinity
 from dray.framework.cycle_state import CycleState
 from dray.framework.events import NODE, Action, ClusterEvent, EventRegistration, Hint
 from dray.framework.node_info import NodeInfo
@@ -28,6 +33,21 @@ _MATCHER: Final = "NodeAffinity/required"
 _PREFERENCES: Final = "NodeAffinity/preferred"
 
 
+def _checked(added: Mapping[str, Any]) -> Affinity:
+    """Return the affinity of the arguments; raises `ValueError`."""
+    document = deepcopy(dict(added))
+    try:
+        unknown = check_fields(document, struct("io.k8s.api.core.v1.NodeAffinity"))
+    except DecodeError as error:
+        raise ValueError(f"addedAffinity: {error}") from error
+    if unknown:
+        raise ValueError(f"addedAffinity: {unknown[0]}")
+    problems = validate_node_affinity(document, Path("addedAffinity"))
+    if problems:
+        raise ValueError(str(problems[0]))
+    return from_document(Affinity, document)
+
+
 class NodeAffinity:
     """Filters and scores on the Pod's node affinity, and on the one that the profile adds to every Pod."""
 
@@ -35,9 +55,9 @@ class NodeAffinity:
 
     def __init__(self, args: Mapping[str, Any], _handle: Handle) -> None:
         given = Arguments(args)
-        added = given.value("addedAffinity")
+        added = given.mapping("addedAffinity")
         given.end()
-        affinity = from_document(Affinity, added) if added else Affinity()
+        affinity = _checked(added)
         enforced = affinity.required_during_scheduling_ignored_during_execution
         self._enforced = compile_selector(enforced) if enforced is not None else None
         self._added_preferences = affinity.preferred_during_scheduling_ignored_during_execution

@@ -37,9 +37,9 @@ class NodeResourcesFit:
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
         self._extended_resources = handle.extended_resources
         given = Arguments(args)
-        self._ignored = frozenset(given.value("ignoredResources") or ())
-        self._ignored_groups = frozenset(given.value("ignoredResourceGroups") or ())
-        strategy = given.value("scoringStrategy") or {}
+        self._ignored = frozenset(given.texts("ignoredResources"))
+        self._ignored_groups = frozenset(_group_names(given.texts("ignoredResourceGroups")))
+        strategy = given.mapping("scoringStrategy")
         given.end()
         self._scorer = make_scorer(strategy, handle.extended_resources.device_usage)
         self._scalars = frozenset(item["name"] for item in strategy.get("resources") or ()) - {CPU, MEMORY}
@@ -174,6 +174,14 @@ class NodeResourcesFit:
         if from_devices and not self._extended_resources.device_usage(node, name)[1]:
             taken += from_devices
         return taken
+
+
+def _group_names(names: Sequence[str]) -> Sequence[str]:
+    for index, name in enumerate(names):
+        if "/" in name:
+            text = "resource group name can't contain '/'"
+            raise ValueError(f'ignoredResourceGroups[{index}]: Invalid value: "{name}": {text}')
+    return names
 
 
 def _all_nodes(_request: Hashable) -> IndexSet:

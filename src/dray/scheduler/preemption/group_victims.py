@@ -6,8 +6,9 @@ one by one, the most important first, as long as every Pod of the group still fi
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -45,43 +46,66 @@ def find_group_victims(
     outcome, nodes = dry_run.place()
     if not outcome.status.is_success:
         return outcome.status
-    monotonic = dry_run.is_monotonic(outcome)
     violating, others = split_by_violation(potential, budgets)
-    attempt = _Reprieve(dry_run, nodes, monotonic=monotonic)
-    victims = attempt.of([unit for unit, _ in violating])
-    violations = sum(count for unit, count in violating if unit in victims)
-    victims += attempt.of(others)
-    victims.sort(key=lambda unit: unit.importance(now))
-    if not dry_run.keep(nodes):
-        return unschedulable(NOT_KEPT)
-    return GroupCandidate(nodes, tuple(pod for unit in victims for pod in unit.pods), violations)
+    counts = {id(unit): count for unit, count in violating}
+    # Members of different nodes may still want the same device, one that several nodes can use: then nothing is local.
+    for is_local in (True, False) if dry_run.is_monotonic(outcome) else (False,):
+        attempt = _Reprieve(dry_run, nodes, is_local=is_local)
+        gone = {id(unit) for unit in (*attempt.of([unit for unit, _ in violating]), *attempt.of(others))}
+        if dry_run.keep(nodes):
+            victims = tuple(pod for unit in potential if id(unit) in gone for pod in unit.pods)
+            return GroupCandidate(nodes, victims, sum(counts.get(key, 0) for key in gone))
+        dry_run.hide([pod for unit in potential if id(unit) not in gone for pod in unit.pods])
+    return unschedulable(NOT_KEPT)
 
 
 class _Reprieve:
-    """Puts units back as long as the group fits."""
+    """Puts units back as long as the group fits.
 
-    def __init__(self, dry_run: GroupDryRun, nodes: Mapping[str, str], *, monotonic: bool) -> None:
+    If filters look at one node alone, a unit matters only to the members on its nodes: no others are placed again.
+    """
+
+    def __init__(self, dry_run: GroupDryRun, nodes: Mapping[str, str], *, is_local: bool) -> None:
         self._dry_run = dry_run
         self._nodes = nodes
-        self._used = frozenset(nodes.values())
-        self._monotonic = monotonic
+        self._is_local = is_local
 
     def of(self, units: Sequence[Unit]) -> list[Unit]:
         """Put back what is possible, the first ones first; return the others."""
-        if not self._monotonic:
-            return [unit for unit in units if not self._put_back((unit,))]
+        if not self._is_local:
+            return [unit for unit in units if not self._put_back(self._nodes, (unit,))]
+        used = frozenset(self._nodes.values())
         # The Pods of other nodes are in nobody's way.
-        elsewhere = [unit for unit in units if not self._is_on_used_node(unit)]
-        self._dry_run.show([pod for unit in elsewhere for pod in unit.pods])
-        return reprieve_several([unit for unit in units if self._is_on_used_node(unit)], self._put_back)
+        self._dry_run.show([pod for unit in units if not _nodes_among(unit, used) for pod in unit.pods])
+        victims: list[Unit] = []
+        for names, dependent in _parts([unit for unit in units if _nodes_among(unit, used)], used):
+            members = {uid: name for uid, name in self._nodes.items() if name in names}
+            victims += reprieve_several(dependent, partial(self._put_back, members))
+        return victims
 
-    def _is_on_used_node(self, unit: Unit) -> bool:
-        return any(pod.pod.spec.node_name in self._used for pod in unit.pods)
-
-    def _put_back(self, units: Sequence[Unit]) -> bool:
+    def _put_back(self, members: Mapping[str, str], units: Sequence[Unit]) -> bool:
         pods = [pod for unit in units for pod in unit.pods]
         self._dry_run.show(pods)
-        if self._dry_run.fits(self._nodes):
+        if self._dry_run.fits(members):
             return True
         self._dry_run.hide(pods)
         return False
+
+
+def _nodes_among(unit: Unit, used: Container[str]) -> list[str]:
+    """Return which of the nodes the unit has Pods on."""
+    return [name for pod in unit.pods if (name := pod.pod.spec.node_name or "") in used]
+
+
+def _parts(units: Sequence[Unit], used: Container[str]) -> Iterator[tuple[frozenset[str], list[Unit]]]:
+    """Yield the units that have nodes in common, directly or by other units, with all their nodes; others are apart."""
+    part_of: dict[str, set[str]] = {}
+    for unit in units:
+        names = _nodes_among(unit, used)
+        part = set(names).union(*(part_of.get(name, ()) for name in names))
+        part_of |= dict.fromkeys(part, part)
+    parts = {id(part): (part, list[Unit]()) for part in part_of.values()}
+    for unit in units:
+        parts[id(part_of[_nodes_among(unit, used)[0]])][1].append(unit)
+    for part, dependent in parts.values():
+        yield frozenset(part), dependent

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from typing import Any
 
@@ -110,6 +111,34 @@ def test_the_least_important_pods_go_and_every_member_has_a_node() -> None:
     assert set(found.nodes) == {pod.uid for pod in members}
     # On one node, both Pods there go; on two nodes, the least important one of each.
     assert victims(found) in (["a0", "b0"], ["a0", "a1"], ["b0", "b1"])
+
+
+@pytest.mark.behaviour("GW-52")
+@pytest.mark.parametrize("seed", range(20))
+def test_looking_at_the_nodes_of_a_unit_finds_what_looking_at_all_finds(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Units may be groups on several nodes, and some violate a budget."""
+    rng = random.Random(seed)
+    world = World(*"abcdef")
+    for name in ("whole-1", "whole-2"):
+        world.add_group(group(name, priority=1, whole=True))
+    for place in "abcdef":
+        for number in range(2):
+            name, labels = f"{place}{number}", rng.choice((WEB, {}))
+            if rng.random() < 0.3:
+                kind = f"whole-{rng.randrange(1, 3)}"
+                world.place(member_pod(kind, name, node=place, priority=1, labels=labels))
+            else:
+                world.place(low(name, place, priority=rng.randrange(3), labels=labels))
+    budget = Budget("default", LabelSelector.from_labels(WEB), rng.randrange(3))
+    count = rng.randrange(2, 9)
+    gang = group("g", priority=10, min_count=count)
+    members = [member_pod("g", f"m{number}", priority=10) for number in range(count)]
+    found = world.find(gang, members, [budget])
+    monkeypatch.setattr(GroupDryRun, "is_monotonic", lambda _self, _outcome: False)
+    assert found == world.find(gang, members, [budget])
+    assert isinstance(found, GroupCandidate)
 
 
 @pytest.mark.behaviour("GW-52")
