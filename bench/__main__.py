@@ -23,6 +23,7 @@ from bench import (
     sharing,
     store,
     streams,
+    wake_up,
     workloads,
 )
 from bench.openb import benchmark
@@ -59,8 +60,9 @@ def node_rows(size: Size) -> Iterator[Row]:
 
 
 def scheduler_rows(size: Size) -> Iterator[Row]:
-    """Measure the scheduling of Pods in a whole cluster."""
-    return scheduler.rows(workloads.QUICK if size is server.QUICK else workloads.DEFAULT)
+    """Measure the scheduling of Pods in a whole cluster, and how pending ones are woken."""
+    yield from scheduler.rows(workloads.QUICK if size is server.QUICK else workloads.DEFAULT)
+    yield from wake_up.rows(wake_up.QUICK if size is server.QUICK else wake_up.FULL)
 
 
 def openb_rows(size: Size) -> Iterator[Row]:
