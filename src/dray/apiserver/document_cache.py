@@ -5,6 +5,7 @@ The documents are shared: callers must not modify them.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import Final
 
 import msgspec
@@ -13,8 +14,9 @@ from dray.api.document import Document
 from dray.api.raw_numbers import load_stored
 from dray.store.interface import Entry
 
-# What a backlog of some hundred Pods needs until each is written again; older values are parsed again, which is slower.
-SIZE_MAX: Final = 2048
+# A burst of events; older ones are parsed again, which is only slower. More documents do not stay in the processor's
+# cache, so that each write takes longer.
+SIZE_MAX: Final = 512
 # Total size of the values, without the newest; their documents take several times as much.
 BYTES_MAX: Final = 2 * 1024 * 1024
 
@@ -34,8 +36,8 @@ class DocumentCache:
         self._size_max = size_max
         self._bytes_max = bytes_max
         self._bytes = 0
-        # By the value's identity, oldest first.
-        self._known: dict[int, _Known] = {}
+        # By the value's identity, oldest first. Finding the first entry of a plain dict is slow after many deletions.
+        self._known: OrderedDict[int, _Known] = OrderedDict()
 
     def document(self, entry: Entry) -> Document:
         """Return the hub document of an entry, with its resourceVersion."""
@@ -55,7 +57,8 @@ class DocumentCache:
     def _remember(self, known: _Known) -> None:
         self._bytes += len(known.value)
         while self._known and (len(self._known) >= self._size_max or self._bytes > self._bytes_max):
-            self._bytes -= len(self._known.pop(next(iter(self._known))).value)
+            _, oldest = self._known.popitem(last=False)
+            self._bytes -= len(oldest.value)
         self._known[id(known.value)] = known
 
 

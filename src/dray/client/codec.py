@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any, Final, TypeVar, cast
 
@@ -38,7 +39,7 @@ class SharedObjects:
     def __init__(self, size_max: int = SHARED_OBJECTS_MAX) -> None:
         self._size_max = size_max
         # By the document's identity, which it keeps for as long as it is kept here; oldest first.
-        self._known: dict[tuple[int, type], tuple[Document, Any]] = {}
+        self._known: OrderedDict[tuple[int, type], tuple[Document, Any]] = OrderedDict()
 
     def decode(self, resource: Resource[T], document: Document) -> T:
         """The document as the resource's type; documents are passed through."""
@@ -50,7 +51,7 @@ class SharedObjects:
             return cast(T, known[1])
         made = decode(resource, document)
         if len(self._known) >= self._size_max:
-            del self._known[next(iter(self._known))]
+            self._known.popitem(last=False)
         self._known[place] = (document, made)
         return made
 

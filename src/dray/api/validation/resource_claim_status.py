@@ -35,6 +35,10 @@ HARDWARE_ADDRESS_LENGTH_MAX: Final = 128
 CONFIG_SOURCES: Final = ("FromClaim", "FromClass")
 
 STATUS: Final = Path("status")
+_RESERVED_FOR: Final = STATUS.child("reservedFor")
+_ALLOCATION: Final = STATUS.child("allocation")
+_RESULTS: Final = _ALLOCATION.child("devices", "results")
+_CONFIG: Final = _ALLOCATION.child("devices", "config")
 
 # Driver, pool, device and share; the share is empty for a device that is not shared.
 DeviceID = tuple[str, str, str, str]
@@ -44,9 +48,8 @@ def validate_claim_status_update(claim: Document, old: Document) -> FieldErrors:
     """Return the validation errors of a change of a claim's status."""
     status, old_status = claim.get("status") or {}, old.get("status") or {}
     requests = request_names((claim.get("spec") or {}).get("devices") or {})
-    reserved_path = STATUS.child("reservedFor")
     errors = fields.bounded_set(
-        status.get("reservedFor"), RESERVED_FOR_MAX, _consumer, lambda item: item.get("uid") or "", reserved_path
+        status.get("reservedFor"), RESERVED_FOR_MAX, _consumer, lambda item: item.get("uid") or "", _RESERVED_FOR
     )
     errors += _device_statuses(status)
     errors += _reservations(status, old_status, deleted=bool((claim.get("metadata") or {}).get("deletionTimestamp")))
@@ -66,14 +69,13 @@ def _reservations(status: Document, old_status: Document, *, deleted: bool) -> F
     reserved_for = status.get("reservedFor")
     if not reserved_for:
         return []
-    path = STATUS.child("reservedFor")
     if status.get("allocation") is None:
-        return [forbidden(path, "may not be specified when `allocated` is not set")]
+        return [forbidden(_RESERVED_FOR, "may not be specified when `allocated` is not set")]
     if deleted:
         before = old_status.get("reservedFor") or ()
         if any(item not in before for item in reserved_for):
             text = "new entries may not be added while `deallocationRequested` or `deletionTimestamp` are set"
-            return [forbidden(path, text)]
+            return [forbidden(_RESERVED_FOR, text)]
     return []
 
 
@@ -81,28 +83,23 @@ def _allocation_change(new: Document | None, old: Document | None, requests: Req
     # A stored allocation is not validated again: the rules may have become stricter since.
     if new is None:
         return []
-    path = STATUS.child("allocation")
     if old is None:
-        return _allocation(new, path, requests)
-    return [] if new == old else [invalid(path, None, "field cannot be modified once set")]
+        return _allocation(new, requests)
+    return [] if new == old else [invalid(_ALLOCATION, None, "field cannot be modified once set")]
 
 
-def _allocation(allocation: Document, path: Path, requests: RequestNames) -> FieldErrors:
-    devices, devices_path = allocation.get("devices") or {}, path.child("devices")
-    errors = fields.bounded(
-        devices.get("results"),
-        RESULTS_MAX,
-        lambda item, at: _result(item, at, requests),
-        devices_path.child("results"),
-    )
-    errors += fields.bounded(
-        devices.get("config"),
-        ALLOCATION_CONFIGS_MAX,
-        lambda item, at: _allocation_configuration(item, at, requests),
-        devices_path.child("config"),
-    )
+def _allocation(allocation: Document, requests: RequestNames) -> FieldErrors:
+    devices = allocation.get("devices") or {}
+    errors = fields.bounded(devices.get("results"), RESULTS_MAX, lambda item, at: _result(item, at, requests), _RESULTS)
+    if devices.get("config"):
+        errors += fields.bounded(
+            devices["config"],
+            ALLOCATION_CONFIGS_MAX,
+            lambda item, at: _allocation_configuration(item, at, requests),
+            _CONFIG,
+        )
     if allocation.get("nodeSelector") is not None:
-        errors += fields.node_selector(allocation["nodeSelector"], path.child("nodeSelector"))
+        errors += fields.node_selector(allocation["nodeSelector"], _ALLOCATION.child("nodeSelector"))
     return errors
 
 
@@ -112,10 +109,13 @@ def _result(item: Document, path: Path, requests: RequestNames) -> FieldErrors:
     errors += fields.pool_name(item.get("pool"), path, "pool")
     errors += fields.label(item.get("device"), path, "device")
     errors += fields.binding_conditions(item, path)
-    errors += fields.each(item.get("tolerations"), fields.toleration, path.child("tolerations"))
+    if item.get("tolerations"):
+        errors += fields.each(item["tolerations"], fields.toleration, path.child("tolerations"))
     if item.get("shareID") is not None:
         errors += fields.uid(item["shareID"], path.child("shareID"))
-    return errors + fields.skipped_operations(item.get("skipNodeOperations"), path.child("skipNodeOperations"))
+    if item.get("skipNodeOperations") is not None:
+        errors += fields.skipped_operations(item["skipNodeOperations"], path.child("skipNodeOperations"))
+    return errors
 
 
 def _allocation_configuration(item: Document, path: Path, requests: RequestNames) -> FieldErrors:

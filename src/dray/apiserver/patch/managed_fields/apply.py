@@ -38,6 +38,7 @@ from dray.apiserver.patch.managed_fields.update import (
     conflicts_of,
     take_over,
     without_changed,
+    without_managed_fields,
     without_unmanaged,
 )
 from dray.apiserver.patch.managed_fields.walk import compare, fields_of, remove, with_named_fields
@@ -81,7 +82,7 @@ def apply(
     time = format_time(write.now)
     me = Manager.of(write.manager, APPLY, write.api_version, write.subresource)
     managed = _stored(live)
-    base = _without_managed_fields({} if live is None else live)
+    base = without_managed_fields({} if live is None else live)
     request = _Request(base, applied, write.struct, me, write.api_version, write.ignored, write.convert)
     if not managed and live is not None:
         managed = _before_first_apply(request, time)
@@ -110,15 +111,6 @@ def _stored(live: Document | None) -> Managed:
         return decode(((live or {}).get("metadata") or {}).get("managedFields"), trusted=True)
     except ManagedFieldsError as error:
         raise PatchFailedError(f"failed to decode managed fields: {error}") from None
-
-
-def _without_managed_fields(document: Document) -> Document:
-    metadata = document.get("metadata")
-    if not metadata or "managedFields" not in metadata:
-        return document
-    metadata = dict(metadata)
-    del metadata["managedFields"]
-    return {**document, "metadata": metadata}
 
 
 def _with_managed_fields(document: Document, entries: list[Document] | None) -> Document:

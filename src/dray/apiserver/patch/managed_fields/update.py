@@ -98,8 +98,21 @@ def update_managed_fields(old: Document | None, new: Document, request: FieldWri
     if not managed and old is not None:
         # Without managed fields, tracking stays disabled until the first apply.
         return None
-    change = Change(old, new, request.struct, request.api_version, request.ignored, request.convert)
+    # Nobody owns managedFields, so the lists are not compared.
+    before = None if old is None else without_managed_fields(old)
+    after = without_managed_fields(new)
+    change = Change(before, after, request.struct, request.api_version, request.ignored, request.convert)
     return encode(cap_updaters(take_over(managed, change, me, format_time(request.now))))
+
+
+def without_managed_fields(document: Document) -> Document:
+    """Return the document without the list; all else is shared."""
+    metadata = document.get("metadata")
+    if not metadata or "managedFields" not in metadata:
+        return document
+    metadata = dict(metadata)
+    del metadata["managedFields"]
+    return {**document, "metadata": metadata}
 
 
 def _created(new: Document, me: Manager, request: FieldWrite) -> list[Document] | None:

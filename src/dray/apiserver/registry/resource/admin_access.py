@@ -75,6 +75,8 @@ def _validate_binding(claim: Document, old: Document, context: WriteContext) -> 
 
 
 def _validate_device_statuses(claim: Document, old: Document, context: WriteContext) -> FieldErrors:
+    if not _device_statuses(claim) and not _device_statuses(old):
+        return []
     prefixes = ["associated-node:", "arbitrary-node:"] if _runs_on_node_of(claim, context) else ["arbitrary-node:"]
     namespace = claim["metadata"].get("namespace", "")
     errors: FieldErrors = []
@@ -101,14 +103,16 @@ def _changed_drivers(claim: Document, old: Document) -> list[str]:
 
     The status of devices that are deallocated by the same write does not count: the server drops it for every writer.
     """
-    after, before = (
-        {device_id(item): item for item in (document.get("status") or {}).get("devices") or ()}
-        for document in (claim, old)
-    )
+    after, before = ({device_id(item): item for item in _device_statuses(document)} for document in (claim, old))
     deallocated = {device_id(item) for item in _results(old)} - {device_id(item) for item in _results(claim)}
     dropped = deallocated - after.keys()
     changed = (key for key in (after.keys() | before.keys()) - dropped if after.get(key) != before.get(key))
     return sorted({key[0] for key in changed})
+
+
+def _device_statuses(claim: Document) -> Sequence[Document]:
+    statuses: Sequence[Document] = (claim.get("status") or {}).get("devices") or ()
+    return statuses
 
 
 def _runs_on_node_of(claim: Document, context: WriteContext) -> bool:
