@@ -5,7 +5,12 @@ from __future__ import annotations
 import asyncio
 import base64
 import gzip
+import hashlib
 import json
+import os
+import subprocess
+import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +18,8 @@ from typing import Any
 import pytest
 import zstandard
 
-from dray.node.runtimes.images.garbage_collector import bytes_to_free, plan_removals
+from dray.node.runtimes.images.garbage_collector import bytes_to_free, removable
+from dray.node.runtimes.images.layers import chain_ids, mount_overlay
 from dray.node.runtimes.images.manifests import choose
 from dray.node.runtimes.images.model import ImageError, StoredImage
 from dray.node.runtimes.images.puller import ImagePuller
@@ -59,9 +65,29 @@ def registry() -> Iterator[Registry]:
         yield found
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> ImageStore:
-    return ImageStore(tmp_path / "images")
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+
+
+@pytest.fixture(params=[False, pytest.param(True, marks=needs_root)], ids=["whole", "layers"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> ImageStore:
+    """A store of whole images, as without root, and one of layers that images share."""
+    return ImageStore(tmp_path / "images", shares_layers=request.param)
+
+
+def visible(store: ImageStore, image: StoredImage) -> list[str]:
+    """The names that a container of the image sees."""
+    folders = store.folders(image)
+    with tempfile.TemporaryDirectory() as name:
+        root = Path(name)
+        for part in ("upper", "work", "root"):
+            (root / part).mkdir()
+        if len(folders) == 1:
+            return sorted(str(path.relative_to(folders[0])) for path in folders[0].rglob("*"))
+        mount_overlay(folders, str(root / "upper"), str(root / "work"), str(root / "root"))
+        try:
+            return sorted(str(path.relative_to(root / "root")) for path in (root / "root").rglob("*"))
+        finally:
+            subprocess.run(["umount", str(root / "root")], check=True)
 
 
 def puller_of(store: ImageStore, **options: Any) -> ImagePuller:
@@ -81,7 +107,7 @@ def docker_config(host: str, user: str = "me", password: str = "secret") -> dict
 
 
 def files_below(folder: Path) -> list[Path]:
-    return [path for path in folder.rglob("*") if not path.is_dir()]
+    return [path for path in folder.rglob("*") if not path.is_dir() and path.name != ".lock"]
 
 
 # --- Names and credentials. ---
@@ -179,7 +205,7 @@ async def test_an_image_is_pulled_once_and_is_there_afterwards(registry: Registr
     assert message.startswith(f'Successfully pulled image "{name}" in 0ms (0ms including waiting). Image size: ')
     stored = store.find(name)
     assert stored is not None
-    assert (store.rootfs(stored) / "bin" / "tool").read_bytes() == b"tool"
+    assert store.read(stored, "bin/tool") == b"tool"
     assert (stored.config.entrypoint, stored.config.env) == (("/bin/tool",), ("A=b",))
     assert stored.size == len(b"tool") + len(FILES["etc/passwd"] or b"")
     asked = len(registry.requests)
@@ -291,7 +317,7 @@ async def test_a_broken_download_continues(registry: Registry, store: ImageStore
     await ensure(puller, name)
     stored = store.find(name)
     assert stored is not None
-    assert (store.rootfs(stored) / "data").read_bytes() == content
+    assert store.read(stored, "data") == content
     assert len(broken) == 2
 
 
@@ -438,8 +464,7 @@ async def test_whiteouts_remove_lower_content_only(registry: Registry, store: Im
     await ensure(puller_of(store), f"{registry.host}/tool")
     stored = store.find(f"{registry.host}/tool")
     assert stored is not None
-    root = store.rootfs(stored)
-    assert sorted(str(path.relative_to(root)) for path in root.rglob("*")) == ["folder", "keep", "keep/new"]
+    assert visible(store, stored) == ["folder", "keep", "keep/new"]
 
 
 @pytest.mark.behaviour("IM-14")
@@ -462,6 +487,71 @@ async def test_a_decompression_error_is_no_crash(registry: Registry, store: Imag
         await ensure(puller_of(store), f"{registry.host}/tool")
 
 
+# --- Shared layers. ---
+
+
+@needs_root
+@pytest.mark.behaviour("IM-02", "IM-15", "IM-17")
+async def test_layers_are_fetched_and_kept_once(registry: Registry, tmp_path: Path) -> None:
+    base = tar_of({"etc/": None, "etc/passwd": b"app:x:7:8::/:/bin/sh\n", "lib/": None, "lib/a": b"1", "old": b"1"})
+    registry.add_image("one", base, tar_of({"lib/b": b"22", ".wh.old": b""}), config={"User": "app"})
+    registry.add_image("two", base, tar_of({"lib/.wh.a": b"", "lib/c": b"333"}))
+    store = ImageStore(tmp_path / "images")
+    puller = puller_of(store)
+    await ensure(puller, f"{registry.host}/one")
+    asked = len([path for path in registry.requests if "/blobs/" in str(path)])
+    await ensure(puller, f"{registry.host}/two")
+    # Its configuration and its own layer.
+    assert len([path for path in registry.requests if "/blobs/" in str(path)]) == asked + 2
+    one, two = (store.find(f"{registry.host}/{name}") for name in ("one", "two"))
+    assert one is not None
+    assert two is not None
+    assert one.layers[0] == two.layers[0]
+    assert visible(store, one) == ["etc", "etc/passwd", "lib", "lib/a", "lib/b"]
+    assert visible(store, two) == ["etc", "etc/passwd", "lib", "lib/c", "old"]
+    assert store.user(one) == (7, 8)
+    assert store.read(one, "old") == b""
+    folder = tmp_path / "images" / "layers"
+    assert len([path for path in folder.iterdir() if path.is_dir()]) == 3
+    # A layer that another image has stays, and one of an image that is being added as well.
+    with store.layers.kept():
+        assert store.delete(one) == 0
+    store.remove_leftovers(0.0)
+    assert sorted(path.name for path in folder.iterdir() if path.is_dir()) == sorted(
+        identifier.partition(":")[2] for identifier in two.layers
+    )
+    assert store.delete(two) == two.size
+    assert not [path for path in folder.iterdir() if path.is_dir()]
+
+
+@needs_root
+@pytest.mark.behaviour("IM-12", "IM-15")
+def test_nothing_is_left_of_a_layer_that_is_wrong_or_was_interrupted(tmp_path: Path) -> None:
+    store = ImageStore(tmp_path / "images")
+    layer = tmp_path / "layer.tar"
+    layer.write_bytes(tar_of(FILES))
+    diff_id = f"sha256:{hashlib.sha256(layer.read_bytes()).hexdigest()}"
+    wrong = f"sha256:{'0' * 64}"
+    config = {"rootfs": {"diff_ids": [diff_id, wrong]}}
+    with pytest.raises(ImageError, match="unexpected digest"):
+        store.add([layer, layer], config, "sha256:1", ("tool",))
+    assert store.missing_layers(config, 2) == [False, True]
+    # What a killed process leaves: a mounted folder without a record.
+    place = tmp_path / "images" / "layers" / ".unpack-x"
+    for part in ("diff", "work", "merged"):
+        (place / part).mkdir(parents=True)
+    mount_overlay(store.layers.contents([diff_id]), *(str(place / part) for part in ("diff", "work", "merged")))
+    store.remove_leftovers(time.time() + 1)
+    assert [path.name for path in place.parent.iterdir()] == [".lock"]
+    assert str(place) not in Path("/proc/self/mounts").read_text()
+
+
+def test_chain_ids() -> None:
+    second = f"sha256:{hashlib.sha256(b'a b').hexdigest()}"
+    assert chain_ids(["a", "b"]) == ("a", second)
+    assert chain_ids(["a", "b", "c"])[2] == f"sha256:{hashlib.sha256(f'{second} c'.encode()).hexdigest()}"
+
+
 # --- Garbage collection. ---
 
 
@@ -472,9 +562,8 @@ def image_used(identifier: str, used: float, size: int = 10) -> StoredImage:
 @pytest.mark.behaviour("IM-17")
 def test_the_longest_unused_images_go_first() -> None:
     images = [image_used("new", 990.0), image_used("c", 300.0), image_used("a", 100.0), image_used("b", 200.0)]
-    chosen = plan_removals(images, {"name/a:1"}, 1000.0, 15)
+    chosen = removable(images, {"name/a:1"}, 1000.0)
     assert [image.id for image in chosen] == ["sha256:b", "sha256:c"]
-    assert plan_removals(images, (), 1000.0, 0) == []
 
 
 @pytest.mark.behaviour("IM-17")

@@ -215,7 +215,7 @@ LAYERS = [layer(d__a=b"1", d__b=b"2", gone=b"x"), layer(d___wh_b=None, _wh_gone=
 def test_layers_are_put_on_each_other_and_whiteouts_remove(tmp_path: Path) -> None:
     store = ImageStore(tmp_path / "images")
     image = store.import_path(oci_layout(tmp_path / "layout", LAYERS, "app:1"))
-    root = store.rootfs(image)
+    (root,) = store.folders(image)
     assert sorted(str(path.relative_to(root)) for path in root.rglob("*")) == ["d", "d/a", "d/c"]
     assert image.names == ("docker.io/library/app:1",)
     assert image.config.command == ("run",)
@@ -257,7 +257,7 @@ def test_folders_names_and_removal(tmp_path: Path) -> None:
     assert store.find("app") is None
     assert store.find("other") is not None
     store.remove("other")
-    assert not store.rootfs(image).exists()
+    assert not store.folders(image)[0].exists()
     with pytest.raises(ImageError, match="no image"):
         store.remove("other")
 

@@ -49,9 +49,11 @@ class ImageGarbageCollector:
         if wanted <= 0:
             return
         freed = 0
-        for image in plan_removals(self._store.all(), in_use, now, wanted):
-            self._store.delete(image)
-            freed += image.size
+        for image in removable(self._store.all(), in_use, now):
+            if freed >= wanted:
+                break
+            # Layers that other images have as well stay.
+            freed += self._store.delete(image)
         if freed < wanted:
             text = (
                 "Failed to garbage collect required amount of images. Attempted to free "
@@ -66,17 +68,11 @@ def bytes_to_free(total: int, free: int) -> int:
     return used - total * USED_PERCENT_LOW // 100 if used * 100 >= total * USED_PERCENT_HIGH and total else 0
 
 
-def plan_removals(images: Sequence[StoredImage], in_use: Collection[str], now: float, wanted: int) -> list[StoredImage]:
-    """Return the unused images to remove for so many bytes, those longest unused first."""
+def removable(images: Sequence[StoredImage], in_use: Collection[str], now: float) -> list[StoredImage]:
+    """Return the images that may be removed, those longest unused first."""
     unused = [
         image
         for image in images
         if not {image.id, *image.names} & set(in_use) and now - image.last_used >= AGE_SECONDS_LEAST
     ]
-    chosen: list[StoredImage] = []
-    for image in sorted(unused, key=lambda item: (item.last_used, item.id)):
-        if wanted <= 0:
-            break
-        chosen.append(image)
-        wanted -= image.size
-    return chosen
+    return sorted(unused, key=lambda item: (item.last_used, item.id))

@@ -47,6 +47,8 @@ class StoredImage:
     pulled_with: tuple[str, ...] = ()
     # Seconds since the epoch.
     last_used: float = 0.0
+    # The chain IDs of its shared layers, the lowest first; empty for an image with a folder of its own.
+    layers: tuple[str, ...] = ()
 
     @property
     def is_imported(self) -> bool:

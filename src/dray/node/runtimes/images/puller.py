@@ -157,9 +157,13 @@ class ImagePuller:
         self, client: RegistryClient, manifest: Manifest, names: Sequence[str], used: Sequence[str]
     ) -> StoredImage:
         config = manifests.parse_document(await client.small_blob(manifest.config))
-        with self.store.download_folder() as folder:
-            layers: list[Path] = []
+        with self.store.layers.kept(), self.store.download_folder() as folder:
+            missing = await asyncio.to_thread(self.store.missing_layers, config, len(manifest.layers))
+            layers: list[Path | None] = []
             for number, layer in enumerate(manifest.layers):
+                if not missing[number]:
+                    layers.append(None)
+                    continue
                 path = folder / str(number)
                 with path.open("wb") as file:
                     await client.download(layer, file)

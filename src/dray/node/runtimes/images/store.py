@@ -1,4 +1,8 @@
-"""Stores images: `<root>/images/<id>/rootfs`, and `index.json` for the names."""
+"""Stores images: `<root>/images/<id>`, `layers/<chain id>` for what they share, and `index.json` for the names.
+
+Images without layers of their own, such as folders, and those of a user who cannot mount have their files in
+`<id>/rootfs`.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ import io
 import json
 import lzma
 import os
+import re
 import shutil
 import stat
 import subprocess
@@ -17,9 +22,11 @@ import tempfile
 import zlib
 from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any, Final, cast
 
+from dray.node.runtimes.images.layers import LAYERS_MAX, LayerStore, chain_ids, tree_size
 from dray.node.runtimes.images.model import (
     ImageConfig,
     ImageError,
@@ -35,17 +42,32 @@ OPAQUE: Final = ".wh..wh..opq"
 _NAME_ANNOTATIONS: Final = ("io.containerd.image.name", "org.opencontainers.image.ref.name")
 # The image's size and the credentials that it was pulled with; the time of the last change is that of the last use.
 _RECORD: Final = "record.json"
+_LAYERS: Final = "layers"
+_DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
 _IMPORT: Final = ".import-"
 _DOWNLOAD: Final = ".download-"
 _BLOCK_BYTES: Final = 128 * 1024
 _INDEX_TYPES: Final = ("index.v1+json", "manifest.list.v2+json")
 
 
+@dataclass(frozen=True, slots=True)
+class _Record:
+    """What is kept of an image besides its configuration."""
+
+    size: int = 0
+    pulled_with: tuple[str, ...] = ()
+    # The chain IDs of its shared layers, the lowest first.
+    layers: tuple[str, ...] = ()
+
+
 class ImageStore:
     """The images of one node; processes can share it, since every change is one rename."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, shares_layers: bool | None = None) -> None:
         self._folder = folder
+        # Overlays can be mounted by root only.
+        self._shares_layers = os.geteuid() == 0 if shares_layers is None else shares_layers
+        self.layers = LayerStore(folder / _LAYERS, apply_layer)
 
     def find(self, name: str) -> StoredImage | None:
         """Return an image by name or ID."""
@@ -59,14 +81,25 @@ class ImageStore:
         found = (self._load(identifier, names) for identifier in sorted(set(names.values())))
         return tuple(image for image in found if image is not None)
 
-    def rootfs(self, image: StoredImage) -> Path:
-        """Return the image's root file system, which must not be changed."""
-        return self._folder / image.id.removeprefix("sha256:") / "rootfs"
+    def folders(self, image: StoredImage) -> list[Path]:
+        """Return the folders that make up the image's root, the topmost first; they must not be changed."""
+        if image.layers:
+            return self.layers.contents(image.layers)
+        return [self._folder / image.id.removeprefix("sha256:") / "rootfs"]
+
+    def read(self, image: StoredImage, name: str) -> bytes:
+        """Return the content of a file of the image; empty if it has none of this name."""
+        for folder in self.folders(image):
+            path = folder / name
+            if path.is_symlink() or path.exists():
+                # Links lead out of the folder, and a whiteout is a device.
+                return path.read_bytes() if path.is_file() and not path.is_symlink() else b""
+        return b""
 
     def user(self, image: StoredImage) -> tuple[int, int]:
         """Return the UID and GID of the image's user."""
-        etc = self.rootfs(image) / "etc"
-        return parse_user(image.config.user, _read_text(etc / "passwd"), _read_text(etc / "group"))
+        files = [self.read(image, name).decode(errors="replace") for name in ("etc/passwd", "etc/group")]
+        return parse_user(image.config.user, *files)
 
     def remove(self, name: str) -> None:
         """Remove a name, and the image with its last name."""
@@ -76,7 +109,7 @@ class ImageStore:
             raise ImageError(f"no image {name!r}")
         self._write_names(names)
         if identifier not in names.values():
-            shutil.rmtree(self._folder / identifier, ignore_errors=True)
+            self._remove_folder(identifier)
 
     def import_path(self, path: Path, name: str = "") -> StoredImage:
         """Import a root file system folder, an OCI layout, or an archive of either (Docker's too)."""
@@ -96,7 +129,7 @@ class ImageStore:
             raise ImageError("a folder has no name of its own: give one")
         with self._building() as target:
             subprocess.run(["cp", "-a", f"{path}/.", str(target / "rootfs")], check=True)  # noqa: S603, S607
-            return self._finish(target, ImageConfig(), tree_digest(target / "rootfs"), (name,))
+            return self._finish(target, ImageConfig(), tree_digest(target / "rootfs"), (name,), _Record())
 
     def _import_archive(self, path: Path, folder: Path, name: str) -> StoredImage:
         try:
@@ -117,7 +150,7 @@ class ImageStore:
         with self._building() as target:
             with path.open("rb") as file:
                 apply_layer(file, target / "rootfs")
-            return self._finish(target, ImageConfig(), tree_digest(target / "rootfs"), (name,))
+            return self._finish(target, ImageConfig(), tree_digest(target / "rootfs"), (name,), _Record())
 
     def _import_layout(self, layout: Path, name: str) -> StoredImage:
         def blob(digest: str) -> Path:
@@ -145,45 +178,85 @@ class ImageStore:
 
     # --- Pulled images. ---
 
+    def missing_layers(self, config: Mapping[str, Any], count: int) -> list[bool]:
+        """Return for each layer of an image whether it must be fetched; layers are kept by `layers.kept`."""
+        chain = self._chain(config, count)
+        if not chain:
+            return [True] * count
+        return [not self.layers.has(identifier) for identifier in chain]
+
+    def _chain(self, config: Mapping[str, Any], count: int) -> tuple[str, ...]:
+        """Return the chain IDs of an image whose layers can be shared; none for others."""
+        diff_ids = (config.get("rootfs") or {}).get("diff_ids") or ()
+        if not self._shares_layers or len(diff_ids) != count or not 0 < count <= LAYERS_MAX:
+            return ()
+        if not all(isinstance(item, str) and _DIGEST.fullmatch(item) for item in diff_ids):
+            return ()
+        return chain_ids(diff_ids)
+
     def add(
         self,
-        layers: Sequence[Path],
+        layers: Sequence[Path | None],
         config: Mapping[str, Any],
         digest: str,
         names: Sequence[str],
         pulled_with: Sequence[str] = (),
     ) -> StoredImage:
-        """Unpack an image from its layers; nothing is visible before it is complete."""
+        """Unpack an image from its layers, None for those that are there; nothing is visible before it is complete."""
         if not all(names):
             raise ImageError("the image has no name of its own: give one")
         expected = (config.get("rootfs") or {}).get("diff_ids") or ()
         if expected and len(expected) != len(layers):
             raise ImageError(f"the configuration is for {len(expected)} layers, not {len(layers)}")
+        settings = read_config(config.get("config") or {})
+        if chain := self._chain(config, len(layers)):
+            with self.layers.kept(), self._building() as target:
+                self._add_layers(chain, layers, expected)
+                (target / "rootfs").rmdir()
+                record = _Record(self.layers.size(chain), tuple(pulled_with), chain)
+                return self._finish(target, settings, digest, names, record)
         with self._building() as target:
             for number, layer in enumerate(layers):
+                assert layer is not None, "only layers that are shared can be there"
                 with layer.open("rb") as file:
                     found = apply_layer(file, target / "rootfs")
                 if expected and expected[number] != found:
                     raise ImageError(f"unexpected digest {found} of an unpacked layer, expected {expected[number]}")
-            return self._finish(target, read_config(config.get("config") or {}), digest, names, pulled_with)
+            return self._finish(target, settings, digest, names, _Record(pulled_with=tuple(pulled_with)))
+
+    def _add_layers(self, chain: Sequence[str], layers: Sequence[Path | None], diff_ids: Sequence[str]) -> None:
+        for number, layer in enumerate(layers):
+            if self.layers.has(chain[number]):
+                continue
+            if layer is None:
+                raise ImageError(f"layer {diff_ids[number]} has been removed meanwhile")
+            self.layers.add(chain[: number + 1], layer, diff_ids[number])
 
     def tag(self, image: StoredImage, names: Sequence[str], pulled_with: Sequence[str] = ()) -> StoredImage:
         """Add names to an image, and credentials with which it may be used; none means that all may."""
         identifier = image.id.removeprefix("sha256:")
         if image.pulled_with:
             known = tuple(dict.fromkeys((*image.pulled_with, *pulled_with))) if pulled_with else ()
-            self._write_record(self._folder / identifier, image.size, known)
+            self._write_record(self._folder / identifier, _Record(image.size, known, image.layers))
         return self._name(identifier, names)
 
     def touch(self, image: StoredImage) -> None:
         """Record that the image is used."""
         os.utime(self._folder / image.id.removeprefix("sha256:") / _RECORD)
 
-    def delete(self, image: StoredImage) -> None:
-        """Remove an image with all its names."""
+    def delete(self, image: StoredImage) -> int:
+        """Remove an image with all its names, and the layers that no other image has; return the bytes freed."""
         identifier = image.id.removeprefix("sha256:")
         self._write_names({name: value for name, value in self._names().items() if value != identifier})
+        return self._remove_folder(identifier) + (0 if image.layers else image.size)
+
+    def _remove_folder(self, identifier: str) -> int:
+        """Remove the files of an image; return the bytes of the layers that went with it."""
         shutil.rmtree(self._folder / identifier, ignore_errors=True)
+        return self._remove_unused_layers()
+
+    def _remove_unused_layers(self) -> int:
+        return self.layers.remove_unused({layer for image in self.all() for layer in image.layers})
 
     def disk(self) -> tuple[int, int]:
         """Return the total and free bytes of the file system."""
@@ -198,6 +271,8 @@ class ImageStore:
 
     def remove_leftovers(self, older_than: float) -> None:
         """Remove parts of downloads and imports that a killed process left behind."""
+        self.layers.remove_leftovers(older_than)
+        self._remove_unused_layers()
         for prefix in (_DOWNLOAD, _IMPORT):
             for folder in self._folder.glob(f"{prefix}*"):
                 with suppress(FileNotFoundError):
@@ -220,11 +295,13 @@ class ImageStore:
             shutil.rmtree(target, ignore_errors=True)
 
     def _finish(
-        self, target: Path, config: ImageConfig, digest: str, names: Sequence[str], pulled_with: Sequence[str] = ()
+        self, target: Path, config: ImageConfig, digest: str, names: Sequence[str], record: _Record
     ) -> StoredImage:
         identifier = digest.removeprefix("sha256:")
         (target / "image.json").write_text(json.dumps(write_config(config), indent=1))
-        self._write_record(target, _size(target / "rootfs"), pulled_with)
+        if not record.layers:
+            record = replace(record, size=tree_size(target / "rootfs"))
+        self._write_record(target, record)
         target.chmod(0o711)
         final = self._folder / identifier
         if not final.exists():
@@ -238,9 +315,10 @@ class ImageStore:
         assert image is not None
         return image
 
-    def _write_record(self, folder: Path, size: int, pulled_with: Sequence[str]) -> None:
+    def _write_record(self, folder: Path, record: _Record) -> None:
         temporary = folder / f"{_RECORD}.new"
-        temporary.write_text(json.dumps({"size": size, "pulledWith": list(pulled_with)}))
+        content = {"size": record.size, "pulledWith": list(record.pulled_with), "layers": list(record.layers)}
+        temporary.write_text(json.dumps(content))
         temporary.rename(folder / _RECORD)
 
     def _names(self) -> dict[str, str]:
@@ -267,8 +345,8 @@ class ImageStore:
         except FileNotFoundError:
             # Stored by an earlier version.
             record, used = {}, folder.stat().st_mtime
-        pulled_with = tuple(record.get("pulledWith") or ())
-        return StoredImage(f"sha256:{identifier}", own, config, record.get("size") or 0, pulled_with, used)
+        pulled_with, layers = tuple(record.get("pulledWith") or ()), tuple(record.get("layers") or ())
+        return StoredImage(f"sha256:{identifier}", own, config, record.get("size") or 0, pulled_with, used, layers)
 
 
 class _Hashing(io.RawIOBase):
@@ -374,11 +452,6 @@ def _with_parents(name: str) -> Iterator[str]:
         name = os.path.dirname(name)
 
 
-def _size(folder: Path) -> int:
-    """Return the bytes of all files."""
-    return sum(path.lstat().st_size for path in folder.rglob("*") if not path.is_dir())
-
-
 def tree_digest(folder: Path) -> str:
     """Return a digest of all names, modes, owners, links and contents."""
     total = hashlib.sha256()
@@ -406,10 +479,3 @@ def _pick(index: dict[str, Any], where: str) -> dict[str, Any]:
     if not real:
         raise ImageError(f"{where}: no image for {wanted}")
     return real[0]
-
-
-def _read_text(path: Path) -> str:
-    try:
-        return path.read_text(errors="replace")
-    except OSError:
-        return ""

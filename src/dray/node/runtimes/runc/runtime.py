@@ -150,7 +150,7 @@ class RuncRuntime(ShimRuntime):
         return {
             "runc": {"binary": self._binary, "root": str(self._state), "id": container_id},
             "overlay": {
-                "lower": str(self._images.rootfs(image)),
+                "lowers": [str(folder) for folder in self._images.folders(image)],
                 "upper": str(folder / "upper"),
                 "work": str(folder / "work"),
                 "target": str(folder / "rootfs"),

@@ -379,8 +379,15 @@ def _attach_tree(tree: int, target: str) -> None:
 
 
 def _mount_root(overlay: _Job) -> None:
-    options = f"lowerdir={overlay['lower']},upperdir={overlay['upper']},workdir={overlay['work']}"
-    _check(_libc.mount(b"overlay", overlay["target"].encode(), b"overlay", 0, options.encode()), "overlay mount")
+    # By descriptors: many long paths would not fit into the page of a mount's options.
+    lowers = [os.open(path, os.O_PATH | os.O_DIRECTORY) for path in overlay["lowers"]]
+    lower = ":".join(f"/proc/self/fd/{descriptor}" for descriptor in lowers)
+    options = f"lowerdir={lower},upperdir={overlay['upper']},workdir={overlay['work']}"
+    try:
+        _check(_libc.mount(b"overlay", overlay["target"].encode(), b"overlay", 0, options.encode()), "overlay mount")
+    finally:
+        for descriptor in lowers:
+            os.close(descriptor)
 
 
 def _mount_subpath(subpath: _Job) -> None:
