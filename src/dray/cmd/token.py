@@ -11,8 +11,10 @@ import string
 import sys
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import yaml
 
@@ -24,9 +26,9 @@ from dray.api.timestamps import format_time
 from dray.cli.command import EXIT_FAILURE, EXIT_USAGE
 from dray.client.credentials import load_access
 from dray.client.http import http_client
-from dray.client.interface import Client, ListOptions, unstructured
+from dray.client.interface import Client, ListOptions, ignore_not_found, unstructured
 from dray.client.kubeconfig import Access, KubeconfigError
-from dray.client.resources import CONFIG_MAPS, NAMESPACES, SECRETS
+from dray.client.resources import CONFIG_MAPS, ENDPOINT_SLICES, NAMESPACES, SECRETS
 from dray.runtime.settings import DURATION, SettingsError
 from dray.runtime.system import SystemClock
 
@@ -85,7 +87,8 @@ async def _create(client: Client, access: Access, arguments: argparse.Namespace,
     if not authority:
         sys.stderr.write("dray token: the kubeconfig names no certificate authority, which machines need to join\n")
         return EXIT_USAGE
-    await _publish(client, access.server, authority)
+    server = await _reachable_server(client, access.server)
+    await _publish(client, server, authority)
     token = Token(_random(_ID_LENGTH), _random(_SECRET_LENGTH))
     expires = now + timedelta(seconds=seconds) if seconds else None
     await client.create(SECRETS.unstructured, bootstrap_tokens.make_secret(token, expires, arguments.description))
@@ -94,10 +97,34 @@ async def _create(client: Client, access: Access, arguments: argparse.Namespace,
         from dray.apiserver.authentication.certificates import public_key_info
 
         digest = bootstrap_tokens.public_key_hash(public_key_info(authority))
-        sys.stdout.write(f"dray join {access.server} --token {token} --discovery-token-ca-cert-hash {digest}\n")
+        sys.stdout.write(f"dray join {server} --token {token} --discovery-token-ca-cert-hash {digest}\n")
     else:
         sys.stdout.write(f"{token}\n")
     return 0
+
+
+async def _reachable_server(client: Client, server: str) -> str:
+    """Return the URL by which other machines reach the API server, which the kubeconfig of this one may not have."""
+    address = urlsplit(server)
+    if not _is_loopback(address.hostname or ""):
+        return server
+    found = await ignore_not_found(client.get(ENDPOINT_SLICES, "kubernetes", "default"))
+    for endpoint in (found or {}).get("endpoints") or ():
+        host = endpoint["addresses"][0]
+        port = next((item.get("port") for item in (found or {}).get("ports") or ()), address.port)
+        return f"{address.scheme}://[{host}]:{port}" if ":" in host else f"{address.scheme}://{host}:{port}"
+    sys.stderr.write(
+        f"dray token: only this machine reaches the API server at {server}: "
+        "start it with --bind-address=0.0.0.0, or with --advertise-address\n"
+    )
+    return server
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _authority(access: Access) -> bytes:

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import platform
 import shutil
 import socket
+import struct
+from contextlib import suppress
 from pathlib import Path
+from typing import Final
 
 from dray.node.agent.node_object import MachineInfo
+
+# Of Linux: asks for the address of an interface.
+_SIOCGIFADDR: Final = 0x8915
+_INTERFACE_NAME_MAX: Final = 15
 
 
 def read_machine(root: Path, hostname: str = "", address: str = "") -> MachineInfo:
@@ -64,4 +72,16 @@ def _address() -> str:
             probe.connect(("192.0.2.1", 9))
             return str(probe.getsockname()[0])
         except OSError:
-            return "127.0.0.1"
+            # There is no default route.
+            return _interface_address(probe) or "127.0.0.1"
+
+
+def _interface_address(probe: socket.socket) -> str:
+    """Return the address of the first interface that is not the loopback one; empty if there is none."""
+    for _, name in socket.if_nameindex():
+        request = struct.pack("256s", name.encode()[:_INTERFACE_NAME_MAX])
+        with suppress(OSError):
+            address = socket.inet_ntoa(fcntl.ioctl(probe, _SIOCGIFADDR, request)[20:24])
+            if not address.startswith("127."):
+                return address
+    return ""
