@@ -133,6 +133,7 @@ class ClusterView:
             self._inventory.remove_taint_rule(_key(old, new))
         else:
             self._inventory.apply_taint_rule(new.value)
+        self._put("rules", _key(old, new), None if new is None else rows.rule_row(new.value))
         changed = [TaintRule.from_document(item.value) for item in (old, new) if item is not None]
         if old is not None and new is not None and changed[0] == changed[1]:
             return

@@ -44,6 +44,7 @@ COLUMNS: Final[Mapping[str, Sequence[str]]] = {
     "events": ("at", "type", "reason", "kind", "namespace", "name", "message", "count"),
     "blocked": ("kind", "namespace", "name", "reason"),
     "classes": ("name",),
+    "rules": ("name", "driver", "pool", "device", "taint"),
     "namespaces": ("name",),
 }
 # The fields of an entry of `cards` of a shape, one for each physical device: what many pools have in common. A pool has
@@ -300,6 +301,15 @@ def claim_names(pod: Document) -> list[str]:
 
 
 # --- Others. ---
+
+
+def rule_row(rule: Document) -> Row:
+    """Return the row of a DeviceTaintRule; what it does not restrict is empty."""
+    spec = rule.get("spec") or {}
+    selector, taint = spec.get("deviceSelector") or {}, spec.get("taint") or {}
+    value = f"={taint['value']}" if taint.get("value") else ""
+    text = f"{taint.get('key', '')}{value}:{taint.get('effect', '')}"
+    return [rule["metadata"]["name"], *(selector.get(name) or "" for name in ("driver", "pool", "device")), text]
 
 
 def quota_row(quota: Document) -> Row:

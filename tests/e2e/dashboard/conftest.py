@@ -65,6 +65,7 @@ def kubectl(server: Server) -> Kubectl:
         taint_rule("rule", driver=GPU, pool="sim-0", device="gpu-2"),
         template("one", exactly(1, f"device.attributes['{GPU}'].model == 'a100'")),
         template("many", exactly(5)),
+        quota("gpus", "team", {"gpu.deviceclass.resource.k8s.io/devices": "100"}),
         waiting_pod("worker", "one"),
         waiting_pod("hungry", "many"),
     ]
@@ -72,6 +73,11 @@ def kubectl(server: Server) -> Kubectl:
     tool("wait", "--for=condition=PodScheduled", "pod/worker", "--timeout=30s")
     tool("wait", "--for=condition=PodScheduled=False", "pod/hungry", "--timeout=30s")
     return tool
+
+
+def quota(name: str, namespace: str, hard: dict[str, str]) -> dict[str, object]:
+    metadata = {"name": name, "namespace": namespace}
+    return {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": metadata, "spec": {"hard": hard}}
 
 
 def apply(kubectl: Kubectl, *objects: dict[str, object]) -> None:

@@ -11,7 +11,7 @@ from axe_playwright_python.sync_playwright import Axe
 from PIL import Image, ImageChops
 from playwright.sync_api import Page, Route, expect
 
-from tests.e2e.dashboard.conftest import MILLISECONDS_MAX, Open, apply
+from tests.e2e.dashboard.conftest import MILLISECONDS_MAX, Open, apply, quota
 from tests.e2e.kubectl.tool import Kubectl
 from tests.servers import Server
 from tests.unit.sim.cluster import GPU, device, exactly, resource_slice, taint_rule, template, waiting_pod
@@ -27,7 +27,9 @@ PAGES = [
     "pods",
     "pods?by=workloads",
     "pod/team/hungry",
+    "workload/ReplicaSet/team/none",
     "namespaces",
+    "quota/team/gpus",
     "decisions",
     "timeline",
 ]
@@ -185,6 +187,37 @@ def test_an_action_is_confirmed_and_done_with_the_users_permissions(
     expect(reader.get_by_role("button", name="Cordon", exact=True)).to_have_count(0)
 
 
+def confirm(page: Page, action: str) -> None:
+    page.get_by_role("button", name=action, exact=True).click()
+    page.get_by_role("dialog").get_by_role("button", name=action, exact=True).click()
+
+
+def test_actions_on_a_device_a_pod_and_a_claim(address: str, open_page: Open, kubectl: Kubectl) -> None:
+    apply(kubectl, template("spare", exactly(1)), waiting_pod("victim", "spare"), waiting_pod("other", "spare"))
+    kubectl("wait", "--for=condition=PodScheduled", "pod/victim", "pod/other", "--timeout=30s")
+    page = opened(open_page, address, "pod/team/victim")
+    confirm(page, "Evict")
+    expect(page.get_by_text("Pod team/victim evicted")).to_be_visible()
+    goto(page, "pod/team/other")
+    confirm(page, "Delete")
+    expect(page.get_by_text("Pod team/other deleted")).to_be_visible()
+    kubectl("wait", "--for=delete", "pod/victim", "pod/other", "--timeout=30s")
+    claim = {"devices": {"requests": [exactly(1)]}}
+    metadata = {"name": "unused", "namespace": "team"}
+    apply(kubectl, {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": metadata, "spec": claim})
+    goto(page, "claim/team/unused")
+    confirm(page, "Delete")
+    expect(page.get_by_text("ResourceClaim team/unused deleted")).to_be_visible()
+    goto(page, f"device/{GPU}/sim-1/t4-0")
+    confirm(page, "Taint")
+    expect(page.get_by_role("heading", level=1)).to_contain_text("tainted")
+    expect(page.get_by_text("example.com/maintenance:NoSchedule")).not_to_have_count(0)
+    confirm(page, "Remove taint")
+    expect(page.get_by_role("heading", level=1)).to_contain_text("free")
+    names = kubectl("get", "pods,resourceclaims,devicetaintrules", "-o", "name").split()
+    assert not [name for name in names if "victim" in name or "unused" in name or "dashboard-" in name]
+
+
 @pytest.mark.parametrize("width", [360, 768, 1920])
 def test_no_page_is_wider_than_the_screen(address: str, open_page: Open, width: int) -> None:
     page = opened(open_page, address, width=width, bypass_csp=True)
@@ -256,17 +289,39 @@ def test_users_see_only_what_they_can_read(server: Server, kubectl: Kubectl, ope
     assert "alice-token" not in page.url
 
 
-def test_quotas_and_usage_by_namespace(address: str, open_page: Open, kubectl: Kubectl) -> None:
-    quota = {
-        "apiVersion": "v1",
-        "kind": "ResourceQuota",
-        "metadata": {"name": "gpus", "namespace": "team"},
-        "spec": {"hard": {"gpu.deviceclass.resource.k8s.io/devices": "100"}},
-    }
-    kubectl("apply", "-f", "-", stdin=json.dumps(quota))
+def test_what_if_a_quota_is_raised(address: str, server: Server, open_page: Open, kubectl: Kubectl) -> None:
     page = opened(open_page, address, "namespaces")
     expect(page.get_by_text("gpu.deviceclass.resource.k8s.io/devices")).to_be_visible()
     expect(page.get_by_text("of 100").first).to_be_visible()
+    kubectl("create", "namespace", "limited")
+    pods = {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "main", "image": "i"}]}}
+    spec = {"replicas": 2, "selector": {"matchLabels": {"app": "web"}}, "template": pods}
+    metadata = {"name": "web", "namespace": "limited"}
+    web = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": metadata, "spec": spec}
+    limited = Kubectl(server.environment, "limited")
+    apply(limited, quota("pods", "limited", {"pods": "0"}))
+    limited("wait", "--for=jsonpath={.status.hard.pods}=0", "quota/pods", "--timeout=30s")
+    apply(limited, web)
+    try:
+        page.get_by_role("link", name="limited/pods").click()
+        expect(page.get_by_text("exceeds quota pods: 0 of 0 pods in use, 1 requested")).to_be_visible()
+        page.get_by_role("button", name="What if I raise it?").click()
+        page.get_by_label("Limit of pods").fill("many")
+        page.get_by_role("button", name="Simulate").click()
+        expect(page.get_by_role("dialog")).to_contain_text("limit must be a quantity")
+        page.get_by_label("Limit of pods").fill("5")
+        page.get_by_role("button", name="Simulate").click()
+        expect(page.get_by_role("dialog")).to_contain_text("2 Pods scheduled")
+        assert limited("get", "pods", "-o", "name") == "", "nothing happened"
+    finally:
+        kubectl("delete", "namespace", "limited", "--wait=false")
+
+
+def test_the_overview_counts_what_more_fits(address: str, open_page: Open) -> None:
+    page = opened(open_page, address)
+    room = page.locator(".card").filter(has=page.get_by_role("heading", name="Room for more Pods"))
+    expect(room).to_contain_text("as team/")
+    expect(room.get_by_role("img").first).to_have_accessible_name(re.compile(r"\d+ (more Pods? fit|of \d+)"))
 
 
 def test_a_stream_that_fails_is_shown_and_reconnected(address: str, open_page: Open) -> None:

@@ -195,6 +195,9 @@ def test_a_rule_makes_only_the_pools_stale_that_it_selects() -> None:
     refresh(view)
     changed, removed = view.changes()["pools"]
     assert (list(changed), removed) == ([f"{GPU}/b"], [])
+    rule = named(view, "rules", "rule")
+    assert (rule["driver"], rule["pool"], rule["device"]) == (GPU, "b", "gpu-0")
+    assert rule["taint"].endswith(":NoSchedule")
 
 
 def test_nodes_have_their_pods_and_the_resources_of_device_plugins() -> None:

@@ -40,10 +40,15 @@ const REASONS = [
   [/free ports/, () => "the requested host port is in use"],
 ];
 
+// "gpu.deviceclass.resource.k8s.io/devices" as "gpu devices".
+export function shortResource(name) {
+  return name.replace(/^(.+)\.deviceclass\.resource\.k8s\.io\/(\w+)$/, "$1 $2");
+}
+
 // "cpu=1,pods=1" of each amount: what is requested, used and allowed of a resource.
 function limits(requested, used, limited) {
   const [wanted, taken, allowed] = [requested, used, limited].map((text) => Object.fromEntries(text.split(",").map((part) => part.split("="))));
-  return Object.keys(wanted).map((resource) => `${taken[resource]} of ${allowed[resource]} ${resource} in use, ${wanted[resource]} requested`).join("; ");
+  return Object.keys(wanted).map((resource) => `${taken[resource]} of ${allowed[resource]} ${shortResource(resource)} in use, ${wanted[resource]} requested`).join("; ");
 }
 
 function devices(text) {

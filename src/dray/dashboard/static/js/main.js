@@ -36,9 +36,11 @@ function open() {
   current.open(main, found.rest);
   document.title = name ? `${found.rest.at(-1) ?? current.title} · Dray` : "Dray";
   const active = PARENTS[name] ?? name;
-  replace(document.getElementById("nav"), NAV.map(([key, text]) => h("a", { href: `#/${key}`, "aria-current": key === active ? "page" : null }, text)));
+  const nav = document.getElementById("nav");
+  replace(nav, NAV.map(([key, text]) => h("a", { href: `#/${key}`, "aria-current": key === active ? "page" : null }, text)));
   // On a phone the pages are a row that scrolls.
-  document.querySelector("nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
+  const link = nav.querySelector("[aria-current]");
+  nav.scrollLeft = link ? link.offsetLeft - (nav.clientWidth - link.offsetWidth) / 2 : 0;
 }
 
 function showConnection() {

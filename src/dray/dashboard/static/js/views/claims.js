@@ -52,10 +52,10 @@ export const claimView = {
     Object.assign(this, { namespace, name, object: null, events: [], seen: null });
     this.head = h("div", {});
     this.body = h("div", { class: "stack" });
-    const actions = actionBar(namespace, {
-      "delete-claim": { text: "Delete", question: `Delete the claim ${namespace}/${name}? Its devices are released once no Pod uses it.`, parameters: () => ({ namespace, name, uid: this.object?.metadata.uid }) },
+    this.actions = actionBar(namespace, {
+      "delete-claim": { text: "Delete", when: () => this.object !== null && !this.seen.classic, question: `Delete the claim ${namespace}/${name}? Its devices are released once no Pod uses it.`, parameters: () => ({ namespace, name, uid: this.object?.metadata.uid }) },
     });
-    replace(main, this.head, actions, h("div", { class: "columns" }, this.body, explanation("claim", namespace, name)));
+    replace(main, this.head, this.actions, h("div", { class: "columns" }, this.body, explanation("claim", namespace, name)));
     this.render();
   },
 
@@ -67,6 +67,7 @@ export const claimView = {
       return;
     }
     if (row !== this.seen) this._load(row);
+    this.actions.refresh();
     replaceOn(this.head, row.state, () => h("h1", {}, `${this.namespace}/${this.name} `, tag(row.state)));
     replaceOn(this.body, [row, this.object, this.events], () => [
       card("Requests", this.object && !row.classic ? requests(this.object) : h("p", {}, row.requests.join(", "))),
@@ -80,7 +81,9 @@ export const claimView = {
     this.seen = row;
     try {
       const kind = row.classic ? "ResourceClaim.cdi.k8s.io" : "ResourceClaim";
-      Object.assign(this, await query("object", { kind, namespace: row.namespace, name: row.name }));
+      const answer = await query("object", { kind, namespace: row.namespace, name: row.name });
+      if (this.seen !== row) return;
+      Object.assign(this, answer);
       this.render();
     } catch {
       // Deleted meanwhile: the table will say so.

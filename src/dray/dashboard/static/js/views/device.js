@@ -5,7 +5,7 @@ import { actionBar } from "../actions.js";
 import { bar, card, facts, h, replace, replaceOn, since, table } from "../dom.js";
 import { percent } from "../format.js";
 import { claimLink, deviceLink, joined, link, podLink, tag } from "../links.js";
-import { attributeText, claimsOf, STATES, stateText } from "../model.js";
+import { attributeText, claimsOf, STATES, stateText, taintText } from "../model.js";
 import { store } from "../store.js";
 import { signature } from "../tiles.js";
 
@@ -18,13 +18,17 @@ export const deviceView = {
     this.body = h("div", { class: "columns" });
     this.key = `${driver}/${pool}/${name}`;
     const parameters = () => ({ driver, pool, device: name });
-    const actions = actionBar("", {
+    const own = () => rulesOf(this).find((rule) => rule.device);
+    this.actions = actionBar("", {
       "taint-device": {
         text: "Taint", question: `Keep Pods away from ${name} of pool ${pool}? NoExecute also evicts those that use it.`, parameters,
         fields: [{ name: "key", label: "Key", value: "example.com/maintenance" }, { name: "effect", label: "Effect", options: ["NoSchedule", "NoExecute"] }],
       },
+      "delete-taint": {
+        text: "Remove taint", mild: true, when: () => Boolean(own()), question: `Remove the taint of ${name} that a DeviceTaintRule adds?`, parameters: () => ({ name: own().name }),
+      },
     });
-    replace(main, this.head, actions, this.body);
+    replace(main, this.head, this.actions, this.body);
     this.render();
   },
 
@@ -34,13 +38,14 @@ export const deviceView = {
     // A partition belongs to the card that has it; which one is known from its slice.
     const item = row?.cards.find((found) => found.name === this.name) ?? row?.cards.find((found) => found.segments.some(([name]) => name === this.name)) ?? this._cardOfSpec(row);
     if (row && row.slices.join() !== this.sliceNames) this._load(row);
+    this.actions.refresh();
     if (!row) {
       replaceOn(this.head, store.loaded, () => [h("h1", {}, this.name), h("p", {}, store.loaded ? "Not found: no driver publishes this device." : "Loading…")]);
       replaceOn(this.body, null, () => null);
       return;
     }
     replaceOn(this.head, [item?.name, item?.state, item?.note, claims.length], () => heading(this.name, item, claims));
-    replaceOn(this.body, [item && [item.name, signature(item)], this.spec, claims], () => [
+    replaceOn(this.body, [item && [item.name, signature(item)], this.spec, claims, rulesOf(this)], () => [
       card("Allocations", claims.length ? table(["Claim", "Pods", "For"], claims.map((claim) => [claimLink(claim.namespace, claim.name), joined(claim.pods.map((pod) => podLink(claim.namespace, pod))), since(claim.allocated)])) : h("p", { class: "soft" }, "None.")),
       item && item.published > 1 ? card("Physical device", physical(item)) : null,
       card("Properties", properties(this, row)),
@@ -80,6 +85,12 @@ function heading(name, item, claims) {
     h("p", { class: "soft" }, item.note || (isPart ? `A partition of ${item.name}, which is ${stateText(item.state)}.` : STATES[item.state]))];
 }
 
+// The rules that taint a device, those for it alone first.
+function rulesOf({ driver, pool, name }) {
+  return store.rows("rules").filter((rule) => [[rule.driver, driver], [rule.pool, pool], [rule.device, name]].every(([wanted, found]) => !wanted || wanted === found))
+    .sort((a, b) => Boolean(b.device) - Boolean(a.device));
+}
+
 function physical(item) {
   return [h("p", { class: "plain" }, `${item.name}: ${percent(item.used)} in use, published as ${item.published} devices`), bar(item.used),
     item.segments.length ? h("ul", { class: "bare" }, item.segments.map(([name, share]) => h("li", {}, deviceLink(`${item.driver}/${item.pool}/${name}`), ` ${percent(share)} `, joined(claimsOf(`${item.driver}/${item.pool}/${name}`).map((claim) => claimLink(claim.namespace, claim.name)))))) : null];
@@ -92,7 +103,7 @@ function properties(view, row) {
   const counters = (spec.consumesCounters ?? []).flatMap((set) => Object.entries(set.counters ?? {}).map(([name, value]) => [`consumes ${set.counterSet}/${name}`, value.value]));
   return facts([
     ["Driver", view.driver], ["Pool", view.pool], ["Node", row.node && row.node !== "*" ? link(["node", row.node], row.node) : "any (network-attached)"], ["Slices", row.slices.join(", ")],
-    ["Taints", (spec.taints ?? []).map((taint) => `${taint.key}:${taint.effect}`).join(", ")],
+    ["Taints", [...(spec.taints ?? []).map(taintText), ...rulesOf(view).map((rule) => `${rule.taint} (rule ${rule.name}${rule.device ? "" : `, for all devices of ${rule.pool ? "the pool" : "the driver"}`})`)].join(", ")],
     ["Multiple allocations", spec.allowMultipleAllocations ? "allowed" : ""], ...attributes, ...capacity, ...counters,
   ]);
 }

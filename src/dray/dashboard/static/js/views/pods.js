@@ -124,11 +124,13 @@ export const podView = {
     this.body = h("div", { class: "stack" });
     this.decisions = h("div", { class: "stack" });
     const parameters = () => ({ namespace, name, uid: this.object?.metadata.uid });
-    const actions = actionBar(namespace, {
-      evict: { text: "Evict", question: `Evict ${namespace}/${name}? Disruption budgets are respected.`, parameters },
-      "delete-pod": { text: "Delete", question: `Delete ${namespace}/${name}?`, parameters },
+    // What is deleted is what was shown: its uid must be known.
+    const when = () => Boolean(this.object);
+    this.actions = actionBar(namespace, {
+      evict: { text: "Evict", when, question: `Evict ${namespace}/${name}? Disruption budgets are respected.`, parameters },
+      "delete-pod": { text: "Delete", when, question: `Delete ${namespace}/${name}?`, parameters },
     }, [{ text: "How many more fit?", parameters: { change: "copies", namespace, name } }]);
-    replace(main, this.head, actions, h("div", { class: "columns" }, this.body, h("div", { class: "stack" }, explanation("pod", namespace, name), this.decisions)));
+    replace(main, this.head, this.actions, h("div", { class: "columns" }, this.body, h("div", { class: "stack" }, explanation("pod", namespace, name), this.decisions)));
     this.render();
   },
 
@@ -140,6 +142,7 @@ export const podView = {
       return;
     }
     if (row !== this.seen) this._load(row);
+    this.actions.refresh();
     const reason = reasonOf(row);
     replaceOn(this.head, [row.state, reason], () => [h("h1", {}, `${this.namespace}/${this.name} `, tag(row.state)), reason ? h("p", { class: "notice" }, reason) : null]);
     const claims = row.claims.map((name) => store.get("claims", `${row.namespace}/${name}`) ?? store.get("claims", `classic:${row.namespace}/${name}`) ?? { namespace: row.namespace, name, devices: [], state: "missing" });
@@ -157,10 +160,12 @@ export const podView = {
   async _load(row) {
     this.seen = row;
     try {
-      Object.assign(this, await query("object", { kind: "Pod", namespace: row.namespace, name: row.name }));
+      const answer = await query("object", { kind: "Pod", namespace: row.namespace, name: row.name });
+      if (this.seen !== row) return;
+      Object.assign(this, answer);
       this.render();
       const found = await podDecisions(this.object.metadata.uid);
-      replace(this.decisions, found.length ? card("Decisions", found) : null);
+      if (this.seen === row) replace(this.decisions, found.length ? card("Decisions", found) : null);
     } catch {
       // Deleted meanwhile: the table will say so.
     }

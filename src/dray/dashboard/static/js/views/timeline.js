@@ -2,6 +2,7 @@
 
 import { h, replace, since } from "../dom.js";
 import { Filters, matches } from "../filters.js";
+import { oneLine } from "../format.js";
 import { link, parameter, tag } from "../links.js";
 import { Rows } from "../rows.js";
 import { store } from "../store.js";
@@ -17,7 +18,7 @@ export const timelineView = {
       { title: "Object", cell: subject, middle: true },
       { title: "Type", cell: (row) => tag(row.type.toLowerCase()) },
       { title: "Reason", cell: (row) => h("span", { title: row.reason }, row.reason), wide: true, middle: true },
-      { title: "Message", cell: (row) => h("span", { title: row.message }, row.message), wide: true, grow: true },
+      { title: "Message", cell: (row) => h("span", { title: row.message }, oneLine(row.message)), wide: true, grow: true },
       { title: "Count", cell: (row) => (row.count > 1 ? `×${row.count}` : ""), wide: true, number: true },
       { title: "Age", cell: (row) => since(row.at) },
     ], "Nothing happened.");
