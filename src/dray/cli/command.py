@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from typing import Final, Protocol
+from typing import Any, Final, NoReturn, Protocol
 
 from dray.api.errors import APIError
 from dray.api.features import FeatureGateError, FeatureGates
@@ -22,6 +23,8 @@ from dray.sim.snapshot import Snapshot, SnapshotError
 
 EXIT_FAILURE: Final = 1
 EXIT_USAGE: Final = 2
+# As argparse writes it.
+_INVALID_CHOICE: Final = re.compile(r"invalid choice: '([^']*)' \(choose from (.*)\)$")
 _CLEAR: Final = "\033[H\033[2J\033[3J"
 
 
@@ -38,8 +41,9 @@ class Render(Protocol):
 class Parser(argparse.ArgumentParser):
     """A parser that knows what a misspelt flag or value was meant to be."""
 
-    def __init__(self, prog: str, description: str) -> None:
-        super().__init__(prog=prog, description=description, allow_abbrev=False)
+    def __init__(self, prog: str, description: str = "", **options: Any) -> None:
+        # Subcommands are parsers of the same class, with options of argparse.
+        super().__init__(prog=prog, description=description, allow_abbrev=False, **options)
 
     def parse_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
@@ -48,11 +52,26 @@ class Parser(argparse.ArgumentParser):
         found, unknown = self.parse_known_args(args, namespace)
         if unknown:
             flag = unknown[0].partition("=")[0]
-            known = [name for action in self._actions for name in action.option_strings if name.startswith("--")]
+            known = [name for name in self.flags() if name.startswith("--")]
             similar = did_you_mean(flag, known) if flag.startswith("-") else ""
             what = "unknown flag" if flag.startswith("-") else "unexpected argument"
             self.error(f"{what}: {flag}{similar}")
         return found
+
+    def flags(self) -> Iterator[str]:
+        """Yield the flags of the command and of its subcommands."""
+        for action in self._actions:
+            yield from action.option_strings
+            # Subcommands are choices too.
+            parsers = action.choices.values() if isinstance(action.choices, dict) else ()
+            yield from (flag for parser in parsers if isinstance(parser, Parser) for flag in parser.flags())
+
+    def error(self, message: str) -> NoReturn:
+        """Exit with what is wrong, what was probably meant, and where the flags are."""
+        if choice := _INVALID_CHOICE.search(message):
+            name, known = choice.groups()
+            message = f"{message}{did_you_mean(name, known.replace(chr(39), '').split(', '))}"
+        self.exit(EXIT_USAGE, f"{self.prog}: {message}\nRun {self.prog} --help for its flags.\n")
 
 
 def cluster_parser(prog: str, description: str, *, formats: Sequence[str] = ()) -> Parser:

@@ -15,7 +15,7 @@ import grpc
 import grpc.aio
 
 from dray.api.quantity import Format, Quantity
-from dray.cli.command import EXIT_FAILURE, EXIT_USAGE
+from dray.cli.command import EXIT_FAILURE, EXIT_USAGE, Parser
 from dray.cli.output import FORMATS, Column, render
 from dray.node.topology.machine import format_cpus
 from dray.rpc.pb.podresources.v1 import api_pb2 as v1
@@ -68,7 +68,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog=PROG,
         description="Print the devices, CPUs, memory and claims of this node's containers, from the PodResources API.",
     )

@@ -11,6 +11,7 @@ from typing import Any, Final, Generic, TypeVar
 from dray.cli.jsonpath import JSONPathError, as_text, evaluate, values
 from dray.cli.output import FORMATS, Column, render, to_plain
 from dray.sim.explain.similar_names import did_you_mean
+from dray.sim.snapshot import SnapshotError
 
 T = TypeVar("T")
 
@@ -41,7 +42,12 @@ class RowSelection:
 
 def _field_values(path: str, plain: Any) -> list[Any]:
     """Return the values of a field, whose name may be that of an API object."""
-    found = values(path.removeprefix("metadata.").removeprefix("status."), plain)
+    own = path.removeprefix("metadata.").removeprefix("status.")
+    name = own.lstrip(".").partition(".")[0].partition("[")[0]
+    if isinstance(plain, dict) and name not in plain:
+        known = f"known are {', '.join(plain)}"
+        raise SnapshotError(f'--field-selector: there is no field "{name}"{did_you_mean(name, plain)}; {known}')
+    found = values(own, plain)
     return [item for one in found for item in (one if isinstance(one, list) else [one])]
 
 

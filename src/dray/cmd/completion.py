@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import io
 import re
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Final
+
+from dray.cli.command import Parser
 
 _FLAG: Final = re.compile(r"(?<![\w-])(--?[a-zA-Z][\w-]*)")
 _BASH: Final = """\
@@ -42,7 +43,7 @@ autoload -U +X bashcompinit && bashcompinit
 
 def main(argv: Sequence[str]) -> int:
     """Run the command."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="dray completion", description="Print a completion script. In bash: source <(dray completion bash)"
     )
     parser.add_argument("shell", choices=("bash", "zsh", "fish"))

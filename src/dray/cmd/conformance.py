@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final, TextIO
 
 from dray.api.errors import APIError
+from dray.cli.command import Parser
 from dray.cli.conformance.findings import Finding, conforms
 from dray.cli.conformance.report import to_json, to_junit, to_text
 from dray.cli.conformance.requirements import CLASSIC_SECTIONS, REQUIREMENTS, Section, UsageError
@@ -52,7 +53,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="dray conformance",
         description=_DESCRIPTION,
         epilog="exit codes: 0: the driver conforms, 1: it does not, 2: the checks cannot run. NO_COLOR is respected.",

@@ -14,6 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
+from dray.cli.command import Parser
 from dray.node.runtimes.images.model import ImageError, StoredImage
 from dray.node.runtimes.images.puller import ImagePuller
 from dray.node.runtimes.images.references import parse_reference
@@ -37,7 +38,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser("dray image", description="Images of this node, for the runc runtime.")
+    parser = Parser("dray image", description="Images of this node, for the runc runtime.")
     parser.add_argument("--root-dir", default="/var/lib/kubelet", help="the node agent's root directory")
     commands = parser.add_subparsers(dest="command", required=True)
     pulling = commands.add_parser("pull", help="pull an image from its registry")

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from dray.cli.command import Parser
 from dray.store.interface import StoreError
 from dray.store.sqlite_file import accept_lost_writes, lock, lost_revisions
 
 
 def main(argv: Sequence[str]) -> int:
     """Print what is lost; exit with 1 if there is anything and it was not accepted."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         "dray recover",
         description="Find acknowledged writes that the database of a stopped server has lost. Without --accept-loss, "
         "nothing is changed. Copy the data directory first: what is left of a damaged write-ahead log is deleted.",

@@ -23,7 +23,7 @@ from dray.api.bootstrap_tokens import CLUSTER_INFO, StoredToken, Token, parse_to
 from dray.api.document import Document, GroupVersion
 from dray.api.errors import AlreadyExistsError, APIError
 from dray.api.timestamps import format_time
-from dray.cli.command import EXIT_FAILURE, EXIT_USAGE
+from dray.cli.command import EXIT_FAILURE, EXIT_USAGE, Parser
 from dray.client.credentials import load_access
 from dray.client.http import http_client
 from dray.client.interface import Client, ListOptions, ignore_not_found, unstructured
@@ -52,7 +52,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser("dray token", description="Tokens by which machines join a cluster.")
+    parser = Parser("dray token", description="Tokens by which machines join a cluster.")
     parser.add_argument("--kubeconfig", default="", metavar="FILE", help="default: $KUBECONFIG, then ~/.kube/config")
     commands = parser.add_subparsers(dest="command", required=True)
     creating = commands.add_parser("create", help="create a token; prints it, or the command that joins with it")

@@ -11,7 +11,7 @@ from tests.fork_server import run
 
 NO_FILE = "{path}: No such file or directory"
 NO_KUBECONFIG = "error loading config file '{path}': no such file or directory"
-UNKNOWN_GATE = "error: argument --feature-gates: unrecognized feature gate: Nope"
+UNKNOWN_GATE = "argument --feature-gates: unrecognized feature gate: Nope"
 
 
 @pytest.mark.parametrize(
@@ -27,17 +27,19 @@ UNKNOWN_GATE = "error: argument --feature-gates: unrecognized feature gate: Nope
         ("devices --watch -f {path}", 2, "--watch needs a cluster; files do not change"),
         ("explain pod a --feature-gates=Nope=true", 2, UNKNOWN_GATE),
         ("simulate --feature-gates=Nope=true", 2, UNKNOWN_GATE),
+        ("devices --claas=gpu", 2, 'unknown flag: --claas (did you mean "--class"?)'),
+        ("token create --tll=1h", 2, 'unknown flag: --tll (did you mean "--ttl"?)'),
     ],
 )
 def test_error_messages(arguments: str, code: int, line: str, tmp_path: Path) -> None:
-    """The last line contains the command and the error."""
+    """The first line contains the command and the error."""
     path = tmp_path / "missing.yaml"
     argv = arguments.format(path=path).split()
     # A process of its own: a command may do with logging and the collector what it likes.
     command = [sys.executable, "-m", "dray", *argv]
     done = run(command)
     assert (done.returncode, done.stdout) == (code, "")
-    assert done.stderr.splitlines()[-1] == f"dray {argv[0]}: {line.format(path=path)}"
+    assert done.stderr.splitlines()[0] == f"dray {argv[0]}: {line.format(path=path)}"
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ def shown(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 
 
 def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    """The last line of a command that fails."""
+    """The first line of a command that fails."""
     try:
         code = dray(list(arguments))
     except SystemExit as stop:
@@ -40,7 +40,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     assert code in (1, 2)
     found = capsys.readouterr()
     assert found.out == ""
-    return found.err.splitlines()[-1]
+    return found.err.splitlines()[0]
 
 
 @pytest.mark.parametrize(
@@ -77,6 +77,8 @@ def test_rows_are_selected_and_formatted(
         ("claims -o custom-columns=NAME", "dray claims: custom-columns: 'NAME' is not TITLE:PATH, as in NAME:.name"),
         ("claims -o jsonpath={.items", "dray claims: unclosed brace in '{.items'"),
         ("claims -l ===", "argument -l/--selector: "),
+        ("claims --field-selector sate=free", 'there is no field "sate" (did you mean "state"?)'),
+        ("claims --state pendin", "(did you mean \"pending\"?)"),
         ("claims --field-selector state", '"state" is not FIELD=VALUE or FIELD!=VALUE'),
         ("explain pods/p x", "there is a name already in 'pods/p': 'x' is one too many"),
         ("explain pdo p", 'unknown kind "pdo" (did you mean "po"?)'),
