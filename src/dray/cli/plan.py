@@ -4,24 +4,16 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Sequence
-from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from dray.cli.command import (
-    EXIT_FAILURE,
-    add_feature_gates,
-    cluster_parser,
-    current_namespace,
-    exit_on_read_error,
-    print_hidden,
-    read_snapshot,
-)
+from dray.cli.command import EXIT_FAILURE
 from dray.cli.manifests import read_documents
 from dray.cli.output import Column, ProgressLine, paint, render, write_answer
-from dray.scheduler.named_profiles import NAMED_PROFILES, SPREAD
+from dray.cli.planning import namespace_of, planning_input, planning_parser
+from dray.scheduler.named_profiles import NAMED_PROFILES
 from dray.sim.explain.similar_names import did_you_mean
-from dray.sim.snapshot import PLACEMENT_KINDS, Snapshot, SnapshotError
+from dray.sim.snapshot import Snapshot, SnapshotError
 
 if TYPE_CHECKING:
     from dray.sim.capacity.plans import AddedNode, CapacityPlan, JointPlan, Placement, RemovableNode, RemovalPlan
@@ -29,7 +21,6 @@ if TYPE_CHECKING:
     from dray.sim.trial_cluster import TrialCluster, TrialPod
 
 PROG: Final = "dray plan"
-KINDS: Final = (*PLACEMENT_KINDS, "ReplicaSet", "StatefulSet")
 # More lines would hide the answer; -o json has all.
 _LINES_MAX: Final = 20
 
@@ -37,9 +28,7 @@ _LINES_MAX: Final = 20
 def main(argv: Sequence[str]) -> int:
     """Run the command; nothing is written to the cluster. Return 1 if some Pods fit nowhere."""
     arguments = _parse(argv)
-    with exit_on_read_error(PROG), closing(ProgressLine()) as progress:
-        snapshot = read_snapshot(arguments, KINDS)
-        print_hidden(PROG, snapshot)
+    with planning_input(PROG, arguments) as (snapshot, progress):
         if arguments.remove:
             removal = _removal(snapshot, arguments, progress)
         else:
@@ -57,7 +46,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         "nodes can be removed; or where Pods go if they are placed together. Every placement was tried with the "
         "scheduler's own code. The cluster itself is only read."
     )
-    parser = cluster_parser(PROG, description, formats=("text", "json", "yaml"))
+    parser = planning_parser(PROG, description)
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--remove", action="store_true", help="which nodes can be removed?")
     what.add_argument("--joint", action="store_true", help="place the Pods together on the nodes that there are")
@@ -80,13 +69,9 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         "--node-template", action="append", default=[], metavar="FILE", help="a Node with its ResourceSlices"
     )
     parser.add_argument("--move-jobs", action="store_true", help="with --remove: Pods of Jobs may be moved")
-    parser.add_argument(
-        "--profile", choices=sorted(NAMED_PROFILES), default=SPREAD, help=f"of the scheduler; default: {SPREAD}"
-    )
     parser.add_argument("--solver-seconds", type=float, default=10.0, metavar="N", help="time for the exact solver")
     parser.add_argument("--no-solver", action="store_true", help="use the heuristic only")
     parser.add_argument("--all", action="store_true", help="show where every Pod goes")
-    add_feature_gates(parser)
     arguments = parser.parse_args(argv)
     if arguments.times < 1 or arguments.solver_seconds <= 0:
         parser.error("--times and --solver-seconds must be positive")
@@ -147,14 +132,14 @@ def _pods(cluster: TrialCluster, arguments: argparse.Namespace) -> list[TrialPod
 
     found = [] if arguments.no_pending else list(cluster.pending)
     if arguments.group:
-        namespace = arguments.namespace or current_namespace(arguments)
+        namespace = namespace_of(arguments)
         groups = {group_name_of(pod.pod) for pod in found if pod.key.namespace == namespace} - {""}
         found = [pod for pod in found if pod.key.namespace == namespace and group_name_of(pod.pod) == arguments.group]
         if not found:
             similar = did_you_mean(arguments.group, groups)
             raise SnapshotError(f"no pending Pods of PodGroup {namespace}/{arguments.group}{similar}")
     for path in arguments.pods:
-        namespace = arguments.namespace or current_namespace(arguments)
+        namespace = namespace_of(arguments)
         planned = manifest_pods(read_documents(path), cluster.snapshot, times=arguments.times, namespace=namespace)
         for template in planned.templates:
             cluster.add_template(template)

@@ -7,26 +7,18 @@ import asyncio
 import signal
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from dray.api.document import NamespacedName
-from dray.cli.command import (
-    EXIT_FAILURE,
-    add_feature_gates,
-    cluster_parser,
-    current_namespace,
-    exit_on_read_error,
-    print_hidden,
-    read_snapshot,
-)
+from dray.cli.command import EXIT_FAILURE, exit_on_read_error
 from dray.cli.manifests import read_documents
 from dray.cli.output import Column, ProgressLine, paint, render, write_answer
+from dray.cli.planning import namespace_of, planning_input, planning_parser
 from dray.cli.top import headroom_columns
-from dray.scheduler.named_profiles import NAMED_PROFILES, SPREAD
+from dray.scheduler.named_profiles import NAMED_PROFILES
 from dray.sim.explain.similar_names import did_you_mean
-from dray.sim.snapshot import PLACEMENT_KINDS, Snapshot, SnapshotError
+from dray.sim.snapshot import Snapshot, SnapshotError
 
 if TYPE_CHECKING:
     from dray.client.interface import Client
@@ -35,7 +27,6 @@ if TYPE_CHECKING:
     from dray.sim.rebalance.planner import RebalanceOptions
 
 PROG: Final = "dray rebalance"
-KINDS: Final = (*PLACEMENT_KINDS, "ReplicaSet", "StatefulSet")
 # More lines would hide the answer.
 _NOT_HELPED_MAX: Final = 10
 
@@ -45,9 +36,7 @@ def main(argv: Sequence[str]) -> int:
     arguments = _parse(argv)
     if arguments.action == "release":
         return _release(arguments)
-    with exit_on_read_error(PROG), closing(ProgressLine()) as progress:
-        snapshot = read_snapshot(arguments, KINDS)
-        print_hidden(PROG, snapshot)
+    with planning_input(PROG, arguments) as (snapshot, progress):
         options = _options(arguments)
         plan = _plan(snapshot, options, arguments, progress)
     write_answer([plan], arguments.output, partial(lines, plan, applies=arguments.apply))
@@ -63,7 +52,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         "that more Pods of the typical kinds fit. Every move was tried with the scheduler's own code. With --apply, "
         "the Pods are evicted one after the other. `release` ends what an interrupted run left behind."
     )
-    parser = cluster_parser(PROG, description, formats=("text", "json", "yaml"))
+    parser = planning_parser(PROG, description)
     parser.add_argument("action", nargs="?", choices=("plan", "release"), default="plan", help="default: plan")
     target = parser.add_mutually_exclusive_group()
     target.add_argument("--for", dest="pod", default="", metavar="POD", help="make room for this pending Pod only")
@@ -72,9 +61,6 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("-n", "--namespace", default="", help="of POD; default: that of the kubeconfig context")
     parser.add_argument("--max-moves", type=int, default=50, metavar="N", help="move at most N Pods; default: 50")
     parser.add_argument("--move-jobs", action="store_true", help="also move Pods of Jobs, which start again")
-    parser.add_argument(
-        "--profile", choices=sorted(NAMED_PROFILES), default=SPREAD, help=f"of the scheduler; default: {SPREAD}"
-    )
     parser.add_argument("--apply", action="store_true", help="carry the plan out")
     parser.add_argument("--dry-run", action="store_true", help="with --apply: only ask whether evictions are allowed")
     parser.add_argument(
@@ -84,7 +70,6 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         metavar="SECONDS",
         help="for each eviction and each replacement",
     )
-    add_feature_gates(parser)
     arguments = parser.parse_args(argv)
     if arguments.apply and arguments.filename:
         parser.error("--apply needs a cluster; files do not change")
@@ -114,14 +99,14 @@ def _plan(
     if arguments.shape:
         from dray.sim.manifest_pods import shape_pod
 
-        namespace = arguments.namespace or current_namespace(arguments)
+        namespace = namespace_of(arguments)
         found = shape_pod(read_documents(arguments.shape), snapshot, namespace)
         for template in found.templates:
             cluster.add_template(template)
         return planner.plan_for(shape_targets(cluster.prepare(found.pods[0]), arguments.count))
     if arguments.pod:
         name = arguments.pod.removeprefix("pod/")
-        key = NamespacedName(arguments.namespace or current_namespace(arguments), name)
+        key = NamespacedName(namespace_of(arguments), name)
         wanted = [pod for pod in cluster.pending if pod.key == key]
         if not wanted:
             names = [pod.key.name for pod in cluster.pending if pod.key.namespace == key.namespace]

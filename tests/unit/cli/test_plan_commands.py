@@ -115,7 +115,7 @@ def test_fragmentation(cluster: str, capsys: pytest.CaptureFixture[str]) -> None
 ERRORS = {
     "unknown class": (["--fallback", "h100=gpu"], 1, 'dray plan: no device class "h100"\n'),
     "bad fallback": (["--fallback", "gpu"], 1, "dray plan: cannot read the fallback 'gpu': expected CLASS=OTHER-CLASS"),
-    "times without pods": (["--times", "3"], 2, "dray plan: --times needs --pods\n"),
+    "times without pods": (["--times", "3"], 2, "dray plan: --times needs --pods: it repeats the Pods of the file\n"),
     "both shapes": (["--catalogue", "a", "--node-template", "b"], 2, "cannot be combined"),
     "no such file": (["--catalogue", "nope.yaml"], 1, "dray plan: nope.yaml: No such file or directory\n"),
     "unknown group": (["--joint", "--group", "g", "-n", "team"], 1, "no pending Pods of PodGroup team/g"),
