@@ -123,6 +123,16 @@ def add_watch(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-w", "--watch", action="store_true", help="print the table again after every change")
 
 
+def add_scheduler_config(parser: argparse.ArgumentParser) -> None:
+    """Add --scheduler-config."""
+    parser.add_argument(
+        "--scheduler-config",
+        default="",
+        metavar="FILE",
+        help="the KubeSchedulerConfiguration of the cluster's scheduler; what of it is not built is a note",
+    )
+
+
 def add_feature_gates(parser: argparse.ArgumentParser) -> None:
     """Add --feature-gates."""
     parser.add_argument(
@@ -185,16 +195,25 @@ def current_namespace(arguments: argparse.Namespace) -> str:
 def read_snapshot(arguments: argparse.Namespace, kinds: Sequence[str]) -> Snapshot:
     """Read the files or the cluster that the arguments name."""
     # Imported on use: files need no event loop and no client, a cluster needs no YAML.
+    config = getattr(arguments, "scheduler_config", "")
     if arguments.filename:
         from dray.cli import manifests
 
-        return manifests.read_snapshot(arguments.filename)
+        return manifests.read_snapshot([*arguments.filename, *([config] if config else ())])
     import asyncio
 
     from dray.cli.cluster import read_once
 
     namespace = getattr(arguments, "namespace", "")
-    return asyncio.run(read_once(arguments.kubeconfig, arguments.context, kinds, namespace))
+    snapshot = asyncio.run(read_once(arguments.kubeconfig, arguments.context, kinds, namespace))
+    return _with_scheduler_config(snapshot, config) if config else snapshot
+
+
+def _with_scheduler_config(snapshot: Snapshot, path: str) -> Snapshot:
+    from dray.cli import manifests
+
+    given = manifests.read_snapshot([path])
+    return Snapshot({**given.documents, **snapshot.documents}, snapshot.hidden)
 
 
 def print_hidden(prog: str, snapshot: Snapshot) -> None:

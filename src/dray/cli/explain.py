@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Final
 
 from dray.api.document import NamespacedName
 from dray.api.features import FeatureGates
-from dray.cli.command import add_feature_gates, cluster_parser, current_namespace, exit_on_read_error, read_snapshot
+from dray.cli.command import (
+    add_feature_gates,
+    add_scheduler_config,
+    cluster_parser,
+    current_namespace,
+    exit_on_read_error,
+    read_snapshot,
+)
 from dray.cli.decision_reader import add_scheduler_flags
 from dray.cli.output import Column, paint, render, write_answer
 from dray.runtime.system import SystemClock
@@ -123,6 +130,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         help="for a Pod: what the scheduler found when it decided last, with scores and reasons of that moment",
     )
     add_scheduler_flags(parser)
+    add_scheduler_config(parser)
     add_feature_gates(parser)
     arguments = parser.parse_args(argv)
     _resolve(parser, arguments)

@@ -10,7 +10,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from dray.api.document import Document
-from dray.cli.command import add_feature_gates, cluster_parser, exit_on_read_error, print_hidden, read_snapshot
+from dray.cli.command import (
+    add_feature_gates,
+    add_scheduler_config,
+    cluster_parser,
+    exit_on_read_error,
+    print_hidden,
+    read_snapshot,
+)
 from dray.cli.manifests import read_documents
 from dray.cli.output import Column, ProgressLine, bar, render, write_answer
 from dray.runtime.system import SystemClock
@@ -94,6 +101,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         metavar="FILE",
         help="a Node with its ResourceSlices; without --add-nodes: count how many to add until no Pod is pending",
     )
+    add_scheduler_config(parser)
     add_feature_gates(parser)
     arguments = parser.parse_args(argv)
     if arguments.add_nodes and not arguments.node_template:

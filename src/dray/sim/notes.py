@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Final
 
 from dray.api.document import Document, NamespacedName
@@ -16,17 +17,28 @@ DEFAULT_SCHEDULER_NAME: Final = "default-scheduler"
 NOTES_MAX: Final = 10
 
 
-def notes_on(snapshot: Snapshot, pods: Iterable[Pod]) -> tuple[str, ...]:
-    """Return what is not evaluated for these Pods."""
-    found = list(dict.fromkeys(note for pod in pods for note in _notes(snapshot, pod)))
+@dataclass(frozen=True, slots=True)
+class EvaluatedProfiles:
+    """The schedulers whose profiles are known, and notes on what of their configuration is not evaluated."""
+
+    names: frozenset[str] = frozenset({DEFAULT_SCHEDULER_NAME})
+    notes: tuple[str, ...] = ()
+
+
+def notes_on(
+    snapshot: Snapshot, pods: Iterable[Pod], profiles: EvaluatedProfiles = EvaluatedProfiles()
+) -> tuple[str, ...]:
+    """Return what is not evaluated for these Pods, and of the schedulers' configuration."""
+    found = list(dict.fromkeys(note for pod in pods for note in _notes(snapshot, pod, profiles.names)))
+    found += profiles.notes
     more = len(found) - NOTES_MAX
     return (*found[:NOTES_MAX], f"and {more} more") if more > 0 else tuple(found)
 
 
-def _notes(snapshot: Snapshot, pod: Pod) -> Iterator[str]:
+def _notes(snapshot: Snapshot, pod: Pod, profiles: Container[str]) -> Iterator[str]:
     key = NamespacedName(pod.metadata.namespace or "", pod.metadata.name or "")
     name = pod.spec.scheduler_name or DEFAULT_SCHEDULER_NAME
-    if name != DEFAULT_SCHEDULER_NAME:
+    if name not in profiles:
         yield f"Pods of the scheduler {name} are evaluated with the default profile"
     for claim_name, _ in claim_names(pod):
         note = _volume_note(snapshot, key.namespace, claim_name)

@@ -25,6 +25,8 @@ T = TypeVar("T", bound=Message)
 
 DRA: Final = resource_conversion.GROUP
 DEFAULT_NAMESPACE: Final = "default"
+# No object of an API server: the file that a scheduler was started with. It has no name.
+SCHEDULER_CONFIGURATION: Final = "KubeSchedulerConfiguration"
 # Claims of cdi.k8s.io, whose kind has the same name as that of resource.k8s.io.
 CLASSIC_CLAIM: Final = f"ResourceClaim.{classic.GROUP}"
 # Kinds that a snapshot uses, with group and plural; others are stored unchanged.
@@ -293,6 +295,8 @@ def each_object(documents: Iterable[Document]) -> Iterator[Document]:
 
 def checked_name(document: Document) -> tuple[str, str]:
     """Return the namespace and name of an object; raises `SnapshotError` if it has none or they are no strings."""
+    if document["kind"] == SCHEDULER_CONFIGURATION:
+        return "", ""
     metadata = document.get("metadata")
     if not isinstance(metadata, dict):
         raise SnapshotError(f"a {document['kind']} has no metadata: it needs a name")
@@ -316,9 +320,9 @@ def title_of(document: Document) -> str:
 
 def _in_namespace(document: Document, kind: str) -> Document:
     """Return an object of a namespaced kind with a namespace, which manifests may omit."""
-    metadata = document["metadata"]
-    if metadata.get("namespace") or kind not in KINDS or kind in CLUSTER_SCOPED:
+    if kind not in KINDS or kind in CLUSTER_SCOPED or document["metadata"].get("namespace"):
         return document
+    metadata = document["metadata"]
     return {**document, "metadata": {**metadata, "namespace": DEFAULT_NAMESPACE}}
 
 

@@ -22,6 +22,15 @@ EPHEMERAL = "pod ml/db-0: its volume claim db-0-scratch is not in the snapshot, 
 FOREIGN = "Pods of the scheduler volcano are evaluated with the default profile"
 
 
+CONFIGURATION = """
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+extenders: [{urlPrefix: "https://extender.example.com"}]
+profiles:
+- {schedulerName: volcano, plugins: {multiPoint: {enabled: [{name: Coscheduling}]}}}
+"""
+
+
 def dray(*arguments: str, code: int = 0) -> tuple[str, list[str]]:
     """Return the output of a command on the dump, and its notes on standard error."""
     done = run([sys.executable, "-m", "dray", *arguments, "-f", str(DUMP)])
@@ -59,6 +68,19 @@ def test_simulate() -> None:
     assert (result["placed"], result["moved"], result["lost"], result["unchanged"]) == ([], [], [], 3)
     assert result["notes"] == [UNBOUND, EPHEMERAL, FOREIGN]
     assert errors == [f"dray simulate: note: {note}" for note in (LATER, OTHER_VERSION)]
+
+
+def test_the_configuration_of_the_scheduler(tmp_path: Path) -> None:
+    """A profile that the file names is evaluated; extenders and plugins that are not built are notes."""
+    path = tmp_path / "scheduler.yaml"
+    path.write_text(CONFIGURATION)
+    text, _ = dray("explain", "pod", "ranks-0", "-n", "ml", "--scheduler-config", str(path))
+    assert text.startswith("pod ml/ranks-0 is pending, 0 of 3 nodes fit")
+    assert [line for line in text.splitlines() if line.startswith("Note: Kube")] == [
+        "Note: KubeSchedulerConfiguration: the extender https://extender.example.com is not asked",
+        "Note: KubeSchedulerConfiguration: the plugin Coscheduling is not evaluated",
+    ]
+    assert FOREIGN not in text
 
 
 def test_top() -> None:

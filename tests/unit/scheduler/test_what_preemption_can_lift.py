@@ -33,7 +33,7 @@ from tests.unit.scheduler.test_fields_with_effect import REQUIRED, ZONE, anti_af
 PAGE = Path(__file__).parents[3] / "docs" / "scheduler.md"
 # The tests of the plugin ClassicResources have the claims that drivers allocate.
 IN_USE = "`resourceclaim in use`"
-WEB = {"labelSelector": {"matchLabels": {"app": "web"}}}
+WEB: Document = {"labelSelector": {"matchLabels": {"app": "web"}}}
 HOST = "kubernetes.io/hostname"
 
 
@@ -64,14 +64,14 @@ def cpu(amount: str) -> list[Document]:
 
 
 PORTS = container(ports=[{"containerPort": 80, "hostPort": 80}])
-AFFINITY = {"affinity": {"podAffinity": {REQUIRED: [{"topologyKey": HOST, **WEB}]}}}
-SELECTOR = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "a", "operator": "Exists"}]}]}
-CLAIM = {"resourceClaims": [{"name": "d", "resourceClaimName": "claim"}]}
-ELSEWHERE = {"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["m"]}]}]}
-HERE = {"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]}]}
+AFFINITY: Document = {"affinity": {"podAffinity": {REQUIRED: [{"topologyKey": HOST, **WEB}]}}}
+SELECTOR: Document = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "a", "operator": "Exists"}]}]}
+CLAIM: Document = {"resourceClaims": [{"name": "d", "resourceClaimName": "claim"}]}
+ELSEWHERE: Document = {"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["m"]}]}]}
+HERE: Document = {"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]}]}
 RESULT = {"request": "d", "driver": "d.example.com", "pool": "m", "device": "d"}
-VOLUME = {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]}
-ADDED = {"NodeAffinity": {"addedAffinity": {REQUIRED: SELECTOR}}}
+VOLUME: Document = {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]}
+ADDED: Document = {"NodeAffinity": {"addedAffinity": {REQUIRED: SELECTOR}}}
 
 # By the text of the page: what is on the node, the node, the new Pod, and arguments of plugins.
 CASES: dict[str, tuple[list[Pod], Document, Pod, dict[str, Any]]] = {

@@ -17,7 +17,7 @@ from dray.api.types.core_v1 import Pod
 from dray.api.types.resource_v1 import ResourceClaim
 from dray.client.resources import EVENTS, PODS, RESOURCE_CLAIMS
 from dray.framework.snapshot import Snapshot as NodeSnapshot
-from dray.scheduler.config import ProfileConfig, SchedulerConfig
+from dray.scheduler.config import SchedulerConfig
 from dray.scheduler.plugins.dynamic_resources.device_state import device_state_of
 from dray.scheduler.preemption.budget_cache import BudgetCache
 from dray.sim.explain.answers import Answer, Change, Size, Stage, Standing, Verdict, Victims
@@ -41,6 +41,7 @@ from dray.sim.explain.workload import Workload, pod_to_explain, workload_verdict
 from dray.sim.notes import DEFAULT_SCHEDULER_NAME, notes_on
 from dray.sim.replica.cluster import Options, Replica, pass_time, running
 from dray.sim.replica.virtual_time import run_virtually
+from dray.sim.scheduler_profiles import evaluated_profiles, profiles_of
 from dray.sim.snapshot import Snapshot
 
 # Virtual time for the creation of claims from templates.
@@ -139,7 +140,7 @@ async def _explain(question: Question, subject: Subject) -> Answer:
     async with running(before(snapshot, subject), question.now, options) as replica:
         await pass_time(CLAIM_SECONDS)
         pod = await replica.client.get(PODS, subject.pod.name, subject.pod.namespace)
-        notes = (*snapshot.hidden, *notes_on(snapshot, (pod,)))
+        notes = (*snapshot.hidden, *notes_on(snapshot, (pod,), evaluated_profiles(snapshot)))
         answer = replace(_answer(replica, question, subject, pod), notes=notes)
         refused = "" if answer.nodes else await _refused_claim(replica, pod)
         return replace(answer, obstacle=refused) if refused else answer
@@ -152,13 +153,6 @@ async def _refused_claim(replica: Replica, pod: Pod) -> str:
     events = Snapshot({"Event": page.items})
     failed = newest(events_of(events, "Pod", namespace, pod.metadata.name or ""), CLAIM_FAILED)
     return "" if failed is None else f"its claim cannot be created: {refusal(events, namespace, failed.message).text}"
-
-
-def profiles_of(snapshot: Snapshot) -> tuple[ProfileConfig, ...]:
-    """Return profiles for all schedulers of the snapshot, configured like the default scheduler."""
-    default = ProfileConfig().scheduler_name
-    names = {pod.spec.scheduler_name or default for pod in snapshot.pods} | {default}
-    return tuple(ProfileConfig(scheduler_name=name) for name in sorted(names))
 
 
 def _answer(replica: Replica, question: Question, subject: Subject, pod: Pod) -> Answer:

@@ -26,12 +26,13 @@ from dray.scheduler.preemption.group_victims import GroupCandidate, find_group_v
 from dray.scheduler.preemption.units import units_of
 from dray.scheduler.scheduler import Scheduler
 from dray.sim.explain.answers import Answer, Stage, Standing, Verdict, Victims
-from dray.sim.explain.explainer import CLAIM_SECONDS, profiles_of
+from dray.sim.explain.explainer import CLAIM_SECONDS
 from dray.sim.explain.pod_group import Group, group_of, too_few_pods
 from dray.sim.explain.victims import PRIORITIES_MAX, USER_PRIORITY_MAX, class_for
 from dray.sim.notes import notes_on
 from dray.sim.replica.cluster import Options, pass_time, running
 from dray.sim.replica.virtual_time import run_virtually
+from dray.sim.scheduler_profiles import evaluated_profiles, profiles_of
 from dray.sim.snapshot import Snapshot
 
 KIND: Final = "podgroup"
@@ -54,7 +55,7 @@ def explain_pod_group(snapshot: Snapshot, group: Group, now: datetime, *, gates:
     if not group.waiting:
         return replace(bare, verdict=Verdict(Stage.DONE, "has no Pods that wait"))
     answer = run_virtually(_explain(snapshot, group, now, gates))
-    return replace(answer, notes=(*snapshot.hidden, *notes_on(snapshot, group.waiting)))
+    return replace(answer, notes=(*snapshot.hidden, *notes_on(snapshot, group.waiting, evaluated_profiles(snapshot))))
 
 
 async def _explain(snapshot: Snapshot, group: Group, now: datetime, gates: FeatureGates) -> Answer:

@@ -28,7 +28,7 @@ from dray.controllers.replica_set.reconciler import ReplicaSetController
 from dray.controllers.resource_claim.reconciler import ResourceClaimController
 from dray.runtime.metrics import Metrics
 from dray.runtime.tasks import TaskGroup
-from dray.scheduler.config import SchedulerConfig
+from dray.scheduler.config import ConfigError, SchedulerConfig
 from dray.scheduler.handle import PluginFactory
 from dray.scheduler.plugins.volume_binding import VolumeBinding
 from dray.scheduler.registry import BUILT_IN
@@ -36,7 +36,7 @@ from dray.scheduler.scheduler import Scheduler
 from dray.sim.replica.contents import contents
 from dray.sim.replica.kubelet import SimulatedKubelets
 from dray.sim.replica.virtual_time import LoopClock
-from dray.sim.snapshot import Snapshot
+from dray.sim.snapshot import SCHEDULER_CONFIGURATION, Snapshot, SnapshotError
 
 # A replica evaluates what it can; `notes` has the rest.
 PLUGINS: Final[Mapping[str, PluginFactory]] = {**BUILT_IN, "VolumeBinding": partial(VolumeBinding, lenient=True)}
@@ -82,9 +82,7 @@ async def running(snapshot: Snapshot, now: datetime, options: Options) -> AsyncI
     ):
         client = in_process_client(local, user="replica", groups=_MASTERS, user_agent="replica")
         informers = SharedInformerFactory(client, clock, rng)
-        scheduler = Scheduler(
-            client, informers, clock, Metrics(), factories=PLUGINS, config=options.config, features=options.gates
-        )
+        scheduler = _scheduler(client, informers, clock, options)
         context = ControllerContext(client, informers, clock, gates=options.gates, rng=rng)
         group.spawn(informers.run(), "informers")
         group.spawn(ResourceClaimController(context).run(), "claims")
@@ -103,6 +101,15 @@ async def running(snapshot: Snapshot, now: datetime, options: Options) -> AsyncI
             yield Replica(client, informers, scheduler, clock)
         finally:
             await group.cancel()
+
+
+def _scheduler(client: Client, informers: SharedInformerFactory, clock: LoopClock, options: Options) -> Scheduler:
+    try:
+        return Scheduler(
+            client, informers, clock, Metrics(), factories=PLUGINS, config=options.config, features=options.gates
+        )
+    except ConfigError as error:
+        raise SnapshotError(f"{SCHEDULER_CONFIGURATION}: {error}") from error
 
 
 def with_groups(gates: FeatureGates) -> FeatureGates:

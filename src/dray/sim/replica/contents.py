@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from dray.api.document import Document
-from dray.sim.snapshot import Snapshot
+from dray.sim.snapshot import SCHEDULER_CONFIGURATION, Snapshot
 
 
 def contents(snapshot: Snapshot) -> Iterator[Document]:
     """Yield the initial objects: the snapshot, and the defaults of every namespace."""
-    documents = [item for items in snapshot.documents.values() for item in items]
+    documents = [
+        item for kind, items in snapshot.documents.items() if kind != SCHEDULER_CONFIGURATION for item in items
+    ]
     present = {item["metadata"]["name"] for item in snapshot.documents.get("Namespace", ())}
     for name in sorted(_namespaces(documents)):
         if name not in present:

@@ -93,16 +93,12 @@ def compare(
     before: Snapshot, after: Snapshot, lost: Iterable[str] = (), preempted: tuple[Eviction, ...] = ()
 ) -> Outcome:
     """Compare two snapshots: Pods and usage."""
-    # Imported here: it needs a part of the scheduler, which --help of the command does not.
-    from dray.sim.notes import notes_on
-
     nodes_before = {_key(pod): pod.spec.node_name or "" for pod in before.pods if not is_pod_done(pod)}
     outcomes = [_outcome(pod, nodes_before, after) for pod in after.pods if not is_pod_done(pod)]
     placed = tuple(item for item in outcomes if item.node and not item.before)
     moved = tuple(item for item in outcomes if item.node and item.before and item.node != item.before)
     pending = tuple(item for item in outcomes if not item.node)
     devices_before, devices_after = physical_devices(before), physical_devices(after)
-    changed = {(item.namespace, item.name) for item in (*placed, *moved, *pending)}
     return Outcome(
         placed,
         moved,
@@ -112,7 +108,6 @@ def compare(
         classes=_usage_changes(usage.by_class(devices_before), usage.by_class(devices_after)),
         nodes=_usage_changes(usage.by_node(devices_before), usage.by_node(devices_after)),
         preempted=preempted,
-        notes=notes_on(after, (pod for pod in after.pods if _key(pod) in changed)),
     )
 
 

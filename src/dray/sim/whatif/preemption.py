@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from dray.api.document import Document
@@ -43,10 +43,18 @@ class Eviction:
     controller: str = ""
 
 
-def profile_for(scheduler_name: str, preemption: Preemption) -> ProfileConfig:
-    """Return the default profile, with or without preemption."""
-    plugins = PluginSet(disabled=frozenset({PLUGIN})) if preemption is Preemption.NEVER else PluginSet()
-    return ProfileConfig(scheduler_name=scheduler_name, multi_point=plugins)
+def with_preemption(profile: ProfileConfig, preemption: Preemption) -> ProfileConfig:
+    """Return the profile, without preemption if nobody may preempt."""
+    if preemption is not Preemption.NEVER:
+        return profile
+    disabled = frozenset({PLUGIN})
+    points = {
+        name: PluginSet(tuple(item for item in chosen.enabled if item[0] != PLUGIN), chosen.disabled)
+        for name, chosen in profile.points.items()
+    }
+    given = profile.multi_point
+    enabled = tuple(item for item in given.enabled if item[0] != PLUGIN)
+    return replace(profile, multi_point=PluginSet(enabled, given.disabled | disabled), points=points)
 
 
 def with_raised_priority(snapshot: Snapshot, manifests: Sequence[Document]) -> tuple[Snapshot, list[Document]]:

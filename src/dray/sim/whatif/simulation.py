@@ -11,16 +11,19 @@ from dray.api.document import Document, GroupVersion
 from dray.api.errors import NotFoundError
 from dray.api.features import FeatureGates
 from dray.client.interface import Client, Resource
+from dray.client.objects import key_of
 from dray.client.resources import EVENTS
-from dray.scheduler.config import ProfileConfig, SchedulerConfig
+from dray.scheduler.config import SchedulerConfig
 from dray.sim.cluster_reader import read_cluster
+from dray.sim.notes import notes_on
 from dray.sim.replica.cluster import Options, Replica, pass_time, running, with_groups
 from dray.sim.replica.contents import namespace_document
 from dray.sim.replica.virtual_time import run_virtually
+from dray.sim.scheduler_profiles import evaluated_profiles, profiles_of
 from dray.sim.snapshot import PLACEMENT_KINDS, Snapshot, SnapshotError
 from dray.sim.whatif.changes import Changed, copies, new_names
 from dray.sim.whatif.outcome import FIT_MAX, Fit, Growth, Outcome, compare
-from dray.sim.whatif.preemption import Preemption, evictions, profile_for, with_raised_priority
+from dray.sim.whatif.preemption import Preemption, evictions, with_preemption, with_raised_priority
 
 # Virtual seconds without a change after which the cluster has settled: longer than the longest backoff.
 QUIET_SECONDS: Final = 15.0
@@ -46,9 +49,7 @@ class Run:
 
     def options(self, manifests: Sequence[Document]) -> Options:
         """Return the options of the replica."""
-        default = ProfileConfig().scheduler_name
-        names = {pod.spec.scheduler_name or default for pod in self.changed.snapshot.pods} | {default}
-        profiles = tuple(profile_for(name, self.preemption) for name in sorted(names))
+        profiles = tuple(with_preemption(profile, self.preemption) for profile in profiles_of(self.changed.snapshot))
         has_groups = any(item.get("kind") == "PodGroup" for item in manifests)
         return Options(with_groups(self.gates) if has_groups else self.gates, SchedulerConfig(profiles=profiles))
 
@@ -65,7 +66,10 @@ class Run:
         events = await replica.client.list(EVENTS)
         gone = evictions(self.before, after, events.items)
         found = compare(self.before, after, self.changed.lost, gone)
-        return replace(found, notes=(*self.changed.notes, *found.notes))
+        changed = {(item.namespace, item.name) for item in (*found.placed, *found.moved, *found.pending)}
+        pods = (pod for pod in after.pods if key_of(pod) in changed)
+        notes = notes_on(after, pods, evaluated_profiles(self.before))
+        return replace(found, notes=(*self.changed.notes, *notes))
 
 
 def simulate(run: Run, manifests: Sequence[Document]) -> Outcome:
