@@ -6,12 +6,12 @@ passed over, the ones with most GPUs first and those that need few moves before 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from bench.openb import objects
+from bench.openb.bound import bound
 from bench.openb.trace import TraceNode, TracePod, arrivals, milli_gpus
 from dray.api.codec import from_document
 from dray.api.types.core_v1 import Pod
@@ -118,8 +118,9 @@ class _Run:
                     continue
                 carry_out(self._cluster, relocation)
                 assert isinstance(self._cluster.place(trial, on=relocation.node), PlacedPod), "there is room now"
-                self._moved |= {item.before.pod.metadata.uid or "" for item in relocation.relocations}
-                moves += len(relocation.relocations)
+                done = relocation.all_relocations
+                self._moved |= {item.before.pod.metadata.uid or "" for item in done}
+                moves += len(done)
                 self.placed[trial.uid] = pod
                 self.allocated += pod.total_milli_gpu
                 points.append((moves, self.allocated))
@@ -131,34 +132,8 @@ class _Run:
         return placed.pod.metadata.uid not in self._moved
 
     def bound(self) -> float:
-        """Return the most GPUs that any packing of all arrived Pods allocates: a linear program over kinds of nodes."""
-        import highspy
-
-        solver = highspy.Highs()
-        solver.silent()
-        kinds = Counter([*self.placed.values(), *(pod for _, pod in self._passed_over)])
-        types = Counter((node.milli_cpu, node.memory_mib, node.gpus, node.model) for node in self._nodes)
-        used: dict[tuple[int, int, int, str], list[tuple[TracePod, Any]]] = {key: [] for key in types}
-        for pod, count in kinds.items():
-            own = []
-            for key in types:
-                if pod.gpus <= key[2] and (not pod.models or key[3] in pod.models):
-                    variable = solver.addVariable(lb=0, ub=count, obj=pod.total_milli_gpu)
-                    used[key].append((pod, variable))
-                    own.append(variable)
-            if own:
-                solver.addConstr(sum(own) <= count)
-        for key, number in types.items():
-            for amount, limit in ((0, key[0]), (1, key[1]), (2, key[2] * 1000)):
-                terms = [_amount(pod, amount) * variable for pod, variable in used[key] if _amount(pod, amount)]
-                if terms:
-                    solver.addConstr(sum(terms) <= limit * number)
-        solver.maximize()
-        return float(solver.getInfo().objective_function_value)
-
-
-def _amount(pod: TracePod, number: int) -> int:
-    return (pod.milli_cpu, pod.memory_mib, pod.total_milli_gpu)[number]
+        """Return the most GPUs that any packing of all arrived Pods allocates."""
+        return bound(self._nodes, (*self.placed.values(), *(pod for _, pod in self._passed_over)))
 
 
 def _with(api_version: str, kind: str, document: dict[str, object]) -> dict[str, object]:

@@ -210,7 +210,7 @@ def _verdict(plan: RebalancePlan) -> str:
     if plan.steps and helped:
         return f"{moves} let{'s' * (plan.move_count == 1)} {len(helped)} of {_number(pending, 'pending Pod')} fit"
     if plan.steps:
-        return f"{moves} make{'s' * (plan.move_count == 1)} room for {_number(len(plan.steps), 'more Pod')}"
+        return f"{moves} make{'s' * (plan.move_count == 1)} room for {_number(len(plan.helping), 'more Pod')}"
     if plan.not_helped:
         return f"No moves were found that let {_number(len(plan.not_helped), 'pending Pod')} fit"
     if plan.fitting:

@@ -42,6 +42,8 @@ class Step:
     description: str
     node: str
     moves: tuple[Move, ...]
+    # Whether the room is for a Pod that a later step moves, instead of one that is to fit.
+    for_move: bool = False
 
     @property
     def is_pod(self) -> bool:
@@ -73,6 +75,11 @@ class RebalancePlan:
     before: tuple[KindHeadroom, ...] = ()
     after: tuple[KindHeadroom, ...] = ()
     notes: tuple[str, ...] = ()
+
+    @property
+    def helping(self) -> tuple[Step, ...]:
+        """Return the steps that make room for Pods that are to fit."""
+        return tuple(step for step in self.steps if not step.for_move)
 
     @property
     def move_count(self) -> int:

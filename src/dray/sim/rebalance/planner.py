@@ -19,7 +19,7 @@ from dray.sim.headroom import KindHeadroom, kind_headroom, requests_text, typica
 from dray.sim.movable_pods import MoveRules, controller_of, label
 from dray.sim.placer import PlacedPod
 from dray.sim.rebalance.moves import Move, NotHelped, RebalancePlan, Step
-from dray.sim.rebalance.relocations import VICTIMS_MAX, RelocationFinder, RelocationPlan, carry_out
+from dray.sim.rebalance.relocations import VICTIMS_MAX, Relocation, RelocationFinder, RelocationPlan, carry_out
 from dray.sim.snapshot import Snapshot
 from dray.sim.trial_cluster import TrialCluster, TrialPod, Unplaced, devices_of
 
@@ -165,18 +165,20 @@ class RebalancePlanner:
         return left
 
     def _carry_out(self, target: Target, relocation: RelocationPlan) -> None:
-        moves = tuple(
-            _move(item.before, item.after.pod.spec.node_name or "", target.description)
-            for item in relocation.relocations
-        )
+        for room in relocation.rooms:
+            text = f"{label(room.pod.pod)}, which moves next"
+            moves = _moves(room.relocations, text)
+            self._steps.append(Step("", "", "", text, room.node, moves, for_move=True))
+        key, uid = target.pod.key, target.pod.uid
+        named = (key.namespace, key.name, uid) if target.exists else ("", "", "")
+        moves = _moves(relocation.relocations, target.description)
+        self._steps.append(Step(*named, target.description, relocation.node, moves))
         carry_out(self.cluster, relocation)
         placed = self.cluster.place(target.pod, on=relocation.node)
         assert isinstance(placed, PlacedPod), f"{target.description} fitted on {relocation.node} a moment ago"
-        self._moved |= {move.uid for move in moves}
-        self._left -= len(moves)
-        key, uid = target.pod.key, target.pod.uid
-        named = (key.namespace, key.name, uid) if target.exists else ("", "", "")
-        self._steps.append(Step(*named, target.description, relocation.node, moves))
+        done = relocation.all_relocations
+        self._moved |= {item.before.pod.metadata.uid or "" for item in done}
+        self._left -= len(done)
 
     def _not_helped(self, target: Target) -> NotHelped | None:
         found = self.cluster.place(target.pod)
@@ -206,6 +208,10 @@ def shape_targets(pod: TrialPod, count: int) -> list[Target]:
     return [
         Target(pod.copy(str(number)), f"{text} {number} of {count}", exists=False) for number in range(1, count + 1)
     ]
+
+
+def _moves(relocations: Sequence[Relocation], why: str) -> tuple[Move, ...]:
+    return tuple(_move(item.before, item.after.pod.spec.node_name or "", why) for item in relocations)
 
 
 def _move(placed: PlacedPod, to_node: str, why: str) -> Move:

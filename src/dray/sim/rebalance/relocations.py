@@ -1,4 +1,8 @@
-"""Finds the fewest moves that make room for one Pod, by trying them in a trial cluster."""
+"""Finds the fewest moves that make room for one Pod, by trying them in a trial cluster.
+
+Pods of one node move to where there is room. If there is none for one of them, room is made for it first, on another
+node: a chain of moves. The search is bounded by how many nodes are tried, so that it gives the same answer everywhere.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +18,8 @@ from dray.sim.trial_cluster import TrialCluster, TrialPod, Unplaced
 CANDIDATES_MAX: Final = 32
 # Pods that are moved for one Pod.
 VICTIMS_MAX: Final = 16
+# Nodes that are tried for a Pod with chains, and for each Pod of a chain.
+CHAIN_CANDIDATES_MAX: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,17 +36,33 @@ class RelocationPlan:
 
     node: str
     relocations: tuple[Relocation, ...]
+    # Made before, in this order: room for Pods of `relocations` that would fit nowhere.
+    rooms: tuple[Room, ...] = ()
+
+    @property
+    def all_relocations(self) -> tuple[Relocation, ...]:
+        """Return the relocations in their order, those of the rooms first."""
+        return (*(item for room in self.rooms for item in room.relocations), *self.relocations)
 
     @property
     def cost(self) -> tuple[int, int, str]:
         """Return what is compared: moves, then moved devices, then the name of the node."""
         devices = sum(
             len(claim.status.allocation.devices.results)
-            for item in self.relocations
+            for item in self.all_relocations
             for claim in item.before.claims
             if claim.status.allocation is not None
         )
-        return len(self.relocations), devices, self.node
+        return len(self.all_relocations), devices, self.node
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """The relocations that make room on a node for a Pod that moves next."""
+
+    pod: PlacedPod
+    node: str
+    relocations: tuple[Relocation, ...]
 
 
 class RelocationFinder:
@@ -55,13 +77,24 @@ class RelocationFinder:
     ) -> None:
         self._cluster = cluster
         self._candidates_max = candidates_max
-        self._is_movable = is_movable
+        self._may_move = is_movable
         self._free_resources = free_resources
+        # Pods of the chain that is tried: a Pod is moved once.
+        self._in_chain: set[str] = set()
 
     def find(self, pod: TrialPod, victims_max: int = VICTIMS_MAX) -> RelocationPlan | None:
         """Return the cheapest room for a Pod that fits nowhere; None if none was found."""
+        found = self._find_direct(pod, victims_max, self._candidates_max)
+        # A chain has two moves at least.
+        return found if found is not None or victims_max == 1 else self._find_chain(pod, victims_max)
+
+    def _is_movable(self, placed: PlacedPod) -> bool:
+        return placed.pod.metadata.uid not in self._in_chain and self._may_move(placed)
+
+    def _find_direct(self, pod: TrialPod, victims_max: int, candidates_max: int) -> RelocationPlan | None:
+        """Return the cheapest room by moves to where there is room already."""
         best: RelocationPlan | None = None
-        for name in self._candidates(pod):
+        for name in self._candidates(pod)[:candidates_max]:
             limit = victims_max if best is None else len(best.relocations)
             plan = self._on(pod, name, limit)
             if plan is not None and (best is None or plan.cost < best.cost):
@@ -77,29 +110,36 @@ class RelocationFinder:
             for name, lack in self._free_resources.lacking(pod)
             if any(self._is_movable(placed) for placed in self._cluster.pods_on(name))
         ]
-        return [name for _, name in sorted(lacking)[: self._candidates_max]]
+        return [name for _, name in sorted(lacking)]
 
     def _on(self, pod: TrialPod, name: str, victims_max: int) -> RelocationPlan | None:
         """Return the room on one node; the cluster is as before."""
+        plans: list[RelocationPlan] = []
+        for victims in self._victim_sets(pod, name, victims_max):
+            relocations = self._relocate(pod, name, victims)
+            if relocations is not None:
+                plans.append(RelocationPlan(name, relocations))
+        return min(plans, key=lambda plan: plan.cost, default=None)
+
+    def _victim_sets(self, pod: TrialPod, name: str, victims_max: int) -> list[list[PlacedPod]]:
+        """Return sets of Pods without which the Pod would fit on the node."""
         movable = [
             placed
             for placed in self._cluster.pods_on(name)
             if self._is_movable(placed) and (placed.pod.spec.priority or 0) <= pod.priority
         ]
         if not movable:
-            return None
-        plans: list[RelocationPlan] = []
+            return []
+        found: list[list[PlacedPod]] = []
         # Keeping the large Pods moves small ones, which are placed easily; keeping the small ones moves fewer.
         by_size = sorted(movable, key=self._free_resources.size_of, reverse=True)
         for order in (by_size, by_size[::-1]) if len(movable) > 1 else (by_size,):
             victims = self._victims(pod, name, order)
             if victims is None:
-                return None
+                break
             if 0 < len(victims) <= victims_max:
-                relocations = self._relocate(pod, name, victims)
-                if relocations is not None:
-                    plans.append(RelocationPlan(name, relocations))
-        return min(plans, key=lambda plan: plan.cost, default=None)
+                found.append(victims)
+        return found
 
     def _victims(self, pod: TrialPod, name: str, order: Sequence[PlacedPod]) -> list[PlacedPod] | None:
         """Return the Pods that must go, if as many as possible of the first ones stay; None if none would be enough."""
@@ -138,13 +178,103 @@ class RelocationFinder:
         _restore(cluster, victims)
         return tuple(moved) if works else None
 
+    # --- Chains. ---
+
+    def _find_chain(self, pod: TrialPod, victims_max: int) -> RelocationPlan | None:
+        """Return the cheapest chain on the nodes that lack least; the cluster is as before."""
+        best: RelocationPlan | None = None
+        for name in self._candidates(pod)[:CHAIN_CANDIDATES_MAX]:
+            limit = victims_max if best is None else len(best.all_relocations) - 1
+            # One move more is needed for at least one of the victims.
+            for victims in self._victim_sets(pod, name, limit - 1):
+                self._in_chain = {placed.pod.metadata.uid or "" for placed in victims}
+                rooms = self._rooms(name, victims, limit - len(victims))
+                self._in_chain = set()
+                plan = None if not rooms else self._in_order(pod, name, victims, rooms)
+                if plan is not None and (best is None or plan.cost < best.cost):
+                    best = plan
+        return best
+
+    def _rooms(self, name: str, victims: Sequence[PlacedPod], moves_max: int) -> list[Room] | None:
+        """Return the rooms for victims that fit nowhere while the node is held; None if there is none for one."""
+        cluster = self._cluster
+        rooms: list[Room] = []
+        done: list[Relocation] = []
+        for placed in victims:
+            cluster.remove(placed.pod.metadata.uid or "")
+        cluster.hold(name)
+        missing = False
+        for placed in victims:
+            pod = cluster.replacement(placed)
+            after = cluster.place(pod)
+            if isinstance(after, Unplaced):
+                plan = self._find_direct(pod, moves_max, CHAIN_CANDIDATES_MAX) if moves_max > 0 else None
+                if plan is None:
+                    missing = True
+                    break
+                rooms.append(Room(placed, plan.node, plan.relocations))
+                moves_max -= len(plan.relocations)
+                done += plan.relocations
+                self._in_chain |= {item.before.pod.metadata.uid or "" for item in plan.relocations}
+                carry_out(cluster, plan)
+                after = cluster.place(pod, on=plan.node)
+                assert isinstance(after, PlacedPod), "there is room now"
+            done.append(Relocation(placed, after))
+        cluster.release(name)
+        gone = {item.before.pod.metadata.uid for item in done}
+        _undo(cluster, done)
+        _restore(cluster, [placed for placed in victims if placed.pod.metadata.uid not in gone])
+        return None if missing else rooms
+
+    def _in_order(
+        self, pod: TrialPod, name: str, victims: Sequence[PlacedPod], rooms: Sequence[Room]
+    ) -> RelocationPlan | None:
+        """Carry a chain out in its order, one node held after the other; None if the scheduler decides otherwise."""
+        cluster = self._cluster
+        done: list[Relocation] = []
+        made: list[Room] = []
+        works = True
+        for room in rooms:
+            moved = self._move(room.node, [item.before for item in room.relocations])
+            done += moved
+            made.append(Room(room.pod, room.node, tuple(moved)))
+            works = works and len(moved) == len(room.relocations)
+        moved = self._move(name, victims) if works else []
+        done += moved
+        works = works and len(moved) == len(victims) and cluster.fits(pod, on=name)
+        _undo(cluster, done)
+        return RelocationPlan(name, tuple(moved), tuple(made)) if works else None
+
+    def _move(self, name: str, pods: Iterable[PlacedPod]) -> list[Relocation]:
+        """Move Pods from a node while it is held, until one does not fit elsewhere."""
+        cluster = self._cluster
+        moved: list[Relocation] = []
+        cluster.hold(name)
+        for placed in pods:
+            cluster.remove(placed.pod.metadata.uid or "")
+            after = cluster.place(cluster.replacement(placed))
+            if isinstance(after, Unplaced):
+                cluster.restore(placed)
+                break
+            moved.append(Relocation(placed, after))
+        cluster.release(name)
+        return moved
+
 
 def carry_out(cluster: TrialCluster, plan: RelocationPlan) -> None:
     """Move the Pods of a room in the trial cluster."""
-    for item in plan.relocations:
+    for item in plan.all_relocations:
         cluster.remove(item.before.pod.metadata.uid or "")
-    for item in plan.relocations:
+    for item in plan.all_relocations:
         cluster.restore(item.after)
+
+
+def _undo(cluster: TrialCluster, done: Sequence[Relocation]) -> None:
+    """Put Pods back to where they were."""
+    for item in done:
+        cluster.remove(item.after.pod.metadata.uid or "")
+    for item in done:
+        cluster.restore(item.before)
 
 
 def _restore(cluster: TrialCluster, pods: Iterable[PlacedPod]) -> None:

@@ -75,6 +75,37 @@ def test_the_fewest_moves(nodes: dict[str, int], pods: list[list[Document]], mov
     assert plan == plan_of(snapshot), "plans are deterministic"
 
 
+CHAIN = [
+    # On a only "wide" can go, which needs two devices: there are two free ones, on b and on c.
+    gpu_pod("fixed", 1, "a", [0], owner=""),
+    gpu_pod("wide", 2, "a", [1, 2]),
+    gpu_pod("small", 1, "b", [0]),
+    gpu_pod("stays", 1, "c", [0], owner=""),
+    gpu_pod("big", 3),
+]
+
+
+def test_a_chain_of_moves_where_no_pod_of_the_node_fits_elsewhere() -> None:
+    snapshot = gpu_cluster({"a": 4, "b": 2, "c": 2}, *CHAIN)
+    plan = plan_of(snapshot)
+    assert [(step.description, step.node, [move.name for move in step.moves]) for step in plan.steps] == [
+        ("team/wide, which moves next", "b", ["small"]),
+        ("team/big", "a", ["wide"]),
+    ]
+    assert [(move.name, move.to_node) for step in plan.steps for move in step.moves] == [("small", "c"), ("wide", "b")]
+    assert [step.description for step in plan.helping] == ["team/big"]
+    assert plan.not_helped == ()
+    assert replay(snapshot, plan.steps, SPREAD, FeatureGates()) == ""
+    # In the other order it does not work.
+    assert "team/wide would be pending" in replay(snapshot, plan.steps[::-1], SPREAD, FeatureGates())
+
+
+def test_a_chain_counts_all_of_its_moves() -> None:
+    plan = plan_of(gpu_cluster({"a": 4, "b": 2, "c": 2}, *CHAIN), moves_max=1)
+    assert plan.steps == ()
+    assert [item.pod for item in plan.not_helped] == ["team/big"]
+
+
 def test_no_plan_where_the_sum_of_free_devices_is_too_small() -> None:
     plan = plan_of(gpu_cluster({"a": 2, "b": 1}, gpu_pod("x", 1, "a", [0]), gpu_pod("y", 1, "b", [0]), BIG))
     assert plan.steps == ()
