@@ -183,7 +183,8 @@ class WriteOptions:
     def query(self) -> dict[str, str]:
         """Return the URL query."""
         return _present(
-            fieldManager=self.field_manager,
+            # Not a member of an enumeration: in the same process it becomes part of the stored object.
+            fieldManager=str(self.field_manager),
             dryRun="All" if self.dry_run else "",
             fieldValidation=self.field_validation,
             force="true" if self.force else "",

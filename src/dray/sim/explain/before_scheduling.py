@@ -7,11 +7,11 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from dray.api.document import NamespacedName
+from dray.api.persistent_volumes import claim_names
 from dray.api.pod_claims import is_for_pod, is_reserved_for, pod_claims
 from dray.api.timestamps import age
 from dray.api.types.core_v1 import Pod
 from dray.api.types.resource_v1 import ResourceClaim, ResourceClaimSpec
-from dray.scheduler.plugins.volume_claims import claim_names
 from dray.sim.claims import selected_node
 from dray.sim.explain.answers import Stage, Verdict
 from dray.sim.explain.events import events_of, newest
