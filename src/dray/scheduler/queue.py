@@ -45,6 +45,12 @@ RETRIES_AT_ONCE_MAX: Final = 5
 GATED_REPORT_SECONDS: Final = 5.0
 # Gates that the API server reports.
 _REPORTED_ELSEWHERE: Final = frozenset({SchedulingGates.name})
+# Pods that an event requeues at once; the others follow, the first in the queue's order first, when fewer than
+# `ACTIVE_FEW` are active, if the event still concerns them: a device that was freed may be in use again by then.
+WOKEN_AT_ONCE_MAX: Final = 512
+ACTIVE_FEW: Final = 64
+# Events whose Pods follow later; of more, all Pods are requeued at once.
+UNFINISHED_EVENTS_MAX: Final = 64
 # Bounds the memory while a Pod waits long at Permit.
 EVENTS_RECORDED_MAX: Final = 100_000
 ADD: Final = ClusterEvent(UNSCHEDULED_POD, Action.ADD, "UnscheduledPodAdd")
@@ -132,6 +138,18 @@ class _EventRecord(msgspec.Struct, frozen=True):
     new: Any
 
 
+class _UnfinishedEvent(msgspec.Struct):
+    """An event that has not requeued all Pods yet; Pods that were rejected after it are at later positions."""
+
+    event: ClusterEvent
+    old: Any
+    new: Any
+    priority_max: int | None
+    newest: int
+    # The last Pod that was looked at, in the queue's order.
+    after: tuple[Any, str] | None = None
+
+
 class SchedulingQueue:
     """The pending Pods of all profiles."""
 
@@ -157,6 +175,7 @@ class SchedulingQueue:
         self._gated = UnschedulablePods(registrations)
         # (time, uid) of gated Pods whose status is to be written; in order, since the delay is the same for all.
         self._gate_reports: deque[tuple[float, str]] = deque()
+        self._unfinished: deque[_UnfinishedEvent] = deque()
         # uid -> number of the last event before the Pod was popped; never decreases.
         self._in_flight: dict[str, int] = {}
         self._events: deque[_EventRecord] = deque()
@@ -202,6 +221,8 @@ class SchedulingQueue:
     def pop(self, now: float) -> QueuedPod | None:
         """Return the next Pod; it is in flight until `done` or `reject`."""
         self._release_due(now)
+        if self._unfinished and len(self._active) < ACTIVE_FEW:
+            self._requeue_more(now)
         queued = self._active.pop()
         while queued is None and (early := self._backoff.pop()) is not None:
             # Of the Pods that are tried early, some may have been gated since.
@@ -270,11 +291,40 @@ class SchedulingQueue:
         if not self._unschedulable.interests(event):
             return
         self._record_event(event, old, new)
-        for queued in self._unschedulable.concerned(event, old, new):
-            if priority_max is None or (queued.info.priority <= priority_max and queued.pod is not old):
-                self._requeue_if_helped(queued, event, old, new, now)
+        unfinished = _UnfinishedEvent(event, old, new, priority_max, self._unschedulable.newest)
+        if not self._requeue_some(unfinished, WOKEN_AT_ONCE_MAX, now):
+            self._unfinished.append(unfinished)
+            if len(self._unfinished) > UNFINISHED_EVENTS_MAX:
+                self._requeue_some(self._unfinished.popleft(), None, now)
         for queued in self._gated.concerned(event, old, new):
             self._ungate_if_helped(queued, event, old, new, now)
+
+    def _requeue_more(self, now: float) -> None:
+        """Requeue some more Pods for the oldest event that has not requeued all."""
+        if self._requeue_some(self._unfinished[0], WOKEN_AT_ONCE_MAX, now):
+            self._unfinished.popleft()
+
+    def _requeue_some(self, item: _UnfinishedEvent, count_max: int | None, now: float) -> bool:
+        """Requeue the next Pods that an event concerns, in the queue's order; return whether they are the last ones."""
+        concerned = self._unschedulable.concerned(item.event, item.old, item.new, item.newest)
+        if item.priority_max is not None:
+            limit, itself = item.priority_max, item.old
+            concerned = [queued for queued in concerned if queued.info.priority <= limit and queued.pod is not itself]
+        if item.after is not None:
+            concerned = [queued for queued in concerned if self._order(queued) > item.after]
+        is_all = count_max is None or len(concerned) <= count_max
+        if not is_all:
+            concerned = heapq.nsmallest(count_max or 0, concerned, key=self._order)
+            item.after = self._order(concerned[-1])
+        for queued in concerned:
+            self._requeue_if_helped(queued, item.event, item.old, item.new, now)
+        return is_all
+
+    def _order(self, queued: QueuedPod) -> tuple[Any, str]:
+        return self._sort_key(queued), queued.uid
+
+    def _sort_key(self, queued: QueuedPod) -> Any:
+        return self._rules(queued.pod).sort_key(queued.info.priority, queued.queued_at)
 
     def keys_changed(self, uid: str) -> None:
         """Update by which events a rejected Pod is concerned, after something besides the Pod itself has changed."""
@@ -303,18 +353,22 @@ class SchedulingQueue:
             self._enqueue(queued, now, ClusterEvent(WILDCARD, Action.ALL, "PreEnqueue"))
 
     def flush(self, now: float) -> None:
-        """Requeue Pods that have been unschedulable for too long."""
+        """Requeue Pods that have been unschedulable for too long, and those that an earlier event concerns."""
         self._release_due(now)
+        while self._unfinished:
+            self._requeue_some(self._unfinished.popleft(), None, now)
         for queued in self._unschedulable:
             if now - queued.queued_at > self._unschedulable_seconds_max:
                 self._requeue_if_helped(queued, FLUSH, None, None, now)
 
     def next_due(self) -> float | None:
-        """Return when the next backoff ends, or the next gated Pod is to be reported; None if there is none."""
+        """Return when `pop` has something to do by itself, or a gated Pod is to be reported; None if there is none."""
         firsts = (heap.peek() for heap in (self._backoff, self._error_backoff))
         dues = [first[0][0] for first in firsts if first is not None]
         if self._gate_reports:
             dues.append(self._gate_reports[0][0])
+        if self._unfinished:
+            dues.append(0.0)
         return min(dues, default=None)
 
     def gated_to_report(self, now: float) -> list[QueuedPod]:
@@ -348,8 +402,8 @@ class SchedulingQueue:
 
     @property
     def ready(self) -> bool:
-        """Return whether `pop` returns a Pod at any time."""
-        return bool(len(self._active) or len(self._backoff))
+        """Return whether `pop` may return a Pod at any time."""
+        return bool(len(self._active) or len(self._backoff) or self._unfinished)
 
     def counts(self) -> dict[str, int]:
         """Return the number of Pods by state."""
@@ -380,7 +434,7 @@ class SchedulingQueue:
         """Add the Pod to the active or gated Pods."""
         if self._gate(queued, now, event.label):
             return
-        queued.sort_key = self._rules(queued.pod).sort_key(queued.info.priority, queued.queued_at)
+        queued.sort_key = self._sort_key(queued)
         self._active.push(queued.sort_key, queued)
         self._observe("active", event.label)
 

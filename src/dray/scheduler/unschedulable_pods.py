@@ -64,8 +64,16 @@ class UnschedulablePods:
         """Return whether any plugin is registered for such events."""
         return bool(self._registered_for(event))
 
-    def concerned(self, event: ClusterEvent, old: Any, new: Any) -> list[QueuedPod]:
-        """Return the Pods whose plugins are registered for the event, in the order in which they were added."""
+    @property
+    def newest(self) -> int:
+        """Return the position of the Pod that was added last."""
+        return self._count
+
+    def concerned(self, event: ClusterEvent, old: Any, new: Any, newest: int | None = None) -> list[QueuedPod]:
+        """Return the Pods whose plugins are registered for the event, in the order in which they were added.
+
+        With `newest`, those that were added later are left out.
+        """
         if not self._pods:
             return []
         uids: dict[str, None] = {}
@@ -82,6 +90,8 @@ class UnschedulablePods:
                 if found is not None:
                     uids |= found
         entries = [self._pods[uid] for uid in uids]
+        if newest is not None:
+            entries = [entry for entry in entries if entry[0] <= newest]
         entries.sort(key=_position)
         return [entry[1] for entry in entries]
 

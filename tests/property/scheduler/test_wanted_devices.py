@@ -126,4 +126,19 @@ def test_a_device_that_is_gone_concerns_everybody() -> None:
     cluster.add_node("n", device("d0", "a100"))
     cluster.run("a", "n", "d1")
     old = cluster.informers.informer(RESOURCE_CLAIMS).get("a", "default")
+    cluster.free("a")
     assert cluster.devices._hints.keys_of_claim(old, None) is None
+
+
+def test_a_device_that_is_in_use_again_concerns_nobody() -> None:
+    cluster = DeviceCluster()
+    cluster.add_node("n", device("d0", "a100"))
+    cluster.run("a", "n", "d0")
+    waiting = cluster.pending("p", request())
+    hints = cluster.devices._hints
+    wanted = set(hints.keys_of_pod(waiting))
+    old = cluster.informers.informer(RESOURCE_CLAIMS).get("a", "default")
+    cluster.free("a")
+    assert wanted & set(hints.keys_of_claim(old, None) or ())
+    cluster.run("b", "n", "d0")
+    assert not wanted & set(hints.keys_of_claim(old, None) or ())

@@ -21,7 +21,7 @@ from dray.framework.events import (
 )
 from dray.framework.pod_info import PodInfo
 from dray.framework.status import SUCCESS, Status, unresolvable
-from dray.scheduler.queue import Backoff, SchedulingQueue
+from dray.scheduler.queue import ACTIVE_FEW, UNFINISHED_EVENTS_MAX, WOKEN_AT_ONCE_MAX, Backoff, SchedulingQueue
 from tests.unit.scheduler.builders import node, pod_info
 
 NODE_ADD = ClusterEvent(NODE, Action.ADD, "NodeAdd")
@@ -361,3 +361,77 @@ def test_a_pod_that_is_tried_early_is_not_if_it_is_gated_now(monkeypatch: pytest
     monkeypatch.undo()
     queue.recheck_gate("uid-a", 1.0)
     assert queue.pop(1.0) is queued
+
+
+# --- Events that concern many Pods. ---
+
+
+def crowd(queue: SchedulingQueue, count: int, plugin: str = "Fit") -> list[str]:
+    """Pods that were rejected, with rising priorities; return their names, the first in the queue's order first."""
+    for number in range(count):
+        rejected(queue, f"p{number}", plugin, priority=number)
+    return [f"p{number}" for number in reversed(range(count))]
+
+
+def test_an_event_requeues_so_many_pods_at_once_and_the_others_when_few_are_active() -> None:
+    queue = make_queue()
+    names = crowd(queue, 2 * WOKEN_AT_ONCE_MAX + 10)
+    queue.requeue_for_event(NODE_ADD, None, node("n"), 100.0)
+    assert queue.counts()["active"] == WOKEN_AT_ONCE_MAX
+    assert queue.next_due() == 0.0
+    found = [popped(queue, 100.0) for _ in range(WOKEN_AT_ONCE_MAX - ACTIVE_FEW + 1)]
+    assert queue.counts()["active"] == ACTIVE_FEW - 1
+    found += [popped(queue, 100.0) for _ in range(len(names) - len(found))]
+    assert found == names
+    assert (popped(queue, 100.0), queue.ready, queue.next_due()) == ("", False, None)
+
+
+def test_pods_that_are_rejected_again_are_not_requeued_by_the_same_event() -> None:
+    queue = make_queue(backoff=Backoff(0.0, 0.0))
+    names = crowd(queue, WOKEN_AT_ONCE_MAX + 10)
+    queue.requeue_for_event(NODE_ADD, None, node("n"), 100.0)
+    tried: list[str] = []
+    while (queued := queue.pop(100.0)) is not None:
+        tried.append(queued.info.key.name)
+        queue.reject(queued, 100.0, plugins=("Fit",))
+    assert tried == names
+    assert queue.counts()["unschedulable"] == len(names)
+
+
+def test_pods_that_the_event_does_not_help_do_not_hold_up_the_others() -> None:
+    queue = make_queue()
+    crowd(queue, WOKEN_AT_ONCE_MAX + 10, "Named")
+    queue.requeue_for_event(NODE_ADD, None, node("p0"), 100.0)
+    assert queue.counts()["active"] == 0
+    assert popped(queue, 100.0) == "p0"
+
+
+def test_an_event_that_concerns_nobody_any_more_requeues_no_further_pods() -> None:
+    rules = FakeRules()
+    concerned: list[str] | None = None
+    keys = EventKeys(lambda _pod: ("any",), lambda _old, _new: concerned)
+    rules.registrations = lambda: {"Labelled": (EventRegistration(NODE_ADD, None, keys),)}  # type: ignore[method-assign]
+    queue = SchedulingQueue(lambda _pod: rules, [rules])
+    crowd(queue, WOKEN_AT_ONCE_MAX + 10, "Labelled")
+    queue.requeue_for_event(NODE_ADD, None, node("n"), 100.0)
+    concerned = []
+    while queue.pop(100.0) is not None:
+        pass
+    assert queue.counts()["unschedulable"] == 10
+
+
+def test_the_flush_requeues_the_others_too() -> None:
+    queue = make_queue()
+    names = crowd(queue, WOKEN_AT_ONCE_MAX + 10)
+    queue.requeue_for_event(NODE_ADD, None, node("n"), 100.0)
+    queue.flush(101.0)
+    assert queue.counts()["active"] == len(names)
+
+
+def test_of_many_events_the_oldest_requeues_all_its_pods() -> None:
+    queue = make_queue()
+    names = crowd(queue, WOKEN_AT_ONCE_MAX + 10, "Named")
+    for _ in range(UNFINISHED_EVENTS_MAX + 1):
+        queue.requeue_for_event(NODE_ADD, None, node("p0"), 100.0)
+    assert queue.counts()["active"] == 1
+    assert queue.counts()["unschedulable"] == len(names) - 1

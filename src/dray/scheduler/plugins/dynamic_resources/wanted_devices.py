@@ -50,12 +50,17 @@ class WantedDevices:
         return set(map(self._number, groups))
 
     def of_freed(self, allocation: AllocationResult) -> set[int] | None:
-        """Return the numbers of requests that devices may serve now; None if that is not known."""
+        """Return the numbers of requests that devices may serve now; None if that is not known.
+
+        Devices that are in use again serve none.
+        """
         if self._allocator.inventory.node_allocatable_slices:
             # The devices have also freed resources of the node, which others may need for any device.
             return None
         contents: dict[Content, None] = {}
         for result in allocation.devices.results:
+            if f"{pool_key(result.driver, result.pool)}/{result.device}" in self._allocator.allocations.dedicated:
+                continue
             found = self._contents(result)
             if found is None:
                 return None
