@@ -44,7 +44,7 @@ class TimeFormatError(ValueError):
 
 def format_time(moment: datetime) -> str:
     """Format with whole seconds in UTC, as `metav1.Time` does."""
-    return f"{_utc_text(moment)[:19]}Z"
+    return _utc_text(moment)[:19] + "Z"
 
 
 def format_micro_time(moment: datetime) -> str:

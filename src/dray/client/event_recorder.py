@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
 from collections import OrderedDict
 from collections.abc import Hashable, Mapping
@@ -228,9 +227,8 @@ class EventCorrelator:
 def _event_name(event: EventRecord, now: datetime) -> str:
     """Return `<object>.<hexadecimal>`, unique by time and content, within the limit of a name."""
     content = f"{event.type}/{event.reason}/{event.message}/{event.regarding.uid}"
-    digest = hashlib.sha256(content.encode()).hexdigest()[:6]
     microseconds = int(now.timestamp() * 1_000_000)
-    return f"{event.regarding.name[:220]}.{microseconds:x}{digest}"
+    return f"{event.regarding.name[:220]}.{microseconds:x}{crc32(content.encode()):08x}"
 
 
 def _touch(cache: OrderedDict[K, V], key: K) -> V | None:

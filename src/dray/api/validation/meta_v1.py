@@ -50,7 +50,8 @@ def validate_object_meta(
         if generation < 0:
             errors.append(invalid(path.child("generation"), generation, NOT_NEGATIVE))
         errors += _validate_shared(metadata, path)
-        errors += validate_finalizers(metadata.get("finalizers") or (), path.child("finalizers"))
+        if finalizers := metadata.get("finalizers"):
+            errors += validate_finalizers(finalizers, path.child("finalizers"))
     return errors
 
 
@@ -60,12 +61,14 @@ def _validate_names(metadata: Document, rule: NameRule, path: Path) -> FieldErro
     if prefix:
         # The suffix is not generated yet; a trailing dash before it is allowed.
         masked = f"{prefix[:-2]}a" if len(prefix) > 1 and prefix.endswith("-") else prefix
-        errors += [invalid(path.child("generateName"), prefix, message) for message in rule(masked)]
+        if problems := rule(masked):
+            errors += [invalid(path.child("generateName"), prefix, message) for message in problems]
     name = metadata.get("name") or ""
     if not name:
         errors.append(required(path.child("name"), "name or generateName is required"))
         return errors
-    errors += [invalid(path.child("name"), name, message) for message in rule(name)]
+    if problems := rule(name):
+        errors += [invalid(path.child("name"), name, message) for message in problems]
     return errors
 
 
@@ -74,7 +77,14 @@ def _validate_namespace(namespace: str, path: Path, *, namespaced: bool) -> Fiel
         return [forbidden(path.child("namespace"), "not allowed on this type")] if namespace else []
     if not namespace:
         return [required(path.child("namespace"))]
-    return [invalid(path.child("namespace"), namespace, message) for message in dns1123_label(namespace)]
+    problems = _namespace_problems(namespace)
+    return [invalid(path.child("namespace"), namespace, message) for message in problems] if problems else []
+
+
+# A server has few namespaces.
+@lru_cache(maxsize=4096)
+def _namespace_problems(namespace: str) -> tuple[str, ...]:
+    return tuple(dns1123_label(namespace))
 
 
 def _validate_shared(metadata: Document, path: Path) -> FieldErrors:
@@ -86,8 +96,9 @@ def _validate_shared(metadata: Document, path: Path) -> FieldErrors:
         errors += validate_annotations(annotations, path.child("annotations"))
     if owners := metadata.get("ownerReferences"):
         errors += validate_owner_references(owners, path.child("ownerReferences"))
-    if entries := metadata.get("managedFields"):
-        errors += validate_managed_fields(entries, path.child("managedFields"))
+    for position, entry in enumerate(metadata.get("managedFields") or ()):
+        if not _is_plain_entry(entry):
+            errors += _validate_managed_fields_entry(entry, path.child("managedFields").index(position))
     return errors
 
 
@@ -210,15 +221,6 @@ def validate_finalizers(finalizers: Sequence[str], path: Path) -> FieldErrors:
     if _ORPHAN in finalizers and _FOREGROUND in finalizers:
         text = f"finalizer {_ORPHAN} and {_FOREGROUND} cannot be both set"
         errors.append(invalid(path, list(finalizers), text))
-    return errors
-
-
-def validate_managed_fields(entries: Sequence[Document], path: Path) -> FieldErrors:
-    """Validate the managed fields of server-side apply."""
-    errors: FieldErrors = []
-    for i, entry in enumerate(entries):
-        if not _is_plain_entry(entry):
-            errors += _validate_managed_fields_entry(entry, path.index(i))
     return errors
 
 

@@ -54,9 +54,15 @@ class AdmissionAttributes(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(
-        cls, call: Call, endpoint: Endpoint, operation: Operation, options: WriteOptions | DeleteOptions
+        cls,
+        call: Call,
+        endpoint: Endpoint,
+        operation: Operation,
+        options: WriteOptions | DeleteOptions,
+        new: Document | None = None,
+        old: Document | None = None,
     ) -> AdmissionAttributes:
-        """Return the attributes of a request, without objects."""
+        """Return the attributes of a request."""
         info = call.info
         # In the order of the fields: keywords take twice as long.
         return cls(
@@ -68,8 +74,8 @@ class AdmissionAttributes(msgspec.Struct, frozen=True):
             info.subresource,
             info.namespace,
             info.name,
-            None,
-            None,
+            new,
+            old,
             options,
             call.warnings,
             call.audit,

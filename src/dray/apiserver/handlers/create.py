@@ -56,8 +56,8 @@ class CreateHandler:
         merge_duplicate_owners(document["metadata"], call.warnings)
         if not stamped:
             stamp_create(document, endpoint, manager=call.manager, now=now)
-        attributes = AdmissionAttributes.of(call, endpoint, Operation.CREATE, options)
-        await backend.admission.admit(attributes.with_objects(document))
+        attributes = AdmissionAttributes.of(call, endpoint, Operation.CREATE, options, document)
+        await backend.admission.admit(attributes)
         namespace = await backend.objects.namespace(call.info.namespace) if endpoint.definition.namespaced else None
         context = backend.context(call, namespace, now)
         hub = endpoint.to_hub(document)
@@ -65,7 +65,7 @@ class CreateHandler:
         strategy.prepare_for_create(hub, context)
         validate_new(endpoint, hub, strategy, context)
         backend.check_escalation(call, endpoint, hub, None)
-        undo = await backend.admission.validate(attributes.with_objects(hub))
+        undo = await backend.admission.validate(attributes if hub is document else attributes.with_objects(hub))
         call.warnings.extend((*context.warnings, *strategy.warnings(hub, None, context)))
         if endpoint.creation_warning:
             call.warnings.append(endpoint.creation_warning)

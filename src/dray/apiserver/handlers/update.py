@@ -224,7 +224,7 @@ class UpdateHandler:
         check_update(hub, old, endpoint, unconditional=change.unconditional)
         prepare_changed(hub, old)
         merge_duplicate_owners(hub["metadata"], call.warnings)
-        attributes = AdmissionAttributes.of(call, endpoint, Operation.UPDATE, change.options).with_objects(hub, old)
+        attributes = AdmissionAttributes.of(call, endpoint, Operation.UPDATE, change.options, hub, old)
         await backend.admission.admit(attributes)
         strategy.prepare_for_update(hub, old, context)
         if not change.stamped:

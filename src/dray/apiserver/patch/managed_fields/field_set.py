@@ -89,6 +89,17 @@ def is_member(node: Tree) -> bool:
     return not node or "." in node
 
 
+def includes(tree: Tree, other: Tree) -> bool:
+    """Report whether the tree has every path of the other."""
+    for element, node in other.items():
+        mine = tree.get(element)
+        if mine is None or (is_member(node) and not is_member(mine)):
+            return False
+        if node and not includes(mine, node):
+            return False
+    return True
+
+
 def union(left: Tree, right: Tree) -> Tree:
     """Return the paths of either tree."""
     if not left or not right:

@@ -24,7 +24,7 @@ from dray.apiserver.patch.managed_fields.entries import (
     is_reset,
     write,
 )
-from dray.apiserver.patch.managed_fields.field_set import FieldSet
+from dray.apiserver.patch.managed_fields.field_set import FieldSet, includes
 from dray.apiserver.patch.managed_fields.walk import Comparison, compare, created_fields
 
 # The object at another version with that version's type; None when the version is no longer served.
@@ -207,12 +207,23 @@ def conflicts_of(managed: Managed, change: Change, me: Manager) -> Managed:
 
 def take_over(managed: Managed, change: Change, me: Manager, now: str) -> Managed:
     """Return the managers after an update: the updater owns what changed, and no other manager does."""
-    result = without_changed(managed, change)
     taken = change.main.changed - _UNMANAGED
+    if _writes_own_fields(managed, change, taken, me):
+        mine = managed[me]
+        return {**managed, me: Entry(mine.fields, mine.api_version, now)}
+    result = without_changed(managed, change)
     if taken:
         mine = result.get(me)
         result[me] = Entry(taken if mine is None else taken | mine.fields, me.api_version, now)
     return result
+
+
+def _writes_own_fields(managed: Managed, change: Change, taken: FieldSet, me: Manager) -> bool:
+    """Report whether the only manager of an object writes new values of fields that are its own already."""
+    mine = managed.get(me)
+    if mine is None or len(managed) > 1 or not taken or change.main.removed:
+        return False
+    return includes(mine.fields.tree, taken.tree)
 
 
 def without_unmanaged(fields: FieldSet) -> FieldSet:
