@@ -21,8 +21,8 @@ from dray.lib.lru import LRUSet
 COUNT_MAX: Final = 4096
 _DIGEST_BYTES: Final = 32
 _TOKEN_VOLUME: Final = re.compile("kube-api-access-[bcdfghjklmnpqrstvwxz2456789]{5}")
-# Not a valid name, so that no valid spec has it.
-_ANY_TOKEN_VOLUME: Final = b"kube-api-access-?"
+# JSON text has no such byte, so that nothing else looks like it.
+_ANY_TOKEN_VOLUME: Final = b"\0"
 
 
 class ValidSpecs:

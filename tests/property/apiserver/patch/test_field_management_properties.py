@@ -6,13 +6,15 @@ import copy
 import json
 from datetime import UTC, datetime
 from typing import Any
+from unittest.mock import patch
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dray.api.schema.model import Field, ListOf, ListType, MapOf, Scalar, StructType
+from dray.apiserver.patch.managed_fields import update
 from dray.apiserver.patch.managed_fields.apply import apply
-from dray.apiserver.patch.managed_fields.field_set import FieldSet
+from dray.apiserver.patch.managed_fields.field_set import FieldSet, includes
 from dray.apiserver.patch.managed_fields.typed_merge import merge
 from dray.apiserver.patch.managed_fields.update import NOTHING, FieldWrite, update_managed_fields
 from dray.apiserver.patch.managed_fields.walk import compare, created_fields, fields_of, remove, with_named_fields
@@ -258,3 +260,31 @@ def test_absent_fields_have_no_manager(first: Document, second: Document, third:
         there = as_paths(all_fields(without_metadata(document)))
         for fields in owned(document).values():
             assert as_paths(fields) <= there
+
+
+@settings(max_examples=300, deadline=None)
+@given(path_sets, path_sets)
+def test_a_set_includes_its_subsets(left: Paths, right: Paths) -> None:
+    assert includes(as_set(left).tree, as_set(right).tree) == (right <= left)
+    assert includes(as_set(left | right).tree, as_set(right).tree)
+
+
+@settings(max_examples=200, deadline=None)
+@given(things, st.lists(st.tuples(st.sampled_from("ab"), things), min_size=1, max_size=3))
+def test_a_manager_that_writes_its_own_fields_is_recorded_as_any_other(
+    created: Document, writes: list[tuple[str, Document]]
+) -> None:
+    entries = update_managed_fields(None, created, write_of("a"))
+    live = {**created, "metadata": {"managedFields": entries} if entries else {}}
+    for manager, written in writes:
+        # Twice: the second time the manager has the fields already.
+        for document in (written, {**written, "value": "x"}, {**written, "value": "y"}):
+            expected = without_shortcut(live, document, manager)
+            assert repr(update_managed_fields(live, document, write_of(manager))) == repr(expected)
+            live = {**document, "metadata": {"managedFields": expected} if expected else {}}
+
+
+def without_shortcut(live: Document, new: Document, manager: str) -> list[Document] | None:
+    """What the general rules say of an update."""
+    with patch.object(update, "_writes_own_fields", return_value=False):
+        return update_managed_fields(live, new, write_of(manager))
