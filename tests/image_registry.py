@@ -58,6 +58,9 @@ class Registry:
     # After so many bytes of a blob the connection breaks, once for each entry.
     breaks: list[int] = field(default_factory=list)
     ranges: bool = True
+    # Requests whose path has this text get a part of their answer and then nothing, until the event is set.
+    hangs_at: str = ""
+    released: threading.Event = field(default_factory=threading.Event)
     # Blobs are served by this address instead.
     redirect: str = ""
     seen_authorizations: list[str] = field(default_factory=list)
@@ -193,6 +196,11 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
+        if self.registry.hangs_at and self.registry.hangs_at in self.path:
+            self.wfile.write(body[:1])
+            self.registry.released.wait()
+            self.close_connection = True
+            return
         self.wfile.write(body)
 
 

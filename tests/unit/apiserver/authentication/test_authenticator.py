@@ -11,6 +11,7 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
+from dray.api.bootstrap_tokens import StoredToken, Token
 from dray.api.document import Document, NamespacedName
 from dray.api.errors import APIError, BadRequestError, ConflictError, InvalidError, NotFoundError, UnauthorizedError
 from dray.apiserver.authentication import certificates
@@ -397,3 +398,33 @@ def test_others_can_check_our_tokens_with_the_published_keys() -> None:
 )
 def test_service_account_user_names(name: str, expected: tuple[str, str] | None) -> None:
     assert split_user_name(name) == expected
+
+
+@pytest.mark.behaviour("CS-06")
+@pytest.mark.parametrize(
+    ("text", "seconds", "authenticates", "good"),
+    [
+        ("abcdef.0123456789abcdef", -1, True, True),
+        ("abcdef.0123456789abcdef", 0, True, False),
+        ("abcdef.0123456789abcdef", -1, False, False),
+        ("abcdef.0123456789abcdeX", -1, True, False),
+        ("abcdef.0000000000000000", -1, True, False),
+        ("zzzzzz.0123456789abcdef", -1, True, False),
+    ],
+)
+def test_a_bootstrap_token_is_good_with_its_secret_until_it_expires(
+    text: str, seconds: int, authenticates: bool, good: bool
+) -> None:
+    token = Token("abcdef", "0123456789abcdef")
+    groups = ("system:bootstrappers:kubeadm:default-node-token",)
+    stored = StoredToken(token, NOW, authenticates=authenticates, signs=True, groups=groups)
+    who = authenticator()
+    who.bootstrap_tokens = {"abcdef": stored}
+    now = NOW + timedelta(seconds=seconds)
+    if good:
+        user = ask(who, text, now=now)
+        assert user.name == "system:bootstrap:abcdef"
+        assert user.groups == ("system:bootstrappers", *groups, "system:authenticated")
+    else:
+        with pytest.raises(UnauthorizedError):
+            ask(who, text, now=now)

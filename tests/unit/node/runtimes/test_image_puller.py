@@ -455,6 +455,31 @@ async def test_layers_with_zstd_and_without_compression(registry: Registry, stor
         await ensure(puller_of(store), f"{registry.host}/foreign")
 
 
+@pytest.mark.behaviour("IM-05")
+@pytest.mark.parametrize("place", ["manifest", "missing manifest", "configuration", "layer"])
+async def test_a_registry_that_hangs_is_given_up(
+    registry: Registry, store: ImageStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    monkeypatch.setattr("dray.node.runtimes.images.registry.STALL_SECONDS_MAX", 0.1)
+    digest = registry.add_image("tool", tar_of(FILES))
+    manifest = json.loads(registry.manifests["tool", digest][1])
+    registry.hangs_at = {
+        "manifest": "/manifests/",
+        "missing manifest": "/manifests/",
+        "configuration": manifest["config"]["digest"],
+        "layer": manifest["layers"][0]["digest"],
+    }[place]
+    name = f"{registry.host}/tool" + (":none" if place == "missing manifest" else "")
+    try:
+        with pytest.raises(ImageFailure, match="timed out") as failure:
+            await ensure(puller_of(store), name)
+    finally:
+        registry.released.set()
+    assert failure.value.reason == "RegistryUnavailable"
+    assert store.all() == ()
+    assert files_below(tmp_path) == []
+
+
 @pytest.mark.behaviour("IM-14")
 async def test_whiteouts_remove_lower_content_only(registry: Registry, store: ImageStore) -> None:
     lower = tar_of({"keep/": None, "keep/old": b"1", "gone": b"1", "folder/": None, "folder/a": b"1"})

@@ -153,8 +153,7 @@ class RegistryClient:
         path = f"manifests/{version}"
         response = await self._get(path, {"Accept": manifests.ACCEPT})
         with response:
-            async with asyncio.timeout(STALL_SECONDS_MAX):
-                data = await response.read(manifests.DOCUMENT_BYTES_MAX + 1)
+            data = await self._read(response, manifests.DOCUMENT_BYTES_MAX + 1)
         if len(data) > manifests.DOCUMENT_BYTES_MAX:
             raise ImageError(f"the manifest is larger than {manifests.DOCUMENT_BYTES_MAX} bytes")
         digest = version if ":" in version else response.header("Docker-Content-Digest")
@@ -170,8 +169,7 @@ class RegistryClient:
             raise ImageError(f"the configuration is larger than {manifests.DOCUMENT_BYTES_MAX} bytes")
         response = await self._get(f"blobs/{blob.digest}", {})
         with response:
-            async with asyncio.timeout(STALL_SECONDS_MAX):
-                data = await response.read(blob.size + 1)
+            data = await self._read(response, blob.size + 1)
         if len(data) != blob.size:
             raise ImageError(f"failed size validation: {len(data)} != {blob.size}")
         manifests.check_digest(data, blob.digest)
@@ -234,7 +232,7 @@ class RegistryClient:
             if response.status in (_OK, _PARTIAL):
                 return response
             with response:
-                body = await response.read(_ERROR_BYTES_MAX)
+                body = await self._read(response, _ERROR_BYTES_MAX)
             if response.status != _TOO_MANY and response.status < _SERVER_ERROR:
                 raise ImageError(manifests.error_text(response.status, body))
             if attempt + 1 < _ATTEMPTS_MAX:
@@ -250,7 +248,7 @@ class RegistryClient:
             if response.status == _UNAUTHORIZED and is_own:
                 challenge = response.header("WWW-Authenticate")
                 with response:
-                    body = await response.read(_ERROR_BYTES_MAX)
+                    body = await self._read(response, _ERROR_BYTES_MAX)
                 authorization = await self._authorize(origin, challenge)
                 if not authorization:
                     raise ImageError(manifests.error_text(_UNAUTHORIZED, body))
@@ -270,6 +268,14 @@ class RegistryClient:
                 return await self._client(address.origin).send("GET", address.target, sent)
         except (HttpError, TimeoutError) as error:
             raise UnavailableError(f"{address.origin.address}: {_why(error)}") from error
+
+    async def _read(self, response: ClientResponse, bytes_max: int) -> bytes:
+        """Return a small body; a registry that does not send it is not available."""
+        try:
+            async with asyncio.timeout(STALL_SECONDS_MAX):
+                return await response.read(bytes_max)
+        except (HttpError, TimeoutError) as error:
+            raise UnavailableError(f"{self.reference.api_host}: reading the response: {_why(error)}") from error
 
     def _client(self, origin: Origin) -> HttpClient:
         if origin not in self._clients:
