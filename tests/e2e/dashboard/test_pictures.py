@@ -1,7 +1,8 @@
 """The overview looks as it did: pictures of fixed data, compared with stored ones.
 
-Machines differ in fonts and anti-aliasing. Pictures are therefore compared without text, reduced to a grid of cells:
-a few may differ slightly, none much. After an intended change, run `DRAY_PICTURES=write` and look at the new pictures.
+Machines differ in fonts and anti-aliasing. Pictures are therefore compared without text, which takes no room either, so
+that nothing depends on its width, and reduced to a grid of cells: a few may differ slightly, none much. After an
+intended change, run `DRAY_PICTURES=write` and look at the new pictures.
 """
 
 from __future__ import annotations
@@ -30,11 +31,17 @@ CELLS = (64, 40)
 CELL_DIFFERENCE_MAX = 24
 CELLS_DIFFERENT_SHARE_MAX = 0.01
 CELL_SLIGHT = 8
-# Text looks different everywhere; boxes of text would move others if their size depended on it.
+# Text looks different everywhere; boxes of text would move others if their size depended on it. Lines stay as high.
 PLAIN = """
 * { animation: none !important; transition: none !important; caret-color: transparent !important; }
-* { color: transparent !important; font: 14px/20px monospace !important; }
+* { color: transparent !important; font: 0/20px monospace !important; letter-spacing: 0 !important; }
+.bar { display: none !important; }
 """
+# What `dray top fragmentation` would say.
+ROOM = [
+    {"requests": "1 gpu", "example": "team/waits", "pods": 1, "fit": 30, "atMost": 40},
+    {"requests": "4 gpu", "example": "team/large", "pods": 2, "fit": 3, "atMost": 3},
+]
 
 
 def tables(nodes: int) -> bytes:
@@ -60,6 +67,8 @@ def serve(route: Route, body: bytes) -> None:
     path = route.request.url.removeprefix(f"{ORIGIN}/ui/").partition("?")[0]
     if path == "data/stream":
         route.fulfill(body=body, content_type="application/x-ndjson")
+    elif path == "data/fragmentation":
+        route.fulfill(body=json.dumps(ROOM), content_type="application/json")
     elif path == "data/whoami":
         route.fulfill(body=json.dumps({"user": {"username": "someone"}}), content_type="application/json")
     else:
@@ -73,23 +82,30 @@ def reduced(page: Page) -> Image.Image:
     return Image.open(io.BytesIO(shot)).convert("RGB").resize(CELLS, Image.Resampling.BOX)
 
 
+# Larger clusters are counted only when the user asks for it.
+LARGE = 60
 CASES: dict[str, dict[str, Any]] = {
     "small-light": {"nodes": 3, "width": 1280, "color_scheme": "light"},
     "small-dark": {"nodes": 3, "width": 1280, "color_scheme": "dark"},
     "large-light": {"nodes": 400, "width": 1280, "color_scheme": "light"},
+    "large-dark": {"nodes": 400, "width": 1280, "color_scheme": "dark"},
     "phone-light": {"nodes": 3, "width": 390, "color_scheme": "light"},
+    "phone-dark": {"nodes": 3, "width": 390, "color_scheme": "dark"},
 }
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_the_overview_looks_as_before(name: str, open_page: Open) -> None:
     case = dict(CASES[name])
-    body = tables(case.pop("nodes"))
+    nodes = case.pop("nodes")
+    body = tables(nodes)
     page = open_page("about:blank", bypass_csp=True, height=800, **case)
     page.route(f"{ORIGIN}/**", lambda route: serve(route, body))
     page.goto(f"{ORIGIN}/ui/")
     expect(page.locator(".stats")).to_contain_text("in use", timeout=MILLISECONDS_MAX)
     expect(page.get_by_role("link", name="team/waits")).to_be_visible(timeout=MILLISECONDS_MAX)
+    if nodes < LARGE:
+        expect(page.locator(".room-line")).to_have_count(len(ROOM), timeout=MILLISECONDS_MAX)
     page.add_style_tag(content=PLAIN)
     shown = reduced(page)
     stored = PICTURES / f"{name}.png"
