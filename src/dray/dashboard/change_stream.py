@@ -20,7 +20,7 @@ from dray.api.errors import APIError
 from dray.client.informer import Informer
 from dray.client.interface import Client, ListOptions, Resource
 from dray.client.shared_informers import EVERYTHING, SharedInformer
-from dray.dashboard.cluster_view import DEVICE_KINDS, KINDS, PICTURE_TABLES, ClusterView
+from dray.dashboard.cluster_view import DEVICE_KINDS, KINDS, PICTURE_KINDS, PICTURE_TABLES, ClusterView
 from dray.dashboard.rows import CARD_COLUMNS, COLUMNS, STATE_LETTERS, Row
 from dray.dashboard.summaries import Summary, summarize
 from dray.lib.clock import Clock
@@ -154,11 +154,11 @@ class ChangeFeed:
         sent = list(self._sent)
         await self._send_tables(reader, PICTURE_TABLES)
         for kind in sent:
-            if kind in FIRST_KINDS:
+            if kind in PICTURE_KINDS:
                 reader.add(synced_line(kind))
         await self._send_tables(reader, _OTHER_TABLES)
         for kind in sent:
-            if kind not in FIRST_KINDS:
+            if kind not in PICTURE_KINDS:
                 reader.add(synced_line(kind))
 
     async def _send_tables(self, reader: LineBuffer, tables: Sequence[str]) -> None:
@@ -206,24 +206,26 @@ class ChangeFeed:
         self._changed.set()
 
     async def _follow(self) -> None:
+        # Without any of these kinds nothing would set it.
+        if not self.kinds & FIRST_KINDS:
+            self._pictured.set()
         while True:
-            # Before the first pass, too: without any of these kinds nothing would come.
-            if not self._missing & FIRST_KINDS:
-                self._pictured.set()
             await self._changed.wait()
             self._changed.clear()
+            # Only these are applied completely in this pass.
             listed = self.kinds - self._missing
             await self._apply_pending()
             # Devices without their classes and claims would be computed twice.
-            while self._view.is_stale and not self._missing & DEVICE_KINDS:
+            while self._view.is_stale and self.kinds & DEVICE_KINDS <= listed:
                 self._view.refresh(REFRESHED_AT_ONCE)
                 self._send(PICTURE_TABLES)
                 await asyncio.sleep(0)
             self._send(PICTURE_TABLES)
-            self._announce(listed & FIRST_KINDS)
-            if not self._missing & FIRST_KINDS:
+            self._announce(listed & PICTURE_KINDS)
+            if self.kinds & FIRST_KINDS <= listed:
                 self._send(_OTHER_TABLES)
-            self._announce(listed)
+                self._announce(listed)
+                self._pictured.set()
             if not self._missing:
                 await asyncio.sleep(COALESCE_SECONDS)
 

@@ -39,8 +39,9 @@ KINDS: Final = (
 )
 # Pools are computed once all of these have been listed.
 DEVICE_KINDS: Final = frozenset({"DeviceClass", "DeviceTaintRule", "ResourceSlice", "ResourceClaim"})
-# The tables of the picture of the cluster; they are sent before the others.
+# The tables of the picture of the cluster, which are sent before the others, and the kinds that have no other rows.
 PICTURE_TABLES: Final = ("classes", "shapes", "nodes", "pools")
+PICTURE_KINDS: Final = frozenset({"DeviceClass", "ResourceSlice", "Node"})
 # The newest events, for the timeline; older ones are on the pages of their objects.
 EVENTS_MAX: Final = 1000
 # Events are sorted out once there are so many more.
