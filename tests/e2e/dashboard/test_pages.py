@@ -120,6 +120,11 @@ def test_search_finds_nodes_pods_claims_and_devices(address: str, open_page: Ope
     expect(page.get_by_role("option").first).to_contain_text("team/hungry")
     page.keyboard.press("Enter")
     expect(page.get_by_role("heading", level=1)).to_contain_text("team/hungry")
+    # Of every kind something, and how much more there is.
+    page.keyboard.press("/")
+    field.fill("sim-")
+    expect(page.get_by_role("option").filter(has_text="Node")).to_have_count(2)
+    expect(page.get_by_role("option").filter(has_text="Device")).not_to_have_count(0)
 
 
 def test_changes_are_shown_immediately(address: str, open_page: Open, kubectl: Kubectl) -> None:

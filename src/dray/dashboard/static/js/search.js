@@ -1,12 +1,15 @@
 // Search over everything that the page knows: `/` focuses it, arrow keys select, Enter opens.
 
 import { h, replace } from "./dom.js";
+import { number } from "./format.js";
 import { path } from "./links.js";
-import { allCards, allNodes, cardPath, compareNames } from "./model.js";
+import { allCards, allNodes, cardPath } from "./model.js";
 import { matches } from "./filters.js";
 import { store } from "./store.js";
 
+// Lines of results, and how many of each kind are shown in any case.
 const FOUND_MAX = 12;
+const OF_A_KIND_MIN = 3;
 
 export function search() {
   const input = h("input", {
@@ -33,8 +36,8 @@ export function search() {
   }
 
   function open(index) {
-    if (!found[index]) return;
-    location.hash = path(...found[index].path);
+    if (!found[index]?.href) return;
+    location.hash = found[index].href;
     close();
   }
 
@@ -64,18 +67,31 @@ export function search() {
   return [input, list];
 }
 
+// What is searched: in this order, each kind with the list that shows all that is found, if there is one.
+const KINDS = [
+  { kind: "Node", list: "nodes", items: () => allNodes().map((node) => [node.name, ["node", node.name]]) },
+  { kind: "Namespace", list: "namespaces", items: () => store.rows("namespaces").map((row) => [row.name, ["namespaces"]]) },
+  { kind: "Pod", list: "pods", items: () => store.rows("pods").map((pod) => [pod.key, ["pod", pod.namespace, pod.name]]) },
+  { kind: "Claim", list: "claims", items: () => store.rows("claims").map((claim) => [`${claim.namespace}/${claim.name}`, ["claim", claim.namespace, claim.name]]) },
+  { kind: "Class", items: () => store.rows("classes").map((row) => [row.name, ["nodes"]]) },
+  { kind: "Device", items: () => allCards().filter((card) => !card.plugin).map((card) => [`${card.node} ${card.name}`, cardPath(card), `${card.node} ${card.name} ${card.model} ${card.key}`]) },
+];
+
 function find(words) {
-  const found = [];
-  const add = (kind, name, parts, text = name) => {
-    // Enough of one kind: the others would not be seen.
-    if (matches(words, text) && found.filter((item) => item.kind === kind).length < FOUND_MAX / 2) found.push({ kind, name, path: parts });
+  const rank = (name) => {
+    const last = name.slice(name.lastIndexOf("/") + 1);
+    return last === words[0] || name === words[0] ? 0 : last.startsWith(words[0]) ? 1 : 2;
   };
-  for (const node of allNodes()) add("Node", node.name, ["node", node.name]);
-  for (const pod of store.table("pods").values()) add("Pod", pod.key, ["pod", pod.namespace, pod.name]);
-  for (const claim of store.table("claims").values()) add("Claim", `${claim.namespace}/${claim.name}`, ["claim", claim.namespace, claim.name]);
-  for (const row of store.table("namespaces").values()) add("Namespace", row.name, ["namespaces"]);
-  for (const row of store.table("classes").values()) add("Class", row.name, ["nodes"]);
-  for (const card of allCards()) if (!card.plugin) add("Device", `${card.node} ${card.name}`, cardPath(card), `${card.node} ${card.name} ${card.model} ${card.key}`);
-  const exact = (item) => (item.name === words[0] || item.name.endsWith(`/${words[0]}`) ? 0 : 1);
-  return found.sort((a, b) => exact(a) - exact(b) || compareNames(a.kind, b.kind)).slice(0, FOUND_MAX);
+  const groups = KINDS.map(({ kind, list, items }) => {
+    const found = items().filter(([name, , text]) => matches(words, text ?? name)).map(([name, parts]) => ({ kind, name, href: path(...parts), rank: rank(name) }));
+    return { kind, list, found: found.sort((a, b) => a.rank - b.rank) };
+  }).filter((group) => group.found.length);
+  const each = Math.max(OF_A_KIND_MIN, Math.floor(FOUND_MAX / Math.max(groups.length, 1)));
+  const lines = groups.flatMap(({ kind, list, found }) => {
+    const more = found.length - each;
+    const rest = more > 0 ? [{ kind, name: `${number(more)} more${list ? ": show all" : ""}`, href: list ? `#/${list}?q=${encodeURIComponent(words.join(" "))}` : "", rank: 3 }] : [];
+    return [...found.slice(0, each), ...rest];
+  });
+  // What is named exactly so comes first, whatever it is.
+  return [...lines.filter((line) => line.rank === 0), ...lines.filter((line) => line.rank > 0)];
 }
