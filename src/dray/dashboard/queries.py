@@ -105,9 +105,10 @@ class Queries:
         """Return the JSON output of `dray top fragmentation`: what more fits, and what would if packed ideally."""
         documents = await read_documents(client, PLACEMENT_KINDS)
         # Pages ask for it whenever they are opened: the same objects have the same answer, whoever asks.
-        digest = hashlib.sha256(await asyncio.to_thread(_list, documents)).digest()
+        stdin = await asyncio.to_thread(_list, documents)
+        digest = hashlib.sha256(stdin).digest()
         if digest not in self._counted:
-            counted = await self._run(["top", "fragmentation"], documents, several=True)
+            counted = await self._run_on(stdin, ["top", "fragmentation"])
             while len(self._counted) >= COUNTED_MAX:
                 del self._counted[next(iter(self._counted))]
             self._counted[digest] = counted
@@ -132,8 +133,12 @@ class Queries:
         *,
         several: bool = False,
     ) -> Any:
-        """Run a command of Dray on the objects: in a subprocess, because it is CPU-bound."""
-        stdin = await asyncio.to_thread(_list, documents)
+        """Run a command of Dray on the objects, with those of a file as its last argument."""
+        found = await self._run_on(await asyncio.to_thread(_list, documents), arguments, file)
+        return found if several else found[0]
+
+    async def _run_on(self, stdin: bytes, arguments: Sequence[str], file: Sequence[Document] = ()) -> Any:
+        """Run a command in a subprocess, because it is CPU-bound; return its JSON output."""
         async with self._slots:
             with tempfile.TemporaryDirectory(prefix="dray-ui-") as folder:
                 words = list(arguments)
@@ -141,8 +146,7 @@ class Queries:
                     path = Path(folder, "objects.json")
                     await asyncio.to_thread(path.write_bytes, _list(file))
                     words.append(str(path))
-                found = await _output(["-m", "dray", *words, "-f", "-", "-o", "json"], stdin)
-        return found if several else found[0]
+                return await _output(["-m", "dray", *words, "-f", "-", "-o", "json"], stdin)
 
 
 async def _events(

@@ -302,7 +302,7 @@ def test_what_if_a_quota_is_raised(address: str, server: Server, open_page: Open
     pods = {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "main", "image": "i"}]}}
     spec = {"replicas": 2, "selector": {"matchLabels": {"app": "web"}}, "template": pods}
     metadata = {"name": "web", "namespace": "limited"}
-    web = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": metadata, "spec": spec}
+    web: dict[str, object] = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": metadata, "spec": spec}
     limited = Kubectl(server.environment, "limited")
     apply(limited, quota("pods", "limited", {"pods": "0"}))
     limited("wait", "--for=jsonpath={.status.hard.pods}=0", "quota/pods", "--timeout=30s")
