@@ -139,10 +139,13 @@ async def _apply(arguments: argparse.Namespace, fixes: Sequence[Fix]) -> None:
 
 
 def lines(findings: Sequence[Finding], *, colour: bool = False) -> Iterator[str]:
-    """Return the text format."""
+    """Return the text format: how much was found, then what and how to fix it."""
     if not findings:
         yield "No problems found."
         return
+    counts = {severity: sum(item.severity is severity for item in findings) for severity in Severity}
+    shown = [f"{count} {severity}{'' if count == 1 else 's'}" for severity, count in counts.items() if count]
+    yield f"{', '.join(shown)}\n"
     for group in grouped(findings):
         finding = group.first
         severity = paint(f"{finding.severity:<8}", _COLOURS[finding.severity] if colour else "")
@@ -151,5 +154,3 @@ def lines(findings: Sequence[Finding], *, colour: bool = False) -> Iterator[str]
         yield f"         → {finding.advice}{mark}"
         if group.others:
             yield f"         the same for {listed(group.others)}"
-    counts = [f"{sum(item.severity is severity for item in findings)} {severity}s" for severity in Severity]
-    yield f"\n{', '.join(counts)}"

@@ -22,7 +22,8 @@ _RULES: Final = {
     Stage.VOLUME: "missing-volume",
     Stage.PROBE: "failed-probe",
 }
-_CRASH: Final = "starts again and again"
+# Of Stage.START, by how the verdict begins; a Pod that is just starting is none.
+_START_RULES: Final = {"starts again and again": "crash-loop", "cannot start ": "failed-start"}
 
 
 def stopped_pods(snapshot: Snapshot, now: datetime) -> Iterator[Finding]:
@@ -32,8 +33,8 @@ def stopped_pods(snapshot: Snapshot, now: datetime) -> Iterator[Finding]:
             continue
         verdict = placed_verdict(snapshot, pod, now)
         rule = _RULES.get(verdict.stage, "")
-        if verdict.stage is Stage.START and verdict.text.startswith(_CRASH):
-            rule = "crash-loop"
+        if verdict.stage is Stage.START:
+            rule = next((name for start, name in _START_RULES.items() if verdict.text.startswith(start)), "")
         if rule:
             subject = f"pod {pod.metadata.namespace}/{pod.metadata.name}"
             yield _finding(Severity.ERROR, rule, subject, verdict)

@@ -24,6 +24,8 @@ _IMAGE_REASONS: Final = (
     "ImageInspectError",
 )
 _CRASH_REASON: Final = "CrashLoopBackOff"
+# Of a container whose process could not be started.
+_NEVER_STARTED: Final = ("StartError", "ContainerCannotRun")
 _CONFIG_REASON: Final = "CreateContainerConfigError"
 _START_REASONS: Final = (
     _CONFIG_REASON,
@@ -36,6 +38,8 @@ _PREPARE_EVENTS: Final = ("FailedPrepareDynamicResources", "WaitingForDevices")
 _VOLUME_EVENTS: Final = ("FailedMount", "FailedAttachVolume", "FailedMapVolume")
 _START_EVENTS: Final = ("FailedCreatePodSandBox", "FailedSync", "Failed")
 _PREEMPTED: Final = re.compile(r"Preempted by (pod|podgroup) (\S+) on node (\S+)")
+# As the node agent reports a registry that it cannot reach.
+_LOAD_COMMAND: Final = re.compile(r" \(without the registry, [^:]*: (dray image [^)]*)\)?.*")
 # Exit code of a process that was killed: 128 and the signal.
 _KILLED: Final = 137
 _MESSAGE_MAX: Final = 240
@@ -187,13 +191,21 @@ def _waiting_container(snapshot: Snapshot, pod: Pod, _events: Sequence[ObjectEve
         if reason in _IMAGE_REASONS:
             image = _image(pod, status)
             similar = nearest(image, _images(snapshot, pod.spec.node_name or ""))
-            text = f"has no image {image} for {where}: {message or reason}"
-            hint = (
-                f'use image "{similar}", which is on the node'
-                if similar
-                else "correct the image, or load it on the node"
-            )
+            command = _LOAD_COMMAND.search(waiting.message or "")
+            text = f"has no image {image} for {where}: {_short(_LOAD_COMMAND.sub('', waiting.message or '')) or reason}"
+            if similar:
+                hint = f'use image "{similar}", which is on the node'
+            elif command is not None:
+                hint = f"correct the image, or load it on {pod.spec.node_name}: {command.group(1)}"
+            else:
+                hint = "correct the image, or load it on the node"
             return Verdict(Stage.IMAGE, text, hint)
+        ended = status.last_state.terminated
+        if reason == _CRASH_REASON and ended is not None and ended.reason in _NEVER_STARTED:
+            # There is no log of what never ran.
+            return Verdict(
+                Stage.START, f"cannot start {where}: {_short(ended.message or ended.reason)}", "correct its command"
+            )
         if reason == _CRASH_REASON:
             return Verdict(Stage.START, f"starts again and again: {where} {_ending(status)}", _logs(pod, status))
         if reason in _START_REASONS:
@@ -220,8 +232,8 @@ def _unready(_snapshot: Snapshot, pod: Pod, events: Sequence[ObjectEvent], _now:
     probe = newest(events, "Unhealthy")
     where = f"container {unready[0].name} on {pod.spec.node_name}"
     if probe is not None:
-        text = f"is running but not ready: {where}: {_short(probe.message)}"
-        return Verdict(Stage.PROBE, text, "correct the probe or what it asks")
+        text = f"is running but not ready: {where}: {_short(probe.message).rstrip(': ')}"
+        return Verdict(Stage.PROBE, text, "correct the probe, or what it checks")
     if any(item.readiness_probe is not None for item in pod.spec.containers if item.name == unready[0].name):
         return Verdict(Stage.PROBE, f"is running and waits for the first readiness probe of {where}")
     return None

@@ -81,6 +81,13 @@ def stuck() -> list[Document]:
             "read kubectl logs -n team train -c c --previous",
         ),
         (
+            [placed(waits("CreateContainerConfigError", 'secret "s" not found'))],
+            Severity.ERROR,
+            "failed-start",
+            "pod team/train",
+            "create what its environment refers to",
+        ),
+        (
             blocked(),
             Severity.WARNING,
             "quota",
@@ -121,7 +128,7 @@ def test_alike_findings_are_one() -> None:
     assert (crashes.first.subject, len(crashes.others)) == ("pod team/train-0", 11)
     shown = list(lines(findings))
     assert "         the same for pod team/train-1, pod team/train-10, pod team/train-11 and 8 more" in shown
-    assert shown[-1] == "\n13 errors, 0 warnings, 0 notes"
+    assert shown[0] == "13 errors\n"
     assert len(shown) < 10
 
 

@@ -265,6 +265,15 @@ def test_a_missing_image() -> None:
     )
 
 
+def test_an_image_whose_registry_cannot_be_reached() -> None:
+    load = "dray image --root-dir=/var/lib/kubelet load busybox"
+    message = f"Failed to pull image: no such host (without the registry, load the image on the node: {load})"
+    assert said(placed(waits("ImagePullBackOff", message))) == (
+        "has no image i for container c on node-a: Failed to pull image: no such host; "
+        f"correct the image, or load it on node-a: {load}"
+    )
+
+
 @pytest.mark.parametrize(
     ("ended", "text"),
     [
@@ -277,6 +286,12 @@ def test_a_crash_loop(ended: Document, text: str) -> None:
     assert said(train) == (
         f"starts again and again: container c on node-a {text}; read kubectl logs -n team train -c c --previous"
     )
+
+
+def test_a_command_that_does_not_exist() -> None:
+    ended = {"exitCode": 128, "reason": "StartError", "message": 'exec: "nosuch": not found'}
+    train = placed(waits("CrashLoopBackOff") | {"restartCount": 4, "lastState": {"terminated": ended}})
+    assert said(train) == 'cannot start container c on node-a: exec: "nosuch": not found; correct its command'
 
 
 def test_a_missing_volume() -> None:
@@ -292,7 +307,7 @@ def test_a_probe() -> None:
     train = placed({"state": {"running": {}}, "ready": False}, phase="Running")
     assert said(train, event(train, "Unhealthy", "Readiness probe failed: connection refused")) == (
         "is running but not ready: container c on node-a: Readiness probe failed: connection refused; "
-        "correct the probe or what it asks"
+        "correct the probe, or what it checks"
     )
 
 

@@ -91,7 +91,8 @@ class ImagePuller:
         except ImageError as error:
             text = f'Failed to pull image "{request.image}": {error}'
             if isinstance(error, UnavailableError):
-                text = f"{text} (a node without its registry can use images of `dray image load`)"
+                load = f"dray image --root-dir={self.store.folder.parent} load {request.image}"
+                text = f"{text} (without the registry, load the image or its archive on the node: {load})"
                 raise ImageFailure(UNAVAILABLE, text) from error
             raise ImageFailure(PULL_FAILED, text) from error
         request.report(

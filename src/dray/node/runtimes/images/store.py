@@ -69,6 +69,11 @@ class ImageStore:
         self._shares_layers = os.geteuid() == 0 if shares_layers is None else shares_layers
         self.layers = LayerStore(folder / _LAYERS, apply_layer)
 
+    @property
+    def folder(self) -> Path:
+        """The directory `images` below the root directory of the node agent."""
+        return self._folder
+
     def find(self, name: str) -> StoredImage | None:
         """Return an image by name or ID."""
         names = self._names()
