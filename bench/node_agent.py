@@ -1,4 +1,4 @@
-"""The node agent as a process: how soon it is ready, what it holds in memory, and how fast Pods come and go."""
+"""Benchmark of the node agent process: startup time, memory, and the rate at which Pods start and stop."""
 
 from __future__ import annotations
 

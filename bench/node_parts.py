@@ -281,7 +281,7 @@ def _process(root: Path, program: Path, *arguments: str) -> Iterator[None]:
 
 @contextlib.asynccontextmanager
 async def _device_plugin(root: Path, pods: Pods, count: int) -> AsyncIterator[DeviceManager]:
-    """The node's side of a plugin with so many devices, once it knows them."""
+    """Return the node's device manager after a plugin has reported this number of devices."""
     folder = root / "device-plugins"
     devices = DeviceManager(str(folder), NodePods(pods), SystemClock(), Metrics())
     ids = ",".join(f"d{number}" for number in range(count))

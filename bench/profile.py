@@ -1,4 +1,4 @@
-"""Where the processor's time of a scheduler workload goes, by function.
+"""Profiles the CPU time of a scheduler workload by function.
 
 `python -m bench.profile WORKLOAD [--pods N]` samples the main thread after each millisecond of processor time. Unlike a
 tracing profiler this does not make small functions look expensive. `--below NAME` counts only what NAME called.
@@ -104,7 +104,7 @@ def profile(workload: Workload, sampler: Sampler) -> None:
 
 
 def main() -> None:
-    """Profile what was asked for."""
+    """Profile the selected workload."""
     known = {each.name: each for each in (*workloads.DEFAULT, *workloads.LONG, *workloads.QUICK)}
     parser = argparse.ArgumentParser(prog="bench.profile", description=__doc__)
     parser.add_argument("workload", choices=known, metavar="WORKLOAD", help="the whole name of a workload")

@@ -28,7 +28,7 @@ SECONDS_MAX: Final = 900
 
 
 def measure(nodes: int) -> dict[str, Any]:
-    """Place Pods on so many nodes, in this process."""
+    """Schedule Pods on a cluster of this number of nodes, in this process."""
     before = peak_megabytes()
     placer = Placer()
     placer.put(DEVICE_CLASSES, from_document(DeviceClass, made.classes()[0][1]))
@@ -46,7 +46,7 @@ def measure(nodes: int) -> dict[str, Any]:
 
 
 def place(placer: Placer, number: int) -> None:
-    """Place one Pod with its claim."""
+    """Schedule one Pod with its claim."""
     metadata = {"name": f"claim-{number}", "namespace": "default", "uid": f"claim-{number}"}
     claim = from_document(ResourceClaim, {"metadata": metadata, "spec": {"devices": made.ONE_DEVICE_DEFAULTED}})
     document = made.device_pod(number)

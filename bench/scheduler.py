@@ -1,4 +1,4 @@
-"""How fast Pods are placed, with and without devices, in a whole cluster; see `workloads` for what comes to it.
+"""Scheduling throughput of a whole cluster, with and without devices; `workloads` defines the Pods.
 
 `python -m bench.scheduler [--quick | --long] [PATTERN]` prints a table. Each workload has a process of its own, so that
 its processor time and its memory are its own too: `--run NAME` is that process.
@@ -35,7 +35,7 @@ NOW = DeleteOptions(grace_period_seconds=0)
 
 @dataclass(slots=True)
 class Measured:
-    """What one run showed."""
+    """Measurements of one run."""
 
     seconds: float
     processor_seconds: float
@@ -83,7 +83,7 @@ class Run:
         )
 
     async def _warm_up(self) -> None:
-        """Wait until a first Pod is placed: everybody has then read what was there before."""
+        """Wait until a first Pod is scheduled: all informers have synced by then."""
         await self._client.create(
             PODS, self._workload.pod(-1) | {"metadata": {"name": "first", "namespace": "default"}}
         )
@@ -120,7 +120,7 @@ def per_second(moments: Sequence[float]) -> list[int]:
 
 
 def peak_megabytes() -> float:
-    """The most memory this process ever had; what getrusage tells begins with that of the process which started it."""
+    """Return the peak memory of this process; the value of getrusage includes the parent process before exec."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) * 1024 / 1e6
@@ -135,7 +135,7 @@ async def measure(workload: Workload, kind: type[Run] = Run) -> Measured:
 
 
 def rows_of(workload: Workload, found: Measured) -> Iterator[Row]:
-    """What is shown of a run."""
+    """Return the row of a run in the report."""
     shares = {f"p{int(100 * share)}/s": percentile(found.each_second, share) for share in (0.1, 0.5, 0.9)}
     parameters: dict[str, Any] = {"pods": workload.pods, "nodes": workload.nodes}
     if workload.devices:
@@ -197,7 +197,7 @@ def rows(chosen: Sequence[Workload] = workloads.DEFAULT, pattern: str = "") -> I
 
 
 def main() -> None:
-    """Measure what was asked for."""
+    """Run the selected workloads."""
     parser = argparse.ArgumentParser(prog="bench.scheduler", description=__doc__)
     parser.add_argument("pattern", nargs="?", default="", help="part of a workload's name")
     parser.add_argument("--quick", action="store_true", help="smaller clusters, for a look")

@@ -1,4 +1,4 @@
-"""The rows of the trace among the benchmarks, of one seed: what is allocated, and at what cost."""
+"""Benchmark rows of the trace with one seed: allocated GPUs and CPU time."""
 
 from __future__ import annotations
 

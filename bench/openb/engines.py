@@ -1,4 +1,4 @@
-"""Two ways to place the Pods of the trace one by one: the scheduler's code alone, and a whole cluster."""
+"""Two engines that schedule the Pods of the trace one by one: the scheduling code alone, and a whole cluster."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class CoreEngine:
                 self.placer.put(RESOURCE_SLICES, from_document(ResourceSlice, document))
 
     async def place(self, number: int, pod: TracePod) -> str | None:
-        """Place the Pod with its claim."""
+        """Schedule the Pod with its claim."""
         claims = (self._claim(number, pod),) if pod.gpus else ()
         found = self.placer.place(self._pod(number, pod), claims)
         return (found.pod.spec.node_name or None) if isinstance(found, PlacedPod) else None

@@ -16,7 +16,7 @@ TYPICAL_SHARE: Final = 0.95
 
 @dataclass(slots=True)
 class NodeUse:
-    """What is free on a node."""
+    """Free resources of a node."""
 
     node: TraceNode
     milli_cpu: int

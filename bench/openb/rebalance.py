@@ -48,7 +48,7 @@ class Rebalanced:
 def rebalance(
     nodes: Sequence[TraceNode], pods: Sequence[TracePod], seed: int, profile: ProfileConfig, progress: Progress
 ) -> Rebalanced:
-    """Place the arrivals up to 100 %, and move Pods for those that were passed over."""
+    """Schedule the arrivals up to 100 %, and move Pods to make space for those that did not fit."""
     run = _Run(nodes, profile, progress)
     total = milli_gpus(nodes)
     arrived = 0
@@ -88,7 +88,7 @@ class _Run:
         self.allocated = self.first_allocated = 0
 
     def place(self, number: int, pod: TracePod) -> None:
-        """Place a Pod, or pass it over."""
+        """Schedule a Pod; skip it if it does not fit."""
         if not number % 500:
             self._progress(f"{number} Pods arrived")
         trial = _trial_pod(number, pod)

@@ -1,4 +1,4 @@
-"""Runs one list with one seed: what was allocated when 100 % and 130 % of the GPUs had arrived, and at what cost."""
+"""Runs one list with one seed; reports GPUs allocated after arrivals of 100 % and 130 % of capacity, and CPU time."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Result:
 async def run(
     nodes: Sequence[TraceNode], pods: Sequence[TracePod], seed: int, *, engine_name: str, profile: str
 ) -> Result:
-    """Place the arrivals of one seed."""
+    """Schedule the arrivals of one seed."""
     total = milli_gpus(nodes)
     arriving = arrivals(pods, total, seed)
     curve: list[tuple[int, float]] = []

@@ -37,7 +37,7 @@ class TraceNode:
 
 @dataclass(frozen=True, slots=True)
 class TracePod:
-    """What a Pod requests: GPUs, thousandths of each, and the models that will do (empty: any)."""
+    """Requests of a Pod: number of GPUs, thousandths of each, and the accepted models (empty: any)."""
 
     milli_cpu: int
     memory_mib: int

@@ -26,7 +26,7 @@ def main(argv: Sequence[str]) -> int:
     parser = Parser(
         PROG,
         "Stop a cluster of `dray up` on this machine, and the containers of its node. Its data stays, and `dray up` "
-        "with the same name or data directory goes on with it; --delete removes it, and its kubeconfig context.",
+        "with the same name or data directory continues with it; --delete removes it, and its kubeconfig context.",
     )
     parser.add_argument("--name", default="", help="the cluster's name; default: the cluster in --data-dir")
     parser.add_argument("--data-dir", default=DEFAULT_DIRECTORY, metavar="DIR", help=f"default: {DEFAULT_DIRECTORY}")
