@@ -1,4 +1,4 @@
-"""`dray explain KIND NAME`: says why a Pod, claim or workload waits, or why it got its devices, and what would help."""
+"""`dray explain KIND NAME`: explains why a Pod, claim or workload is pending or got its devices, and what would help."""
 
 from __future__ import annotations
 
@@ -115,8 +115,8 @@ def _explain_group(snapshot: Snapshot, kind: str, key: NamespacedName, now: date
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
     description = (
-        "Say in one sentence why a Pod, claim or workload waits, and the one thing to do; then the reasons of nodes, "
-        "grouped, and what would help. Every suggestion was tested. With --node, the reason for each device of a node."
+        "Explain in one sentence why a Pod, claim or workload is pending, and what to do; then list the reasons of "
+        "the nodes, grouped, and what would help. Every suggestion was tested. With --node, the reason for each device."
     )
     parser = cluster_parser(PROG, description, formats=("text", "json", "yaml"))
     parser.add_argument("kind", metavar="KIND", help=f"{', '.join(_ALIASES)}; also KIND/NAME")
@@ -127,7 +127,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--at-decision",
         action="store_true",
-        help="for a Pod: what the scheduler found when it decided last, with scores and reasons of that moment",
+        help="for a Pod: the last recorded decision of the scheduler, with its scores and reasons",
     )
     add_scheduler_flags(parser)
     add_scheduler_config(parser)
@@ -183,7 +183,7 @@ def lines(answer: Answer, node: str = "", *, all_nodes: bool = False, colour: bo
 
 
 def _score_lines(answer: Answer, *, colour: bool) -> Iterator[str]:
-    yield f"{answer.fitting} nodes fit; their scores of now (--at-decision has those of when it was placed):"
+    yield f"{answer.fitting} nodes fit; their current scores (--at-decision shows those at the time of scheduling):"
     names = [name for name in answer.scores[0].by_plugin if any(item.by_plugin[name] for item in answer.scores)]
     columns: list[Column[NodeScore]] = [
         Column("NODE", lambda item: f"{item.node} (chosen)" if item.node == answer.node else item.node),
@@ -260,7 +260,7 @@ def _advice_lines(answer: Answer) -> Iterator[str]:
         yield from (f"  - {hint}" for hint in answer.hints)
     if answer.changes or answer.victims is not None:
         yield ""
-        yield "What would help, each of it tested:"
+        yield "What would help (each change was tested):"
         yield from (f"  - {_change_text(change)}" for change in answer.changes)
     if answer.victims is not None:
         from dray.sim.explain.verdict import victims_text
@@ -268,7 +268,7 @@ def _advice_lines(answer: Answer) -> Iterator[str]:
         yield f"  - {victims_text(answer.victims)}"
     if answer.holders:
         yield ""
-        yield "Who holds the devices:"
+        yield "Claims that hold the devices:"
         yield from (f"  - {holder}" for holder in answer.holders[:_HOLDERS_MAX])
         if len(answer.holders) > _HOLDERS_MAX:
             yield f"  - and on {len(answer.holders) - _HOLDERS_MAX} more nodes"

@@ -54,11 +54,13 @@ class Tool(NamedTuple):
 TOOLS: Final = {
     "down": Tool("stop a cluster of `dray up` on this machine, and its containers", "dray.cmd.down"),
     "status": Tool("list the clusters of `dray up` on this machine", "dray.cmd.status"),
-    "node resources": Tool("print what the containers of this node hold", "dray.cli.node_resources"),
+    "node resources": Tool(
+        "list the devices, CPUs, memory and claims of this node's containers", "dray.cli.node_resources"
+    ),
     "image": Tool("pull, load, list and remove images of this node", "dray.cmd.image"),
-    "token": Tool("create, list and delete tokens by which machines join", "dray.cmd.token"),
+    "token": Tool("create, list and delete tokens for machines that join", "dray.cmd.token"),
     "join": Tool("make this machine a node of a cluster", "dray.cmd.join"),
-    "explain": Tool("say why a Pod, claim or workload waits, and the one thing to do", "dray.cli.explain"),
+    "explain": Tool("explain why a Pod, claim or workload is pending, and what to do", "dray.cli.explain"),
     "simulate": Tool("show which Pods would be scheduled, moved or pending after a change", "dray.cli.simulate"),
     "rebalance": Tool("plan and carry out moves of Pods that let others fit", "dray.cli.rebalance"),
     "plan": Tool("plan which nodes to add or remove so that Pods fit", "dray.cli.plan"),
@@ -66,12 +68,12 @@ TOOLS: Final = {
     "claims": Tool("list claims with their requests, devices and Pods", "dray.cli.claims"),
     "top": Tool("show device usage by class, node and namespace", "dray.cli.top"),
     "usage": Tool("print device-hours by namespace and class, also as CSV", "dray.cli.usage"),
-    "decisions": Tool("list what the scheduler decided, with scores and reasons", "dray.cli.decisions"),
+    "decisions": Tool("list the scheduler's decisions, with scores and reasons", "dray.cli.decisions"),
     "doctor": Tool("find and fix stuck, orphaned and inconsistent objects", "dray.cli.doctor"),
-    "snapshot": Tool("write what the tools read of a cluster to a file, for -f", "dray.cli.snapshot"),
-    "record": Tool("write a cluster and every change of it to a file, for replay", "dray.cli.record"),
-    "replay": Tool("run the scheduler again on a recording, and compare", "dray.cli.replay"),
-    "recover": Tool("find acknowledged writes that a database has lost, and go on without them", "dray.cmd.recover"),
+    "snapshot": Tool("save the objects that the tools read to a file, for -f", "dray.cli.snapshot"),
+    "record": Tool("record a cluster and all of its changes in a file, for replay", "dray.cli.record"),
+    "replay": Tool("run the scheduler again on a recording, and compare the results", "dray.cli.replay"),
+    "recover": Tool("find acknowledged writes that a database has lost, and continue without them", "dray.cmd.recover"),
     "init": Tool("create a project for a driver, with tests and manifests: dray init driver NAME", "dray.cmd.init"),
     "dev": Tool("run a driver on a cluster of its own, and restart it on save: dray dev FILE", "dray.cmd.dev.command"),
     "migrate": Tool("plan and check a migration from a device plugin to a driver", "dray.cli.migrate.command"),
@@ -84,8 +86,8 @@ HIDDEN_TOOLS: Final = {"complete": Tool("print what can follow on a command line
 # The order of the list: what people use first.
 GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     "Try it": ("demo", "up", "down", "status"),
-    "Ask a cluster": ("explain", "simulate", "devices", "claims", "top", "usage", "decisions", "doctor", "ui"),
-    "Take it with you": ("snapshot", "record", "replay"),
+    "Inspect a cluster": ("explain", "simulate", "devices", "claims", "top", "usage", "decisions", "doctor", "ui"),
+    "Save and replay": ("snapshot", "record", "replay"),
     "Plan a cluster": ("rebalance", "plan"),
     "Write and check drivers": ("init", "dev", "conformance", "cel", "migrate"),
     "Run a node": ("node", "join", "token", "node resources", "image"),
@@ -114,7 +116,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     gc.set_threshold(*GC_THRESHOLDS)
     tool = TOOLS.get(name) or HIDDEN_TOOLS.get(name)
     if tool is not None:
-        # Tools print answers; what the components in a simulation log is none. `dray dev` sets up its own logging.
+        # Tools print answers, not what the components of a simulation log. `dray dev` sets up its own logging.
         logging.getLogger("dray").addHandler(logging.NullHandler())
         return int(importlib.import_module(tool.module).main(rest))
     process = PROCESSES.get(name)

@@ -71,7 +71,7 @@ NODES   REASON                                                                  
 1       cordoned                                                                                  node-c
 1       no device matches `model == 'a100'`                                                       node-b
 
-What would help, each of it tested:
+What would help (each change was tested):
   - uncordon node-c
   - free claim team/one (Pod p, for 1d): fits on node-a
   - lower the count of request gpu to 1: fits on node-a
@@ -79,7 +79,7 @@ What would help, each of it tested:
   - tolerate the device taint broken:NoSchedule: fits on node-a
   - add a node like node-a
 
-Who holds the devices:
+Claims that hold the devices:
   - node-a has 1 of 2: claim team/one (Pod p, for 1d) holds gpu-0"""
     )
 
