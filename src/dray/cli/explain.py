@@ -1,4 +1,4 @@
-"""`dray explain KIND NAME`: explains why a Pod, claim or workload is pending or got its devices, and what would help."""
+"""`dray explain KIND NAME`: explains why a Pod, claim or workload is pending or got its devices, and how to help."""
 
 from __future__ import annotations
 
