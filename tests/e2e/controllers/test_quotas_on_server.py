@@ -241,7 +241,7 @@ async def test_custom_resources_are_counted(local: Local) -> None:
 async def test_objects_for_scheduling_are_counted(local: Local) -> None:
     await limit(local, {"count/poddisruptionbudgets.policy": "1", "count/podgroups.scheduling.k8s.io": "1"})
     await until(local, {"count/poddisruptionbudgets.policy": "0", "count/podgroups.scheduling.k8s.io": "0"})
-    policies = {"schedulingPolicy": {"basic": {}}}
+    policies: Document = {"schedulingPolicy": {"basic": {}}}
     for resource, spec in (
         ("policy/v1/poddisruptionbudgets", {"minAvailable": 1, "selector": {}}),
         ("scheduling.k8s.io/v1beta1/podgroups", policies),

@@ -22,7 +22,7 @@ OWNED: Document = {
     },
     "spec": {},
 }
-SHUT_DOWN = {"deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 0}
+SHUT_DOWN: Document = {"deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 0}
 
 
 def pod(volume: Document, node: str = "n", namespace: str = "team", phase: str = "Running", **metadata: Any) -> Pod:

@@ -67,7 +67,9 @@ PORTS = container(ports=[{"containerPort": 80, "hostPort": 80}])
 AFFINITY: Document = {"affinity": {"podAffinity": {REQUIRED: [{"topologyKey": HOST, **WEB}]}}}
 SELECTOR: Document = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "a", "operator": "Exists"}]}]}
 CLAIM: Document = {"resourceClaims": [{"name": "d", "resourceClaimName": "claim"}]}
-ELSEWHERE: Document = {"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["m"]}]}]}
+ELSEWHERE: Document = {
+    "nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["m"]}]}]
+}
 HERE: Document = {"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]}]}
 RESULT = {"request": "d", "driver": "d.example.com", "pool": "m", "device": "d"}
 VOLUME: Document = {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]}

@@ -31,6 +31,7 @@ from dray.sim.explain.holders import holders
 from dray.sim.explain.joint_hint import joint_notes
 from dray.sim.explain.name_hints import name_hints
 from dray.sim.explain.on_node import placed_verdict
+from dray.sim.explain.pod_group_explainer import explain_member
 from dray.sim.explain.refusals import refusal
 from dray.sim.explain.scores import node_scores
 from dray.sim.explain.selector_hints import HintFinder
@@ -39,13 +40,11 @@ from dray.sim.explain.verdict import claim_verdict, pending_verdict
 from dray.sim.explain.victims import PreemptionDryRun
 from dray.sim.explain.workload import Workload, pod_to_explain, workload_verdict
 from dray.sim.notes import DEFAULT_SCHEDULER_NAME, notes_on
-from dray.sim.replica.cluster import Options, Replica, pass_time, running
+from dray.sim.replica.cluster import CLAIM_SECONDS, Options, Replica, pass_time, running
 from dray.sim.replica.virtual_time import run_virtually
 from dray.sim.scheduler_profiles import evaluated_profiles, profiles_of
 from dray.sim.snapshot import Snapshot
 
-# Virtual time for the creation of claims from templates.
-CLAIM_SECONDS: Final = 30.0
 # Longer lists are not useful.
 CHANGES_MAX: Final = 8
 # Obstacles that do not keep the filters from being evaluated: their results are still of interest.
@@ -95,6 +94,7 @@ def explain_workload(snapshot: Snapshot, workload: Workload, now: datetime, *, g
         ready = Verdict(Stage.RUNNING, text)
         return Answer(workload.kind, key.namespace, key.name, Standing.PLACED, verdict=ready, notes=snapshot.hidden)
     answer = explain(snapshot, pod_subject(snapshot, pod_key), now, gates=gates)
+    answer = explain_member(snapshot, answer, now, gates=gates)
     assert answer.verdict is not None, "every Pod has a verdict"
     text = f"has {workload.ready} of {workload.wanted} Pods ready: pod {pod_key.name} {answer.verdict.text}"
     verdict = replace(answer.verdict, text=text)

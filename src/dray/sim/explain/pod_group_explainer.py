@@ -26,11 +26,10 @@ from dray.scheduler.preemption.group_victims import GroupCandidate, find_group_v
 from dray.scheduler.preemption.units import units_of
 from dray.scheduler.scheduler import Scheduler
 from dray.sim.explain.answers import Answer, Stage, Standing, Verdict, Victims
-from dray.sim.explain.explainer import CLAIM_SECONDS
 from dray.sim.explain.pod_group import Group, group_of, too_few_pods
 from dray.sim.explain.victims import PRIORITIES_MAX, USER_PRIORITY_MAX, class_for
 from dray.sim.notes import notes_on
-from dray.sim.replica.cluster import Options, pass_time, running
+from dray.sim.replica.cluster import CLAIM_SECONDS, Options, pass_time, running
 from dray.sim.replica.virtual_time import run_virtually
 from dray.sim.scheduler_profiles import evaluated_profiles, profiles_of
 from dray.sim.snapshot import Snapshot
@@ -90,6 +89,8 @@ def _answer(scheduler: Scheduler, snapshot: Snapshot, group: Group, pods: Sequen
     victims = _victims(scheduler, snapshot, group, members, now)
     if victims is not None:
         verdict = replace(verdict, action=_advice(victims))
+    elif count < needed:
+        verdict = replace(verdict, action=_lack(before + _fitting_alone(scheduler, group.group, members), needed))
     return replace(answer, verdict=verdict, victims=victims)
 
 
@@ -104,6 +105,20 @@ def _reason(outcome: GroupOutcome) -> str:
         if member.diagnosis is not None:
             return f"; pod {member.queued.info.key.name}: {member.diagnosis.message().rstrip('.')}"
     return f"; {outcome.status.message}" if outcome.status.message else ""
+
+
+def _fitting_alone(scheduler: Scheduler, group: PodGroup, members: Sequence[PodInfo]) -> int:
+    """Return how many of the Pods fit in the cluster without all Pods that a user's Pods may evict."""
+    with scheduler.handle.dry_run_group(_basic(group), members) as dry_run:
+        pods = [pod for node in scheduler.handle.snapshot for pod in node.pods.values()]
+        dry_run.hide([pod for pod in pods if pod.priority < USER_PRIORITY_MAX])
+        return len(dry_run.place()[1])
+
+
+def _lack(most: int, needed: int) -> str:
+    if most >= needed:
+        return "free devices or resources: it fits when other Pods are gone, but no higher priority is possible"
+    return f"add nodes, or lower minCount: even without all other Pods only {most} of the {needed} fit"
 
 
 def _advice(victims: Victims) -> str:
@@ -163,15 +178,17 @@ def explain_workload_groups(
 
 
 def explain_member(snapshot: Snapshot, answer: Answer, now: datetime, *, gates: FeatureGates) -> Answer:
-    """Return the answer about a Pod that would fit alone, and waits for the other Pods of its group."""
+    """Return the answer about a Pod that waits for the other Pods of its group, without what would help it alone."""
     pod = next((item for item in snapshot.pods if (item.metadata.namespace, item.metadata.name) == _key(answer)), None)
     group = None if pod is None else group_of(snapshot, pod)
-    if group is None or answer.standing is not Standing.PENDING or not answer.fitting:
+    if group is None or answer.standing is not Standing.PENDING or not answer.nodes:
+        return answer
+    if len(group.waiting) == 1 and not answer.fitting:
         return answer
     found = explain_pod_group(snapshot, group, now, gates=gates)
     assert found.verdict is not None, "every group has a verdict"
     verdict = replace(found.verdict, text=f"waits for its PodGroup {group.key.name}, which {found.verdict.text}")
-    return replace(answer, verdict=verdict, victims=found.victims)
+    return replace(answer, verdict=verdict, victims=found.victims, changes=())
 
 
 def _key(answer: Answer) -> tuple[str, str]:

@@ -40,6 +40,8 @@ from dray.sim.snapshot import SCHEDULER_CONFIGURATION, Snapshot, SnapshotError
 
 # A replica evaluates what it can; `notes` has the rest.
 PLUGINS: Final[Mapping[str, PluginFactory]] = {**BUILT_IN, "VolumeBinding": partial(VolumeBinding, lenient=True)}
+# Virtual time for the creation of claims from templates.
+CLAIM_SECONDS: Final = 30.0
 # Fixed, so that results are reproducible.
 SEED: Final = 0
 _MASTERS: Final = ("system:masters",)

@@ -101,7 +101,21 @@ def test_how_many_fit_and_whom_a_higher_priority_would_evict() -> None:
 def test_a_gang_that_is_too_large_has_no_victims() -> None:
     answer = explained(gang(count=3), *members(3))
     assert "waits: 2 of the 3 Pods that minCount asks for fit at the same time" in answer.sentence
+    assert answer.sentence.endswith("; add nodes, or lower minCount: even without all other Pods only 2 of the 3 fit")
     assert answer.victims is None
+
+
+def test_a_pod_of_a_gang_that_is_too_large_is_not_helped_by_what_one_pod_needs() -> None:
+    held = [item for number in range(2) for item in holder(f"batch-{number}", f"{GPU}/node-a/gpu-{number}")]
+    snapshot = Snapshot.of([*CLUSTER, gang(count=3), *members(3), *held])
+    subject = pod_subject(snapshot, NamespacedName("team", "train-0"))
+    alone = explain(snapshot, subject, NOW, gates=GATES)
+    assert alone.changes
+    answer = explain_member(snapshot, alone, NOW, gates=GATES)
+    assert "waits for its PodGroup train, which waits: 0 of the 3 Pods" in answer.sentence
+    assert answer.sentence.endswith("even without all other Pods only 2 of the 3 fit")
+    assert answer.changes == ()
+    assert answer.holders == alone.holders
 
 
 def test_a_running_gang() -> None:
