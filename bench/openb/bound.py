@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from math import gcd
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from bench.openb.trace import WHOLE, TraceNode, TracePod
 
@@ -125,10 +125,10 @@ def _fits(pod: TracePod, key: _NodeType) -> bool:
 
 
 def best_pattern(values: Mapping[int, float], unit: int) -> tuple[float, dict[int, int]]:
-    """Return the most valuable multiset of shares that fit on one GPU, and its value; all sizes are multiples of `unit`."""
+    """Return the value of the most valuable shares that fit on one GPU, and these; sizes are multiples of `unit`."""
     worth: list[float] = [0.0]
     last: list[int] = [0]
-    sizes: list[tuple[int, Any]] = [(size // unit, value) for size, value in values.items() if value > 0]
+    sizes = [(size // unit, value) for size, value in values.items() if value > 0]
     for room in range(1, WHOLE // unit + 1):
         best, taken = worth[room - 1], 0
         for size, value in sizes:

@@ -27,7 +27,7 @@ from dray.sim.trial_cluster import TrialCluster, TrialPod, Unplaced
 PERCENTAGES: Final = (1, 5, 10)
 # One Pod may cost this many moves, in each round; and so many nodes are tried for it.
 ROUNDS: Final = (1, 2, 4)
-CANDIDATES: Final = 24
+CANDIDATES: Final = 8
 _ALL: Final = 100
 
 Progress = Callable[[str], None]

@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from operator import mul
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -31,10 +31,14 @@ STATES_MAX: Final = 100_000
 
 _ALL_PERCENT: Final = 100
 _NO_UNIT: Final = -1
+_UNLIMITED: Final = 1 << 62
 # A linear congruential generator, so that the fills are the same in every process.
 _FACTOR: Final = 6364136223846793005
 _INCREMENT: Final = 1442695040888963407
 _MODULUS: Final = 1 << 64
+
+# What a fill uses: thousandths of devices, CPU and memory.
+_Filled: TypeAlias = tuple[int, int, int]
 
 
 class PodKind(msgspec.Struct, frozen=True):
@@ -45,17 +49,42 @@ class PodKind(msgspec.Struct, frozen=True):
     demands: tuple[tuple[int, int], ...] = ()
 
 
+class _UnitSet:
+    """The units of a node, in these states: what can be said without its CPU and memory."""
+
+    __slots__ = ("fills", "free", "units", "usable")
+
+    def __init__(self, units: tuple[int, ...], free: int) -> None:
+        self.units = units
+        # Of all devices, in thousandths.
+        self.free = free
+        # For each typical kind, what it can use; and what each fill uses of devices, CPU and memory. When needed.
+        self.usable: Sequence[int] | None = None
+        self.fills: Sequence[_Filled] = ()
+
+
 class NodeState:
     """The free resources of a node; nodes with the same share one object."""
 
-    __slots__ = ("_value", "_value_at", "after", "free", "memory", "milli_cpu", "unfilled", "units", "usable")
+    __slots__ = (
+        "_value",
+        "_value_at",
+        "after",
+        "free",
+        "memory",
+        "milli_cpu",
+        "unfilled",
+        "unit_set",
+        "units",
+        "usable",
+    )
 
-    def __init__(self, units: tuple[int, ...], milli_cpu: int, memory: int, free: int) -> None:
-        self.units = units
+    def __init__(self, unit_set: _UnitSet, milli_cpu: int, memory: int) -> None:
+        self.unit_set = unit_set
+        self.units = unit_set.units
         self.milli_cpu = milli_cpu
         self.memory = memory
-        # Of all devices, in thousandths.
-        self.free = free
+        self.free = unit_set.free
         # For each typical kind, what it can use; and what stays free when the node is filled. Computed when needed.
         self.usable: Sequence[int] | None = None
         self.unfilled = 0
@@ -86,6 +115,7 @@ class FragmentationModel:
         self._demand_weights: Mapping[int, int] = {}
         self._epoch = table.epoch
         self._states: dict[tuple[tuple[int, ...], int, int], NodeState] = {}
+        self._unit_sets: dict[tuple[int, ...], _UnitSet] = {}
         self._worths: dict[int, int] = {}
         # Demand -> unit -> the unit after the best placement.
         self._best: defaultdict[int, dict[int, int]] = defaultdict(dict)
@@ -176,6 +206,7 @@ class FragmentationModel:
 
     def _drop_states(self) -> None:
         self._states.clear()
+        self._unit_sets.clear()
         self.generation += 1
 
     def state(self, units: Iterable[int], milli_cpu: int, memory: int) -> NodeState:
@@ -186,8 +217,16 @@ class FragmentationModel:
         if state is None:
             if len(self._states) >= STATES_MAX:
                 self._states.clear()
-            state = self._states[key] = NodeState(*key, sum([self.table.free[unit] for unit in key[0]]))
+                self._unit_sets.clear()
+            state = self._states[key] = NodeState(self._unit_set(key[0]), milli_cpu, memory)
         return state
+
+    def _unit_set(self, units: tuple[int, ...]) -> _UnitSet:
+        found = self._unit_sets.get(units)
+        if found is None:
+            free = self.table.free
+            found = self._unit_sets[units] = _UnitSet(units, sum([free[unit] for unit in units]))
+        return found
 
     def loss(self, state: NodeState, kind: PodKind) -> int:
         """Return by how many thousandths of devices a Pod makes the node's value worse."""
@@ -231,40 +270,55 @@ class FragmentationModel:
 
     def _usable(self, state: NodeState) -> Sequence[int]:
         if state.usable is None:
-            by_demand = {demand: self._usable_by(state, demand) for demand in self._demand_weights}
+            unit_set = state.unit_set
+            if unit_set.usable is None:
+                self._compute(unit_set)
+            assert unit_set.usable is not None, "computed above"
             milli_cpu, memory = state.milli_cpu, state.memory
             state.usable = [
-                _least_usable(kind, by_demand) if kind.milli_cpu <= milli_cpu and kind.memory <= memory else 0
-                for kind, _ in self._typical
+                usable if kind.milli_cpu <= milli_cpu and kind.memory <= memory else 0
+                for (kind, _), usable in zip(self._typical, unit_set.usable, strict=True)
             ]
-            state.unfilled = state.free - sum([self._filled(state, fill) for fill in self._fills]) // FILLS
+            filled = [
+                # With enough CPU and memory the same Pods fit as without limits.
+                known[0]
+                if known[1] <= milli_cpu and known[2] <= memory
+                else self._fill(state, milli_cpu, memory, fill)[0]
+                for known, fill in zip(unit_set.fills, self._fills, strict=True)
+            ]
+            state.unfilled = state.free - sum(filled) // FILLS
         return state.usable
 
-    def _usable_by(self, state: NodeState, demand: int) -> tuple[int, int]:
+    def _compute(self, unit_set: _UnitSet) -> None:
+        by_demand = {demand: self._usable_by(unit_set, demand) for demand in self._demand_weights}
+        unit_set.usable = [_least_usable(kind, by_demand) for kind, _ in self._typical]
+        unit_set.fills = [self._fill(unit_set, _UNLIMITED, _UNLIMITED, fill) for fill in self._fills]
+
+    def _usable_by(self, unit_set: _UnitSet, demand: int) -> tuple[int, int]:
         """Return how many units meet the demand, and what is free of these."""
         options, free = self.table.options, self.table.free
-        amounts = [free[unit] for unit in state.units if free[unit] and options(unit, demand)]
+        amounts = [free[unit] for unit in unit_set.units if free[unit] and options(unit, demand)]
         return len(amounts), sum(amounts)
 
-    def _filled(self, state: NodeState, fill: Sequence[PodKind]) -> int:
-        """Return how much of the free devices is used after the Pods arrived one after the other."""
+    def _fill(self, state: _UnitSet | NodeState, milli_cpu: int, memory: int, fill: Sequence[PodKind]) -> _Filled:
+        """Return how much of devices, CPU and memory is used after the Pods arrived one after the other."""
         free = self.table.free
-        milli_cpu, memory = state.milli_cpu, state.memory
+        left_cpu, left_memory = milli_cpu, memory
         # The fullest first.
         units = sorted([unit for unit in state.units if free[unit]], key=free.__getitem__)
         # Demands that no unit meets any more.
         unmet: set[int] = set()
         for kind in fill:
-            if kind.milli_cpu > milli_cpu or kind.memory > memory:
+            if kind.milli_cpu > left_cpu or kind.memory > left_memory:
                 continue
             for demand, count in kind.demands:
                 # What a Pod with several demands has taken before stays taken: such Pods are rare.
                 if demand in unmet or not self._take_fullest(units, demand, count, unmet):
                     break
             else:
-                milli_cpu -= kind.milli_cpu
-                memory -= kind.memory
-        return state.free - sum([free[unit] for unit in units])
+                left_cpu -= kind.milli_cpu
+                left_memory -= kind.memory
+        return state.free - sum([free[unit] for unit in units]), milli_cpu - left_cpu, memory - left_memory
 
     def _take_fullest(self, units: list[int], demand: int, count: int, unmet: set[int]) -> bool:
         """Take the fullest units that meet the demand, and order the units again; False if there are too few."""

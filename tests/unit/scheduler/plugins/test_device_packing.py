@@ -231,3 +231,20 @@ def test_the_kept_state_of_every_node_equals_a_computed_one() -> None:
         packing._known.clear()
         assert kept == [packing._state(node) for node in placer.snapshot.nodes]
         assert packing._free == sum(state.free for state in kept)
+
+
+@pytest.mark.behaviour("PK-07")
+def test_what_stays_free_is_the_same_from_kept_fills_as_from_computed_ones() -> None:
+    # CPU is short on some nodes and plentiful on others, with equal devices.
+    nodes = [TraceNode(f"n{number}", 4_000 + 9_000 * number, 65_536, 2, "T4") for number in range(4)]
+    placer = placer_for(PACK, *nodes)
+    for number in range(16):
+        place(placer, number, TracePod(500 + 1000 * (number % 3), 1024, 1, 100 + 150 * (number % 5)))
+    model = placer.devices.packing.model
+    states = [state for state in model._states.values() if state.usable is not None]
+    limited = 0
+    for state in states:
+        computed = [model._fill(state, state.milli_cpu, state.memory, fill)[0] for fill in model._fills]
+        limited += computed != [known[0] for known in state.unit_set.fills]
+        assert state.unfilled == state.free - sum(computed) // len(computed)
+    assert 0 < limited < len(states)
