@@ -13,6 +13,7 @@ from typing import Final
 import uvloop
 
 from bench.openb.engines import ENGINES
+from bench.openb.kept import KeptResults
 from bench.openb.plot import Curve, draw, mean_curve
 from bench.openb.published import PUBLISHED
 from bench.openb.run import Result, run
@@ -61,14 +62,18 @@ def _profiles(text: str) -> list[str]:
     return names
 
 
-def _run_all(name: str, profile: str, seeds: Sequence[int], engine: str) -> list[Result]:
+def _run_all(name: str, profile: str, seeds: Sequence[int], engine: str, kept: KeptResults) -> list[Result]:
     nodes, pods = read_nodes(), read_pods(name)
     results: list[Result] = []
     for seed in seeds:
-        progress(f"{name}, {profile}, seed {seed}")
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            results.append(runner.run(run(nodes, pods, seed, engine_name=engine, profile=profile)))
-        progress("")
+        result = kept.find(name, profile, engine, seed)
+        if result is None:
+            progress(f"{name}, {profile}, seed {seed}")
+            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+                result = runner.run(run(nodes, pods, seed, engine_name=engine, profile=profile))
+            progress("")
+            kept.keep(name, profile, engine, result)
+        results.append(result)
     return results
 
 
@@ -100,6 +105,9 @@ def main() -> int:
     profiles = ", ".join(sorted(NAMED_PROFILES))
     parser.add_argument("--profile", type=_profiles, default=SPREAD, help=f"of the scheduler, some of: {profiles}")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw allocation over arrival as SVG")
+    parser.add_argument(
+        "--keep", type=Path, metavar="FOLDER", help="keep the result of each run there, and do not repeat what is kept"
+    )
     parser.add_argument("--rebalance", action="store_true", help="move Pods at 100 %%, and report what that gains")
     arguments = parser.parse_args()
     curves: dict[str, Curve] = {}
@@ -108,7 +116,7 @@ def main() -> int:
             if arguments.rebalance:
                 _rebalance(arguments.list, profile, arguments.seeds)
                 continue
-            results = _run_all(arguments.list, profile, arguments.seeds, arguments.engine)
+            results = _run_all(arguments.list, profile, arguments.seeds, arguments.engine, KeptResults(arguments.keep))
             _show(arguments.list, profile, results)
             curves[profile] = mean_curve([result.curve for result in results])
     except TraceMissingError as error:

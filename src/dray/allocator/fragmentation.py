@@ -22,8 +22,10 @@ from dray.allocator.units import UnitTable
 # Weights are parts of a million.
 MILLION: Final = 1_000_000
 # A node is filled this often, each time with this many Pods.
-FILLS: Final = 8
+FILLS: Final = 16
 FILL_LENGTH: Final = 30
+# What stays free then counts this much: it is lost for all Pods that may come, not for the next one alone.
+UNFILLED_PERCENT: Final = 150
 # What is left for a kind of Pod counts as at least this part of the cluster.
 LEFT_MIN_PERCENT: Final = 1
 # States of nodes that are kept; beyond that all are computed anew.
@@ -266,7 +268,7 @@ class FragmentationModel:
         """Return the value of a state for the current weights; use `NodeState.value`."""
         usable = self._usable(state)
         used: int = sum(map(mul, self._weights, usable))
-        return MILLION * (state.free + state.unfilled) - used
+        return MILLION * state.free + MILLION * UNFILLED_PERCENT // _ALL_PERCENT * state.unfilled - used
 
     def _usable(self, state: NodeState) -> Sequence[int]:
         if state.usable is None:

@@ -69,3 +69,24 @@ def test_the_command_prints_each_profile_and_draws(
     assert "sample, spread: " in printed
     assert "% of the GPUs free but unusable" in printed
     assert len(ET.parse(picture).getroot().findall(f"{SVG}polyline")) == 2
+
+
+def test_a_kept_run_is_not_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("OPENB", str(SAMPLE))
+    given = ["bench.openb", "sample", "--seeds", "3", "--profile", "pack", "--keep", str(tmp_path / "kept")]
+    monkeypatch.setattr(sys, "argv", given)
+    assert command.main() == 0
+    first = capsys.readouterr().out
+    assert [path.name for path in (tmp_path / "kept").iterdir()] == ["sample-pack-core-3.json"]
+
+    def fail(*_args: object, **_given: object) -> None:
+        raise AssertionError("the run is kept")
+
+    monkeypatch.setattr(command, "run", fail)
+    assert command.main() == 0
+    assert capsys.readouterr().out == first
+    monkeypatch.setattr(sys, "argv", [*given[:3], "4", *given[4:]])
+    with pytest.raises(AssertionError, match="the run is kept"):
+        command.main()
