@@ -7,6 +7,8 @@ import { store } from "../store.js";
 
 // Counting takes milliseconds for each node, and a process: in larger clusters it is done when the user asks for it.
 const NODES_MAX = 60;
+// Not for those who only pass by.
+const DELAY_MILLISECONDS = 1500;
 
 // Kept while other pages are open.
 let counted = null;
@@ -15,14 +17,15 @@ export function headroom() {
   const result = h("div", { role: "status" });
   const button = h("button", { type: "button", onclick: () => count() }, "Count");
   const element = h("div", {}, result, button);
-  let isRunning = false;
+  const left = new AbortController();
+  let isRunning = false, timer = null;
 
   async function count() {
     isRunning = true;
     button.disabled = true;
     replace(result, h("p", { class: "soft" }, "Running dray top fragmentation…"));
     try {
-      counted = { kinds: await query("fragmentation"), at: new Date().toISOString() };
+      counted = { kinds: await query("fragmentation", {}, left.signal), at: new Date().toISOString() };
       show();
     } catch (failure) {
       replace(result, h("p", { class: "error" }, failure.message));
@@ -38,8 +41,12 @@ export function headroom() {
 
   element.refresh = (nodes) => {
     if (counted || isRunning || !store.loaded) return;
-    if (nodes <= NODES_MAX) count();
+    if (nodes <= NODES_MAX) timer ??= setTimeout(count, DELAY_MILLISECONDS);
     else if (!result.hasChildNodes()) replace(result, h("p", { class: "soft" }, `How many more Pods of each typical kind fit, and how many if they were packed ideally. With ${number(nodes)} nodes this may take a minute.`));
+  };
+  element.close = () => {
+    clearTimeout(timer);
+    left.abort();
   };
   if (counted) show();
   return element;

@@ -32,6 +32,11 @@ export const overviewView = {
   },
 
   close() {
+    this.room.close();
+    this._closeHeat();
+  },
+
+  _closeHeat() {
     this.heat?.close();
     this.heat = null;
   },
@@ -72,7 +77,7 @@ export const overviewView = {
       this.heat = new Heatmap({ label: "Devices of all nodes; arrow keys move between nodes, Enter opens one" });
       replace(this.picture, this.heat.element);
     } else if (!large && this.heat) {
-      this.close();
+      this._closeHeat();
       replace(this.picture, this.map);
     }
     if (large) {
