@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dray.api.document import Document, GroupVersionKind
+from dray.api.field_errors import FieldErrors
 from dray.api.schema import load
 from dray.api.strict import DecodeError, check_changed_fields, check_fields
 from dray.api.validation.core_v1_pod import validate_pod_create
@@ -20,7 +21,7 @@ from dray.apiserver.patch import merge_patch
 POD = load.kind_type(GroupVersionKind("", "v1", "Pod"))
 VALUES = st.sampled_from([None, "", "x", 0, 1, True, False, 1.5, [], {}, [None], ["x"], {"x": "y"}, {"name": ""}])
 NAMES = st.sampled_from(
-    ["kind", "metadata", "spec", "status", "labels", "nodeName", "hostNetwork", "containers", "phase", "conditions", "b"]
+    ["kind", "metadata", "spec", "status", "labels", "nodeName", "hostNetwork", "containers", "phase", "conditions"]
 )
 PATCHES = st.recursive(VALUES, lambda inner: st.dictionaries(NAMES, inner, max_size=4), max_leaves=8).filter(
     lambda patch: isinstance(patch, dict)
@@ -57,7 +58,7 @@ def test_only_changed_fields_of_a_patched_object_need_to_be_checked(patch: Docum
     assert outcome(lambda: check_changed_fields(patched, stored, POD), patched) == expected
 
 
-TOKEN_NAMES = ("kube-api-access-bcdfg", "kube-api-access-22222", "kube-api-access-?", "kube-api-access-No", "\\0", "tmp", "No")
+TOKEN_NAMES = ("kube-api-access-bcdfg", "kube-api-access-22222", "kube-api-access-?", "\\0", "tmp", "No")
 VOLUME_NAMES = st.sampled_from([*TOKEN_NAMES, "data"])
 
 
@@ -107,8 +108,13 @@ def test_a_spec_is_valid_if_an_equal_one_was(pod: Document, names: list[str]) ->
 
 
 def test_a_valid_spec_is_validated_once() -> None:
-    known, runs = ValidSpecs(), []
+    known = ValidSpecs()
+    runs: list[str] = []
+
+    def validate() -> FieldErrors:
+        runs.append("run")
+        return []
+
     for suffix in ("bcdfg", "22222"):
-        spec = {"volumes": [{"name": f"kube-api-access-{suffix}"}]}
-        assert known.errors(spec, lambda: runs.append(1) or []) == []
-    assert runs == [1]
+        assert known.errors({"volumes": [{"name": f"kube-api-access-{suffix}"}]}, validate) == []
+    assert runs == ["run"]

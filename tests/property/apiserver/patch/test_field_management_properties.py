@@ -274,14 +274,17 @@ def test_a_set_includes_its_subsets(left: Paths, right: Paths) -> None:
 def test_a_manager_that_writes_its_own_fields_is_recorded_as_any_other(
     created: Document, writes: list[tuple[str, Document]]
 ) -> None:
+    created = {**created, "value": "p"}
     entries = update_managed_fields(None, created, write_of("a"))
-    live = {**created, "metadata": {"managedFields": entries} if entries else {}}
+    live = {**created, "metadata": {"managedFields": entries}}
     for manager, written in writes:
-        # Twice: the second time the manager has the fields already.
-        for document in (written, {**written, "value": "x"}, {**written, "value": "y"}):
+        # Fields are added, then changed by their manager, then removed.
+        fewer = {**written, "metadata": {}}
+        more = {**without_metadata(live), **fewer}
+        for document in (more, {**more, "value": "x"}, {**more, "value": "y"}, {**fewer, "value": "z"}):
             expected = without_shortcut(live, document, manager)
             assert repr(update_managed_fields(live, document, write_of(manager))) == repr(expected)
-            live = {**document, "metadata": {"managedFields": expected} if expected else {}}
+            live = {**document, "metadata": {"managedFields": expected}}
 
 
 def without_shortcut(live: Document, new: Document, manager: str) -> list[Document] | None:

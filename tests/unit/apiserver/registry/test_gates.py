@@ -67,3 +67,39 @@ def test_status_fields_are_kept_when_the_spec_uses_the_feature() -> None:
     obj = {**claim(capacity=capacity), "status": deepcopy(status)}
     drop_disabled_status_fields(CLAIM_FIELDS, obj, claim(capacity=capacity), OFF)
     assert obj["status"] == {"allocation": {"devices": {"results": [{"request": "gpu", "shareID": "a"}]}}}
+
+
+VALUES: tuple[dict[str, object], ...] = ({}, {"capacity": None}, {"capacity": {}}, {"capacity": {"requests": {}}})
+SHARES: tuple[dict[str, object], ...] = ({}, {"shareID": None}, {"shareID": "a"}, {"skipNodeOperations": ["*"]})
+
+
+def plain(obj: Document, old: Document | None, *, status: bool) -> Document:
+    """What is left of the object, by the rule itself."""
+    result = deepcopy(obj)
+    for feature in CLAIM_FIELDS:
+        own = feature.status if status else feature.spec
+        others = feature.spec + feature.status if status else feature.spec
+        used = old is not None and any(paths.is_any_set(old) for paths in others)
+        if feature.enabled(OFF) or used:
+            continue
+        for paths in own:
+            for holder in paths.holders(result):
+                for name in paths.names:
+                    holder.pop(name, None)
+    return result
+
+
+@pytest.mark.parametrize("status", [False, True])
+def test_the_stored_object_decides_only_about_fields_that_are_there(*, status: bool) -> None:
+    objects = [
+        {**claim(**request), "status": {"allocation": {"devices": {"results": [{"request": "gpu", **result}]}}}}
+        for request in VALUES
+        for result in SHARES
+    ]
+    drop = drop_disabled_status_fields if status else drop_disabled_fields
+    for old in objects:
+        for obj in objects:
+            expected = plain(obj, old, status=status)
+            changed = deepcopy(obj)
+            drop(CLAIM_FIELDS, changed, old, OFF)
+            assert changed == expected

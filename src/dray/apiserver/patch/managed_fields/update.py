@@ -209,8 +209,7 @@ def take_over(managed: Managed, change: Change, me: Manager, now: str) -> Manage
     """Return the managers after an update: the updater owns what changed, and no other manager does."""
     taken = change.main.changed - _UNMANAGED
     if _writes_own_fields(managed, change, taken, me):
-        mine = managed[me]
-        return {**managed, me: Entry(mine.fields, mine.api_version, now)}
+        return {me: Entry(managed[me].fields, me.api_version, now)}
     result = without_changed(managed, change)
     if taken:
         mine = result.get(me)
