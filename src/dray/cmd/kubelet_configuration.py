@@ -1,4 +1,4 @@
-"""The settings of the agent as a KubeletConfiguration, which `/configz` serves. Pure."""
+"""The settings of the agent as a KubeletConfiguration, which `/configz` serves."""
 
 from __future__ import annotations
 

@@ -134,7 +134,9 @@ class PersistentVolumeController(Reconciler[VolumeClaimKey | VolumeKey]):
             self._recorder.event(PERSISTENT_VOLUME_CLAIMS.group_version_kind, claim, kind, *plan.event)
 
     async def _node(self, name: str) -> Document | None:
-        return await ignore_not_found(self._client.get(NODES.unstructured, name, "")) if name else None
+        if not name:
+            return None
+        return await ignore_not_found(self._client.get(NODES.unstructured, name, ""))
 
     async def _write(self, plan: ClaimPlan) -> None:
         """Write the volume first: a claim must never name a volume that another one can still get."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import struct
 from typing import Any
@@ -12,7 +13,9 @@ from dray.node.dns.messages import (
     AAAA,
     CNAME,
     NAME_ERROR,
+    NO_ERROR,
     PTR,
+    SERVER_FAILURE,
     SRV,
     TXT,
     A,
@@ -27,9 +30,13 @@ from dray.node.dns.messages import (
     is_truncated,
     parse_addresses,
     parse_query,
+    response_code,
     with_id,
 )
+from dray.node.dns.server import DnsServer
 from dray.node.dns.zone import Zone
+from dray.runtime.system import SystemClock
+from dray.runtime.tasks import ChildTasks
 
 SERVICES: list[dict[str, Any]] = [
     {
@@ -226,3 +233,47 @@ def test_the_answer_to_a_bad_query() -> None:
         encode_name("x" * 64)
     with pytest.raises(MessageError):
         encode_name(".".join(["x" * 60] * 5))
+
+
+# --- Other names. ---
+
+
+class Resolver(asyncio.DatagramProtocol):
+    """Answers every query with one address."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def connection_made(self, transport: Any) -> None:
+        self.transport = transport
+
+    def datagram_received(self, data: bytes, addr: Any) -> None:
+        self.asked += 1
+        query = parse_query(data)
+        answer = Response(NO_ERROR, [Record(query.name, A, 20, "192.0.2.7")], is_authoritative=False)
+        self.transport.sendto(encode_response(query, answer, 512), addr)
+
+
+@pytest.mark.behaviour("SV-32")
+async def test_other_names_are_asked_for_elsewhere_and_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop, resolver = asyncio.get_running_loop(), Resolver()
+    transport, _ = await loop.create_datagram_endpoint(lambda: resolver, local_addr=("127.0.0.1", 0))
+    monkeypatch.setattr("dray.node.dns.server.PORT", transport.get_extra_info("sockname")[1])
+    resolvers = ["127.0.0.1"]
+    server = DnsServer(ZONE, lambda: resolvers, SystemClock(), ChildTasks("dns"))
+    try:
+        for number in (7, 8):
+            answer = await server.answer(encode_query(number, "example.com", A), is_tcp=False)
+            assert answer is not None
+            assert answer[:2] == struct.pack("!H", number)
+            assert parse_addresses(answer, "x") == [Record("x", A, 20, "192.0.2.7")]
+        assert resolver.asked == 1
+        # Names of the cluster are never asked for elsewhere.
+        await server.answer(encode_query(9, "none.ns.svc.cluster.local", A), is_tcp=False)
+        assert resolver.asked == 1
+        resolvers.clear()
+        failed = await server.answer(encode_query(10, "other.example", A), is_tcp=False)
+        assert failed is not None
+        assert response_code(failed) == SERVER_FAILURE
+    finally:
+        transport.close()
