@@ -17,7 +17,6 @@ from dray.cel.devices import DeviceView
 from dray.cel.environments import CompiledSelector, compile_device_selector, device_view
 from dray.cel.errors import CELError, CELRuntimeError
 from dray.cel.explain import Explanation, Reference, explain_match
-from dray.cli.command import Parser
 
 EXIT_NO_MATCH: Final = 1
 EXIT_USAGE: Final = 2
@@ -56,7 +55,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
-    parser = Parser(
+    parser = argparse.ArgumentParser(
         prog="dray cel", description="Show which devices a CEL selector matches, and why it rejects the others."
     )
     parser.add_argument("expression", help="the selector, as in a DeviceClass or a claim")
