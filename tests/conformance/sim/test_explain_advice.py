@@ -106,7 +106,7 @@ def test_a_resource_that_nobody_provides() -> None:
     asks["spec"]["containers"][0]["resources"] = {"requests": {"example.com/gpus": "1"}}
     assert asked(*machine("a", gpu("gpu-0")), served, asks).sentence == (
         'pod team/train is pending: no node and no DeviceClass provides resource "example.com/gpus" '
-        '(did you mean "example.com/gpu"?)'
+        '(did you mean "example.com/gpu"?); write example.com/gpu instead of example.com/gpus (fits on a)'
     )
 
 
@@ -115,7 +115,7 @@ def test_a_label_that_no_node_has() -> None:
     asks["spec"]["nodeSelector"] = {"kubernetes.io/hostname": "node-1"}
     assert asked(*machine("node1"), asks).sentence == (
         'pod team/train is pending: no node has the label kubernetes.io/hostname="node-1" of the node selector '
-        '(did you mean "node1"?)'
+        '(did you mean "node1"?); write node1 instead of node-1 (fits on node1)'
     )
 
 
