@@ -185,6 +185,8 @@ def _devices_text(counts: Mapping[str, int], usable: int, needed: int) -> str:
             return f"all {devices} {label}"
         if label.startswith("are "):
             return f"its only {kind.removesuffix('s')} is {label.removeprefix('are ')}"
+        if label.startswith("lack "):
+            return f"its only {kind.removesuffix('s')} lacks {label.removeprefix('lack ')}"
     parts = [f"{count} {label.removeprefix('are ')}" for label, count in Counter(counts).most_common()]
     if usable:
         parts.append(f"{usable} usable but {needed} needed on one node")
