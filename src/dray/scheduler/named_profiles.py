@@ -29,15 +29,8 @@ NAMED_PROFILES: Final[Mapping[str, ProfileConfig]] = {
         },
         percentage_of_nodes_to_score=PERCENTAGE_MAX,
     ),
-    # Prefers full nodes, and on a node full devices.
-    BEST_FIT: ProfileConfig(
-        args={
-            "NodeResourcesFit": _MOST_ALLOCATED,
-            "PodTopologySpread": _NO_SPREADING,
-            "DynamicResources": {"devicePolicy": BEST_FIT},
-        },
-        percentage_of_nodes_to_score=PERCENTAGE_MAX,
-    ),
+    # Kubernetes' default, but takes the fullest devices of a node.
+    BEST_FIT: ProfileConfig(args={"DynamicResources": {"devicePolicy": BEST_FIT}}),
     # Kubernetes' default, but keeps devices usable for the Pods that are typical.
     FRAGMENTATION: ProfileConfig(
         multi_point=_FRAGMENTATION, args={"DynamicResources": {"devicePolicy": FRAGMENTATION}}

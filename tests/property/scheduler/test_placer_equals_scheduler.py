@@ -11,7 +11,7 @@ from bench.openb.engines import engine
 from bench.openb.fragmentation import NodeUse, fragmentation, typical_pods
 from bench.openb.run import run
 from bench.openb.trace import TraceMissingError, TraceNode, TracePod, arrivals, milli_gpus, read_nodes, read_pods
-from dray.scheduler.named_profiles import SPREAD
+from dray.scheduler.named_profiles import NAMED_PROFILES, SPREAD
 
 SAMPLE = Path(bench.openb.__file__).parent / "sample"
 SEED = 3
@@ -24,7 +24,7 @@ def sample(monkeypatch: pytest.MonkeyPatch) -> tuple[list[TraceNode], list[Trace
 
 
 @pytest.mark.behaviour("PK-08")
-@pytest.mark.parametrize("profile", ["spread", "pack"])
+@pytest.mark.parametrize("profile", NAMED_PROFILES)
 async def test_the_scheduling_code_alone_places_as_a_whole_cluster_does(
     sample: tuple[list[TraceNode], list[TracePod]], profile: str
 ) -> None:

@@ -159,6 +159,36 @@ def test_a_pod_without_devices_leaves_cpu_to_those_with() -> None:
     assert place(placer, 1, TracePod(4000, 1024, 0, 0))[0] == "b-none"
 
 
+# Nodes with two devices each, and Pods in the order of their arrival: all of them fit, with nothing left.
+ALL_FIT = {
+    "shares of one node": (1, [share(400), share(700), share(300), share(600)]),
+    "whole nodes after shares": (3, [share(1000, gpus=2), *[share(500)] * 4, share(1000, gpus=2)]),
+    "large shares after small ones": (
+        3,
+        [share(1000, gpus=2), share(700), *[share(300)] * 2, share(700), *[share(500)] * 2, share(1000)],
+    ),
+}
+
+
+def place_all(placer: Placer, wanted: Sequence[TracePod]) -> None:
+    for number, pod in enumerate(wanted):
+        place(placer, number, pod)
+
+
+@pytest.mark.parametrize(
+    ("profile", "name"),
+    [("best-fit", "shares of one node"), *((name, case) for name in ("pack", "fragmentation") for case in ALL_FIT)],
+)
+@pytest.mark.behaviour("PK-10")
+def test_everything_fits_where_spreading_fails(profile: str, name: str) -> None:
+    count, wanted = ALL_FIT[name]
+    nodes = [TraceNode(f"n{number}", 64_000, 65_536, 2, "T4") for number in range(count)]
+    assert sum(pod.total_milli_gpu for pod in wanted) == 2000 * count, "the optimum uses all devices"
+    place_all(placer_for(NAMED_PROFILES[profile], *nodes), wanted)
+    with pytest.raises(AssertionError, match="Diagnosis"):
+        place_all(placer_for(NAMED_PROFILES["spread"], *nodes), wanted)
+
+
 # --- Learning. ---
 
 
