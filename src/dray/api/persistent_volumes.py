@@ -114,9 +114,10 @@ def is_removable(volume: Document) -> bool:
     return is_provisioned_locally(volume) and phase_of(volume) == "Released" and policy == "Delete"
 
 
-def is_static(storage_class: Document | None) -> bool:
-    """Return whether all volumes of the class are created by hand: nothing provisions them."""
-    return storage_class is not None and storage_class.get("provisioner") == NO_PROVISIONER
+def has_known_nodes(storage_class: Document | None) -> bool:
+    """Return whether it is known which nodes can have volumes of the class: no driver decides it."""
+    provisioners = (NO_PROVISIONER, LOCAL_PROVISIONER)
+    return storage_class is not None and storage_class.get("provisioner") in provisioners
 
 
 def annotation_of(item: Document, name: str) -> bool:

@@ -140,8 +140,8 @@ class APIServerSettings(Common):
         STRINGS,
         (),
         "admission plugins to disable: NamespaceLifecycle, LimitRanger, ServiceAccount, NodeRestriction, "
-        "TaintNodesByCondition, PodSecurity, Priority, PodGroupProtection, DefaultTolerationSeconds, DefaultStorageClass, "
-        "StorageObjectInUseProtection, RuntimeClass, CertificateApproval, CertificateSigning, PodTopologyLabels, "
+        "TaintNodesByCondition, PodSecurity, Priority, PodGroupProtection, DefaultTolerationSeconds, "
+        "DefaultStorageClass, StorageObjectInUseProtection, RuntimeClass, CertificateApproval, CertificateSigning, PodTopologyLabels, "
         "NodeDeclaredFeatureValidator, MutatingAdmissionWebhook, ValidatingAdmissionPolicy, "
         "ValidatingAdmissionWebhook, ResourceQuota",
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from dray.api.document import Document, NamespacedName
-from dray.api.persistent_volumes import claim_names, class_of, is_delayed, is_static
+from dray.api.persistent_volumes import claim_names, class_of, has_known_nodes, is_delayed
 from dray.api.types.core_v1 import Pod
 from dray.scheduler.plugins.volume_claims import unsupported_reason
 from dray.sim.snapshot import Snapshot
@@ -67,7 +67,7 @@ def _volume_note(snapshot: Snapshot, namespace: str, name: str) -> str:
 def _unbound_note(name: str, storage_class: Document | None) -> str:
     if storage_class is None or not is_delayed(storage_class):
         return f"volume claim {name} is not bound, which a scheduler waits for; the rest is evaluated as if it were"
-    if is_static(storage_class):
+    if has_known_nodes(storage_class):
         return ""
     provisioner = storage_class.get("provisioner")
     return f"volume claim {name} is not bound: where {provisioner} can provision a volume is not evaluated"

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from dray.api.codec import from_document
 from dray.api.document import Document
-from dray.api.persistent_volumes import claim_names, class_of, is_delayed, is_static
+from dray.api.persistent_volumes import claim_names, class_of, has_known_nodes, is_delayed
 from dray.api.types.core_v1 import NodeSelector, Pod
 from dray.client.indexer import Lister
 from dray.client.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, STORAGE_CLASSES
@@ -96,7 +96,7 @@ class VolumeBinding:
                 continue
             storage_class = self._classes.get(class_of(claim))
             if not claim["spec"].get("volumeName") and is_delayed(storage_class):
-                if not self._lenient or is_static(storage_class):
+                if not self._lenient or has_known_nodes(storage_class):
                     delayed.append(claim)
                 continue
             volume = self._volumes.get(claim["spec"].get("volumeName") or "")
