@@ -16,8 +16,8 @@ from bench.openb.engines import ENGINES
 from bench.openb.kept import KeptResults
 from bench.openb.plot import Curve, draw, mean_curve
 from bench.openb.published import PUBLISHED
-from bench.openb.run import Result, run
-from bench.openb.trace import TraceMissingError, read_nodes, read_pods
+from bench.openb.run import ALL_PERCENT, Result, run
+from bench.openb.trace import TraceMissingError, arrivals, arrived, milli_gpus, read_nodes, read_pods
 from bench.rows import progress
 from dray.scheduler.named_profiles import NAMED_PROFILES, SPREAD
 
@@ -94,6 +94,19 @@ def _rebalance(name: str, profile: str, seeds: Sequence[int]) -> None:
         print(f"  at most, however packed: {found.bound:.2f} %", flush=True)
 
 
+def _bounds(name: str, seeds: Sequence[int]) -> None:
+    """Print what no policy can exceed, for each seed."""
+    from bench.openb.bound import bound
+
+    nodes, pods = read_nodes(), read_pods(name)
+    total = milli_gpus(nodes)
+    for seed in seeds:
+        arriving = arrivals(pods, total, seed)
+        for mark in MARKS:
+            most = bound(nodes, arrived(arriving, total * mark // ALL_PERCENT))
+            print(f"{name}, seed {seed}, {mark} % arrived: at most {ALL_PERCENT * most / total:.2f} %", flush=True)
+
+
 def main() -> int:
     """Run the list with each profile and seed, and print the means beside the published policies."""
     parser = argparse.ArgumentParser(prog="bench.openb", description=__doc__)
@@ -109,9 +122,13 @@ def main() -> int:
         "--keep", type=Path, metavar="FOLDER", help="keep the result of each run there, and do not repeat what is kept"
     )
     parser.add_argument("--rebalance", action="store_true", help="move Pods at 100 %%, and report what that gains")
+    parser.add_argument("--bound", action="store_true", help="print what no policy can exceed, and place nothing")
     arguments = parser.parse_args()
     curves: dict[str, Curve] = {}
     try:
+        if arguments.bound:
+            _bounds(arguments.list, arguments.seeds)
+            return 0
         for profile in arguments.profile:
             if arguments.rebalance:
                 _rebalance(arguments.list, profile, arguments.seeds)

@@ -12,7 +12,7 @@ from typing import Final
 
 from bench.openb import objects
 from bench.openb.bound import bound
-from bench.openb.trace import TraceNode, TracePod, arrivals, milli_gpus
+from bench.openb.trace import TraceNode, TracePod, arrivals, arrived, milli_gpus
 from dray.api.codec import from_document
 from dray.api.types.core_v1 import Pod
 from dray.api.types.resource_v1 import ResourceClaim
@@ -51,12 +51,8 @@ def rebalance(
     """Schedule the arrivals up to 100 %, and move Pods to make space for those that did not fit."""
     run = _Run(nodes, profile, progress)
     total = milli_gpus(nodes)
-    arrived = 0
-    for number, pod in enumerate(arrivals(pods, total, seed)):
-        if arrived >= total:
-            break
+    for number, pod in enumerate(arrived(arrivals(pods, total, seed), total)):
         run.place(number, pod)
-        arrived += pod.total_milli_gpu
     before = _ALL * run.allocated / total
     count = len(run.placed)
     limits = {percent: max(count * percent // _ALL, 1) for percent in PERCENTAGES}

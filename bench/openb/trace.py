@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import os
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -110,3 +110,13 @@ def arrivals(pods: Sequence[TracePod], total_milli_gpu: int, seed: int) -> list[
         requested += pod.total_milli_gpu
     rng.shuffle(found)
     return found
+
+
+def arrived(pods: Iterable[TracePod], milli_gpu: int) -> Iterator[TracePod]:
+    """Yield the Pods until they have requested so many thousandths of GPUs."""
+    requested = 0
+    for pod in pods:
+        if requested >= milli_gpu:
+            return
+        yield pod
+        requested += pod.total_milli_gpu

@@ -90,3 +90,14 @@ def test_a_kept_run_is_not_repeated(
     monkeypatch.setattr(sys, "argv", [*given[:3], "4", *given[4:]])
     with pytest.raises(AssertionError, match="the run is kept"):
         command.main()
+
+
+def test_the_bound_of_a_list_is_printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("highspy")
+    monkeypatch.setenv("OPENB", str(SAMPLE))
+    monkeypatch.setattr(sys, "argv", ["bench.openb", "sample", "--seeds", "3", "--bound"])
+    assert command.main() == 0
+    first, second = capsys.readouterr().out.splitlines()
+    assert first.startswith("sample, seed 3, 100 % arrived: at most ")
+    at_100, at_130 = (float(line.rsplit(" ", 2)[1]) for line in (first, second))
+    assert 50 < at_100 <= at_130 <= 100, "more Pods to choose from can only raise it"
