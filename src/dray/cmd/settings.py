@@ -141,7 +141,8 @@ class APIServerSettings(Common):
         (),
         "admission plugins to disable: NamespaceLifecycle, LimitRanger, ServiceAccount, NodeRestriction, "
         "TaintNodesByCondition, PodSecurity, Priority, PodGroupProtection, DefaultTolerationSeconds, "
-        "DefaultStorageClass, StorageObjectInUseProtection, RuntimeClass, CertificateApproval, CertificateSigning, PodTopologyLabels, "
+        "DefaultStorageClass, StorageObjectInUseProtection, RuntimeClass, CertificateApproval, CertificateSigning, "
+        "PodTopologyLabels, "
         "NodeDeclaredFeatureValidator, MutatingAdmissionWebhook, ValidatingAdmissionPolicy, "
         "ValidatingAdmissionWebhook, ResourceQuota",
     )
