@@ -68,7 +68,7 @@ class Runner:
 
     def run(self, action: Path, inputs: Mapping[str, str]) -> None:
         document = yaml.safe_load(action.read_text())
-        given = {name: str(item.get("default", "")) for name, item in document["inputs"].items()} | inputs
+        given = {name: str(item.get("default", "")) for name, item in document["inputs"].items()} | dict(inputs)
         for step in document["runs"]["steps"]:
             assert step["shell"] == "bash"
             assert "${{" not in step["run"], "an expression in a script can be anything"

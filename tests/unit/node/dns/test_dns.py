@@ -250,7 +250,7 @@ class Resolver(asyncio.DatagramProtocol):
     def datagram_received(self, data: bytes, addr: Any) -> None:
         self.asked += 1
         query = parse_query(data)
-        answer = Response(NO_ERROR, [Record(query.name, A, 20, "192.0.2.7")], is_authoritative=False)
+        answer = Response(NO_ERROR, (Record(query.name, A, 20, "192.0.2.7"),), is_authoritative=False)
         self.transport.sendto(encode_response(query, answer, 512), addr)
 
 
