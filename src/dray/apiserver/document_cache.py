@@ -27,8 +27,6 @@ class _Known(msgspec.Struct):
     document: Document
     # None until first use: the document has no resourceVersion yet and is not shared.
     revision: int | None
-    # Whether this server checked every field before it stored the value.
-    is_checked: bool
 
 
 class DocumentCache:
@@ -46,20 +44,15 @@ class DocumentCache:
         value, revision = entry.value, entry.revision
         known = self._known.get(id(value))
         if known is None:
-            known = _Known(value, load_stored(value), None, is_checked=False)
+            known = _Known(value, load_stored(value), None)
             self._remember(known)
         if known.revision != revision:
             _show_at(known, revision)
         return known.document
 
-    def is_checked(self, entry: Entry) -> bool:
-        """Return whether this server checked the entry's fields; another release may have stored other fields."""
-        known = self._known.get(id(entry.value))
-        return known is not None and known.is_checked
-
     def written(self, value: bytes, document: Document) -> None:
         """Cache the content of a value that is about to be stored; it must not be changed any more."""
-        self._remember(_Known(value, document, None, is_checked=True))
+        self._remember(_Known(value, document, None))
 
     def _remember(self, known: _Known) -> None:
         self._bytes += len(known.value)

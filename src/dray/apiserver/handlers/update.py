@@ -17,7 +17,6 @@ from dray.api.errors import (
     NotFoundError,
     UnsupportedMediaTypeError,
 )
-from dray.api.strict import check_fields
 from dray.api.validation.meta_v1 import validate_object_meta_update
 from dray.apiserver.admission.plugin import AdmissionAttributes, Operation, Undo
 from dray.apiserver.call import Call, DocumentResult, ObjectResult, Result
@@ -192,8 +191,7 @@ class UpdateHandler:
             if entry is None:
                 raise NotFoundError(endpoint.resource, call.info.name)
             old = self._backend.documents.document(entry)
-            is_checked = self._backend.documents.is_checked(entry)
-            given = _given(endpoint, entry, old, change.copied, is_checked=is_checked)
+            given = _given(endpoint, entry, old, change.copied)
             hub, undo = await self._changed(call, endpoint, change, old, change.build(given))
             if hub == old or (change.stamped and differs_in_times_only(hub, old)):
                 await undo()
@@ -256,12 +254,10 @@ class UpdateHandler:
         return ObjectResult(endpoint, written)
 
 
-def _given(endpoint: Endpoint, entry: Entry, old: Document, copied: Copied, *, is_checked: bool) -> Document:
+def _given(endpoint: Endpoint, entry: Entry, old: Document, copied: Copied) -> Document:
     """Return what the new document is built from: the stored one, in which only copied parts may be changed."""
     if copied is Copied.NOTHING:
         return old
-    if not is_checked:
-        return _checked(endpoint, entry)
     if copied is Copied.ALL:
         return endpoint.decode(entry.value, entry.revision)
     metadata: Document = old["metadata"]
@@ -274,14 +270,6 @@ def _given(endpoint: Endpoint, entry: Entry, old: Document, copied: Copied, *, i
     if "status" in old:
         given["status"] = copy_document(old["status"] or {})
     return given
-
-
-def _checked(endpoint: Endpoint, entry: Entry) -> Document:
-    """Return a stored document without the fields that its type does not have any more."""
-    document = endpoint.decode(entry.value, entry.revision)
-    if endpoint.is_storage_version and not endpoint.custom:
-        check_fields(document, endpoint.struct)
-    return document
 
 
 def _changed_fields(metadata: Document, stored: Document) -> Document:
