@@ -58,7 +58,7 @@ def check_fields(document: Document, struct_type: StructType) -> list[str]:
 def check_changed_fields(document: Document, stored: Document, struct_type: StructType) -> list[str]:
     """Like `check_fields`, for a document that was made of a stored one.
 
-    Members that are still the same objects as there were normalized before they were stored.
+    Members that are still the same objects as there are left as they are: a release before may have stored them.
     """
     changed = {name: value for name, value in document.items() if stored.get(name, _DROP) is not value}
     asked = tuple(changed)

@@ -75,7 +75,7 @@ def _check(request: PatchRequest, patched: Document, stored: Document) -> None:
     validation = request.options.field_validation
     shown = _shown(request, patched) if validation == "Strict" else ""
     try:
-        unknown = _unknown_fields(request.endpoint, patched, stored)
+        unknown = _unknown_fields(request, patched, stored)
     except DecodeError as error:
         raise _invalid_patch(shown or _shown(request, patched), str(error)) from error
     if validation == "Ignore":
@@ -91,12 +91,15 @@ def _check(request: PatchRequest, patched: Document, stored: Document) -> None:
     request.warnings.extend(text for text in texts if text not in request.warnings)
 
 
-def _unknown_fields(endpoint: Endpoint, patched: Document, stored: Document) -> list[str]:
+def _unknown_fields(request: PatchRequest, patched: Document, stored: Document) -> list[str]:
     """Normalize the patched object and return its unknown fields."""
-    if endpoint.custom or not endpoint.is_storage_version:
-        # The schema may have changed since the object was stored.
-        return (prune_fields if endpoint.custom else check_fields)(patched, endpoint.struct)
-    return check_changed_fields(patched, stored, endpoint.struct)
+    endpoint = request.endpoint
+    if endpoint.custom:
+        return prune_fields(patched, endpoint.struct)
+    if endpoint.defaults_spec_alone and request.subresource == "status":
+        # A spec that the patch leaves alone is not written. Other writes drop what a release has retired.
+        return check_changed_fields(patched, stored, endpoint.struct)
+    return check_fields(patched, endpoint.struct)
 
 
 def _patch_errors(request: PatchRequest) -> list[str]:
