@@ -159,23 +159,9 @@ class RelocationFinder:
 
     def _relocate(self, pod: TrialPod, name: str, victims: Sequence[PlacedPod]) -> tuple[Relocation, ...] | None:
         """Return where the victims go while the node is held; None if one of them fits nowhere else."""
-        cluster = self._cluster
-        for placed in victims:
-            cluster.remove(placed.pod.metadata.uid or "")
-        cluster.hold(name)
-        moved: list[Relocation] = []
-        for placed in victims:
-            after = cluster.place(cluster.replacement(placed))
-            if isinstance(after, Unplaced) or after.pod.spec.node_name == name:
-                if isinstance(after, PlacedPod):
-                    cluster.remove(after.pod.metadata.uid or "")
-                break
-            moved.append(Relocation(placed, after))
-        cluster.release(name)
-        works = len(moved) == len(victims) and cluster.fits(pod, on=name)
-        for item in moved:
-            cluster.remove(item.after.pod.metadata.uid or "")
-        _restore(cluster, victims)
+        moved = self._move(name, victims)
+        works = len(moved) == len(victims) and self._cluster.fits(pod, on=name)
+        _undo(self._cluster, moved)
         return tuple(moved) if works else None
 
     # --- Chains. ---
@@ -253,10 +239,14 @@ class RelocationFinder:
         for placed in pods:
             cluster.remove(placed.pod.metadata.uid or "")
             after = cluster.place(cluster.replacement(placed))
-            if isinstance(after, Unplaced):
-                cluster.restore(placed)
-                break
-            moved.append(Relocation(placed, after))
+            # Pods that tolerate every taint may come back.
+            if isinstance(after, PlacedPod) and after.pod.spec.node_name != name:
+                moved.append(Relocation(placed, after))
+                continue
+            if isinstance(after, PlacedPod):
+                cluster.remove(after.pod.metadata.uid or "")
+            cluster.restore(placed)
+            break
         cluster.release(name)
         return moved
 
