@@ -126,3 +126,51 @@ def test_what_the_program_left_running_ends_with_it(tmp_path: Path) -> None:
     assert ended(tmp_path)["code"] == 0
     pid = int((tmp_path / "child").read_text())
     assert not Path(f"/proc/{pid}").exists()
+
+
+SHARE_ROOT = """
+import os, sys
+from dray.node.runtimes.shim import program
+def mounts():
+    with open("/proc/self/mountinfo") as file:
+        return [line.split()[4:-3] for line in file]
+before = mounts()
+reader, writer = os.pipe()
+if os.fork() == 0:
+    try:
+        tree = program._clone_shared("/")
+        program._own_mounts()
+        program._attach_tree(tree, sys.argv[1])
+        program._check(program._libc.mount(b"t", f"{sys.argv[1]}{sys.argv[2]}".encode(), b"tmpfs", 0, None), "tmpfs")
+        os.write(writer, b"mounted")
+    except program.StartError as error:
+        os.write(writer, str(error).encode())
+    os._exit(0)
+os.close(writer)
+print(os.read(reader, 4096).decode())
+os.wait()
+after = mounts()
+print([line for line in after if line not in before])
+print([line for line in before if line not in after])
+"""
+
+
+@pytest.mark.behaviour("ST-71")
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+@pytest.mark.parametrize("propagation", ["private", "shared"])
+def test_the_root_of_the_host_propagates_only_if_the_host_says_so(tmp_path: Path, propagation: str) -> None:
+    copy, inside = tmp_path / "copy", tmp_path / "inside"
+    inside.mkdir()
+    code = [sys.executable, "-c", SHARE_ROOT, str(copy), str(inside)]
+    unshare = ["unshare", "--mount", "--propagation", propagation]
+    answer, new, gone = subprocess.run(
+        [*unshare, *code], check=True, capture_output=True, text=True, timeout=60
+    ).stdout.splitlines()
+    if propagation == "private":
+        assert (answer, new) == ('path "/" is mounted on "/" but it is not a shared mount', "[]")
+    else:
+        # What the container mounts appears; the end of the container's own mounts takes nothing of the host's away.
+        assert answer == "mounted"
+        assert str(inside) in new
+        assert str(copy) not in new
+    assert gone == "[]"

@@ -255,7 +255,7 @@ def _exec_message(job: _Job, problem: BaseException) -> str:
 def _start_runc(job: _Job, streams: Streams) -> int:
     settings = job["runc"]
     for source in job.get("slaves", ()):
-        if source != "/":
+        if os.path.realpath(source) != "/":
             _make_shared(source)
     shared = [(_clone_shared(mount["source"]), mount["target"]) for mount in job.get("shared", ())]
     _own_mounts()
@@ -341,6 +341,9 @@ def _make_shared(path: str) -> None:
     path = os.path.realpath(path)
     if not os.path.isdir(path) or _is_shared(path):
         return
+    if path == "/":
+        # It would change how every mount of the host propagates, which is not a Pod's to decide.
+        raise StartError('path "/" is mounted on "/" but it is not a shared mount')
     if not os.path.ismount(path):
         _check(_libc.mount(path.encode(), path.encode(), None, _RECURSIVE_BIND, None), f"bind mount of {path}")
     _check(_libc.mount(None, path.encode(), None, _RECURSIVE_SHARED, None), f"making {path} shared")
