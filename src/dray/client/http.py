@@ -166,7 +166,7 @@ class HttpTransport:
             await client.close()
 
     async def _send_once(self, call: Call, body: bytes | None) -> Document:
-        with await self._ask(call, body, REQUEST_TIMEOUT_SECONDS) as response:
+        with await self._ask(call, body, call.timeout_seconds or REQUEST_TIMEOUT_SECONDS) as response:
             await self._check(call, response)
             data = await self._read(call, response)
         try:

@@ -179,6 +179,8 @@ class WriteOptions:
     force: bool = False
     # The caller does not change the answer, which a server in the same process then need not copy.
     read_only: bool = False
+    # How long to wait for a server to respond; 0 leaves it to the transport.
+    timeout_seconds: float = 0.0
 
     def query(self) -> dict[str, str]:
         """Return the URL query."""

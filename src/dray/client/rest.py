@@ -64,6 +64,8 @@ class Call(msgspec.Struct, frozen=True):
     content_type: str = _JSON
     # The caller does not change the answer, which may then be shared.
     read_only: bool = False
+    # How long to wait for a server to respond; 0 leaves it to the transport.
+    timeout_seconds: float = 0.0
 
 
 class Transport(Protocol):
@@ -191,6 +193,7 @@ class RestClient:
             body=patch.body,
             content_type=patch.type.value,
             read_only=options.read_only,
+            timeout_seconds=options.timeout_seconds,
         )
         return self._decode(resource, await self._transport.send(call))
 
@@ -262,6 +265,7 @@ class RestClient:
             query=query,
             body=encode(resource, obj),
             read_only=options.read_only,
+            timeout_seconds=options.timeout_seconds,
         )
         return self._decode(resource, await self._transport.send(call))
 

@@ -201,7 +201,7 @@ class SimulatedNodes:
             # Without nodes there is nothing to renew, and the interval still has to pass.
             await self._clock.sleep(interval - (self._clock.monotonic() - started))
 
-    async def _each(self, work: Callable[[NodeRegistration], Awaitable[None]]) -> None:
+    async def _each(self, work: Callable[[NodeRegistration], Awaitable[object]]) -> None:
         limit = asyncio.Semaphore(REGISTRATIONS_AT_ONCE)
 
         async def one(registration: NodeRegistration) -> None:

@@ -43,11 +43,14 @@ from dray.client.kubeconfig import Access
 from dray.client.rest import RestClient
 from dray.client.shared_informers import SharedInformerFactory
 from dray.lib.clock import Clock
+from dray.node.agent.node_object import MachineInfo, NodeSpec
+from dray.node.agent.node_registration import NodeRegistration
 from dray.runtime.http.requests import Request
 from dray.runtime.http.router import Handler, Reply, text
 from dray.runtime.http.server import page_server
 from dray.runtime.system import SystemClock
 
+LEASE_SECONDS = 4
 PODS = unstructured(GroupVersion("", "v1"), "pods", "Pod")
 CLAIMS = unstructured(GroupVersion("resource.k8s.io", "v1"), "resourceclaims", "ResourceClaim", metadata_only=True)
 
@@ -536,4 +539,24 @@ async def test_a_write_that_may_have_been_executed_is_not_repeated() -> None:
         assert other.seen == []
         await pair.client.get(PODS, "a", "default")
         assert [method for method, _, _ in other.seen] == ["GET"]
+        held.set()
+
+
+@pytest.mark.behaviour("CS-11")
+async def test_a_node_leaves_a_server_that_hangs_before_its_lease_expires() -> None:
+    held, other = asyncio.Event(), Recorder()
+
+    async def hang(request: Request) -> Reply:
+        await held.wait()
+        return text("")
+
+    machine = MachineInfo("n", ("10.0.0.1",), "x86_64", 1, 1, 1, "k", "o")
+    async with Pair(hang, other) as pair:
+        node = NodeRegistration(
+            pair.client, pair.clock, NodeSpec("n", machine, "fake://1"), lease_seconds=LEASE_SECONDS
+        )
+        async with asyncio.timeout(LEASE_SECONDS):
+            assert not await node.renew_once()
+            assert await node.renew_once()
+        assert [method for method, _, _ in other.seen] == ["POST"]
         held.set()

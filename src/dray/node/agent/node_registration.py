@@ -38,7 +38,9 @@ STATUS_SECONDS: Final = 10.0
 STATUS_WRITE_SECONDS: Final = 300.0
 RETRY_SECONDS: Final = 1.0
 RETRY_SECONDS_MAX: Final = 7.0
-_STATUS: Final = WriteOptions(subresource="status")
+# Shorter than the Lease: an API server that does not respond is left for the next one before the Lease expires.
+_NODE: Final = WriteOptions(timeout_seconds=STATUS_SECONDS)
+_STATUS: Final = WriteOptions(subresource="status", timeout_seconds=STATUS_SECONDS)
 
 
 class NodeRegistration:
@@ -59,6 +61,9 @@ class NodeRegistration:
         self.spec = spec
         self._added = added
         self._lease_seconds = lease_seconds
+        # As kubelet does: how often the Lease is renewed, and how long each renewal may take.
+        self._renew_seconds = lease_seconds / 4
+        self._lease_options = WriteOptions(timeout_seconds=self._renew_seconds)
         # The extended resources of an existing Node object are outdated.
         self._drop_resources = is_new_node
         self._changed = asyncio.Event()
@@ -166,33 +171,39 @@ class NodeRegistration:
                 self._node_state.succeeded()
 
     async def renew_lease(self) -> None:
-        """Renew the Lease until cancelled."""
+        """Renew the Lease until cancelled; sooner again after a failure."""
+        delay = RETRY_SECONDS
         while True:
-            await self.renew_once()
-            await self._clock.sleep(self._lease_seconds / 4)
+            if await self.renew_once():
+                delay = RETRY_SECONDS
+                await self._clock.sleep(self._renew_seconds)
+            else:
+                await self._clock.sleep(min(delay, self._renew_seconds))
+                delay = min(delay * 2, RETRY_SECONDS_MAX)
 
-    async def renew_once(self) -> None:
-        """Renew the Lease once; a failure is only logged."""
+    async def renew_once(self) -> bool:
+        """Renew the Lease once, and return whether that succeeded; a failure is only logged."""
         try:
             await self._renew()
         except APIError as error:
             self._lease = None
             self._lease_state.failed(self._lease_verb, error)
-        else:
-            self._lease_state.succeeded()
+            return False
+        self._lease_state.succeeded()
+        return True
 
     async def _register(self) -> None:
         wanted = node_document(self.spec)
         self._node_verb = "create"
         try:
-            self._node = await self._client.create(NODES, wanted)
+            self._node = await self._client.create(NODES, wanted, options=_NODE)
         except AlreadyExistsError:
             metadata = {
                 name: wanted["metadata"][name] for name in ("labels", "annotations") if name in wanted["metadata"]
             }
             patch = Patch(PatchType.STRATEGIC, {"metadata": metadata})
             self._node_verb = "patch"
-            self._node = await self._client.patch(NODES, self.spec.name, "", patch)
+            self._node = await self._client.patch(NODES, self.spec.name, "", patch, _NODE)
             if self._drop_resources:
                 self.spec = replace(self.spec, stale=stale_resources(self._node.get("status") or {}))
         # From now on the Node object has what this agent wrote.
@@ -215,7 +226,7 @@ class NodeRegistration:
         if self._lease is None:
             self._lease_verb = "create"
             try:
-                self._lease = await self._client.create(LEASES, wanted, LEASE_NAMESPACE)
+                self._lease = await self._client.create(LEASES, wanted, LEASE_NAMESPACE, self._lease_options)
             except AlreadyExistsError:
                 self._lease = await self._read_lease()
             else:
@@ -223,13 +234,13 @@ class NodeRegistration:
         renewed = {**self._lease, "spec": {**self._lease.get("spec", {}), **wanted["spec"]}}
         self._lease_verb = "update"
         try:
-            self._lease = await self._client.update(LEASES, renewed)
+            self._lease = await self._client.update(LEASES, renewed, self._lease_options)
         except ConflictError:
             self._lease = await self._read_lease()
         except NotFoundError:
             # Collected together with a Node that was deleted.
             self._lease_verb = "create"
-            self._lease = await self._client.create(LEASES, wanted, LEASE_NAMESPACE)
+            self._lease = await self._client.create(LEASES, wanted, LEASE_NAMESPACE, self._lease_options)
 
     async def _read_lease(self) -> Document:
         self._lease_verb = "get"

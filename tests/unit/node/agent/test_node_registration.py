@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from dray.api.document import GroupResource
-from dray.api.errors import ForbiddenError
+from dray.api.errors import ForbiddenError, ServiceUnavailableError
 from dray.client.in_process import in_process_client
 from dray.lib.clock import VirtualClock
 from dray.node.agent.node_object import LEASE_NAMESPACE, MachineInfo, NodeSpec
@@ -82,3 +82,19 @@ async def test_a_lease_that_was_collected_with_its_node_is_created_for_the_new_o
     assert found is not None
     assert [owner["uid"] for owner in lease["metadata"]["ownerReferences"]] == [found["metadata"]["uid"]]
     assert node.lease_health() is None
+
+
+async def test_a_failed_renewal_is_repeated_sooner_than_the_next_is_due(server: FakeLocalServer) -> None:
+    clock = VirtualClock(asyncio.get_running_loop().create_future)
+    node = NodeRegistration(in_process_client(server, user="node"), clock, NodeSpec("n", MACHINE, "fake://1"))
+    await node.register()
+    server.before = fail(3, ServiceUnavailableError("the response timed out"), resource="leases")
+    renewing = asyncio.create_task(node.renew_lease())
+    waits = []
+    for _ in range(5):
+        while (due := clock.next_wakeup) is None:  # noqa: ASYNC110 - until the renewal has ended
+            await asyncio.sleep(0)
+        waits.append(due - clock.monotonic())
+        clock.advance(waits[-1])
+    renewing.cancel()
+    assert waits == [1, 2, 4, 10, 10]
