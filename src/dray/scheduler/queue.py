@@ -291,9 +291,10 @@ class SchedulingQueue:
         if not self._unschedulable.interests(event):
             return
         self._record_event(event, old, new)
-        unfinished = _UnfinishedEvent(event, old, new, priority_max, self._unschedulable.newest)
-        if not self._requeue_some(unfinished, WOKEN_AT_ONCE_MAX, now):
-            self._unfinished.append(unfinished)
+        if len(self._unschedulable):
+            unfinished = _UnfinishedEvent(event, old, new, priority_max, self._unschedulable.newest)
+            if not self._requeue_some(unfinished, WOKEN_AT_ONCE_MAX, now):
+                self._unfinished.append(unfinished)
             if len(self._unfinished) > UNFINISHED_EVENTS_MAX:
                 self._requeue_some(self._unfinished.popleft(), None, now)
         for queued in self._gated.concerned(event, old, new):
