@@ -284,6 +284,13 @@ class InternalError(APIError):
         super().__init__(f"Internal error occurred: {detail}", details={"causes": [{"message": str(detail)}]})
 
 
+class NotOfferedError(APIError):
+    """The request needs what this kind of node does not have. A code of HTTP; Kubernetes has no reason for it."""
+
+    code = 501
+    reason = "NotImplemented"
+
+
 class ServiceUnavailableError(APIError):
     """The server is temporarily unable to handle the request."""
 
@@ -323,6 +330,7 @@ _BY_REASON: dict[str, type[APIError]] = {
         InvalidError,
         TooManyRequestsError,
         InternalError,
+        NotOfferedError,
         ServiceUnavailableError,
         InsufficientStorageError,
         RequestTimeoutError,

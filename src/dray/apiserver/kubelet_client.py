@@ -9,7 +9,7 @@ from typing import Final
 from urllib.parse import quote, urlencode
 
 from dray.api.document import Document
-from dray.api.errors import BadRequestError, InternalError, PathNotFoundError, ServiceUnavailableError
+from dray.api.errors import BadRequestError, InternalError, NotOfferedError, PathNotFoundError, ServiceUnavailableError
 from dray.apiserver.authentication.pki import KubeletTLS
 from dray.runtime.http.client import HttpClient
 from dray.runtime.http.connection import ClientResponse
@@ -20,6 +20,8 @@ from dray.runtime.http.urls import Origin
 MESSAGE_BYTES_MAX: Final = 10_000
 # A node accepts or refuses a stream before it starts anything.
 UPGRADE_SECONDS_MAX: Final = 30.0
+# Nodes whose containers are only pretended report this runtime.
+SIMULATED_RUNTIME: Final = "simulated://"
 _FAILURES: Final = 400
 
 
@@ -119,9 +121,11 @@ class NodeAddress:
 
 
 def node_address(node: Document) -> NodeAddress:
-    """Return the address of a Node; raise ServiceUnavailableError if it has none."""
+    """Return the address of a Node; raises `ServiceUnavailableError` without one, `NotOfferedError` if simulated."""
     name = node["metadata"]["name"]
     status = node.get("status") or {}
+    if str((status.get("nodeInfo") or {}).get("containerRuntimeVersion") or "").startswith(SIMULATED_RUNTIME):
+        raise NotOfferedError(f"node {name} is simulated: its containers have no processes, logs or ports")
     port = ((status.get("daemonEndpoints") or {}).get("kubeletEndpoint") or {}).get("Port") or 0
     addresses = {item.get("type"): item.get("address") for item in status.get("addresses") or ()}
     host = next((addresses[kind] for kind in _PREFERENCE if addresses.get(kind)), "")

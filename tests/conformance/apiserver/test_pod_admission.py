@@ -26,6 +26,7 @@ async def create_pod(api: Local, document: Document, **query: str) -> Document:
     return await api.request("create", "core/v1/pods@default", document, query=query)
 
 
+@pytest.mark.behaviour("ST-32")
 async def test_limit_range(api: Local) -> None:
     limits = {"type": "Container", "max": {"cpu": "1"}, "default": {"cpu": "500m"}, "defaultRequest": {"cpu": "100m"}}
     body = {"metadata": {"name": "limits"}, "spec": {"limits": [limits]}}
@@ -46,6 +47,7 @@ async def test_limit_range(api: Local) -> None:
     assert str(refused.value) == 'pods "large" is forbidden: maximum cpu usage per Container is 1, but limit is 2'
 
 
+@pytest.mark.behaviour("ST-32")
 async def test_runtime_class(api: Local) -> None:
     with pytest.raises(ForbiddenError) as refused:
         await create_pod(api, pod("unknown", runtimeClassName="gvisor"))

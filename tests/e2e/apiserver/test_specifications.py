@@ -338,6 +338,7 @@ def seen(client: Caller, place: Place, version: str, name: str) -> list[str]:
     return types
 
 
+@pytest.mark.behaviour("ST-32")
 @pytest.mark.parametrize("kind", KINDS, ids=[f"{kind.path.split('/')[-2]}-{kind.kind}" for kind in KINDS])
 def test_operations(client: Caller, kind: Kind) -> None:
     place = discover(client, kind)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from dray.api.document import GroupVersion
-from dray.api.errors import NotFoundError
+from dray.api.errors import NotFoundError, NotOfferedError
 from dray.client.interface import unstructured
 from dray.cmd.containers import end_containers
 from dray.cmd.local_clusters import start_ticks
@@ -22,7 +22,17 @@ from dray.runtime.http.dialing import Route
 from dray.runtime.http.urls import parse_url
 from tests.e2e.kubectl.tool import Kubectl
 from tests.e2e.node.devices import until
-from tests.e2e.node.harness import NODES, Agent, Cluster, client_of, container_status, is_running, shell, terminated
+from tests.e2e.node.harness import (
+    NODES,
+    PODS,
+    Agent,
+    Cluster,
+    client_of,
+    container_status,
+    is_running,
+    shell,
+    terminated,
+)
 from tests.fork_server import run
 from tests.servers import running_server
 
@@ -44,6 +54,7 @@ async def wait_for_account(cluster: Cluster) -> None:
     raise AssertionError("no service account")
 
 
+@pytest.mark.behaviour("EX-09")
 async def test_simulated_nodes_run_pods(tmp_path: Path) -> None:
     with running_server(tmp_path, f"--nodes={COUNT}", "--store=memory") as server:
         client = client_of(server)
@@ -68,6 +79,9 @@ async def test_simulated_nodes_run_pods(tmp_path: Path) -> None:
         assert states["sidecar"]["terminated"]["exitCode"] == 143
         pod = await cluster.phase("runs", "Running")
         assert container_status(pod)["containerID"].startswith("simulated://")
+        simulated = "is simulated: its containers have no processes, logs or ports"
+        with pytest.raises(NotOfferedError, match=f"node {pod['spec']['nodeName']} {simulated}"):
+            await client.get_subresource(PODS, "runs", "default", "log")
         await cluster.delete("runs")
         await cluster.gone("runs")
         lease = await client.get(LEASES, nodes[-1]["metadata"]["name"], "kube-node-lease")

@@ -72,6 +72,7 @@ def test_folders(tmp_path: Path) -> None:
     assert found.limitation == 'volume "pv": mountOptions are not applied'
 
 
+@pytest.mark.behaviour("ST-47")
 def test_volumes_that_a_node_does_not_have(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for spec, text in (

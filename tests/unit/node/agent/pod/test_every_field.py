@@ -226,6 +226,7 @@ def test_every_kind_of_container_has_the_fields_of_containers() -> None:
         assert {field.name for field in msgspec.structs.fields(kind)} - shared <= {"target_container_name"}
 
 
+@pytest.mark.behaviour("ST-47")
 @pytest.mark.parametrize("field", [item for item in msgspec.structs.fields(Volume) if item.name != "name"])
 def test_a_volume_that_is_not_mounted_is_an_error(field: msgspec.structs.FieldInfo) -> None:
     source = next(structs_in(field.type))()

@@ -100,7 +100,7 @@ def test_dns_config_is_added_to_the_clusters() -> None:
     assert problems == ()
 
 
-@pytest.mark.behaviour("SV-23")
+@pytest.mark.behaviour("SV-23", "SV-33")
 def test_without_dns_of_the_cluster_the_nodes_is_used_and_an_event_says_so() -> None:
     dns, problems = dns_of(pod(), NODE, ())
     assert dns is None
