@@ -7,6 +7,7 @@ import random
 import re
 import shutil
 import subprocess
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -133,3 +134,16 @@ def test_the_image_does_not_run_as_root() -> None:
     user: Any = re.findall(r"^USER (\d+):(\d+)$", text, re.MULTILINE)[-1]
     assert user == ("65532", "65532")
     assert text.rstrip().endswith('ENTRYPOINT ["dray"]')
+
+
+def test_the_image_is_built_from_files_that_exist_and_are_enough() -> None:
+    folder = ROOT / "deploy"
+    lines = re.findall(r"^COPY (?!--from)(.+) \S+$", (folder / "Dockerfile").read_text(), re.MULTILINE)
+    copied = {name for line in lines for name in line.split()}
+    assert {name for name in copied if not (ROOT / name).exists()} == set()
+    sent = {line[1:] for line in (folder / "Dockerfile.dockerignore").read_text().split() if line.startswith("!")}
+    assert sent == copied
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    wheel = project["tool"]["hatch"]["build"]["targets"]["wheel"]
+    needed = {"pyproject.toml", project["project"]["readme"], *wheel["packages"], *wheel["force-include"]}
+    assert {name.split("/")[0] for name in needed} <= copied
