@@ -158,7 +158,7 @@ class ClusterView:
 
     def _apply_claim(self, old: Summary | None, new: Summary | None) -> None:
         if old is not None:
-            # Two claims of the same name are told apart by their uid.
+            # Two claims of the same name are distinguished by their uid.
             self._release(old.value, removed=new is None or new.metadata.uid != old.metadata.uid)
         if new is not None:
             found: ClaimSummary = new.value

@@ -236,8 +236,8 @@ def pod_row(pod: Document) -> Row:
 def warned_row(row: Row, warning: str) -> Row:
     """Return the row of a Pod about which there is a Warning event.
 
-    One that should be starting is not. One that is pending is told by the scheduler that a claim is missing, and by the
-    event why.
+    A Pod that seemed to be starting is shown as failing. For a pending Pod, the condition only says that a claim is
+    missing; the event says why.
     """
     columns = COLUMNS["pods"]
     state, reason = columns.index("state"), columns.index("reason")

@@ -70,7 +70,7 @@ class GenericStrategy(Strategy):
         return self._validate(obj) if self._validate else []
 
     def warnings(self, obj: Document, old: Document | None, context: WriteContext) -> Sequence[str]:
-        """Return what clients are told about a new object."""
+        """Return the warnings for a new object."""
         return (self._warning,) if self._warning and old is None else ()
 
     def prepare_for_update(self, obj: Document, old: Document, context: WriteContext) -> None:

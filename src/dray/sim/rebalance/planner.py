@@ -165,10 +165,10 @@ class RebalancePlanner:
         return left
 
     def _carry_out(self, target: Target, relocation: RelocationPlan) -> None:
-        for room in relocation.rooms:
-            text = f"{label(room.pod.pod)}, which moves next"
-            moves = _moves(room.relocations, text)
-            self._steps.append(Step("", "", "", text, room.node, moves, for_move=True))
+        for prerequisite in relocation.prerequisites:
+            text = f"{label(prerequisite.pod.pod)}, which moves next"
+            moves = _moves(prerequisite.relocations, text)
+            self._steps.append(Step("", "", "", text, prerequisite.node, moves, for_move=True))
         key, uid = target.pod.key, target.pod.uid
         named = (key.namespace, key.name, uid) if target.exists else ("", "", "")
         moves = _moves(relocation.relocations, target.description)

@@ -37,12 +37,12 @@ class RelocationPlan:
     node: str
     relocations: tuple[Relocation, ...]
     # Made before, in this order: room for Pods of `relocations` that would fit nowhere.
-    rooms: tuple[Room, ...] = ()
+    prerequisites: tuple[Prerequisite, ...] = ()
 
     @property
     def all_relocations(self) -> tuple[Relocation, ...]:
-        """Return the relocations in their order, those of the rooms first."""
-        return (*(item for room in self.rooms for item in room.relocations), *self.relocations)
+        """Return the relocations in their order, those of the prerequisites first."""
+        return (*(item for prerequisite in self.prerequisites for item in prerequisite.relocations), *self.relocations)
 
     @property
     def cost(self) -> tuple[int, int, str]:
@@ -57,7 +57,7 @@ class RelocationPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class Prerequisite:
     """The relocations that make room on a node for a Pod that moves next."""
 
     pod: PlacedPod
@@ -174,17 +174,17 @@ class RelocationFinder:
             # One move more is needed for at least one of the victims.
             for victims in self._victim_sets(pod, name, limit - 1):
                 self._in_chain = {placed.pod.metadata.uid or "" for placed in victims}
-                rooms = self._rooms(name, victims, limit - len(victims))
+                prerequisites = self._prerequisites(name, victims, limit - len(victims))
                 self._in_chain = set()
-                plan = None if not rooms else self._in_order(pod, name, victims, rooms)
+                plan = None if not prerequisites else self._in_order(pod, name, victims, prerequisites)
                 if plan is not None and (best is None or plan.cost < best.cost):
                     best = plan
         return best
 
-    def _rooms(self, name: str, victims: Sequence[PlacedPod], moves_max: int) -> list[Room] | None:
-        """Return the rooms for victims that fit nowhere while the node is held; None if there is none for one."""
+    def _prerequisites(self, name: str, victims: Sequence[PlacedPod], moves_max: int) -> list[Prerequisite] | None:
+        """Return the prerequisites of victims that fit nowhere while the node is held; None if one has none."""
         cluster = self._cluster
-        rooms: list[Room] = []
+        prerequisites: list[Prerequisite] = []
         done: list[Relocation] = []
         for placed in victims:
             cluster.remove(placed.pod.metadata.uid or "")
@@ -198,7 +198,7 @@ class RelocationFinder:
                 if plan is None:
                     missing = True
                     break
-                rooms.append(Room(placed, plan.node, plan.relocations))
+                prerequisites.append(Prerequisite(placed, plan.node, plan.relocations))
                 moves_max -= len(plan.relocations)
                 done += plan.relocations
                 self._in_chain |= {item.before.pod.metadata.uid or "" for item in plan.relocations}
@@ -210,21 +210,21 @@ class RelocationFinder:
         gone = {item.before.pod.metadata.uid for item in done}
         _undo(cluster, done)
         _restore(cluster, [placed for placed in victims if placed.pod.metadata.uid not in gone])
-        return None if missing else rooms
+        return None if missing else prerequisites
 
     def _in_order(
-        self, pod: TrialPod, name: str, victims: Sequence[PlacedPod], rooms: Sequence[Room]
+        self, pod: TrialPod, name: str, victims: Sequence[PlacedPod], prerequisites: Sequence[Prerequisite]
     ) -> RelocationPlan | None:
         """Carry a chain out in its order, one node held after the other; None if the scheduler decides otherwise."""
         cluster = self._cluster
         done: list[Relocation] = []
-        made: list[Room] = []
+        made: list[Prerequisite] = []
         works = True
-        for room in rooms:
-            moved = self._move(room.node, [item.before for item in room.relocations])
+        for prerequisite in prerequisites:
+            moved = self._move(prerequisite.node, [item.before for item in prerequisite.relocations])
             done += moved
-            made.append(Room(room.pod, room.node, tuple(moved)))
-            works = works and len(moved) == len(room.relocations)
+            made.append(Prerequisite(prerequisite.pod, prerequisite.node, tuple(moved)))
+            works = works and len(moved) == len(prerequisite.relocations)
         moved = self._move(name, victims) if works else []
         done += moved
         works = works and len(moved) == len(victims) and cluster.fits(pod, on=name)

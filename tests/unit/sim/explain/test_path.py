@@ -75,7 +75,7 @@ def said_of(kind: str, *documents: Document, name: str = "web") -> str:
 def test_a_gate() -> None:
     gated = waiting_pod("train", "one", schedulingGates=[{"name": "example.com/hold"}])
     assert said(gated) == (
-        "is not scheduled yet: scheduling gate example.com/hold in its spec; ask whoever set it to remove it"
+        "is not scheduled yet: scheduling gate example.com/hold in its spec; the component that set it has to remove it"
     )
 
 
