@@ -48,7 +48,9 @@ def _gated(_snapshot: Snapshot, pod: Pod, _now: datetime) -> Verdict | None:
     gates = f"scheduling gate {names[0]}" if len(names) == 1 else f"scheduling gates {', '.join(names)}"
     remove = "it" if len(names) == 1 else "them"
     return Verdict(
-        Stage.GATE, f"is not scheduled yet: {gates} in its spec", f"the component that set {remove} has to remove {remove}"
+        Stage.GATE,
+        f"is not scheduled yet: {gates} in its spec",
+        f"the component that set {remove} has to remove {remove}",
     )
 
 
