@@ -132,6 +132,7 @@ def main() -> int:
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     started = time.monotonic()
     print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}; {'quick' if arguments.quick else 'full'} sizes")
+    print(f"a loop of a million additions takes {rows.loop_milliseconds():.0f} ms of processor time")
     found: list[Row] = []
     for name in names:
         for row in BENCHMARKS[name](size):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -84,3 +85,15 @@ def percentile(values: Sequence[float], share: float) -> float:
     """Return the value that `share` of the values do not exceed."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
+def loop_milliseconds() -> float:
+    """Return the processor time of a plain loop, the least of five: by it, results of two machines can be compared."""
+    return min(_loop() for _ in range(5))
+
+
+def _loop() -> float:
+    started, total = time.process_time(), 0
+    for number in range(1_000_000):
+        total += number & 3
+    return 1000 * (time.process_time() - started)
