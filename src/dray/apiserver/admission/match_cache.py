@@ -42,7 +42,8 @@ class MatchCache(Generic[T]):
         if self._catalog_generation != self._equivalents.generation:
             self._catalog_generation = self._equivalents.generation
             self._candidates.clear()
-        key = (attributes.resource, attributes.version, attributes.subresource, attributes.operation.value)
+        # An operation is a string, and hashed as one; its value would be looked up at every write.
+        key = (attributes.resource, attributes.version, attributes.subresource, attributes.operation)
         found = self._candidates.get(key)
         if found is None:
             if len(self._candidates) >= _REMEMBERED_MAX:
