@@ -246,6 +246,11 @@ class Listener:
             with await result.connect(headers) as answer:
                 return await self._pass_on(exchange, answer)
 
+    async def _audit_start(self, exchange: _Exchange, code: int) -> None:
+        """Record that the response of a long-running request begins."""
+        if self._auditor is not None:
+            await self._auditor.start(exchange.call, code)
+
     async def _write_messages(self, exchange: _Exchange, stream: AsyncGenerator[bytes, None]) -> int:
         """Write a stream as the messages of a WebSocket."""
         async with aclosing(stream) as chunks:
@@ -269,6 +274,7 @@ class Listener:
             exchange.response.send(answer.status, kept, body)
             return answer.status
         upgraded = exchange.response.upgrade((("Connection", "Upgrade"), *kept))
+        await self._audit_start(exchange, answer.status)
         # What follows may take hours, and is not the duration of the request.
         self._observe(exchange.call, answer.status, self._server.clock.monotonic() - exchange.started)
         await pump(upgraded, answer.stream)
@@ -301,8 +307,6 @@ class Listener:
         exchange.call.pacer = pacer
         result = await self._server.execute(exchange.call)
         if isinstance(result, WatchResult) or (isinstance(result, TextResult) and result.stream is not None):
-            if self._auditor is not None:
-                await self._auditor.start(exchange.call)
             return await self._write_stream(exchange, result)
         return await self._write(exchange, result, await self._encode(exchange, result, pacer), pacer)
 
@@ -376,6 +380,7 @@ class Listener:
     async def _write_stream(self, exchange: _Exchange, result: TextResult | WatchResult) -> int:
         """Write what has no known length, as fast as the client reads."""
         headers = self._headers(exchange, result)
+        await self._audit_start(exchange, 200 if isinstance(result, WatchResult) else result.status)
         if isinstance(result, WatchResult):
             await exchange.response.stream(200, headers, self._frames(result, exchange))
             return 200

@@ -96,7 +96,9 @@ async def test_events_of_a_write(tmp_path: Path) -> None:
     assert second["stage"] == "ResponseComplete"
     assert second["user"]["username"] == "kubernetes-admin"
     assert second["sourceIPs"] == ["192.0.2.1", "127.0.0.1"]
-    assert second["objectRef"] == {"resource": "configmaps", "namespace": "default", "apiVersion": "v1"}
+    # The name is that of the body, which is not read when the request is received.
+    assert first["objectRef"] == {"resource": "configmaps", "namespace": "default", "apiVersion": "v1"}
+    assert second["objectRef"] == {**first["objectRef"], "name": "c"}
     assert second["responseStatus"] == {"metadata": {}, "code": 201}
     assert second["requestObject"] == document
     assert second["responseObject"]["data"] == {"a": "b"}
@@ -106,6 +108,23 @@ async def test_events_of_a_write(tmp_path: Path) -> None:
     # Secrets are recorded by their metadata alone.
     assert third["level"] == last["level"] == "Metadata"
     assert not last.keys() & {"requestObject", "responseObject"}
+    assert last["objectRef"]["name"] == "s"
+
+
+@pytest.mark.behaviour("AU-03")
+async def test_the_reference_of_an_update_says_which_version_was_sent(tmp_path: Path) -> None:
+    rule = {"level": "Metadata", "verbs": ["update", "patch"]}
+    async with audited(tmp_path, rule, omitStages=["RequestReceived"]) as (client, log):
+        await send(client, "POST", CONFIG_MAPS, {"metadata": {"name": "c"}})
+        document = {"metadata": {"name": "c", "uid": "u", "resourceVersion": "1"}}
+        await send(client, "PUT", f"{CONFIG_MAPS}/c", document)
+        # Whatever the body has, the event can be written.
+        for metadata in (7, {"name": 7, "uid": ["x"], "resourceVersion": {}}):
+            await send(client, "PUT", f"{CONFIG_MAPS}/c", {"metadata": metadata})
+        update, *invalid = (item["objectRef"] for item in await events(log, 3))
+    common = {"resource": "configmaps", "namespace": "default", "name": "c", "apiVersion": "v1"}
+    assert update == {**common, "uid": "u", "resourceVersion": "1"}
+    assert invalid == [common, common]
 
 
 @pytest.mark.behaviour("AU-03")

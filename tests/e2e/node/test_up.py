@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import ssl
 import sys
@@ -39,6 +40,12 @@ from tests.servers import running_server
 LEASES = unstructured(GroupVersion("coordination.k8s.io", "v1"), "leases", "Lease")
 ACCOUNTS = unstructured(GroupVersion("", "v1"), "serviceaccounts", "ServiceAccount")
 COUNT = 200
+STREAMS_AUDITED = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived"],
+    "rules": [{"level": "Metadata", "resources": [{"group": "", "resources": ["pods/log", "pods/exec"]}]}],
+}
 SECONDS_MAX = 20.0
 
 
@@ -89,15 +96,32 @@ async def test_simulated_nodes_run_pods(tmp_path: Path) -> None:
         await client.close()
 
 
+@pytest.mark.behaviour("AU-03", "EX-04", "EX-09")
 async def test_the_agent_inside_up_runs_pods_and_guards_their_logs(tmp_path: Path) -> None:
-    with running_server(tmp_path, "--node", "--node-runtime=process", "--store=memory") as server:
+    policy, log = tmp_path / "policy.json", tmp_path / "audit.log"
+    policy.write_text(json.dumps(STREAMS_AUDITED))
+    audit = (f"--audit-policy-file={policy}", f"--audit-log-path={log}")
+    with running_server(tmp_path, "--node", "--node-runtime=process", "--store=memory", *audit) as server:
         client = client_of(server)
         cluster = Cluster(client, "", "default")
         await wait_for_account(cluster)
+        await cluster.run("q", shell("a", "sleep 1000"), nodeName=None)
         await cluster.run("p", shell("a", "echo hello"), nodeName=None)
         pod = await cluster.phase("p", "Succeeded")
         kubectl = Kubectl(server.environment, "default")
         assert kubectl("logs", "p") == "hello\n"
+        await cluster.wait("q", is_running())
+        kubectl("exec", "q", "--", "true")
+        await until(lambda: log.read_bytes().count(b"\n") == 4)
+        events = [json.loads(line) for line in log.read_bytes().splitlines()]
+        assert [
+            (item["objectRef"]["subresource"], item["stage"], item["responseStatus"]["code"]) for item in events
+        ] == [
+            ("log", "ResponseStarted", 200),
+            ("log", "ResponseComplete", 200),
+            ("exec", "ResponseStarted", 101),
+            ("exec", "ResponseComplete", 101),
+        ]
         node = await client.get(NODES, pod["spec"]["nodeName"])
         await client.close()
         port = node["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"]

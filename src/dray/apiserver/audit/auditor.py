@@ -21,6 +21,8 @@ from dray.apiserver.negotiation import Media
 from dray.lib.clock import Clock
 
 AUDIT_ID: Final = "audit-id"
+# Requests whose body names the object; at the level Metadata too, it completes the reference.
+_WHOLE_OBJECTS: Final = frozenset({"create", "update"})
 # An identifier of the client's own is kept if it can stand in a header and a log.
 _IDENTIFIER: Final = re.compile(r"[A-Za-z0-9._:/+=-]{1,64}")
 
@@ -50,15 +52,16 @@ class Auditor:
         forwarded = [part.strip() for part in headers.get("x-forwarded-for", "").split(",") if part.strip()]
         record.source_ips = [*forwarded, *([peer] if peer and peer not in forwarded else [])]
         call.audit = record
-        if decision.level >= Level.REQUEST and call.info.resource:
+        info = call.info
+        if info.resource and (decision.level >= Level.REQUEST or info.verb in _WHOLE_OBJECTS):
             record.request_object = _body(call)
         await self._emit(record, call, "RequestReceived")
         return identifier
 
-    async def start(self, call: Call) -> None:
+    async def start(self, call: Call, code: int) -> None:
         """Record that the answer of a long-running request begins."""
         if isinstance(call.audit, AuditRecord):
-            await self._emit(call.audit, call, "ResponseStarted", code=200)
+            await self._emit(call.audit, call, "ResponseStarted", code=code)
 
     def keep(self, call: Call, result: Result) -> None:
         """Keep the result of a request for its last event, if that has it."""

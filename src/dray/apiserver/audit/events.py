@@ -56,7 +56,9 @@ class AuditRecord(dict[str, str]):
         if call.user_agent:
             event["userAgent"] = call.user_agent
         if info.resource:
-            event["objectRef"] = _reference(call)
+            # The body is read only after the request has been received.
+            sent = self.request_object if stage != "RequestReceived" and info.verb != "patch" else None
+            event["objectRef"] = _reference(call, sent)
         if code:
             event["responseStatus"] = _status(code, status)
         if stage != "RequestReceived":
@@ -84,17 +86,23 @@ class AuditRecord(dict[str, str]):
         return value | {"metadata": {name: item for name, item in metadata.items() if name != "managedFields"}}
 
 
-def _reference(call: Call) -> Document:
+def _reference(call: Call, sent: Any) -> Document:
+    """Return which object a request is about, completed by the object that was sent."""
     info = call.info
+    metadata = sent.get("metadata") if isinstance(sent, dict) else None
+    known = metadata if isinstance(metadata, dict) else {}
     fields = {
         "resource": info.resource,
-        "namespace": info.namespace,
-        "name": info.name,
+        "namespace": info.namespace or known.get("namespace"),
+        "name": info.name or known.get("name"),
+        "uid": known.get("uid"),
         "apiGroup": info.group,
         "apiVersion": info.version,
+        "resourceVersion": known.get("resourceVersion"),
         "subresource": info.subresource,
     }
-    return {name: value for name, value in fields.items() if value}
+    # A body that is not valid may have anything here.
+    return {name: value for name, value in fields.items() if value and isinstance(value, str)}
 
 
 def _status(code: int, status: Document | None) -> Document:
