@@ -435,9 +435,8 @@ class RegistryOfRuntime:
     async def PullImage(self, request: pb.PullImageRequest, **_: Any) -> pb.PullImageResponse:  # noqa: N802
         self.asked.append((request.auth.username, request.auth.password))
         if request.auth.password != "right":
-            raise grpc.aio.AioRpcError(
-                grpc.StatusCode.UNKNOWN, grpc.aio.Metadata(), grpc.aio.Metadata(), "401 Unauthorized"
-            )
+            empty = grpc.aio.Metadata()
+            raise grpc.aio.AioRpcError(grpc.StatusCode.UNKNOWN, empty, empty, "401 Unauthorized", None)
         self.has_image = True
         return pb.PullImageResponse(image_ref="sha256:1")
 
