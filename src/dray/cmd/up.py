@@ -101,7 +101,10 @@ async def run(settings: UpSettings, stop: asyncio.Event) -> None:
             if agent is not None:
                 await agent.stop()
         if agent is not None and not settings.keep_containers:
-            await _end_containers(_node_root(settings, plane.server))
+            root = _node_root(settings, plane.server)
+            await _end_containers(root)
+            if settings.node_pod_network == "bridge":
+                await _remove_network(root)
 
 
 async def _end_containers(root: Path) -> None:
@@ -113,6 +116,19 @@ async def _end_containers(root: Path) -> None:
     sys.stderr.write(f"dray up: stopping {count} {name}, for at most {GRACE_SECONDS:.0f} seconds\n")
     left = await end_containers(root, GRACE_SECONDS)
     sys.stderr.write(f"dray up: {count - left} of {count} {name} stopped\n")
+
+
+async def _remove_network(root: Path) -> None:
+    """Remove what the agent has set up in the network of this machine, for Pods that have ended."""
+    # Imported only if needed.
+    from dray.node.network.cleanup import clean_up
+    from dray.node.runtimes.runtime import RuntimeFailure
+
+    try:
+        await clean_up(str(root))
+    except (RuntimeFailure, OSError) as error:
+        advice = f"remove it with `dray node --cleanup --root-dir={root}`"
+        sys.stderr.write(f"dray up: the network of the Pods is left on this machine: {error}; {advice}\n")
 
 
 def _of_named_cluster(settings: UpSettings) -> UpSettings:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import subprocess
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
@@ -79,6 +80,10 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, 
             assert server.process.stdout is not None
             server.process.stdout.close()
             end_shims(Agent(server, kubelet, ""))
+            # The network of the Pods ends with them.
+            links = subprocess.run(("ip", "-brief", "link"), capture_output=True, check=True, text=True).stdout
+            assert "veth" not in links
+            assert list((kubelet / "network" / "namespaces").iterdir()) == []
 
 
 @pytest.fixture(scope="module")
