@@ -60,32 +60,40 @@ class Counted:
 
 @asynccontextmanager
 async def cluster(
-    setup: Callable[[Client], Awaitable[None]], config: SchedulerConfig | None = None, feature_gates: str = ""
+    setup: Callable[[Client], Awaitable[None]],
+    config: SchedulerConfig | None = None,
+    feature_gates: str = "",
+    *,
+    data_dir: str = "",
+    counted_by: type[Counted] = Counted,
 ) -> AsyncIterator[tuple[Client, Counted]]:
-    """Run a cluster whose controllers and scheduler start after the setup; yield a client and the request counts."""
+    """Run a cluster whose controllers and scheduler start after the setup; yield a client and the request counts.
+
+    Without a data directory, the state is deleted in the end.
+    """
     gc.set_threshold(*GC_THRESHOLDS)
     with tempfile.TemporaryDirectory() as folder:
         settings = APIServerSettings(
-            data_dir=str(Path(folder) / "state"),
+            data_dir=data_dir or str(Path(folder) / "state"),
             port=0,
             disable_admission_plugins=("TaintNodesByCondition",),
             feature_gates=FeatureGates.parse(feature_gates),
         )
         async with apiserver.running(settings) as running:
-            counted = Counted(running.local)
+            counted = counted_by(running.local)
             client = in_process_client(counted, user="bench", groups=("system:masters",))
             with suppress(AlreadyExistsError):
                 await client.create(SERVICE_ACCOUNTS, {"metadata": {"name": "default", "namespace": "default"}})
             await setup(client)
             async with TaskGroup("bench") as group:
                 _spawn(group, running, counted, settings, config or SchedulerConfig())
-                await _until_quiet(client)
+                await until_quiet(client)
                 gc.freeze()
                 yield client, counted
                 await group.cancel()
 
 
-async def _until_quiet(client: Client) -> None:
+async def until_quiet(client: Client) -> None:
     """Return when the components have processed the existing objects."""
     before = ""
     while (now := (await client.list(SERVICE_ACCOUNTS)).resource_version) != before:

@@ -1,19 +1,29 @@
-"""`python -m bench.scale [NODES …]`: how the scheduler's processor time and memory grow with the number of nodes.
+"""`python -m bench.scale [--cluster] [NODES …]`: how costs grow with the number of nodes.
 
-The scheduler's code places Pods with one device each on objects in memory, without an API server; each size has a
-process of its own, so that its memory is its own too: `--run NODES` is that process.
+The scheduler's code places Pods with one device each on objects in memory, without an API server; with `--cluster` a
+whole cluster does (`cluster_scale`). Each size has a process of its own, so that its memory is its own too: `--run`
+is that process. `--plot FILE` draws the measurements of clusters as SVG.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 
+import uvloop
+
+from bench import cluster_scale
 from bench import device_objects as made
+from bench.cluster_scale import AGENTS, CONTROLLERS, SCHEDULER
+from bench.scale_plot import Panel, draw
 from bench.scheduler import peak_megabytes
 from dray.api.codec import from_document
 from dray.api.types.core_v1 import Node, Pod
@@ -25,6 +35,48 @@ SIZES: Final = (500, 1000, 2000, 5000, 10_000, 15_000)
 DEVICES: Final = 8
 PODS: Final = 1000
 SECONDS_MAX: Final = 900
+
+CLUSTER_SIZES: Final = (500, 2000, 5000, 15_000)
+CLUSTER_STEPS: Final = {"prepare": cluster_scale.prepare, "cluster": cluster_scale.measure}
+
+
+def _bytes_to(component: str, measurement: Mapping[str, Any]) -> float:
+    return float(measurement["traffic"][component]["bytes"]) / 1e3
+
+
+# What a measurement has, and the digits after the point.
+COLUMNS: Final[Mapping[str, tuple[Callable[[Mapping[str, Any]], float], int]]] = {
+    "nodes": (lambda found: found["nodes"], 0),
+    "ms a Pod": (lambda found: found["ms"], 2),
+    "ms a Pod, with agents": (lambda found: found["agents"]["ms"], 2),
+    "ms a Lease": (lambda found: found["lease_ms"], 2),
+    "MB": (lambda found: found["megabytes"], 0),
+    "MB, with agents": (lambda found: found["agents"]["megabytes"], 0),
+    "s to start": (lambda found: found["start_seconds"], 1),
+    "list MB, scheduler": (lambda found: found["initial_bytes"][SCHEDULER] / 1e6, 1),
+    "list MB, controllers": (lambda found: found["initial_bytes"][CONTROLLERS] / 1e6, 1),
+    "events a Pod, scheduler": (lambda found: found["traffic"][SCHEDULER]["events"], 1),
+    "watch kB a Pod, scheduler": (lambda found: _bytes_to(SCHEDULER, found), 1),
+    "watch kB a Pod, controllers": (lambda found: _bytes_to(CONTROLLERS, found), 1),
+    "events a Pod, its agent": (lambda found: found["agents"]["traffic"][AGENTS]["events"], 1),
+    "watch kB a Pod, its agent": (lambda found: _bytes_to(AGENTS, found["agents"]), 1),
+    "database MB": (lambda found: found["database_bytes"] / 1e6, 1),
+    "database kB a Pod": (lambda found: found["growth_bytes"] / 1e3, 1),
+    "database kB a Pod, compacted": (lambda found: found["content_bytes"] / 1e3, 1),
+    "written kB a Pod": (lambda found: found["written_bytes"] / 1e3, 1),
+}
+# The columns of each panel of the picture, by the name of their line.
+PANELS: Final[Mapping[str, Mapping[str, str]]] = {
+    "Processor time a Pod, ms": {"without agents": "ms a Pod", "one watch a node": "ms a Pod, with agents"},
+    "Peak memory, MB": {"without agents": "MB", "one watch a node": "MB, with agents"},
+    "Lists at the start, MB": {"scheduler": "list MB, scheduler", "controllers": "list MB, controllers"},
+    "Watch events a Pod, kB": {
+        "scheduler": "watch kB a Pod, scheduler",
+        "its node's agent": "watch kB a Pod, its agent",
+    },
+    "Database with all nodes, MB": {"": "database MB"},
+    "Disk a Pod, kB": {"written": "written kB a Pod", "database": "database kB a Pod"},
+}
 
 
 def measure(nodes: int) -> dict[str, Any]:
@@ -56,21 +108,87 @@ def place(placer: Placer, number: int) -> None:
     assert isinstance(found, PlacedPod), f"Pod {number} does not fit: {found}"
 
 
-def main() -> None:
-    """Measure each size, and print a table."""
-    parser = argparse.ArgumentParser(prog="bench.scale", description=__doc__)
-    parser.add_argument("sizes", nargs="*", type=int, default=list(SIZES), metavar="NODES")
-    parser.add_argument("--run", type=int, metavar="NODES", help="one size, in this process, as JSON")
-    given = parser.parse_args()
-    if given.run is not None:
-        print(json.dumps(measure(given.run)))
-        return
+def run_step(step: str, nodes: int, data_dir: str = "") -> dict[str, Any]:
+    """Run one step for one size, in this process."""
+    if step == "scheduler":
+        return measure(nodes)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(CLUSTER_STEPS[step](nodes, data_dir))
+
+
+def in_own_process(step: str, nodes: int, data_dir: str = "") -> dict[str, Any]:
+    """Run one step for one size, in a new process."""
+    command = [sys.executable, "-m", "bench.scale", "--run", step, "--data-dir", data_dir, str(nodes)]
+    answer = subprocess.run(command, check=True, stdout=subprocess.PIPE, timeout=SECONDS_MAX)
+    found: dict[str, Any] = json.loads(answer.stdout)
+    return found
+
+
+def measure_cluster(nodes: int) -> dict[str, Any]:
+    """Create a cluster of this number of nodes, and place Pods in it."""
+    with tempfile.TemporaryDirectory() as folder:
+        data_dir = str(Path(folder) / "state")
+        found = in_own_process("prepare", nodes, data_dir)
+        before = cluster_scale.database_bytes(data_dir)
+        found |= in_own_process("cluster", nodes, data_dir)
+        growth = (cluster_scale.database_bytes(data_dir) - before) / cluster_scale.PLACED
+        return found | {
+            "database_bytes": before,
+            "growth_bytes": growth,
+            "content_bytes": cluster_scale.content_bytes(data_dir),
+        }
+
+
+def show_scheduler(sizes: Iterable[int]) -> None:
+    """Measure the scheduler alone, and print a table."""
     print(f"{'nodes':>7} {'devices':>8} {'ms of CPU a Pod':>16} {'MB':>7}")
-    for nodes in given.sizes:
-        command = [sys.executable, "-m", "bench.scale", "--run", str(nodes)]
-        answer = subprocess.run(command, check=True, stdout=subprocess.PIPE, timeout=SECONDS_MAX)
-        found = json.loads(answer.stdout)
+    for nodes in sizes:
+        found = in_own_process("scheduler", nodes)
         print(f"{nodes:7,} {nodes * DEVICES:8,} {found['ms']:16.2f} {found['megabytes']:7.0f}", flush=True)
+
+
+def show_clusters(sizes: Iterable[int], plot: str) -> None:
+    """Measure clusters, and print a row of the table for each."""
+    print("| " + " | ".join(COLUMNS) + " |")
+    print("|---" * len(COLUMNS) + "|")
+    clusters = []
+    for nodes in sizes:
+        clusters.append(measure_cluster(nodes))
+        cells = (f"{column(clusters[-1]):,.{digits}f}" for column, digits in COLUMNS.values())
+        print("| " + " | ".join(cells) + " |", flush=True)
+    if plot:
+        Path(plot).write_text(draw_clusters(clusters))
+
+
+def draw_clusters(clusters: Sequence[Mapping[str, Any]]) -> str:
+    """Return the picture of clusters of several sizes."""
+    panels = []
+    for title, names in PANELS.items():
+        columns = {line: COLUMNS[name][0] for line, name in names.items()}
+        lines = {line: [(each["nodes"], column(each)) for each in clusters] for line, column in columns.items()}
+        panels.append(Panel(title, lines))
+    title = "Cost of a cluster by number of nodes; both axes logarithmic, dashes: proportional to the nodes"
+    return draw(title, [each["nodes"] for each in clusters], panels)
+
+
+def main() -> None:
+    """Measure each size."""
+    parser = argparse.ArgumentParser(prog="bench.scale", description=__doc__)
+    parser.add_argument("sizes", nargs="*", type=int, metavar="NODES")
+    parser.add_argument("--cluster", action="store_true", help="a whole cluster, not the scheduler alone")
+    parser.add_argument("--plot", default="", metavar="FILE", help="write the picture of clusters")
+    parser.add_argument("--run", choices=("scheduler", *CLUSTER_STEPS), help="one step, in this process, as JSON")
+    parser.add_argument("--data-dir", default="", help="of the cluster; with --run")
+    given = parser.parse_args()
+    if given.plot and not given.cluster:
+        parser.error("--plot draws clusters: give --cluster too")
+    if given.run:
+        for nodes in given.sizes:
+            print(json.dumps(run_step(given.run, nodes, given.data_dir)))
+    elif given.cluster:
+        show_clusters(given.sizes or CLUSTER_SIZES, given.plot)
+    else:
+        show_scheduler(given.sizes or SIZES)
 
 
 if __name__ == "__main__":
