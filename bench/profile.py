@@ -1,7 +1,8 @@
 """Profiles the CPU time of a scheduler workload by function.
 
 `python -m bench.profile WORKLOAD [--pods N]` samples the main thread after each millisecond of processor time. Unlike a
-tracing profiler this does not make small functions look expensive. `--below NAME` counts only what NAME called.
+tracing profiler this does not make small functions look expensive. `--below NAME` counts only what NAME called,
+`--components` the share of each component.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import Final
 
 import uvloop
 
@@ -25,6 +27,16 @@ INTERVAL_SECONDS = 0.001
 Function = str
 # From the function that ran to the one that started it all.
 Stack = tuple[Function, ...]
+# Components by package; what other packages do is part of the component that called them.
+COMPONENTS: Final = {
+    "apiserver": "API server",
+    "store": "API server",
+    "scheduler": "scheduler",
+    "allocator": "scheduler",
+    "framework": "scheduler",
+    "controllers": "controllers",
+}
+OTHER: Final = "informers, event loop, load"
 
 
 class Sampler:
@@ -70,6 +82,15 @@ def below(stacks: Counter[Stack], name: str) -> Counter[Stack]:
     return found
 
 
+def by_component(stacks: Counter[Stack]) -> Counter[str]:
+    """Count the samples of each component."""
+    found: Counter[str] = Counter()
+    for stack, count in stacks.items():
+        packages = (function.partition("/")[0] for function in stack)
+        found[next((COMPONENTS[package] for package in packages if package in COMPONENTS), OTHER)] += count
+    return found
+
+
 def own_and_total(stacks: Counter[Stack]) -> tuple[Counter[Function], Counter[Function]]:
     """How often each function ran itself, and how often it or something it called did."""
     own: Counter[Function] = Counter()
@@ -110,12 +131,17 @@ def main() -> None:
     parser.add_argument("workload", choices=known, metavar="WORKLOAD", help="the whole name of a workload")
     parser.add_argument("--pods", type=int, default=4000, help="how many Pods come")
     parser.add_argument("--below", metavar="NAME", help="count only below this function")
+    parser.add_argument("--components", action="store_true", help="show the share of each component")
     parser.add_argument("--top", type=int, default=60, help="how many functions to show")
     given = parser.parse_args()
     sampler = Sampler()
     profile(dataclasses.replace(known[given.workload], pods=given.pods), sampler)
     print(f"main thread: {1000 * sampler.main_thread_seconds / given.pods:.2f} ms/pod")
     stacks = below(sampler.stacks, given.below) if given.below else sampler.stacks
+    if given.components:
+        for component, count in by_component(stacks).most_common():
+            print(f"{100 * count / stacks.total():5.1f}%  {component}")
+        return
     print("\n".join(lines(stacks, given.top)))
 
 
