@@ -23,6 +23,7 @@ import uvloop
 from bench import cluster_scale
 from bench import device_objects as made
 from bench.cluster_scale import AGENTS, CONTROLLERS, SCHEDULER
+from bench.rows import progress
 from bench.scale_plot import Panel, draw
 from bench.scheduler import peak_megabytes
 from dray.api.codec import from_document
@@ -45,37 +46,45 @@ def _bytes_to(component: str, measurement: Mapping[str, Any]) -> float:
 
 
 # What a measurement has, and the digits after the point.
-COLUMNS: Final[Mapping[str, tuple[Callable[[Mapping[str, Any]], float], int]]] = {
-    "nodes": (lambda found: found["nodes"], 0),
-    "ms a Pod": (lambda found: found["ms"], 2),
-    "ms a Pod, with agents": (lambda found: found["agents"]["ms"], 2),
-    "ms a Lease": (lambda found: found["lease_ms"], 2),
-    "MB": (lambda found: found["megabytes"], 0),
-    "MB, with agents": (lambda found: found["agents"]["megabytes"], 0),
-    "s to start": (lambda found: found["start_seconds"], 1),
-    "list MB, scheduler": (lambda found: found["initial_bytes"][SCHEDULER] / 1e6, 1),
-    "list MB, controllers": (lambda found: found["initial_bytes"][CONTROLLERS] / 1e6, 1),
-    "events a Pod, scheduler": (lambda found: found["traffic"][SCHEDULER]["events"], 1),
-    "watch kB a Pod, scheduler": (lambda found: _bytes_to(SCHEDULER, found), 1),
-    "watch kB a Pod, controllers": (lambda found: _bytes_to(CONTROLLERS, found), 1),
-    "events a Pod, its agent": (lambda found: found["agents"]["traffic"][AGENTS]["events"], 1),
-    "watch kB a Pod, its agent": (lambda found: _bytes_to(AGENTS, found["agents"]), 1),
-    "database MB": (lambda found: found["database_bytes"] / 1e6, 1),
-    "database kB a Pod": (lambda found: found["growth_bytes"] / 1e3, 1),
-    "database kB a Pod, compacted": (lambda found: found["content_bytes"] / 1e3, 1),
-    "written kB a Pod": (lambda found: found["written_bytes"] / 1e3, 1),
+COSTS: Final[Mapping[str, tuple[Callable[[Mapping[str, Any]], float], int]]] = {
+    "processor time a Pod, ms": (lambda found: found["ms"], 2),
+    "processor time a Pod, with a watch for each node, ms": (lambda found: found["agents"]["ms"], 2),
+    "processor time of a Lease's renewal, ms": (lambda found: found["lease_ms"], 2),
+    "peak memory, MB": (lambda found: found["megabytes"], 0),
+    "peak memory, with a watch for each node, MB": (lambda found: found["agents"]["megabytes"], 0),
+    "processor time of a restart, s": (lambda found: found["start_seconds"], 1),
+    "lists of the scheduler at its start, MB": (lambda found: found["initial_bytes"][SCHEDULER] / 1e6, 1),
+    "lists of the controllers at their start, MB": (lambda found: found["initial_bytes"][CONTROLLERS] / 1e6, 1),
+    "watch events a Pod, scheduler": (lambda found: found["traffic"][SCHEDULER]["events"], 1),
+    "watch traffic a Pod, scheduler, kB": (lambda found: _bytes_to(SCHEDULER, found), 1),
+    "watch traffic a Pod, controllers, kB": (lambda found: _bytes_to(CONTROLLERS, found), 1),
+    "watch events a Pod, agent of its node": (lambda found: found["agents"]["traffic"][AGENTS]["events"], 1),
+    "watch traffic a Pod, agent of its node, kB": (lambda found: _bytes_to(AGENTS, found["agents"]), 1),
+    "database with all nodes, MB": (lambda found: found["database_bytes"] / 1e6, 1),
+    "database a Pod, with history, kB": (lambda found: found["growth_bytes"] / 1e3, 1),
+    "objects of a Pod in the database, kB": (lambda found: found["content_bytes"] / 1e3, 1),
+    "written to disk a Pod, kB": (lambda found: found["written_bytes"] / 1e3, 1),
 }
-# The columns of each panel of the picture, by the name of their line.
+# The costs of each panel of the picture, by the name of their line.
 PANELS: Final[Mapping[str, Mapping[str, str]]] = {
-    "Processor time a Pod, ms": {"without agents": "ms a Pod", "one watch a node": "ms a Pod, with agents"},
-    "Peak memory, MB": {"without agents": "MB", "one watch a node": "MB, with agents"},
-    "Lists at the start, MB": {"scheduler": "list MB, scheduler", "controllers": "list MB, controllers"},
-    "Watch events a Pod, kB": {
-        "scheduler": "watch kB a Pod, scheduler",
-        "its node's agent": "watch kB a Pod, its agent",
+    "Processor time a Pod, ms": {
+        "without agents": "processor time a Pod, ms",
+        "one watch a node": "processor time a Pod, with a watch for each node, ms",
     },
-    "Database with all nodes, MB": {"": "database MB"},
-    "Disk a Pod, kB": {"written": "written kB a Pod", "database": "database kB a Pod"},
+    "Peak memory, MB": {
+        "without agents": "peak memory, MB",
+        "one watch a node": "peak memory, with a watch for each node, MB",
+    },
+    "Lists at the start, MB": {
+        "scheduler": "lists of the scheduler at its start, MB",
+        "controllers": "lists of the controllers at their start, MB",
+    },
+    "Watch events a Pod, kB": {
+        "scheduler": "watch traffic a Pod, scheduler, kB",
+        "its node's agent": "watch traffic a Pod, agent of its node, kB",
+    },
+    "Database with all nodes, MB": {"": "database with all nodes, MB"},
+    "Disk a Pod, kB": {"written": "written to disk a Pod, kB", "database": "database a Pod, with history, kB"},
 }
 
 
@@ -147,25 +156,32 @@ def show_scheduler(sizes: Iterable[int]) -> None:
         print(f"{nodes:7,} {nodes * DEVICES:8,} {found['ms']:16.2f} {found['megabytes']:7.0f}", flush=True)
 
 
-def show_clusters(sizes: Iterable[int], plot: str) -> None:
-    """Measure clusters, and print a row of the table for each."""
-    print("| " + " | ".join(COLUMNS) + " |")
-    print("|---" * len(COLUMNS) + "|")
+def show_clusters(sizes: Sequence[int], plot: str) -> None:
+    """Measure clusters, and print a table with a row for each cost."""
     clusters = []
     for nodes in sizes:
+        progress(f"a cluster of {nodes} nodes")
         clusters.append(measure_cluster(nodes))
-        cells = (f"{column(clusters[-1]):,.{digits}f}" for column, digits in COLUMNS.values())
-        print("| " + " | ".join(cells) + " |", flush=True)
+    progress("")
+    print("\n".join(table(clusters)))
     if plot:
         Path(plot).write_text(draw_clusters(clusters))
+
+
+def table(clusters: Sequence[Mapping[str, Any]]) -> Iterable[str]:
+    """Yield the lines of a Markdown table with a column for each cluster."""
+    yield "| | " + " | ".join(f"{found['nodes']:,} nodes" for found in clusters) + " |"
+    yield "|---" * (1 + len(clusters)) + "|"
+    for name, (cost, digits) in COSTS.items():
+        yield f"| {name} | " + " | ".join(f"{cost(found):,.{digits}f}" for found in clusters) + " |"
 
 
 def draw_clusters(clusters: Sequence[Mapping[str, Any]]) -> str:
     """Return the picture of clusters of several sizes."""
     panels = []
     for title, names in PANELS.items():
-        columns = {line: COLUMNS[name][0] for line, name in names.items()}
-        lines = {line: [(each["nodes"], column(each)) for each in clusters] for line, column in columns.items()}
+        costs = {line: COSTS[name][0] for line, name in names.items()}
+        lines = {line: [(each["nodes"], cost(each)) for each in clusters] for line, cost in costs.items()}
         panels.append(Panel(title, lines))
     title = "Cost of a cluster by number of nodes; both axes logarithmic, dashes: proportional to the nodes"
     return draw(title, [each["nodes"] for each in clusters], panels)

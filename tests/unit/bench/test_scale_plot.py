@@ -7,7 +7,7 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from bench.cluster_scale import component
-from bench.scale import COLUMNS, PANELS
+from bench.scale import COSTS, PANELS
 from bench.scale_plot import Panel, axis_start, draw, ticks
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -52,8 +52,8 @@ def test_panels_have_the_same_scale() -> None:
     assert first[0][1] - first[-1][1] == pytest.approx(second[0][1] - second[-1][1], abs=0.2)
 
 
-def test_panels_show_columns_of_the_table() -> None:
-    assert {name for names in PANELS.values() for name in names.values()} <= COLUMNS.keys()
+def test_panels_show_rows_of_the_table() -> None:
+    assert {name for names in PANELS.values() for name in names.values()} <= COSTS.keys()
 
 
 def test_agents_count_as_one_component() -> None:
