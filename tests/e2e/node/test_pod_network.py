@@ -260,7 +260,7 @@ def test_networks_outlive_the_agent_and_end_with_their_pods(cluster: Cluster) ->
     eventually(lambda: uid in json.loads((folder / "pods.json").read_text())["pods"], False)
     cluster.kubectl("delete", "pods", "--all", "--now")
     eventually(lambda: json.loads((folder / "pods.json").read_text())["pods"], {})
-    cluster.end()
+    cluster.end(kill=True)
     assert "DRAY-" in cluster.space("iptables-save")
     root = cluster.folder / "data" / "node"
     cluster.space(sys.executable, "-m", "dray", "node", "--cleanup", f"--root-dir={root}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Final, Protocol
 
+from dray.api.codec import to_document
 from dray.api.document import Document
 from dray.api.errors import ConflictError, NotFoundError
 from dray.api.types.core_v1 import Pod
@@ -20,6 +21,7 @@ _log = logging.getLogger(__name__)
 WORKERS: Final = 4
 _READY: Final = "Ready"
 _STATUS: Final = WriteOptions(subresource="status")
+_ADDRESS_LISTS: Final = ("hostIPs", "podIPs")
 
 
 class ReportedPod(Protocol):
@@ -89,7 +91,8 @@ class StatusManager:
         if status is None or (status == work.reported_status and not work.overwritten):
             return
         key = key_of(work.pod)
-        patch = Patch(PatchType.STRATEGIC, {"metadata": {"uid": work.uid}, "status": status})
+        changes = status_patch(work.pod, status, work.reported_status)
+        patch = Patch(PatchType.STRATEGIC, {"metadata": {"uid": work.uid}, "status": changes})
         work.sent_status, work.overwritten = status, False
         answer = await self._client.patch(PODS, key.name, key.namespace, patch, _STATUS)
         work.reported_status, work.reported_version = status, answer.metadata.resource_version or ""
@@ -97,6 +100,16 @@ class StatusManager:
     async def _delete(self, work: ReportedPod) -> None:
         key = key_of(work.pod)
         await self._client.delete(PODS, key.name, key.namespace, DeleteOptions(uid=work.uid, grace_period_seconds=0))
+
+
+def status_patch(pod: Pod, status: Document, reported: Document | None) -> Document:
+    """Return the status as a strategic merge patch, in which addresses that have changed replace the earlier ones.
+
+    Merged by their address, they would be added instead.
+    """
+    known = to_document(pod.status) if reported is None else reported
+    changed = [name for name in _ADDRESS_LISTS if status.get(name) and known.get(name, status[name]) != status[name]]
+    return {**status, **{name: [*status[name], {"$patch": "replace"}] for name in changed}}
 
 
 def is_overwritten(pod: Pod, sent: Document | None, reported_version: str) -> bool:

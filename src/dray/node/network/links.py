@@ -14,6 +14,8 @@ from typing import Final
 from dray.node.network.addresses import short_id
 
 INTERFACE: Final = "eth0"
+_BRIDGE_PREFIX: Final = "dray"
+_BRIDGE_ID_LENGTH: Final = 8
 # Texts of `ip` for what is there already, or is gone.
 _EXISTS: Final = ("File exists",)
 _GONE: Final = ("Cannot find device", "No such process", "does not exist")
@@ -30,7 +32,12 @@ class Step:
 
 def bridge_name(agent: str) -> str:
     """Return the name of the bridge of one agent; several agents may run on one machine."""
-    return f"dray{short_id(agent, 8)}"
+    return f"{_BRIDGE_PREFIX}{short_id(agent, _BRIDGE_ID_LENGTH)}"
+
+
+def is_bridge_name(name: str) -> bool:
+    """Return whether an interface has the name of an agent's bridge."""
+    return name.startswith(_BRIDGE_PREFIX) and len(name) == len(_BRIDGE_PREFIX) + _BRIDGE_ID_LENGTH
 
 
 def veth_name(agent: str, uid: str) -> str:
