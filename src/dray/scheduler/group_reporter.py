@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Final
 
 from dray.api.document import Document, NamespacedName
-from dray.api.errors import APIError, is_refusal
+from dray.api.errors import APIError, ConflictError, is_refusal
 from dray.api.pod_groups import INITIALLY_SCHEDULED, SCHEDULED
 from dray.api.timestamps import format_time
 from dray.api.types.scheduling_v1beta1 import PodGroup
@@ -73,13 +73,20 @@ class GroupReporter:
                     await self._client.patch(POD_GROUPS, key.name, key.namespace, patch, _STATUS)
                 except APIError as failure:
                     _log.info("condition not written", extra=fields(group=str(key), error=failure))
-                    if reason != SCHEDULED or is_refusal(failure):
+                    if reason != SCHEDULED or self._is_final(failure, group):
                         # A rejected group is tried again, and writes it again; a deleted one needs none.
                         return
                 else:
                     return
             # Nothing else would write that a group is scheduled.
             await self._clock.sleep(RETRY_SECONDS)
+
+    def _is_final(self, failure: APIError, group: PodGroup) -> bool:
+        """Return whether the write would fail again: a conflict does only if the group was deleted or replaced."""
+        if not isinstance(failure, ConflictError):
+            return is_refusal(failure)
+        current = self._pod_groups.get(key_of(group))
+        return current is None or current.metadata.uid != group.metadata.uid
 
 
 def plan_condition(group: PodGroup, reason: str, message: str, now: datetime) -> Document | None:
