@@ -102,7 +102,7 @@ async def test_containers_share_their_processes(cluster: Cluster, kubectl: Kubec
     # The orphan of a container is a child of the pause process, which reaps it.
     target = shell("a", "trap 'exit 7' HUP; (sleep 0.01 &); while true; do sleep 0.05; done")
     script = (
-        "until PID=$(grep -l '[e]xit 7' /proc/[0-9]*/cmdline | head -n 1 | tr -dc 0-9) && test -n \"$PID\";"
+        "until PID=$(grep -sl '[e]xit 7' /proc/[0-9]*/cmdline | head -n 1 | tr -dc 0-9) && test -n \"$PID\";"
         " do sleep 0.05; done;"
         " tr '\\0' ' ' < /proc/1/comm; kill -HUP $PID"
     )
