@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final, TypeAlias
 
 import msgspec
@@ -50,6 +50,11 @@ class Evaluation(msgspec.Struct, frozen=True, rename="camel"):
     rejections: tuple[RejectedNodes, ...] = ()
     # Nodes that were ruled out by what is known of Pods like this one, or are in groups that are not listed.
     unlisted: int = 0
+
+
+def distinct_statuses(statuses: Mapping[str, Status]) -> Collection[Status]:
+    """Return the different statuses of nodes, by identity: most nodes share a few objects."""
+    return dict(zip(map(id, statuses.values()), statuses.values(), strict=True)).values()
 
 
 def count_statuses(statuses: Mapping[str, Status]) -> list[StatusCount]:

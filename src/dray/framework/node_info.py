@@ -12,6 +12,8 @@ from dray.framework.resources import NOTHING, PODS, Resources, amounts_of
 NO_SCHEDULE: Final = "NoSchedule"
 NO_EXECUTE: Final = "NoExecute"
 PREFER_NO_SCHEDULE: Final = "PreferNoSchedule"
+# Higher than the priority of any Pod, which has 32 bits.
+NO_PRIORITY: Final = 1 << 31
 
 
 class NodeInfo:
@@ -34,6 +36,7 @@ class NodeInfo:
         "non_zero_milli_cpu",
         "pods",
         "ports",
+        "priority_floor",
         "requested",
         "soft_taints",
         "unschedulable",
@@ -65,6 +68,8 @@ class NodeInfo:
         # By uid, in the order of arrival.
         self.pods: Mapping[str, PodInfo] = {}
         self.ports: Mapping[HostPort, int] = {}
+        # No Pod has a lower priority; all may have a higher one, after others were removed.
+        self.priority_floor = NO_PRIORITY
         # The Pods with pod affinity terms.
         self.affinity_pods: tuple[PodInfo, ...] = ()
         if pods:
@@ -131,6 +136,7 @@ def _count(info: NodeInfo, pod: PodInfo, sign: int) -> None:
     info.free_pods -= sign
     info.non_zero_milli_cpu += sign * pod.non_zero_milli_cpu
     info.non_zero_memory += sign * pod.non_zero_memory
+    info.priority_floor = min(info.priority_floor, pod.priority)
     if pod.device_resources:
         info.device_requested = info.device_requested.plus(pod.device_requests, sign)
     if pod.host_ports:

@@ -26,7 +26,7 @@ from dray.framework.node_info import NodeInfo
 from dray.framework.plugins import FILTER, PRE_FILTER, PRE_SCORE, SCORE_MAX, BatchFilter, ScanFilter
 from dray.framework.snapshot import Snapshot
 from dray.framework.status import SKIP, SUCCESS, Code, Status, unresolvable
-from dray.scheduler.diagnosis import Diagnosis, counted
+from dray.scheduler.diagnosis import Diagnosis
 from dray.scheduler.filter_result_cache import FilterResultCache
 from dray.scheduler.filter_runner import AttemptError, Filter, FilterRunner, active_filters
 from dray.scheduler.nominations import Nominations
@@ -257,7 +257,7 @@ class Cycle:
         evaluated = count if search.missing else (search.feasible[-1] - start) % count + 1
         if not search.feasible:
             search.statuses = results.rejections(snapshot, start, evaluated)
-        elif self._records:
+        if self._records or not search.feasible:
             search.rejected = results.counted_rejections(snapshot, start, evaluated)
         results.invalidate(special)
         search.skipped = evaluated - search.evaluated
@@ -456,7 +456,7 @@ def _union(lists: Sequence[Sequence[int]]) -> Sequence[int]:
 
 
 def _diagnose(count: int, search: Search, names: NodeSubset) -> Diagnosis:
-    statuses = [status for status, _ in counted(search.statuses.values())]
+    statuses = [status for status, _, _ in search.rejected or count_statuses(search.statuses)]
     plugins = {status.plugin for status in statuses if status.code is not Code.PENDING}
     pending = {status.plugin for status in statuses if status.code is Code.PENDING}
     absent = None

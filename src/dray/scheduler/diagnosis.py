@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cached_property
 from typing import Final
 
 from dray.api.document import Document
 from dray.api.timestamps import format_time
 from dray.api.types.core_v1 import Pod, PodCondition
-from dray.framework.evaluation import Evaluation, RejectedNodes, count_statuses, group_rejections
+from dray.framework.evaluation import Evaluation, RejectedNodes, StatusCount, count_statuses, group_rejections
 from dray.framework.status import Status
 
 NO_NODES = "no nodes available to schedule pods"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Diagnosis:
     """The rejections of all nodes that were filtered, and the common rejection of the others."""
 
@@ -31,6 +32,11 @@ class Diagnosis:
     plugins: frozenset[str] = frozenset()
     pending_plugins: frozenset[str] = frozenset()
 
+    @cached_property
+    def counts(self) -> Sequence[StatusCount]:
+        """Return the different statuses; counted once, since there may be thousands of nodes."""
+        return count_statuses(self.statuses)
+
     def message(self, post_filter_message: str = "") -> str:
         """Return the message of the Pod's condition."""
         if not self.node_count:
@@ -43,7 +49,7 @@ class Diagnosis:
 
     def evaluation(self) -> Evaluation:
         """Return the rejected nodes by plugin and reasons, for the record of decisions."""
-        groups, unlisted = group_rejections(count_statuses(self.statuses))
+        groups, unlisted = group_rejections(self.counts)
         others = self.node_count - len(self.statuses)
         if self.absent is not None and others > 0:
             plugin = self.absent.plugin or ", ".join(sorted(self.plugins))
@@ -52,7 +58,7 @@ class Diagnosis:
 
     def _histogram(self) -> list[str]:
         counts: Counter[str] = Counter()
-        for status, count in counted(self.statuses.values()):
+        for status, count, _ in self.counts:
             for reason in status.reasons:
                 counts[reason] += count
         others = self.node_count - len(self.statuses)
@@ -60,13 +66,6 @@ class Diagnosis:
             for reason in self.absent.reasons:
                 counts[reason] += others
         return sorted(f"{count} {reason}" for reason, count in counts.items())
-
-
-def counted(statuses: Collection[Status]) -> Iterator[tuple[Status, int]]:
-    """Yield the different statuses of many nodes, each with its number: most nodes share a few objects."""
-    distinct = {id(status): status for status in statuses}
-    for key, count in Counter(map(id, statuses)).items():
-        yield distinct[key], count
 
 
 POD_SCHEDULED: Final = "PodScheduled"

@@ -7,12 +7,13 @@ by one would find.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, compress
 from typing import Any, Final, TypeAlias
 
 from dray.framework.cycle_state import CycleState
-from dray.framework.evaluation import StatusCount, count_statuses
+from dray.framework.evaluation import StatusCount
 from dray.framework.node_info import NodeInfo
 from dray.framework.plugins import DryRunSignature
 from dray.framework.snapshot import Snapshot
@@ -30,6 +31,9 @@ RESULTS_MAX: Final = 2_000_000
 _REJECTED: Final = 0
 _ACCEPTED: Final = 1
 _UNKNOWN: Final = 2
+
+# Turns results into whether each is a rejection.
+_IS_REJECTED: Final = bytes(result == _REJECTED for result in range(256))
 
 # If fewer than this share of the nodes are accepted, they are looked for one by one.
 _FEW_ACCEPTED_SHARE: Final = 16
@@ -165,9 +169,17 @@ class FilterResults:
         """Return the different ones of `rejections`; for all nodes it costs what is different."""
         if not self._counts:
             return []
-        if evaluated < len(snapshot):
-            return count_statuses(self.rejections(snapshot, start, evaluated))
         nodes = snapshot.nodes
+        if evaluated < len(snapshot):
+            # Without a step of Python for each node.
+            indices = [*range(start, min(start + evaluated, len(snapshot))), *range(start + evaluated - len(snapshot))]
+            results = self._by_index[start:] + self._by_index[:start]
+            rejected = list(compress(indices, results.translate(_IS_REJECTED)))
+            statuses = list(map(self._statuses.__getitem__, rejected))
+            keys = list(map(id, statuses))
+            examples = dict(zip(keys, zip(statuses, rejected, strict=True), strict=True))
+            counts = Counter(keys)
+            return [(status, counts[key], nodes[index].name) for key, (status, index) in examples.items()]
         return [(item.status, item.count, nodes[self._example(item)].name) for item in self._counts.values()]
 
     def _example(self, item: _Rejection) -> int:

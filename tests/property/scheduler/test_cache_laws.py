@@ -33,7 +33,7 @@ def make(uid: str, node_name: str) -> PodInfo:
     ports = [{"containerPort": 1, "hostPort": 80 + number % 2}]
     containers = [container({"cpu": f"{number + 1}", "a/b": str(number)}, ports=ports)]
     affinity = ANTI if number % 2 else None
-    return PodInfo(pod(uid, uid=uid, nodeName=node_name, affinity=affinity, containers=containers))
+    return PodInfo(pod(uid, uid=uid, nodeName=node_name, affinity=affinity, containers=containers, priority=3 - number))
 
 
 def images_of(labels: dict[str, str]) -> list[dict[str, object]]:
@@ -103,6 +103,7 @@ def test_cache_equals_a_recount(steps: list[tuple[str, str, str]]) -> None:  # n
         for name, labels in nodes.items()
     }
     assert {info.name: summary(info) for info in snapshot} == expected
+    assert all(info.priority_floor <= item.priority for info in snapshot for item in info.pods.values())
     assert [snapshot.get(info.name) for info in snapshot] == list(snapshot)
     assert snapshot.image_counts == Counter(name for info in snapshot for name in info.image_sizes)
     assert snapshot.with_affinity_pods.keys() == {info.name for info in snapshot if info.affinity_pods}

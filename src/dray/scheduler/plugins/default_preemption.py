@@ -11,6 +11,7 @@ from dray.api.types.scheduling_v1beta1 import PodGroup
 from dray.client.objects import key_of
 from dray.client.resources import PODS
 from dray.framework.cycle_state import CycleState
+from dray.framework.evaluation import distinct_statuses
 from dray.framework.events import ASSIGNED_POD, Action, ClusterEvent, EventRegistration, Hint
 from dray.framework.node_info import NodeInfo
 from dray.framework.plugins import PlacedMember, PostFilterResult
@@ -18,7 +19,6 @@ from dray.framework.snapshot import Snapshot
 from dray.framework.status import SUCCESS, Code, Status, error, unresolvable, unschedulable
 from dray.scheduler.alike_pods import has_known_filters
 from dray.scheduler.cluster_events import UNFINISHED
-from dray.scheduler.diagnosis import counted
 from dray.scheduler.filter_runner import FilterRunner, runner_of
 from dray.scheduler.handle import Handle
 from dray.scheduler.preemption.budget_cache import BudgetCache
@@ -170,7 +170,7 @@ class DefaultPreemption:
         cached = None
         if not self._handle.pod_groups.any_disrupted_as_a_whole:
             cached = self._cache.cached(profile, state, self._budgets.version, dry_run.on)
-        search = self._search(nodes, cached or dry_run.on)
+        search = self._search(nodes, state, cached or dry_run.on)
         now = self._handle.clock.now()
         while search.candidates:
             candidate = choose(search.candidates, now)
@@ -180,7 +180,7 @@ class DefaultPreemption:
             search.candidates.remove(candidate)
         if cached is not None:
             self._cache.clear()
-            search = self._search(nodes, dry_run.on)
+            search = self._search(nodes, state, dry_run.on)
             if search.candidates:
                 return self._chosen(choose(search.candidates, now)), search
         return None, search
@@ -190,18 +190,29 @@ class DefaultPreemption:
         self._next_node = (self._handle.snapshot.index_of(candidate.node_name) or 0) + 1
         return candidate
 
-    def _search(self, nodes: Sequence[NodeInfo], dry_run: Callable[[NodeInfo], Candidate | Status]) -> Search:
-        if not nodes:
-            return Search()
+    def _search(
+        self, nodes: Sequence[NodeInfo], state: CycleState, dry_run: Callable[[NodeInfo], Candidate | Status]
+    ) -> Search:
+        with_victims = nodes
+        if not self._handle.pod_groups:
+            # Of the Pods of a group its own priority counts.
+            priority = state.pod_info.priority
+            with_victims = [node for node in nodes if node.priority_floor < priority]
+        without_victims = len(nodes) - len(with_victims)
+        if not with_victims:
+            return Search(without_victims=without_victims)
         index_of = self._handle.snapshot.index_of
-        start = bisect_left(nodes, self._next_node, key=lambda node: index_of(node.name) or 0)
-        return find_candidates(nodes, start % len(nodes), self._limits.wanted(len(nodes)), dry_run)
+        start = bisect_left(with_victims, self._next_node, key=lambda node: index_of(node.name) or 0)
+        wanted = self._limits.wanted(len(nodes))
+        search = find_candidates(with_victims, start % len(with_victims), wanted, dry_run)
+        search.without_victims = without_victims
+        return search
 
     def _no_candidate(self, search: Search) -> tuple[PostFilterResult | None, Status]:
         failures = [status.message for status in search.statuses.values() if not status.is_rejected]
         if failures:
             return None, error("; ".join(dict.fromkeys(failures)))
-        text = rejection_message(len(self._handle.snapshot), search.statuses)
+        text = rejection_message(len(self._handle.snapshot), search.statuses, search.without_victims)
         return PostFilterResult(""), unschedulable(text)
 
 
@@ -213,7 +224,7 @@ def _is_confirmed(candidate: Candidate, found: Candidate | Status) -> bool:
 
 def _candidates(snapshot: Snapshot, statuses: Mapping[str, Status]) -> list[NodeInfo]:
     """Return the nodes where the eviction of Pods may help, in order."""
-    helped = {id(status) for status, _ in counted(statuses.values()) if status.code is Code.UNSCHEDULABLE}
+    helped = {id(status) for status in distinct_statuses(statuses) if status.code is Code.UNSCHEDULABLE}
     find = statuses.get
     return [node for node in snapshot.nodes if id(find(node.name)) in helped] if helped else []
 

@@ -23,8 +23,9 @@ from dray.scheduler.score_cache import KINDS_MAX
 
 TOO_MANY_PODS: Final = "Too many pods"
 _NAME: Final = "NodeResourcesFit"
-_TOO_MANY: Final = Status(Code.UNSCHEDULABLE, (TOO_MANY_PODS,)).with_plugin(_NAME)
 _REQUEST: Final = "NodeResourcesFit/request"
+# Rejections that are shared by nodes.
+_REJECTIONS_MAX: Final = 256
 # Only changes of nodes matter.
 _EPOCH: Final = 0
 
@@ -154,10 +155,7 @@ class NodeResourcesFit:
                 unresolvable = unresolvable or wanted > total
         if not reasons:
             return SUCCESS
-        if reasons == [TOO_MANY_PODS]:
-            return _TOO_MANY
-        code = Code.UNSCHEDULABLE_AND_UNRESOLVABLE if unresolvable else Code.UNSCHEDULABLE
-        return Status(code, tuple(reasons), _NAME)
+        return _rejection(tuple(reasons), unresolvable)
 
     def _scalars_fit(self, wanted: Mapping[str, int], served: frozenset[str], node: NodeInfo) -> bool:
         totals = node.allocatable.scalars
@@ -174,6 +172,13 @@ class NodeResourcesFit:
         if from_devices and not self._extended_resources.device_usage(node, name)[1]:
             taken += from_devices
         return taken
+
+
+@lru_cache(_REJECTIONS_MAX)
+def _rejection(reasons: tuple[str, ...], unresolvable: bool) -> Status:  # noqa: FBT001 - part of the key
+    """Return the same object for all nodes that lack the same: identical rejections are counted, not compared."""
+    code = Code.UNSCHEDULABLE_AND_UNRESOLVABLE if unresolvable else Code.UNSCHEDULABLE
+    return Status(code, reasons, _NAME)
 
 
 def _group_names(names: Sequence[str]) -> Sequence[str]:

@@ -11,7 +11,7 @@ from typing import Final
 from dray.framework.node_info import NodeInfo
 from dray.framework.status import Code, Status
 from dray.scheduler.filter_runner import AttemptError
-from dray.scheduler.preemption.dry_run import Candidate
+from dray.scheduler.preemption.dry_run import NO_VICTIMS, Candidate
 
 NOT_HELPFUL: Final = "Preemption is not helpful for scheduling"
 PERCENTAGE_DEFAULT: Final = 10
@@ -38,6 +38,8 @@ class Search:
     candidates: list[Candidate] = field(default_factory=list)
     statuses: dict[str, Status] = field(default_factory=dict)
     tried: int = 0
+    # Further nodes, none of which has a Pod of lower priority.
+    without_victims: int = 0
 
 
 def find_candidates(
@@ -88,10 +90,12 @@ def choose(candidates: Sequence[Candidate], now: datetime) -> Candidate:
     return min(candidates, key=harm)
 
 
-def rejection_message(node_count: int, statuses: Mapping[str, Status]) -> str:
+def rejection_message(node_count: int, statuses: Mapping[str, Status], without_victims: int = 0) -> str:
     """Return why preemption does not help; on nodes without a status it was not tried."""
     counts = Counter(reason for status in statuses.values() for reason in status.reasons)
-    others = node_count - len(statuses)
+    if without_victims:
+        counts[NO_VICTIMS] += without_victims
+    others = node_count - len(statuses) - without_victims
     if others > 0:
         counts[NOT_HELPFUL] += others
     reasons = ", ".join(sorted(f"{count} {reason}" for reason, count in counts.items()))

@@ -127,3 +127,22 @@ def test_only_unschedulable_makes_a_candidate(code: Code) -> None:
     only = replace(found, statuses={"n": Status(code, rejection, "NodeResourcesFit")})
     cluster.post_filter(cycle_state, urgent, only.statuses)
     assert [item.node_name for item in cluster.started] == (["n"] if code is Code.UNSCHEDULABLE else [])
+
+
+@pytest.mark.behaviour("PE-24")
+def test_nodes_without_a_pod_of_lower_priority_are_counted() -> None:
+    cluster = DeviceCluster()
+    for name, priority in (("n", 100), ("m", 100), ("low", 50)):
+        cluster.add_node(name)
+        cluster.run(f"on-{name}", name, requests={"cpu": "8"}, priority=priority)
+    for priority, count in ((100, 2), (50, 3)):
+        pending = cluster.pending("pending", requests={"cpu": "8"}, priority=priority)
+        _, status = cluster.preempt(pending)
+        text = f"{count} No preemption victims found for incoming pod"
+        assert (text in status.message, status.is_success) == ((True, False) if count == 3 else (False, True))
+    assert [item.node_name for item in cluster.started] == ["low"]
+    # What was low is gone, and the node is tried in vain.
+    cluster.delete("on-low")
+    cluster.run("again", "low", requests={"cpu": "8"}, priority=100)
+    _, status = cluster.preempt(cluster.pending("next", requests={"cpu": "8"}, priority=100))
+    assert "3 No preemption victims found for incoming pod" in status.message

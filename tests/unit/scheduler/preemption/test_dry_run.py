@@ -330,3 +330,5 @@ def test_message_without_candidates() -> None:
         "0/5 nodes are available: 1 Insufficient cpu, 2 No preemption victims found for incoming pod, "
         "2 Preemption is not helpful for scheduling."
     )
+    # Nodes that were left out because none of their Pods has a lower priority count like those that were tried.
+    assert rejection_message(5, {"c": statuses["c"]}, 2) == rejection_message(5, statuses)

@@ -17,11 +17,11 @@ from dray.allocator import (
 )
 from dray.allocator.device_policy import DevicePolicy
 from dray.api.types.resource_v1 import AllocationResult
+from dray.framework.evaluation import distinct_statuses
 from dray.framework.node_info import NodeInfo
 from dray.framework.snapshot import Snapshot
 from dray.framework.status import SUCCESS, Code, Status, error, unresolvable
 from dray.lib.clock import Clock
-from dray.scheduler.diagnosis import counted
 from dray.scheduler.plugins.dynamic_resources.pod_state import PodState, Variant
 from dray.scheduler.plugins.dynamic_resources.variants import CLAIM_MISMATCH, Variants
 
@@ -232,9 +232,7 @@ class DeviceFilter:
         """
         plain = _CANNOT_ALLOCATE.reasons
         # Those of nodes that have not changed are known from an earlier Pod.
-        known = {
-            reason for status, _ in counted(statuses.values()) if status.plugin == NAME for reason in status.reasons
-        }
+        known = {reason for status in distinct_statuses(statuses) if status.plugin == NAME for reason in status.reasons}
         explained: dict[Hashable, str] = {
             reason: reason for reason in known if reason.startswith(f"{CANNOT_ALLOCATE} ")
         }

@@ -125,7 +125,7 @@ class DevicePreemption:
 
     def may_help(self, priority: int, node: NodeInfo) -> bool:
         """Return whether devices of the node may be freed: by a Pod of lower priority, or by one that is gone."""
-        for other in node.pods.values():
+        for other in node.pods.values() if node.priority_floor < priority else ():
             if other.priority < priority and (_may_hold_devices(other.pod) or self._holds_back(other, node)):
                 return True
         return self.is_settling(node)
