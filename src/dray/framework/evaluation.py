@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
-from typing import Final, TypeAlias
+from collections.abc import Iterable
+from typing import Final
 
 import msgspec
 
-from dray.framework.status import Status
+from dray.framework.node_statuses import StatusCount
 
 # Nodes whose scores are recorded: the chosen one and its runners-up.
 SCORED_NODES_MAX: Final = 4
@@ -16,8 +15,6 @@ SCORED_NODES_MAX: Final = 4
 REJECTIONS_MAX: Final = 12
 # Reasons that are recorded of a group.
 REASONS_MAX: Final = 8
-# A status, the number of nodes that have it, and the name of one of them.
-StatusCount: TypeAlias = tuple[Status, int, str]
 
 
 class NodeScore(msgspec.Struct, frozen=True, rename="camel"):
@@ -50,21 +47,6 @@ class Evaluation(msgspec.Struct, frozen=True, rename="camel"):
     rejections: tuple[RejectedNodes, ...] = ()
     # Nodes that were ruled out by what is known of Pods like this one, or are in groups that are not listed.
     unlisted: int = 0
-
-
-def distinct_statuses(statuses: Mapping[str, Status]) -> Collection[Status]:
-    """Return the different statuses of nodes, by identity: most nodes share a few objects."""
-    return dict(zip(map(id, statuses.values()), statuses.values(), strict=True)).values()
-
-
-def count_statuses(statuses: Mapping[str, Status]) -> list[StatusCount]:
-    """Return the different statuses of nodes: most nodes share a few objects, whose identities are counted."""
-    examples = {id(status): (name, status) for name, status in statuses.items()}
-    found: list[StatusCount] = []
-    for key, count in Counter(map(id, statuses.values())).items():
-        name, status = examples[key]
-        found.append((status, count, name))
-    return found
 
 
 def group_rejections(counts: Iterable[StatusCount]) -> tuple[tuple[RejectedNodes, ...], int]:

@@ -10,7 +10,7 @@ cycle; configuration, profiles and metrics follow from the row.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar, runtime_checkable
 
@@ -124,7 +124,7 @@ class ScanFilter(FilterPlugin, Protocol):
 class RejectionExplainer(FilterPlugin, Protocol):
     """A filter plugin with detailed reasons that are computed only when no node is feasible."""
 
-    def explain_rejections(self, state: CycleState, pod: Pod, statuses: dict[str, Status]) -> None:
+    def explain_rejections(self, state: CycleState, pod: Pod, statuses: MutableMapping[str, Status]) -> None:
         """Replace this plugin's statuses by more detailed ones; equal reasons are counted in the condition."""
 
 

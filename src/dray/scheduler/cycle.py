@@ -6,7 +6,7 @@ starts where it ended.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from itertools import chain, groupby, islice
 from itertools import count as count_from
 from typing import Final, TypeAlias
@@ -18,11 +18,10 @@ from dray.framework.evaluation import (
     SCORED_NODES_MAX,
     Evaluation,
     NodeScore,
-    StatusCount,
-    count_statuses,
     group_rejections,
 )
 from dray.framework.node_info import NodeInfo
+from dray.framework.node_statuses import StatusCount, count_statuses, distinct_statuses
 from dray.framework.plugins import FILTER, PRE_FILTER, PRE_SCORE, SCORE_MAX, BatchFilter, ScanFilter
 from dray.framework.snapshot import Snapshot
 from dray.framework.status import SKIP, SUCCESS, Code, Status, unresolvable
@@ -73,7 +72,7 @@ class Search:
     def __init__(self, wanted: int) -> None:
         self.wanted = wanted
         self.feasible: list[int] = []
-        self.statuses: dict[str, Status] = {}
+        self.statuses: MutableMapping[str, Status] = {}
         # The rejections of other nodes, counted: they are known from earlier Pods.
         self.rejected: Sequence[StatusCount] = ()
         # Nodes that were not filtered because a batch filter ruled them out, or their rejection is known.
@@ -256,8 +255,8 @@ class Cycle:
         search.feasible = results.accepted(start, search.wanted, decide)
         evaluated = count if search.missing else (search.feasible[-1] - start) % count + 1
         if not search.feasible:
-            search.statuses = results.rejections(snapshot, start, evaluated)
-        if self._records or not search.feasible:
+            search.statuses = results.rejections(start)
+        elif self._records:
             search.rejected = results.counted_rejections(snapshot, start, evaluated)
         results.invalidate(special)
         search.skipped = evaluated - search.evaluated
@@ -456,7 +455,7 @@ def _union(lists: Sequence[Sequence[int]]) -> Sequence[int]:
 
 
 def _diagnose(count: int, search: Search, names: NodeSubset) -> Diagnosis:
-    statuses = [status for status, _, _ in search.rejected or count_statuses(search.statuses)]
+    statuses = distinct_statuses(search.statuses)
     plugins = {status.plugin for status in statuses if status.code is not Code.PENDING}
     pending = {status.plugin for status in statuses if status.code is Code.PENDING}
     absent = None

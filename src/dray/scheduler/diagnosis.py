@@ -12,7 +12,8 @@ from typing import Final
 from dray.api.document import Document
 from dray.api.timestamps import format_time
 from dray.api.types.core_v1 import Pod, PodCondition
-from dray.framework.evaluation import Evaluation, RejectedNodes, StatusCount, count_statuses, group_rejections
+from dray.framework.evaluation import Evaluation, RejectedNodes, group_rejections
+from dray.framework.node_statuses import StatusCount, count_statuses
 from dray.framework.status import Status
 
 NO_NODES = "no nodes available to schedule pods"

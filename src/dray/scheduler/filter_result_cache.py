@@ -13,8 +13,8 @@ from itertools import chain, compress
 from typing import Any, Final, TypeAlias
 
 from dray.framework.cycle_state import CycleState
-from dray.framework.evaluation import StatusCount
 from dray.framework.node_info import NodeInfo
+from dray.framework.node_statuses import NodeStatuses, StatusCount
 from dray.framework.plugins import DryRunSignature
 from dray.framework.snapshot import Snapshot
 from dray.framework.status import SUCCESS, Status
@@ -80,15 +80,13 @@ Parts: TypeAlias = Sequence[tuple[DryRunSignature, PartIndex]]
 class FilterResults:
     """The results of the filters for one kind of Pods, by index of the node."""
 
-    __slots__ = ("_by_index", "_counts", "_new", "_nominations_version", "_parts_versions", "_statuses", "_version")
+    __slots__ = ("_by_index", "_new", "_nominations_version", "_parts_versions", "_statuses", "_version")
 
     def __init__(self) -> None:
         self._by_index = bytearray()
-        # The rejections; those found since they were explained.
-        self._statuses: list[Status] = []
+        # The rejections, and the indices of those found since they were explained.
+        self._statuses = NodeStatuses(Snapshot())
         self._new: dict[int, None] = {}
-        # The different rejections of all nodes, by identity.
-        self._counts: dict[int, _Rejection] = {}
         # No snapshot and no nominations have version -1.
         self._version = -1
         self._nominations_version = -1
@@ -99,9 +97,8 @@ class FilterResults:
         changed = self._changed(snapshot, nominations, parts)
         if changed is None:
             self._by_index = bytearray([_UNKNOWN]) * len(snapshot)
-            self._statuses = [SUCCESS] * len(snapshot)
+            self._statuses = NodeStatuses(snapshot)
             self._new.clear()
-            self._counts.clear()
         else:
             indices = map(snapshot.index_of, changed)
             self.invalidate([index for index in indices if index is not None])
@@ -149,46 +146,30 @@ class FilterResults:
 
     def _reject(self, index: int, status: Status) -> None:
         """Keep a rejection of a node that has no result."""
-        self._by_index[index], self._statuses[index] = _REJECTED, status
-        counted = self._counts.get(id(status))
-        if counted is None:
-            self._counts[id(status)] = _Rejection(status, index)
-        else:
-            counted.count += 1
+        self._by_index[index] = _REJECTED
+        self._statuses.put(index, status)
 
-    def rejections(self, snapshot: Snapshot, start: int, evaluated: int) -> dict[str, Status]:
-        """Return the rejections of that many nodes, beginning at an index and wrapping around."""
-        found: dict[str, Status] = {}
-        end = start + evaluated
-        for part in (slice(start, end), slice(0, max(end - len(snapshot), 0))):
-            pairs = zip(snapshot.nodes[part], self._statuses[part], self._by_index[part], strict=True)
-            found.update({node.name: status for node, status, result in pairs if result == _REJECTED})
-        return found
+    def rejections(self, start: int) -> NodeStatuses:
+        """Return the rejections of all nodes, in the order of a search that began at an index."""
+        return self._statuses.copy_from(start)
 
     def counted_rejections(self, snapshot: Snapshot, start: int, evaluated: int) -> list[StatusCount]:
-        """Return the different ones of `rejections`; for all nodes it costs what is different."""
-        if not self._counts:
-            return []
-        nodes = snapshot.nodes
-        if evaluated < len(snapshot):
-            # Without a step of Python for each node.
-            indices = [*range(start, min(start + evaluated, len(snapshot))), *range(start + evaluated - len(snapshot))]
-            results = self._by_index[start:] + self._by_index[:start]
-            rejected = list(compress(indices, results.translate(_IS_REJECTED)))
-            statuses = list(map(self._statuses.__getitem__, rejected))
-            keys = list(map(id, statuses))
-            examples = dict(zip(keys, zip(statuses, rejected, strict=True), strict=True))
-            counts = Counter(keys)
-            return [(status, counts[key], nodes[index].name) for key, (status, index) in examples.items()]
-        return [(item.status, item.count, nodes[self._example(item)].name) for item in self._counts.values()]
+        """Return the different rejections of that many nodes, beginning at an index and wrapping around.
 
-    def _example(self, item: _Rejection) -> int:
-        """Return a node with the rejection; the last known one may have another result by now."""
-        by_index, statuses = self._by_index, self._statuses
-        if by_index[item.example] != _REJECTED or statuses[item.example] is not item.status:
-            pairs = enumerate(zip(by_index, statuses, strict=True))
-            item.example = next(at for at, (kind, found) in pairs if kind == _REJECTED and found is item.status)
-        return item.example
+        For all nodes it costs what is different, for some of them no step of Python for each node.
+        """
+        if evaluated >= len(snapshot):
+            return self._statuses.counts()
+        indices = [*range(start, min(start + evaluated, len(snapshot))), *range(start + evaluated - len(snapshot))]
+        results = self._by_index[start:] + self._by_index[:start]
+        rejected = list(compress(indices, results.translate(_IS_REJECTED)))
+        statuses = list(map(self._statuses.by_index.__getitem__, rejected))
+        keys = list(map(id, statuses))
+        examples = dict(zip(keys, zip(statuses, rejected, strict=True), strict=True))
+        counts, nodes = Counter(keys), snapshot.nodes
+        return [
+            (status, counts[key], nodes[index].name) for key, (status, index) in examples.items() if status is not None
+        ]
 
     def explain(self, snapshot: Snapshot, statuses: Mapping[str, Status]) -> None:
         """Keep the rejections with their explanations."""
@@ -205,22 +186,8 @@ class FilterResults:
         by_index = self._by_index
         for index in indices:
             if by_index[index] == _REJECTED:
-                counted = self._counts[id(self._statuses[index])]
-                counted.count -= 1
-                if not counted.count:
-                    del self._counts[id(counted.status)]
+                self._statuses.drop(index)
             by_index[index] = _UNKNOWN
-
-
-class _Rejection:
-    """A rejection that nodes share: how many, and the index of one of them."""
-
-    __slots__ = ("count", "example", "status")
-
-    def __init__(self, status: Status, example: int) -> None:
-        self.status = status
-        self.count = 1
-        self.example = example
 
 
 def _accepted(by_index: bytearray, at: int, stop: int) -> Iterable[int]:

@@ -11,6 +11,7 @@ from dray.api.types.core_v1 import Pod
 from dray.framework.cycle_state import CycleState
 from dray.framework.events import EventRegistration, Hint, HintFunction
 from dray.framework.node_info import NodeInfo
+from dray.framework.node_statuses import copy_of
 from dray.framework.plugins import (
     FILTER,
     POST_FILTER,
@@ -170,7 +171,7 @@ class Profile:
 
 def explain(profile: Profile, state: CycleState, diagnosis: Diagnosis) -> Diagnosis:
     """Return the rejections with the detailed reasons of plugins that compute them only when no node is feasible."""
-    statuses = dict(diagnosis.statuses)
+    statuses = copy_of(diagnosis.statuses)
     for explainer in profile.explainers if statuses else ():
         explainer.explain_rejections(state, state.pod_info.pod, statuses)
     return replace(diagnosis, statuses=statuses)

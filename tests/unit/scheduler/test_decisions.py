@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from dray.framework.evaluation import REJECTIONS_MAX, count_statuses, group_rejections
+from dray.framework.evaluation import REJECTIONS_MAX, group_rejections
+from dray.framework.node_statuses import count_statuses
 from dray.framework.snapshot import Snapshot
 from dray.framework.status import unschedulable
 from dray.scheduler.cycle import Cycle, highest_positions

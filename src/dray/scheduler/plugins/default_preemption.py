@@ -11,9 +11,9 @@ from dray.api.types.scheduling_v1beta1 import PodGroup
 from dray.client.objects import key_of
 from dray.client.resources import PODS
 from dray.framework.cycle_state import CycleState
-from dray.framework.evaluation import distinct_statuses
 from dray.framework.events import ASSIGNED_POD, Action, ClusterEvent, EventRegistration, Hint
 from dray.framework.node_info import NodeInfo
+from dray.framework.node_statuses import NodeStatuses, distinct_statuses
 from dray.framework.plugins import PlacedMember, PostFilterResult
 from dray.framework.snapshot import Snapshot
 from dray.framework.status import SUCCESS, Code, Status, error, unresolvable, unschedulable
@@ -222,11 +222,13 @@ def _is_confirmed(candidate: Candidate, found: Candidate | Status) -> bool:
     return [pod.uid for pod in found.victims] == [pod.uid for pod in candidate.victims]
 
 
-def _candidates(snapshot: Snapshot, statuses: Mapping[str, Status]) -> list[NodeInfo]:
+def _candidates(snapshot: Snapshot, statuses: Mapping[str, Status]) -> Sequence[NodeInfo]:
     """Return the nodes where the eviction of Pods may help, in order."""
-    helped = {id(status) for status in distinct_statuses(statuses) if status.code is Code.UNSCHEDULABLE}
-    find = statuses.get
-    return [node for node in snapshot.nodes if id(find(node.name)) in helped] if helped else []
+    helped = [status for status in distinct_statuses(statuses) if status.code is Code.UNSCHEDULABLE]
+    if isinstance(statuses, NodeStatuses):
+        return statuses.nodes_with(helped)
+    keys = {id(status) for status in helped}
+    return [node for node in snapshot.nodes if id(statuses.get(node.name)) in keys] if keys else ()
 
 
 def _code_of(statuses: Mapping[str, Status], node_name: str) -> Code:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, MutableMapping, Sequence
 from typing import Final
 
 from dray.allocator import (
@@ -17,8 +17,8 @@ from dray.allocator import (
 )
 from dray.allocator.device_policy import DevicePolicy
 from dray.api.types.resource_v1 import AllocationResult
-from dray.framework.evaluation import distinct_statuses
 from dray.framework.node_info import NodeInfo
+from dray.framework.node_statuses import distinct_statuses, names_with
 from dray.framework.snapshot import Snapshot
 from dray.framework.status import SUCCESS, Code, Status, error, unresolvable
 from dray.lib.clock import Clock
@@ -224,7 +224,11 @@ class DeviceFilter:
         return self._inventory.node_view(node.node, self._allocator.gates).pool_keys
 
     def explain_rejections(
-        self, own: PodState, snapshot: Snapshot, statuses: dict[str, Status], may_help: Callable[[NodeInfo], bool]
+        self,
+        own: PodState,
+        snapshot: Snapshot,
+        statuses: MutableMapping[str, Status],
+        may_help: Callable[[NodeInfo], bool],
     ) -> None:
         """Add to the statuses why devices cannot be allocated; equivalent nodes are explained once.
 
@@ -232,11 +236,12 @@ class DeviceFilter:
         """
         plain = _CANNOT_ALLOCATE.reasons
         # Those of nodes that have not changed are known from an earlier Pod.
-        known = {reason for status in distinct_statuses(statuses) if status.plugin == NAME for reason in status.reasons}
+        own_statuses = [status for status in distinct_statuses(statuses) if status.plugin == NAME]
+        known = {reason for status in own_statuses for reason in status.reasons}
         explained: dict[Hashable, str] = {
             reason: reason for reason in known if reason.startswith(f"{CANNOT_ALLOCATE} ")
         }
-        for name in [name for name, status in statuses.items() if status.reasons is plain and status.plugin == NAME]:
+        for name in names_with(statuses, [status for status in own_statuses if status.reasons is plain]):
             node = snapshot.get(name)
             assert node is not None, f"{name} was filtered and is not in the snapshot"
             reason = self._reason(own.variant_on(name), node, explained)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -292,7 +292,7 @@ class DynamicResources:
             cached = self._filter.cached_filter(own)
         return indices if cached is None else cached.needs_filter(snapshot, indices)
 
-    def explain_rejections(self, state: CycleState, _pod: Pod, statuses: dict[str, Status]) -> None:
+    def explain_rejections(self, state: CycleState, _pod: Pod, statuses: MutableMapping[str, Status]) -> None:
         """Explain why devices cannot be allocated on the nodes."""
         own: PodState | None = state.get(NAME)
         if own is None:
