@@ -12,9 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dray.api.schema.model import Field, ListOf, ListType, MapOf, Scalar, StructType
-from dray.apiserver.patch.managed_fields import update
+from dray.apiserver.patch.managed_fields import update, walk
 from dray.apiserver.patch.managed_fields.apply import apply
 from dray.apiserver.patch.managed_fields.field_set import FieldSet, includes
+from dray.apiserver.patch.managed_fields.shape import shape_of
 from dray.apiserver.patch.managed_fields.typed_merge import merge
 from dray.apiserver.patch.managed_fields.update import NOTHING, FieldWrite, update_managed_fields
 from dray.apiserver.patch.managed_fields.walk import compare, created_fields, fields_of, remove, with_named_fields
@@ -190,6 +191,15 @@ def test_removing_all_fields_removes_all(document: Document) -> None:
     every = with_named_fields(fields_of(document, THING), THING)
     assert remove(document, every, THING) == {}
     assert remove(document, FieldSet(), THING) == document
+
+
+@settings(max_examples=200, deadline=None)
+@given(things, words)
+def test_creators_of_objects_with_the_same_spec_own_the_same_fields_of_it(spec: Document, value: str) -> None:
+    struct = StructType("example.com.Object", {**THING.fields, "spec": Field("spec", THING)})
+    for document in ({"spec": spec}, {"value": value, "spec": copy.deepcopy(spec)}, {"words": [value], "spec": spec}):
+        expected = walk._created(document, shape_of(struct))
+        assert repr(created_fields(document, struct).tree) == repr(expected)
 
 
 @settings(max_examples=200, deadline=None)

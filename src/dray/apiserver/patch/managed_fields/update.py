@@ -44,9 +44,9 @@ _UNMANAGED_METADATA: Final = frozenset(
         "resourceVersion",
     }
 )
+_UNMANAGED_FIELDS: Final = ("apiVersion", "kind")
 _UNMANAGED: Final = FieldSet.of(
-    ("f:apiVersion",),
-    ("f:kind",),
+    *((f"f:{name}",) for name in _UNMANAGED_FIELDS),
     ("f:metadata",),
     *(("f:metadata", f"f:{name}") for name in sorted(_UNMANAGED_METADATA)),
 )
@@ -117,8 +117,9 @@ def without_managed_fields(document: Document) -> Document:
 
 def _created(new: Document, me: Manager, request: FieldWrite) -> list[Document] | None:
     metadata = {name: value for name, value in (new.get("metadata") or {}).items() if name not in _UNMANAGED_METADATA}
-    # Unmanaged metadata is removed first, so that it is not traversed.
-    fields = created_fields({**new, "metadata": metadata}, request.struct).without_below(request.ignored) - _UNMANAGED
+    # What is unmanaged is removed first, so that it is not traversed.
+    managed = {name: value for name, value in new.items() if name not in _UNMANAGED_FIELDS} | {"metadata": metadata}
+    fields = created_fields(managed, request.struct).without_below(request.ignored) - _UNMANAGED
     return [write(me, Entry(fields, me.api_version, format_time(request.now)))] if fields else None
 
 

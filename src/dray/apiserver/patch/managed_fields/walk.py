@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
+from dray.api.alike_specs import AlikeSpecs
 from dray.api.document import Document
 from dray.api.schema.model import StructType
 from dray.apiserver.patch.managed_fields.field_set import (
@@ -103,7 +104,16 @@ def compare(old: Document | None, new: Document, struct: StructType) -> Comparis
 
 def created_fields(new: Document, struct: StructType) -> FieldSet:
     """Return the fields that a creator owns: all that differ from the empty object of the kind."""
-    return FieldSet(_created(new, shape_of(struct)))
+    shape, spec = shape_of(struct), new.get("spec")
+    if not spec or not isinstance(spec, dict):
+        return FieldSet(_created(new, shape))
+    others = {name: value for name, value in new.items() if name != "spec"}
+    of_spec = _SPEC_TREES.get(shape, spec, lambda spec: _created({"spec": spec}, shape))
+    return FieldSet(ordered(_created(others, shape) | of_spec))
+
+
+# The part of the tree that is the spec's.
+_SPEC_TREES: Final[AlikeSpecs[Tree]] = AlikeSpecs()
 
 
 def _created(value: Document, shape: Shape) -> Tree:
