@@ -80,7 +80,7 @@ def plain(obj: Document, old: Document | None, *, status: bool) -> Document:
         own = feature.status if status else feature.spec
         others = feature.spec + feature.status if status else feature.spec
         used = old is not None and any(paths.is_any_set(old) for paths in others)
-        if feature.enabled(OFF) or used:
+        if OFF.enabled(feature.gate) or used:
             continue
         for paths in own:
             for holder in paths.holders(result):

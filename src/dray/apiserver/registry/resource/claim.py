@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from functools import cache
 from typing import Final
 
 from dray.api.document import Document
@@ -14,6 +15,7 @@ from dray.api.validation.resource_claim import (
     validate_template_update,
 )
 from dray.api.validation.resource_claim_status import device_id, validate_claim_status_update
+from dray.api.validation.valid_specs import ValidSpecs
 from dray.apiserver.registry.columns import AGE, NAME
 from dray.apiserver.registry.resource.admin_access import (
     validate_admin_requests,
@@ -25,11 +27,19 @@ from dray.apiserver.registry.resource.group import (
     GROUP,
     STORAGE_VERSION,
     VERSIONS,
+    CompilerFeatures,
+    compiler_features,
     compilers,
     restore_for_status,
     restore_status,
 )
 from dray.apiserver.registry.strategy import Column, ResourceDefinition, Strategy, WriteContext
+
+
+@cache
+def _valid_specs(features: CompilerFeatures) -> ValidSpecs:
+    """Return the specs that were found valid with these features of the compilers."""
+    return ValidSpecs()
 
 
 class ClaimStrategy(Strategy):
@@ -42,7 +52,10 @@ class ClaimStrategy(Strategy):
 
     def validate_create(self, obj: Document, context: WriteContext) -> FieldErrors:
         """Validate the spec and its use of admin access."""
-        return validate_admin_requests(obj.get("spec") or {}, context) + validate_claim(obj, compilers(context.gates))
+        spec, gates = obj.get("spec") or {}, context.gates
+        valid = _valid_specs(compiler_features(gates))
+        errors = valid.errors(spec, lambda: validate_claim(obj, compilers(gates)))
+        return validate_admin_requests(spec, context) + errors
 
     def prepare_for_update(self, obj: Document, old: Document, context: WriteContext) -> None:
         """Restore the status."""

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+import orjson
+
 from dray.api.document import Document
 from dray.api.features import FeatureGates
 
@@ -20,6 +22,8 @@ class FieldPaths:
 
     segments: tuple[str, ...]
     names: frozenset[str]
+    # The names as they are written in JSON text.
+    quoted: tuple[bytes, ...]
 
     def holders(self, obj: Document) -> list[Any]:
         """Return the structures of the object that have one of the fields, even an empty one."""
@@ -41,10 +45,6 @@ class GatedFields:
     spec: tuple[FieldPaths, ...]
     status: tuple[FieldPaths, ...]
 
-    def enabled(self, gates: FeatureGates) -> bool:
-        """Report whether the feature is enabled."""
-        return gates.enabled(self.gate)
-
 
 def _gated(gate: str, *paths: str) -> GatedFields:
     # Fields of the same structure are handled in one pass: a slice has thousands of attributes.
@@ -52,7 +52,10 @@ def _gated(gate: str, *paths: str) -> GatedFields:
     for path in paths:
         *segments, name = path.replace("[]", ".[]").replace("{}", ".{}").split(".")
         names.setdefault(tuple(segments), []).append(name)
-    fields = [FieldPaths(segments, frozenset(group)) for segments, group in names.items()]
+    fields = [
+        FieldPaths(segments, frozenset(group), tuple(f'"{name}"'.encode() for name in group))
+        for segments, group in names.items()
+    ]
     return GatedFields(
         gate,
         tuple(field for field in fields if field.segments[0] == "spec"),
@@ -120,8 +123,9 @@ def drop_disabled_fields(
     fields: Sequence[GatedFields], obj: Document, old: Document | None, gates: FeatureGates
 ) -> None:
     """Drop the spec's fields of disabled features that the stored spec does not use; `old` is None on create."""
+    text = _json_text(obj.get("spec"))
     for feature in fields:
-        if not feature.enabled(gates):
+        if not gates.enabled(feature.gate) and _may_have(feature.spec, text):
             _drop_unused(feature.spec, obj, feature.spec, old)
 
 
@@ -129,16 +133,30 @@ def drop_disabled_status_fields(
     fields: Sequence[GatedFields], obj: Document, old: Document, gates: FeatureGates
 ) -> None:
     """Drop the status's fields of disabled features that the stored object, spec or status, does not use."""
+    text = _json_text(obj.get("status"))
     for feature in fields:
-        if not feature.enabled(gates):
+        if not gates.enabled(feature.gate) and _may_have(feature.status, text):
             _drop_unused(feature.status, obj, feature.spec + feature.status, old)
+
+
+def _json_text(part: object) -> bytes | None:
+    """Return the JSON text of the spec or status, None if it has a number that JSON text does not show as it is."""
+    try:
+        return orjson.dumps(part)
+    except TypeError:
+        return None
+
+
+def _may_have(fields: Sequence[FieldPaths], text: bytes | None) -> bool:
+    """Report whether a text has one of the names; nearly none has, and it is searched faster than the object."""
+    return text is None or any(name in text for paths in fields for name in paths.quoted)
 
 
 def _drop_unused(
     fields: Sequence[FieldPaths], obj: Document, all_fields: Sequence[FieldPaths], old: Document | None
 ) -> None:
     """Drop the fields from the object, unless the stored one uses any of all fields."""
-    # Nearly no object has such fields: the stored one is looked at last.
+    # The stored one is looked at last.
     found = [(holder, paths.names) for paths in fields for holder in paths.holders(obj)]
     if not found or (old is not None and any(paths.is_any_set(old) for paths in all_fields)):
         return

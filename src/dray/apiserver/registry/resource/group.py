@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Final
+from typing import Final, NamedTuple
 
 from dray.api.document import Document
 from dray.api.features import FeatureGates
@@ -22,10 +22,21 @@ _SELECTOR_CACHE_SIZE: Final = 4096
 _RESTORED_METADATA: Final = ("labels", "annotations", "finalizers", "ownerReferences", "generation")
 
 
+class CompilerFeatures(NamedTuple):
+    """What the expressions of new objects may use."""
+
+    list_attributes: bool
+    consumable_capacity: bool
+
+
+def compiler_features(gates: FeatureGates) -> CompilerFeatures:
+    """Return the features that the gates enable."""
+    return CompilerFeatures(gates.enabled("DRAListTypeAttributes"), gates.enabled("DRAConsumableCapacity"))
+
+
 def selector_compiler(gates: FeatureGates) -> Callable[[str], SelectorResult]:
     """Return the compiler for CEL selectors of new objects, with the features that the gates enable."""
-    list_attributes = gates.enabled("DRAListTypeAttributes")
-    consumable_capacity = gates.enabled("DRAConsumableCapacity")
+    list_attributes, consumable_capacity = compiler_features(gates)
     return lambda expression: _compile(
         expression, list_attributes=list_attributes, consumable_capacity=consumable_capacity
     )
@@ -33,8 +44,7 @@ def selector_compiler(gates: FeatureGates) -> Callable[[str], SelectorResult]:
 
 def compilers(gates: FeatureGates) -> Compilers:
     """Return the compilers for the expressions of new claims."""
-    list_attributes = gates.enabled("DRAListTypeAttributes")
-    consumable_capacity = gates.enabled("DRAConsumableCapacity")
+    list_attributes, consumable_capacity = compiler_features(gates)
     return Compilers(
         selector_compiler(gates),
         lambda expression: _compile_derived(
