@@ -87,8 +87,8 @@ def _namespace_problems(namespace: str) -> tuple[str, ...]:
     return tuple(dns1123_label(namespace))
 
 
-def _validate_shared(metadata: Document, path: Path) -> FieldErrors:
-    """Validate the metadata that creation and update share."""
+def _validate_shared(metadata: Document, path: Path, stored_entries: Sequence[Document] = ()) -> FieldErrors:
+    """Validate the metadata that creation and update share; stored entries of managedFields were validated before."""
     errors: FieldErrors = []
     if labels := metadata.get("labels"):
         errors += validate_labels(labels, path.child("labels"))
@@ -97,7 +97,7 @@ def _validate_shared(metadata: Document, path: Path) -> FieldErrors:
     if owners := metadata.get("ownerReferences"):
         errors += validate_owner_references(owners, path.child("ownerReferences"))
     for position, entry in enumerate(metadata.get("managedFields") or ()):
-        if not _is_plain_entry(entry):
+        if entry not in stored_entries and not _is_plain_entry(entry):
             errors += _validate_managed_fields_entry(entry, path.child("managedFields").index(position))
     return errors
 
@@ -111,11 +111,10 @@ def validate_object_meta_update(new: Document, old: Document, path: Path = METAD
         errors.append(invalid(path.child("resourceVersion"), "", "must be specified for an update"))
     if (new.get("generation") or 0) < (old.get("generation") or 0):
         errors.append(invalid(path.child("generation"), new.get("generation") or 0, "must not be decremented"))
-    for field in _IMMUTABLE_FIELDS:
-        now, before = new.get(field), old.get(field)
-        if now != before:
-            errors += validate_immutable(now, before, path.child(field))
-    return errors + _validate_shared(new, path)
+    if list(map(new.get, _IMMUTABLE_FIELDS)) != list(map(old.get, _IMMUTABLE_FIELDS)):
+        for field in _IMMUTABLE_FIELDS:
+            errors += validate_immutable(new.get(field), old.get(field), path.child(field))
+    return errors + _validate_shared(new, path, old.get("managedFields") or ())
 
 
 _IMMUTABLE_FIELDS: Final = (

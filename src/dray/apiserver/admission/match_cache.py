@@ -24,18 +24,16 @@ class MatchCache(Generic[T]):
         self._equivalents = equivalents
         self._match_of = match_of
         self._items: tuple[T, ...] = ()
+        # Whether no write can match. Read for every write, so that it is not a property.
+        self.is_empty = True
         self._candidates: dict[tuple[GroupResource, str, str, str], tuple[T, ...]] = {}
         self._catalog_generation = 0
 
     def replace(self, items: Sequence[T]) -> None:
         """Set all items."""
         self._items = tuple(items)
+        self.is_empty = not self._items
         self._candidates.clear()
-
-    @property
-    def is_empty(self) -> bool:
-        """Return whether no write can match."""
-        return not self._items
 
     def candidates(self, attributes: AdmissionAttributes) -> tuple[T, ...]:
         """Return the items that may match a write."""
