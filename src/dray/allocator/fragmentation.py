@@ -10,21 +10,16 @@ too small, costs in the end. All numbers are integers, so that equal states have
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import accumulate
+from collections.abc import Iterable, Mapping, Sequence
 from operator import mul
-from typing import Final, TypeAlias
+from typing import Final
 
-import msgspec
-
-from dray.allocator.units import UnitTable
+from dray.allocator.fills import FILLS, Filled, NodeFiller
+from dray.allocator.units import PodKind, UnitTable
 
 # Weights are parts of a million.
 MILLION: Final = 1_000_000
-# A node is filled this often, each time with this many Pods.
-FILLS: Final = 16
-FILL_LENGTH: Final = 30
-# What stays free then counts this much: it is lost for all Pods that may come, not for the next one alone.
+# What stays free when a node is filled counts this much: it is lost for all Pods that may come, not for the next one.
 UNFILLED_PERCENT: Final = 150
 # What is left for a kind of Pod counts as at least this part of the cluster.
 LEFT_MIN_PERCENT: Final = 1
@@ -33,22 +28,6 @@ STATES_MAX: Final = 100_000
 
 _ALL_PERCENT: Final = 100
 _NO_UNIT: Final = -1
-_UNLIMITED: Final = 1 << 62
-# A linear congruential generator, so that the fills are the same in every process.
-_FACTOR: Final = 6364136223846793005
-_INCREMENT: Final = 1442695040888963407
-_MODULUS: Final = 1 << 64
-
-# What a fill uses: thousandths of devices, CPU and memory.
-_Filled: TypeAlias = tuple[int, int, int]
-
-
-class PodKind(msgspec.Struct, frozen=True):
-    """What a Pod requests: CPU, memory, and how many devices of each demand."""
-
-    milli_cpu: int
-    memory: int
-    demands: tuple[tuple[int, int], ...] = ()
 
 
 class _UnitSet:
@@ -62,7 +41,7 @@ class _UnitSet:
         self.free = free
         # For each typical kind, what it can use; and what each fill uses of devices, CPU and memory. When needed.
         self.usable: Sequence[int] | None = None
-        self.fills: Sequence[_Filled] = ()
+        self.fills: Sequence[Filled] = ()
 
 
 class NodeState:
@@ -112,7 +91,7 @@ class FragmentationModel:
         self.generation = 0
         self._typical: tuple[tuple[PodKind, int], ...] = ()
         self._weights: Sequence[int] = ()
-        self._fills: tuple[tuple[PodKind, ...], ...] = ()
+        self._filler = NodeFiller(table, self.best_after)
         # By demand, for choosing among the units of a node.
         self._demand_weights: Mapping[int, int] = {}
         self._epoch = table.epoch
@@ -132,7 +111,7 @@ class FragmentationModel:
     def set_typical(self, typical: Sequence[tuple[PodKind, int]]) -> None:
         """Replace the typical kinds of Pods; until `weigh` they count by their shares."""
         self._typical = tuple(typical)
-        self._fills = tuple(_fills(self._typical))
+        self._filler.set_typical(self._typical)
         self.table.keep_groups(demand for kind, _ in typical for demand, _ in kind.demands)
         self._drop_states()
         self._weigh([share if kind.demands else 0 for kind, share in self._typical])
@@ -163,6 +142,7 @@ class FragmentationModel:
         self._demand_weights = demands
         self._worths.clear()
         self._best.clear()
+        self._filler.clear()
         for state in self._states.values():
             # Which units a Pod gets depends on the weights.
             state.after.clear()
@@ -204,6 +184,7 @@ class FragmentationModel:
             self._drop_states()
             self._worths.clear()
             self._best.clear()
+            self._filler.clear()
             self.version += 1
 
     def _drop_states(self) -> None:
@@ -281,65 +262,20 @@ class FragmentationModel:
                 usable if kind.milli_cpu <= milli_cpu and kind.memory <= memory else 0
                 for (kind, _), usable in zip(self._typical, unit_set.usable, strict=True)
             ]
-            filled = [
-                # With enough CPU and memory the same Pods fit as without limits.
-                known[0]
-                if known[1] <= milli_cpu and known[2] <= memory
-                else self._fill(state, milli_cpu, memory, fill)[0]
-                for known, fill in zip(unit_set.fills, self._fills, strict=True)
-            ]
+            filled = self._filler.devices(state.units, milli_cpu, memory, unit_set.fills)
             state.unfilled = state.free - sum(filled) // FILLS
         return state.usable
 
     def _compute(self, unit_set: _UnitSet) -> None:
         by_demand = {demand: self._usable_by(unit_set, demand) for demand in self._demand_weights}
         unit_set.usable = [_least_usable(kind, by_demand) for kind, _ in self._typical]
-        unit_set.fills = [self._fill(unit_set, _UNLIMITED, _UNLIMITED, fill) for fill in self._fills]
+        unit_set.fills = self._filler.unlimited(unit_set.units)
 
     def _usable_by(self, unit_set: _UnitSet, demand: int) -> tuple[int, int]:
         """Return how many units meet the demand, and what is free of these."""
         options, free = self.table.options, self.table.free
         amounts = [free[unit] for unit in unit_set.units if free[unit] and options(unit, demand)]
         return len(amounts), sum(amounts)
-
-    def _fill(self, state: _UnitSet | NodeState, milli_cpu: int, memory: int, fill: Sequence[PodKind]) -> _Filled:
-        """Return how much of devices, CPU and memory is used after the Pods arrived one after the other."""
-        free = self.table.free
-        left_cpu, left_memory = milli_cpu, memory
-        # The fullest first.
-        units = sorted([unit for unit in state.units if free[unit]], key=free.__getitem__)
-        # Demands that no unit meets any more.
-        unmet: set[int] = set()
-        for kind in fill:
-            if kind.milli_cpu > left_cpu or kind.memory > left_memory:
-                continue
-            for demand, count in kind.demands:
-                # What a Pod with several demands has taken before stays taken: such Pods are rare.
-                if demand in unmet or not self._take_fullest(units, demand, count, unmet):
-                    break
-            else:
-                left_cpu -= kind.milli_cpu
-                left_memory -= kind.memory
-        return state.free - sum([free[unit] for unit in units]), milli_cpu - left_cpu, memory - left_memory
-
-    def _take_fullest(self, units: list[int], demand: int, count: int, unmet: set[int]) -> bool:
-        """Take the fullest units that meet the demand, and order the units again; False if there are too few."""
-        afters = self._best[demand]
-        found: list[tuple[int, int]] = []
-        for position, unit in enumerate(units):
-            after = afters.get(unit)
-            if after is None:
-                after = self.best_after(unit, demand)
-            if after >= 0:
-                found.append((position, after))
-                if len(found) == count:
-                    for at, taken in found:
-                        units[at] = taken
-                    units.sort(key=self.table.free.__getitem__)
-                    return True
-        if not found:
-            unmet.add(demand)
-        return False
 
 
 def _least_usable(kind: PodKind, by_demand: Mapping[int, tuple[int, int]]) -> int:
@@ -351,16 +287,3 @@ def _least_usable(kind: PodKind, by_demand: Mapping[int, tuple[int, int]]) -> in
             return 0
         least = amount if least < 0 else min(least, amount)
     return max(least, 0)
-
-
-def _fills(typical: Sequence[tuple[PodKind, int]]) -> Iterator[tuple[PodKind, ...]]:
-    """Yield sequences of typical Pods, each kind about as often as its share."""
-    ends = list(accumulate(share for _, share in typical))
-    number = 1
-    for _ in range(FILLS if typical else 0):
-        fill = []
-        for _ in range(FILL_LENGTH):
-            number = (number * _FACTOR + _INCREMENT) % _MODULUS
-            point = number * ends[-1] // _MODULUS
-            fill.append(next(kind for (kind, _), end in zip(typical, ends, strict=True) if point < end))
-        yield tuple(fill)

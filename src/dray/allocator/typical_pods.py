@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import Final
 
-from dray.allocator.fragmentation import MILLION, PodKind
+from dray.allocator.fragmentation import MILLION
+from dray.allocator.units import PodKind
 
 # Typical kinds make up this share of the Pods.
 TYPICAL_PERCENT: Final = 95

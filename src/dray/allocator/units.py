@@ -7,6 +7,7 @@ unit depends on the unit's state alone, so that the states that follow are compu
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Final, TypeAlias
 
 import msgspec
@@ -31,6 +32,8 @@ _FREE: Final = 0
 # How a device is used: free, by one claim alone, or what its shares consume of each capacity.
 _Use: TypeAlias = "int | tuple[int, ...]"
 _Uses: TypeAlias = tuple[_Use, ...]
+# Numbers of demands, with how many units of each are wanted.
+Demands: TypeAlias = tuple[tuple[int, int], ...]
 
 
 class Demand(msgspec.Struct, frozen=True):
@@ -45,15 +48,20 @@ class Demand(msgspec.Struct, frozen=True):
         return cls(alternative.group, tuple(sorted(alternative.capacity.items())))
 
 
+class PodKind(msgspec.Struct, frozen=True):
+    """What a Pod requests: CPU, memory, and how many devices of each demand."""
+
+    milli_cpu: int
+    memory: int
+    demands: Demands = ()
+
+
 class _Part(msgspec.Struct, frozen=True):
     """A device of a unit; `consumes` has amounts of the unit's counters, by position."""
 
     content: Content
     shared: bool
     consumes: tuple[tuple[int, int], ...]
-
-    def capacities(self) -> tuple[tuple[str, int], ...]:
-        return tuple((name, nanos(item.value)) for name, item in self.content.capacity.items())
 
 
 class _Kind(msgspec.Struct, frozen=True):
@@ -88,6 +96,7 @@ class UnitTable:
         self._layouts.clear()
         self._kinds: list[_Kind] = []
         self._kind_numbers: dict[object, int] = {}
+        self._appearances: dict[Content, tuple[object, ...]] = {}
         self._numbers: dict[tuple[int, _Uses], int] = {}
         self._states: list[tuple[int, _Uses]] = []
         # By state: what is free of the unit, in thousandths.
@@ -143,10 +152,7 @@ class UnitTable:
             yield Layout(self._kind_number(kind), indices, devices)
 
     def _kind_number(self, kind: _Kind) -> int:
-        parts = [
-            (self._matching(part.content), part.capacities(), part.shared, part.consumes, _policies(part.content))
-            for part in kind.parts
-        ]
+        parts = [(self._appearance(part.content), part.shared, part.consumes) for part in kind.parts]
         key = (tuple(parts), kind.counters)
         number = self._kind_numbers.get(key)
         if number is None:
@@ -154,8 +160,13 @@ class UnitTable:
             self._kinds.append(kind)
         return number
 
-    def _matching(self, content: Content) -> tuple[bool, ...]:
-        return tuple(group.verdict(content) is None for group in self._groups)
+    def _appearance(self, content: Content) -> tuple[object, ...]:
+        """Return what requests see of a device: which selectors match, and its capacities."""
+        found = self._appearances.get(content)
+        if found is None:
+            matching = tuple(group.verdict(content) is None for group in self._groups)
+            found = self._appearances[content] = matching, _capacities(content), _policies(content)
+        return found
 
     def state(self, layout: Layout, allocations: AllocatedDevices) -> int:
         """Return the state of a unit."""
@@ -225,21 +236,29 @@ class UnitTable:
 def _connected(view: NodeView) -> Iterator[tuple[int, ...]]:
     """Yield the node's own devices; those that share counter sets together."""
     groups: dict[tuple[str, str], list[int]] = {}
-    for index in range(view.device_count()):
-        device = view.device(index)
+    for index, device in enumerate(device for segment in view.segments for device in segment.devices):
         if not view.is_local(device):
             continue
         if not device.consumes:
             yield (index,)
             continue
-        keys = {(device.entry.pool.key, counter[0]) for counter, _ in device.consumes}
-        members = [index]
-        for group in {id(groups[key]): groups[key] for key in keys if key in groups}.values():
-            members = sorted({*group, *members})
-        for key in [*keys, *(key for key, group in groups.items() if not set(group).isdisjoint(members))]:
+        keys = dict.fromkeys((device.entry.pool.key, counter_set) for (counter_set, _), _ in device.consumes)
+        joined = {id(groups[key]): groups[key] for key in keys if key in groups}
+        if len(joined) == 1:
+            (members,) = joined.values()
+            members.append(index)
+        else:
+            members = sorted((*chain.from_iterable(joined.values()), index))
+            for key in [key for key, group in groups.items() if id(group) in joined]:
+                groups[key] = members
+        for key in keys:
             groups[key] = members
     for members in {id(group): group for group in groups.values()}.values():
         yield tuple(members)
+
+
+def _capacities(content: Content) -> tuple[tuple[str, int], ...]:
+    return tuple((name, nanos(item.value)) for name, item in content.capacity.items())
 
 
 def _policies(content: Content) -> tuple[object, ...]:
@@ -291,7 +310,7 @@ def _free(kind: _Kind, uses: _Uses) -> int:
     use = uses[0]
     if not isinstance(use, tuple):
         return WHOLE if use == _FREE else 0
-    capacities = kind.parts[0].capacities()
+    capacities = _capacities(kind.parts[0].content)
     return _mean((total - amount, total) for (_, total), amount in zip(capacities, use, strict=True))
 
 

@@ -39,6 +39,8 @@ OVERVIEW_ROWS_MAX: Final = 10
 # Without rows, these say nothing.
 _OPTIONAL: Final = ("pools", "counters", "fragmentation")
 T = TypeVar("T")
+# Tables that are computed from all physical devices, of which there may be very many.
+_DEVICE_TABLES: Final = frozenset(("classes", "nodes", "counters"))
 TABLES: Final = ("classes", "nodes", "pools", "counters", "namespaces", "fragmentation")
 
 NAMESPACE_COLUMNS: Final[Sequence[Column[NamespaceRow]]] = (
@@ -153,14 +155,15 @@ def main(argv: Sequence[str]) -> int:
 
 
 def measure(snapshot: Snapshot, now: datetime, what: str = "all") -> Top:
-    """Return the usage of a snapshot; fragmentation only if it is shown."""
-    devices = physical_devices(snapshot)
+    """Return the tables of a snapshot that are shown; the others are empty."""
+    shown = TABLES if what == "all" else (what,)
+    devices = physical_devices(snapshot) if not _DEVICE_TABLES.isdisjoint(shown) else []
     return Top(
         usage.by_class(devices),
         usage.by_node(devices),
-        usage.by_pool(snapshot),
+        usage.by_pool(snapshot) if "pools" in shown else [],
         usage.counter_rows(devices),
-        usage.by_namespace(snapshot, now),
+        usage.by_namespace(snapshot, now) if "namespaces" in shown else [],
         _fragmentation(snapshot) if _shows_fragmentation(what, len(snapshot.nodes)) else [],
     )
 

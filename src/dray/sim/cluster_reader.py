@@ -1,4 +1,7 @@
-"""Reads a snapshot from an API server, page by page, in the newest version it serves, with the user's permissions."""
+"""Reads a snapshot from an API server, page by page, in the newest version it serves, with the user's permissions.
+
+All kinds are read as they were at one moment, so that a Pod is never seen without the devices that it had already got.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from dray.api.document import Document
-from dray.api.errors import ForbiddenError
+from dray.api.errors import APIError, ForbiddenError
 from dray.client.interface import Client, ListOptions, Resource, ServedResource
 from dray.sim.snapshot import KINDS, VERSIONS, Snapshot, kind_key
 
@@ -48,7 +51,8 @@ async def read_listing(client: Client, kinds: Iterable[str], namespace: str = ""
     """List the kinds, with notes on those that the user may not read."""
     served = best_resources(await client.resources())
     wanted = [(kind, served[kind]) for kind in kinds if kind in served]
-    parts = await asyncio.gather(*(_permitted(client, kind, resource, namespace) for kind, resource in wanted))
+    reader = _Reader(client, await _resource_version(client, [resource for _, resource in wanted]))
+    parts = await asyncio.gather(*(_permitted(reader, kind, resource, namespace) for kind, resource in wanted))
     refused = [part for part in parts if isinstance(part, ForbiddenError)]
     if refused and len(refused) == len(parts):
         raise refused[0]
@@ -60,8 +64,18 @@ async def read_listing(client: Client, kinds: Iterable[str], namespace: str = ""
     return Listing(documents, tuple(hidden))
 
 
+async def _resource_version(client: Client, resources: Iterable[Resource[Document]]) -> str:
+    """Return the resource version of now, from a kind that the user may list; empty if there is none."""
+    for resource in resources:
+        try:
+            return (await client.list(resource, options=ListOptions(limit=1))).resource_version
+        except ForbiddenError:
+            continue
+    return ""
+
+
 async def _permitted(
-    client: Client, kind: str, resource: Resource[Document], namespace: str
+    reader: _Reader, kind: str, resource: Resource[Document], namespace: str
 ) -> Listing | ForbiddenError:
     """List a kind in the whole cluster or, if that is forbidden, in the namespace."""
     scopes = [namespace] if kind in OF_NAMESPACE and namespace else [""]
@@ -70,7 +84,7 @@ async def _permitted(
     failure: ForbiddenError | None = None
     for scope in scopes:
         try:
-            found = await _list(client, resource, scope)
+            found = await reader.list(resource, scope)
         except ForbiddenError as error:
             failure = failure or error
         else:
@@ -80,16 +94,40 @@ async def _permitted(
     return failure
 
 
-async def _list(client: Client, resource: Resource[Document], namespace: str) -> list[Document]:
-    found: list[Document] = []
-    token = ""
-    api_version = resource.group_version.api_version
-    while True:
-        page = await client.list(resource, namespace, options=ListOptions(limit=PAGE, continue_token=token))
-        found += [{"apiVersion": api_version, "kind": resource.kind, **item} for item in page.items]
-        token = page.continue_token
-        if not token:
-            return found
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    """Lists objects as they were at one resource version, which is empty for the newest."""
+
+    client: Client
+    resource_version: str
+
+    async def list(self, resource: Resource[Document], namespace: str) -> list[Document]:
+        """Return the objects of a kind."""
+        if self.resource_version:
+            try:
+                return await self._pages(resource, namespace, self.resource_version)
+            except ForbiddenError:
+                raise
+            except APIError:
+                # The version is compacted, or means nothing for this kind: some servers keep kinds in several stores.
+                pass
+        return await self._pages(resource, namespace, "")
+
+    async def _pages(self, resource: Resource[Document], namespace: str, resource_version: str) -> list[Document]:
+        found: list[Document] = []
+        api_version = resource.group_version.api_version
+        options = ListOptions(
+            limit=PAGE,
+            resource_version=resource_version,
+            resource_version_match="Exact" if resource_version else "",
+        )
+        while True:
+            page = await self.client.list(resource, namespace, options=options)
+            found += [{"apiVersion": api_version, "kind": resource.kind, **item} for item in page.items]
+            if not page.continue_token:
+                return found
+            # The token has the version.
+            options = ListOptions(limit=PAGE, continue_token=page.continue_token)
 
 
 def _plural(resource: Resource[Document]) -> str:

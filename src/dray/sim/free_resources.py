@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from typing import Final, TypeAlias
 
 from dray.allocator import AllocatorError
-from dray.allocator.fragmentation import FragmentationModel, NodeState, PodKind
-from dray.allocator.units import WHOLE, UnitTable
+from dray.allocator.fragmentation import FragmentationModel, NodeState
+from dray.allocator.units import WHOLE, PodKind, UnitTable
 from dray.allocator.view import NodeView
 from dray.api.types.resource_v1 import ResourceClaim
 from dray.framework.cycle_state import CycleState
@@ -37,7 +37,9 @@ class FreeResources:
         self.model = FragmentationModel(self.table)
         # Node -> what its states were computed from, and the states: as it is, and without Pods.
         self._known: dict[str, tuple[NodeInfo, NodeView, tuple[int, ...], NodeState, NodeState]] = {}
-        self._known_at = -1
+        # The versions of the model, the devices and the allocations; and the nodes that were compared with them.
+        self._known_at = (-1, -1, -1)
+        self._checked: set[str] = set()
 
     # --- Pods. ---
 
@@ -74,30 +76,41 @@ class FreeResources:
 
     def state(self, node: NodeInfo) -> NodeState:
         """Return what is free on a node."""
-        return self._states(node)[0]
+        return self.states(node)[0]
 
     def empty_state(self, node: NodeInfo) -> NodeState:
         """Return what is free on a node without Pods."""
-        return self._states(node)[1]
+        return self.states(node)[1]
 
-    def _states(self, node: NodeInfo) -> tuple[NodeState, NodeState]:
-        allocations, table, model = self._allocator.allocations, self.table, self.model
+    def states(self, node: NodeInfo) -> tuple[NodeState, NodeState]:
+        """Return what is free on a node, as it is and without Pods."""
+        allocations, inventory, model = self._allocator.allocations, self._allocator.inventory, self.model
         model.refresh()
-        if self._known_at != model.generation:
-            self._known.clear()
-            self._known_at = model.generation
-        view = self._allocator.inventory.node_view(node.node, self._allocator.gates)
-        stamps = tuple([allocations.stamp(pool) for pool in view.pool_keys])
+        versions = model.generation, inventory.version, allocations.version
+        if self._known_at != versions:
+            if self._known_at[0] != model.generation:
+                self._known.clear()
+            self._checked.clear()
+            self._known_at = versions
         known = self._known.get(node.name)
-        if known is not None and known[0] is node and known[1] is view and known[2] == stamps:
+        if known is not None and known[0] is node and node.name in self._checked:
             return known[3], known[4]
+        view = inventory.node_view(node.node, self._allocator.gates)
+        stamps = tuple([allocations.stamp(pool) for pool in view.pool_keys])
+        if known is None or known[0] is not node or known[1] is not view or known[2] != stamps:
+            known = self._known[node.name] = node, view, stamps, *self._read(node, view)
+        self._checked.add(node.name)
+        return known[3], known[4]
+
+    def _read(self, node: NodeInfo, view: NodeView) -> tuple[NodeState, NodeState]:
+        table, model = self.table, self.model
         layouts = table.layouts(view)
-        units = [table.state(layout, allocations) for layout in layouts]
-        state = model.state(units, node.free_milli_cpu, node.free_memory)
+        units = [table.state(layout, self._allocator.allocations) for layout in layouts]
         empty_units = [table.empty_state(layout) for layout in layouts]
-        empty = model.state(empty_units, node.allocatable.milli_cpu, node.allocatable.memory)
-        self._known[node.name] = node, view, stamps, state, empty
-        return state, empty
+        return (
+            model.state(units, node.free_milli_cpu, node.free_memory),
+            model.state(empty_units, node.allocatable.milli_cpu, node.allocatable.memory),
+        )
 
     def accepting(self, pod: TrialPod) -> list[NodeInfo]:
         """Return the nodes that no filter rejects, apart from those on free amounts."""

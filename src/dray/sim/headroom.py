@@ -1,18 +1,19 @@
 """Fragmentation in Pods: how many more Pods of each typical kind fit, and how many at most if all were packed ideally.
 
-What fits now is counted node by node. What would fit at most is a bound: it adds up what is free on all nodes, as if
-no device, processor or memory were on the wrong node.
+What fits now is counted node by node, equal nodes once. What would fit at most is a bound: it adds up what is free on
+all nodes, as if no device, processor or memory were on the wrong node.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
-from dray.allocator.fragmentation import NodeState, PodKind
+from dray.allocator.fragmentation import NodeState
 from dray.allocator.typical_pods import TypicalPods
-from dray.allocator.units import WHOLE
+from dray.allocator.units import WHOLE, PodKind
 from dray.api.quantity import Quantity
 from dray.framework.node_info import NodeInfo
 from dray.framework.pod_info import PodInfo
@@ -87,29 +88,41 @@ def _example(cluster: TrialCluster, pod: TrialPod | PlacedPod) -> TrialPod:
 
 def kind_headroom(free_resources: FreeResources, item: TypicalKind) -> KindHeadroom:
     """Return how many more Pods of the kind fit, and how many at most."""
-    nodes = free_resources.accepting(item.example)
+    groups = _equal_nodes(free_resources, free_resources.accepting(item.example))
     fit = sum(
-        min(free_resources.count(free_resources.state(node), item.kind, PER_NODE_MAX), node.free_pods) for node in nodes
+        nodes * min(free_resources.count(group.state, item.kind, PER_NODE_MAX), group.free_pods)
+        for group, nodes in groups.items()
     )
-    at_most = max(_bound(free_resources, nodes, item.kind), fit)
+    at_most = max(_bound(free_resources, groups, item.kind), fit)
     return KindHeadroom(requests_text(item.example), label(item.example.pod), item.pods, fit, at_most)
 
 
-def _bound(free_resources: FreeResources, nodes: Sequence[NodeInfo], kind: PodKind) -> int:
+class _NodeGroup(NamedTuple):
+    """Nodes with the same free resources: as they are, and without Pods."""
+
+    state: NodeState
+    empty: NodeState
+    free_pods: int
+
+
+def _equal_nodes(free_resources: FreeResources, nodes: Iterable[NodeInfo]) -> Mapping[_NodeGroup, int]:
+    """Return how many nodes there are of each group: in a large cluster many are equal."""
+    return Counter(_NodeGroup(*free_resources.states(node), node.free_pods) for node in nodes)
+
+
+def _bound(free_resources: FreeResources, groups: Mapping[_NodeGroup, int], kind: PodKind) -> int:
     """Return how many Pods fit at most: on empty nodes, and in the sums of what is free."""
-    suitable = [
-        (node, empty) for node in nodes if free_resources.count(empty := free_resources.empty_state(node), kind, 1)
-    ]
-    bounds = [sum(free_resources.count(empty, kind, PER_NODE_MAX) for _, empty in suitable)]
+    most = {group: free_resources.count(group.empty, kind, PER_NODE_MAX) for group in groups}
+    suitable = [(group, nodes) for group, nodes in groups.items() if most[group]]
+    bounds = [sum(nodes * most[group] for group, nodes in suitable)]
     if kind.milli_cpu:
-        bounds.append(sum(max(node.free_milli_cpu, 0) for node, _ in suitable) // kind.milli_cpu)
+        bounds.append(sum(nodes * max(group.state.milli_cpu, 0) for group, nodes in suitable) // kind.milli_cpu)
     if kind.memory:
-        bounds.append(sum(max(node.free_memory, 0) for node, _ in suitable) // kind.memory)
+        bounds.append(sum(nodes * max(group.state.memory, 0) for group, nodes in suitable) // kind.memory)
     for demand, count in kind.demands:
-        states = [(free_resources.state(node), empty) for node, empty in suitable]
-        taken = _least_taken(free_resources, (empty for _, empty in states), demand)
+        taken = _least_taken(free_resources, (group.empty for group, _ in suitable), demand)
         if taken:
-            free = sum(_usable(free_resources, state, empty, demand) for state, empty in states)
+            free = sum(nodes * _usable(free_resources, group.state, group.empty, demand) for group, nodes in suitable)
             bounds.append(free // (taken * count))
     return min(bounds)
 
@@ -148,6 +161,7 @@ def requests_text(pod: TrialPod) -> str:
             count = "all" if wanted.allocation_mode == "All" else str(wanted.count or 1)
             parts.append(f"{count} {wanted.device_class_name}" + (f" ({amounts})" if amounts else ""))
     requests = PodInfo(pod.pod).requests
+    parts += [f"{amount} {name}" for name, amount in sorted(requests.scalars.items())]
     if requests.milli_cpu:
         parts.append(f"{Quantity.parse(f'{requests.milli_cpu}m')} cpu")
     if requests.memory:

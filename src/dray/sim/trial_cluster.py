@@ -14,7 +14,7 @@ import msgspec
 from dray.api.codec import from_document
 from dray.api.document import Document, NamespacedName
 from dray.api.features import FeatureGates
-from dray.api.pod_claims import PodClaim, is_owned_by_pod, is_pod_done, pod_claims
+from dray.api.pod_claims import POD_CLAIM_NAME_ANNOTATION, PodClaim, is_owned_by_pod, is_pod_done, pod_claims
 from dray.api.types.apps_v1 import ReplicaSet
 from dray.api.types.core_v1 import Node, Pod, PodResourceClaimStatus, PodStatus, Taint
 from dray.api.types.resource_v1 import ResourceClaim, ResourceClaimStatus, ResourceClaimTemplate, ResourceSlice
@@ -165,8 +165,12 @@ class TrialCluster:
         """Return a Pod that can be placed, with the claims of its templates."""
         created = list(claims)
         named = {item.name: item.resource_claim_name for item in pod.status.resource_claim_statuses}
+        # A claim may have been created just before it is written into the Pod's status.
+        for claim in created:
+            named.setdefault(claim.metadata.annotations.get(POD_CLAIM_NAME_ANNOTATION, ""), claim.metadata.name)
+        named.pop("", None)
         for entry in pod_claims(pod):
-            if entry.generated and entry.claim_name is None:
+            if entry.generated and entry.claim_name is None and entry.entry not in named:
                 claim = self._created(pod, entry)
                 created.append(claim)
                 named[entry.entry] = claim.metadata.name

@@ -33,3 +33,13 @@ def test_an_overview_of_a_large_cluster_shows_the_most_used_and_counts_the_rest(
     assert not any(line.startswith("DRIVER ") for line in shown), "pools count published devices, not physical ones"
     alone = top.render_top(measured, "nodes", "table", colour=False).splitlines()
     assert [line.split()[0] for line in alone[1:]] == [f"n{number:02}" for number in range(30)]
+
+
+def test_one_table_does_not_compute_the_others() -> None:
+    snapshot = gpu_cluster({"a": 2}, gpu_pod("x", 1, "a", [0]))
+    counted = {what: top.measure(snapshot, NOW, what) for what in top.TABLES if what != "counters"}
+    for what, measured in counted.items():
+        assert getattr(measured, what), what
+    assert not counted["fragmentation"].classes
+    assert not counted["fragmentation"].pools
+    assert not counted["fragmentation"].namespaces

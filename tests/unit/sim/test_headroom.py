@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dray.api.document import Document
+from dray.api.pod_claims import EXTENDED_RESOURCE_ANNOTATION, POD_CLAIM_NAME_ANNOTATION
 from dray.sim.free_resources import FreeResources
 from dray.sim.headroom import headroom, typical_kinds
 from dray.sim.snapshot import Snapshot
@@ -74,3 +75,29 @@ def test_shares_of_devices() -> None:
 
 def test_no_devices_no_rows() -> None:
     assert headroom(gpu_cluster({"a": 0})) == ()
+
+
+def test_equal_nodes_are_counted_once_for_all() -> None:
+    """The count of many equal nodes is that of one, times their number; a full cluster has no room."""
+    pods = [gpu_pod(f"p{number}", 1, f"n{number}", [0]) for number in range(20)]
+    assert numbers(gpu_cluster({f"n{number}": 3 for number in range(20)}, *pods)) == {"1 gpu": (40, 40)}
+    assert numbers(gpu_cluster({f"n{number}": 1 for number in range(20)}, *pods)) == {"1 gpu": (0, 0)}
+
+
+def test_extended_resources_are_named() -> None:
+    """The claim for extended resources is the scheduler's, not the Pod's: the row says what the Pod requests."""
+    running, claim = gpu_pod("x", 1, "a", [0])
+    del running["spec"]["resourceClaims"]
+    running["spec"]["containers"][0]["resources"] = {"requests": {"example.com/gpu": "1"}}
+    claim["metadata"]["annotations"] = {EXTENDED_RESOURCE_ANNOTATION: "true"}
+    assert numbers(gpu_cluster({"a": 3}, [running, claim])) == {"1 example.com/gpu": (2, 2)}
+
+
+def test_a_claim_that_the_status_does_not_have_yet_is_not_created_again() -> None:
+    """The controller creates the claim, and writes it into the Pod's status afterwards."""
+    pending, claim = gpu_pod("x", 1, "a", [0])
+    del pending["spec"]["nodeName"]
+    pending["status"] = {"phase": "Pending"}
+    del claim["status"]
+    claim["metadata"]["annotations"] = {POD_CLAIM_NAME_ANNOTATION: "gpu"}
+    assert numbers(gpu_cluster({"a": 3}, [pending, claim])) == {"1 gpu": (3, 3)}

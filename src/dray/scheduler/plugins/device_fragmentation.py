@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from dray.allocator.fragmentation import PodKind
+from dray.allocator.units import PodKind
 from dray.api.types.core_v1 import Pod
 from dray.framework.cycle_state import CycleState
 from dray.framework.node_info import NodeInfo
@@ -52,4 +52,6 @@ class DeviceFragmentation:
     def normalize_scores(self, _state: CycleState, _pod: Pod, scores: list[int]) -> None:
         """Give the best node all points, and the others less by what they lose more."""
         best = max(scores)
-        scores[:] = [max(0, SCORE_MAX - (best - score) // THOUSANDTHS_PER_POINT) for score in scores]
+        # Many nodes have the same score.
+        points = {score: max(0, SCORE_MAX - (best - score) // THOUSANDTHS_PER_POINT) for score in set(scores)}
+        scores[:] = [points[score] for score in scores]

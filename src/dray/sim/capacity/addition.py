@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from dray.allocator.fragmentation import PodKind
+from dray.allocator.units import PodKind
 from dray.sim.capacity.bounds import Need, price_bound
 from dray.sim.capacity.demand import DemandKind, grouped, scheduling_order
 from dray.sim.capacity.patterns import Counts, PatternFinder

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from dray.allocator.fragmentation import PodKind
+from dray.allocator.units import PodKind
 from dray.api.features import FeatureGates
 from dray.scheduler.config import ProfileConfig
 from dray.sim.free_resources import FreeResources

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from dray.allocator import Allocator, AllocatorError
-from dray.allocator.fragmentation import FragmentationModel, NodeState, PodKind
+from dray.allocator.fragmentation import FragmentationModel, NodeState
 from dray.allocator.typical_pods import TypicalPods
-from dray.allocator.units import WHOLE, UnitTable
+from dray.allocator.units import WHOLE, PodKind, UnitTable
 from dray.allocator.view import NodeView
 from dray.api.types.core_v1 import Pod
 from dray.api.types.resource_v1 import ResourceClaim
@@ -37,8 +37,9 @@ class DevicePacking:
         # Pods that exist and are counted, by uid; and Pods that were found running, whose claims are read later.
         self._counted: set[str] = set()
         self._unread: dict[str, Pod] = {}
-        # The state of each node by index, at these versions.
+        # The state of each node by index and by name, at these versions.
         self._states: list[NodeState] = []
+        self._by_name: dict[str, NodeState] = {}
         self._snapshot_version = self._allocations_version = self._inventory_version = self._generation = -1
         self._by_pool: dict[str, set[str]] = {}
         # Node -> what its state was computed from, and the state.
@@ -92,18 +93,11 @@ class DevicePacking:
     def losses(self, snapshot: Snapshot, kind: PodKind, nodes: Iterable[NodeInfo]) -> list[int]:
         """Return by how many thousandths of devices the Pod would make each node's value worse."""
         self.refresh(snapshot)
-        states, index_of, loss = self._states, snapshot.index_of, self.model.loss
-        by_state: dict[NodeState, int] = {}
-        found: list[int] = []
-        for node in nodes:
-            index = index_of(node.name)
-            assert index is not None, "scored nodes are in the snapshot"
-            state = states[index]
-            known = by_state.get(state)
-            if known is None:
-                known = by_state[state] = loss(state, kind)
-            found.append(known)
-        return found
+        by_name, loss = self._by_name, self.model.loss
+        states = [by_name[node.name] for node in nodes]
+        # Many nodes are in the same state.
+        losses = {state: loss(state, kind) for state in dict.fromkeys(states)}
+        return [losses[state] for state in states]
 
     def refresh(self, snapshot: Snapshot) -> None:
         """Bring states, typical Pods and weights up to date."""
@@ -137,7 +131,7 @@ class DevicePacking:
             if index is not None:
                 state = self._state(snapshot.nodes[index])
                 self._free += state.free - self._states[index].free
-                self._states[index] = state
+                self._states[index] = self._by_name[name] = state
         return True
 
     def _update_all(self, snapshot: Snapshot) -> None:
@@ -148,7 +142,8 @@ class DevicePacking:
             for name in [name for name in self._known if snapshot.index_of(name) is None]:
                 del self._known[name]
                 self._table.forget(name)
-        self._states = [self._state(node) for node in snapshot.nodes]
+        self._by_name = {node.name: self._state(node) for node in snapshot.nodes}
+        self._states = list(self._by_name.values())
         self._free = sum(state.free for state in self._states)
         self._capacity = WHOLE * sum(len(state.units) for state in self._states)
         self._snapshot_version, self._allocations_version = snapshot.version, self._allocator.allocations.version
