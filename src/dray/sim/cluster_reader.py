@@ -84,7 +84,7 @@ async def _permitted(
     failure: ForbiddenError | None = None
     for scope in scopes:
         try:
-            found = await reader.list(resource, scope)
+            found = await reader.objects(resource, scope)
         except ForbiddenError as error:
             failure = failure or error
         else:
@@ -101,7 +101,7 @@ class _Reader:
     client: Client
     resource_version: str
 
-    async def list(self, resource: Resource[Document], namespace: str) -> list[Document]:
+    async def objects(self, resource: Resource[Document], namespace: str) -> list[Document]:
         """Return the objects of a kind."""
         if self.resource_version:
             try:
