@@ -12,6 +12,7 @@ from dray.api.document import Document
 from dray.apiserver.endpoint import Endpoint
 from dray.apiserver.request import UserInfo
 from dray.apiserver.routes import RequestInfo
+from dray.rpc.remote_command.messages import StreamOptions
 from dray.store.interface import Entry
 
 
@@ -127,13 +128,29 @@ class UpgradeResult:
 
 
 @dataclass(slots=True)
+class EndedSessionResult:
+    """A session of attach whose container has no output: it is accepted and ends at once."""
+
+    options: StreamOptions
+
+
+@dataclass(slots=True)
 class ProxyResult:
     """A request that another server answers: `send` passes it on with the headers of the client."""
 
     send: Callable[[Sequence[tuple[str, str]]], Awaitable[TextResult]]
 
 
-Result: TypeAlias = ObjectResult | DocumentResult | ListResult | WatchResult | TextResult | UpgradeResult | ProxyResult
+Result: TypeAlias = (
+    ObjectResult
+    | DocumentResult
+    | ListResult
+    | WatchResult
+    | TextResult
+    | UpgradeResult
+    | EndedSessionResult
+    | ProxyResult
+)
 
 
 def success(details: Document | None = None, *, code: int | None = None) -> Document:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import gzip
 import logging
 import socket
 import ssl
-from collections.abc import AsyncGenerator, Iterable, Iterator
-from contextlib import aclosing, contextmanager, suppress
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import aclosing, suppress
 from dataclasses import replace
 from http import HTTPStatus
-from typing import Any, Final, NamedTuple, NoReturn, cast
+from typing import Any, Final, NamedTuple, NoReturn, TypeAlias, cast
 
 import orjson
 
@@ -23,6 +24,7 @@ from dray.apiserver.authentication.impersonation import impersonate, is_imperson
 from dray.apiserver.call import (
     Call,
     DocumentResult,
+    EndedSessionResult,
     ListResult,
     ObjectResult,
     Pacer,
@@ -51,13 +53,10 @@ from dray.apiserver.request_limiter import RequestLimiter
 from dray.apiserver.routes import RequestInfo, is_true, parse_query, parse_request
 from dray.apiserver.server import UI_ROOT, UI_STREAM, APIServer, attributes_of
 from dray.apiserver.tables import check_include_object
-from dray.runtime.http.byte_stream import pump
-from dray.runtime.http.connection import ClientResponse
+from dray.apiserver.upgrades import UPGRADED, Upgrades
 from dray.runtime.http.requests import Limits, Request, RequestError
-from dray.runtime.http.router import TEXT
 from dray.runtime.http.server import HttpServer, Response
 from dray.runtime.http.websocket import is_request
-from dray.runtime.http.websocket_connection import STREAM_PROTOCOLS, UnknownProtocolError, agree, send_stream
 from dray.runtime.timeouts import SharedTimeout
 
 _LOG: Final = logging.getLogger("dray.apiserver.http")
@@ -90,29 +89,15 @@ REQUEST_TIMEOUT_SECONDS: Final = 60.0
 _CHUNK_SIZE: Final = 256 * 1024
 # Larger responses are encrypted and written in parts of this size, with other requests in between.
 _PART_SIZE: Final = 256 * 1024
-# Streams to containers at the same time; more are refused with 429.
-STREAMS_MAX: Final = 1000
-# What is passed on of a node's refusal.
-REFUSAL_BYTES_MAX: Final = 64 * 1024
-_UPGRADE_HEADERS: Final = frozenset(
-    {
-        "connection",
-        "upgrade",
-        "sec-websocket-extensions",
-        "sec-websocket-key",
-        "sec-websocket-protocol",
-        "sec-websocket-version",
-        "x-stream-protocol-version",
-    }
-)
-_HOP_HEADERS: Final = frozenset({"connection", "content-length", "date", "transfer-encoding"})
-# The request has been counted already.
-_OBSERVED: Final = -1
 # Smaller batches of events are encoded in one go.
 _PACED_FRAMES_MIN: Final = 64
 _NO_CACHE: Final = ("Cache-Control", "no-cache, private")
 # Subresources whose answers are of a kind that is not stored.
 _WITHOUT_TABLES: Final = frozenset({"binding", "eviction", "token"})
+
+
+# Results that take no seat.
+_Stream: TypeAlias = TextResult | UpgradeResult | EndedSessionResult | ProxyResult
 
 
 class _Exchange(NamedTuple):
@@ -145,7 +130,7 @@ class Listener:
         self._metrics = metrics
         self._timeout = SharedTimeout(REQUEST_TIMEOUT_SECONDS)
         # The number of streams that are passed on.
-        self._upgraded = 0
+        self._upgrades = Upgrades()
         self._http = HttpServer(self._serve, replace(LIMITS, connections_max=connections_max), on_head=self._check_head)
 
     async def start(self, sockets: Iterable[socket.socket], tls: ssl.SSLContext | None) -> None:
@@ -193,10 +178,10 @@ class Listener:
             failure, panic = InternalError(f"{type(error).__name__}: {error}"), True
             self._write_error(response, call, failure)
         finally:
-            if status != _OBSERVED:
+            if status != UPGRADED:
                 self._observe(call, status, self._server.clock.monotonic() - started)
             if self._auditor is not None and call.audit is not None:
-                code = HTTPStatus.SWITCHING_PROTOCOLS if status == _OBSERVED else status
+                code = HTTPStatus.SWITCHING_PROTOCOLS if status == UPGRADED else status
                 await self._auditor.complete(call, code, None if failure is None else failure.status(), panic=panic)
 
     def _observe(self, call: Call, status: int, seconds: float) -> None:
@@ -223,71 +208,43 @@ class Listener:
             return await self._limiter.run_watch(call.user, lambda pacer: self._serve_watch(exchange, pacer))
         path = "" if call.info.resource else call.info.path
         answered = await self._limiter.run(call.user, path, lambda pacer: self._serve_seated(exchange, pacer))
-        if isinstance(answered, UpgradeResult):
-            return await self._upgrade(exchange, answered)
+        if isinstance(answered, UpgradeResult | EndedSessionResult):
+            return await self._serve_upgrade(exchange, answered)
         if isinstance(answered, ProxyResult):
             return await self._write_stream(exchange, await answered.send(exchange.request.raw_headers))
         return answered if isinstance(answered, int) else await self._write_stream(exchange, answered)
 
-    @contextmanager
-    def _counted_stream(self) -> Iterator[None]:
-        if self._upgraded >= STREAMS_MAX:
-            raise errors.TooManyRequestsError("too many streams, please try again later.", 60)
-        self._upgraded += 1
-        try:
-            yield
-        finally:
-            self._upgraded -= 1
+    async def _serve_upgrade(self, exchange: _Exchange, result: UpgradeResult | EndedSessionResult) -> int:
+        """Serve an upgraded connection until it ends."""
 
-    async def _upgrade(self, exchange: _Exchange, result: UpgradeResult) -> int:
-        """Pass an upgrade request on, and then the bytes of both sides, until one of them ends."""
-        with self._counted_stream():
-            headers = [item for item in exchange.request.raw_headers if item[0].lower() in _UPGRADE_HEADERS]
-            with await result.connect(headers) as answer:
-                return await self._pass_on(exchange, answer)
+        async def on_start() -> None:
+            await self._audit_start(exchange, HTTPStatus.SWITCHING_PROTOCOLS)
+            self._observe_upgrade(exchange)
+
+        if isinstance(result, EndedSessionResult):
+            return await self._upgrades.end(exchange.request, exchange.response, result, on_start)
+        return await self._upgrades.pass_on(exchange.request, exchange.response, result, on_start)
+
+    def _observe_upgrade(self, exchange: _Exchange) -> None:
+        """Record the time until the upgrade; what follows may take hours, and is not the duration of the request."""
+        waited = self._server.clock.monotonic() - exchange.started
+        self._observe(exchange.call, HTTPStatus.SWITCHING_PROTOCOLS, waited)
 
     async def _audit_start(self, exchange: _Exchange, code: int) -> None:
         """Record that the response of a long-running request begins."""
         if self._auditor is not None:
             await self._auditor.start(exchange.call, code)
 
-    async def _write_messages(self, exchange: _Exchange, stream: AsyncGenerator[bytes, None]) -> int:
-        """Write a stream as the messages of a WebSocket."""
-        async with aclosing(stream) as chunks:
-            try:
-                protocol, headers = agree(exchange.request.headers, STREAM_PROTOCOLS)
-            except UnknownProtocolError as error:
-                exchange.response.send(HTTPStatus.FORBIDDEN, (("Content-Type", TEXT),), str(error).encode())
-                return HTTPStatus.FORBIDDEN
-            with self._counted_stream():
-                upgraded = exchange.response.upgrade(headers)
-                waited = self._server.clock.monotonic() - exchange.started
-                self._observe(exchange.call, HTTPStatus.SWITCHING_PROTOCOLS, waited)
-                await send_stream(upgraded, protocol, chunks)
-                return _OBSERVED
-
-    async def _pass_on(self, exchange: _Exchange, answer: ClientResponse) -> int:
-        headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in answer.reader.headers]
-        kept = tuple(item for item in headers if item[0] not in _HOP_HEADERS)
-        if answer.stream is None:
-            body = await answer.read(REFUSAL_BYTES_MAX)
-            exchange.response.send(answer.status, kept, body)
-            return answer.status
-        upgraded = exchange.response.upgrade((("Connection", "Upgrade"), *kept))
-        await self._audit_start(exchange, answer.status)
-        # What follows may take hours, and is not the duration of the request.
-        self._observe(exchange.call, answer.status, self._server.clock.monotonic() - exchange.started)
-        await pump(upgraded, answer.stream)
-        return _OBSERVED
-
-    async def _serve_seated(self, exchange: _Exchange, pacer: Pacer) -> int | TextResult | UpgradeResult | ProxyResult:
+    async def _serve_seated(
+        self, exchange: _Exchange, pacer: Pacer
+    ) -> int | TextResult | UpgradeResult | EndedSessionResult | ProxyResult:
         """Execute a request and write its response; a stream, which takes no seat, is returned."""
         call = exchange.call
         call.pacer = pacer
         try:
             with self._timeout_of(exchange.timeout_seconds).block():
                 result = await self._server.execute(call)
-                if isinstance(result, UpgradeResult | ProxyResult) or (
+                if isinstance(result, UpgradeResult | EndedSessionResult | ProxyResult) or (
                     isinstance(result, TextResult) and result.stream is not None
                 ):
                     return result
@@ -364,7 +321,7 @@ class Listener:
 
     async def _write(self, exchange: _Exchange, result: Result, body: bytes, pacer: Pacer | None) -> int:
         """Write a complete response, a large one in parts."""
-        assert not isinstance(result, WatchResult | UpgradeResult | ProxyResult)
+        assert not isinstance(result, WatchResult | UpgradeResult | EndedSessionResult | ProxyResult)
         status = 200 if isinstance(result, ListResult) else result.status
         encoding, body = await _compress(exchange.request, body)
         headers = (*self._headers(exchange, result), *encoding)
@@ -386,7 +343,8 @@ class Listener:
             return 200
         assert result.stream is not None
         if exchange.call.info.subresource == "log" and _is_websocket_request(exchange.request):
-            return await self._write_messages(exchange, result.stream)
+            on_start = functools.partial(self._observe_upgrade, exchange)
+            return await self._upgrades.send_messages(exchange.request, exchange.response, result.stream, on_start)
         await exchange.response.stream(result.status, headers, result.stream)
         return result.status
 

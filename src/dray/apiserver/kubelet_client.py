@@ -120,11 +120,17 @@ class NodeAddress:
         return f"https://{host}:{self.port}"
 
 
+def is_simulated(node: Document) -> bool:
+    """Return whether the containers of a Node are only pretended."""
+    info = (node.get("status") or {}).get("nodeInfo") or {}
+    return str(info.get("containerRuntimeVersion") or "").startswith(SIMULATED_RUNTIME)
+
+
 def node_address(node: Document) -> NodeAddress:
     """Return the address of a Node; raises `ServiceUnavailableError` without one, `NotOfferedError` if simulated."""
     name = node["metadata"]["name"]
     status = node.get("status") or {}
-    if str((status.get("nodeInfo") or {}).get("containerRuntimeVersion") or "").startswith(SIMULATED_RUNTIME):
+    if is_simulated(node):
         raise NotOfferedError(f"node {name} is simulated: its containers have no processes, logs or ports")
     port = ((status.get("daemonEndpoints") or {}).get("kubeletEndpoint") or {}).get("Port") or 0
     addresses = {item.get("type"): item.get("address") for item in status.get("addresses") or ()}

@@ -35,7 +35,7 @@ from tests.e2e.node.harness import (
     terminated,
 )
 from tests.fork_server import run
-from tests.servers import running_server
+from tests.servers import Server, running_server
 
 LEASES = unstructured(GroupVersion("coordination.k8s.io", "v1"), "leases", "Lease")
 ACCOUNTS = unstructured(GroupVersion("", "v1"), "serviceaccounts", "ServiceAccount")
@@ -59,6 +59,16 @@ async def wait_for_account(cluster: Cluster) -> None:
         else:
             return
     raise AssertionError("no service account")
+
+
+def attach_and_execute(server: Server, refusal: str) -> None:
+    """Attach to the simulated Pod `runs`, which ends at once, and try to run a command in it, with both protocols."""
+    for websockets in ("true", "false"):
+        kubectl = Kubectl({**server.environment, "KUBECTL_REMOTE_COMMAND_WEBSOCKETS": websockets}, "default")
+        for flags in ((), ("-i",)):
+            attached = kubectl.run("attach", *flags, "runs")
+            assert (attached.code, attached.out) == (0, ""), attached
+        assert refusal in kubectl.run("exec", "runs", "--", "true").err
 
 
 @pytest.mark.behaviour("EX-09")
@@ -89,6 +99,7 @@ async def test_simulated_nodes_run_pods(tmp_path: Path) -> None:
         simulated = "is simulated: its containers have no processes, logs or ports"
         with pytest.raises(NotOfferedError, match=f"node {pod['spec']['nodeName']} {simulated}"):
             await client.get_subresource(PODS, "runs", "default", "log")
+        attach_and_execute(server, simulated)
         await cluster.delete("runs")
         await cluster.gone("runs")
         lease = await client.get(LEASES, nodes[-1]["metadata"]["name"], "kube-node-lease")

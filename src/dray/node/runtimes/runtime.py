@@ -14,8 +14,9 @@ from typing import Any, Final, Protocol, TypeAlias
 
 from dray.node.network.host_ports import HostPort
 from dray.node.resource_manager import HostDevice
-from dray.node.runtimes.streams import ContainerStreams, ForwardedPort, StreamOptions
+from dray.node.runtimes.streams import ContainerStreams, ForwardedPort
 from dray.node.runtimes.usage import Usage
+from dray.rpc.remote_command.messages import StreamOptions
 from dray.runtime.tasks import ChildTasks
 
 # The exit code of a container whose exit was not observed, as in containerd and kubelet.

@@ -26,8 +26,9 @@ from dray.node.runtimes.runtime import (
     Sandbox,
     Started,
 )
-from dray.node.runtimes.streams import ContainerStreams, ForwardedPort, StreamOptions
+from dray.node.runtimes.streams import ContainerStreams, ForwardedPort
 from dray.node.runtimes.usage import Usage
+from dray.rpc.remote_command.messages import StreamOptions
 from dray.runtime.tasks import ChildTasks, cancel_and_wait
 
 # Pod annotations with the run time and the exit code of its containers, and with the run time of its init containers.

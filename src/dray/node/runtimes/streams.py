@@ -2,31 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Protocol
 
-STDOUT: Final = 1
-STDERR: Final = 2
-# What is read of an output at a time.
-CHUNK_BYTES: Final = 32 * 1024
-
-
-@dataclass(frozen=True, slots=True)
-class StreamOptions:
-    """Which streams a client asks for; with a terminal there is no stderr."""
-
-    stdin: bool = False
-    stdout: bool = False
-    stderr: bool = False
-    tty: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class StreamEnd:
-    """How streams ended: the exit code of a command, 0 for a container that has ended, None with a failure."""
-
-    code: int | None
-    message: str = ""
+from dray.rpc.remote_command.messages import StreamEnd
 
 
 class ContainerStreams(Protocol):

@@ -3,30 +3,27 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 from urllib.parse import parse_qs
 
 from dray.api.document import NamespacedName
 from dray.node.agent.pod_manager import PodManager, PodWorker
 from dray.node.runtimes.runtime import Runtime, RuntimeFailure
-from dray.node.runtimes.streams import ContainerStreams, ForwardedPort, StreamEnd, StreamOptions
-from dray.node.streams.messages import StreamProtocolError
+from dray.node.runtimes.streams import ContainerStreams, ForwardedPort
 from dray.node.streams.port_forward import (
     PORT_FORWARD_PROTOCOL,
     PORT_MAX,
     ChannelPortForward,
     SpdyPortForward,
 )
-from dray.node.streams.remote_command import Session, run_session
-from dray.node.streams.spdy_session import COMMAND_PROTOCOLS, SpdySession
-from dray.node.streams.websocket_session import CHANNEL_PROTOCOLS, ChannelSession, Tunnel
+from dray.node.streams.remote_command import run_session
+from dray.rpc.remote_command.messages import StreamEnd, StreamOptions, StreamProtocolError
+from dray.rpc.remote_command.negotiation import Agreed, agree_on_protocol, agree_on_session, open_session
+from dray.rpc.remote_command.websocket_session import CHANNEL_PROTOCOLS, Tunnel
 from dray.runtime.http.byte_stream import ByteStream
 from dray.runtime.http.requests import Request
 from dray.runtime.http.router import Handler, Reply, text
-from dray.runtime.http.websocket import is_request, offered_protocols
-from dray.runtime.http.websocket_connection import UnknownProtocolError, agree
 from dray.runtime.logs import fields
 
 _log = logging.getLogger(__name__)
@@ -34,20 +31,9 @@ _log = logging.getLogger(__name__)
 # Sessions of one node at the same time; more are refused with 429.
 STREAMS_MAX: Final = 1000
 TUNNEL_PROTOCOL: Final = f"SPDY/3.1+{PORT_FORWARD_PROTOCOL}"
-SPDY: Final = "SPDY/3.1"
-_VERSIONS: Final = "x-stream-protocol-version"
 _TRUE: Final = ("1", "true")
 
 Speak = Callable[[ByteStream], Awaitable[None]]
-
-
-@dataclass(frozen=True, slots=True)
-class _Agreed:
-    """The protocol of an accepted upgrade, and the headers of the answer."""
-
-    protocol: str
-    is_spdy: bool
-    headers: tuple[tuple[str, str], ...]
 
 
 class StreamHandlers:
@@ -109,14 +95,13 @@ class StreamHandlers:
             options = StreamOptions(options.stdin, options.stdout, options.stderr and not tty, tty)
         if not (options.stdin or options.stdout or options.stderr):
             return text("you must specify at least 1 of stdin, stdout, stderr", 400)
-        agreed = _agree(request, CHANNEL_PROTOCOLS, COMMAND_PROTOCOLS)
+        agreed = agree_on_session(request)
         if isinstance(agreed, Reply):
             return agreed
         container_id = state.current.id
 
         async def speak(stream: ByteStream) -> None:
-            make = SpdySession if agreed.is_spdy else ChannelSession
-            session: Session = make(stream, agreed.protocol, options)
+            session = open_session(stream, agreed, options)
             await session.start()
             try:
                 streams = await start(container_id, options, worker)
@@ -133,7 +118,8 @@ class StreamHandlers:
         worker = self._find(request)
         if worker is None:
             return text("pod does not exist", 404)
-        agreed = _agree(request, (TUNNEL_PROTOCOL, *CHANNEL_PROTOCOLS[1:]), (PORT_FORWARD_PROTOCOL,), allow_none=False)
+        channels = (TUNNEL_PROTOCOL, *CHANNEL_PROTOCOLS[1:])
+        agreed = agree_on_protocol(request, channels, (PORT_FORWARD_PROTOCOL,), allow_none=False)
         if isinstance(agreed, Reply):
             return agreed
         is_channels = not agreed.is_spdy and agreed.protocol != TUNNEL_PROTOCOL
@@ -171,7 +157,7 @@ class StreamHandlers:
         uid = parameters.get("uid")
         return worker if worker is not None and uid in (None, worker.uid) else None
 
-    def _accept(self, agreed: _Agreed, speak: Speak, about: str) -> Reply:
+    def _accept(self, agreed: Agreed, speak: Speak, about: str) -> Reply:
         """Return the answer that accepts the upgrade, unless there are too many streams."""
         if self._running >= STREAMS_MAX:
             return text("too many streams", 429, (("Retry-After", "60"),))
@@ -186,42 +172,6 @@ class StreamHandlers:
                 self._running -= 1
 
         return Reply(status=101, headers=agreed.headers, upgrade=counted)
-
-
-def _agree(
-    request: Request, channels: Sequence[str], streams: Sequence[str], *, allow_none: bool = True
-) -> _Agreed | Reply:
-    """Return the protocol that both sides know, or the refusal."""
-    if not request.is_upgrade:
-        return text("Upgrade request required", 400)
-    if is_request(request.headers):
-        return _agree_on_channels(request, channels, allow_none=allow_none)
-    if request.headers.get("upgrade", "").lower() != SPDY.lower():
-        return text(f"unable to upgrade: unknown protocol {request.headers.get('upgrade')!r}", 400)
-    return _agree_on_streams(request, streams)
-
-
-def _agree_on_channels(request: Request, known: Sequence[str], *, allow_none: bool) -> _Agreed | Reply:
-    try:
-        protocol, headers = agree(request.headers, known)
-    except UnknownProtocolError as error:
-        return text(str(error), 403)
-    if not protocol and not allow_none:
-        return text(f"the server supports only the protocols {', '.join(known)}", 403)
-    return _Agreed(protocol, is_spdy=False, headers=headers)
-
-
-def _agree_on_streams(request: Request, known: Sequence[str]) -> _Agreed | Reply:
-    asked = [value for name, value in request.raw_headers if name.lower() == _VERSIONS]
-    offered = [name for value in asked for name in offered_protocols(value)]
-    if not offered:
-        return text(f"unable to upgrade: {_VERSIONS} header is required", 400)
-    version = next((name for name in offered if name in known), "")
-    if not version:
-        accepted = tuple(("X-Accepted-Stream-Protocol-Versions", name) for name in known)
-        return text(f"unable to upgrade: unsupported protocols {', '.join(offered)}", 403, accepted)
-    answer = (("Connection", "Upgrade"), ("Upgrade", SPDY), ("X-Stream-Protocol-Version", version))
-    return _Agreed(version, is_spdy=True, headers=answer)
 
 
 def _parameters(request: Request) -> dict[str, list[str]]:

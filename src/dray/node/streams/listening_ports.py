@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
-from dray.node.runtimes.streams import CHUNK_BYTES
+from dray.rpc.remote_command.messages import CHUNK_BYTES
 
 CONNECT_SECONDS_MAX: Final = 10.0
 _LISTENING: Final = "0A"

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from dray.node.runtimes.runtime import RuntimeFailure
-from dray.node.runtimes.streams import CHUNK_BYTES, ForwardedPort
+from dray.node.runtimes.streams import ForwardedPort
+from dray.rpc.remote_command.messages import CHUNK_BYTES
 from dray.runtime.http.byte_stream import Duplex
 from dray.runtime.http.spdy import (
     REFUSED_STREAM,

@@ -2,30 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
-from dray.node.runtimes.streams import ContainerStreams, StreamEnd
-from dray.node.streams.messages import Input, Resize, StdinData
+from dray.node.runtimes.streams import ContainerStreams
+from dray.rpc.remote_command.messages import Resize, StdinData, StreamEnd
+from dray.rpc.remote_command.negotiation import Session
 from dray.runtime.tasks import first_completed
-
-
-class Session(Protocol):
-    """A client's side of exec or attach."""
-
-    async def start(self) -> None:
-        """Open the channels."""
-
-    async def receive(self) -> Input | None:
-        """Return the next input; None when the client is gone."""
-
-    async def send(self, channel: int, data: bytes) -> None:
-        """Send output; returns when the client may get more. Raises `ConnectionError` if it is gone."""
-
-    async def finish(self, end: StreamEnd, failure_prefix: str) -> None:
-        """Tell the client how it ended."""
-
-    async def fail(self) -> None:
-        """Close after a bug."""
 
 
 async def run_session(session: Session, streams: ContainerStreams, failure_prefix: str) -> None:

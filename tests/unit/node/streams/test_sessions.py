@@ -12,13 +12,21 @@ from typing import Any
 import pytest
 
 from dray.node.runtimes.runtime import RuntimeFailure
-from dray.node.runtimes.streams import STDERR, STDOUT, StreamEnd, StreamOptions
-from dray.node.streams import spdy_session
-from dray.node.streams.messages import Resize, StdinData, StdinEnd, StreamProtocolError
 from dray.node.streams.port_forward import ChannelPortForward, SpdyPortForward
 from dray.node.streams.remote_command import run_session
-from dray.node.streams.spdy_session import SpdySession
-from dray.node.streams.websocket_session import ChannelSession, Tunnel
+from dray.rpc.remote_command import spdy_session
+from dray.rpc.remote_command.messages import (
+    STDERR,
+    STDOUT,
+    Resize,
+    StdinData,
+    StdinEnd,
+    StreamEnd,
+    StreamOptions,
+    StreamProtocolError,
+)
+from dray.rpc.remote_command.spdy_session import SpdySession
+from dray.rpc.remote_command.websocket_session import ChannelSession, Tunnel
 from dray.runtime.http import websocket_connection
 from dray.runtime.http.spdy import Data, RstStream, SpdyConnection, SynReply, data_frame, ping_frame
 from dray.runtime.http.websocket import Message, MessageReader, Opcode, encode, encode_close

@@ -16,12 +16,14 @@ from dray.api.document import Document, GroupResource
 from dray.api.errors import BadRequestError, NotFoundError
 from dray.apiserver.admission.plugin import AdmissionAttributes, Operation
 from dray.apiserver.authorization.authorizer import Authorizer
-from dray.apiserver.call import Call, Result, UpgradeResult
+from dray.apiserver.call import Call, EndedSessionResult, Result, UpgradeResult
 from dray.apiserver.endpoint import KEY_ROOT, Endpoint
 from dray.apiserver.handlers.backend import Backend
 from dray.apiserver.handlers.get import GetHandler
+from dray.apiserver.kubelet_client import is_simulated
 from dray.apiserver.options import WriteOptions
 from dray.apiserver.request import Attributes
+from dray.rpc.remote_command.messages import StreamOptions
 
 # Nodes that list this feature speak WebSocket themselves; others only SPDY.
 WEBSOCKETS_FEATURE: Final = "ExtendWebSocketsToKubelet"
@@ -74,6 +76,8 @@ class PodStreams:
         node = await self._node(call, pod)
         if not call.upgrade:
             raise BadRequestError("Upgrade request required")
+        if info.subresource == "attach" and is_simulated(node):
+            return EndedSessionResult(_session_options(pod, options))
         _check_protocol(call, node)
         nodes = self._nodes
         assert nodes is not None
@@ -143,6 +147,16 @@ def stream_container(pod: Document, wanted: str, name: str) -> str:
     if len(regular) == 1:
         return str(regular[0])
     raise BadRequestError(f"a container name must be specified for pod {name}, choose one of: [{' '.join(regular)}]")
+
+
+def _session_options(pod: Document, options: Document) -> StreamOptions:
+    """Return the streams of an attached client; the terminal is the container's, whatever the client says."""
+    name = stream_container(pod, options.get("container", ""), pod["metadata"]["name"])
+    kinds = ("containers", "initContainers", "ephemeralContainers")
+    container = next(item for kind in kinds for item in pod["spec"].get(kind) or () if item["name"] == name)
+    tty = bool(container.get("tty"))
+    stdin, stdout, stderr = (bool(options.get(stream)) for stream in ("stdin", "stdout", "stderr"))
+    return StreamOptions(stdin, stdout, stderr and not tty, tty)
 
 
 def _check_protocol(call: Call, node: Document) -> None:

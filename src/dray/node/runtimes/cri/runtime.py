@@ -46,10 +46,11 @@ from dray.node.runtimes.runtime import (
     Started,
     ignored_fields,
 )
-from dray.node.runtimes.streams import ContainerStreams, ForwardedPort, StreamOptions
+from dray.node.runtimes.streams import ContainerStreams, ForwardedPort
 from dray.node.runtimes.usage import Usage
 from dray.rpc.pb.cri.v1 import api_pb2 as pb
 from dray.rpc.pb.cri.v1.api_pb2_grpc import ImageServiceStub, RuntimeServiceStub
+from dray.rpc.remote_command.messages import StreamOptions
 from dray.rpc.sockets import connect
 from dray.runtime.logs import fields
 from dray.runtime.tasks import ChildTasks, cancel_and_wait

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import orjson
 
 from dray.node.runtimes.runtime import RuntimeFailure
-from dray.node.runtimes.streams import CHUNK_BYTES, STDERR, STDOUT, StreamEnd, StreamOptions
+from dray.rpc.remote_command.messages import CHUNK_BYTES, STDERR, STDOUT, StreamEnd, StreamOptions
 from dray.runtime.http.byte_stream import ByteStream
 from dray.runtime.http.client import HttpClient
 from dray.runtime.http.dialing import Route

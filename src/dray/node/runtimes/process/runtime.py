@@ -31,9 +31,9 @@ from dray.node.runtimes.runtime import (
 from dray.node.runtimes.shim.exec_process import Command
 from dray.node.runtimes.shim.program import set_identity
 from dray.node.runtimes.shim.runtime import ShimRuntime, TrackedContainer, end_group
-from dray.node.runtimes.streams import StreamOptions
 from dray.node.topology.machine import parse_cpus
 from dray.node.untrusted_files import remove_tree
+from dray.rpc.remote_command.messages import StreamOptions
 
 OUTPUT_BYTES_MAX: Final = 10 * 1024
 # The folder with the container's device metadata, which cannot be mounted at its usual path.

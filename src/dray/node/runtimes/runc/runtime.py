@@ -55,11 +55,12 @@ from dray.node.runtimes.runtime import (
 )
 from dray.node.runtimes.shim.exec_process import Command
 from dray.node.runtimes.shim.runtime import ShimRuntime, TrackedContainer
-from dray.node.runtimes.streams import ForwardedPort, StreamEnd, StreamOptions
+from dray.node.runtimes.streams import ForwardedPort
 from dray.node.runtimes.usage import Usage
 from dray.node.runtimes.usage_reader import read_group
 from dray.node.streams.listening_ports import SocketPort
 from dray.node.untrusted_files import write_private
+from dray.rpc.remote_command.messages import StreamEnd, StreamOptions
 
 COMMAND_SECONDS_MAX: Final = 30.0
 _APP_ARMOR: Final = Path("/sys/module/apparmor/parameters/enabled")

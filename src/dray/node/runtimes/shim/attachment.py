@@ -11,7 +11,7 @@ from typing import Final
 
 from dray.node.runtimes.runtime import RuntimeFailure
 from dray.node.runtimes.shim import program
-from dray.node.runtimes.streams import STDERR, STDOUT, StreamEnd, StreamOptions
+from dray.rpc.remote_command.messages import STDERR, STDOUT, StreamEnd, StreamOptions
 
 CONNECT_SECONDS_MAX: Final = 10.0
 _HEAD_BYTES: Final = 5

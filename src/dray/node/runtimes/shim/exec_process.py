@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from dray.node.runtimes.streams import CHUNK_BYTES, STDERR, STDOUT, StreamEnd, StreamOptions
+from dray.rpc.remote_command.messages import CHUNK_BYTES, STDERR, STDOUT, StreamEnd, StreamOptions
 
 _END_OF_INPUT: Final = b"\x04"
 

@@ -32,11 +32,12 @@ from dray.node.runtimes.runtime import (
 )
 from dray.node.runtimes.shim import attachment
 from dray.node.runtimes.shim.exec_process import Command, ExecProcess, FailedCommand
-from dray.node.runtimes.streams import ContainerStreams, ForwardedPort, StreamEnd, StreamOptions
+from dray.node.runtimes.streams import ContainerStreams, ForwardedPort
 from dray.node.runtimes.usage import Usage
 from dray.node.runtimes.usage_reader import read_processes
 from dray.node.streams.listening_ports import connect_to_pod, descendants
 from dray.node.untrusted_files import remove_tree, write_private
+from dray.rpc.remote_command.messages import StreamEnd, StreamOptions
 from dray.runtime.logs import fields
 from dray.runtime.tasks import ChildTasks, cancel_and_wait
 

@@ -7,15 +7,18 @@ import binascii
 from collections import deque
 from typing import Final
 
-from dray.node.runtimes.streams import STDERR, STDOUT, StreamEnd, StreamOptions
-from dray.node.streams.messages import (
+from dray.rpc.remote_command.messages import (
     ERROR,
     RESIZE,
+    STDERR,
     STDIN,
+    STDOUT,
     Input,
     ResizeReader,
     StdinData,
     StdinEnd,
+    StreamEnd,
+    StreamOptions,
     StreamProtocolError,
     end_message,
 )

@@ -7,15 +7,19 @@ import contextlib
 from collections import deque
 from typing import Final
 
-from dray.node.runtimes.streams import CHUNK_BYTES, STDERR, STDOUT, StreamEnd, StreamOptions
-from dray.node.streams.messages import (
+from dray.rpc.remote_command.messages import (
+    CHUNK_BYTES,
     ERROR,
     RESIZE,
+    STDERR,
     STDIN,
+    STDOUT,
     Input,
     ResizeReader,
     StdinData,
     StdinEnd,
+    StreamEnd,
+    StreamOptions,
     StreamProtocolError,
     end_message,
 )

@@ -1,4 +1,4 @@
-"""What clients of exec and attach send, and how a session ends, whatever carries it. Pure."""
+"""What clients of exec and attach ask for and send, and how a session ends, whatever carries it. Pure."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from typing import Final, TypeAlias
 import orjson
 
 from dray.api.document import Document
-from dray.node.runtimes.streams import StreamEnd
 
 STDIN: Final = 0
+STDOUT: Final = 1
+STDERR: Final = 2
 ERROR: Final = 3
 RESIZE: Final = 4
 # The protocol that sends a Status at the end; earlier ones send a text, and only of a failure.
@@ -20,6 +21,26 @@ STATUS_PROTOCOLS: Final = ("v5.channel.k8s.io", "v4.channel.k8s.io", "v4.base64.
 # A terminal size has a few dozen bytes.
 RESIZE_BYTES_MAX: Final = 4096
 SIZE_MAX: Final = 0xFFFF
+# What is read of an output at a time.
+CHUNK_BYTES: Final = 32 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class StreamOptions:
+    """Which streams a client asks for; with a terminal there is no stderr."""
+
+    stdin: bool = False
+    stdout: bool = False
+    stderr: bool = False
+    tty: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StreamEnd:
+    """How streams ended: the exit code of a command, 0 for a container that has ended, None with a failure."""
+
+    code: int | None
+    message: str = ""
 
 
 @dataclass(frozen=True, slots=True)
