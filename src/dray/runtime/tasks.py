@@ -298,13 +298,22 @@ class KeyedLocks:
 
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
+# Ignored by what nohup and scripts start in the background.
+_INHERITED_SIGNALS = (signal.SIGHUP, signal.SIGQUIT)
 
 
 def stop_on_signals(stop: asyncio.Event) -> None:
-    """Set `stop` on the first signal; a second one ends the process with 128 + its number."""
+    """Set `stop` on the first signal; a second one ends the process with 128 + its number.
+
+    Signals that the process was started to ignore are handled by doing nothing: children would inherit that they are
+    ignored, and a command in a container would outlive its terminal.
+    """
     loop = asyncio.get_running_loop()
     for number in SIGNALS:
         loop.add_signal_handler(number, _on_signal, stop, number)
+    for number in _INHERITED_SIGNALS:
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, lambda _number, _frame: None)
 
 
 def remove_signal_handlers() -> None:

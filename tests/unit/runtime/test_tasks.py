@@ -463,3 +463,17 @@ async def test_a_signal_sets_the_event() -> None:
         await asyncio.wait_for(stop.wait(), 5)
     finally:
         remove_signal_handlers()
+
+
+@pytest.mark.behaviour("EX-34")
+async def test_children_do_not_inherit_that_signals_are_ignored() -> None:
+    """As after nohup: a command would outlive its terminal."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        stop_on_signals(asyncio.Event())
+        os.kill(os.getpid(), signal.SIGHUP)
+        child = await asyncio.create_subprocess_exec("sh", "-c", "kill -HUP $$; exit 3")
+        assert await child.wait() == -signal.SIGHUP
+    finally:
+        remove_signal_handlers()
+        signal.signal(signal.SIGHUP, before)
