@@ -12,7 +12,7 @@ from typing import Final
 from dray.api.document import Document
 from dray.api.quantity import Quantity
 from dray.api.selectors import LabelSelector, SelectorError
-from dray.api.types.core_v1 import Pod
+from dray.api.types.core_v1 import Pod, Volume
 
 WAIT_FOR_FIRST_CONSUMER: Final = "WaitForFirstConsumer"
 NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
@@ -38,13 +38,18 @@ DEFAULT_CLASS_ANNOTATIONS: Final = (DEFAULT_CLASS, "storageclass.beta.kubernetes
 _FILESYSTEM: Final = "Filesystem"
 
 
+def claim_name(pod: Pod, volume: Volume) -> str:
+    """Return the name of the claim that a volume of a Pod stands for; empty if it stands for none."""
+    if volume.persistent_volume_claim is not None:
+        return volume.persistent_volume_claim.claim_name
+    return f"{pod.metadata.name}-{volume.name}" if volume.ephemeral is not None else ""
+
+
 def claim_names(pod: Pod) -> Iterator[tuple[str, bool]]:
     """Yield the names of the Pod's volume claims, and whether each belongs to an ephemeral volume."""
     for volume in pod.spec.volumes:
-        if volume.persistent_volume_claim is not None:
-            yield volume.persistent_volume_claim.claim_name, False
-        elif volume.ephemeral is not None:
-            yield f"{pod.metadata.name}-{volume.name}", True
+        if name := claim_name(pod, volume):
+            yield name, volume.ephemeral is not None
 
 
 def is_claim_used_by(claim: Document, pod: Pod) -> bool:
@@ -71,6 +76,11 @@ def _is_shut_down(pod: Pod) -> bool:
     return metadata.deletion_timestamp is not None and metadata.deletion_grace_period_seconds == 0
 
 
+def _annotation(item: Document, name: str) -> str:
+    """Return an annotation of a volume or claim; empty if it has none of the name."""
+    return (item["metadata"].get("annotations") or {}).get(name) or ""
+
+
 def phase_of(item: Document) -> str:
     """Return the phase of a volume or claim; empty if it has none yet."""
     return (item.get("status") or {}).get("phase") or ""
@@ -78,8 +88,7 @@ def phase_of(item: Document) -> str:
 
 def class_of(item: Document) -> str:
     """Return the storage class of a volume or claim; empty if it has none."""
-    annotation = (item["metadata"].get("annotations") or {}).get(CLASS_ANNOTATION)
-    return annotation or item["spec"].get("storageClassName") or ""
+    return _annotation(item, CLASS_ANNOTATION) or item["spec"].get("storageClassName") or ""
 
 
 def is_delayed(storage_class: Document | None) -> bool:
@@ -95,12 +104,12 @@ def provisioner_of(storage_class: Document | None) -> str:
 
 def selected_node(claim: Document) -> str:
     """Return the node on which the volume of a claim is to be provisioned; empty if none has been selected."""
-    return (claim["metadata"].get("annotations") or {}).get(SELECTED_NODE) or ""
+    return _annotation(claim, SELECTED_NODE)
 
 
 def is_provisioned_locally(volume: Document) -> bool:
     """Return whether the volume is a folder that the local provisioner created."""
-    return (volume["metadata"].get("annotations") or {}).get(PROVISIONED_BY) == LOCAL_PROVISIONER
+    return _annotation(volume, PROVISIONED_BY) == LOCAL_PROVISIONER
 
 
 def provisioned_node(volume: Document) -> str:

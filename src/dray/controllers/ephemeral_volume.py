@@ -5,15 +5,15 @@ from __future__ import annotations
 from dray.api.codec import to_document
 from dray.api.document import Document, NamespacedName
 from dray.api.errors import AlreadyExistsError, APIError
+from dray.api.persistent_volumes import claim_name
 from dray.api.types.core_v1 import Pod, Volume
 from dray.client.controller import Result
 from dray.client.event_recorder import WARNING
 from dray.client.interface import ignore_not_found
-from dray.client.objects import key_of
+from dray.client.objects import controller_reference, key_of
 from dray.client.resources import PERSISTENT_VOLUME_CLAIMS, PODS
+from dray.controllers.pod_control.pod_status import is_active
 from dray.controllers.reconciler import ControllerContext, Reconciler
-
-_FINISHED = ("Succeeded", "Failed")
 
 
 def ephemeral_claim(pod: Pod, volume: Volume) -> Document:
@@ -21,19 +21,12 @@ def ephemeral_claim(pod: Pod, volume: Volume) -> Document:
     assert volume.ephemeral is not None
     template = to_document(volume.ephemeral).get("volumeClaimTemplate") or {}
     metadata = template.get("metadata") or {}
-    owner = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "name": pod.metadata.name,
-        "uid": pod.metadata.uid,
-        "controller": True,
-        "blockOwnerDeletion": True,
-    }
+    owner = to_document(controller_reference(PODS.group_version_kind, pod.metadata))
     return {
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
         "metadata": {
-            "name": f"{pod.metadata.name}-{volume.name}",
+            "name": claim_name(pod, volume),
             "namespace": pod.metadata.namespace,
             "labels": metadata.get("labels") or {},
             "annotations": metadata.get("annotations") or {},
@@ -62,7 +55,7 @@ class EphemeralVolumeController(Reconciler[NamespacedName]):
     async def reconcile(self, key: NamespacedName) -> Result:
         """Create the missing claims of a Pod."""
         pod = self._pods.lister.get_key(key)
-        if pod is None or pod.metadata.deletion_timestamp is not None or pod.status.phase in _FINISHED:
+        if pod is None or not is_active(pod):
             return None
         for volume in pod.spec.volumes:
             if volume.ephemeral is not None:

@@ -12,9 +12,8 @@ from dray.client.controller import Result
 from dray.client.interface import ListOptions, ignore_not_found
 from dray.client.objects import key_of
 from dray.client.resources import POD_GROUPS, PODS
+from dray.controllers.pod_control.pod_status import is_finished
 from dray.controllers.reconciler import PODS_BY_GROUP, ControllerContext, Reconciler, newest, pod_group_values
-
-_FINISHED = ("Succeeded", "Failed")
 
 
 class PodGroupProtectionController(Reconciler[NamespacedName]):
@@ -63,8 +62,3 @@ class PodGroupProtectionController(Reconciler[NamespacedName]):
 def is_waiting(group: PodGroup) -> bool:
     """Return whether the group is being deleted and still has the finalizer."""
     return group.metadata.deletion_timestamp is not None and PROTECTION_FINALIZER in group.metadata.finalizers
-
-
-def is_finished(pod: Pod) -> bool:
-    """Return whether the Pod has succeeded or failed."""
-    return pod.status.phase in _FINISHED

@@ -17,7 +17,7 @@ import msgspec
 from dray.api.document import Document
 from dray.api.errors import APIError
 from dray.api.node_selection import matching_term
-from dray.api.persistent_volumes import is_provisioned_locally
+from dray.api.persistent_volumes import claim_name, is_provisioned_locally
 from dray.api.types.core_v1 import HostPathVolumeSource, NodeSelector, Pod, Volume
 from dray.client.interface import Client
 from dray.client.resources import NODES, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES
@@ -44,13 +44,6 @@ class PersistentFolder:
     has_group: bool = False
     # What is not honoured of the volume; empty if nothing is ignored.
     limitation: str = ""
-
-
-def claim_name(pod: Pod, volume: Volume) -> str:
-    """Return the name of the claim that a volume of a Pod stands for; empty if it stands for none."""
-    if volume.persistent_volume_claim is not None:
-        return volume.persistent_volume_claim.claim_name
-    return f"{pod.metadata.name}-{volume.name}" if volume.ephemeral is not None else ""
 
 
 async def find_folder(client: Client, pod: Pod, volume: Volume) -> PersistentFolder:

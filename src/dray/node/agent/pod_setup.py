@@ -15,6 +15,7 @@ from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 from dray.api.document import Document
 from dray.api.errors import APIError, NotFoundError
+from dray.api.persistent_volumes import claim_name
 from dray.api.timestamps import parse_time
 from dray.api.types.core_v1 import ConfigMap, Container, Pod, Secret, ServiceAccountTokenProjection, Volume
 from dray.client.interface import Client, Resource
@@ -22,7 +23,7 @@ from dray.client.resources import CONFIG_MAPS, SECRETS, SERVICE_ACCOUNTS
 from dray.lib.clock import Clock
 from dray.node.agent import volume_files
 from dray.node.agent.logs.reader import last_output
-from dray.node.agent.persistent_volumes import PersistentFolder, claim_name, find_folder, set_group
+from dray.node.agent.persistent_volumes import PersistentFolder, find_folder, set_group
 from dray.node.agent.pod.container_spec import ContainerInputs, VolumeFolder, container_spec, sandbox_of, volume_mounts
 from dray.node.agent.pod.environment import (
     CONFIG_MAP,
