@@ -29,6 +29,7 @@ from dray.scheduler.plugins.pod_topology_spread.plugin import PodTopologySpread
 from dray.scheduler.plugins.queueing import PrioritySort, SchedulingGates
 from dray.scheduler.plugins.taint_toleration import TaintToleration
 from dray.scheduler.plugins.volume_binding import VolumeBinding
+from dray.scheduler.plugins.volume_restrictions import VolumeRestrictions
 from dray.scheduler.profile import Profile
 
 
@@ -51,6 +52,7 @@ BUILT_IN: Final[Mapping[str, PluginFactory]] = {
     "NodeAffinity": NodeAffinity,
     "NodePorts": _plain(lambda _handle: NodePorts()),
     "NodeResourcesFit": NodeResourcesFit,
+    "VolumeRestrictions": _plain(VolumeRestrictions),
     "VolumeBinding": VolumeBinding,
     "PodTopologySpread": PodTopologySpread,
     "InterPodAffinity": InterPodAffinity,
@@ -77,6 +79,7 @@ DEFAULT_PLUGINS: Final[tuple[tuple[str, int], ...]] = (
     ("NodeAffinity", 2),
     ("NodePorts", 0),
     ("NodeResourcesFit", 1),
+    ("VolumeRestrictions", 0),
     ("VolumeBinding", 0),
     ("PodTopologySpread", 2),
     ("InterPodAffinity", 2),

@@ -1,4 +1,4 @@
-"""VolumeBinding with bound volumes, and NodeDeclaredFeatures (kube-scheduler 1.36)."""
+"""VolumeBinding with bound volumes, VolumeRestrictions, and NodeDeclaredFeatures (kube-scheduler 1.36)."""
 
 from __future__ import annotations
 
@@ -8,11 +8,21 @@ import msgspec
 import pytest
 
 from dray.api.types.core_v1 import Node
-from dray.framework.events import NODE, PERSISTENT_VOLUME_CLAIM, UNSCHEDULED_POD, Action, ClusterEvent, Hint
+from dray.framework.events import (
+    ASSIGNED_POD,
+    NODE,
+    PERSISTENT_VOLUME_CLAIM,
+    UNSCHEDULED_POD,
+    Action,
+    ClusterEvent,
+    Hint,
+)
 from dray.framework.node_info import NodeInfo
+from dray.framework.pod_info import PodInfo
 from dray.framework.status import SUCCESS, Code
 from dray.scheduler.plugins.node_declared_features import NodeDeclaredFeatures
 from dray.scheduler.plugins.volume_binding import VolumeBinding
+from dray.scheduler.plugins.volume_restrictions import VolumeRestrictions
 from tests.unit.scheduler.builders import container, handle, node, node_info, pod, pod_info, state
 
 NODES = [node_info("a", labels={"zone": "a"}), node_info("b", labels={"zone": "b"})]
@@ -91,12 +101,7 @@ NO_VOLUME = "node(s) unavailable due to one or more pvc(s) bound to non-existent
             [volume("a", "csi")],
             'persistentvolumeclaim "c": only local and hostPath volumes are supported by this scheduler',
         ),
-        (
-            USES,
-            [claim(accessModes=["ReadWriteOncePod"])],
-            [volume()],
-            'persistentvolumeclaim "c": access mode ReadWriteOncePod is not supported by this scheduler',
-        ),
+        (USES, [claim(accessModes=["ReadWriteOncePod"])], [volume()], {}),
     ],
 )
 def test_volumes(spec: Any, claims: Any, volumes: Any, expected: Any) -> None:
@@ -202,6 +207,82 @@ def test_a_change_of_the_pods_own_claim_requeues_it(name: str, wakes: bool) -> N
     assert [item.hint is None or item.hint(pod(**USES), None, claim(name)) is Hint.QUEUE for item in registered] == [
         wakes
     ]
+
+
+# --- Claims that one Pod may use. ---
+
+IN_USE = "node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode"
+
+
+def exclusive_attempt(mode: str, others: list[PodInfo], spec: Any) -> tuple[VolumeRestrictions, Any, list[NodeInfo]]:
+    nodes = [node_info("a", pods=others), node_info("b")]
+    parts = handle(*nodes, persistentvolumeclaims=[claim(accessModes=[mode]), claim("p-v", accessModes=[mode])])
+    plugin, info = VolumeRestrictions(parts), pod_info("p", **spec)
+    attempt = state(info)
+    _, status = plugin.pre_filter(attempt, info.pod)
+    return plugin, None if status.code is Code.SKIP else attempt, nodes
+
+
+@pytest.mark.behaviour("ST-43")
+@pytest.mark.parametrize(
+    ("mode", "spec", "other", "namespace", "expected"),
+    [
+        ("ReadWriteOncePod", USES, USES, "default", IN_USE),
+        ("ReadWriteOncePod", USES, USES, "elsewhere", ""),
+        ("ReadWriteOncePod", USES, {}, "default", ""),
+        ("ReadWriteOncePod", EPHEMERAL, USES, "default", ""),
+        ("ReadWriteOnce", USES, USES, "default", None),
+        ("ReadWriteOncePod", {}, USES, "default", None),
+    ],
+)
+def test_a_claim_of_one_pod_is_used_by_one_pod(
+    mode: str, spec: Any, other: Any, namespace: str, expected: str | None
+) -> None:
+    plugin, attempt, nodes = exclusive_attempt(mode, [pod_info("q", namespace=namespace, **other)], spec)
+    if expected is None:
+        assert attempt is None
+        return
+    assert {plugin.filter(attempt, pod(), item).message for item in nodes} == {expected}
+
+
+@pytest.mark.behaviour("ST-43")
+def test_preemption_frees_a_claim_of_one_pod() -> None:
+    user = pod_info("q", **USES)
+    plugin, attempt, (first, _) = exclusive_attempt("ReadWriteOncePod", [user], USES)
+    copy = attempt.clone()
+    plugin.remove_pod(copy, pod(), user, first)
+    assert plugin.filter(copy, pod(), first) is SUCCESS
+    plugin.add_pod(copy, pod(), user, first)
+    assert plugin.filter(copy, pod(), first).code is Code.UNSCHEDULABLE
+    assert plugin.filter(attempt, pod(), first).code is Code.UNSCHEDULABLE
+
+
+@pytest.mark.behaviour("ST-43")
+def test_the_users_of_claims_follow_the_snapshot() -> None:
+    """One view for all attempts: a Pod that is gone counts no more."""
+    user = pod_info("q", **USES)
+    nodes = [node_info("a", pods=[user])]
+    parts = handle(*nodes, persistentvolumeclaims=[claim(accessModes=["ReadWriteOncePod"])])
+    plugin, info = VolumeRestrictions(parts), pod_info("p", **USES)
+
+    def found() -> Any:
+        attempt = state(info)
+        plugin.pre_filter(attempt, info.pod)
+        return plugin.filter(attempt, info.pod, parts.snapshot.nodes[0]).message
+
+    assert found() == IN_USE
+    parts.snapshot.replace(nodes[0].without_pod(user.uid))
+    assert found() == ""
+
+
+@pytest.mark.behaviour("ST-43")
+@pytest.mark.parametrize(("other", "wakes"), [(USES, True), ({}, False)])
+def test_the_end_of_a_pod_with_the_claim_requeues_others(other: Any, wakes: bool) -> None:
+    event = ClusterEvent(ASSIGNED_POD, Action.DELETE)
+    plugin = VolumeRestrictions(handle())
+    (registered,) = [item for item in plugin.events_to_register() if item.event.covers(event)]
+    assert registered.hint is not None
+    assert (registered.hint(pod(**USES), pod("q", **other), None) is Hint.QUEUE) is wakes
 
 
 # --- Declared features. ---

@@ -50,6 +50,7 @@ def test_defaults() -> None:
         "NodeAffinity",
         "NodePorts",
         "NodeResourcesFit",
+        "VolumeRestrictions",
         "VolumeBinding",
         "PodTopologySpread",
         "InterPodAffinity",

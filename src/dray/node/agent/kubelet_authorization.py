@@ -38,9 +38,12 @@ _SUBRESOURCES: Final = (
     ("/stats", ("stats",)),
     ("/metrics", ("metrics",)),
     ("/logs", ("log",)),
+    ("/checkpoint", ("checkpoint",)),
     ("/pods", ("pods", "proxy")),
+    ("/runningpods", ("pods", "proxy")),
     ("/healthz", ("healthz", "proxy")),
     ("/configz", ("configz", "proxy")),
+    ("/statusz", ("statusz", "proxy")),
 )
 _OTHERS: Final = ("proxy",)
 

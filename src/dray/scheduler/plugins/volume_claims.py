@@ -28,8 +28,6 @@ def unsupported_reason(name: str, claim: Document, volume: Document | None) -> s
     """Return what the scheduler does not support of the claim; empty if it does."""
     if not claim["spec"].get("volumeName") or _phase(claim) != "Bound":
         return REASON_UNBOUND
-    if "ReadWriteOncePod" in (claim["spec"].get("accessModes") or ()):
-        return f'persistentvolumeclaim "{name}": access mode ReadWriteOncePod is not supported by this scheduler'
     if volume is not None and not any(kind in (volume.get("spec") or {}) for kind in _LOCAL):
         return f'persistentvolumeclaim "{name}": only local and hostPath volumes are supported by this scheduler'
     return ""
