@@ -185,9 +185,11 @@ class Listener:
                 await self._auditor.complete(call, code, None if failure is None else failure.status(), panic=panic)
 
     def _observe(self, call: Call, status: int, seconds: float) -> None:
-        info = call.info
-        known = bool(info.resource) and self._server.catalog.get(info.group, info.version, info.resource) is not None
-        self._metrics.observe(info, status, seconds, known=known)
+        self._metrics.observe(call.info, status, seconds, known=self._is_known(call.info))
+
+    def _is_known(self, info: RequestInfo) -> bool:
+        """Return whether the request is for a resource that is served."""
+        return bool(info.resource) and self._server.catalog.get(info.group, info.version, info.resource) is not None
 
     async def _execute(self, request: Request, response: Response, call: Call) -> int:
         if request.is_too_large:
@@ -205,14 +207,21 @@ class Listener:
         started = self._server.clock.monotonic()
         exchange = _Exchange(request, response, call, representation, include, timeout_seconds, started)
         if watching:
-            return await self._limiter.run_watch(call.user, lambda pacer: self._serve_watch(exchange, pacer))
+            with self._metrics.long_running(call.info, known=self._is_known(call.info)):
+                return await self._limiter.run_watch(call.user, lambda pacer: self._serve_watch(exchange, pacer))
         path = "" if call.info.resource else call.info.path
         answered = await self._limiter.run(call.user, path, lambda pacer: self._serve_seated(exchange, pacer))
-        if isinstance(answered, UpgradeResult | EndedSessionResult):
-            return await self._serve_upgrade(exchange, answered)
-        if isinstance(answered, ProxyResult):
-            return await self._write_stream(exchange, await answered.send(exchange.request.raw_headers))
-        return answered if isinstance(answered, int) else await self._write_stream(exchange, answered)
+        if isinstance(answered, int):
+            return answered
+        with self._metrics.long_running(call.info, known=self._is_known(call.info)):
+            return await self._serve_stream(exchange, answered)
+
+    async def _serve_stream(self, exchange: _Exchange, result: _Stream) -> int:
+        if isinstance(result, UpgradeResult | EndedSessionResult):
+            return await self._serve_upgrade(exchange, result)
+        if isinstance(result, ProxyResult):
+            result = await result.send(exchange.request.raw_headers)
+        return await self._write_stream(exchange, result)
 
     async def _serve_upgrade(self, exchange: _Exchange, result: UpgradeResult | EndedSessionResult) -> int:
         """Serve an upgraded connection until it ends."""
@@ -235,9 +244,7 @@ class Listener:
         if self._auditor is not None:
             await self._auditor.start(exchange.call, code)
 
-    async def _serve_seated(
-        self, exchange: _Exchange, pacer: Pacer
-    ) -> int | TextResult | UpgradeResult | EndedSessionResult | ProxyResult:
+    async def _serve_seated(self, exchange: _Exchange, pacer: Pacer) -> int | _Stream:
         """Execute a request and write its response; a stream, which takes no seat, is returned."""
         call = exchange.call
         call.pacer = pacer

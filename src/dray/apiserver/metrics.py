@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from dray.apiserver.routes import RequestInfo
@@ -48,12 +50,17 @@ class RequestMetrics:
             _LABELS,
             buckets=_DURATION_BUCKETS,
         )
+        self._long_running = metrics.gauge(
+            "apiserver_longrunning_requests",
+            "Long-running requests that are being served: watches, logs, exec, attach, port-forward and proxies.",
+            (*_LABELS, "component"),
+        )
         # Finding a metric by its labels costs more than counting with it.
         self._found: dict[tuple[str, ...], tuple[Counter, Histogram]] = {}
 
     def observe(self, info: RequestInfo, status: int, seconds: float, *, known: bool) -> None:
         """Count one finished request; names of resources that are not served stay out of the labels."""
-        scope = "resource" if info.name else "namespace" if info.namespace else "cluster"
+        scope = _scope(info)
         place = (info.group, info.version, info.resource, info.subresource) if known else ("", "", "", "")
         labels = (info.verb.upper() if known else info.method, *place, scope)
         key = (*labels, str(status))
@@ -63,3 +70,20 @@ class RequestMetrics:
         found[0].inc()
         if info.verb != "watch":
             found[1].observe(seconds)
+
+    @contextmanager
+    def long_running(self, info: RequestInfo, *, known: bool) -> Iterator[None]:
+        """Count a request for as long as the context lasts; one that is for no resource is named by its path."""
+        verb = "WATCH" if info.verb == "watch" else info.method
+        other = "" if info.resource else info.path
+        place = (info.group, info.version, info.resource, info.subresource) if known else ("", "", "", other)
+        gauge = self._long_running.labels(verb, *place, _scope(info), "apiserver")
+        gauge.inc()
+        try:
+            yield
+        finally:
+            gauge.inc(-1)
+
+
+def _scope(info: RequestInfo) -> str:
+    return "resource" if info.name else "namespace" if info.namespace else "cluster"

@@ -7,6 +7,7 @@ import http.client
 import json
 import socket
 import ssl
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -306,3 +307,21 @@ def test_metrics(admin: Caller) -> None:
     )
     assert float(line.rpartition(" ")[2]) >= 1
     assert "apiserver_request_duration_seconds_bucket" in text
+
+
+def open_watches(admin: Caller) -> float:
+    lines = admin.get("/metrics").body.decode().splitlines()
+    what = 'component="apiserver",group="",resource="configmaps"'
+    wanted = f'apiserver_longrunning_requests{{{what},scope="namespace",subresource="",verb="WATCH",version="v1"}} '
+    return sum(float(line.removeprefix(wanted)) for line in lines if line.startswith(wanted))
+
+
+def test_open_watches_are_counted(admin: Caller) -> None:
+    before = open_watches(admin)
+    with admin.stream(f"{MAPS}?watch=true&timeoutSeconds=60"):
+        assert open_watches(admin) == before + 1
+    deadline = time.monotonic() + 30
+    while open_watches(admin) != before:
+        assert time.monotonic() < deadline
+    assert admin.get("/api/v1/nothings?watch=true").status == 404
+    assert "nothings" not in admin.get("/metrics").body.decode()
