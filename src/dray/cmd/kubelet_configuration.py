@@ -40,6 +40,7 @@ def kubelet_configuration(settings: NodeSettings, port: int) -> Document:
         "clusterDomain": CLUSTER_DOMAIN,
         "clusterDNS": list(settings.cluster_dns),
         "nodeLeaseDurationSeconds": settings.node_lease_duration_seconds,
+        "nodeStatusReportFrequency": _duration(settings.node_status_report_frequency),
         "maxPods": settings.max_pods,
         "imageGCHighThresholdPercent": USED_PERCENT_HIGH,
         "imageGCLowThresholdPercent": USED_PERCENT_LOW,

@@ -106,6 +106,7 @@ class NodeAgent:
             _node_spec(context, identity, self._runtime),
             self.managers.node_resources,
             lease_seconds=settings.node_lease_duration_seconds,
+            report_seconds=settings.node_status_report_frequency,
             is_new_node=self.managers.is_new_node,
         )
         jitter = random.Random()  # noqa: S311 - spreads load

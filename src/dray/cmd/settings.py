@@ -406,6 +406,11 @@ class NodeSettings(Common, FallbackServers):
     node_lease_duration_seconds: int = setting(
         number(1, 86_400), 40, "duration of the node's Lease, which is renewed four times in that time"
     )
+    node_status_report_frequency: float = setting(
+        DURATION,
+        300.0,
+        "time after which the Node's status is written although it has not changed",
+    )
     housekeeping_interval: float = setting(
         DURATION, 15.0, "period of samples of CPU and memory, which rates are computed over"
     )

@@ -35,7 +35,7 @@ NODES: Final = resources.NODES.unstructured
 LEASES: Final = resources.LEASES.unstructured
 # kubelet's periods of checking the status, and of writing it without a change.
 STATUS_SECONDS: Final = 10.0
-STATUS_WRITE_SECONDS: Final = 300.0
+REPORT_SECONDS: Final = 300.0
 RETRY_SECONDS: Final = 1.0
 RETRY_SECONDS_MAX: Final = 7.0
 # Shorter than the Lease: an API server that does not respond is left for the next one before the Lease expires.
@@ -54,6 +54,7 @@ class NodeRegistration:
         added: Callable[[], Sequence[NodeResources]] = lambda: (),
         *,
         lease_seconds: int = LEASE_SECONDS,
+        report_seconds: float = REPORT_SECONDS,
         is_new_node: bool = False,
     ) -> None:
         self._client = client
@@ -61,6 +62,8 @@ class NodeRegistration:
         self.spec = spec
         self._added = added
         self._lease_seconds = lease_seconds
+        # How often a status is written that has not changed.
+        self._report_seconds = report_seconds
         # As kubelet does: how often the Lease is renewed, and how long each renewal may take.
         self._renew_seconds = lease_seconds / 4
         self._lease_options = WriteOptions(timeout_seconds=self._renew_seconds)
@@ -213,7 +216,7 @@ class NodeRegistration:
         now = self._clock.now()
         status = node_status(self.spec, self._added(), self._node.get("status") or {}, now)
         same = self._last_reported is not None and without_heartbeats(status) == without_heartbeats(self._last_reported)
-        if same and self._clock.monotonic() - self._reported_at < STATUS_WRITE_SECONDS:
+        if same and self._clock.monotonic() - self._reported_at < self._report_seconds:
             return
         patch = Patch(PatchType.STRATEGIC, {"status": status})
         self._node_verb = "patch"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from ipaddress import ip_address
@@ -65,7 +65,8 @@ class ServiceNetwork:
     def __init__(self, parts: NetworkParts) -> None:
         self._parts = parts
         informers = parts.informers
-        self._nodes = informers.informer(NODES)
+        # Only a bridge has routes to other nodes. Every change of a Node goes to all agents that watch them.
+        self._nodes = informers.informer(NODES) if parts.bridge is not None else None
         self._services = informers.informer(SERVICES)
         self._slices = informers.informer(ENDPOINT_SLICES, indexes={_BY_SERVICE: _service_of})
         self._routes = Routes(route_protocol(parts.agent), {})
@@ -124,10 +125,12 @@ class ServiceNetwork:
 
     async def run(self) -> None:
         """Follow the API until cancelled."""
-        self._nodes.add_handler(lambda _old, _new: self._nodes_changed.set())
+        if self._nodes is not None:
+            self._nodes.add_handler(lambda _old, _new: self._nodes_changed.set())
+            await self._nodes.wait_for_sync()
         for informer in (self._services, self._slices):
             informer.add_handler(self._service_changed)
-        for waiting in (self._nodes, self._services, self._slices):
+        for waiting in (self._services, self._slices):
             await waiting.wait_for_sync()
         async with TaskGroup("service network") as group:
             group.spawn(self._follow_nodes(group), "routes")
@@ -158,7 +161,7 @@ class ServiceNetwork:
         """Set up the bridge and the routes; return whether everything that is needed once is there."""
         bridge, parts = self._parts.bridge, self._parts
         if bridge is not None:
-            own = next((node for node in self._nodes.lister.list() if node.metadata.name == parts.node_name), None)
+            own = next((node for node in self._known_nodes() if node.metadata.name == parts.node_name), None)
             cidr = _range_of(own) if own is not None else ""
             if not cidr:
                 raise RuntimeFailure("the Node has no podCIDR: the controllers need --allocate-node-cidrs")
@@ -167,7 +170,7 @@ class ServiceNetwork:
                 await self._route_services(bridge)
                 await self._relay_api_server()
                 await self._serve_dns()
-        others = dict(self._other_ranges()) if bridge is not None else {}
+        others = dict(self._other_ranges())
         if is_first:
             # Those of an earlier run.
             known = await run_step(Step(("ip", "route", "show", "proto", self._routes.protocol)))
@@ -223,11 +226,14 @@ class ServiceNetwork:
         address = ((service or {}).get("spec") or {}).get("clusterIP") or ""
         return (address if address and address != NONE else self.gateway,)
 
+    def _known_nodes(self) -> Sequence[Node]:
+        return () if self._nodes is None else self._nodes.lister.list()
+
     def _other_ranges(self) -> Iterator[tuple[str, str]]:
         """Yield the ranges of other nodes, with the addresses of those nodes; several agents may share a machine."""
         own: set[str] = set()
         others: list[tuple[str, set[str]]] = []
-        for node in self._nodes.lister.list():
+        for node in self._known_nodes():
             addresses = {item.address for item in node.status.addresses if item.type == "InternalIP"}
             if node.metadata.name == self._parts.node_name:
                 own = addresses

@@ -98,3 +98,24 @@ async def test_a_failed_renewal_is_repeated_sooner_than_the_next_is_due(server: 
         clock.advance(waits[-1])
     renewing.cancel()
     assert waits == [1, 2, 4, 10, 10]
+
+
+async def test_a_status_that_has_not_changed_is_written_as_seldom_as_was_asked(server: FakeLocalServer) -> None:
+    clock = VirtualClock(asyncio.get_running_loop().create_future)
+    client = in_process_client(server, user="node")
+    node = NodeRegistration(client, clock, NodeSpec("n", MACHINE, "fake://1"), report_seconds=3600)
+    await node.register()
+
+    def version() -> str:
+        found = server.find("nodes", "n")
+        assert found is not None
+        return str(found["metadata"]["resourceVersion"])
+
+    await node.correct_once()
+    first = version()
+    clock.advance(3599)
+    await node.correct_once()
+    assert version() == first
+    clock.advance(1)
+    await node.correct_once()
+    assert version() != first
