@@ -11,7 +11,7 @@ import pytest
 
 from dray.api.document import Document
 from dray.api.types.core_v1 import Volume
-from dray.node.agent.persistent_volumes import ON_ROOT_MISMATCH, claim_name, claim_problem, folder_of, set_group
+from dray.node.agent.persistent_volumes import ON_ROOT_MISMATCH, claim_problem, folder_of, set_group
 from dray.node.agent.pod.environment import ConfigError
 from tests.unit.node.agent.builders import UID, pod
 
