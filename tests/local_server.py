@@ -90,15 +90,15 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 @asynccontextmanager
-async def local_server(directory: Path, gates: str = "") -> AsyncIterator[Local]:
-    """A server for the time of a `with` block."""
+async def local_server(directory: Path, gates: str = "", disabled: tuple[str, ...] = ()) -> AsyncIterator[Local]:
+    """A server for the time of a `with` block, without some admission plugins."""
     settings = APIServerSettings(
         data_dir=str(directory),
         port=0,
         store="memory",
         feature_gates=FeatureGates.parse(gates),
         # No controller runs here that would take the taint of a new node away.
-        disable_admission_plugins=("TaintNodesByCondition",),
+        disable_admission_plugins=("TaintNodesByCondition", *disabled),
     )
     async with apiserver.running(settings) as running:
         yield Local(running)
