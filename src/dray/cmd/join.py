@@ -32,10 +32,10 @@ from dray.client.kubeconfig import Access
 from dray.client.resources import CONFIG_MAPS
 from dray.controllers.certificates.plan import KUBELET_CLIENT
 from dray.lib.clock import Clock
+from dray.runtime.settings import DURATION
 from dray.runtime.system import SystemClock
 
 # The cluster signs its address within moments of a token's creation, and a certificate within moments of a request.
-DISCOVERY_SECONDS_MAX: Final = 60.0
 CERTIFICATE_SECONDS_MAX: Final = 300.0
 _LOOK_SECONDS: Final = 0.5
 
@@ -79,6 +79,12 @@ def _become_agent(arguments: argparse.Namespace, root: Path, path: Path, rest: S
     os.execv(sys.executable, command)  # noqa: S606 - becomes the node agent
 
 
+def duration(text: str) -> float:
+    """Return the seconds of a duration; argparse names the function in its messages."""
+    seconds: float = DURATION.parse(text)
+    return seconds
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         "dray join",
@@ -100,6 +106,14 @@ def _parser() -> argparse.ArgumentParser:
         dest="skip_verification",
         action="store_true",
         help="trust any server that knows the token; anybody who has it can then pretend to be the cluster",
+    )
+    parser.add_argument(
+        "--discovery-timeout",
+        dest="discovery_seconds",
+        type=duration,
+        default=60.0,
+        metavar="DURATION",
+        help="how long to wait for the cluster's signature of the token, as in 1m",
     )
     parser.add_argument("--hostname-override", dest="node_name", default="", help="name of the Node")
     parser.add_argument("--root-dir", default="/var/lib/kubelet", help="directory of the node agent")
@@ -125,22 +139,25 @@ async def _join(arguments: argparse.Namespace, token: Token, path: Path) -> None
 async def _discover(arguments: argparse.Namespace, token: Token, clock: Clock) -> bytes:
     """Return the cluster's authority (PEM), after it has been verified."""
     untrusted = Access(arguments.server, insecure=True)
-    info = await _signed_info(untrusted, token, clock)
+    info = await _signed_info(untrusted, token, clock, arguments.discovery_seconds)
     authority = _authority(info)
     found = bootstrap_tokens.public_key_hash(certificates.public_key_info(authority))
     if not arguments.skip_verification and found not in arguments.hashes:
         raise JoinError(f"the authority of {arguments.server} has the hash {found}, which is not the given one")
     # Again, now over a verified connection: what was read before may have come from somebody in between.
-    trusted = await _signed_info(Access(arguments.server, authority_data=authority), token, clock)
+    access = Access(arguments.server, authority_data=authority)
+    trusted = await _signed_info(access, token, clock, arguments.discovery_seconds)
     if trusted != info:
         raise JoinError("the cluster's address differs between an unverified and a verified connection")
     return authority
 
 
-async def _signed_info(access: Access, token: Token, clock: Clock) -> str:
-    """Return the kubeconfig in the ConfigMap, once it has a signature of the token."""
+async def _signed_info(access: Access, token: Token, clock: Clock, seconds_max: float) -> str:
+    """Return the kubeconfig in the ConfigMap, once it has a signature of the token: a new one takes a moment."""
     client = http_client(access, clock, user_agent="dray-join")
-    deadline = clock.monotonic() + DISCOVERY_SECONDS_MAX
+    deadline = clock.monotonic() + seconds_max
+    missing = f'could not find a JWS signature in the cluster-info ConfigMap for token ID "{token.id}"'
+    is_first = True
     try:
         while True:
             info = await client.get(CONFIG_MAPS.unstructured, CLUSTER_INFO.name, CLUSTER_INFO.namespace)
@@ -152,8 +169,11 @@ async def _signed_info(access: Access, token: Token, clock: Clock) -> str:
                 return content
             if clock.monotonic() >= deadline:
                 raise JoinError(
-                    f"the cluster has no token {token.id}, or it has expired: create one with `dray token create`"
+                    f"{missing}: the cluster has no such token, or it has expired; create one with `dray token create`"
                 )
+            if is_first:
+                sys.stderr.write(f"dray join: {missing}, trying again for {seconds_max:g} s\n")
+                is_first = False
             await clock.sleep(_LOOK_SECONDS)
     finally:
         await client.close()

@@ -39,7 +39,7 @@ from dray.node.agent.kubelet_server import KubeletServer
 from dray.node.agent.local_volumes import LocalVolumes
 from dray.node.agent.machine_info import read_machine
 from dray.node.agent.node_object import NodeSpec, declared_features, parse_labels, parse_taints, reported_images
-from dray.node.agent.node_registration import NodeRegistration
+from dray.node.agent.node_registration import NodeRegistration, ReportTimes
 from dray.node.agent.pod.environment import DownwardContext
 from dray.node.agent.pod.timing import Timing
 from dray.node.agent.pod_manager import PodManager
@@ -105,8 +105,7 @@ class NodeAgent:
             clock,
             _node_spec(context, identity, self._runtime),
             self.managers.node_resources,
-            lease_seconds=settings.node_lease_duration_seconds,
-            report_seconds=settings.node_status_report_frequency,
+            times=ReportTimes(settings.node_lease_duration_seconds, settings.node_status_report_frequency),
             is_new_node=self.managers.is_new_node,
         )
         jitter = random.Random()  # noqa: S311 - spreads load

@@ -21,7 +21,7 @@ from dray.client.shared_informers import SharedInformerFactory
 from dray.lib.clock import Clock
 from dray.node.agent.dependencies import Dependencies, NodeInfo
 from dray.node.agent.node_object import MachineInfo, NodeSpec
-from dray.node.agent.node_registration import NODES, RETRY_SECONDS, NodeRegistration
+from dray.node.agent.node_registration import NODES, RETRY_SECONDS, NodeRegistration, ReportTimes
 from dray.node.agent.pod_manager import PodManager
 from dray.node.agent.pod_workers import PodWorkers
 from dray.node.agent.probes.prober import Prober
@@ -103,7 +103,9 @@ class SimulatedNodes:
             os_image="simulated",
         )
         spec = NodeSpec(name, machine, "simulated://1.0.0", pods_max=simulation.pods_max)
-        registration = NodeRegistration(self._client, self._clock, spec, lambda: known, lease_seconds=LEASE_SECONDS)
+        registration = NodeRegistration(
+            self._client, self._clock, spec, lambda: known, times=ReportTimes(LEASE_SECONDS)
+        )
         runtime = SimulatedRuntime(self._clock, simulation.start_seconds)
         dependencies = Dependencies(
             self._clock,

@@ -44,7 +44,7 @@ from dray.client.rest import RestClient
 from dray.client.shared_informers import SharedInformerFactory
 from dray.lib.clock import Clock
 from dray.node.agent.node_object import MachineInfo, NodeSpec
-from dray.node.agent.node_registration import NodeRegistration
+from dray.node.agent.node_registration import NodeRegistration, ReportTimes
 from dray.runtime.http.requests import Request
 from dray.runtime.http.router import Handler, Reply, text
 from dray.runtime.http.server import page_server
@@ -553,7 +553,7 @@ async def test_a_node_leaves_a_server_that_hangs_before_its_lease_expires() -> N
     machine = MachineInfo("n", ("10.0.0.1",), "x86_64", 1, 1, 1, "k", "o")
     async with Pair(hang, other) as pair:
         node = NodeRegistration(
-            pair.client, pair.clock, NodeSpec("n", machine, "fake://1"), lease_seconds=LEASE_SECONDS
+            pair.client, pair.clock, NodeSpec("n", machine, "fake://1"), times=ReportTimes(LEASE_SECONDS)
         )
         async with asyncio.timeout(LEASE_SECONDS):
             assert not await node.renew_once()

@@ -74,3 +74,6 @@ async def test_debug(cluster: Cluster, server: Server) -> None:
     done = tool.run("debug", "p", *copy, "--container=d", "--attach=false", "--", "sleep", "1000")
     assert done.returncode == 0, done
     await cluster.wait("q", is_running("d"))
+    # Nothing else ends the process that its containers share.
+    await cluster.delete("q", 0)
+    await cluster.gone("q")

@@ -21,7 +21,7 @@ from dray.api.document import GroupVersion
 from dray.apiserver.kubelet_client import FINGERPRINT_ANNOTATION
 from dray.client.credentials import load_access
 from dray.client.http import http_client
-from dray.client.interface import Client, unstructured
+from dray.client.interface import Client, ignore_not_found, unstructured
 from dray.client.resources import CERTIFICATE_SIGNING_REQUESTS, NODES, SECRETS
 from dray.runtime.system import SystemClock
 from tests.servers import Server, running_server
@@ -133,6 +133,30 @@ async def test_forged_deleted_and_malformed_tokens_do_not_join(
             assert "deleted" in dray(server, "token", "delete", token).stdout
         answer = await admin.create(TOKEN_REVIEWS, {"spec": {"token": secret}})
         assert not answer["status"].get("authenticated"), name
+    assert len((await admin.list(CERTIFICATE_SIGNING_REQUESTS, "")).items) == before
+    assert is_empty(tmp_path)
+    await admin.close()
+
+
+@pytest.mark.behaviour("CS-06", "CS-08")
+async def test_an_expired_token_does_not_join(server: Server, tmp_path: Path) -> None:
+    created = dray(server, "token", "create", "--ttl=1s", "--print-join-command")
+    words = created.stdout.split()[1:]
+    token = words[words.index("--token") + 1]
+    admin = client_of(server.kubeconfig)
+
+    async def is_deleted() -> bool:
+        name = f"bootstrap-token-{token[:6]}"
+        return await ignore_not_found(admin.get(SECRETS.unstructured, name, bootstrap_tokens.NAMESPACE)) is None
+
+    await wait_until(is_deleted)
+    before = len((await admin.list(CERTIFICATE_SIGNING_REQUESTS, "")).items)
+    refused = dray(server, *words, f"--root-dir={tmp_path}", "--no-start", "--discovery-timeout=0s")
+    assert refused.returncode == 1
+    reason = f'could not find a JWS signature in the cluster-info ConfigMap for token ID "{token[:6]}"'
+    assert f"dray join: {reason}: the cluster has no such token, or it has expired" in refused.stderr
+    answer = await admin.create(TOKEN_REVIEWS, {"spec": {"token": token}})
+    assert not answer["status"].get("authenticated")
     assert len((await admin.list(CERTIFICATE_SIGNING_REQUESTS, "")).items) == before
     assert is_empty(tmp_path)
     await admin.close()

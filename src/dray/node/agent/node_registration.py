@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from dray.api.document import Document
@@ -43,6 +43,17 @@ _NODE: Final = WriteOptions(timeout_seconds=STATUS_SECONDS)
 _STATUS: Final = WriteOptions(subresource="status", timeout_seconds=STATUS_SECONDS)
 
 
+@dataclass(frozen=True, slots=True)
+class ReportTimes:
+    """How long the Lease is valid, and after how long a status is written that has not changed."""
+
+    lease_seconds: int = LEASE_SECONDS
+    status_seconds: float = REPORT_SECONDS
+
+
+_DEFAULT_TIMES: Final = ReportTimes()
+
+
 class NodeRegistration:
     """The Node object and the Lease of one node."""
 
@@ -53,19 +64,17 @@ class NodeRegistration:
         spec: NodeSpec,
         added: Callable[[], Sequence[NodeResources]] = lambda: (),
         *,
-        lease_seconds: int = LEASE_SECONDS,
-        report_seconds: float = REPORT_SECONDS,
+        times: ReportTimes = _DEFAULT_TIMES,
         is_new_node: bool = False,
     ) -> None:
         self._client = client
         self._clock = clock
         self.spec = spec
         self._added = added
-        self._lease_seconds = lease_seconds
-        # How often a status is written that has not changed.
-        self._report_seconds = report_seconds
+        self._lease_seconds = times.lease_seconds
+        self._report_seconds = times.status_seconds
         # As kubelet does: how often the Lease is renewed, and how long each renewal may take.
-        self._renew_seconds = lease_seconds / 4
+        self._renew_seconds = times.lease_seconds / 4
         self._lease_options = WriteOptions(timeout_seconds=self._renew_seconds)
         # The extended resources of an existing Node object are outdated.
         self._drop_resources = is_new_node

@@ -11,7 +11,7 @@ from dray.api.errors import ForbiddenError, ServiceUnavailableError
 from dray.client.in_process import in_process_client
 from dray.lib.clock import VirtualClock
 from dray.node.agent.node_object import LEASE_NAMESPACE, MachineInfo, NodeSpec
-from dray.node.agent.node_registration import NodeRegistration
+from dray.node.agent.node_registration import NodeRegistration, ReportTimes
 from tests.fake_local_server import FakeLocalServer, fail, served
 
 MACHINE = MachineInfo(
@@ -103,7 +103,7 @@ async def test_a_failed_renewal_is_repeated_sooner_than_the_next_is_due(server: 
 async def test_a_status_that_has_not_changed_is_written_as_seldom_as_was_asked(server: FakeLocalServer) -> None:
     clock = VirtualClock(asyncio.get_running_loop().create_future)
     client = in_process_client(server, user="node")
-    node = NodeRegistration(client, clock, NodeSpec("n", MACHINE, "fake://1"), report_seconds=3600)
+    node = NodeRegistration(client, clock, NodeSpec("n", MACHINE, "fake://1"), times=ReportTimes(status_seconds=3600))
     await node.register()
 
     def version() -> str:

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from dray.api.document import Document
+from dray.api.persistent_volumes import claim_name
 from dray.api.types.core_v1 import Volume
 from dray.node.agent.persistent_volumes import ON_ROOT_MISMATCH, claim_problem, folder_of, set_group
 from dray.node.agent.pod.environment import ConfigError
