@@ -235,6 +235,27 @@ def test_a_budget_that_would_be_violated_is_counted() -> None:
     victims = busy(budget).victims
     assert victims is not None
     assert victims.violated_budgets == 1
+    text = (
+        "use priority class urgent (11 or more), which evicts Pod team/cheap on b, which its disruption budget does not"
+    )
+    assert f"{text} allow" in "\n".join(lines(busy(budget)))
+
+
+@pytest.mark.behaviour("PE-13", "PE-48")
+def test_a_pod_that_must_not_preempt_is_told_so() -> None:
+    answer = asked(
+        *machine("b", gpu("gpu-0")),
+        *holder("cheap", "b/gpu-0", 10),
+        priority_class("urgent", 1000),
+        priority_class("polite", 2000) | {"preemptionPolicy": "Never"},
+        template("t", exactly(1)),
+        waiting_pod("train", "t", priority=2000, priorityClassName="polite", preemptionPolicy="Never"),
+    )
+    assert answer.victims is not None
+    text = (
+        "it evicts nobody (preemptionPolicy Never): use priority class urgent (11 or more), which evicts Pod team/cheap"
+    )
+    assert text in "\n".join(lines(answer))
 
 
 def test_no_priority_helps_where_no_device_matches() -> None:

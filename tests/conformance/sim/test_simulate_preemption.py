@@ -125,3 +125,33 @@ def test_only_what_changes_is_shown() -> None:
     everything = list(lines(outcome, everything=True))
     assert any("team/waits" in line for line in everything)
     assert any(line.startswith("node-c ") for line in everything)
+
+
+@pytest.mark.behaviour("SC-20")
+def test_a_victim_with_a_finalizer_frees_its_device_when_its_containers_have_stopped() -> None:
+    before = cluster()
+    batch = next(item for item in before.documents["Pod"] if item["metadata"]["name"] == "batch")
+    batch["metadata"]["finalizers"] = ["example.com/hold"]
+    outcome = outcome_of(before, [waiting_pod("now", "one", priorityClassName="urgent")])
+    assert [(row.name, row.node) for row in outcome.placed] == [("now", "node-a")]
+    assert gone(outcome) == [("batch", "node-a", "team/now", "Job")]
+
+
+@pytest.mark.behaviour("SC-20")
+def test_disruption_budgets_that_preemption_does_not_keep_are_named() -> None:
+    budget = {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": "keep", "namespace": "team"},
+        "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "kept"}}},
+        "status": {"disruptionsAllowed": 0},
+    }
+    before = cluster(budget)
+    for item in before.documents["Pod"]:
+        item["metadata"]["labels"] = {"app": "kept"}
+    outcome = outcome_of(before, [waiting_pod("now", "one", priorityClassName="urgent")])
+    assert outcome.notes == (
+        "the disruption budget team/keep allows 0 evictions, preemption evicts 1 (batch): "
+        "no other victims would let the Pods fit",
+    )
+    assert not outcome_of(cluster(budget), [waiting_pod("now", "one", priorityClassName="urgent")]).notes

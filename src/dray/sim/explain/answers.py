@@ -73,11 +73,15 @@ class Victims:
     """The Pods that would be evicted for the Pod if it had at least this priority."""
 
     priority: int
+    # Empty if they are anywhere in the cluster: those of a group.
     node: str
     pods: tuple[str, ...]
     # A PriorityClass with at least that priority; empty if there is none.
     priority_class: str = ""
+    # How many of the Pods a disruption budget protects.
     violated_budgets: int = 0
+    # Whether the Pod evicts nobody because its preemptionPolicy is Never.
+    never: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,8 +90,10 @@ def _key(document: Document) -> NamespacedName:
 def group_obstacle(snapshot: Snapshot, pod: Pod) -> Verdict | None:
     """Return why the group of a Pod is not tried at all; None if it is, or the Pod has none."""
     key = group_key_of(pod)
-    if key is None or POD_GROUP not in snapshot.documents:
-        # Without any PodGroup the kind is not served, or not part of the snapshot, and nobody looks at the field.
+    if key is None:
+        return None
+    if POD_GROUP not in snapshot.documents and _is_tried(pod):
+        # The scheduler has found the PodGroup, which is not part of the snapshot.
         return None
     found = lookup_pod_group(snapshot, key)
     if found is None:
@@ -102,6 +104,11 @@ def group_obstacle(snapshot: Snapshot, pod: Pod) -> Verdict | None:
         )
     missing = too_few_pods(found)
     return None if missing is None else Verdict(Stage.GATE, f"waits for its gang: {missing.text}", missing.action)
+
+
+def _is_tried(pod: Pod) -> bool:
+    """Return whether the scheduler has looked for a node for the Pod."""
+    return any(item.type == "PodScheduled" and item.reason == "Unschedulable" for item in pod.status.conditions)
 
 
 def too_few_pods(group: Group) -> Verdict | None:

@@ -20,7 +20,7 @@ from dray.api.types.scheduling_v1beta1 import PodGroup
 from dray.client.resources import PODS
 from dray.framework.pod_info import PodInfo
 from dray.scheduler.config import SchedulerConfig
-from dray.scheduler.group_cycle import GroupOutcome
+from dray.scheduler.group_cycle import GroupOutcome, check_members
 from dray.scheduler.preemption.budget_cache import BudgetCache
 from dray.scheduler.preemption.group_victims import GroupCandidate, find_group_victims
 from dray.scheduler.preemption.units import units_of
@@ -35,8 +35,7 @@ from dray.sim.scheduler_profiles import evaluated_profiles, profiles_of
 from dray.sim.snapshot import Snapshot
 
 KIND: Final = "podgroup"
-# Where the victims of a group are.
-CLUSTER: Final = "cluster"
+_MISMATCH_ADVICE: Final = "create the Pods and the PodGroup with the same schedulerName and priorityClassName"
 _struct_replace = msgspec.structs.replace
 
 
@@ -53,6 +52,9 @@ def explain_pod_group(snapshot: Snapshot, group: Group, now: datetime, *, gates:
         return replace(bare, verdict=replace(missing, text=f"waits: {missing.text}"))
     if not group.waiting:
         return replace(bare, verdict=Verdict(Stage.DONE, "has no Pods that wait"))
+    mismatch = check_members(group.group, [PodInfo(pod) for pod in group.pods])
+    if mismatch:
+        return replace(bare, verdict=Verdict(Stage.GATE, f"waits: {mismatch}", _MISMATCH_ADVICE))
     answer = run_virtually(_explain(snapshot, group, now, gates))
     return replace(answer, notes=(*snapshot.hidden, *notes_on(snapshot, group.waiting, evaluated_profiles(snapshot))))
 
@@ -140,7 +142,7 @@ def _victims(
         candidate = _candidate(scheduler, group.group, members, priority, now)
         if candidate is not None:
             pods = tuple(str(victim.key) for victim in candidate.victims)
-            return Victims(priority, CLUSTER, pods, class_for(priority, classes), candidate.violations)
+            return Victims(priority, "", pods, class_for(priority, classes), candidate.violations)
     return None
 
 

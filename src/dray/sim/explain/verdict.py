@@ -87,8 +87,18 @@ def victims_text(victims: Victims) -> str:
     """Return who would go for a Pod of higher priority."""
     how = f"use priority class {victims.priority_class}" if victims.priority_class else "raise its priority"
     pods = f"Pod {victims.pods[0]}" if len(victims.pods) == 1 else f"{len(victims.pods)} Pods: {listed(victims.pods)}"
-    budgets = f", against {victims.violated_budgets} disruption budgets" if victims.violated_budgets else ""
-    return f"{how} ({victims.priority} or more), which evicts {pods} on {victims.node}{budgets}"
+    where = f" on {victims.node}" if victims.node else ""
+    how = f"it evicts nobody (preemptionPolicy Never): {how}" if victims.never else how
+    return f"{how} ({victims.priority} or more), which evicts {pods}{where}{_violations(victims)}"
+
+
+def _violations(victims: Victims) -> str:
+    """Return how many of the evictions a disruption budget does not allow."""
+    if not victims.violated_budgets:
+        return ""
+    if len(victims.pods) == 1:
+        return ", which its disruption budget does not allow"
+    return f", {victims.violated_budgets} of them against a disruption budget"
 
 
 def claim_verdict(answer: Answer, user: str, of_pod: Verdict | None) -> Verdict:

@@ -50,16 +50,18 @@ class PreemptionDryRun:
 
     def find(self, pod: Pod, classes: Iterable[Document], nominations: Nominations) -> Victims | None:
         """Return the victims at the lowest priority that helps; None if none would."""
-        own = pod.spec.priority or 0
+        # A Pod that must not preempt needs another class even where its priority is high enough.
+        never = pod.spec.preemption_policy == "Never"
+        lowest = -USER_PRIORITY_MAX if never else pod.spec.priority or 0
         others = {other.priority for node in self._nodes for other in node.pods.values()}
-        levels = sorted(priority for priority in others if own <= priority < USER_PRIORITY_MAX)
+        levels = sorted(priority for priority in others if lowest <= priority < USER_PRIORITY_MAX)
         for level in levels[:PRIORITIES_MAX]:
             priority = level + 1
             candidate = self._candidate(replace(pod, spec=replace(pod.spec, priority=priority)), nominations)
             if candidate is not None:
                 victims = tuple(str(victim.key) for victim in candidate.victims)
                 found = class_for(priority, classes)
-                return Victims(priority, candidate.node_name, victims, found, candidate.violations)
+                return Victims(priority, candidate.node_name, victims, found, candidate.violations, never=never)
         return None
 
     def _candidate(self, pod: Pod, nominations: Nominations) -> Candidate | None:

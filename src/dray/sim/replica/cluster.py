@@ -34,6 +34,7 @@ from dray.scheduler.plugins.volume_binding import VolumeBinding
 from dray.scheduler.registry import BUILT_IN
 from dray.scheduler.scheduler import Scheduler
 from dray.sim.replica.contents import contents
+from dray.sim.replica.group_gates import GROUP_KINDS, with_groups
 from dray.sim.replica.kubelet import SimulatedKubelets
 from dray.sim.replica.virtual_time import LoopClock
 from dray.sim.snapshot import SCHEDULER_CONFIGURATION, Snapshot, SnapshotError
@@ -76,8 +77,8 @@ class Replica:
 async def running(snapshot: Snapshot, now: datetime, options: Options) -> AsyncIterator[Replica]:
     """Run a replica of the snapshot for the time of the block; the loop must be a `VirtualLoop`."""
     clock, rng = LoopClock(now), random.Random(SEED)  # noqa: S311 - repeatable, guards nothing
-    if snapshot.documents.get("PodGroup"):
-        options = replace(options, gates=with_groups(options.gates))
+    documents = (item for kind in GROUP_KINDS for item in snapshot.documents.get(kind, ()))
+    options = replace(options, gates=with_groups(options.gates, documents))
     async with (
         in_process_server(clock, rng, gates=options.gates, contents=contents(snapshot)) as local,
         TaskGroup("replica") as group,
@@ -112,11 +113,6 @@ def _scheduler(client: Client, informers: SharedInformerFactory, clock: LoopCloc
         )
     except ConfigError as error:
         raise SnapshotError(f"{SCHEDULER_CONFIGURATION}: {error}") from error
-
-
-def with_groups(gates: FeatureGates) -> FeatureGates:
-    """Return the gates with those of PodGroups, unless they are set: a cluster that has some schedules them."""
-    return FeatureGates({"GenericWorkload": True, "DRAWorkloadResourceClaims": True, **gates.overrides})
 
 
 async def pass_time(seconds: float) -> None:

@@ -12,6 +12,7 @@ from dray.client.interface import Client, DeleteOptions, Patch, PatchType, Write
 from dray.client.shared_informers import SharedInformerFactory
 
 PODS: Final = resources.PODS.unstructured
+_FINISHED: Final = ("Succeeded", "Failed")
 _STATUS: Final = WriteOptions(subresource="status")
 
 
@@ -40,11 +41,19 @@ class SimulatedKubelets:
     async def _sync(self, pod: Document) -> None:
         metadata = pod["metadata"]
         name, namespace = metadata["name"], metadata["namespace"]
+        phase = (pod.get("status") or {}).get("phase", "Pending")
         if metadata.get("deletionTimestamp"):
+            if metadata.get("finalizers") and phase not in _FINISHED:
+                # The object stays, but its containers have stopped: it uses nothing any more.
+                await self._patch_status(pod, {"phase": "Failed"})
             await self._client.delete(PODS, name, namespace, DeleteOptions(uid=metadata["uid"], grace_period_seconds=0))
-        elif (pod.get("status") or {}).get("phase", "Pending") == "Pending":
-            patch = {"metadata": {"uid": metadata["uid"]}, "status": _running()}
-            await self._client.patch(PODS, name, namespace, Patch(PatchType.STRATEGIC, patch), _STATUS)
+        elif phase == "Pending":
+            await self._patch_status(pod, _running())
+
+    async def _patch_status(self, pod: Document, status: Document) -> None:
+        metadata = pod["metadata"]
+        patch = Patch(PatchType.STRATEGIC, {"metadata": {"uid": metadata["uid"]}, "status": status})
+        await self._client.patch(PODS, metadata["name"], metadata["namespace"], patch, _STATUS)
 
 
 def _running() -> Document:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -66,11 +66,27 @@ def drain(snapshot: Snapshot, name: str) -> Changed:
     nodes = [_cordoned(item) if item["metadata"]["name"] == name else item for item in snapshot.documents["Node"]]
     pods = [item for item in _pods_on(snapshot, name) if not _belongs_to_node(item)]
     changed = _evict(Snapshot({**snapshot.documents, "Node": nodes}), {_key(item) for item in pods})
-    return replace(changed, notes=tuple(_budget_notes(snapshot, [item for item in pods if not _is_done(item)])))
+    exceeded = exceeded_budgets(snapshot, [item for item in pods if not _is_done(item)])
+    notes = (
+        f"the disruption budget {budget} allows {allowed} evictions, the drain needs {len(covered)} "
+        f"({_listed(covered)}): `kubectl drain` waits until it allows them"
+        for budget, allowed, covered in exceeded
+    )
+    return replace(changed, notes=tuple(notes))
 
 
-def _budget_notes(snapshot: Snapshot, pods: Sequence[Document]) -> Iterator[str]:
-    """Yield the disruption budgets that do not allow the eviction of all these Pods at once."""
+def preemption_notes(snapshot: Snapshot, victims: Collection[tuple[str, str]]) -> Iterator[str]:
+    """Yield the disruption budgets that preemption, which respects them only where it can, does not keep."""
+    pods = [item for item in snapshot.documents.get("Pod", ()) if _key(item) in victims]
+    for budget, allowed, covered in exceeded_budgets(snapshot, pods):
+        yield (
+            f"the disruption budget {budget} allows {allowed} evictions, preemption evicts {len(covered)} "
+            f"({_listed(covered)}): no other victims would let the Pods fit"
+        )
+
+
+def exceeded_budgets(snapshot: Snapshot, pods: Sequence[Document]) -> Iterator[tuple[str, int, list[str]]]:
+    """Yield the disruption budgets that do not allow the eviction of all these Pods at once: name, number, Pods."""
     for budget in snapshot.documents.get("PodDisruptionBudget", ()):
         namespace, name = _key(budget)
         try:
@@ -84,10 +100,7 @@ def _budget_notes(snapshot: Snapshot, pods: Sequence[Document]) -> Iterator[str]
         ]
         allowed = (budget.get("status") or {}).get("disruptionsAllowed") or 0
         if len(covered) > allowed:
-            yield (
-                f"the disruption budget {namespace}/{name} allows {allowed} evictions, the drain needs {len(covered)} "
-                f"({_listed(covered)}): `kubectl drain` waits until it allows them"
-            )
+            yield f"{namespace}/{name}", allowed, covered
 
 
 def remove_node(snapshot: Snapshot, name: str) -> Changed:

@@ -16,12 +16,13 @@ from dray.client.resources import EVENTS
 from dray.scheduler.config import SchedulerConfig
 from dray.sim.cluster_reader import read_cluster
 from dray.sim.notes import notes_on
-from dray.sim.replica.cluster import Options, Replica, pass_time, running, with_groups
+from dray.sim.replica.cluster import Options, Replica, pass_time, running
 from dray.sim.replica.contents import namespace_document
+from dray.sim.replica.group_gates import with_groups
 from dray.sim.replica.virtual_time import run_virtually
 from dray.sim.scheduler_profiles import evaluated_profiles, profiles_of
 from dray.sim.snapshot import PLACEMENT_KINDS, Snapshot, SnapshotError
-from dray.sim.whatif.changes import Changed, copies, new_names
+from dray.sim.whatif.changes import Changed, copies, new_names, preemption_notes
 from dray.sim.whatif.outcome import FIT_MAX, Fit, Growth, Outcome, compare
 from dray.sim.whatif.preemption import Preemption, evictions, with_preemption, with_raised_priority
 
@@ -50,8 +51,7 @@ class Run:
     def options(self, manifests: Sequence[Document]) -> Options:
         """Return the options of the replica."""
         profiles = tuple(with_preemption(profile, self.preemption) for profile in profiles_of(self.changed.snapshot))
-        has_groups = any(item.get("kind") == "PodGroup" for item in manifests)
-        return Options(with_groups(self.gates) if has_groups else self.gates, SchedulerConfig(profiles=profiles))
+        return Options(with_groups(self.gates, manifests), SchedulerConfig(profiles=profiles))
 
     def start(self, manifests: Sequence[Document]) -> tuple[Snapshot, Sequence[Document]]:
         """Return the snapshot to start from, and the manifests to apply."""
@@ -69,7 +69,8 @@ class Run:
         changed = {(item.namespace, item.name) for item in (*found.placed, *found.moved, *found.pending)}
         pods = (pod for pod in after.pods if key_of(pod) in changed)
         notes = notes_on(after, pods, evaluated_profiles(self.before))
-        return replace(found, notes=(*self.changed.notes, *notes))
+        budgets = preemption_notes(self.before, {(item.namespace, item.name) for item in gone})
+        return replace(found, notes=(*self.changed.notes, *budgets, *notes))
 
 
 def simulate(run: Run, manifests: Sequence[Document]) -> Outcome:

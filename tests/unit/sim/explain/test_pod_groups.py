@@ -192,3 +192,52 @@ def test_simulate_places_gangs_whole_or_not_at_all_and_shows_who_would_go() -> N
     assert not [item for item in urgent.pending if item.name.startswith("train")]
     assert [item.name for item in urgent.preempted] == ["batch"]
     assert urgent.preempted[0].preemptor == "team/train"
+
+
+def job(**scheduling: Any) -> Document:
+    """A Job of three Pods, of which two fit."""
+    spec = {
+        "restartPolicy": "Never",
+        "containers": [{"name": "c", "image": "x", "resources": {"claims": [{"name": "gpu"}]}}],
+        "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "one"}],
+    }
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "job", "namespace": "team"},
+        "spec": {"parallelism": 3, "completions": 3, "template": {"spec": spec}, **scheduling},
+    }
+
+
+@pytest.mark.behaviour("SC-20", "GW-67")
+def test_simulate_places_the_pods_of_a_job_as_the_gang_that_it_asks_for() -> None:
+    snapshot = Snapshot.of(CLUSTER)
+    run = Run(snapshot, Changed(snapshot), NOW, GATES, lambda *_: None)
+    assert [len(simulate(run, [job()]).placed), len(simulate(run, [job()]).pending)] == [2, 1]
+    gang_policy = {"schedulingPolicy": {"gang": {"minCount": 3}}}
+    outcome = simulate(run, [job(scheduling=gang_policy)])
+    assert [len(outcome.placed), len(outcome.pending)] == [0, 3]
+
+
+@pytest.mark.behaviour("GW-26")
+def test_members_that_differ_from_their_group_are_named() -> None:
+    answer = explained(gang(priority=7), *members(2))
+    assert answer.sentence == (
+        "podgroup team/train waits: all pods in a single pod group should have the same priority as the pod group's "
+        "priority, got 0 and 7; create the Pods and the PodGroup with the same schedulerName and priorityClassName"
+    )
+
+
+@pytest.mark.behaviour("GW-18")
+def test_a_pod_whose_group_is_missing_in_a_cluster_without_groups() -> None:
+    snapshot = Snapshot.of([*CLUSTER, *members(1)])
+    answer = explain(snapshot, pod_subject(snapshot, NamespacedName("team", "train-0")), NOW, gates=GATES)
+    assert answer.sentence.startswith('pod team/train-0 waits for its PodGroup "train", which does not exist')
+
+
+def test_a_pod_that_was_tried_has_a_group_that_the_files_do_not_contain() -> None:
+    tried = members(1)
+    tried[0]["status"] = {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]}
+    snapshot = Snapshot.of([*CLUSTER, *tried])
+    answer = explain(snapshot, pod_subject(snapshot, NamespacedName("team", "train-0")), NOW, gates=GATES)
+    assert "does not exist" not in answer.sentence

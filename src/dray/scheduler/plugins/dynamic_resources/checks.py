@@ -11,6 +11,7 @@ from dray.api.types.core_v1 import Pod
 from dray.api.types.resource_v1 import ResourceClaim
 
 FindClaim = Callable[[NamespacedName], ResourceClaim | None]
+FindPod = Callable[[NamespacedName], Pod | None]
 # Returns whether the claim is one of cdi.k8s.io, which ClassicResources handles.
 IsClassic = Callable[[NamespacedName], bool]
 

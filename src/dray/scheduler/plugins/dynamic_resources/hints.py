@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from dray.api.document import NamespacedName
 from dray.api.extended_resources import implicit_extended_resource_name
 from dray.api.features import FeatureGates
 from dray.api.pod_claims import pod_claims
@@ -14,7 +15,14 @@ from dray.api.types.resource_v1 import DeviceClass, ResourceClaim
 from dray.client.resources import CLASSIC_CLAIMS
 from dray.framework.events import CLASSIC_CLAIM, Action, ClusterEvent, EventKeys, EventRegistration, Hint
 from dray.scheduler.handle import Handle
-from dray.scheduler.plugins.dynamic_resources.checks import FindClaim, IsClassic, NotReadyError, claims_of, no_classic
+from dray.scheduler.plugins.dynamic_resources.checks import (
+    FindClaim,
+    FindPod,
+    IsClassic,
+    NotReadyError,
+    claims_of,
+    no_classic,
+)
 from dray.scheduler.plugins.dynamic_resources.extended_resources import (
     is_extended_resource_claim,
     is_extended_resource_claim_of,
@@ -116,11 +124,12 @@ class PotentialVictims:
     """Hints for Pods with devices that get a node: a waiting Pod of higher priority may preempt them now.
 
     Before that the devices may have belonged to nobody whom it could preempt: a claim that is allocated while its Pod
-    is tried again.
+    is tried again. The same holds for a claim that a Pod of a high priority shared with others until now.
     """
 
-    def __init__(self, nominees: Nominees) -> None:
+    def __init__(self, nominees: Nominees, find_pod: FindPod) -> None:
         self._nominees = nominees
+        self._find_pod = find_pod
         # Of Pods that have waited; there are as many as priority classes.
         self._priorities: set[int] = set()
 
@@ -142,6 +151,31 @@ class PotentialVictims:
         if new is None or (pod.spec.priority or 0) <= (new.spec.priority or 0):
             return Hint.SKIP
         return Hint.SKIP if self._nominees.get(pod.metadata.uid or "") is not None else Hint.QUEUE
+
+    def keys_of_claim(self, old: ResourceClaim | None, new: ResourceClaim | None) -> list[str]:
+        """Return the priorities of Pods that could preempt all users of a claim which one has left."""
+        highest = self._highest_user(old, new) if self._priorities else None
+        return [] if highest is None else [str(other) for other in self._priorities if other > highest]
+
+    def user_left(self, pod: Pod, old: ResourceClaim | None, new: ResourceClaim | None) -> Hint:
+        """Queue a Pod of a higher priority than all users that a claim still has: it could evict all of them."""
+        highest = self._highest_user(old, new)
+        if highest is None or (pod.spec.priority or 0) <= highest:
+            return Hint.SKIP
+        return Hint.SKIP if self._nominees.get(pod.metadata.uid or "") is not None else Hint.QUEUE
+
+    def _highest_user(self, old: ResourceClaim | None, new: ResourceClaim | None) -> int | None:
+        """Return the highest priority of the remaining users; None if none has left, or not all are known Pods."""
+        if old is None or new is None or new.status.allocation is None:
+            return None
+        users = new.status.reserved_for
+        if not users or not {user.uid for user in old.status.reserved_for}.difference(user.uid for user in users):
+            return None
+        namespace = new.metadata.namespace or ""
+        pods = [self._find_pod(NamespacedName(namespace, user.name)) for user in users if user.resource == "pods"]
+        if len(pods) < len(users):
+            return None
+        return max((pod.spec.priority or 0 for pod in pods if pod is not None), default=None)
 
 
 def concerns_resources(pod: Pod, old: DeviceClass | None, new: DeviceClass | None) -> Hint:

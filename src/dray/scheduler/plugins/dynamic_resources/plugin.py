@@ -156,9 +156,13 @@ class DynamicResources:
     def _victim_events(self) -> tuple[EventRegistration, ...]:
         if self._preemption is None:
             return ()
-        victims = PotentialVictims(self._devices.nominees)
-        keys = EventKeys(victims.keys_of_pod, victims.keys_of_change)
-        return (EventRegistration(ClusterEvent(ASSIGNED_POD, Action.ADD), victims.pod_assigned, keys),)
+        victims = PotentialVictims(self._devices.nominees, self._devices.find_pod)
+        assigned = EventKeys(victims.keys_of_pod, victims.keys_of_change)
+        shared = EventKeys(victims.keys_of_pod, victims.keys_of_claim)
+        return (
+            EventRegistration(ClusterEvent(ASSIGNED_POD, Action.ADD), victims.pod_assigned, assigned),
+            EventRegistration(ClusterEvent(RESOURCE_CLAIM, Action.UPDATE), victims.user_left, shared),
+        )
 
     def _plugin_devices_freed(self, _pod: Pod, old: Pod | None, _new: Pod | None) -> Hint:
         return Hint.SKIP if self._freed_to(old, None) is not None else Hint.QUEUE

@@ -17,14 +17,12 @@ from dray.api.types.core_v1 import Node, Pod
 from dray.api.types.resource_v1 import ResourceClaim, ResourceClaimConsumerReference
 from dray.framework.node_info import NodeInfo
 from dray.framework.pod_info import PodInfo
-from dray.scheduler.plugins.dynamic_resources.checks import IsClassic
+from dray.scheduler.plugins.dynamic_resources.checks import FindPod, IsClassic
 from dray.scheduler.plugins.dynamic_resources.nominated_devices import NominatedDevices, Nominees
 from dray.scheduler.plugins.dynamic_resources.pod_state import PodState
 from dray.scheduler.plugins.dynamic_resources.tracker import ClaimTracker
 
 SETTLING: Final = "waiting for claims of preempted pods to be deallocated"
-
-FindPod = Callable[[NamespacedName], Pod | None]
 
 
 class DevicePreemption:
