@@ -26,6 +26,8 @@ PERCENTAGE_MAX: Final = 100
 PARALLELISM: Final = 16
 # client-go multiplies the period between attempts by up to this.
 JITTER: Final = 1.2
+# Extension points of groups; plugins cannot be configured there.
+_GROUP_POINTS: Final = frozenset({"placementGenerate", "placementScore", "podGroupPostFilter"})
 _POINTS: Final = frozenset({*EXTENSION_POINTS, MULTI_POINT})
 
 
@@ -53,6 +55,8 @@ class ProfileConfig:
     multi_point: PluginSet = PluginSet()
     points: Mapping[str, PluginSet] = field(default_factory=dict)
     args: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    # Where the arguments of a plugin are in the file, by its name.
+    args_paths: Mapping[str, str] = field(default_factory=dict)
     percentage_of_nodes_to_score: int = 0
 
 
@@ -119,7 +123,9 @@ def _check_without_effect(given: Arguments) -> None:
     for name in ("kubeconfig", "acceptContentTypes", "contentType"):
         client.text(name)
     client.number("qps")
-    client.integer("burst", 0, 0, None)
+    burst = client.integer("burst", 0, -sys.maxsize, None)
+    if burst < 0:
+        raise ConfigError(f"clientConnection.burst: Invalid value: {burst}: must be non-negative")
     client.end()
     if given.items("extenders"):
         raise ConfigError("extenders: not supported")
@@ -140,11 +146,12 @@ def _backoff(given: Arguments) -> Backoff:
 
 def _leader_election(item: Mapping[str, Any], path: str) -> LeaderElectionConfig:
     given = Arguments(item, path)
-    if given.text("resourceLock") not in ("", "leases"):
-        raise ConfigError(f'{path}.resourceLock: must be "leases"')
+    is_wanted, lock = given.boolean("leaderElect", default=True), given.text("resourceLock")
+    if is_wanted and lock not in ("", "leases"):
+        raise ConfigError(f'{path}.resourceLock: Invalid value: "{lock}": resourceLock value must be "leases"')
     standard = LeaderElectionConfig()
     found = LeaderElectionConfig(
-        given.boolean("leaderElect", default=True),
+        is_wanted,
         given.text("resourceNamespace") or standard.namespace,
         given.text("resourceName") or standard.name,
         _seconds(given, "leaseDuration", path) or standard.lease_seconds,
@@ -152,10 +159,12 @@ def _leader_election(item: Mapping[str, Any], path: str) -> LeaderElectionConfig
         _seconds(given, "retryPeriod", path) or standard.retry_seconds,
     )
     given.end()
-    if found.lease_seconds <= found.renew_deadline_seconds:
-        raise ConfigError(f"{path}.leaseDuration: LeaseDuration must be greater than RenewDeadline")
-    if found.renew_deadline_seconds <= found.retry_seconds * JITTER:
-        raise ConfigError(f"{path}.renewDeadline: must be greater than retryPeriod times {JITTER}")
+    if is_wanted and found.lease_seconds <= found.renew_deadline_seconds:
+        text = "LeaseDuration must be greater than RenewDeadline"
+        raise ConfigError(f'{path}.leaseDuration: Invalid value: "{found.renew_deadline_seconds:g}s": {text}')
+    if is_wanted and found.renew_deadline_seconds <= found.retry_seconds * JITTER:
+        text = f"renewDeadline must be greater than retryPeriod*JitterFactor ({JITTER})"
+        raise ConfigError(f"{path}.renewDeadline: {text}")
     return found
 
 
@@ -167,23 +176,26 @@ def _seconds(given: Arguments, name: str, path: str) -> float:
     except ValueError as error:
         raise ConfigError(f'{path}.{name}: must be a duration such as "15s"') from error
     if seconds < 0:
-        raise ConfigError(f"{path}.{name}: must not be negative")
+        raise ConfigError(f'{path}.{name}: Invalid value: "{value}": must be greater than zero')
     return seconds
 
 
 def _profile(item: Mapping[str, Any], path: str, percentage: int) -> ProfileConfig:
     given = Arguments(item, path)
     plugins = given.mapping("plugins")
-    for name in plugins:
-        if name not in _POINTS:
-            raise ConfigError(f"{path}.plugins.{name}: not supported")
     points = Arguments(plugins, f"{path}.plugins")
     sets = {point: _plugin_set(points.mapping(point), f"{path}.plugins.{point}") for point in plugins}
+    for name in [name for name in sets if name not in _POINTS]:
+        # kube-scheduler writes the points that it has, even if nothing is configured there.
+        if name not in _GROUP_POINTS or sets.pop(name) != PluginSet():
+            raise ConfigError(f"{path}.plugins.{name}: not supported")
+    args = _plugin_args(given.items("pluginConfig"), f"{path}.pluginConfig")
     config = ProfileConfig(
         given.text("schedulerName") or DEFAULT_SCHEDULER_NAME,
         sets.pop(MULTI_POINT, PluginSet()),
         sets,
-        _plugin_args(given.items("pluginConfig"), f"{path}.pluginConfig"),
+        {name: found for name, (_, found) in args.items()},
+        {name: at for name, (at, _) in args.items()},
         _percentage(given, f"{path}.") or percentage,
     )
     given.end()
@@ -209,21 +221,23 @@ def _plugin(entry: Mapping[str, Any], path: str) -> tuple[str, int]:
     return _required(name, path), weight
 
 
-def _plugin_args(entries: Sequence[Mapping[str, Any]], path: str) -> dict[str, Mapping[str, Any]]:
-    found: dict[str, Mapping[str, Any]] = {}
+def _plugin_args(entries: Sequence[Mapping[str, Any]], path: str) -> dict[str, tuple[str, Mapping[str, Any]]]:
+    """Return the arguments of each plugin with their path."""
+    found: dict[str, tuple[str, Mapping[str, Any]]] = {}
     for index, entry in enumerate(entries):
         at = f"{path}[{index}]"
         given = Arguments(entry, at)
         name, args = _required(given.text("name"), at), given.mapping("args")
         given.end()
         if name in found:
-            raise ConfigError(f'{path}: repeated config for plugin "{name}"')
+            raise ConfigError(f'{at}: Duplicate value: "{name}"')
         for field_name, wanted in (("apiVersion", API_VERSION), ("kind", f"{name}Args")):
             if args.get(field_name, wanted) != wanted:
                 raise ConfigError(
                     f'{at}.args.{field_name}: Unsupported value: "{args[field_name]}": must be "{wanted}"'
                 )
-        found[name] = {key: value for key, value in args.items() if key not in ("apiVersion", "kind")}
+        kept = {key: value for key, value in args.items() if key not in ("apiVersion", "kind")}
+        found[name] = f"{at}.args", kept
     return found
 
 

@@ -102,9 +102,11 @@ def make_profiles(
 ) -> dict[str, Profile]:
     """Return the profiles by schedulerName; raises `ConfigError`."""
     profiles = {config.scheduler_name: make_profile(config, factories, handle) for config in configs}
-    sorts = {profile.queue_sort_name for profile in profiles.values()}
-    if len(sorts) > 1:
-        raise ConfigError("profiles: all must have the same queueSort plugin")
+    first = profiles[configs[0].scheduler_name].queue_sort_name
+    for name, profile in profiles.items():
+        if profile.queue_sort_name != first:
+            text = f'different queue sort plugins for profile "{name}": "{profile.queue_sort_name}", first: "{first}"'
+            raise ConfigError(text)
     return profiles
 
 
@@ -141,15 +143,26 @@ def _make_plugins(
     for name in dict.fromkeys(names):
         factory = factories.get(name)
         if factory is None:
-            raise ConfigError(f'profile "{config.scheduler_name}": plugin "{name}" is not known')
+            text = f"creating profile for scheduler name {config.scheduler_name}"
+            raise ConfigError(f'{text}: plugin "{name}" does not exist')
         try:
             plugins[name] = factory(config.args.get(name, {}), handle)
         except (ValueError, TypeError, KeyError) as error:
-            raise ConfigError(f'profile "{config.scheduler_name}": initializing plugin "{name}": {error}') from error
+            raise ConfigError(_argument_errors(name, config, error)) from error
     for name in config.args:
         if name not in factories:
-            raise ConfigError(f'profile "{config.scheduler_name}": pluginConfig for unknown plugin "{name}"')
+            at = config.args_paths.get(name, "pluginConfig").removesuffix(".args")
+            raise ConfigError(f'{at}.name: Invalid value: "{name}": no such plugin')
     return plugins
+
+
+def _argument_errors(name: str, config: ProfileConfig, error: Exception) -> str:
+    """Return what is wrong with the arguments of a plugin; several errors as kube-scheduler lists them."""
+    path = config.args_paths.get(name)
+    if path is None:
+        return f'creating profile for scheduler name {config.scheduler_name}: initializing plugin "{name}": {error}'
+    found = [f"{path}.{text}" for text in error.args]
+    return found[0] if len(found) == 1 else f"[{', '.join(found)}]"
 
 
 def _names_of_point(
@@ -172,6 +185,7 @@ def _names_of_point(
 
 def _check_points(points: Mapping[str, Sequence[Plugin]], scheduler_name: str) -> None:
     if len(points[QUEUE_SORT.name]) != 1:
-        raise ConfigError(f'profile "{scheduler_name}": exactly one queueSort plugin is needed')
+        count = f'with scheduler name "{scheduler_name}", but got {len(points[QUEUE_SORT.name])}'
+        raise ConfigError(f"only one queue sort plugin required for profile {count}")
     if not points[BIND.name]:
-        raise ConfigError(f'profile "{scheduler_name}": at least one bind plugin is needed')
+        raise ConfigError(f'at least one bind plugin is needed for profile with scheduler name "{scheduler_name}"')

@@ -367,7 +367,7 @@ LISTED = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAny
         ),
         (
             {"defaultingType": "List", "defaultConstraints": [LISTED, LISTED | {"maxSkew": 2}]},
-            'defaultConstraints[0].{topologyKey, whenUnsatisfiable}: Duplicate value: "{zone, ScheduleAnyway}"',
+            'defaultConstraints[1]: Duplicate value: "{zone, ScheduleAnyway}"',
         ),
         (
             {"defaultingType": "List", "defaultConstraints": [LISTED | {"whenUnsatisfiable": "Never"}]},

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from importlib.metadata import EntryPoint
 from pathlib import Path
@@ -15,7 +15,9 @@ from dray.framework.plugins import BIND, FILTER, PRE_FILTER, SCORE, Plugin
 from dray.scheduler.config import ConfigError, LeaderElectionConfig, PluginSet, SchedulerConfig, parse_config
 from dray.scheduler.config_loader import find_factories, read_config
 from dray.scheduler.cycle import Cycle, Placement
+from dray.scheduler.handle import Handle
 from dray.scheduler.nominations import Nominations
+from dray.scheduler.plugins.default_preemption import read_arguments
 from dray.scheduler.profile import Profile
 from dray.scheduler.queue import Backoff
 from dray.scheduler.registry import BUILT_IN, make_profile, make_profiles
@@ -107,14 +109,23 @@ def test_leader_election_on_another_lease() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{resourceLock: endpoints}", 'leaderElection.resourceLock: must be "leases"'),
+        (
+            "{resourceLock: endpoints}",
+            'leaderElection.resourceLock: Invalid value: "endpoints": resourceLock value must be "leases"',
+        ),
         ("{leaderElect: maybe}", "leaderElection.leaderElect: must be true or false"),
         ("{leaseDuration: 15}", "leaderElection.leaseDuration: must be a string"),
         ("{retryPeriod: soon}", 'leaderElection.retryPeriod: must be a duration such as "15s"'),
-        ("{retryPeriod: -1s}", "leaderElection.retryPeriod: must not be negative"),
+        ("{retryPeriod: -1s}", 'leaderElection.retryPeriod: Invalid value: "-1s": must be greater than zero'),
         ("{identity: me}", "leaderElection.identity: not supported"),
-        ("{leaseDuration: 5s}", "leaderElection.leaseDuration: LeaseDuration must be greater than RenewDeadline"),
-        ("{retryPeriod: 9s}", "leaderElection.renewDeadline: must be greater than retryPeriod times 1.2"),
+        (
+            "{leaseDuration: 5s}",
+            'leaderElection.leaseDuration: Invalid value: "10s": LeaseDuration must be greater than RenewDeadline',
+        ),
+        (
+            "{retryPeriod: 9s}",
+            "leaderElection.renewDeadline: renewDeadline must be greater than retryPeriod*JitterFactor (1.2)",
+        ),
     ],
 )
 def test_a_leader_election_that_cannot_be_honoured_is_refused(text: str, message: str) -> None:
@@ -176,16 +187,25 @@ def test_backoff() -> None:
         ("extenders: [{urlPrefix: 'http://x'}]", "extenders: not supported"),
         ("delayCacheUntilActive: true", "delayCacheUntilActive: not supported"),
         ("nonsense: 1", "nonsense: not supported"),
-        ("profiles: [{plugins: {placementGenerate: {}}}]", "profiles[0].plugins.placementGenerate: not supported"),
-        ("profiles: [{pluginConfig: [{name: NodeName, args: {a: 1}}]}]", 'initializing plugin "NodeName": a: not'),
-        ("profiles: [{pluginConfig: [{name: NodeAffinity, args: {a: 1}}]}]", 'plugin "NodeAffinity": a: not supported'),
+        (
+            "profiles: [{plugins: {placementGenerate: {enabled: [{name: A}]}}}]",
+            "profiles[0].plugins.placementGenerate: not supported",
+        ),
+        (
+            "profiles: [{pluginConfig: [{name: NodeName, args: {a: 1}}]}]",
+            "profiles[0].pluginConfig[0].args.a: not supported",
+        ),
+        (
+            "profiles: [{pluginConfig: [{name: NodeAffinity, args: {a: 1}}]}]",
+            "profiles[0].pluginConfig[0].args.a: not supported",
+        ),
         (
             "profiles: [{pluginConfig: [{name: InterPodAffinity, args: {hardPodAffinityWeight: 101}}]}]",
-            'initializing plugin "InterPodAffinity": hardPodAffinityWeight: Invalid value: 101: not in valid range',
+            "profiles[0].pluginConfig[0].args.hardPodAffinityWeight: Invalid value: 101: not in valid range [0, 100]",
         ),
         (
             "profiles: [{pluginConfig: [{name: PodTopologySpread, args: {defaultingType: Odd}}]}]",
-            'initializing plugin "PodTopologySpread": defaultingType: Unsupported value: "Odd"',
+            'profiles[0].pluginConfig[0].args.defaultingType: Unsupported value: "Odd"',
         ),
         ("profiles: [{plugins: {nonsense: {}}}]", "profiles[0].plugins.nonsense: not supported"),
         ("profiles: [{}, {}]", 'profiles[1].schedulerName: Duplicate value: "default-scheduler"'),
@@ -232,11 +252,11 @@ def test_backoff() -> None:
         ),
         (
             "profiles: [{pluginConfig: [{name: NodeResourcesFit, args: {scoringStrategy: 5}}]}]",
-            'initializing plugin "NodeResourcesFit": scoringStrategy: must be a map',
+            "profiles[0].pluginConfig[0].args.scoringStrategy: must be a map",
         ),
         (
             "profiles: [{pluginConfig: [{name: NodeResourcesFit, args: {ignoredResources: x}}]}]",
-            'initializing plugin "NodeResourcesFit": ignoredResources: must be a list of strings',
+            "profiles[0].pluginConfig[0].args.ignoredResources: must be a list of strings",
         ),
         (
             "profiles: [{pluginConfig: [{name: NodeResourcesFit, args: {ignoredResourceGroups: [a/b]}}]}]",
@@ -249,7 +269,7 @@ def test_backoff() -> None:
         ),
         (
             "profiles: [{pluginConfig: [{name: NodeAffinity, args: {addedAffinity: {other: 1}}}]}]",
-            'initializing plugin "NodeAffinity": addedAffinity: unknown field "other"',
+            'profiles[0].pluginConfig[0].args.addedAffinity: unknown field "other"',
         ),
         (
             "profiles: [{pluginConfig: [{name: NodeAffinity, args: {addedAffinity: "
@@ -258,16 +278,42 @@ def test_backoff() -> None:
             "nodeSelectorTerms[0].matchExpressions[0].operator: Invalid value",
         ),
         ("profiles: [{pluginConfig: [{name: VolumeBinding, args: {shape: []}}]}]", "shape: not supported"),
+        (
+            "profiles: [{pluginConfig: [{name: VolumeBinding, args: {bindTimeoutSeconds: -1}}]}]",
+            "bindTimeoutSeconds: Invalid value: -1: invalid BindTimeoutSeconds, should not be a negative value",
+        ),
+        (
+            "profiles: [{pluginConfig: [{name: NodeResourcesFit, args: {ignoredResources: [a, -b]}}]}]",
+            'ignoredResources[1]: Invalid value: "-b": name part must consist of alphanumeric characters',
+        ),
+        (
+            "profiles: [{pluginConfig: [{name: PodTopologySpread, args: {defaultingType: List, defaultConstraints: "
+            "[{maxSkew: 1, topologyKey: -b, whenUnsatisfiable: ScheduleAnyway}]}}]}]",
+            'defaultConstraints[0].topologyKey: Invalid value: "-b": name part must consist of alphanumeric characters',
+        ),
+        ("clientConnection: {burst: -1}", "clientConnection.burst: Invalid value: -1: must be non-negative"),
         ("profiles: [{plugins: {filter: {enabled: [{weight: 1}]}}}]", "filter.enabled[0].name: Required value"),
-        ("profiles: [{plugins: {filter: {enabled: [{name: Nobody}]}}}]", 'plugin "Nobody" is not known'),
+        (
+            "profiles: [{plugins: {filter: {enabled: [{name: Nobody}]}}}]",
+            'creating profile for scheduler name default-scheduler: plugin "Nobody" does not exist',
+        ),
         ("profiles: [{plugins: {filter: {enabled: [{name: PrioritySort}]}}}]", "does not extend filter plugin"),
-        ("profiles: [{plugins: {queueSort: {disabled: [{name: '*'}]}}}]", "exactly one queueSort plugin is needed"),
-        ("profiles: [{plugins: {bind: {disabled: [{name: '*'}]}}}]", "at least one bind plugin is needed"),
-        ("profiles: [{pluginConfig: [{name: Nobody}]}]", 'pluginConfig for unknown plugin "Nobody"'),
-        ("profiles: [{pluginConfig: [{name: A}, {name: A}]}]", 'repeated config for plugin "A"'),
+        (
+            "profiles: [{plugins: {queueSort: {disabled: [{name: '*'}]}}}]",
+            'only one queue sort plugin required for profile with scheduler name "default-scheduler", but got 0',
+        ),
+        (
+            "profiles: [{plugins: {bind: {disabled: [{name: '*'}]}}}]",
+            'at least one bind plugin is needed for profile with scheduler name "default-scheduler"',
+        ),
+        (
+            "profiles: [{pluginConfig: [{name: Nobody}]}]",
+            'profiles[0].pluginConfig[0].name: Invalid value: "Nobody": no such plugin',
+        ),
+        ("profiles: [{pluginConfig: [{name: A}, {name: A}]}]", 'profiles[0].pluginConfig[1]: Duplicate value: "A"'),
         (
             "profiles: [{pluginConfig: [{name: NodeResourcesFit, args: {scoringStrategy: {type: Odd}}}]}]",
-            'initializing plugin "NodeResourcesFit": scoringStrategy.type: Unsupported value: "Odd"',
+            'profiles[0].pluginConfig[0].args.scoringStrategy.type: Unsupported value: "Odd"',
         ),
     ],
 )
@@ -356,3 +402,31 @@ def test_an_entry_point_may_not_take_a_built_in_name() -> None:
     entry = EntryPoint("NodeName", f"{__name__}:make_nothing", "dray.scheduler.plugins")
     with pytest.raises(ConfigError, match="there is one of this name already"):
         find_factories([entry])
+
+
+@pytest.mark.behaviour("SC-16")
+def test_points_of_groups_are_accepted_where_nothing_is_configured() -> None:
+    assert profiles("profiles: [{plugins: {placementGenerate: {}, placementScore: {}, podGroupPostFilter: {}}}]")
+
+
+def test_a_lock_matters_only_with_leader_election() -> None:
+    assert not parse("leaderElection: {leaderElect: false, resourceLock: endpoints}").leader_election.enabled
+
+
+@pytest.mark.behaviour("PE-16")
+def test_all_errors_of_one_plugin_are_reported_with_their_paths() -> None:
+    text = "profiles: [{}, {schedulerName: b, pluginConfig: [{name: A}, {name: DefaultPreemption, args: "
+    config = parse(f"{text}{{minCandidateNodesAbsolute: 0, minCandidateNodesPercentage: 0}}}}]}}]").profiles[1]
+
+    def factory(args: Mapping[str, Any], _handle: Handle) -> Plugin:
+        read_arguments(args)
+        raise AssertionError("the arguments are wrong")
+
+    with pytest.raises(ConfigError) as refused:
+        make_profile(config, {**PLAIN, "DefaultPreemption": factory}, handle())
+    path = "profiles[1].pluginConfig[1].args."
+    assert str(refused.value) == (
+        f"[{path}minCandidateNodesPercentage: Invalid value: 0: cannot be zero at the same time as "
+        f"minCandidateNodesAbsolute, {path}minCandidateNodesAbsolute: Invalid value: 0: cannot be zero at the same "
+        "time as minCandidateNodesPercentage]"
+    )

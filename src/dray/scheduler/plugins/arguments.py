@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from dray.api.names import qualified_name
+
 
 class Arguments:
     """The arguments of one plugin; each is read once, and `end` refuses those that were not."""
@@ -45,6 +47,18 @@ class Arguments:
         if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
             raise TypeError(f"{self._path}{name}: must be a list of strings")
         return value
+
+    def label_names(self, name: str) -> Sequence[str]:
+        """Return a list of names such as those of labels and resources; raises `ValueError` or `TypeError`."""
+        found = self.texts(name)
+        problems = [
+            f'{self._path}{name}[{index}]: Invalid value: "{item}": {problem}'
+            for index, item in enumerate(found)
+            for problem in qualified_name(item)
+        ]
+        if problems:
+            raise ValueError(*problems)
+        return found
 
     def integer(self, name: str, default: int, least: int, most: int | None) -> int:
         """Return an integer within the limits; raises `ValueError` or `TypeError`."""

@@ -245,16 +245,20 @@ def read_arguments(given: Mapping[str, Any]) -> SearchLimits:
     """Read `pluginConfig` args; raises `ValueError` naming what is wrong."""
     unknown = sorted(given.keys() - set(_FIELDS))
     if unknown:
-        raise ValueError(f"unknown field {unknown[0]!r}")
+        raise ValueError(f"{unknown[0]}: not supported")
     defaults = SearchLimits()
     percentage = _number(given, _FIELDS[0], defaults.min_candidate_nodes_percentage)
     absolute = _number(given, _FIELDS[1], defaults.min_candidate_nodes_absolute)
+    problems = []
     if not 0 <= percentage <= _PERCENTAGE_MAX:
-        raise ValueError(f"{_FIELDS[0]}: Invalid value: {percentage}: not in valid range [0, 100]")
+        problems.append(f"{_FIELDS[0]}: Invalid value: {percentage}: not in valid range [0, 100]")
     if absolute < 0:
-        raise ValueError(f"{_FIELDS[1]}: Invalid value: {absolute}: not in valid range [0, inf)")
+        problems.append(f"{_FIELDS[1]}: Invalid value: {absolute}: not in valid range [0, inf)")
     if not percentage and not absolute:
-        raise ValueError(f"{_FIELDS[0]}: Invalid value: 0: cannot be zero at the same time as {_FIELDS[1]}")
+        pairs = (_FIELDS, _FIELDS[::-1])
+        problems += [f"{name}: Invalid value: 0: cannot be zero at the same time as {other}" for name, other in pairs]
+    if problems:
+        raise ValueError(*problems)
     return SearchLimits(percentage, absolute)
 
 

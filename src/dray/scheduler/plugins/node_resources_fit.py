@@ -38,8 +38,8 @@ class NodeResourcesFit:
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
         self._extended_resources = handle.extended_resources
         given = Arguments(args)
-        self._ignored = frozenset(given.texts("ignoredResources"))
-        self._ignored_groups = frozenset(_group_names(given.texts("ignoredResourceGroups")))
+        self._ignored = frozenset(given.label_names("ignoredResources"))
+        self._ignored_groups = frozenset(_group_names(given))
         strategy = given.mapping("scoringStrategy")
         given.end()
         self._scorer = make_scorer(strategy, handle.extended_resources.device_usage)
@@ -181,12 +181,12 @@ def _rejection(reasons: tuple[str, ...], unresolvable: bool) -> Status:  # noqa:
     return Status(code, reasons, _NAME)
 
 
-def _group_names(names: Sequence[str]) -> Sequence[str]:
-    for index, name in enumerate(names):
+def _group_names(given: Arguments) -> Sequence[str]:
+    for index, name in enumerate(given.texts("ignoredResourceGroups")):
         if "/" in name:
             text = "resource group name can't contain '/'"
             raise ValueError(f'ignoredResourceGroups[{index}]: Invalid value: "{name}": {text}')
-    return names
+    return given.label_names("ignoredResourceGroups")
 
 
 def _all_nodes(_request: Hashable) -> IndexSet:

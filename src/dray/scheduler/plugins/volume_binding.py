@@ -7,6 +7,7 @@ and volumes other than `local` and `hostPath`, whose attachment limits are not k
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -73,8 +74,11 @@ class VolumeBinding:
     def __init__(self, args: Mapping[str, Any], handle: Handle, *, lenient: bool = False) -> None:
         given = Arguments(args)
         # How long PreBind waits for the controller to bind the claims.
-        self._timeout_seconds = given.integer("bindTimeoutSeconds", _BIND_TIMEOUT_SECONDS, 0, None)
+        self._timeout_seconds = given.integer("bindTimeoutSeconds", _BIND_TIMEOUT_SECONDS, -sys.maxsize, None)
         given.end()
+        if self._timeout_seconds < 0:
+            text = "invalid BindTimeoutSeconds, should not be a negative value"
+            raise ValueError(f"bindTimeoutSeconds: Invalid value: {self._timeout_seconds}: {text}")
         self._choices = volume_choices_of(handle)
         self._classes: Lister[Document] = handle.informers.informer(STORAGE_CLASSES).lister
         self._lenient = lenient

@@ -232,7 +232,7 @@ def test_number_of_candidates(limits: SearchLimits, nodes: int, wanted: int) -> 
             "cannot be zero at the same time as minCandidateNodesAbsolute",
         ),
         ({"minCandidateNodesPercentage": "ten"}, "must be an integer"),
-        ({"minNodes": 1}, "unknown field 'minNodes'"),
+        ({"minNodes": 1}, "minNodes: not supported"),
     ],
 )
 def test_invalid_arguments(given: dict[str, Any], problem: str) -> None:

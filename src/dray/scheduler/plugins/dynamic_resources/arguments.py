@@ -29,17 +29,18 @@ def read_arguments(given: Mapping[str, Any], gates: FeatureGates) -> Arguments:
     """Read `pluginConfig` args; raises `ValueError` naming what is wrong."""
     unknown = sorted(given.keys() - _META - {"filterTimeout", "bindingTimeout", "devicePolicy"})
     if unknown:
-        raise ValueError(f"unknown field {unknown[0]!r}")
+        raise ValueError(f"{unknown[0]}: not supported")
     defaults = Arguments()
     filter_timeout = _seconds(given, "filterTimeout", defaults.filter_timeout_seconds)
     if not gates.enabled("DRASchedulerFilterTimeout"):
         filter_timeout = 0.0
     binding_timeout = _seconds(given, "bindingTimeout", defaults.binding_timeout_seconds)
     if binding_timeout < 1:
-        raise ValueError("bindingTimeout: must be at least 1 second")
+        raise ValueError(f'bindingTimeout: Invalid value: "{given["bindingTimeout"]}": must be at least 1 second')
     policy = given.get("devicePolicy") or FIRST
     if policy not in DEVICE_POLICIES:
-        raise ValueError(f"devicePolicy: must be one of {', '.join(DEVICE_POLICIES)}")
+        listed = ", ".join(f'"{item}"' for item in DEVICE_POLICIES)
+        raise ValueError(f'devicePolicy: Unsupported value: "{policy}": supported values: {listed}')
     return Arguments(filter_timeout, binding_timeout, policy)
 
 
@@ -52,5 +53,5 @@ def _seconds(given: Mapping[str, Any], name: str, default: float) -> float:
     except TimeFormatError as error:
         raise ValueError(f"{name}: {error}") from error
     if seconds < 0:
-        raise ValueError(f"{name}: must be zero or greater")
+        raise ValueError(f'{name}: Invalid value: "{text}": must be zero or positive')
     return seconds

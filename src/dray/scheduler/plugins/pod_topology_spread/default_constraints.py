@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from dray.api.document import Document
+from dray.api.names import qualified_name
 from dray.api.selectors import LabelSelector, SelectorError
 from dray.api.types.core_v1 import Pod, TopologySpreadConstraint
 from dray.client.objects import controller_of
@@ -45,9 +46,8 @@ def parse_arguments(args: Mapping[str, Any]) -> tuple[tuple[TopologySpreadConstr
     found = tuple(_parse(item, f"defaultConstraints[{index}]") for index, item in enumerate(listed))
     pairs = [(item.topology_key, item.when_unsatisfiable) for item in found]
     for index, (key, action) in enumerate(pairs):
-        if (key, action) in pairs[index + 1 :]:
-            path = f"defaultConstraints[{index}].{{topologyKey, whenUnsatisfiable}}"
-            raise ValueError(f'{path}: Duplicate value: "{{{key}, {action}}}"')
+        if (key, action) in pairs[:index]:
+            raise ValueError(f'defaultConstraints[{index}]: Duplicate value: "{{{key}, {action}}}"')
     return found, False
 
 
@@ -59,6 +59,8 @@ def _parse(item: Mapping[str, Any], path: str) -> TopologySpreadConstraint:
     key = given.value("topologyKey")
     if not isinstance(key, str) or not key:
         raise ValueError(f"{path}.topologyKey: Required value: can not be empty")
+    if problems := qualified_name(key):
+        raise ValueError(*(f'{path}.topologyKey: Invalid value: "{key}": {problem}' for problem in problems))
     if given.value("labelSelector") is not None:
         text = "constraint must not define a selector, as they deduced for each pod"
         raise ValueError(f"{path}.labelSelector: Forbidden: {text}")
