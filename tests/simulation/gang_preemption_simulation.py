@@ -7,6 +7,8 @@ no gang waits for devices that Pods of lower priority have.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from dray.api.document import Document
 from tests.simulation import checks
 from tests.simulation.cluster_simulation import DEVICES_PER_NODE, NODE_COUNT
@@ -28,6 +30,10 @@ class GangPreemptionSimulation(GangSimulation):
 
     names = (*GANGS, *(f"more-{number}" for number in range(5)))
     weights = (10, 3, 8, 1, 1)
+    # Victims are looked for on one node first, then on all: others run between the two dry runs.
+    plugin_args: Mapping[str, Mapping[str, int]] = {
+        "DefaultPreemption": {"minCandidateNodesAbsolute": 1, "minCandidateNodesPercentage": 100}
+    }
 
     async def create_objects(self, pods_per_node: int = 110) -> None:
         for name, value in PRIORITIES.items():
@@ -49,10 +55,16 @@ class GangPreemptionSimulation(GangSimulation):
     async def check(self) -> None:
         await super().check()
         _, pods = await self.state()
+        gangs = {
+            group["metadata"]["uid"]: {pod["metadata"]["uid"] for pod in members}
+            for group, members in await self._gangs()
+        }
         for pod in pods:
             if pod["metadata"]["uid"] in self.preempted or not is_preempted(pod):
                 continue
             self.preempted.add(pod["metadata"]["uid"])
+            # Its gang may be preempted while some of its Pods are bound and the requests for others are under way.
+            self.whole |= {uid for uid, members in gangs.items() if pod["metadata"]["uid"] in members}
             self.rates.paths["group member preempted" if checks.group_of(pod) else "pod preempted"] += 1
             waiting = [item for item in pods if not item["spec"].get("nodeName")]
             better = [item for item in waiting if priority_of(item) > priority_of(pod)]

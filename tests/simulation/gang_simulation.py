@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from typing import Any
 
 from dray.api.document import Document, GroupVersion
@@ -53,13 +53,16 @@ def _controllers(client: RestClient, rng: random.Random, clock: Clock) -> list[C
 class GangSimulation(ClusterSimulation):
     """One run; with two schedulers, each gang has one of them."""
 
+    # Arguments of the scheduler's plugins.
+    plugin_args: Mapping[str, Mapping[str, int]] = {}
+
     def __init__(
         self, seed: int, *, schedulers: int = 1, rates: FaultRates | None = None, actions: int = ACTIONS
     ) -> None:
         # Two schedulers without a server that refuses to allocate a device twice would find that out too late.
         super().__init__(seed, schedulers=schedulers, exclusive=schedulers > 1, rates=rates, actions=actions)
         self.gates = GATES
-        self.programs = [SchedulerProgram(name, GATES) for name in self.scheduler_names]
+        self.programs = [SchedulerProgram(name, GATES, self.plugin_args) for name in self.scheduler_names]
         self.controller_program = _controllers
         # Uids of groups that have had enough Pods with a node.
         self.whole: set[str] = set()

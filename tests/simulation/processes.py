@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 from dray.api.features import FeatureGates
@@ -85,8 +85,10 @@ class Process:
 class SchedulerProgram:
     """A scheduler for one schedulerName; `current` is that of the present life."""
 
-    def __init__(self, scheduler_name: str, gates: FeatureGates = GATES) -> None:
-        self._config = SchedulerConfig(profiles=(ProfileConfig(scheduler_name=scheduler_name),))
+    def __init__(
+        self, scheduler_name: str, gates: FeatureGates = GATES, args: Mapping[str, Mapping[str, Any]] | None = None
+    ) -> None:
+        self._config = SchedulerConfig(profiles=(ProfileConfig(scheduler_name=scheduler_name, args=args or {}),))
         self._gates = gates
         self.current: Scheduler | None = None
 

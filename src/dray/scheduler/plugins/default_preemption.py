@@ -56,7 +56,8 @@ class DefaultPreemption:
         self._metrics: PreemptionMetrics = shared[0]
         self._executor: Executor = shared[1]
         self._budgets: BudgetCache = shared[2]
-        self._groups = GroupPreemption(handle, self._metrics, self._executor, self._budgets)
+        least_nodes = self._limits.min_candidate_nodes_absolute
+        self._groups = GroupPreemption(handle, self._metrics, self._executor, self._budgets, least_nodes)
         self._pods = handle.informers.informer(PODS, UNFINISHED).lister
         self._cache = DryRunCache(handle.snapshot, handle.nominations)
         # Index of the node where the next search starts: the same cluster leads to the same victims.
@@ -89,7 +90,7 @@ class DefaultPreemption:
         self, group: PodGroup, members: Sequence[PlacedMember], _scheduled: int
     ) -> tuple[Mapping[str, str] | None, Status]:
         """Nominate nodes where the group fits without Pods of lower priority, and start their eviction."""
-        return self._groups.preempt(group, members)
+        return await self._groups.preempt(group, members)
 
     def _preempt(
         self, state: CycleState, pod: Pod, statuses: Mapping[str, Status]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from dray.api.document import NamespacedName
 from dray.api.pod_groups import priority_of
 from dray.api.types.scheduling_v1beta1 import PodGroup
 from dray.client.objects import key_of
@@ -13,14 +15,22 @@ from dray.framework.plugins import PlacedMember
 from dray.framework.pod_info import PodInfo
 from dray.framework.status import Code, Status, unschedulable
 from dray.scheduler.cluster_events import UNFINISHED
+from dray.scheduler.group_cycle import topology_key
 from dray.scheduler.handle import Handle
 from dray.scheduler.preemption.budget_cache import BudgetCache
+from dray.scheduler.preemption.candidates import ABSOLUTE_DEFAULT
 from dray.scheduler.preemption.executor import Executor, group_preemptor, is_preempted
-from dray.scheduler.preemption.group_victims import GroupCandidate, find_group_victims
+from dray.scheduler.preemption.group_victims import (
+    GroupCandidate,
+    find_group_victims,
+    search_widths,
+    units_within,
+)
 from dray.scheduler.preemption.metrics import POD_GROUP, PreemptionMetrics
 from dray.scheduler.preemption.units import Unit, group_units, units_of
 
 NEVER: Final = "not eligible due to preemptionPolicy=Never."
+CHANGED: Final = "the pod group has changed meanwhile"
 ONGOING: Final = "ongoing preemption on nominated nodes"
 
 # The nominated nodes of members by uid.
@@ -30,15 +40,28 @@ Nominated = Mapping[str, str]
 class GroupPreemption:
     """The part of DefaultPreemption that knows groups."""
 
-    def __init__(self, handle: Handle, metrics: PreemptionMetrics, executor: Executor, budgets: BudgetCache) -> None:
+    def __init__(
+        self,
+        handle: Handle,
+        metrics: PreemptionMetrics,
+        executor: Executor,
+        budgets: BudgetCache,
+        least_nodes: int = ABSOLUTE_DEFAULT,
+    ) -> None:
         self._handle = handle
+        # On how many nodes victims are looked for at first.
+        self._least_nodes = least_nodes
         self._metrics = metrics
         self._executor = executor
         self._budgets = budgets
         self._pods = handle.informers.informer(PODS, UNFINISHED).lister
 
-    def preempt(self, group: PodGroup, members: Sequence[PlacedMember]) -> tuple[Nominated | None, Status]:
-        """Nominate nodes for all members that fit without Pods of lower priority, and start evicting those."""
+    async def preempt(self, group: PodGroup, members: Sequence[PlacedMember]) -> tuple[Nominated | None, Status]:
+        """Nominate nodes for all members that fit without Pods of lower priority, and start evicting those.
+
+        The search may let others run, but nothing does between the dry run that has found the victims and their
+        eviction.
+        """
         pods = [member.state.pod_info for member in members if self._is_pending(member.state.pod_info)]
         if not pods:
             return None, unschedulable()
@@ -48,7 +71,7 @@ class GroupPreemption:
         if waiting is not None:
             return self._with_prefix(*waiting)
         started = self._handle.clock.monotonic()
-        found = self._search(group, pods)
+        found = await self._search(group, pods)
         seconds = self._handle.clock.monotonic() - started
         if isinstance(found, Status):
             self._metrics.evaluated(POD_GROUP, "error", seconds)
@@ -87,11 +110,37 @@ class GroupPreemption:
                     return nominated, status
         return None
 
-    def _search(self, group: PodGroup, pods: Sequence[PodInfo]) -> GroupCandidate | Status:
+    async def _search(self, group: PodGroup, pods: Sequence[PodInfo]) -> GroupCandidate | Status:
+        """Return the victims; others run between dry runs, each of which looks at the cluster as it is then."""
+        count = len(self._handle.snapshot)
+        # All domains of a topology are compared with each other.
+        widths = (count,) if topology_key(group) else search_widths(count, self._least_nodes)
+        found: GroupCandidate | Status = unschedulable()
+        for number, width in enumerate(widths):
+            if number:
+                await asyncio.sleep(0)
+                if not self._is_unchanged(group, pods):
+                    return unschedulable(CHANGED)
+            found, is_complete = self._dry_run(group, pods, width)
+            if is_complete or isinstance(found, GroupCandidate):
+                break
+        return found
+
+    def _dry_run(self, group: PodGroup, pods: Sequence[PodInfo], width: int) -> tuple[GroupCandidate | Status, bool]:
+        """Return the victims on some nodes, and whether there are none on others."""
         with self._handle.dry_run_group(group, pods) as dry_run:
-            return find_group_victims(
-                dry_run, self._units(priority_of(group)), self._budgets.all(), self._handle.clock.now()
-            )
+            units = self._units(priority_of(group))
+            potential = units_within(units, width)
+            found = find_group_victims(dry_run, potential, self._budgets.all(), self._handle.clock.now())
+            return found, len(potential) == len(units)
+
+    def _is_unchanged(self, group: PodGroup, pods: Sequence[PodInfo]) -> bool:
+        """Return whether the group is still there as it was, and waits with the same Pods."""
+        key = NamespacedName(group.metadata.namespace or "", group.metadata.name or "")
+        current = self._handle.pod_groups.get(key)
+        if current is None or (current.metadata.uid, current.spec) != (group.metadata.uid, group.spec):
+            return False
+        return all(self._is_pending(info) for info in pods)
 
     def _units(self, priority: int) -> list[Unit]:
         """Return everything in the cluster that may be evicted."""

@@ -1,7 +1,8 @@
 """Which Pods of lower priority would have to go for a group, in the whole cluster.
 
-All units of lower priority are hidden and the group cycle runs once; its placement is kept. Then the units are put back
-one by one, the most important first, as long as every Pod of the group still fits on its node.
+Units of lower priority are hidden and the group cycle runs once; its placement is kept. Then the units are put back
+one by one, the most important first, as long as every Pod of the group still fits on its node. In a large cluster,
+units are first hidden on some nodes only, those with the least important Pods, then on more, and at last on all.
 """
 
 from __future__ import annotations
@@ -23,6 +24,10 @@ from dray.scheduler.preemption.units import Unit
 NO_VICTIMS: Final = "No preemption victims found for incoming preemptor"
 NOT_KEPT: Final = "the placement of the pod group does not fit any more"
 
+# Each time the group does not fit, units are hidden on so many times more nodes: a group that fits nowhere costs little
+# more than one search on all nodes.
+NODES_FACTOR: Final = 8
+
 
 class GroupCandidate(msgspec.Struct, frozen=True):
     """A placement of a group without the victims."""
@@ -33,6 +38,26 @@ class GroupCandidate(msgspec.Struct, frozen=True):
     victims: tuple[PodInfo, ...]
     # The number of victims whose eviction violates a disruption budget.
     violations: int = 0
+
+
+def search_widths(node_count: int, least: int) -> Iterator[int]:
+    """Yield on how many nodes units are hidden, one after the other until the group fits; the last is all of them."""
+    width = max(least, 1)
+    while width < node_count:
+        yield width
+        width *= NODES_FACTOR
+    yield node_count
+
+
+def units_within(units: Sequence[Unit], width: int) -> list[Unit]:
+    """Return the units with Pods on so many nodes, those on which the most important unit is the least important."""
+    highest: dict[str, int] = {}
+    for unit in units:
+        for name in _node_names(unit):
+            highest[name] = max(highest.get(name, unit.priority), unit.priority)
+    # Nodes that are alike keep their order.
+    chosen = frozenset(sorted(highest, key=highest.__getitem__)[:width])
+    return [unit for unit in units if not chosen.isdisjoint(_node_names(unit))]
 
 
 def find_group_victims(
@@ -94,7 +119,11 @@ class _Reprieve:
 
 def _nodes_among(unit: Unit, used: Container[str]) -> list[str]:
     """Return which of the nodes the unit has Pods on."""
-    return [name for pod in unit.pods if (name := pod.pod.spec.node_name or "") in used]
+    return [name for name in _node_names(unit) if name in used]
+
+
+def _node_names(unit: Unit) -> list[str]:
+    return [pod.pod.spec.node_name or "" for pod in unit.pods]
 
 
 def _parts(units: Sequence[Unit], used: Container[str]) -> Iterator[tuple[frozenset[str], list[Unit]]]:

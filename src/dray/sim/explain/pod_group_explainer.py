@@ -20,9 +20,15 @@ from dray.api.types.scheduling_v1beta1 import PodGroup
 from dray.client.resources import PODS
 from dray.framework.pod_info import PodInfo
 from dray.scheduler.config import SchedulerConfig
-from dray.scheduler.group_cycle import GroupOutcome, check_members
+from dray.scheduler.group_cycle import GroupOutcome, check_members, topology_key
 from dray.scheduler.preemption.budget_cache import BudgetCache
-from dray.scheduler.preemption.group_victims import GroupCandidate, find_group_victims
+from dray.scheduler.preemption.candidates import ABSOLUTE_DEFAULT
+from dray.scheduler.preemption.group_victims import (
+    GroupCandidate,
+    find_group_victims,
+    search_widths,
+    units_within,
+)
 from dray.scheduler.preemption.units import units_of
 from dray.scheduler.scheduler import Scheduler
 from dray.sim.explain.answers import Answer, Stage, Standing, Verdict, Victims
@@ -153,11 +159,19 @@ def _candidate(
     raised = [PodInfo(_raised(member.pod, priority)) for member in members]
     group = _struct_replace(group, spec=_struct_replace(group.spec, priority=priority))
     budgets = BudgetCache(handle.informers).all()
-    with handle.dry_run_group(group, raised) as dry_run:
-        pods = [pod for node in handle.snapshot for pod in node.pods.values()]
-        units = [unit for unit in units_of(pods, handle.pod_groups) if unit.priority < priority]
-        found = find_group_victims(dry_run, units, budgets, now)
-    return found if isinstance(found, GroupCandidate) else None
+    count = len(handle.snapshot)
+    # As the scheduler searches.
+    for width in (count,) if topology_key(group) else search_widths(count, ABSOLUTE_DEFAULT):
+        with handle.dry_run_group(group, raised) as dry_run:
+            pods = [pod for node in handle.snapshot for pod in node.pods.values()]
+            units = [unit for unit in units_of(pods, handle.pod_groups) if unit.priority < priority]
+            potential = units_within(units, width)
+            found = find_group_victims(dry_run, potential, budgets, now)
+        if isinstance(found, GroupCandidate):
+            return found
+        if len(potential) == len(units):
+            break
+    return None
 
 
 def _raised(pod: Pod, priority: int) -> Pod:

@@ -29,7 +29,13 @@ from dray.scheduler.plugins.node_resources_fit import NodeResourcesFit
 from dray.scheduler.pod_groups import PodGroups
 from dray.scheduler.preemption.budgets import Budget
 from dray.scheduler.preemption.dry_run import Candidate, DryRun
-from dray.scheduler.preemption.group_victims import NO_VICTIMS, GroupCandidate, find_group_victims
+from dray.scheduler.preemption.group_victims import (
+    NO_VICTIMS,
+    GroupCandidate,
+    find_group_victims,
+    search_widths,
+    units_within,
+)
 from dray.scheduler.preemption.units import group_units, units_of
 from dray.scheduler.profile import explain
 from tests.unit.scheduler.builders import handle, node, state
@@ -77,7 +83,7 @@ class World:
         return {item.name: [pod.key.name for pod in item.pods.values()] for item in self.snapshot}
 
     def find(
-        self, gang: PodGroup, members: Sequence[PodInfo], budgets: Sequence[Budget] = ()
+        self, gang: PodGroup, members: Sequence[PodInfo], budgets: Sequence[Budget] = (), width: int = 1000
     ) -> GroupCandidate | Status:
         before = self.content()
         self.add_group(gang)
@@ -85,7 +91,7 @@ class World:
         with GroupDryRun(self.cycle, self.cache, self.snapshot, self.profile, gang, members) as dry_run:
             pods = [pod for item in self.snapshot for pod in item.pods.values()]
             units = [unit for unit in units_of(pods, self.groups) if unit.priority < priority]
-            found = find_group_victims(dry_run, units, budgets, NOW)
+            found = find_group_victims(dry_run, units_within(units, width), budgets, NOW)
         assert self.content() == before, "a dry run changes nothing"
         return found
 
@@ -139,6 +145,53 @@ def test_looking_at_the_nodes_of_a_unit_finds_what_looking_at_all_finds(
     monkeypatch.setattr(GroupDryRun, "is_monotonic", lambda _self, _outcome: False)
     assert found == world.find(gang, members, [budget])
     assert isinstance(found, GroupCandidate)
+
+
+@pytest.mark.behaviour("GW-52")
+@pytest.mark.parametrize("seed", range(20))
+def test_a_search_on_some_nodes_finds_victims_only_if_one_on_all_nodes_does(seed: int) -> None:
+    rng = random.Random(seed)
+    world = World(*"abcdef")
+    world.add_group(group("whole", priority=1, whole=True))
+    for place in "abcdef":
+        for number in range(2):
+            name = f"{place}{number}"
+            kind = rng.random()
+            if kind < 0.3:
+                world.place(member_pod("whole", name, node=place, priority=1))
+            elif kind < 0.9:
+                world.place(low(name, place, priority=rng.choice((0, 1, 2, 20))))
+    count = rng.randrange(1, 9)
+    gang = group("g", priority=10, min_count=count)
+    members = [member_pod("g", f"m{number}", priority=10) for number in range(count)]
+    everywhere = world.find(gang, members)
+    for width in range(1, 7):
+        found = world.find(gang, members, width=width)
+        if isinstance(found, GroupCandidate):
+            assert isinstance(everywhere, GroupCandidate)
+            assert set(found.nodes) == {member.uid for member in members}
+            # A search on more nodes never fails after one on fewer has succeeded.
+            assert isinstance(world.find(gang, members, width=width + 1), GroupCandidate)
+    assert world.find(gang, members, width=6) == everywhere
+
+
+@pytest.mark.behaviour("GW-52")
+def test_the_nodes_with_the_least_important_pods_are_tried_first() -> None:
+    world = World("a", "b", "c")
+    world.place(low("a0", "a", priority=5), low("a1", "a"), low("b0", "b", priority=1), low("b1", "b", priority=1))
+    world.place(low("c0", "c", priority=3), low("c1", "c", priority=3))
+    gang = group("g", priority=10, min_count=2)
+    members = [member_pod("g", f"m{number}", priority=10) for number in range(2)]
+    assert victims(world.find(gang, members, width=1)) == ["b0", "b1"]
+    units = units_of([pod for item in world.snapshot for pod in item.pods.values()], world.groups)
+    assert {pod.key.name for unit in units_within(units, 2) for pod in unit.pods} == {"b0", "b1", "c0", "c1"}
+
+
+@pytest.mark.behaviour("GW-52")
+def test_how_many_nodes_are_searched() -> None:
+    assert list(search_widths(50, 100)) == [50]
+    assert list(search_widths(5000, 100)) == [100, 800, 5000]
+    assert list(search_widths(3, 0)) == [1, 3]
 
 
 @pytest.mark.behaviour("GW-52")
