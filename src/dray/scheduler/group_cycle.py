@@ -113,7 +113,11 @@ def generate_placements(snapshot: Snapshot, topology: str, scheduled: Iterable[P
     return {value: frozenset(names) for value, names in sorted(domains.items())}
 
 
-def _ignore(_profile: str, _status: Status) -> None:
+# Called for each domain that is tried, with (profile, None) before and (profile, status) after it.
+ObservePlacement = Callable[[str, Status | None], None]
+
+
+def _ignore(_profile: str, _status: Status | None) -> None:
     pass
 
 
@@ -127,14 +131,14 @@ class GroupCycle:
         snapshot: Snapshot,
         pod_groups: PodGroups,
         explain: Callable[[Profile, CycleState, Diagnosis], Diagnosis],
-        observe_placement: Callable[[str, Status], None] | None = None,
+        observe_placement: ObservePlacement | None = None,
     ) -> None:
         self._cycle = cycle
         self._cache = cache
         self._snapshot = snapshot
         self._pod_groups = pod_groups
         self._explain = explain
-        # Called for each domain that is tried; None if constraints on the topology are ignored.
+        # None if constraints on the topology are ignored.
         self._topology = observe_placement is not None
         self._observe_placement = observe_placement or _ignore
 
@@ -174,6 +178,7 @@ class GroupCycle:
         best: tuple[int, frozenset[str]] | None = None
         first: GroupOutcome | None = None
         for nodes in placements.values():
+            self._observe_placement(profile.scheduler_name, None)
             outcome = self._run(profile, GroupState(group, nodes), key, queued)
             self._observe_placement(profile.scheduler_name, outcome.status)
             if outcome.status.is_success:

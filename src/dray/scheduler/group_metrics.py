@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from dray.framework.status import Status
+from dray.lib.clock import Clock
 from dray.runtime.metrics import Metrics, exponential_buckets
 
 _ALGORITHM_BUCKETS: Final = exponential_buckets(start=0.001, factor=2, count=15)
@@ -13,7 +14,9 @@ _ALGORITHM_BUCKETS: Final = exponential_buckets(start=0.001, factor=2, count=15)
 class GroupMetrics:
     """One per scheduler."""
 
-    def __init__(self, metrics: Metrics) -> None:
+    def __init__(self, metrics: Metrics, clock: Clock) -> None:
+        self._clock = clock
+        self._placement_started = 0.0
         self._attempts = metrics.counter(
             "scheduler_podgroup_schedule_attempts_total",
             "Attempts to schedule PodGroups, by result.",
@@ -38,12 +41,23 @@ class GroupMetrics:
             "Domains in which groups were tried, by result.",
             ("result", "profile"),
         )
+        self._placement_duration = metrics.histogram(
+            "scheduler_placement_evaluation_duration_seconds",
+            "Duration of trying a group in one domain, by result.",
+            ("result", "profile"),
+            _ALGORITHM_BUCKETS,
+        )
 
-    def placement_tried(self, profile: str, status: Status) -> None:
-        """Count a domain of the topology in which a group was tried."""
+    def placement_tried(self, profile: str, status: Status | None) -> None:
+        """Count a domain of the topology in which a group was tried; without a status, the attempt begins."""
+        if status is None:
+            self._placement_started = self._clock.monotonic()
+            return
         self._placements.labels(profile).inc()
         result = "success" if status.is_success else "unschedulable" if status.is_rejected else "error"
         self._placement_evaluations.labels(result, profile).inc()
+        seconds = self._clock.monotonic() - self._placement_started
+        self._placement_duration.labels(result, profile).observe(seconds)
 
     def attempted(self, result: str, profile: str, seconds: float) -> None:
         """Observe the end of an attempt."""

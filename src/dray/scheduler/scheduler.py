@@ -177,7 +177,7 @@ class Scheduler:
 
     def _make_groups(self, queue: GroupQueue, client: Client, metrics: Metrics) -> GroupScheduler:
         groups = self.cache.pod_groups = self.handle.pod_groups
-        group_metrics = GroupMetrics(metrics)
+        group_metrics = GroupMetrics(metrics, self._clock)
         has_topology = self.handle.features.enabled("TopologyAwareWorkloadScheduling")
         observe = group_metrics.placement_tried if has_topology else None
         self._group_reporter = GroupReporter(client, self._clock, groups)

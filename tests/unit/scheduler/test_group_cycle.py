@@ -215,7 +215,7 @@ def racked(parts: Parts, racks: Mapping[str, int]) -> Parts:
         parts.snapshot,
         parts.groups,
         explain,
-        lambda _name, status: tried.append(status),
+        lambda _name, status: None if status is None else tried.append(status),
     )
     parts.tried = tried
     return parts
