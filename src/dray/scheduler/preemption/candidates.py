@@ -82,12 +82,11 @@ def choose(candidates: Sequence[Candidate], now: datetime) -> Candidate:
     Fewest violations of budgets; lowest priority of the most important victim; lowest sum of priorities; fewest
     victims; latest start of the victims with the highest priority; the first one that was found.
     """
-
-    def harm(candidate: Candidate) -> tuple[tuple[int, int, int, int], float]:
-        # A Pod that has not started counts as started now.
-        return candidate.harm, -(candidate.earliest_start or now).timestamp()
-
-    return min(candidates, key=harm)
+    least = min(candidate.harm for candidate in candidates)
+    equal = [candidate for candidate in candidates if candidate.harm == least]
+    # A Pod that has not started counts as started now.
+    started_now = now.timestamp()
+    return max(equal, key=lambda item: started_now if item.earliest_start is None else item.earliest_start)
 
 
 def rejection_message(node_count: int, statuses: Mapping[str, Status], without_victims: int = 0) -> str:

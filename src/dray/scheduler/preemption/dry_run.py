@@ -49,11 +49,11 @@ class Candidate:
         )
 
     @cached_property
-    def earliest_start(self) -> datetime | None:
-        """Return when the first of the most important victims was started; None if none was."""
+    def earliest_start(self) -> float | None:
+        """Return when the first of the most important victims was started, as a timestamp; None if none was."""
         highest = self.victims[0].priority
         started = [pod.pod.status.start_time for pod in self.victims if pod.priority == highest]
-        return min((start for start in started if start is not None), default=None)
+        return min((start.timestamp() for start in started if start is not None), default=None)
 
 
 class DryRun:
