@@ -55,7 +55,9 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser = planning_parser(PROG, description)
     parser.add_argument("action", nargs="?", choices=("plan", "release"), default="plan", help="default: plan")
     target = parser.add_mutually_exclusive_group()
-    target.add_argument("--for", dest="pod", default="", metavar="POD", help="make room for this pending Pod only")
+    target.add_argument(
+        "--for", dest="pod", default="", metavar="POD", help="make room for this pending Pod only; also NAMESPACE/POD"
+    )
     target.add_argument("--shape", default="", metavar="FILE", help="make room for the Pod of this file")
     parser.add_argument("--count", type=int, default=1, metavar="N", help="with --shape: for so many of them")
     parser.add_argument("-n", "--namespace", default="", help="of POD; default: that of the kubeconfig context")
@@ -105,8 +107,9 @@ def _plan(
             cluster.add_template(template)
         return planner.plan_for(shape_targets(cluster.prepare(found.pods[0]), arguments.count))
     if arguments.pod:
-        name = arguments.pod.removeprefix("pod/")
-        key = NamespacedName(namespace_of(arguments), name)
+        # Also as the plan prints it, with the namespace.
+        namespace, _, name = arguments.pod.removeprefix("pod/").rpartition("/")
+        key = NamespacedName(namespace or namespace_of(arguments), name)
         wanted = [pod for pod in cluster.pending if pod.key == key]
         if not wanted:
             names = [pod.key.name for pod in cluster.pending if pod.key.namespace == key.namespace]
@@ -129,9 +132,9 @@ async def _apply(arguments: argparse.Namespace, plan: RebalancePlan, options: Re
         await _release_held(client)
         task = asyncio.current_task()
         assert task is not None
-        # So that held nodes are released also when the process is asked to end.
+        # So that held nodes are released also when the process is asked to end; asked again, it still releases them.
         for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+            asyncio.get_running_loop().add_signal_handler(number, lambda: task.cancelling() or task.cancel())
         try:
             await (executor.dry_run(plan) if arguments.dry_run else executor.apply(plan))
         except StoppedError as error:

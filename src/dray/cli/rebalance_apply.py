@@ -87,8 +87,9 @@ class RebalanceExecutor:
         return replay(snapshot, steps, self._options.profile, self._options.gates)
 
     async def _apply_step(self, step: Step, later: Sequence[Step]) -> None:
-        await set_hold(self._client, step.node, held=True)
+        holding = asyncio.ensure_future(set_hold(self._client, step.node, held=True))
         try:
+            await asyncio.shield(holding)
             for move in step.moves:
                 node_name = await self._move(move)
                 self._moves += 1
@@ -97,9 +98,14 @@ class RebalanceExecutor:
                     await self._check_rest(step, move, later)
         finally:
             # Also if the command is interrupted: nobody else would release the node.
-            await asyncio.shield(set_hold(self._client, step.node, held=False))
+            await asyncio.shield(self._release(step.node, holding))
         if step.is_pod:
             await self._wait_for_target(step)
+
+    async def _release(self, node_name: str, holding: asyncio.Future[None]) -> None:
+        # A write that has begun may reach the node later than one that comes after it.
+        await asyncio.wait((holding,))
+        await set_hold(self._client, node_name, held=False)
 
     async def _check_rest(self, step: Step, last: Move, later: Sequence[Step]) -> None:
         left = replace_moves(step, step.moves[step.moves.index(last) + 1 :])

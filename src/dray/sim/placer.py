@@ -233,7 +233,8 @@ class Placer:
         self.informers.remove(PODS, pod)
         for claim in pending:
             self.informers.remove(RESOURCE_CLAIMS, claim)
-        return found
+        # The other nodes were not tried.
+        return replace(found, node_count=1, absent=None if found.statuses else found.absent) if on else found
 
     def _commit(self, state: CycleState, placement: Placement) -> PlacedPod:
         node_name, info = placement.node_name, state.pod_info

@@ -16,7 +16,7 @@ from dray.api.features import FeatureGates
 from dray.scheduler.config import ProfileConfig
 from dray.sim.free_resources import FreeResources
 from dray.sim.headroom import KindHeadroom, kind_headroom, requests_text, typical_kinds
-from dray.sim.movable_pods import MoveRules, controller_of, label
+from dray.sim.movable_pods import HIGHER_PRIORITY, SYSTEM_PRIORITY_MIN, MoveRules, controller_of, label
 from dray.sim.placer import PlacedPod
 from dray.sim.rebalance.moves import Move, NotHelped, RebalancePlan, Step
 from dray.sim.rebalance.relocations import VICTIMS_MAX, Relocation, RelocationFinder, RelocationPlan, carry_out
@@ -125,12 +125,22 @@ class RebalancePlanner:
             tuple(self._steps),
             tuple(self._fitting),
             not_helped,
-            tuple(sorted(Counter(text for text in self._obstacles.values() if text).items())),
+            self._unmovable(targets),
             len(self._obstacles),
             self._options.moves_max,
             before,
             self._headroom(),
         )
+
+    def _unmovable(self, targets: Sequence[Target]) -> tuple[tuple[str, int], ...]:
+        """Return why Pods must stay, with how many; some only because those that need room have a lower priority."""
+        highest = max((target.pod.priority for target in targets), default=SYSTEM_PRIORITY_MIN)
+        texts: list[str] = []
+        for uid, text in self._obstacles.items():
+            placed = self.cluster.find(uid)
+            is_higher = placed is not None and (placed.pod.spec.priority or 0) > highest
+            texts.append(text or (HIGHER_PRIORITY if is_higher else ""))
+        return tuple(sorted(Counter(text for text in texts if text).items()))
 
     def _headroom(self) -> tuple[KindHeadroom, ...]:
         return tuple(kind_headroom(self._free_resources, item) for item in self._typical)

@@ -212,7 +212,9 @@ def test_a_claim_that_another_pod_names_is_shared() -> None:
 
 
 def test_a_pod_of_higher_priority_is_not_moved() -> None:
-    assert plan_of(gpu_cluster({"a": 2, "b": 1}, _spec(X, priority=10), BIG)).steps == ()
+    refused = plan_of(gpu_cluster({"a": 2, "b": 1}, _spec(X, priority=10), BIG))
+    assert refused.steps == ()
+    assert refused.unmovable == ((movable_pods.HIGHER_PRIORITY, 1),)
     assert moved(plan_of(gpu_cluster({"a": 2, "b": 1}, _spec(X, priority=10), _spec(BIG, priority=10)))) == ["x"]
 
 
