@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 from unittest import mock
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dray.api import strict
@@ -54,6 +54,7 @@ def outcome(check: Callable[[], list[str]], document: Document) -> Any:
         return str(error)
 
 
+@settings(deadline=None)
 @given(PATCHES)
 def test_only_changed_fields_of_a_patched_object_need_to_be_checked(patch: Document) -> None:
     assert POD is not None
@@ -64,6 +65,7 @@ def test_only_changed_fields_of_a_patched_object_need_to_be_checked(patch: Docum
     assert outcome(lambda: check_changed_fields(patched, stored, POD), patched) == expected
 
 
+@settings(deadline=None)
 @given(PATCHES)
 def test_a_spec_that_was_left_as_it_was_is_not_checked_again(patch: Document) -> None:
     assert POD is not None
@@ -91,12 +93,15 @@ def test_only_small_specs_that_need_no_change_are_remembered() -> None:
 
 
 TEXTS = st.sampled_from(["", "x", "\u2028", "\0"])
-LEAVES = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), TEXTS, st.just((1, "x")))
+# Numbers that JSON has, of any size.
+NUMBERS = st.one_of(st.integers(), st.floats(allow_nan=False, allow_infinity=False))
+LEAVES = st.one_of(st.none(), st.booleans(), NUMBERS, TEXTS, st.just((1, "x")))
 VALUES_TO_COPY = st.recursive(
     LEAVES, lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(TEXTS, inner, max_size=3))
 )
 
 
+@settings(deadline=None)
 @given(VALUES_TO_COPY)
 def test_a_document_is_copied_through_json_text_as_value_by_value(value: Any) -> None:
     obj = {"spec": value}
@@ -165,6 +170,7 @@ def renamed(pod: Document, volume: str) -> Document:
     return changed
 
 
+@settings(deadline=None)
 @given(pods(), st.permutations(TOKEN_NAMES))
 def test_a_spec_is_valid_if_an_equal_one_was(pod: Document, names: list[str]) -> None:
     known = ValidSpecs(count_max=3)
