@@ -20,7 +20,14 @@ from dray.api.errors import APIError
 from dray.client.informer import Informer
 from dray.client.interface import Client, ListOptions, Resource
 from dray.client.shared_informers import EVERYTHING, SharedInformer
-from dray.dashboard.cluster_view import DEVICE_KINDS, KINDS, PICTURE_KINDS, PICTURE_TABLES, ClusterView
+from dray.dashboard.cluster_view import (
+    DEVICE_KINDS,
+    KINDS,
+    OUTLINE_KINDS,
+    PICTURE_KINDS,
+    PICTURE_TABLES,
+    ClusterView,
+)
 from dray.dashboard.rows import CARD_COLUMNS, COLUMNS, STATE_LETTERS, Row
 from dray.dashboard.summaries import Summary, summarize
 from dray.lib.clock import Clock
@@ -42,8 +49,9 @@ UNUSED_FEEDS_MAX: Final = 4
 COALESCE_SECONDS: Final = 0.1
 # A reader whose rights were withdrawn gets changes for this long; a watch would last for minutes.
 RIGHTS_CHECK_SECONDS: Final = 30.0
-# What the first picture needs; the other kinds are listed after it.
+# What the first picture needs; the other kinds are listed after it. Claims, of which there are most, come last.
 FIRST_KINDS: Final = DEVICE_KINDS | {"Node"}
+OUTLINED_KINDS: Final = FIRST_KINDS - {"ResourceClaim"}
 # Changes that are applied, and pools and nodes that are computed, before other work of the process gets its turn: about
 # 5 ms each.
 APPLIED_AT_ONCE: Final = 200
@@ -124,9 +132,10 @@ class ChangeFeed:
         self.has_failed = False
         # When the last reader left.
         self.unused_since = clock.monotonic()
-        self._view = ClusterView()
+        self._view = ClusterView(are_states_known=False)
         self._changed = asyncio.Event()
-        # Set when the rows of the kinds for the first picture have been sent.
+        # Set when all nodes and devices have been sent, and when their states have been.
+        self._outlined = asyncio.Event()
         self._pictured = asyncio.Event()
         # Changes that are not applied yet, by kind and object: at most one for each object.
         self._pending: dict[tuple[str, str], tuple[Summary | None, Summary | None]] = {}
@@ -193,8 +202,8 @@ class ChangeFeed:
                 self._pending[key] = applied, new
             self._changed.set()
 
-        if kind not in FIRST_KINDS:
-            await self._pictured.wait()
+        if kind not in OUTLINED_KINDS:
+            await (self._outlined if kind in FIRST_KINDS else self._pictured).wait()
         # Spreads the load of retries, and guards nothing.
         rng = random.Random(random.SystemRandom().random())  # noqa: S311
         cached: Informer[Summary] = Informer(EVERYTHING, rng)
@@ -206,28 +215,29 @@ class ChangeFeed:
         self._changed.set()
 
     async def _follow(self) -> None:
-        # Without any of these kinds nothing would set it.
-        if not self.kinds & FIRST_KINDS:
-            self._pictured.set()
         while True:
-            await self._changed.wait()
-            self._changed.clear()
             # Only these are applied completely in this pass.
             listed = self.kinds - self._missing
             await self._apply_pending()
-            # Devices without their classes and claims would be computed twice.
-            while self._view.is_stale and self.kinds & DEVICE_KINDS <= listed:
+            if self.kinds & DEVICE_KINDS <= listed:
+                self._view.set_states_known()
+            # Devices without their classes would be computed twice.
+            while self._view.is_stale and self.kinds & OUTLINE_KINDS <= listed:
                 self._view.refresh(REFRESHED_AT_ONCE)
                 self._send(PICTURE_TABLES)
                 await asyncio.sleep(0)
             self._send(PICTURE_TABLES)
             self._announce(listed & PICTURE_KINDS)
+            if self.kinds & OUTLINED_KINDS <= listed:
+                self._outlined.set()
             if self.kinds & FIRST_KINDS <= listed:
                 self._send(_OTHER_TABLES)
                 self._announce(listed)
                 self._pictured.set()
             if not self._missing:
                 await asyncio.sleep(COALESCE_SECONDS)
+            await self._changed.wait()
+            self._changed.clear()
 
     async def _apply_pending(self) -> None:
         # Those that come meanwhile get their turn in the next pass.

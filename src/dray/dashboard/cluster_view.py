@@ -37,8 +37,9 @@ KINDS: Final = (
     "ReplicaSet",
     "Event",
 )
-# Pools are computed once all of these have been listed.
-DEVICE_KINDS: Final = frozenset({"DeviceClass", "DeviceTaintRule", "ResourceSlice", "ResourceClaim"})
+# Devices are shown once all of these have been listed, and their states once all of those.
+OUTLINE_KINDS: Final = frozenset({"DeviceClass", "ResourceSlice"})
+DEVICE_KINDS: Final = OUTLINE_KINDS | {"DeviceTaintRule", "ResourceClaim"}
 # The tables of the picture of the cluster, which are sent before the others, and the kinds that have no other rows.
 PICTURE_TABLES: Final = ("classes", "shapes", "nodes", "pools")
 PICTURE_KINDS: Final = frozenset({"DeviceClass", "ResourceSlice", "Node"})
@@ -52,7 +53,9 @@ _SHAPE: Final = COLUMNS["pools"].index("shape")
 class ClusterView:
     """The tables of users with the same rights. `changes` has what changed since the last call."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, are_states_known: bool = True) -> None:
+        # Until then, pools have the names of their devices only: all devices would seem to be free.
+        self._are_states_known = are_states_known
         self.tables: dict[str, dict[str, Row]] = {name: {} for name in COLUMNS}
         self._inventory = Inventory()
         self._allocations = Allocations()
@@ -95,6 +98,12 @@ class ClusterView:
     def is_stale(self) -> bool:
         """Whether pools or nodes are to be computed."""
         return bool(self._stale_pools or self._stale_nodes)
+
+    def set_states_known(self) -> None:
+        """Compute the states of devices from now on: all claims and taint rules have been applied."""
+        if not self._are_states_known:
+            self._are_states_known = True
+            self._stale_pools.update(dict.fromkeys(self._pool_of_slice.values()))
 
     def refresh(self, count: int) -> None:
         """Compute at most so many stale pools and nodes."""
@@ -190,7 +199,10 @@ class ClusterView:
         pool = self._inventory.pool(key)
         row = None
         if pool is not None:
-            shape, row = rows.pool_rows(pool, list(devices_of_pool(self._survey, pool)))
+            if self._are_states_known:
+                shape, row = rows.pool_rows(pool, list(devices_of_pool(self._survey, pool)))
+            else:
+                shape, row = rows.outline_rows(self._survey, pool)
             number, is_new = self._shapes.acquire(key, shape)
             row[_SHAPE] = number
             if is_new:

@@ -14,12 +14,12 @@ from dray.api.document import Document
 from dray.api.types import cdi_v1alpha1
 from dray.api.types.resource_v1 import ResourceClaim
 from dray.sim.claims import claim_state, request_text
-from dray.sim.devices import DeviceRow, DeviceState, attribute_text, pods_of
-from dray.sim.physical_devices import PhysicalDevice, PluginResource, Published
+from dray.sim.devices import ALL_NODES, DeviceRow, DeviceState, DeviceSurvey, attribute_text, pods_of
+from dray.sim.physical_devices import PhysicalDevice, PluginResource, Published, physical_names
 
 if TYPE_CHECKING:
     from dray.allocator.content import Content
-    from dray.allocator.pools import Pool
+    from dray.allocator.pools import Pool, PoolDevice
 
 Row: TypeAlias = list[Any]
 
@@ -57,6 +57,8 @@ STATE_LETTERS: Final[Mapping[str, str]] = {
     "used": "u",
     "partly": "p",
     "free": "f",
+    # Claims are not listed yet.
+    "loading": "l",
 }
 _IMPLIED_USED: Final = {"used": 1.0}
 
@@ -100,6 +102,28 @@ def pool_rows(pool: Pool, devices: Sequence[tuple[PhysicalDevice, Sequence[Publi
     slices = sorted(entry.name for entry in pool.entries())
     node = devices[0][0].node if devices else ""
     return shape, [pool.driver, pool.name, node, slices, 0, "".join(states), used, segments, notes]
+
+
+def outline_rows(survey: DeviceSurvey, pool: Pool) -> tuple[Shape, Row]:
+    """Return the same as `pool_rows` for a pool whose allocations are not known yet."""
+    members: dict[str, list[PoolDevice]] = {}
+    for device in survey.devices(pool):
+        for name in physical_names(device):
+            members.setdefault(name, []).append(device)
+    shape = tuple(
+        (name, _classes_of(survey, devices), _model(devices[0].content), len(devices))
+        for name, devices in members.items()
+    )
+    entries = sorted(pool.entries(), key=lambda entry: entry.name)
+    first = next(iter(members.values()))[0] if members else None
+    node = "" if first is None else first.entry.node_name or first.spec.node_name or ALL_NODES
+    states = STATE_LETTERS["loading"] * len(shape)
+    return shape, [pool.driver, pool.name, node, [entry.name for entry in entries], 0, states, {}, {}, {}]
+
+
+def _classes_of(survey: DeviceSurvey, devices: Sequence[PoolDevice]) -> tuple[str, ...]:
+    found = {survey.classes_of(device) for device in devices}
+    return next(iter(found)) if len(found) == 1 else tuple(sorted({name for classes in found for name in classes}))
 
 
 def card_state(device: PhysicalDevice, rows: Sequence[DeviceRow]) -> tuple[str, str]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from dray.api.document import NamespacedName
 from dray.api.features import FeatureGates
@@ -18,8 +20,9 @@ from dray.sim.snapshot import Snapshot
 if TYPE_CHECKING:
     from dray.allocator import Allocations, Inventory
     from dray.allocator.content import Content
-    from dray.allocator.pools import Pool, PoolDevice
+    from dray.allocator.pools import Pool, PoolDevice, SliceEntry
     from dray.allocator.selection import SelectorGroup
+    from dray.allocator.taints import TaintRule
 
 ALL_NODES: Final = "*"
 # Stands for the driver of devices that a device plugin provides.
@@ -45,8 +48,7 @@ class DeviceState(enum.StrEnum):
     FREE = "free"
 
 
-@dataclass(frozen=True, slots=True)
-class Holder:
+class Holder(msgspec.Struct, frozen=True, gc=False):
     """A claim that the device, or a share of it, is allocated to."""
 
     claim: str
@@ -57,8 +59,7 @@ class Holder:
     consumed: Mapping[str, str] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceRow:
+class DeviceRow(msgspec.Struct, frozen=True, gc=False):
     """One device."""
 
     driver: str
@@ -88,7 +89,7 @@ _SHOWN: Final = FeatureGates({"DRADeviceTaintRules": True})
 def device_rows(snapshot: Snapshot, gates: FeatureGates | None = None) -> list[DeviceRow]:
     """Return all devices of the newest generations, by node, driver, pool and the order in the slice."""
     view = DeviceSurvey.of(snapshot, gates)
-    rows = [view.row(pool, device) for pool in view.inventory.pools() for device in view.devices(pool)]
+    rows = [row for pool in view.inventory.pools() for _, row in view.rows(pool)]
     rows.sort(key=lambda row: (row.node == ALL_NODES, row.node, row.driver, row.pool))
     return rows
 
@@ -150,12 +151,32 @@ class DeviceSurvey:
         for entry in pool.entries():
             yield from entry.devices
 
-    def row(self, pool: Pool, device: PoolDevice) -> DeviceRow:
-        """Return the row of a device."""
-        taints = self._taints(pool, device)
+    def classes_of(self, device: PoolDevice) -> tuple[str, ...]:
+        """Return the names of the classes whose selectors match the device."""
+        return self._description(device.content)[0]
+
+    def rows(self, pool: Pool) -> Iterator[tuple[PoolDevice, DeviceRow]]:
+        """Yield the devices of the newest generation, each with its row."""
+        pool.refresh(self._gates)
+        rules = self._rules_of(pool)
+        for entry in pool.entries():
+            unusable = _unusable(pool, entry)
+            for device in entry.devices:
+                yield device, self._row(pool, device, unusable, rules)
+
+    def _row(self, pool: Pool, device: PoolDevice, unusable: str, rules: Sequence[TaintRule]) -> DeviceRow:
+        taints: Sequence[DeviceTaint] = device.taints if self._gates.taints else ()
+        if rules:
+            taints = [*taints, *(rule.taint for rule in rules if rule.device in (None, device.name))]
         classes, attributes, capacity = self._description(device.content)
         holders = self._holders.get(device.key, ())
-        state, note = self._state(pool, device, holders, taints)
+        unhealthy = self._unhealthy.get(device.key)
+        if unusable:
+            state, note = DeviceState.UNUSABLE, unusable
+        elif unhealthy is not None:
+            state, note = DeviceState.UNHEALTHY, unhealthy
+        else:
+            state, note = self._state(pool, device, holders, taints)
         return DeviceRow(
             driver=pool.driver,
             pool=pool.name,
@@ -167,8 +188,15 @@ class DeviceSurvey:
             holders=tuple(holders),
             attributes=attributes,
             capacity=capacity,
-            taints=tuple(taint_text(taint) for taint in taints),
+            taints=tuple([taint_text(taint) for taint in taints]) if taints else (),
         )
+
+    def _rules_of(self, pool: Pool) -> Sequence[TaintRule]:
+        """Return the rules that may select devices of the pool."""
+        if not (self._gates.taints and self._gates.taint_rules):
+            return ()
+        rules = self.inventory.taint_rules.rules
+        return [rule for rule in rules if rule.driver in (None, pool.driver) and rule.pool in (None, pool.name)]
 
     def _description(self, content: Content) -> tuple[tuple[str, ...], Mapping[str, str], Mapping[str, str]]:
         """Return classes, attributes and capacity, computed once for all devices with the same content."""
@@ -184,30 +212,14 @@ class DeviceSurvey:
             )
         return found
 
-    def _taints(self, pool: Pool, device: PoolDevice) -> Sequence[DeviceTaint]:
-        rules = self.inventory.taint_rules.rules if self._gates.taint_rules else ()
-        added = [rule.taint for rule in rules if rule.selects(pool.driver, pool.name, device.name)]
-        return [*device.taints, *added] if self._gates.taints else []
-
-    def _defect(self, pool: Pool, device: PoolDevice) -> tuple[DeviceState, str] | None:
-        problem = pool.problem_of(device.entry)
-        if problem is not None or not pool.is_complete(device.entry):
-            return DeviceState.UNUSABLE, f"its pool is {problem or 'being updated'}"
-        unhealthy = self._unhealthy.get(device.key)
-        return None if unhealthy is None else (DeviceState.UNHEALTHY, unhealthy)
-
     def _state(
         self, pool: Pool, device: PoolDevice, holders: Sequence[Holder], taints: Sequence[DeviceTaint]
     ) -> tuple[DeviceState, str]:
-        defect = self._defect(pool, device)
-        if defect is not None:
-            return defect
         shareable = device.content.allow_multiple and self._gates.consumable_capacity
         users = [holder.claim for holder in holders if not holder.admin_access]
         if users and not shareable:
             return DeviceState.HELD, f"held by {', '.join(users)}"
-        blocking = [taint for taint in taints if self._blocks(taint)]
-        if blocking:
+        if taints and (blocking := [taint for taint in taints if self._blocks(taint)]):
             return DeviceState.TAINTED, f"tainted: {', '.join(map(taint_text, blocking))}"
         blocked = self._blocked(pool, device, in_use=bool(users))
         if blocked:
@@ -218,6 +230,8 @@ class DeviceSurvey:
 
     def _blocked(self, pool: Pool, device: PoolDevice, *, in_use: bool) -> str:
         """Return why the counters or compatibility groups of the pool leave no room for the device."""
+        if not device.consumes:
+            return ""
         lacking = pool.lacking_counter(device, pool.used_counters(self.allocations))
         if lacking is not None:
             return f"counter {lacking[0]}/{lacking[1]} is used up"
@@ -225,6 +239,14 @@ class DeviceSurvey:
         if conflict is None or in_use:
             return ""
         return f"incompatible with devices in use of counter set {conflict}"
+
+
+def _unusable(pool: Pool, entry: SliceEntry) -> str:
+    """Return why the devices of a slice cannot be used; empty if they can."""
+    problem = pool.problem_of(entry)
+    if problem is None and pool.is_complete(entry):
+        return ""
+    return f"its pool is {problem or 'being updated'}"
 
 
 def unhealthy_devices(snapshot: Snapshot) -> dict[str, str]:
@@ -245,6 +267,8 @@ def unhealthy_devices_of(pod: Pod) -> Iterator[tuple[str, str]]:
                 yield device.resource_id, f"unhealthy{said}; used by Pod {pod.metadata.namespace}/{pod.metadata.name}"
 
 
+# Most devices have the same few amounts.
+@lru_cache(maxsize=4096)
 def binary_text(nanos: int) -> str:
     """Return an amount; whole mebibytes in the largest binary unit that divides it."""
     is_binary = nanos != 0 and nanos % _MEBI_NANOS == 0
@@ -265,23 +289,24 @@ def holders_of(claim: ResourceClaim) -> Iterator[tuple[str, Holder]]:
     allocation = claim.status.allocation
     if allocation is None:
         return
+    name, pods = str(_key(claim)), pods_of(claim)
     for result in allocation.devices.results:
         yield (
             f"{result.driver}/{result.pool}/{result.device}",
             Holder(
-                claim=str(_key(claim)),
+                claim=name,
                 request=result.request,
-                pods=pods_of(claim),
+                pods=pods,
                 since=allocation.allocation_timestamp,
                 admin_access=bool(result.admin_access),
-                consumed=dict(result.consumed_capacity) or None,
+                consumed=dict(result.consumed_capacity) if result.consumed_capacity else None,
             ),
         )
 
 
 def pods_of(claim: ResourceClaim) -> tuple[str, ...]:
     """Return the names of the Pods that the claim is reserved for."""
-    return tuple(user.name for user in claim.status.reserved_for if user.resource == "pods")
+    return tuple([user.name for user in claim.status.reserved_for if user.resource == "pods"])
 
 
 def _key(claim: ResourceClaim) -> NamespacedName:

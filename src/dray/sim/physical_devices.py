@@ -9,9 +9,11 @@ Devices of device plugins have no names in the API: they are counted for each no
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
+
+import msgspec
 
 from dray.api.pod_claims import is_pod_done
 from dray.api.types.core_v1 import Node, Pod
@@ -38,8 +40,7 @@ class PhysicalState(enum.StrEnum):
     FREE = "free"
 
 
-@dataclass(frozen=True, slots=True)
-class CounterUse:
+class CounterUse(msgspec.Struct, frozen=True, gc=False):
     """A counter of a physical device."""
 
     driver: str
@@ -52,8 +53,7 @@ class CounterUse:
     share: float
 
 
-@dataclass(frozen=True, slots=True)
-class PhysicalDevice:
+class PhysicalDevice(msgspec.Struct, frozen=True, gc=False):
     """A physical device, or several of a device plugin on one node."""
 
     driver: str
@@ -83,47 +83,54 @@ def physical_devices(snapshot: Snapshot) -> list[PhysicalDevice]:
 def devices_of_pool(survey: DeviceSurvey, pool: Pool) -> Iterator[tuple[PhysicalDevice, Sequence[Published]]]:
     """Yield the physical devices of a pool, each with the devices of its slices that it is published as."""
     members: dict[str, list[Published]] = {}
-    for device in survey.devices(pool):
-        row = survey.row(pool, device)
-        sets = dict.fromkeys(counter_set for (counter_set, _), _ in device.consumes)
-        for name in sets or (device.name,):
+    for device, row in survey.rows(pool):
+        for name in physical_names(device):
             members.setdefault(name, []).append((device, row))
-    used = pool.used_counters(survey.allocations)
+    by_set = _counters_by_set(pool, pool.used_counters(survey.allocations))
     for name, parts in members.items():
-        counters = tuple(_counters(pool, name, used)) if parts[0][0].consumes else ()
+        counters = tuple(by_set.get(name, ())) if parts[0][0].consumes else ()
         rows = [row for _, row in parts]
-        fraction = max((counter.share for counter in counters), default=0.0)
-        if not counters:
-            fraction = max(_share_of(survey, device, row) for device, row in parts)
+        if counters:
+            fraction = max([counter.share for counter in counters])
+        else:
+            fraction = max([_share_of(survey, device, row) for device, row in parts])
         physical = PhysicalDevice(
             driver=pool.driver,
             pool=pool.name,
             name=name,
             node=rows[0].node,
-            classes=frozenset(item for row in rows for item in row.classes),
+            classes=frozenset().union(*[row.classes for row in rows]),
             state=_state(rows, fraction),
             used=fraction,
-            published=tuple(row.name for row in rows),
+            published=tuple([row.name for row in rows]),
             counters=counters,
         )
         yield physical, parts
 
 
-def _counters(pool: Pool, counter_set: str, used: Mapping[tuple[str, str], int]) -> Iterator[CounterUse]:
-    for (group, counter), total in pool.counters.items():
-        if group == counter_set:
-            taken = used.get((group, counter), 0)
-            share = min(taken / total, 1.0) if total else 0.0
-            amounts = binary_text(total), binary_text(taken)
-            yield CounterUse(pool.driver, pool.name, counter_set, counter, *amounts, share)
+def physical_names(device: PoolDevice) -> Iterable[str]:
+    """Return the physical devices that a device of a slice is a part of; counters may be of several sets."""
+    return dict.fromkeys([name for (name, _), _ in device.consumes]) if device.consumes else (device.name,)
+
+
+def _counters_by_set(pool: Pool, used: Mapping[tuple[str, str], int]) -> Mapping[str, Sequence[CounterUse]]:
+    found: dict[str, list[CounterUse]] = {}
+    for (counter_set, counter), total in pool.counters.items():
+        taken = used.get((counter_set, counter), 0)
+        share = min(taken / total, 1.0) if total else 0.0
+        use = CounterUse(pool.driver, pool.name, counter_set, counter, binary_text(total), binary_text(taken), share)
+        found.setdefault(counter_set, []).append(use)
+    return found
 
 
 def _share_of(survey: DeviceSurvey, device: PoolDevice, row: DeviceRow) -> float:
     """Return the fraction of a device without counters that is in use."""
-    if not any(not holder.admin_access for holder in row.holders):
+    if not row.holders or all(holder.admin_access for holder in row.holders):
         return 0.0
+    if not device.spec.allow_multiple_allocations:
+        return 1.0
     capacity = {name: survey.nanos(item.value) for name, item in device.spec.capacity.items()}
-    consumed = survey.allocations.consumed(device.key) if device.spec.allow_multiple_allocations else {}
+    consumed = survey.allocations.consumed(device.key)
     shares = [amount / capacity[name] for name, amount in consumed.items() if capacity.get(name)]
     return min(max(shares, default=1.0), 1.0)
 
