@@ -324,9 +324,9 @@ def test_what_if_a_quota_is_raised(address: str, server: Server, open_page: Open
 
 def test_the_overview_counts_what_more_fits(address: str, open_page: Open) -> None:
     page = opened(open_page, address)
-    room = page.locator(".card").filter(has=page.get_by_role("heading", name="Room for more Pods"))
-    expect(room).to_contain_text("as team/")
-    expect(room.get_by_role("img").first).to_have_accessible_name(re.compile(r"\d+ (more Pods? fit|of \d+)"))
+    headroom = page.locator(".card").filter(has=page.get_by_role("heading", name="Headroom"))
+    expect(headroom).to_contain_text("as team/")
+    expect(headroom.get_by_role("img").first).to_have_accessible_name(re.compile(r"\d+ (more Pods? fit|of \d+)"))
 
 
 def test_a_stream_that_fails_is_shown_and_reconnected(address: str, open_page: Open) -> None:

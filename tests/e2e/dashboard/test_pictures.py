@@ -38,7 +38,7 @@ PLAIN = """
 .bar { display: none !important; }
 """
 # What `dray top fragmentation` would say.
-ROOM = [
+HEADROOM = [
     {"requests": "1 gpu", "example": "team/waits", "pods": 1, "fit": 30, "atMost": 40},
     {"requests": "4 gpu", "example": "team/large", "pods": 2, "fit": 3, "atMost": 3},
 ]
@@ -68,7 +68,7 @@ def serve(route: Route, body: bytes) -> None:
     if path == "data/stream":
         route.fulfill(body=body, content_type="application/x-ndjson")
     elif path == "data/fragmentation":
-        route.fulfill(body=json.dumps(ROOM), content_type="application/json")
+        route.fulfill(body=json.dumps(HEADROOM), content_type="application/json")
     elif path == "data/whoami":
         route.fulfill(body=json.dumps({"user": {"username": "someone"}}), content_type="application/json")
     else:
@@ -105,7 +105,7 @@ def test_the_overview_looks_as_before(name: str, open_page: Open) -> None:
     expect(page.locator(".stats")).to_contain_text("in use", timeout=MILLISECONDS_MAX)
     expect(page.get_by_role("link", name="team/waits")).to_be_visible(timeout=MILLISECONDS_MAX)
     if nodes < LARGE:
-        expect(page.locator(".room-line")).to_have_count(len(ROOM), timeout=MILLISECONDS_MAX)
+        expect(page.locator(".headroom-line")).to_have_count(len(HEADROOM), timeout=MILLISECONDS_MAX)
     page.add_style_tag(content=PLAIN)
     shown = reduced(page)
     stored = PICTURES / f"{name}.png"

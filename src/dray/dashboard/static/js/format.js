@@ -14,7 +14,11 @@ export function number(value) {
 }
 
 export function percent(share) {
-  return `${Math.round(share * 100)} %`;
+  return `${Math.round(share * 100)}\u00a0%`;
+}
+
+export function sentence(text) {
+  return `${text[0].toUpperCase()}${text.slice(1)}.`;
 }
 
 export function moment(text) {

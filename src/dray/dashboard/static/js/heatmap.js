@@ -2,16 +2,19 @@
 // One tab stop: arrow keys move between nodes, and the text below describes what is selected.
 
 import { h } from "./dom.js";
+import { plural } from "./format.js";
 import { path } from "./links.js";
 import { cardText, compareNames, PROBLEMS, summaryText } from "./model.js";
 
-const HEIGHT_WANTED = 520;
+const HEIGHT_WANTED = 600;
 const CELL_MAX = { devices: 16, nodes: 28 };
 const CELL_MIN = 3;
 const TITLE_HEIGHT = 24;
 const COLUMNS_MAX = 4;
 const GROUP_WIDTH_MIN = 110;
 const GROUP_MARGIN = 20;
+// Narrower groups have a number without a noun.
+const TITLE_WIDTH_MIN = 160;
 
 // `cells` is "devices" or "nodes"; groupOf(node) returns the title of a node's group.
 export class Heatmap {
@@ -145,7 +148,7 @@ export class Heatmap {
     if (!this.blocks) return;
     const style = getComputedStyle(document.documentElement);
     const colour = (name) => style.getPropertyValue(`--${name}`).trim();
-    const palette = this.palette = Object.fromEntries(["used", "free", "free-line", "tainted", "unhealthy", "unusable", "ink", "soft", "focus", "card"].map((name) => [name, colour(name)]));
+    const palette = this.palette = Object.fromEntries(["used", "free", "heat-free", "free-line", "tainted", "unhealthy", "unusable", "ink", "soft", "focus", "card"].map((name) => [name, colour(name)]));
     const context = this.canvas.getContext("2d");
     const ratio = window.devicePixelRatio || 1;
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
@@ -154,7 +157,7 @@ export class Heatmap {
     for (const { title, x, y, width, count } of this.titles) {
       context.font = "600 13px system-ui, sans-serif";
       context.fillStyle = palette.ink;
-      const counted = String(count);
+      const counted = width < TITLE_WIDTH_MIN ? String(count) : plural(count, "node");
       const shown = Math.min(context.measureText(title || "none").width, width - 12 - counted.length * 8);
       context.fillText(title || "none", x, y + 11, shown);
       context.font = "12px system-ui, sans-serif";
@@ -167,7 +170,7 @@ export class Heatmap {
   _drawBlock(context, block, palette) {
     const { node, x, y, columns, gap } = block;
     const step = this.cell + gap;
-    const cells = this.cells === "nodes" ? [{ state: node.state, used: node.share }] : node.cards;
+    const cells = this.cells === "nodes" ? [{ state: node.loading ? "loading" : node.state, used: node.share }] : node.cards;
     if (!cells.length) {
       context.strokeStyle = palette["free-line"];
       context.strokeRect(x + 0.5, y + 0.5, this.cell - 1, this.cell - 1);
@@ -188,10 +191,11 @@ export class Heatmap {
   // A used part fills the cell from below; a defect is a coloured frame with a cross, so that it needs no colour to be seen.
   _drawCell(context, card, x, y, palette) {
     const size = this.cell;
-    context.fillStyle = palette.free;
-    context.fillRect(x, y, size, size);
+    context.fillStyle = this.cells === "nodes" ? mixed(palette["heat-free"], palette.used, card.used) : palette["heat-free"];
+    // An empty frame until its state is known.
+    if (card.state !== "loading") context.fillRect(x, y, size, size);
     const level = Math.round(size * Math.min(card.used, 1));
-    if (level || card.used) {
+    if (this.cells === "devices" && card.used) {
       context.fillStyle = palette.used;
       context.fillRect(x, y + size - Math.max(level, 1), size, Math.max(level, 1));
     }
@@ -208,7 +212,7 @@ export class Heatmap {
         context.lineTo(x + inset, y + size - inset);
       }
       context.stroke();
-    } else if (size > 4 && !card.used) {
+    } else if ((size > 4 || card.state === "loading") && !card.used) {
       context.strokeStyle = palette["free-line"];
       context.lineWidth = 1;
       context.strokeRect(x + 0.5, y + 0.5, size - 1, size - 1);
@@ -268,6 +272,12 @@ export class Heatmap {
     if (!found?.node) return;
     location.hash = path("node", found.node.name);
   }
+}
+
+// A colour between two of the form #rrggbb.
+function mixed(from, to, share) {
+  const [a, b] = [from, to].map((text) => [1, 3, 5].map((at) => parseInt(text.slice(at, at + 2), 16)));
+  return `rgb(${a.map((value, index) => Math.round(value + (b[index] - value) * Math.min(share, 1))).join()})`;
 }
 
 export function describe(node) {

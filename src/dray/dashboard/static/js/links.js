@@ -52,6 +52,12 @@ export function deviceLink(key, attributes) {
   return link(["device", parts[0], parts.slice(1, -1).join("/"), parts.at(-1)], parts.at(-1), { title: key, ...attributes });
 }
 
+// With the pool, which is usually named after the node.
+export function pooledDeviceLink(key) {
+  const parts = key.split("/");
+  return link(["device", parts[0], parts.slice(1, -1).join("/"), parts.at(-1)], parts.slice(1).join("/"), { title: key });
+}
+
 export function tag(state, text = state) {
   return h("span", { class: `tag ${state}` }, text);
 }

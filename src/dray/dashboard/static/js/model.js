@@ -11,9 +11,10 @@ export const STATES = {
   used: "nothing more can be allocated",
   partly: "a part or a share of it is allocated",
   free: "not allocated",
+  loading: "its allocations are not known yet",
 };
 export const PROBLEMS = new Set(["unusable", "unhealthy", "tainted"]);
-export const SYMBOLS = { unusable: "?", unhealthy: "✕", tainted: "!", used: "", partly: "", free: "" };
+export const SYMBOLS = { unusable: "?", unhealthy: "✕", tainted: "!", used: "", partly: "", free: "", loading: "" };
 // Devices that are not local to one node.
 export const NO_NODE = "*";
 const UNITS = { m: 1e-3, "": 1, k: 1e3, M: 1e6, G: 1e9, T: 1e12, P: 1e15, Ki: 2 ** 10, Mi: 2 ** 20, Gi: 2 ** 30, Ti: 2 ** 40, Pi: 2 ** 50 };
@@ -90,7 +91,7 @@ export function allCards() {
 const SEVERITY = Object.fromEntries(Object.keys(STATES).map((state, index) => [state, index]));
 
 function noUsage() {
-  return { total: 0, used: 0, free: 0, partly: 0, full: 0, out: 0, share: 0, state: "free" };
+  return { total: 0, used: 0, free: 0, partly: 0, full: 0, out: 0, loading: 0, share: 0, state: "free" };
 }
 
 function usage(cards) {
@@ -100,6 +101,7 @@ function usage(cards) {
     counts.used += card.used;
     if (PROBLEMS.has(card.state)) counts.out++;
     else if (card.state === "free") counts.free++;
+    else if (card.state === "loading") counts.loading++;
     else if (card.state === "partly") counts.partly++;
     else counts.full++;
     if (SEVERITY[card.state] < SEVERITY[counts.state]) counts.state = card.state;
@@ -109,7 +111,7 @@ function usage(cards) {
 }
 
 function added(sum, counts) {
-  for (const name of ["total", "used", "free", "partly", "full", "out"]) sum[name] += counts[name];
+  for (const name of ["total", "used", "free", "partly", "full", "out", "loading"]) sum[name] += counts[name];
   sum.share = sum.total ? sum.used / sum.total : 0;
   return sum;
 }
@@ -262,6 +264,7 @@ function namespaceRow(name) {
 }
 
 export function summaryText(counts) {
+  if (counts.loading) return `${plural(counts.total, "device")}, loading`;
   return `${plural(counts.total, "device")}, ${Math.round(counts.share * 100)} % in use`;
 }
 

@@ -21,10 +21,22 @@ export function signature(card) {
   return `${card.key}|${card.state}|${card.used}|${card.segments.map((item) => item.join()).join(";")}|${card.note}`;
 }
 
-export function legend(states = Object.keys(STATES).reverse()) {
+// With `nodes`, also the frames of nodes in a heat map.
+export function legend(nodes = false) {
+  const states = Object.keys(STATES).filter((state) => state !== "loading").reverse();
   return h("ul", { class: "legend", "aria-label": "Legend" }, states.map((state) => h("li", { title: STATES[state] },
     h("span", { class: `dev ${state}`, "aria-hidden": "true" }, state === "used" ? h("i", { style: { width: "100%" } }) : state === "partly" ? h("i", { style: { width: "50%" } }) : null,
-      PROBLEMS.has(state) ? h("b", {}, SYMBOLS[state]) : null), stateText(state))));
+      PROBLEMS.has(state) ? h("b", {}, SYMBOLS[state]) : null), stateText(state))), nodes ? nodeFrames() : null);
+}
+
+// Of a heat map of nodes, which are the darker the more of their devices are in use.
+export function nodeLegend() {
+  return h("ul", { class: "legend", "aria-label": "Legend" }, h("li", {}, "0\u00a0%", h("span", { class: "ramp", "aria-hidden": "true" }), "100\u00a0% in use"),
+    h("li", {}, h("span", { class: "dev tainted", "aria-hidden": "true" }, h("b", {}, "╱")), "device out of service"), nodeFrames());
+}
+
+function nodeFrames() {
+  return [["cordoned", "node cordoned"], ["not", "node not ready"]].map(([state, text]) => h("li", {}, h("span", { class: `frame ${state}`, "aria-hidden": "true" }), text));
 }
 
 // Arrow keys move between the tiles of a map, which is a single tab stop.

@@ -5,7 +5,7 @@ import { actionBar } from "../actions.js";
 import { card, facts, h, replace, replaceOn, since } from "../dom.js";
 import { Filters, matches } from "../filters.js";
 import { moment } from "../format.js";
-import { claimLink, deviceLink, joined, parameter, podLink, tag } from "../links.js";
+import { claimLink, deviceLink, joined, parameter, podLink, pooledDeviceLink, tag } from "../links.js";
 import { compareNames } from "../model.js";
 import { Rows } from "../rows.js";
 import { store } from "../store.js";
@@ -21,10 +21,10 @@ export const claimsView = {
     this.rows = new Rows("Claims", [
       { title: "Claim", cell: (claim) => claimLink(claim.namespace, claim.name), grow: true },
       { title: "State", cell: (claim) => tag(claim.state) },
-      { title: "Requests", cell: (claim) => [claim.requests.join(", "), claim.classic ? h("span", { class: "soft" }, " classic") : null], wide: true },
-      { title: "Devices", cell: (claim) => joined(claim.devices.map((key) => deviceLink(key))), wide: true, grow: true },
+      { title: "Requests", cell: (claim) => [claim.requests.join(", "), claim.classic ? h("span", { class: "soft" }, " classic") : null], detail: true },
+      { title: "Devices", cell: (claim) => joined(claim.devices.map(pooledDeviceLink)), wide: true, grow: true },
       { title: "Pods", cell: (claim) => joined(claim.pods.map((name) => podLink(claim.namespace, name))), wide: true, grow: true },
-      { title: "Age", cell: (claim) => since(claim.created) },
+      { title: "Age", cell: (claim) => since(claim.created), short: true },
     ]);
     replace(main, h("div", { class: "head" }, h("h1", {}, "Claims"), this.rows.note), this.filters.element, this.rows.element);
     this.render();

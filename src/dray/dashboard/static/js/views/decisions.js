@@ -20,9 +20,9 @@ export const decisionsView = {
       { title: "Pod", cell: (row) => podLink(row.namespace, row.pod), grow: true },
       { title: "Result", cell: (row) => tag(row.result.toLowerCase()) },
       { title: "Node", cell: (row) => (row.node ? link(["node", row.node], row.node) : ""), wide: true },
-      { title: "Why", cell: (row) => h("span", { title: why(row) }, why(row)), wide: true, grow: true },
+      { title: "Why", cell: (row) => h("span", { title: why(row) }, why(row)), detail: true, grow: true },
       { title: "Took", cell: (row) => `${row.milliseconds.toFixed(1)} ms`, number: true, wide: true },
-      { title: "Age", cell: (row) => since(row.time) },
+      { title: "Age", cell: (row) => since(row.time), short: true },
     ], "No decisions.");
     this.note = h("div", {});
     replace(main, h("div", { class: "head" }, h("h1", {}, "Decisions"), this.rows.note), this.note, this.filters.element, this.rows.element);

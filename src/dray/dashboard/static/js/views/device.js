@@ -3,7 +3,7 @@
 import { query } from "../api.js";
 import { actionBar } from "../actions.js";
 import { bar, card, facts, h, replace, replaceOn, since, table } from "../dom.js";
-import { percent } from "../format.js";
+import { percent, sentence } from "../format.js";
 import { claimLink, deviceLink, joined, link, podLink, tag } from "../links.js";
 import { attributeText, claimsOf, STATES, stateText, taintText } from "../model.js";
 import { store } from "../store.js";
@@ -44,7 +44,7 @@ export const deviceView = {
       replaceOn(this.body, null, () => null);
       return;
     }
-    replaceOn(this.head, [item?.name, item?.state, item?.note, claims.length], () => heading(this.name, item, claims));
+    replaceOn(this.head, [item?.name, item?.state, item?.note, claims.length], () => heading(this.name, item, claims, row.node));
     replaceOn(this.body, [item && [item.name, signature(item)], this.spec, claims, rulesOf(this)], () => [
       card("Allocations", claims.length ? table(["Claim", "Pods", "For"], claims.map((claim) => [claimLink(claim.namespace, claim.name), joined(claim.pods.map((pod) => podLink(claim.namespace, pod))), since(claim.allocated)])) : h("p", { class: "soft" }, "None.")),
       item && item.published > 1 ? card("Physical device", physical(item)) : null,
@@ -77,12 +77,13 @@ export const deviceView = {
 };
 
 // A partition is in use or not, whatever the state of the physical device that it is a part of.
-function heading(name, item, claims) {
-  if (!item) return h("h1", {}, name);
+function heading(name, item, claims, node) {
+  const where = h("small", {}, [node && node !== "*" ? `on ${node}` : "network-attached", item?.model].filter(Boolean).join(" · "));
+  if (!item) return h("h1", {}, name, " ", where);
   const isPart = item.name !== name;
   const state = isPart && claims.length ? "used" : item.state;
-  return [h("h1", {}, name, " ", isPart && !claims.length ? null : tag(state, stateText(state))),
-    h("p", { class: "soft" }, item.note || (isPart ? `A partition of ${item.name}, which is ${stateText(item.state)}.` : STATES[item.state]))];
+  return [h("h1", {}, name, " ", isPart && !claims.length ? null : tag(state, stateText(state)), " ", where),
+    h("p", { class: "soft" }, isPart && !item.note ? `A partition of ${item.name}, which is ${stateText(item.state)}.` : sentence(item.note || STATES[item.state]))];
 }
 
 // The rules that taint a device, those for it alone first.

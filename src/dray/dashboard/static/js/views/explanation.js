@@ -13,7 +13,7 @@ export function explanation(kind, namespace, name) {
     h("button", { type: "button", onclick: () => load() }, "Refresh"));
   async function load() {
     try {
-      replace(body, ...content(await query("explain", { kind, namespace, name })));
+      replace(body, ...content(await query("explain", { kind, namespace, name }), `${namespace}/${name}`));
     } catch (error) {
       replace(body, h("p", { class: "error" }, error.message));
     }
@@ -22,8 +22,9 @@ export function explanation(kind, namespace, name) {
   return card;
 }
 
-function content(answer) {
-  const parts = [h("p", { class: "plain" }, headline(answer))];
+function content(answer, subject) {
+  const parts = [h("p", { class: "plain" }, headline(answer, subject))];
+  if (answer.verdict?.action) parts.push(h("p", {}, h("b", {}, "What to do: "), answer.verdict.action, "."));
   for (const item of answer.given ?? []) {
     parts.push(h("p", {}, h("b", {}, item.request), `: ${item.device}`));
     for (const better of item.passed_over ?? item.passedOver ?? []) parts.push(h("p", { class: "soft" }, `instead of ${better}`));
@@ -42,8 +43,8 @@ function content(answer) {
   return parts;
 }
 
-function headline(answer) {
-  if (answer.verdict) return [answer.verdict.text, answer.verdict.action].filter(Boolean).join("; ");
+function headline(answer, subject) {
+  if (answer.verdict) return `${subject} ${answer.verdict.text}.`;
   if (answer.obstacle) return `Not evaluated on any node: ${answer.obstacle}`;
   if (answer.standing === "placed") return answer.node ? `Scheduled to ${answer.node}.` : "Allocated.";
   const fitting = (answer.nodes ?? []).filter((node) => node.fits).length;

@@ -16,14 +16,14 @@ let counted = null;
 export function headroom() {
   const result = h("div", { role: "status" });
   const button = h("button", { type: "button", onclick: () => count() }, "Count");
-  const element = h("div", {}, result, button);
+  const element = h("div", { class: "headroom" }, result, button);
   const left = new AbortController();
   let isRunning = false, timer = null;
 
   async function count() {
     isRunning = true;
     button.disabled = true;
-    replace(result, h("p", { class: "soft" }, "Running dray top fragmentation…"));
+    replace(result, h("p", { class: "soft" }, "Counting…"));
     try {
       counted = { kinds: await query("fragmentation", {}, left.signal), at: new Date().toISOString() };
       show();
@@ -42,7 +42,7 @@ export function headroom() {
   element.refresh = (nodes) => {
     if (counted || isRunning || !store.loaded) return;
     if (nodes <= NODES_MAX) timer ??= setTimeout(count, DELAY_MILLISECONDS);
-    else if (!result.hasChildNodes()) replace(result, h("p", { class: "soft" }, `How many more Pods of each typical kind fit, and how many if they were packed ideally. With ${number(nodes)} nodes this may take a minute.`));
+    else if (!result.hasChildNodes()) replace(result, h("p", { class: "soft" }, `How many more Pods of each typical kind fit, and how many if they were packed ideally. With ${number(nodes)} nodes this takes a while.`));
   };
   element.close = () => {
     clearTimeout(timer);
@@ -55,7 +55,7 @@ export function headroom() {
 function kindLine({ requests, example, fit, atMost }) {
   const stranded = atMost - fit;
   const text = stranded ? `${number(fit)} of ${number(atMost)}, if packed ideally, fit now` : `${plural(fit, "more Pod")} fit`;
-  return h("div", { class: "room-line" }, h("b", {}, requests), h("span", { class: "soft" }, `as ${example}`),
+  return h("div", { class: "headroom-line" }, h("b", {}, requests), h("span", { class: "soft" }, `as ${example}`),
     h("span", { class: "gauge", role: "img", "aria-label": text }, h("i", { style: { width: `${atMost ? (fit / atMost) * 100 : 0}%` } })),
     h("span", {}, text));
 }

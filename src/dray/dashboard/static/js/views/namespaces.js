@@ -3,7 +3,7 @@
 import { simulate } from "../actions.js";
 import { bar, card, h, replace, replaceOn } from "../dom.js";
 import { Filters, matches } from "../filters.js";
-import { number } from "../format.js";
+import { number, shortResource } from "../format.js";
 import { link } from "../links.js";
 import { doubled, quantity, usageByNamespace, waiting } from "../model.js";
 import { Rows } from "../rows.js";
@@ -29,7 +29,7 @@ export const namespacesView = {
     ]);
     this.quotas = new Rows("Quotas", [
       { title: "Quota", cell: (row) => link(["quota", row.namespace, row.name], `${row.namespace}/${row.name}`), grow: true },
-      { title: "Resource", cell: (row) => h("span", { title: row.resource }, row.resource), grow: true },
+      { title: "Resource", cell: (row) => h("span", { title: row.resource }, shortResource(row.resource)), grow: true },
       { title: "In use", cell: (row) => bar(row.share, `${row.resource}: ${row.used} of ${row.hard}`), wide: true },
       { title: "Used", cell: (row) => `${row.used} of ${row.hard}`, number: true },
     ], "No quotas.");
@@ -84,9 +84,9 @@ export const quotaView = {
 
 function limitLine(limit) {
   const { namespace, name, resource, used, hard, share } = limit;
-  return h("div", { class: "class-line quota" }, h("span", { title: resource }, resource), bar(share, `${resource}: ${used} of ${hard}`), h("span", {}, `${used} of ${hard}`),
+  return h("div", { class: "class-line quota" }, h("span", { title: resource }, shortResource(resource)), bar(share, `${resource}: ${used} of ${hard}`), h("span", {}, `${used} of ${hard}`),
     h("button", { type: "button", onclick: () => simulate({
-      text: "What if I raise it?", parameters: { change: "raise-quota", namespace, name, resource }, ask: { name: "limit", label: `Limit of ${resource}`, value: doubled(hard) },
+      text: "What if I raise it?", parameters: { change: "raise-quota", namespace, name, resource }, ask: { name: "limit", label: `Limit of ${shortResource(resource)}`, value: doubled(hard) },
     }) }, "What if I raise it?"));
 }
 

@@ -9,12 +9,13 @@ import { joined, link, parameter, podLink, tag } from "../links.js";
 import { allNodes, cardText, claimsOf, NO_NODE, node as nodeNamed, reasonOf } from "../model.js";
 import { Rows } from "../rows.js";
 import { store } from "../store.js";
-import { moveFocus, signature, tile } from "../tiles.js";
+import { moveFocus, nodeLegend, signature, tile } from "../tiles.js";
 
+const LISTED_NODES_MAX = 8;
 const GROUPS = {
   zone: (node) => node.zone || "no zone",
   rack: (node) => node.rack || "no rack",
-  shape: (node) => node.shape || "no instance type",
+  "instance type": (node) => node.shape || "no instance type",
   class: (node) => [...new Set(node.cards.flatMap((item) => item.classes))].sort().join(", ") || "no class",
   state: (node) => node.problem || "ready",
 };
@@ -34,10 +35,10 @@ export const nodesView = {
       { title: "Pods", cell: (node) => String(node.pods), number: true, wide: true },
       { title: "Zone", cell: (node) => node.zone, wide: true },
       { title: "Rack", cell: (node) => node.rack, wide: true },
-      { title: "Age", cell: (node) => since(node.created), wide: true },
+      { title: "Age", cell: (node) => since(node.created), wide: true, short: true },
     ]);
     replace(main, h("div", { class: "head" }, h("h1", {}, "Nodes"), this.rows.note), this.filters.element,
-      h("div", { class: "stack" }, h("section", { class: "card" }, h("h2", {}, "Use"), this.heat.element), this.rows.element));
+      h("div", { class: "stack" }, this.card = h("section", { class: "card" }, h("div", { class: "head" }, h("h2", {}, "Devices in use by node"), nodeLegend()), this.heat.element), this.rows.element));
     this.render();
   },
 
@@ -56,6 +57,8 @@ export const nodesView = {
     const words = this.filters.words;
     const shown = nodes.filter((node) => (!zone || node.zone === zone) && (!state || (node.problem || "ready") === state)
       && (!type || node.cards.some((item) => item.classes.includes(type))) && matches(words, `${node.name} ${node.zone} ${node.rack} ${node.shape}`));
+    // The list says it all.
+    this.card.hidden = shown.length <= LISTED_NODES_MAX;
     this.heat.canvas.setAttribute("aria-label", `${shown.length} nodes by use. Arrow keys move between nodes, Enter opens one.`);
     this.heat.update(shown, GROUPS[group] ?? (() => ""));
     this.rows.update(shown, nodes.length, "node");
@@ -73,8 +76,8 @@ export const nodeView = {
     this.pods = new Rows("Pods of the node", [
       { title: "Pod", cell: (pod) => podLink(pod.namespace, pod.name), grow: true },
       { title: "State", cell: (pod) => tag(pod.state) },
-      { title: "Reason", cell: (pod) => h("span", { title: reasonOf(pod) }, reasonOf(pod)), wide: true, grow: true },
-      { title: "Age", cell: (pod) => since(pod.created) },
+      { title: "Reason", cell: (pod) => h("span", { title: reasonOf(pod) }, reasonOf(pod)), detail: true, grow: true },
+      { title: "Age", cell: (pod) => since(pod.created), short: true },
     ], "No Pods.");
     const isCordoned = () => store.get("nodes", name)?.cordoned;
     this.actions = actionBar("", {

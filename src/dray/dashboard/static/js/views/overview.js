@@ -26,13 +26,13 @@ export const overviewView = {
     this.waiting = h("div", {});
     this.broken = h("div", {});
     replace(main, this.heading, this.stats, h("div", { class: "overview" },
-      h("div", { class: "stack" }, h("section", { class: "card", "aria-labelledby": "devices-title" }, h("div", { class: "head" }, h("h2", { id: "devices-title" }, "Devices"), legend()), this.picture), card("Classes", this.classes)),
-      h("div", { class: "stack" }, card("Waiting", this.waiting), card("Broken", this.broken), card("Room for more Pods", this.room = headroom()))));
+      h("div", { class: "stack" }, h("section", { class: "card picture", "aria-labelledby": "devices-title" }, h("div", { class: "head" }, h("h2", { id: "devices-title" }, "Devices"), this.legend = h("div", {}, legend())), this.picture), card("Classes", this.classes)),
+      h("div", { class: "stack" }, card("Waiting", this.waiting), card("Broken", this.broken), card("Headroom", this.headroom = headroom()))));
     this.render();
   },
 
   close() {
-    this.room.close();
+    this.headroom.close();
     this._closeHeat();
   },
 
@@ -43,7 +43,7 @@ export const overviewView = {
 
   render() {
     const nodes = allNodes();
-    this.room.refresh(nodes.length);
+    this.headroom.refresh(nodes.length);
     this._renderStats(nodes);
     this._renderPicture(nodes.filter((node) => node.cards.length));
     const classes = usageByClass();
@@ -59,20 +59,24 @@ export const overviewView = {
     const real = nodes.filter((node) => node.name !== NO_NODE);
     const ready = real.filter((node) => node.problem !== "not ready").length;
     const pods = store.rows("pods");
+    const listed = (text) => (store.synced.has("Pod") || store.unavailable.has("Pod") ? text : "…");
     const count = (state) => pods.filter((pod) => pod.state === state).length;
+    // What is not known yet is not zero.
+    const known = (text) => (devices.loading || !store.loaded ? "…" : text);
     const values = [
-      [percent(devices.share), `of ${plural(devices.total, "physical device")} in use`, devices.share],
-      [number(devices.free), "entirely free"],
-      [number(devices.out), "tainted or defective", undefined, devices.out ? "warn" : ""],
+      [known(percent(devices.share)), `of ${plural(devices.total, "physical device")} in use`, devices.share],
+      [known(number(devices.free)), "entirely free"],
+      [known(number(devices.out)), "tainted or defective", undefined, devices.out ? "warn" : ""],
       ready === real.length ? [number(ready), "nodes, all ready"] : [number(real.length - ready), `of ${number(real.length)} nodes not ready`, undefined, "bad"],
-      [number(count("running")), "Pods running"],
-      [number(count("pending")), "Pods waiting", undefined, count("pending") ? "warn" : ""],
+      [listed(number(count("running"))), count("running") === 1 ? "Pod running" : "Pods running"],
+      [listed(number(count("pending"))), count("pending") === 1 ? "Pod pending" : "Pods pending", undefined, count("pending") ? "warn" : ""],
     ];
     replaceOn(this.stats, values, () => values.map(([value, name, share, tone]) => h("div", { class: `stat ${tone ?? ""}` }, h("b", {}, value), h("span", {}, name), share === undefined ? null : bar(share))));
   },
 
   _renderPicture(nodes) {
     const large = nodes.length > TILED_NODES_MAX;
+    replaceOn(this.legend, large, () => legend(large));
     if (large && !this.heat) {
       this.heat = new Heatmap({ label: "Devices of all nodes; arrow keys move between nodes, Enter opens one" });
       replace(this.picture, this.heat.element);
@@ -113,7 +117,7 @@ export function nodeTiles(node, first) {
 
 function classLine(row) {
   return h("div", { class: "class-line" }, link(["nodes"], row.name, { href: `#/nodes?class=${encodeURIComponent(row.name)}` }), bar(row.share, `${row.name}: ${percent(row.share)} in use`),
-    h("span", {}, `${percent(row.share)} of ${number(row.total)}`, h("span", { class: "soft" }, ` · ${number(row.free)} free`)));
+    h("span", {}, row.loading ? `${number(row.total)} devices` : [`${percent(row.share)} of ${number(row.total)}`, h("span", { class: "soft" }, ` · ${number(row.free)} free`)]));
 }
 
 export function waitingLines(waits) {

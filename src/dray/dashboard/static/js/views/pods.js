@@ -4,7 +4,7 @@ import { query } from "../api.js";
 import { actionBar } from "../actions.js";
 import { card, facts, h, replace, replaceOn, since, table } from "../dom.js";
 import { Filters, matches } from "../filters.js";
-import { plural } from "../format.js";
+import { number, oneLine, plural } from "../format.js";
 import { claimLink, deviceLink, joined, link, parameter, podLink, tag } from "../links.js";
 import { compareNames, reasonOf } from "../model.js";
 import { Rows } from "../rows.js";
@@ -21,8 +21,8 @@ function podColumns() {
     { title: "State", cell: (pod) => tag(pod.state) },
     { title: "Node", cell: (pod) => (pod.node ? link(["node", pod.node], pod.node) : ""), wide: true },
     { title: "Claims", cell: (pod) => joined(pod.claims.map((name) => link(["claim", pod.namespace, name], name, { title: name }))), wide: true },
-    { title: "Reason", cell: (pod) => h("span", { title: reasonOf(pod) }, reasonOf(pod)), wide: true, grow: true },
-    { title: "Age", cell: (pod) => since(pod.created) },
+    { title: "Reason", cell: (pod) => h("span", { title: reasonOf(pod) }, reasonOf(pod)), detail: true, grow: true },
+    { title: "Age", cell: (pod) => since(pod.created), short: true },
   ];
 }
 
@@ -35,8 +35,8 @@ export const podsView = {
     this.workloads = new Rows("Workloads", [
       { title: "Workload", cell: (row) => link(["workload", row.kind, row.namespace, row.name], `${row.namespace}/${row.name}`), grow: true },
       { title: "Kind", cell: (row) => row.kind },
-      { title: "Pods", cell: (row) => String(row.pods.length), number: true },
-      { title: "States", cell: (row) => joined(row.states.map(([state, count]) => h("span", {}, tag(state), ` ${count}`)), " "), wide: true, grow: true },
+      { title: "Pods", cell: (row) => number(row.pods.length), number: true, wide: true },
+      { title: "States", cell: (row) => joined(row.states.map(([state, count]) => h("span", {}, tag(state), ` ${number(count)}`)), " "), detail: true, grow: true },
       { title: "Reason", cell: (row) => h("span", { title: row.reason }, row.reason), wide: true, grow: true },
     ]);
     this.list = h("div", {});
@@ -109,7 +109,7 @@ export const workloadView = {
   render() {
     if (!this.rows) return;
     const blocked = store.rows("blocked").find((row) => row.kind === this.kind && row.namespace === this.namespace && row.name === this.name);
-    replaceOn(this.blocked, blocked?.reason ?? "", () => (blocked ? h("p", { class: "notice" }, blocked.reason) : null));
+    replaceOn(this.blocked, blocked?.reason ?? "", () => (blocked ? h("p", { class: "notice", title: blocked.reason }, oneLine(blocked.reason)) : null));
     const pods = store.rows("pods").filter((pod) => pod.namespace === this.namespace && pod.owner === `${this.kind}/${this.name}`);
     this.rows.update(pods, pods.length, "Pod");
   },

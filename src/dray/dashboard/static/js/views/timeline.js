@@ -18,9 +18,9 @@ export const timelineView = {
       { title: "Object", cell: subject, middle: true },
       { title: "Type", cell: (row) => tag(row.type.toLowerCase()) },
       { title: "Reason", cell: (row) => h("span", { title: row.reason }, row.reason), wide: true, middle: true },
-      { title: "Message", cell: (row) => h("span", { title: row.message }, oneLine(row.message)), wide: true, grow: true },
+      { title: "Message", cell: (row) => h("span", { title: row.message }, oneLine(row.message)), detail: true, grow: true },
       { title: "Count", cell: (row) => (row.count > 1 ? `×${row.count}` : ""), wide: true, number: true },
-      { title: "Age", cell: (row) => since(row.at) },
+      { title: "Age", cell: (row) => since(row.at), short: true },
     ], "Nothing happened.");
     replace(main, h("div", { class: "head" }, h("h1", {}, "Timeline"), this.rows.note), this.filters.element, this.rows.element);
     this.render();
@@ -41,7 +41,7 @@ export const timelineView = {
     this.filters.options("ns", [...new Set(all.map((row) => row.namespace).filter(Boolean))].sort());
     const [type, namespace] = ["type", "ns"].map(parameter);
     const words = this.filters.words;
-    this.rows.update(all.filter((row) => (!type || row.type === type) && (!namespace || row.namespace === namespace) && matches(words, `${row.kind} ${row.namespace}/${row.name} ${row.reason} ${row.message}`)), all.length, "line");
+    this.rows.update(all.filter((row) => (!type || row.type === type) && (!namespace || row.namespace === namespace) && matches(words, `${row.kind} ${row.namespace}/${row.name} ${row.reason} ${row.message}`)), all.length, "entry", "entries");
   },
 };
 
