@@ -11,6 +11,7 @@ from axe_playwright_python.sync_playwright import Axe
 from PIL import Image, ImageChops
 from playwright.sync_api import Page, Route, expect
 
+from dray.dashboard.rows import CARD_COLUMNS, COLUMNS
 from tests.e2e.dashboard.conftest import MILLISECONDS_MAX, Open, apply, quota
 from tests.e2e.kubectl.tool import Kubectl
 from tests.servers import Server
@@ -232,6 +233,17 @@ def test_no_page_is_wider_than_the_screen(address: str, open_page: Open, width: 
         assert page.evaluate("document.documentElement.scrollWidth") <= width, view
 
 
+def test_lists_on_a_phone_show_whole_names_and_reasons(address: str, open_page: Open) -> None:
+    page = opened(open_page, address, "pods", width=390)
+    row = page.get_by_role("row").filter(has_text="team/hungry")
+    expect(row).to_contain_text("not enough free devices")
+    expect(row.get_by_role("cell")).to_have_count(4)
+    name, reason = row.get_by_role("link").bounding_box(), row.locator(".detail").bounding_box()
+    assert name is not None
+    assert reason is not None
+    assert reason["y"] >= name["y"] + name["height"] - 1, "below the name"
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_no_page_violates_an_accessibility_rule(address: str, open_page: Open, scheme: str) -> None:
     page = opened(open_page, address, bypass_csp=True, color_scheme=scheme)
@@ -296,7 +308,7 @@ def test_users_see_only_what_they_can_read(server: Server, kubectl: Kubectl, ope
 
 def test_what_if_a_quota_is_raised(address: str, server: Server, open_page: Open, kubectl: Kubectl) -> None:
     page = opened(open_page, address, "namespaces")
-    expect(page.get_by_text("gpu.deviceclass.resource.k8s.io/devices")).to_be_visible()
+    expect(page.get_by_text("gpu devices")).to_be_visible()
     expect(page.get_by_text("of 100").first).to_be_visible()
     kubectl("create", "namespace", "limited")
     pods = {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "main", "image": "i"}]}}
@@ -320,6 +332,25 @@ def test_what_if_a_quota_is_raised(address: str, server: Server, open_page: Open
         assert limited("get", "pods", "-o", "name") == "", "nothing happened"
     finally:
         kubectl("delete", "namespace", "limited", "--wait=false")
+
+
+def test_devices_are_shown_while_claims_are_still_listed(address: str, open_page: Open) -> None:
+    columns = {"type": "COLUMNS", "tables": COLUMNS, "cards": CARD_COLUMNS, "states": {"l": "loading"}}
+    shape = [["gpu-0", ["gpu"], "a100", 1], ["gpu-1", ["gpu"], "a100", 1]]
+    pool = [GPU, "sim-0", "sim-0", ["slice"], 1, "ll", {}, {}, {}]
+    lines = [
+        columns,
+        {"type": "ROWS", "table": "shapes", "rows": {"1": [shape]}, "removed": []},
+        {"type": "ROWS", "table": "pools", "rows": {f"{GPU}/sim-0": pool}, "removed": []},
+        *({"type": "SYNCED", "kind": kind} for kind in ("DeviceClass", "ResourceSlice", "Node")),
+    ]
+    body = "".join(json.dumps(line) + "\n" for line in lines)
+    page = open_page("about:blank")
+    page.route("**/data/stream", lambda route: route.fulfill(status=200, body=body))
+    page.goto(address)
+    expect(page.locator(".map .dev.loading")).to_have_count(2)
+    expect(page.locator(".stats")).to_contain_text("of 2 physical devices")
+    expect(page.locator(".stats b").first).to_have_text("…", use_inner_text=True)
 
 
 def test_the_overview_counts_what_more_fits(address: str, open_page: Open) -> None:

@@ -310,3 +310,25 @@ def test_a_claim_of_the_same_name_releases_the_devices_of_the_old_one() -> None:
     again["metadata"]["uid"] = "uid-of-another"
     put(view, claim("one", "gpu-0"), again)
     equals_snapshot(view, [slices, again])
+
+
+def test_devices_are_shown_before_their_allocations_are_known() -> None:
+    view = ClusterView(are_states_known=False)
+    documents = [GPU_CLASS, *partitioned_slice()["items"], resource_slice("b", GPU, device("gpu-0"), nodeName="b")]
+    for document in documents:
+        put(view, None, document)
+    refresh(view)
+    shown = cards(view)
+    assert {card["state"] for card in shown.values()} == {"loading"}
+    put(view, None, claim("half", "half"))
+    put(view, None, claim("one", "gpu-0", pool="b"))
+    refresh(view)
+    assert {card["state"] for card in cards(view).values()} == {"loading"}, "a part of the claims says nothing"
+    view.set_states_known()
+    refresh(view)
+    known = cards(view_of(*documents, claim("half", "half"), claim("one", "gpu-0", pool="b")))
+    assert cards(view) == known
+    fixed = ("name", "classes", "model", "published")
+    assert [[card[name] for name in fixed] for card in shown.values()] == [
+        [card[name] for name in fixed] for card in known.values()
+    ]

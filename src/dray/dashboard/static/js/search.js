@@ -4,7 +4,6 @@ import { h, replace } from "./dom.js";
 import { number } from "./format.js";
 import { path } from "./links.js";
 import { allCards, allNodes, cardPath } from "./model.js";
-import { matches } from "./filters.js";
 import { store } from "./store.js";
 
 // Lines of results, and how many of each kind are shown in any case.
@@ -69,12 +68,12 @@ export function search() {
 
 // What is searched: in this order, each kind with the list that shows all that is found, if there is one.
 const KINDS = [
-  { kind: "Node", list: "nodes", items: () => allNodes().map((node) => [node.name, ["node", node.name]]) },
-  { kind: "Namespace", list: "namespaces", items: () => store.rows("namespaces").map((row) => [row.name, ["namespaces"]]) },
-  { kind: "Pod", list: "pods", items: () => store.rows("pods").map((pod) => [pod.key, ["pod", pod.namespace, pod.name]]) },
-  { kind: "Claim", list: "claims", items: () => store.rows("claims").map((claim) => [`${claim.namespace}/${claim.name}`, ["claim", claim.namespace, claim.name]]) },
-  { kind: "Class", items: () => store.rows("classes").map((row) => [row.name, ["nodes"]]) },
-  { kind: "Device", items: () => allCards().filter((card) => !card.plugin).map((card) => [`${card.node} ${card.name}`, cardPath(card), `${card.node} ${card.name} ${card.model} ${card.key}`]) },
+  { kind: "Node", tables: ["nodes", "pools"], list: "nodes", items: () => allNodes().map((node) => [node.name, ["node", node.name]]) },
+  { kind: "Namespace", tables: ["namespaces"], list: "namespaces", items: () => store.rows("namespaces").map((row) => [row.name, ["namespaces"]]) },
+  { kind: "Pod", tables: ["pods"], list: "pods", items: () => store.rows("pods").map((pod) => [pod.key, ["pod", pod.namespace, pod.name]]) },
+  { kind: "Claim", tables: ["claims"], list: "claims", items: () => store.rows("claims").map((claim) => [`${claim.namespace}/${claim.name}`, ["claim", claim.namespace, claim.name]]) },
+  { kind: "Class", tables: ["classes"], items: () => store.rows("classes").map((row) => [row.name, ["nodes"]]) },
+  { kind: "Device", tables: ["nodes", "pools"], items: () => allCards().filter((card) => !card.plugin).map((card) => [`${card.node} ${card.name}`, cardPath(card), `${card.node} ${card.name} ${card.model} ${card.key}`]) },
 ];
 
 function find(words) {
@@ -82,8 +81,10 @@ function find(words) {
     const last = name.slice(name.lastIndexOf("/") + 1);
     return last === words[0] || name === words[0] ? 0 : last.startsWith(words[0]) ? 1 : 2;
   };
-  const groups = KINDS.map(({ kind, list, items }) => {
-    const found = items().filter(([name, , text]) => matches(words, text ?? name)).map(([name, parts]) => ({ kind, name, href: path(...parts), rank: rank(name) }));
+  const groups = KINDS.map(({ kind, list, tables, items }) => {
+    // Lower-cased once, and not for every key that is typed.
+    const all = store.memo(`search ${kind}`, tables, () => items().map(([name, parts, text]) => ({ name, parts, text: (text ?? name).toLowerCase() })));
+    const found = all.filter(({ text }) => words.every((word) => text.includes(word))).map(({ name, parts }) => ({ kind, name, href: path(...parts), rank: rank(name) }));
     return { kind, list, found: found.sort((a, b) => a.rank - b.rank) };
   }).filter((group) => group.found.length);
   const each = Math.max(OF_A_KIND_MIN, Math.floor(FOUND_MAX / Math.max(groups.length, 1)));
