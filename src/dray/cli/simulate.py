@@ -123,7 +123,7 @@ def changed(before: Snapshot, arguments: argparse.Namespace) -> Changed:
     for text in arguments.taint_device:
         state = state.then(taint_devices(state.snapshot, DeviceTaintChange.parse(text)))
     if arguments.add_nodes:
-        pattern = read_documents(arguments.node_template)
+        pattern = _flat(read_documents(arguments.node_template))
         state = state.then(add_nodes(state.snapshot, pattern, arguments.add_nodes))
     return state
 

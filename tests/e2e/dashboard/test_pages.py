@@ -162,12 +162,16 @@ def test_the_page_works_by_keyboard(address: str, open_page: Open) -> None:
     expect(page.get_by_role("link", name="team/worker", exact=True)).to_be_focused()
 
 
-def test_what_if_a_node_is_drained(address: str, open_page: Open, kubectl: Kubectl) -> None:
+def test_what_if_a_node_is_drained_or_two_are_added(address: str, open_page: Open, kubectl: Kubectl) -> None:
     page = opened(open_page, address, "node/sim-0")
     page.get_by_role("button", name="What if I drain it?").click()
     expect(page.get_by_role("dialog")).to_contain_text("Lost, because no controller recreates them")
     expect(page.get_by_role("dialog")).to_contain_text("team/worker")
     page.get_by_role("button", name="Close").click()
+    page.get_by_role("button", name="What if I add more like it?").click()
+    page.get_by_label("Number of nodes to add").fill("2")
+    page.get_by_role("button", name="Simulate").click()
+    expect(page.get_by_role("dialog")).to_contain_text("unchanged")
     assert "worker" in kubectl("get", "pods", "-o", "name"), "nothing happened"
 
 

@@ -9,6 +9,8 @@ import { cardText, compareNames, PROBLEMS, summaryText } from "./model.js";
 const HEIGHT_WANTED = 600;
 const CELL_MAX = { devices: 16, nodes: 28 };
 const CELL_MIN = 3;
+const CELL_MIN_IN_GROUPS = 6;
+const GROUPS_MANY = 20;
 const TITLE_HEIGHT = 24;
 const COLUMNS_MAX = 4;
 const GROUP_WIDTH_MIN = 110;
@@ -64,7 +66,9 @@ export class Heatmap {
     }
     this.groups = [...groups].sort(([a], [b]) => compareNames(a, b));
     let cell = CELL_MAX[this.cells];
-    while (cell > CELL_MIN && this._place(width, cell) > HEIGHT_WANTED) cell--;
+    // The height of many groups is that of their titles: smaller cells would not help.
+    const least = this.groups.length > GROUPS_MANY ? CELL_MIN_IN_GROUPS : CELL_MIN;
+    while (cell > least && this._place(width, cell) > HEIGHT_WANTED) cell--;
     const height = this._place(width, cell);
     this.blockOf = new Map(this.blocks.map((block) => [block.node.name, block]));
     this.cell = cell;
