@@ -109,6 +109,10 @@ class _AttributeConstraint(msgspec.Struct, frozen=True):
                 found[value] = found.get(value, 0) | 1 << number
         return found
 
+    def absent(self) -> Violation:
+        """Return why a device without the attribute violates the constraint."""
+        return Violation(f"attribute {self.attribute} is not set, which a constraint needs", f"lack {self.attribute}")
+
 
 class MatchAttribute(_AttributeConstraint, frozen=True):
     """All devices have a value of the attribute in common; the state is the values that all have in common."""
@@ -135,9 +139,11 @@ class MatchAttribute(_AttributeConstraint, frozen=True):
 
     def explain(self, state: ConstraintState, content: Content, derived: DerivedAttributes | None) -> Violation:
         """Return the value of the device and the common ones."""
-        values = f"attribute {self.attribute} is {_text(self.signature(content, derived))}"
+        values = self.signature(content, derived)
+        if values is None:
+            return self.absent()
         return Violation(
-            f"{values}, but the same value as {_text(state)} is needed",
+            f"attribute {self.attribute} is {_text(values)}, but the same value as {_text(state)} is needed",
             f"differ in {self.attribute}",
         )
 
@@ -166,9 +172,11 @@ class DistinctAttribute(_AttributeConstraint, frozen=True):
 
     def explain(self, state: ConstraintState, content: Content, derived: DerivedAttributes | None) -> Violation:
         """Return the value of the device and the used ones."""
-        values = f"attribute {self.attribute} is {_text(self.signature(content, derived))}"
+        values = self.signature(content, derived)
+        if values is None:
+            return self.absent()
         return Violation(
-            f"{values}, but another value than {_text(state)} is needed",
+            f"attribute {self.attribute} is {_text(values)}, but another value than {_text(state)} is needed",
             f"repeat {self.attribute}",
         )
 

@@ -38,6 +38,8 @@ def read_kubeconfig(paths: Sequence[str]) -> Kubeconfig:
             continue
         except OSError as error:
             raise KubeconfigError(f"error loading config file {path!r}: {error.strerror}") from error
+        except UnicodeDecodeError as error:
+            raise KubeconfigError(f"error loading config file {path!r}: not a text file ({error})") from error
         configs.append(kubeconfig.parse(text, str(Path(path).absolute())))
     return kubeconfig.merge(configs)
 

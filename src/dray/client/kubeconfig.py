@@ -96,11 +96,10 @@ def parse(text: str, path: str) -> Kubeconfig:
         raise KubeconfigError(f"error loading config file {path!r}: {_yaml_problem(error)}") from error
     if not isinstance(document, dict):
         raise KubeconfigError(f"error loading config file {path!r}: not a map")
-    folder = posixpath.dirname(path)
     return Kubeconfig(
-        _named(document.get("clusters"), "cluster", folder),
-        _named(document.get("users"), "user", folder),
-        _named(document.get("contexts"), "context", folder),
+        _named(document, "cluster", path),
+        _named(document, "user", path),
+        _named(document, "context", path),
         str(document.get("current-context") or ""),
     )
 
@@ -112,9 +111,14 @@ def _yaml_problem(error: Any) -> str:
     return problem if mark is None else f"line {mark.line + 1}, column {mark.column + 1}: {problem}"
 
 
-def _named(entries: Any, key: str, folder: str) -> dict[str, Mapping[str, Any]]:
+def _named(document: Mapping[str, Any], key: str, path: str) -> dict[str, Mapping[str, Any]]:
     found: dict[str, Mapping[str, Any]] = {}
-    for entry in entries or ():
+    entries, folder = document.get(f"{key}s") or (), posixpath.dirname(path)
+    if not isinstance(entries, list | tuple):
+        raise KubeconfigError(f"error loading config file {path!r}: {key}s is not a list")
+    for index, entry in enumerate(entries):
+        if not isinstance(entry, dict) or not isinstance(entry.get(key) or {}, dict):
+            raise KubeconfigError(f"error loading config file {path!r}: {key}s[{index}] is not a map with a {key}")
         body = dict(entry.get(key) or {})
         for name in _FILE_KEYS:
             if body.get(name):

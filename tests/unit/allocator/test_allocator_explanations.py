@@ -176,7 +176,7 @@ SUMMARIES = {
             [claim(request("gpu", count=2), constraints=[match("numa")])],
             [slice_of(device("x", {"numa": 0}), device("y", {"numa": 1}), device("z"))],
         ),
-        'request "gpu": 3 devices: 2 differ in driver-a/numa, 1 usable but 2 needed',
+        'request "gpu": 3 devices: 1 differ in driver-a/numa, 1 lack driver-a/numa, 1 usable but 2 needed',
     ),
     "values repeat": (
         Case(
@@ -333,7 +333,7 @@ DETAILS = {
         (
             "driver-a/pool-1/z",
             Reason.CONSTRAINT,
-            "attribute driver-a/numa is not set, but the same value as 0 is needed",
+            "attribute driver-a/numa is not set, which a constraint needs",
         ),
     ],
     "values repeat": [

@@ -97,6 +97,26 @@ def test_what_cannot_be_used_is_refused(text: str) -> None:
         kubeconfig.resolve(kubeconfig.parse(text, "/f"))
 
 
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("clusters: 3", "clusters is not a list"),
+        ("users: [a]", r"users\[0\] is not a map with a user"),
+        ("contexts: [{name: c, context: x}]", r"contexts\[0\] is not a map with a context"),
+    ],
+)
+def test_a_part_of_the_wrong_type_is_named_with_its_file(text: str, problem: str) -> None:
+    with pytest.raises(KubeconfigError, match=f"^error loading config file '/f': {problem}$"):
+        kubeconfig.parse(text, "/f")
+
+
+def test_a_file_that_is_no_text_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "binary"
+    path.write_bytes(b"\x95\xff")
+    with pytest.raises(KubeconfigError, match=f"^error loading config file '{path}': not a text file"):
+        load_access({}, path=str(path))
+
+
 def test_where_kubeconfigs_are() -> None:
     assert kubeconfig.default_paths({"KUBECONFIG": "/a::/b:/a"}, "/home/me") == ("/a", "/b")
     assert kubeconfig.default_paths({}, "/home/me") == ("/home/me/.kube/config",)

@@ -17,11 +17,15 @@ from dray.sim.doctor.classic_rules import CLASSIC_RULES, unserved_classic
 from dray.sim.doctor.findings import STUCK_AFTER, Finding, Rule, Severity, dead_pod_text, remove_reservation
 from dray.sim.doctor.group_rules import GROUP_RULES
 from dray.sim.doctor.path_rules import PATH_RULES
+from dray.sim.explain.answers import Stage, Verdict
+from dray.sim.explain.before_scheduling import obstacle_before_scheduling, refused_claim
 from dray.sim.explain.pod_group import group_of
 from dray.sim.snapshot import Snapshot
 
 # The condition of nodes with networks for Pods.
 SERVICE_NETWORK: Final = "dray.dev/ServiceNetwork"
+# Stages at which a Pod does not go on until somebody changes something.
+_BROKEN: Final = frozenset((Stage.QUOTA, Stage.ADMISSION, Stage.CLAIM, Stage.VOLUME))
 
 
 def dead_reservations(snapshot: Snapshot, _now: datetime) -> Iterator[Finding]:
@@ -243,10 +247,29 @@ def long_waits(snapshot: Snapshot, now: datetime) -> Iterator[Finding]:
         if pod.spec.scheduling_gates or group_of(snapshot, pod) is not None:
             # A gate has its reason, and a group is reported as a whole.
             continue
-        why = next((item.message for item in pod.status.conditions if item.type == "PodScheduled"), None)
+        since = f"has been pending since {created:%Y-%m-%d %H:%M} UTC"
+        obstacle = obstacle_before_scheduling(snapshot, pod, now)
+        if obstacle is not None and obstacle.action:
+            severity = Severity.WARNING if obstacle.stage in _BROKEN else Severity.NOTE
+            yield Finding(
+                severity, "long-wait", _pod(pod), f"{since}: it {obstacle.text}", _action(snapshot, pod, obstacle)
+            )
+            continue
+        message = next((item.message for item in pod.status.conditions if item.type == "PodScheduled"), None)
+        # What preemption could not do is of no use here.
+        why = (message or "no scheduler has handled it").partition(" preemption: ")[0]
         advice = f"dray explain pod {pod.metadata.name} -n {pod.metadata.namespace}"
-        what = f"has been pending since {created:%Y-%m-%d %H:%M} UTC: {why or 'no scheduler has handled it'}"
-        yield Finding(Severity.NOTE, "long-wait", _pod(pod), what, advice)
+        yield Finding(Severity.NOTE, "long-wait", _pod(pod), f"{since}: {why}", advice)
+
+
+def _action(snapshot: Snapshot, pod: Pod, obstacle: Verdict) -> str:
+    """Return what lets the Pod go on; if a quota refuses its claim, what lets all Pods in the namespace have theirs."""
+    if obstacle.stage is not Stage.QUOTA:
+        return obstacle.action
+    waiting = [item for item in snapshot.pods if item.metadata.namespace == pod.metadata.namespace]
+    refused = [item for item in waiting if not item.spec.node_name and refused_claim(snapshot, item) == obstacle]
+    found = refused_claim(snapshot, pod, len(refused))
+    return obstacle.action if found is None else found.action
 
 
 def unreachable_services(snapshot: Snapshot, _now: datetime) -> Iterator[Finding]:

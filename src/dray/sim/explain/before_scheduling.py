@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from dray.api.document import NamespacedName
-from dray.api.persistent_volumes import claim_names
+from dray.api.persistent_volumes import claim_names, class_of, is_delayed, provisioner_of
 from dray.api.pod_claims import is_for_pod, is_reserved_for, pod_claims
 from dray.api.timestamps import age
 from dray.api.types.core_v1 import Pod
@@ -24,6 +24,9 @@ from dray.sim.snapshot import Snapshot
 CLAIM_FAILED: Final = "FailedResourceClaimCreation"
 # Components answer within seconds; a Pod that was not handled for longer has none that would.
 UNHANDLED_AFTER: Final = timedelta(seconds=30)
+
+# The scheduler's text for claims whose class does not wait for the first consumer.
+_UNBOUND: Final = "unbound immediate PersistentVolumeClaims"
 
 _Check = Callable[[Snapshot, Pod, datetime], Verdict | None]
 
@@ -80,21 +83,28 @@ def _unclaimed(snapshot: Snapshot, pod: Pod, now: datetime) -> Verdict | None:
 
 
 def _not_generated(snapshot: Snapshot, pod: Pod, template: str, now: datetime) -> Verdict | None:
-    namespace, name = pod.metadata.namespace or "", pod.metadata.name or ""
+    namespace = pod.metadata.namespace or ""
     if not any(_key(item.metadata) == (namespace, template) for item in snapshot.templates):
         similar = similar_object(snapshot, "ResourceClaimTemplate", namespace, template)
         text = f'waits for ResourceClaimTemplate "{template}", which does not exist in namespace {namespace}{similar}'
         return Verdict(Stage.CLAIM, text, "create it, or correct resourceClaimTemplateName in the Pod")
-    events = events_of(snapshot, "Pod", namespace, name, pod.metadata.uid or "")
-    failed = newest(events, CLAIM_FAILED)
-    if failed is not None:
-        found = refusal(snapshot, namespace, failed.message)
-        return Verdict(found.stage, f"has no claim: {found.text}", found.action)
+    if (refused := refused_claim(snapshot, pod)) is not None:
+        return refused
     created = pod.metadata.creation_timestamp
     if created is None or now - created < UNHANDLED_AFTER or not snapshot.documents.get("Event"):
         return None
     text = f'has no claim from template "{template}" after {age(created, now)}: no claim controller has acted'
     return Verdict(Stage.CLAIM, text, "check that the controller manager is running")
+
+
+def refused_claim(snapshot: Snapshot, pod: Pod, missing: int = 1) -> Verdict | None:
+    """Return why a claim of the Pod was refused, with what would let `missing` of them in; None if none was."""
+    namespace, name = pod.metadata.namespace or "", pod.metadata.name or ""
+    failed = newest(events_of(snapshot, "Pod", namespace, name, pod.metadata.uid or ""), CLAIM_FAILED)
+    if failed is None:
+        return None
+    found = refusal(snapshot, namespace, failed.message, missing)
+    return Verdict(found.stage, f"has no claim: {found.text}", found.action)
 
 
 def _unusable(claim: ResourceClaim, pod: Pod, generated: bool, now: datetime) -> Verdict | None:  # noqa: FBT001
@@ -172,6 +182,32 @@ def _missing_volume_claim(snapshot: Snapshot, pod: Pod, _now: datetime) -> Verdi
             similar = similar_object(snapshot, "PersistentVolumeClaim", namespace, name)
             text = f'waits for PersistentVolumeClaim "{name}", which does not exist in namespace {namespace}{similar}'
             return Verdict(Stage.VOLUME, text, "create it, or correct claimName in the Pod")
+    return None
+
+
+def _unbound_volume_claim(snapshot: Snapshot, pod: Pod, _now: datetime) -> Verdict | None:
+    """Return a volume claim that the scheduler waits for because it is bound before Pods are scheduled."""
+    messages = [item.message or "" for item in pod.status.conditions if item.type == "PodScheduled"]
+    if not any(_UNBOUND in message for message in messages):
+        return None
+    for name, _ in claim_names(pod):
+        claim = snapshot.volume_claims.get(NamespacedName(pod.metadata.namespace or "", name))
+        if claim is None or claim["spec"].get("volumeName"):
+            continue
+        class_name, known = class_of(claim), snapshot.storage_classes
+        waits = f'waits for PersistentVolumeClaim "{name}"'
+        if class_name and known and class_name not in known:
+            text = f'{waits}, whose StorageClass "{class_name}" does not exist{did_you_mean(class_name, known)}'
+            return Verdict(Stage.VOLUME, text, "correct storageClassName in a new claim, or create the class")
+        if is_delayed(known.get(class_name)):
+            continue
+        size = ((claim["spec"].get("resources") or {}).get("requests") or {}).get("storage") or "its size"
+        if provisioner := provisioner_of(known.get(class_name)):
+            text = f"{waits}, for which provisioner {provisioner} has created no volume"
+            return Verdict(Stage.VOLUME, text, f"check provisioner {provisioner}: kubectl describe pvc {name}")
+        kind = f"of StorageClass {class_name}" if class_name else "without a StorageClass"
+        text = f"{waits}, which no PersistentVolume {kind} suits"
+        return Verdict(Stage.VOLUME, text, f"create a PersistentVolume of {size} or more")
     return None
 
 
@@ -272,5 +308,6 @@ _CHECKS: Final[tuple[_Check, ...]] = (
     _unclaimed,
     _classless,
     _missing_volume_claim,
+    _unbound_volume_claim,
     _foreign_scheduler,
 )

@@ -21,7 +21,7 @@ from dray.scheduler.config import SchedulerConfig
 from dray.scheduler.plugins.dynamic_resources.device_state import device_state_of
 from dray.scheduler.preemption.budget_cache import BudgetCache
 from dray.sim.explain.answers import Answer, Change, Size, Stage, Standing, Verdict, Victims
-from dray.sim.explain.before_scheduling import CLAIM_FAILED, obstacle_before_scheduling
+from dray.sim.explain.before_scheduling import CLAIM_FAILED, obstacle_before_scheduling, refused_claim
 from dray.sim.explain.claim_changes import claim_changes
 from dray.sim.explain.cluster_changes import Surroundings, cluster_changes
 from dray.sim.explain.events import events_of, newest
@@ -97,10 +97,25 @@ def explain_workload(snapshot: Snapshot, workload: Workload, now: datetime, *, g
     answer = explain_member(snapshot, answer, now, gates=gates)
     assert answer.verdict is not None, "every Pod has a verdict"
     text = f"has {workload.ready} of {workload.wanted} Pods ready: pod {pod_key.name} {answer.verdict.text}"
-    verdict = replace(answer.verdict, text=text)
+    verdict = replace(answer.verdict, text=text, action=_action_for_all(snapshot, workload, answer.verdict, now))
     return replace(
         answer, kind=workload.kind, namespace=key.namespace, name=key.name, pod=pod_key.name, verdict=verdict
     )
+
+
+def _action_for_all(snapshot: Snapshot, workload: Workload, verdict: Verdict, now: datetime) -> str:
+    """Return what lets all Pods of the workload have their claims, if a quota refuses the claim of one of them."""
+    if verdict.stage is not Stage.QUOTA:
+        return verdict.action
+    waiting = [pod for pod in workload.pods if not pod.spec.node_name]
+    blocked = [pod for pod in waiting if _is_blocked_by_quota(obstacle_before_scheduling(snapshot, pod, now))]
+    missing = len(blocked) + max(workload.wanted - len(workload.pods), 0)
+    refused = refused_claim(snapshot, blocked[0], missing) if blocked else None
+    return verdict.action if refused is None else refused.action
+
+
+def _is_blocked_by_quota(obstacle: Verdict | None) -> bool:
+    return obstacle is not None and obstacle.stage is Stage.QUOTA
 
 
 def _verdict(

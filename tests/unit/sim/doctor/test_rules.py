@@ -10,10 +10,22 @@ from dray.node.devices.checkpoint import Checkpoint
 from dray.node.dra.claims import ClaimInfo
 from dray.sim.doctor.checkpoints import check_claims, check_devices
 from dray.sim.doctor.drivers import check_drivers
-from dray.sim.doctor.findings import Finding, Severity
+from dray.sim.doctor.findings import Finding, Severity, grouped
 from dray.sim.doctor.rules import examine
 from dray.sim.snapshot import Snapshot
-from tests.unit.sim.cluster import GPU, claim, device, device_class, node, pod, resource_slice, waiting_pod
+from tests.unit.sim.cluster import (
+    GPU,
+    claim,
+    device,
+    device_class,
+    exactly,
+    node,
+    pod,
+    resource_slice,
+    template,
+    waiting_pod,
+)
+from tests.unit.sim.explain.test_path import event
 
 NOW = datetime(2026, 1, 1, 0, 1, tzinfo=UTC)
 LATER = NOW + timedelta(hours=1)
@@ -175,6 +187,43 @@ def test_what_is_wrong_is_found(documents: list[Document], severity: Severity, r
 def test_some_things_are_wrong_only_after_a_while(document: Document, rule: str) -> None:
     assert found(document) == []
     assert [finding.rule for finding in found(document, now=LATER)] == [rule]
+
+
+def test_pods_that_wait_for_a_template() -> None:
+    """What nobody but a user can mend is a warning, and the advice is the one of `dray explain`."""
+    document = waiting_pod("p", "t")
+    document["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z"
+    (finding,) = found(document, now=LATER)
+    assert finding.severity is Severity.WARNING
+    assert finding.what == (
+        "has been pending since 2026-01-01 00:00 UTC: "
+        'it waits for ResourceClaimTemplate "t", which does not exist in namespace team'
+    )
+    assert finding.advice == "create it, or correct resourceClaimTemplateName in the Pod"
+
+
+def test_pods_whose_claims_a_quota_refuses() -> None:
+    """One finding for all of them, with the limit that is enough for all."""
+    waiting = [waiting_pod(name, "t") for name in ("p-1", "p-2", "p-3")]
+    refused = "resourceclaims is forbidden: exceeded quota: q, requested: d=1, used: d=4, limited: d=4"
+    events = []
+    for item in waiting:
+        item["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z"
+        events.append(event(item, "FailedResourceClaimCreation", refused))
+    (group,) = grouped(found(template("t", exactly(1)), *waiting, *events, now=LATER))
+    assert group.first.severity is Severity.WARNING
+    assert group.first.advice == "raise d to 7 in quota q, or delete what uses it in namespace team"
+    assert group.others == ("pod team/p-2", "pod team/p-3")
+
+
+def test_a_pending_pod_without_what_preemption_could_not_do() -> None:
+    document = pod("p")
+    message = "0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available: 1 No victims."
+    document["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z"
+    document["status"] = {"conditions": [{"type": "PodScheduled", "status": "False", "message": message}]}
+    (finding,) = found(document, now=LATER)
+    assert finding.what.endswith(" UTC: 0/1 nodes are available: 1 Insufficient cpu.")
+    assert finding.advice == "dray explain pod p -n team"
 
 
 def test_a_reservation_is_mended_only_while_it_is_the_same() -> None:

@@ -131,6 +131,20 @@ def test_a_claim_that_a_quota_forbids() -> None:
     )
 
 
+def test_a_deployment_whose_claims_a_quota_forbids() -> None:
+    """The limit that is advised is enough for all of its Pods, not for the one that is named."""
+    web, web_1 = deployment(4)
+    metadata = of_set("x")["metadata"]
+    waiting = [waiting_pod(name, "one") for name in ("web-1-a", "web-1-b")]
+    for item in waiting:
+        item["metadata"] |= {"ownerReferences": metadata["ownerReferences"]}
+    message = "resourceclaims is forbidden: exceeded quota: q, requested: d=2, used: d=4, limited: d=4"
+    failed = [event(item, "FailedResourceClaimCreation", message) for item in waiting]
+    assert said_of("deployment", web, web_1, *waiting, *failed).endswith(
+        "; raise d to 12 in quota q, or delete what uses it in namespace team"
+    )
+
+
 def test_no_claim_controller() -> None:
     waiting = waiting_pod("train", "one")
     waiting["metadata"]["creationTimestamp"] = LONG_AGO
@@ -187,6 +201,42 @@ def test_a_victim_names_who_took_its_place() -> None:
     assert said(victim, urgent, gone) == (
         "is being deleted from node-a (ends in 20s): it is preempted for Pod team/urgent, which has a higher priority"
     )
+
+
+@pytest.mark.parametrize(
+    ("class_name", "sentence"),
+    [
+        (
+            "standrad",
+            ', whose StorageClass "standrad" does not exist (did you mean "standard"?); '
+            "correct storageClassName in a new claim, or create the class",
+        ),
+        (
+            "standard",
+            ", for which provisioner disks.example.com has created no volume; "
+            "check provisioner disks.example.com: kubectl describe pvc data",
+        ),
+        ("", ", which no PersistentVolume without a StorageClass suits; create a PersistentVolume of 5Gi or more"),
+    ],
+)
+def test_a_volume_claim_that_is_not_bound(class_name: str, sentence: str) -> None:
+    waiting = waiting_pod("train", "one", volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}])
+    message = "0/1 nodes are available: pod has unbound immediate PersistentVolumeClaims."
+    waiting["status"] = {"conditions": [{"type": "PodScheduled", "status": "False", "message": message}]}
+    wanted: Document = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"namespace": "team", "name": "data"},
+        "spec": {"storageClassName": class_name, "resources": {"requests": {"storage": "5Gi"}}},
+        "status": {"phase": "Pending"},
+    }
+    standard: Document = {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "StorageClass",
+        "metadata": {"name": "standard"},
+        "provisioner": "disks.example.com",
+    }
+    assert said(waiting, wanted, standard) == f'waits for PersistentVolumeClaim "data"{sentence}'
 
 
 def test_a_missing_volume_claim() -> None:
