@@ -12,10 +12,10 @@ from typing import Any, Final
 
 from dray.api.document import Document, GroupVersion
 from dray.api.errors import ForbiddenError, NotFoundError
-from dray.client.credentials import load_access, read_kubeconfig
+from dray.client.credentials import load_access, read_kubeconfig, tls_context
 from dray.client.http import http_client
 from dray.client.interface import Client
-from dray.client.kubeconfig import Access, KubeconfigError, Overrides, default_paths
+from dray.client.kubeconfig import Access, Credential, KubeconfigError, Overrides, default_paths
 from dray.client.shared_informers import SharedInformer, SharedInformerFactory
 from dray.runtime.system import SystemClock
 from dray.runtime.tasks import TaskGroup
@@ -39,9 +39,13 @@ async def connect(kubeconfig: str, context: str = "") -> AsyncIterator[Client]:
 def load_user_access(kubeconfig: str, context: str = "") -> Access:
     """Return the access of the user's own kubeconfig; an error names the files that were read."""
     try:
-        return load_access(os.environ, Overrides(context=context) if context else None, path=kubeconfig)
+        access = load_access(os.environ, Overrides(context=context) if context else None, path=kubeconfig)
+        if access.exec_plugin is None:
+            # Fails here, where the files are known, if a certificate cannot be used.
+            tls_context(access, Credential(certificate_data=access.certificate_data, key_data=access.key_data))
     except KubeconfigError as error:
         raise KubeconfigError(f"{error}{_source_note(str(error), kubeconfig)}") from error
+    return access
 
 
 def _source_note(problem: str, kubeconfig: str) -> str:
@@ -62,8 +66,9 @@ def _source_note(problem: str, kubeconfig: str) -> str:
 
 async def read_once(kubeconfig: str, context: str, kinds: Sequence[str], namespace: str = "") -> Snapshot:
     """Return the cluster's current state, as far as the user may read it."""
+    own_namespace = load_user_access(kubeconfig, context).namespace
     async with connect(kubeconfig, context) as client:
-        return await read_cluster(client, kinds, namespace)
+        return await read_cluster(client, kinds, namespace, own_namespace)
 
 
 async def read_page(

@@ -50,6 +50,7 @@ def main(argv: Sequence[str]) -> int:
     arguments = parser.parse_args(argv)
 
     def show(snapshot: Snapshot, now: datetime, *, colour: bool) -> str:
+        _check_slices(snapshot)
         everything = [*device_rows(snapshot), *plugin_rows(snapshot)]
         _check_names(everything, snapshot, arguments)
         selected = selection(arguments)
@@ -73,6 +74,14 @@ def _physical(snapshot: Snapshot, rows: Sequence[DeviceRow]) -> list[PhysicalDev
         for device in physical_devices(snapshot)
         if any((device.driver, device.pool, name) in wanted for name in (*device.published, device.name))
     ]
+
+
+def _check_slices(snapshot: Snapshot) -> None:
+    """Raise `SnapshotError` if the user may not read the devices."""
+    if not snapshot.slices and any("resourceslices" in note for note in snapshot.hidden):
+        raise SnapshotError(
+            "without ResourceSlices there are no devices to list; dray claims shows those of your claims"
+        )
 
 
 def _check_names(rows: Sequence[DeviceRow], snapshot: Snapshot, arguments: argparse.Namespace) -> None:

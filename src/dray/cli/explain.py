@@ -46,6 +46,9 @@ _ALIASES: Final = {
     "workload": ("workloads", "workloads.scheduling.k8s.io"),
 }
 _KINDS: Final = {alias: kind for kind, aliases in _ALIASES.items() for alias in (kind, *aliases)}
+# `-o name` of kubectl and of these tools prints the singular with its group.
+_KINDS.update({f"{kind}.{group}": kind for alias, kind in [*_KINDS.items()] if (group := alias.partition(".")[2])})
+_KINDS["resourceclaim.resource.k8s.io"] = "claim"
 _SUBJECTS: Final[dict[str, Callable[[Snapshot, NamespacedName], Subject]]] = {
     "pod": pod_subject,
     "claim": claim_subject,

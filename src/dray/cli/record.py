@@ -72,8 +72,8 @@ def _record(arguments: argparse.Namespace) -> int:
         if arguments.file != "-":
             stream = stack.enter_context(Path(arguments.file).open("w", encoding="utf-8"))
         writer = _Writer(stream, arguments.max_megabytes * _MEGABYTE, environment=arguments.environment)
-        asyncio.run(_watch(arguments, writer, server))
-    sys.stderr.write(f"{PROG}: {writer.initial} objects and {writer.changes} changes in {writer.seconds:.1f} s\n")
+        seconds = asyncio.run(_watch(arguments, writer, server))
+    sys.stderr.write(f"{PROG}: {writer.initial} objects and {writer.changes} changes in {seconds:.1f} s\n")
     return 0
 
 
@@ -86,7 +86,6 @@ class _Writer:
         self._bytes = 0
         self._environment = environment
         self.initial = self.changes = 0
-        self.seconds = 0.0
         self.full = asyncio.Event()
         # Whether all kinds were listed: what is added from then on is new.
         self.is_started = False
@@ -99,7 +98,6 @@ class _Writer:
         """Write the line of a change."""
         if self.full.is_set():
             return
-        self.seconds = seconds
         self.initial += change_type == INITIAL
         self.changes += change_type != INITIAL
         self._write(change_line(seconds, change_type, reduced(document, environment=self._environment)))
@@ -113,8 +111,8 @@ class _Writer:
             self.full.set()
 
 
-async def _watch(arguments: argparse.Namespace, writer: _Writer, server: str) -> None:
-    """Write all objects, then every change, until a signal, the end of the time, or a full file."""
+async def _watch(arguments: argparse.Namespace, writer: _Writer, server: str) -> float:
+    """Write all objects, then every change, until a signal, the end of the time, or a full file; return the seconds."""
     # Imported on use, as in `dray.cli.command`.
     import random
 
@@ -146,7 +144,9 @@ async def _watch(arguments: argparse.Namespace, writer: _Writer, server: str) ->
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(arguments.seconds):
                 await writer.full.wait()
+        seconds = clock.monotonic() - started
         await group.cancel()
+    return seconds
 
 
 def _handler(

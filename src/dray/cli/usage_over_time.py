@@ -66,7 +66,7 @@ def span(text: str) -> float:
     except (TimeFormatError, OverflowError):
         seconds = 0.0
     if not 0 < seconds <= MERGED_SECONDS:
-        raise argparse.ArgumentTypeError(f"{text!r} is no time up to 30d, such as 30m, 24h or 7d")
+        raise argparse.ArgumentTypeError(f"invalid duration {text!r}: specify up to 30d, for example 30m, 24h or 7d")
     return seconds
 
 

@@ -6,7 +6,8 @@ import asyncio
 import os
 import ssl
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -168,9 +169,11 @@ def tls_context(access: Access, credential: Credential) -> ssl.SSLContext | None
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     elif access.authority_data:
-        context = ssl.create_default_context(cadata=access.authority_data.decode())
+        with _named_in_errors("certificate-authority-data", "not a PEM certificate"):
+            context = ssl.create_default_context(cadata=access.authority_data.decode())
     else:
-        context = ssl.create_default_context(cafile=access.authority_file or None)
+        with _named_in_errors(f"certificate-authority {access.authority_file}", "not a PEM certificate"):
+            context = ssl.create_default_context(cafile=access.authority_file or None)
     _load_certificate(context, access, credential)
     return context
 
@@ -182,7 +185,23 @@ def _load_certificate(context: ssl.SSLContext, access: Access, credential: Crede
     with tempfile.TemporaryDirectory() as folder:
         certificate = _as_file(folder, "tls.crt", credential.certificate_data, access.certificate_file)
         key = _as_file(folder, "tls.key", credential.key_data, access.key_file)
-        context.load_cert_chain(certificate, key)
+        missing = [path for path in (certificate, key) if path and not Path(path).exists()]
+        what = f"client-certificate {access.certificate_file}".strip()
+        if credential.certificate_data:
+            what = "client-certificate-data and client-key-data"
+        with _named_in_errors(missing[0] if missing else what, "not a PEM certificate and its private key"):
+            context.load_cert_chain(certificate, key or None)
+
+
+@contextmanager
+def _named_in_errors(what: str, problem: str) -> Iterator[None]:
+    """Raise `KubeconfigError` with the part of the kubeconfig that cannot be used."""
+    try:
+        yield
+    except (ssl.SSLError, UnicodeDecodeError) as error:
+        raise KubeconfigError(f"{what}: {problem}") from error
+    except OSError as error:
+        raise KubeconfigError(f"{what}: {error.strerror}") from error
 
 
 def _as_file(folder: str, name: str, data: bytes, path: str) -> str:

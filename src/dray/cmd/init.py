@@ -42,7 +42,9 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--directory", default="", metavar="DIR", help="where to create it; default: NAME-driver")
     arguments = parser.parse_args(argv)
     if not _NAME.fullmatch(arguments.name) or len(arguments.name) > _NAME_MAX:
-        parser.error(f'"{arguments.name}" is no name of a driver: use a DNS name in lower case, as in lamp.example.com')
+        parser.error(
+            f'"{arguments.name}" is not a valid driver name: use a DNS name in lower case, for example lamp.example.com'
+        )
     words = placeholders(arguments.name)
     root = Path(arguments.directory or words["project"])
     if root.exists() and any(root.iterdir()):

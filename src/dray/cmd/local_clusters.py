@@ -64,7 +64,9 @@ def context_name(name: str) -> str:
 def check_name(name: str) -> None:
     """Raise `LocalClusterError` unless the name can be that of a folder and of a context."""
     if not _NAME.fullmatch(name):
-        raise LocalClusterError(f'"{name}" is no name of a cluster: use lower case letters, digits and -, at most 50')
+        raise LocalClusterError(
+            f'"{name}" is not a valid cluster name: use lower case letters, digits and -, at most 50'
+        )
 
 
 def clusters_root() -> Path:

@@ -6,7 +6,7 @@ All kinds are read as they were at one moment, so that a Pod is never seen witho
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -25,43 +25,61 @@ UNNOTED: Final = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
-    """The objects that could be read, and notes on what is hidden."""
+class _Listing:
+    """The objects of a kind that could be read."""
 
     documents: list[Document]
-    hidden: tuple[str, ...] = ()
+    # The only namespace that could be read; empty if all could.
+    namespace: str = ""
 
 
-async def read_cluster(client: Client, kinds: Iterable[str], namespace: str = "") -> Snapshot:
-    """List the kinds that are served, as far as the user may.
+async def read_cluster(client: Client, kinds: Iterable[str], namespace: str = "", own_namespace: str = "") -> Snapshot:
+    """List the kinds that are served, as far as the user may, with notes on what is hidden.
 
-    What may not be listed in the whole cluster is listed in the namespace. If nothing may be
-    read, raises `ForbiddenError`.
+    What may not be listed in the whole cluster is listed in `namespace` or, if that is not given, in the user's own.
+    If nothing may be read, raises `ForbiddenError`.
     """
-    listing = await read_listing(client, kinds, namespace)
-    return Snapshot.of(listing.documents, listing.hidden)
-
-
-async def read_documents(client: Client, kinds: Iterable[str], namespace: str = "") -> list[Document]:
-    """Return the objects as documents with apiVersion and kind."""
-    return (await read_listing(client, kinds, namespace)).documents
-
-
-async def read_listing(client: Client, kinds: Iterable[str], namespace: str = "") -> Listing:
-    """List the kinds, with notes on those that the user may not read."""
     served = best_resources(await client.resources())
     wanted = [(kind, served[kind]) for kind in kinds if kind in served]
     reader = _Reader(client, await _resource_version(client, [resource for _, resource in wanted]))
-    parts = await asyncio.gather(*(_permitted(reader, kind, resource, namespace) for kind, resource in wanted))
+    parts = await asyncio.gather(*(_permitted(reader, *item, namespace, own_namespace) for item in wanted))
     refused = [part for part in parts if isinstance(part, ForbiddenError)]
     if refused and len(refused) == len(parts):
-        raise refused[0]
-    documents = [item for part in parts if isinstance(part, Listing) for item in part.documents]
-    hidden = [note for part in parts if isinstance(part, Listing) for note in part.hidden]
+        raise next((part for (kind, _), part in zip(wanted, refused, strict=True) if kind == "Pod"), refused[0])
+    documents = [item for part in parts if isinstance(part, _Listing) for item in part.documents]
+    return Snapshot.of(documents, tuple(_hidden(wanted, parts)))
+
+
+async def read_documents(client: Client, kinds: Iterable[str]) -> list[Document]:
+    """Return the objects as documents with apiVersion and kind; raises `ForbiddenError` if one may not be listed."""
+    served = best_resources(await client.resources())
+    wanted = [served[kind] for kind in kinds if kind in served]
+    reader = _Reader(client, await _resource_version(client, wanted))
+    parts = await asyncio.gather(*(reader.objects(resource, "") for resource in wanted))
+    return [item for part in parts for item in part]
+
+
+def _hidden(
+    wanted: Sequence[tuple[str, Resource[Document]]], parts: Sequence[_Listing | ForbiddenError]
+) -> Iterator[str]:
+    """Yield a note on the kinds of which one namespace was read, and one on those that were not read at all."""
+    one_namespace: dict[str, list[str]] = {}
+    unread = []
     for (kind, resource), part in zip(wanted, parts, strict=True):
-        if isinstance(part, ForbiddenError) and kind not in UNNOTED:
-            hidden.append(f"you may not list {_plural(resource)}: what depends on them is not evaluated")
-    return Listing(documents, tuple(hidden))
+        if kind in UNNOTED:
+            continue
+        if isinstance(part, ForbiddenError):
+            unread.append(_plural(resource))
+        elif part.namespace:
+            one_namespace.setdefault(part.namespace, []).append(_plural(resource))
+    for namespace, names in one_namespace.items():
+        yield f"only namespace {namespace} was read, because you may not list all {_enumerated(names)}"
+    if unread:
+        yield f"you may not list {_enumerated(unread)}: what depends on them is not evaluated"
+
+
+def _enumerated(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 async def _resource_version(client: Client, resources: Iterable[Resource[Document]]) -> str:
@@ -75,21 +93,21 @@ async def _resource_version(client: Client, resources: Iterable[Resource[Documen
 
 
 async def _permitted(
-    reader: _Reader, kind: str, resource: Resource[Document], namespace: str
-) -> Listing | ForbiddenError:
-    """List a kind in the whole cluster or, if that is forbidden, in the namespace."""
+    reader: _Reader, kind: str, resource: Resource[Document], namespace: str, own_namespace: str
+) -> _Listing | ForbiddenError:
+    """List a kind in the whole cluster or, if that is forbidden, in a namespace."""
+    fallback = namespace or own_namespace
     scopes = [namespace] if kind in OF_NAMESPACE and namespace else [""]
-    if resource.namespaced and namespace and scopes == [""]:
-        scopes.append(namespace)
+    if resource.namespaced and fallback and scopes == [""]:
+        scopes.append(fallback)
     failure: ForbiddenError | None = None
     for scope in scopes:
         try:
             found = await reader.objects(resource, scope)
         except ForbiddenError as error:
-            failure = failure or error
+            failure = error
         else:
-            note = f"you may list {_plural(resource)} in namespace {namespace} only: others are not counted"
-            return Listing(found, (note,) if failure is not None and kind not in UNNOTED else ())
+            return _Listing(found, scope if failure is not None else "")
     assert failure is not None
     return failure
 

@@ -253,7 +253,7 @@ def _typed(name: str, value: Any) -> Document:
         return {"int": value}
     if isinstance(value, str):
         return {"string": value}
-    raise ShapeError(f'attribute "{name}" is no string, integer, boolean or {{version: …}}')
+    raise ShapeError(f'attribute "{name}" must be a string, integer, boolean or {{version: …}}')
 
 
 def _capacity(amounts: Mapping[str, Amount]) -> Document:

@@ -112,7 +112,7 @@ def _read_header(line: str) -> datetime:
         header = json.loads(line)
         found, start = (header["apiVersion"], header["kind"]), parse_time(header["start"])
     except (ValueError, KeyError, TypeError) as error:
-        raise SnapshotError("this is no recording; `dray record` writes one") from error
+        raise SnapshotError("not a recording of `dray record`") from error
     if found != (API_VERSION, KIND):
         raise SnapshotError(f"this is a {found[1]} of {found[0]}, not a {KIND} of {API_VERSION}")
     return start

@@ -306,7 +306,7 @@ def checked_name(document: Document) -> tuple[str, str]:
     for field_name, value in (("name", name), ("namespace", namespace)):
         if value is not None and not isinstance(value, str):
             raise SnapshotError(
-                f"a {document['kind']} has the {field_name} {value!r:.40}, which is no string: write it in quotes"
+                f"a {document['kind']} has the {field_name} {value!r:.40}, which is not a string: put it in quotes"
             )
     return namespace or "", name
 
@@ -329,7 +329,7 @@ def _in_namespace(document: Document, kind: str) -> Document:
 def _with_type(item: Any, owner: Document) -> Document:
     """Add the type, which API servers omit in list items."""
     if not isinstance(item, dict):
-        raise SnapshotError(f"an item of a {owner['kind']} is no object: {item!r:.40}")
+        raise SnapshotError(f"an item of a {owner['kind']} is not an object: {item!r:.40}")
     if item.get("kind"):
         return {**item}
     return {"apiVersion": owner["apiVersion"], "kind": owner["kind"].removesuffix("List"), **item}

@@ -95,6 +95,21 @@ def test_without_a_change_nothing_happens() -> None:
     assert (nodes_of(outcome), outcome.lost, outcome.unchanged) == ({}, (), 4)
 
 
+def test_a_pod_that_exists_is_applied_again_without_what_admission_added() -> None:
+    """The manifest of a user has no token volume; a replacement would remove it, which no one may."""
+    existing, manifest = pod("again"), pod("again")
+    existing["spec"] |= {
+        "volumes": [{"name": "kube-api-access", "emptyDir": {}}],
+        "containers": [
+            {"name": "c", "image": "i", "volumeMounts": [{"name": "kube-api-access", "mountPath": "/token"}]}
+        ],
+    }
+    for item in (existing, manifest):
+        del item["metadata"]["uid"]
+    outcome = after(manifests=[existing, manifest])
+    assert [row.name for row in outcome.placed] == ["again"]
+
+
 def test_draining_moves_what_a_controller_makes_again_and_loses_the_rest() -> None:
     outcome = after(drain(BEFORE, "node-a"))
     assert {name: places[0] for name, places in nodes_of(outcome).items()} == dict.fromkeys(

@@ -103,13 +103,13 @@ def test_doctor() -> None:
     [
         (
             "apiVersion: v1\nkind: Pod\nmetadata: {name: 5}\n",
-            "a Pod has the name 5, which is no string: write it in quotes",
+            "a Pod has the name 5, which is not a string: put it in quotes",
         ),
         ("apiVersion: v1\nkind: Namespace\nmetadata: {name: 2024}\n", "a Namespace has the name 2024, which is no"),
         ("apiVersion: v1\nkind: Pod\nmetadata: {name: a, namespace: [b]}\n", "a Pod has the namespace ['b'], which"),
         ("apiVersion: example.com/v1\nkind: Thing\nmetadata: {name: {}}\n", "a Thing has no name"),
         ("apiVersion: v1\nkind: ConfigMap\nmetadata: text\n", "a ConfigMap has no metadata: it needs a name"),
-        ("apiVersion: v1\nkind: PodList\nitems: [5]\n", "an item of a PodList is no object: 5"),
+        ("apiVersion: v1\nkind: PodList\nitems: [5]\n", "an item of a PodList is not an object: 5"),
         ("apiVersion: v1\nkind: List\nitems: [{kind: 5, apiVersion: v1}]\n", "an object has no apiVersion or no kind"),
         (
             "apiVersion: v1\nkind: PersistentVolume\nmetadata: {name: a}\nspec: [1]\n",

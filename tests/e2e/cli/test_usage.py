@@ -97,7 +97,7 @@ def test_others_see_neither_namespaces_nor_classes(server: Server, tmp_path: Pat
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("usage", "--since=31d"), "'31d' is no time up to 30d, such as 30m, 24h or 7d"),
+        (("usage", "--since=31d"), "invalid duration '31d': specify up to 30d, for example 30m, 24h or 7d"),
         (("top", "nodes", "--since=1h"), "--since is for classes and namespaces"),
         (("top", "--since=1h", "-w"), "--since is for a cluster, printed once"),
     ],

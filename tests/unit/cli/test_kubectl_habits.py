@@ -182,3 +182,11 @@ def test_explain_takes_what_kubectl_takes(tmp_path: Path, capsys: pytest.Capture
     for arguments in (["pod", "p"], ["po", "p"], ["pod/p"], ["Pods/p"]):
         text = shown(capsys, "explain", *arguments, "-n", "team", "-f", str(path))
         assert text.splitlines()[0] == "pod team/p is starting on node-a"
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["deployment.apps/x", "job.batch/x", "replicaset.apps/x", "resourceclaim.resource.k8s.io/x", "statefulset.apps/x"],
+)
+def test_explain_takes_what_output_name_prints(snapshot: str, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert ' "x" not found in namespace "team"' in refused(capsys, "explain", name, "-n", "team", "-f", snapshot)

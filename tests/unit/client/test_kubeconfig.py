@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from dray.client import kubeconfig
-from dray.client.credentials import Credentials, in_cluster, load_access
-from dray.client.kubeconfig import Kubeconfig, KubeconfigError, Overrides
+from dray.client.credentials import Credentials, in_cluster, load_access, tls_context
+from dray.client.kubeconfig import Access, Credential, Kubeconfig, KubeconfigError, Overrides
 
 ONE = """
 apiVersion: v1
@@ -115,6 +115,24 @@ def test_a_file_that_is_no_text_is_named(tmp_path: Path) -> None:
     path.write_bytes(b"\x95\xff")
     with pytest.raises(KubeconfigError, match=f"^error loading config file '{path}': not a text file"):
         load_access({}, path=str(path))
+
+
+@pytest.mark.parametrize(
+    ("access", "problem"),
+    [
+        (Access("https://s", authority_data=b"x"), "certificate-authority-data: not a PEM certificate"),
+        (Access("https://s", authority_file="/nope"), "certificate-authority /nope: No such file or directory"),
+        (
+            Access("https://s", insecure=True, certificate_data=b"x", key_data=b"y"),
+            "client-certificate-data and client-key-data: not a PEM certificate and its private key",
+        ),
+        (Access("https://s", insecure=True, certificate_file="/nope"), "/nope: No such file or directory"),
+    ],
+)
+def test_a_certificate_that_cannot_be_used_is_named(access: Access, problem: str) -> None:
+    credential = Credential(certificate_data=access.certificate_data, key_data=access.key_data)
+    with pytest.raises(KubeconfigError, match=f"^{problem}$"):
+        tls_context(access, credential)
 
 
 def test_where_kubeconfigs_are() -> None:

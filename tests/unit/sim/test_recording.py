@@ -100,8 +100,8 @@ def test_a_recording_that_ends_in_the_middle_of_a_line_is_read_up_to_there() -> 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "this is no recording"),
-        ("{}\n", "this is no recording"),
+        ("", "not a recording of `dray record`"),
+        ("{}\n", "not a recording of `dray record`"),
         (
             json.dumps({"apiVersion": "v1", "kind": "List", "start": "2026-01-01T00:00:00Z"}) + "\n",
             "this is a List of v1",

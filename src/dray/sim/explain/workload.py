@@ -142,7 +142,7 @@ def _shortage(snapshot: Snapshot, workload: Workload) -> Verdict | None:
         found = refusal(snapshot, workload.key.namespace, workload.failure, missing)
         return Verdict(found.stage, f"has {have} of {workload.wanted} Pods: {found.text}", found.action)
     if missing > 0 and not have:
-        text = f"has 0 of {workload.wanted} Pods, and no Event tells why"
+        text = f"has 0 of {workload.wanted} Pods, and no Event says why"
         return Verdict(Stage.WORKLOAD, text, "check that the controller manager is running")
     if not workload.wanted:
         if workload.kind == "daemonset":

@@ -8,9 +8,9 @@ from datetime import datetime
 from typing import Final
 
 from dray.api.document import Document, GroupVersion
-from dray.api.errors import NotFoundError
+from dray.api.errors import InvalidError, NotFoundError
 from dray.api.features import FeatureGates
-from dray.client.interface import Client, Resource
+from dray.client.interface import Client, Patch, PatchType, Resource, WriteOptions
 from dray.client.objects import key_of
 from dray.client.resources import EVENTS
 from dray.scheduler.config import SchedulerConfig
@@ -175,7 +175,7 @@ async def _version(client: Client) -> str:
 
 
 async def apply(client: Client, documents: Sequence[Document]) -> None:
-    """Create the objects, or replace existing ones."""
+    """Create the objects, or replace existing ones; fields that cannot be replaced keep what is not in the document."""
     served = {(item.group, item.version, item.kind): item for item in await client.resources()}
     for document in documents:
         group_version = GroupVersion.parse(document["apiVersion"])
@@ -193,7 +193,12 @@ async def _create_or_replace(client: Client, resource: Resource[Document], body:
     existing = await _existing(client, resource, metadata.get("name", ""), namespace)
     if existing is not None:
         version = existing["metadata"]["resourceVersion"]
-        await client.update(resource, {**body, "metadata": {**metadata, "resourceVersion": version}})
+        try:
+            await client.update(resource, {**body, "metadata": {**metadata, "resourceVersion": version}})
+        except InvalidError:
+            # A Pod, for example, has volumes that admission added, and that nobody may remove.
+            patch = Patch(PatchType.APPLY, body)
+            await client.patch(resource, metadata["name"], namespace, patch, WriteOptions("dray-simulate", force=True))
         return
     made = await client.create(resource, body, namespace)
     if body["kind"] == "Node":
