@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, Final, NoReturn, Protocol
 
-from dray.api.errors import APIError
+from dray.api.errors import APIError, UnauthorizedError
 from dray.api.features import FeatureGateError, FeatureGates
 from dray.cli.jsonpath import JSONPathError
 from dray.cli.tables import ROW_FORMATS, output_format
@@ -178,7 +178,10 @@ def exit_on_read_error(prog: str) -> Iterator[None]:
     try:
         yield
     except (SnapshotError, KubeconfigError, APIError, JSONPathError) as error:
-        sys.stderr.write(f"{prog}: {error}\n")
+        text = str(error)
+        if isinstance(error, UnauthorizedError) and text == error.reason:
+            text = "you must be logged in to the server (Unauthorized): check the credentials in your kubeconfig"
+        sys.stderr.write(f"{prog}: {text}\n")
         raise SystemExit(EXIT_FAILURE) from error
 
 

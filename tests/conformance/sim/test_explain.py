@@ -76,7 +76,7 @@ What would help (each change was tested):
   - free claim team/one (Pod p, for 1d): fits on node-a
   - lower the count of request gpu to 1: fits on node-a
   - add an alternative with model t4 to request gpu: fits on node-b
-  - tolerate the device taint broken:NoSchedule: fits on node-a
+  - remove the device taint broken:NoSchedule, or tolerate it: fits on node-a
   - add a node like node-a
 
 Claims that hold the devices:

@@ -143,6 +143,16 @@ def test_claims_to_free_are_as_few_as_possible() -> None:
     )
 
 
+def test_a_lower_count_is_smaller_than_many_claims() -> None:
+    names = [f"gpu-{number}" for number in range(6)]
+    held = [item for number, name in enumerate(names[:4]) for item in holder(f"h{number}", f"a/{name}")]
+    answer = asked(*machine("a", *map(gpu, names)), *held, template("t", exactly(6)), waiting_pod("train", "t"))
+    texts = [text for text, _ in advice(answer)]
+    assert texts[0] == "lower the count of request gpu to 2"
+    assert texts[1].startswith("free claim team/h")
+    assert texts[1].endswith(" and 1 more")
+
+
 def test_another_model_is_an_alternative_not_a_dropped_selector() -> None:
     answer = asked(
         *machine("a", gpu("gpu-0")),

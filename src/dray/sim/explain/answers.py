@@ -117,11 +117,13 @@ class Size(enum.IntEnum):
     ADMIT_TO_NODE = 1
     FREE_CLAIMS = 2
     LOWER_REQUEST = 3
-    DROP_CONSTRAINT = 4
-    ADD_ALTERNATIVE = 5
-    TOLERATE = 6
-    ADD_NODE = 7
-    DROP_SELECTOR = 8
+    # More of them than a line can name: each has a user who loses it.
+    FREE_MANY_CLAIMS = 4
+    DROP_CONSTRAINT = 5
+    ADD_ALTERNATIVE = 6
+    TOLERATE = 7
+    ADD_NODE = 8
+    DROP_SELECTOR = 9
 
 
 @dataclass(frozen=True, slots=True)

@@ -206,7 +206,7 @@ def _tolerant(claims: Sequence[ResourceClaim], answers: Sequence[NodeAnswer]) ->
         key, _, effect = taint.rpartition(":")
         toleration = DeviceToleration(key=key.partition("=")[0], operator="Exists", effect=effect or None)
         changed = tuple(_tolerating(claim, toleration) for claim in claims)
-        yield _Candidate(Size.TOLERATE, f"tolerate the device taint {taint}", changed)
+        yield _Candidate(Size.TOLERATE, f"remove the device taint {taint}, or tolerate it", changed)
 
 
 def _taints(answers: Iterable[NodeAnswer]) -> Iterator[str]:

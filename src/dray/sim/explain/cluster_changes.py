@@ -110,7 +110,8 @@ def _freed_claims(cluster: Surroundings, answers: Sequence[NodeAnswer]) -> Itera
         _, name, freed = best
         shown = ", ".join(holder_text(claim, cluster.now) for claim in freed[:_SHOWN_MAX])
         more = f" and {len(freed) - _SHOWN_MAX} more" if len(freed) > _SHOWN_MAX else ""
-        yield Change(f"free {shown}{more}", (name,), Size.FREE_CLAIMS)
+        size = Size.FREE_MANY_CLAIMS if more else Size.FREE_CLAIMS
+        yield Change(f"free {shown}{more}", (name,), size)
 
 
 def _missing(answer: NodeAnswer) -> int:
