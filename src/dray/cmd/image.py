@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import json
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
@@ -24,6 +25,11 @@ from dray.runtime.system import SystemClock
 
 # Programs that export an image as an archive, with the arguments for it.
 _ENGINES: Final = ("docker", "podman", "nerdctl")
+BUSYBOX: Final = "busybox"
+# Of a 64-bit little-endian ELF file: the offset, size and number of its program headers, and the type in each.
+_ELF_HEADER: Final = struct.Struct("<32xQ14xHH")
+_ELF_TYPE: Final = struct.Struct("<I")
+_INTERPRETER: Final = 3
 
 
 def main(argv: Sequence[str]) -> int:
@@ -46,7 +52,8 @@ def _parser() -> argparse.ArgumentParser:
     pulling.add_argument("--registries", default="", help="YAML file with settings of registries, as of dray node")
     pulling.add_argument("--registry-config", default="", help="Docker configuration file with credentials")
     loading = commands.add_parser(
-        "load", help="load an archive of docker save, or an image that Docker, Podman or nerdctl have on this machine"
+        "load",
+        help="load an archive of docker save, or an image of Docker, Podman or nerdctl, or busybox, from this machine",
     )
     loading.add_argument("source", help="an archive, or the name of an image")
     importing = commands.add_parser(
@@ -108,14 +115,46 @@ def _load(store: ImageStore, source: str) -> StoredImage:
     path = Path(source)
     if path.exists():
         return store.import_path(path)
-    engine = next((found for name in _ENGINES if (found := shutil.which(name))), "")
-    if not engine:
-        raise ImageError(f"{source}: no such file, and neither {', '.join(_ENGINES)} is on the PATH")
+    problem = f"{source}: no such file, and none of {', '.join(_ENGINES)} is on the PATH"
     with tempfile.TemporaryDirectory() as folder:
-        archive = Path(folder) / "image.tar"
-        done = subprocess.run(  # noqa: S603 - the user's own container engine
-            [engine, "save", "--output", str(archive), source], capture_output=True, text=True, check=False
-        )
-        if done.returncode != 0:
-            raise ImageError(f"{engine} save {source}: {done.stderr.strip() or done.returncode}")
-        return store.import_path(archive, source)
+        for engine in filter(None, map(shutil.which, _ENGINES)):
+            archive = Path(folder) / "image.tar"
+            done = subprocess.run(  # noqa: S603 - the user's own container engine
+                [engine, "save", "--output", str(archive), source], capture_output=True, text=True, check=False
+            )
+            if done.returncode == 0:
+                return store.import_path(archive, source)
+            problem = f"{engine} save {source}: {done.stderr.strip() or done.returncode}"
+        if _repository(source) == BUSYBOX:
+            return _import_busybox(store, source, Path(folder) / "rootfs", problem)
+    raise ImageError(f"{problem}; containers of --runtime=process (--node-runtime of dray up) need no images")
+
+
+def _repository(source: str) -> str:
+    """Return the last part of an image's name, without its tag."""
+    return source.rpartition("/")[2].partition("@")[0].partition(":")[0]
+
+
+def _import_busybox(store: ImageStore, name: str, root: Path, problem: str) -> StoredImage:
+    """Make the image of the machine's own busybox, so that Pods for a first try run without a registry."""
+    program = shutil.which(BUSYBOX)
+    if program is None or not is_static(Path(program).read_bytes()):
+        raise ImageError(f"{problem}; install a static busybox (Debian: busybox-static), of which an image is made")
+    for folder in ("bin", "dev", "etc", "proc", "root", "sys", "tmp"):
+        (root / folder).mkdir(parents=True)
+    (root / "tmp").chmod(0o1777)
+    shutil.copy(program, root / "bin" / BUSYBOX)
+    applets = subprocess.run([program, "--list"], capture_output=True, text=True, check=True).stdout.split()  # noqa: S603
+    for applet in applets:
+        if applet != BUSYBOX:
+            (root / "bin" / applet).symlink_to(BUSYBOX)
+    return store.import_path(root, name)
+
+
+def is_static(program: bytes) -> bool:
+    """Return whether an ELF program needs no interpreter, and so no libraries."""
+    if program[:4] != b"\x7fELF" or len(program) < _ELF_HEADER.size:
+        return False
+    header_offset, header_size, count = _ELF_HEADER.unpack_from(program)
+    types = (_ELF_TYPE.unpack_from(program, header_offset + number * header_size)[0] for number in range(count))
+    return _INTERPRETER not in types
