@@ -212,11 +212,17 @@ def read_snapshot(arguments: argparse.Namespace, kinds: Sequence[str]) -> Snapsh
     return _with_scheduler_config(snapshot, config) if config else snapshot
 
 
+def check_nodes(snapshot: Snapshot) -> None:
+    """Raise `SnapshotError` if the user may not list nodes, without which nothing can be placed."""
+    if "Node" in snapshot.partial:
+        raise SnapshotError("you may not list nodes, without which no Pod can be placed; dray explain works without")
+
+
 def _with_scheduler_config(snapshot: Snapshot, path: str) -> Snapshot:
     from dray.cli import manifests
 
     given = manifests.read_snapshot([path])
-    return Snapshot({**given.documents, **snapshot.documents}, snapshot.hidden)
+    return Snapshot({**given.documents, **snapshot.documents}, snapshot.hidden, snapshot.partial)
 
 
 def print_hidden(prog: str, snapshot: Snapshot) -> None:

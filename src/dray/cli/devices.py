@@ -78,7 +78,7 @@ def _physical(snapshot: Snapshot, rows: Sequence[DeviceRow]) -> list[PhysicalDev
 
 def _check_slices(snapshot: Snapshot) -> None:
     """Raise `SnapshotError` if the user may not read the devices."""
-    if not snapshot.slices and any("resourceslices" in note for note in snapshot.hidden):
+    if "ResourceSlice" in snapshot.partial:
         raise SnapshotError(
             "without ResourceSlices there are no devices to list; dray claims shows those of your claims"
         )

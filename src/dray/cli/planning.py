@@ -10,6 +10,7 @@ from typing import Final
 from dray.cli.command import (
     Parser,
     add_feature_gates,
+    check_nodes,
     cluster_parser,
     current_namespace,
     exit_on_read_error,
@@ -42,6 +43,7 @@ def planning_input(prog: str, arguments: argparse.Namespace) -> Iterator[tuple[S
     """Read the snapshot; errors of reading and planning end the process with one line."""
     with exit_on_read_error(prog), closing(ProgressLine()) as progress:
         snapshot = read_snapshot(arguments, KINDS)
+        check_nodes(snapshot)
         print_hidden(prog, snapshot)
         yield snapshot, progress
 

@@ -13,6 +13,7 @@ from dray.api.document import Document
 from dray.cli.command import (
     add_feature_gates,
     add_scheduler_config,
+    check_nodes,
     cluster_parser,
     exit_on_read_error,
     print_hidden,
@@ -134,6 +135,7 @@ def _simulate(arguments: argparse.Namespace, progress: ProgressLine) -> Outcome 
     from dray.sim.whatif.simulation import Run, count_fit, count_nodes, simulate
 
     before = read_snapshot(arguments, KINDS)
+    check_nodes(before)
     print_hidden(PROG, before)
     preemption = Preemption(arguments.preemption)
     run = Run(before, changed(before, arguments), SystemClock().now(), arguments.feature_gates, progress, preemption)

@@ -47,7 +47,9 @@ async def read_cluster(client: Client, kinds: Iterable[str], namespace: str = ""
     if refused and len(refused) == len(parts):
         raise next((part for (kind, _), part in zip(wanted, refused, strict=True) if kind == "Pod"), refused[0])
     documents = [item for part in parts if isinstance(part, _Listing) for item in part.documents]
-    return Snapshot.of(documents, tuple(_hidden(wanted, parts)))
+    partial = {kind: _read_namespace(part) for (kind, _), part in zip(wanted, parts, strict=True)}
+    partial = {kind: found for kind, found in partial.items() if found != ""}
+    return Snapshot.of(documents, tuple(_hidden(wanted, parts)), partial)
 
 
 async def read_documents(client: Client, kinds: Iterable[str]) -> list[Document]:
@@ -76,6 +78,11 @@ def _hidden(
         yield f"only namespace {namespace} was read, because you may not list all {_enumerated(names)}"
     if unread:
         yield f"you may not list {_enumerated(unread)}: what depends on them is not evaluated"
+
+
+def _read_namespace(part: _Listing | ForbiddenError) -> str | None:
+    """Return the only namespace that was read, None if nothing was, and an empty text if all were."""
+    return None if isinstance(part, ForbiddenError) else part.namespace
 
 
 def _enumerated(names: Sequence[str]) -> str:

@@ -117,9 +117,16 @@ class Snapshot:
     documents: Mapping[str, Sequence[Document]] = field(default_factory=dict)
     # What the user may not read, and what is not evaluated, as notes.
     hidden: tuple[str, ...] = ()
+    # The kinds that could not be read in the whole cluster: the namespace that was read, or None.
+    partial: Mapping[str, str | None] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, documents: Iterable[Document], hidden: Iterable[str] = ()) -> Snapshot:
+    def of(
+        cls,
+        documents: Iterable[Document],
+        hidden: Iterable[str] = (),
+        partial: Mapping[str, str | None] | None = None,
+    ) -> Snapshot:
         """Create a snapshot from documents of any served version; lists are expanded.
 
         Of an object that occurs several times, the last counts.
@@ -137,7 +144,14 @@ class Snapshot:
             else:
                 found.setdefault(kind, {})[name] = _in_namespace(in_hub_version(document), kind)
         notes = [f"{kind} (version not known): {count} not evaluated" for kind, count in unread.items()]
-        return cls({kind: list(items.values()) for kind, items in found.items()}, (*hidden, *notes))
+        by_kind = {kind: list(items.values()) for kind, items in found.items()}
+        return cls(by_kind, (*hidden, *notes), partial or {})
+
+    def covers(self, kind: str, other: str) -> bool:
+        """Return whether a `kind` that an object of the other kind refers to, and that was not read, does not exist."""
+        if kind not in self.partial:
+            return True
+        return self.partial[kind] is not None and self.partial[kind] == self.partial.get(other)
 
     @cached_property
     def nodes(self) -> tuple[Node, ...]:

@@ -82,6 +82,13 @@ def test_doctor_checks_what_it_can(viewer: dict[str, str]) -> None:
     assert "you may not list nodes, " in done.stdout + done.stderr
 
 
+@pytest.mark.parametrize("command", ["simulate", "plan", "rebalance"])
+def test_placing_pods_needs_nodes(viewer: dict[str, str], command: str) -> None:
+    done = dray(viewer, command)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"dray {command}: you may not list nodes, without which no Pod can be placed" in done.stderr
+
+
 def test_devices_need_slices(viewer: dict[str, str]) -> None:
     done = dray(viewer, "devices")
     assert (done.returncode, done.stdout) == (1, "")

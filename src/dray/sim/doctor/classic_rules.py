@@ -32,6 +32,8 @@ def unserved_classic(pod: Pod, entry: classic.ClassicEntry, snapshot: Snapshot) 
 
 def dead_reservations(snapshot: Snapshot, _now: datetime) -> Iterator[Finding]:
     """Yield classic claims reserved for Pods that do not exist or have finished."""
+    if not snapshot.covers("Pod", CLASSIC_CLAIM):
+        return
     for claim in snapshot.classic_claims:
         for index, user in enumerate(classic.status_of(claim).reserved_for):
             pod = snapshot.pods_by_uid.get(user.uid)

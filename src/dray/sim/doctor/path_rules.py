@@ -23,7 +23,7 @@ _RULES: Final = {
     Stage.PROBE: "failed-probe",
 }
 # Of Stage.START, by how the verdict begins; a Pod that is just starting is none.
-_START_RULES: Final = {"starts again and again": "crash-loop", "cannot start ": "failed-start"}
+_START_RULES: Final = {"is in a crash loop": "crash-loop", "cannot start ": "failed-start"}
 
 
 def stopped_pods(snapshot: Snapshot, now: datetime) -> Iterator[Finding]:

@@ -30,6 +30,8 @@ _BROKEN: Final = frozenset((Stage.QUOTA, Stage.ADMISSION, Stage.CLAIM, Stage.VOL
 
 def dead_reservations(snapshot: Snapshot, _now: datetime) -> Iterator[Finding]:
     """Yield claims reserved for Pods that do not exist or have finished."""
+    if not snapshot.covers("Pod", "ResourceClaim"):
+        return
     for claim in snapshot.claims:
         for index, user in enumerate(claim.status.reserved_for):
             if not is_pod_reference(user):
@@ -113,6 +115,8 @@ def unused_allocations(snapshot: Snapshot, now: datetime) -> Iterator[Finding]:
 
 def lost_devices(snapshot: Snapshot, _now: datetime) -> Iterator[Finding]:
     """Yield allocated devices that no driver publishes any more."""
+    if not snapshot.covers("ResourceSlice", "ResourceClaim"):
+        return
     known = {
         f"{pool_key(item.spec.driver, item.spec.pool.name)}/{device.name}"
         for item in snapshot.slices
@@ -135,6 +139,8 @@ def lost_devices(snapshot: Snapshot, _now: datetime) -> Iterator[Finding]:
 
 def unserved_pods(snapshot: Snapshot, _now: datetime) -> Iterator[Finding]:
     """Yield scheduled Pods whose claims are missing, not allocated, or not reserved for them."""
+    if not snapshot.covers("ResourceClaim", "Pod"):
+        return
     for pod in snapshot.pods:
         if not pod.spec.node_name or is_pod_done(pod) or pod.metadata.deletion_timestamp is not None:
             continue
@@ -162,6 +168,8 @@ def _unserved(pod: Pod, name: str | None, snapshot: Snapshot) -> str:
 
 def missing_classes(snapshot: Snapshot, _now: datetime) -> Iterator[Finding]:
     """Yield device classes that are requested and do not exist."""
+    if not snapshot.covers("DeviceClass", "ResourceClaim"):
+        return
     classes = {item.metadata.name for item in snapshot.classes}
     asked: dict[str, list[str]] = {}
     for claim in snapshot.claims:

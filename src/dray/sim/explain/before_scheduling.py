@@ -141,6 +141,8 @@ def _binding(claim: ResourceClaim, pod: Pod) -> Verdict | None:
 
 
 def _classless(snapshot: Snapshot, pod: Pod, _now: datetime) -> Verdict | None:
+    if not snapshot.covers("DeviceClass", "Pod"):
+        return None
     known = [item.metadata.name or "" for item in snapshot.classes]
     for owner, spec in claim_specs(snapshot, pod):
         for name in class_names(spec):
@@ -239,6 +241,15 @@ def unhandled(pod: Pod, now: datetime) -> Verdict | None:
     name = pod.spec.scheduler_name or DEFAULT_SCHEDULER_NAME
     text = f'fits, but scheduler "{name}" has not handled it for {age(created, now)}'
     return Verdict(Stage.SCHEDULER, text, "check that the scheduler is running")
+
+
+def unevaluated(pod: Pod) -> Verdict:
+    """Return what the scheduler has reported about a Pod, for a user who may not read what it depends on."""
+    message = next((item.message or "" for item in pod.status.conditions if item.type == "PodScheduled"), "")
+    why = message.partition(" preemption: ")[0] or "no scheduler has reported why"
+    return Verdict(
+        Stage.FILTER, f"is pending: {why}", "for the cause on each node, ask an administrator to run dray explain"
+    )
 
 
 def waits_for_victims(snapshot: Snapshot, pod: Pod, now: datetime) -> Verdict | None:

@@ -29,6 +29,8 @@ class NameHint:
 
 def name_hints(snapshot: Snapshot, pod: Pod) -> Iterator[NameHint]:
     """Yield hints on resources that no node has, and on labels of a node selector that no node has."""
+    if not snapshot.covers("Node", "Pod"):
+        return
     yield from _resource_hints(snapshot, pod)
     yield from _label_hints(snapshot, pod)
 

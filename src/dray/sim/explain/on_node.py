@@ -207,7 +207,7 @@ def _waiting_container(snapshot: Snapshot, pod: Pod, _events: Sequence[ObjectEve
                 Stage.START, f"cannot start {where}: {_short(ended.message or ended.reason)}", "correct its command"
             )
         if reason == _CRASH_REASON:
-            return Verdict(Stage.START, f"starts again and again: {where} {_ending(status)}", _logs(pod, status))
+            return Verdict(Stage.START, f"is in a crash loop: {where} {_ending(status)}", _logs(pod, status))
         if reason in _START_REASONS:
             text = f"cannot start {where}: {message or reason}"
             action = "create what its environment refers to" if reason == _CONFIG_REASON else "correct the container"

@@ -189,6 +189,19 @@ def test_some_things_are_wrong_only_after_a_while(document: Document, rule: str)
     assert [finding.rule for finding in found(document, now=LATER)] == [rule]
 
 
+def test_what_may_not_be_read_is_not_missing() -> None:
+    """A user of one namespace reads neither classes nor slices; reservations of its Pods are still checked."""
+    partial = {"DeviceClass": None, "ResourceSlice": None, "Node": None, "Pod": "team", "ResourceClaim": "team"}
+    held = claim("one", DEVICE, pods=("gone",))
+    snapshot = Snapshot.of([held, template("t", exactly(1))], partial=partial)
+    assert [item.rule for item in examine(snapshot, NOW)] == ["dead-reservation"]
+
+
+def test_reservations_are_not_judged_without_pods() -> None:
+    snapshot = Snapshot.of([*SOUND, claim("one", DEVICE, pods=("hidden",))], partial={"Pod": "other"})
+    assert examine(snapshot, NOW) == []
+
+
 def test_pods_that_wait_for_a_template() -> None:
     """What nobody but a user can mend is a warning, and the advice is the one of `dray explain`."""
     document = waiting_pod("p", "t")

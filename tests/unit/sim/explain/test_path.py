@@ -117,6 +117,17 @@ def test_a_missing_class() -> None:
     )
 
 
+def test_a_class_that_may_not_be_read_is_not_missing() -> None:
+    wants = pod("train")
+    wants["spec"] |= {"resourceClaims": [{"name": "gpu", "resourceClaimName": "mine"}]}
+    snapshot = Snapshot.of([wants, claim("mine")], partial={"DeviceClass": None, "Node": None})
+    answer = explain(snapshot, pod_subject(snapshot, NamespacedName("team", "train")), NOW, gates=FeatureGates())
+    assert answer.sentence == (
+        "pod team/train is pending: no scheduler has reported why; "
+        "for the cause on each node, ask an administrator to run dray explain"
+    )
+
+
 def test_a_claim_that_a_quota_forbids() -> None:
     waiting = waiting_pod("train", "one")
     message = (
@@ -334,7 +345,7 @@ def test_an_image_whose_registry_cannot_be_reached() -> None:
 def test_a_crash_loop(ended: Document, text: str) -> None:
     train = placed(waits("CrashLoopBackOff") | {"restartCount": 4, "lastState": {"terminated": ended}})
     assert said(train) == (
-        f"starts again and again: container c on node-a {text}; read kubectl logs -n team train -c c --previous"
+        f"is in a crash loop: container c on node-a {text}; read kubectl logs -n team train -c c --previous"
     )
 
 
