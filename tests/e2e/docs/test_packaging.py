@@ -43,6 +43,8 @@ def environment(wheel: Path, tmp_path: Path) -> dict[str, str]:
     home = tmp_path / "home"
     home.mkdir()
     pip = {"PIP_CONSTRAINT": str(constraints), "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_QUIET": "1"}
+    # Most of the time of an installation is compilation, of which hardly a module is needed.
+    pip |= {"PIP_NO_COMPILE": "1"}
     return own | pip | {"HOME": str(home)}
 
 
