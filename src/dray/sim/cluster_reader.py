@@ -33,41 +33,48 @@ class _Listing:
     namespace: str = ""
 
 
+# A kind with its resource, and what could be read of it.
+_Part = tuple[str, Resource[Document], _Listing | ForbiddenError]
+
+
 async def read_cluster(client: Client, kinds: Iterable[str], namespace: str = "", own_namespace: str = "") -> Snapshot:
     """List the kinds that are served, as far as the user may, with notes on what is hidden.
 
     What may not be listed in the whole cluster is listed in `namespace` or, if that is not given, in the user's own.
     If nothing may be read, raises `ForbiddenError`.
     """
+    read = await _read(client, kinds, namespace, own_namespace)
+    partial = {kind: _read_namespace(part) for kind, _, part in read}
+    partial = {kind: found for kind, found in partial.items() if found != ""}
+    return Snapshot.of(_documents(read), tuple(_hidden(read)), partial)
+
+
+async def read_documents(client: Client, kinds: Iterable[str], namespace: str = "") -> list[Document]:
+    """Return the objects as documents with apiVersion and kind, as far as the user may list them."""
+    return _documents(await _read(client, kinds, namespace))
+
+
+async def _read(client: Client, kinds: Iterable[str], namespace: str, own_namespace: str = "") -> list[_Part]:
     served = best_resources(await client.resources())
     wanted = [(kind, served[kind]) for kind in kinds if kind in served]
     reader = _Reader(client, await _resource_version(client, [resource for _, resource in wanted]))
-    parts = await asyncio.gather(*(_permitted(reader, *item, namespace, own_namespace) for item in wanted))
-    refused = [part for part in parts if isinstance(part, ForbiddenError)]
+    found = await asyncio.gather(*(_permitted(reader, *item, namespace, own_namespace) for item in wanted))
+    parts = [(kind, resource, part) for (kind, resource), part in zip(wanted, found, strict=True)]
+    refused = {kind: part for kind, _, part in parts if isinstance(part, ForbiddenError)}
     if refused and len(refused) == len(parts):
-        raise next((part for (kind, _), part in zip(wanted, refused, strict=True) if kind == "Pod"), refused[0])
-    documents = [item for part in parts if isinstance(part, _Listing) for item in part.documents]
-    partial = {kind: _read_namespace(part) for (kind, _), part in zip(wanted, parts, strict=True)}
-    partial = {kind: found for kind, found in partial.items() if found != ""}
-    return Snapshot.of(documents, tuple(_hidden(wanted, parts)), partial)
+        raise refused.get("Pod") or next(iter(refused.values()))
+    return parts
 
 
-async def read_documents(client: Client, kinds: Iterable[str]) -> list[Document]:
-    """Return the objects as documents with apiVersion and kind; raises `ForbiddenError` if one may not be listed."""
-    served = best_resources(await client.resources())
-    wanted = [served[kind] for kind in kinds if kind in served]
-    reader = _Reader(client, await _resource_version(client, wanted))
-    parts = await asyncio.gather(*(reader.objects(resource, "") for resource in wanted))
-    return [item for part in parts for item in part]
+def _documents(parts: Iterable[_Part]) -> list[Document]:
+    return [item for _, _, part in parts if isinstance(part, _Listing) for item in part.documents]
 
 
-def _hidden(
-    wanted: Sequence[tuple[str, Resource[Document]]], parts: Sequence[_Listing | ForbiddenError]
-) -> Iterator[str]:
+def _hidden(parts: Iterable[_Part]) -> Iterator[str]:
     """Yield a note on the kinds of which one namespace was read, and one on those that were not read at all."""
     one_namespace: dict[str, list[str]] = {}
     unread = []
-    for (kind, resource), part in zip(wanted, parts, strict=True):
+    for kind, resource, part in parts:
         if kind in UNNOTED:
             continue
         if isinstance(part, ForbiddenError):
