@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dray.api import strict
-from dray.api.alike_specs import AlikeSpecs
 from dray.api.document import Document, GroupVersionKind
 from dray.api.field_errors import FieldErrors
 from dray.api.schema import load
+from dray.api.spec_cache import SpecCache
 from dray.api.strict import DecodeError, check_changed_fields, check_fields
 from dray.api.validation.core_v1_pod import validate_pod_create
 from dray.api.validation.valid_specs import ValidSpecs
@@ -112,7 +112,7 @@ def test_a_document_is_copied_through_json_text_as_value_by_value(value: Any) ->
 
 
 def test_what_follows_from_a_spec_is_computed_once_for_all_objects_that_have_it() -> None:
-    known: AlikeSpecs[str] = AlikeSpecs(count_max=2, text_length_max=20)
+    known: SpecCache[str] = SpecCache(count_max=2, text_length_max=20)
     runs: list[str] = []
 
     def name_of(spec: Document) -> str:

@@ -7,9 +7,9 @@ from typing import Any, Final
 
 import msgspec
 
-from dray.api.alike_specs import AlikeSpecs
 from dray.api.document import Document
 from dray.api.schema.model import StructType
+from dray.api.spec_cache import SpecCache
 from dray.apiserver.patch.managed_fields.field_set import (
     LEAF,
     FieldSet,
@@ -113,7 +113,7 @@ def created_fields(new: Document, struct: StructType) -> FieldSet:
 
 
 # The part of the tree that is the spec's.
-_SPEC_TREES: Final[AlikeSpecs[Tree]] = AlikeSpecs()
+_SPEC_TREES: Final[SpecCache[Tree]] = SpecCache()
 
 
 def _created(value: Document, shape: Shape) -> Tree:

@@ -1,6 +1,6 @@
-"""What follows from a spec alone, computed once for all objects with the same spec, such as the Pods of one template.
+"""Results that depend on a spec alone, computed once for all objects with that spec, such as the Pods of one template.
 
-A spec is known by its JSON text, which is written several times faster than the spec is traversed.
+The key of a spec is its JSON text, which is written several times faster than the spec is traversed.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ COUNT_MAX: Final = 1024
 TEXT_LENGTH_MAX: Final = 8192
 
 
-class AlikeSpecs(Generic[R]):
-    """Remembers results by spec; they are shared and must not be modified."""
+class SpecCache(Generic[R]):
+    """A bounded cache of results by spec; they are shared and must not be modified."""
 
     def __init__(self, count_max: int = COUNT_MAX, text_length_max: int = TEXT_LENGTH_MAX) -> None:
         self._count_max = count_max
