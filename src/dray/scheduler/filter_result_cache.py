@@ -18,7 +18,7 @@ from dray.framework.node_statuses import NodeStatuses, StatusCount
 from dray.framework.plugins import DryRunSignature
 from dray.framework.snapshot import Snapshot
 from dray.framework.status import SUCCESS, Status
-from dray.scheduler.alike_pods import kind_of, signed_filters
+from dray.scheduler.equivalence_class import equivalence_class_of, signed_filters
 from dray.scheduler.nominations import Nominations
 from dray.scheduler.profile import Profile
 
@@ -214,7 +214,7 @@ class FilterResultCache:
 
     def of(self, profile: Profile, state: CycleState) -> FilterResults | None:
         """Return what is known now for Pods like this one; None if it is not known which are."""
-        kind = kind_of(profile, state)
+        kind = equivalence_class_of(profile, state)
         if kind is None:
             return None
         parts = [(plugin, self._nodes_of(plugin)) for plugin in signed_filters(profile, state)]

@@ -14,8 +14,8 @@ from dray.api.document import NamespacedName
 from dray.api.types.scheduling_v1beta1 import PodGroup
 from dray.framework.pod_info import PodInfo
 from dray.framework.snapshot import Snapshot
-from dray.scheduler.alike_pods import has_known_filters
 from dray.scheduler.cache import Cache
+from dray.scheduler.equivalence_class import has_known_filters
 from dray.scheduler.group_cycle import GroupCycle, GroupOutcome
 from dray.scheduler.profile import Profile
 from dray.scheduler.queued_pod import QueuedPod

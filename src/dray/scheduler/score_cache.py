@@ -1,6 +1,6 @@
 """Cached scores of nodes for Pods with the same cache key, until the nodes change. Pure.
 
-Pods come in crowds that are alike, and one placement changes one node.
+Many Pods are created from one template, and one placement changes one node.
 """
 
 from __future__ import annotations

@@ -17,8 +17,8 @@ from dray.framework.node_statuses import NodeStatuses, distinct_statuses
 from dray.framework.plugins import PlacedMember, PostFilterResult
 from dray.framework.snapshot import Snapshot
 from dray.framework.status import SUCCESS, Code, Status, error, unresolvable, unschedulable
-from dray.scheduler.alike_pods import has_known_filters
 from dray.scheduler.cluster_events import UNFINISHED
+from dray.scheduler.equivalence_class import has_known_filters
 from dray.scheduler.filter_runner import FilterRunner, runner_of
 from dray.scheduler.handle import Handle
 from dray.scheduler.preemption.budget_cache import BudgetCache
@@ -187,7 +187,7 @@ class DefaultPreemption:
         return None, search
 
     def _chosen(self, candidate: Candidate) -> Candidate:
-        """Let the next search start after the chosen node, so that preemptors which are alike spread over nodes."""
+        """Let the next search start after the chosen node, so that equivalent preemptors spread over nodes."""
         self._next_node = (self._handle.snapshot.index_of(candidate.node_name) or 0) + 1
         return candidate
 

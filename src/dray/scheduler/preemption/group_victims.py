@@ -55,7 +55,7 @@ def units_within(units: Sequence[Unit], width: int) -> list[Unit]:
     for unit in units:
         for name in _node_names(unit):
             highest[name] = max(highest.get(name, unit.priority), unit.priority)
-    # Nodes that are alike keep their order.
+    # Nodes with equal priorities keep their order.
     chosen = frozenset(sorted(highest, key=highest.__getitem__)[:width])
     return [unit for unit in units if not chosen.isdisjoint(_node_names(unit))]
 

@@ -1,4 +1,4 @@
-"""What is kept for Pods that are alike equals what a search or a dry run without any memory finds, whatever changes."""
+"""Cached results of equivalent Pods equal those of a search or a dry run without a cache, whatever changes."""
 
 from __future__ import annotations
 
