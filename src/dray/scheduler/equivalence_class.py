@@ -1,4 +1,4 @@
-"""Equivalence classes of Pods: two Pods of one class get the same result from every filter on every node. Pure.
+"""Equivalence classes of Pods: two Pods of one class get the same result from every filter on every node.
 
 Pods are often created in large numbers from one template, and between two attempts few nodes change. Results are cached
 by class, so that an attempt costs what has changed, not what there is.

@@ -1,4 +1,4 @@
-"""Cached results of dry runs, by equivalence class of the preemptor and by node. Pure.
+"""Cached results of dry runs, by equivalence class of the preemptor and by node.
 
 Logs of changes tell which results are outdated: those of nodes, of nominations, and of what plugins name besides
 (devices). Users of shared claims are not part of what a result is known to depend on, so the result on the chosen node
