@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import hashlib
-import os
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -23,8 +21,6 @@ from dray.sim.cluster_reader import best_resources, read_documents
 from dray.sim.snapshot import KINDS, PATH_KINDS, PLACEMENT_KINDS, WORKLOAD_KINDS, in_hub_version
 
 COMMAND_SECONDS_MAX: Final = 120.0
-# Requests of others come first.
-COMMAND_NICENESS: Final = 5
 # More at a time would only slow down all of them.
 CONCURRENT_COMMANDS_MAX: Final = 2
 # Nodes of a simulation, and copies of a Pod that are tried.
@@ -248,8 +244,6 @@ def _encoded(document: Document) -> bytes:
 async def _output(command: Sequence[str], stdin: bytes) -> Any:
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(sys.executable, *command, stdin=pipe, stdout=pipe, stderr=pipe)
-    with contextlib.suppress(ProcessLookupError):
-        os.setpriority(os.PRIO_PROCESS, process.pid, COMMAND_NICENESS)
     name = f"dray {command[2]}"
     try:
         async with asyncio.timeout(COMMAND_SECONDS_MAX):
