@@ -3,7 +3,7 @@
 import { act, query } from "./api.js";
 import { h, replace, replaceOn, toast } from "./dom.js";
 import { podLink } from "./links.js";
-import { oneLine, plural } from "./format.js";
+import { number, oneLine, plural } from "./format.js";
 
 const SHOWN_MAX = 8;
 
@@ -77,10 +77,15 @@ function outcome(answer) {
   if (answer.count !== undefined) return h("p", { class: "plain" }, `${plural(answer.count, "more Pod")} like this fit. The next one does not: ${oneLine(answer.why)}`);
   const found = answer.outcome ?? answer;
   const waiting = found.pending.filter((item) => !item.waited);
-  const parts = [h("p", { class: "plain" }, `${plural(found.placed.length, "Pod")} scheduled, ${found.moved.length} moved, ${waiting.length} newly pending, ${found.lost.length} lost, ${found.unchanged} unchanged.`)];
+  const parts = [h("p", { class: "plain" }, summary([[found.placed, "scheduled"], [found.moved, "moved"], [waiting, "newly pending"], [found.lost, "lost"]], found.unchanged))];
   parts.push(pods("Moved", found.moved, (item) => `→ ${item.node}`), pods("Scheduled", found.placed, (item) => `on ${item.node}`), pods("Pending", waiting, (item) => oneLine(item.why)));
   if (found.lost.length) parts.push(h("h3", {}, "Lost, because no controller recreates them"), h("p", {}, found.lost.slice(0, SHOWN_MAX).join(", "), found.lost.length > SHOWN_MAX ? ` and ${found.lost.length - SHOWN_MAX} more` : ""));
   return parts;
+}
+
+function summary(lists, unchanged) {
+  const changed = lists.filter(([items]) => items.length).map(([items, what], index) => `${index ? number(items.length) : plural(items.length, "Pod")} ${what}`);
+  return `${changed.join(", ") || "No Pod scheduled, moved or lost"}, ${number(unchanged)} unchanged.`;
 }
 
 function pods(title, items, text) {
