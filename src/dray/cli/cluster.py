@@ -19,7 +19,7 @@ from dray.client.kubeconfig import Access, Credential, KubeconfigError, Override
 from dray.client.shared_informers import SharedInformer, SharedInformerFactory
 from dray.runtime.system import SystemClock
 from dray.runtime.tasks import TaskGroup
-from dray.sim.cluster_reader import best_resources, read_cluster
+from dray.sim.cluster_reader import best_resources, check_permission, read_cluster
 from dray.sim.snapshot import Snapshot, SnapshotError
 
 # Changes come in bursts; printing more often only flickers.
@@ -110,6 +110,7 @@ class _SnapshotCache:
         for kind in kinds:
             if kind in served:
                 resource = served[kind]
+                await check_permission(self._client, resource)
                 api_version = GroupVersion(resource.group, resource.version).api_version
                 self._kinds.append((api_version, resource.kind, self._informers.informer(resource)))
         group.spawn(self._informers.run(), "informers")

@@ -7,17 +7,21 @@ import asyncio
 import contextlib
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Final, TextIO
+from typing import TYPE_CHECKING, Final, TextIO
 
 from dray.api.document import Document, GroupVersion
+from dray.api.errors import ForbiddenError
 from dray.api.timestamps import parse_duration
-from dray.cli.command import EXIT_USAGE, Parser, add_source, exit_on_read_error
+from dray.cli.command import EXIT_FAILURE, EXIT_USAGE, Parser, add_source, exit_on_read_error
 from dray.cli.snapshot import reduced
 from dray.sim.recording import ADDED, DELETED, INITIAL, MODIFIED, change_line, header_line
 from dray.sim.snapshot import PATH_KINDS, SnapshotError
+
+if TYPE_CHECKING:
+    from dray.client.interface import Client, Resource
 
 PROG: Final = "dray record"
 # Events are about what the components did, which a replay does again.
@@ -57,6 +61,9 @@ def main(argv: Sequence[str]) -> int:
     with exit_on_read_error(PROG):
         try:
             return _record(arguments)
+        except KeyboardInterrupt:
+            # While the objects were being listed; later it ends the recording.
+            return EXIT_FAILURE
         except OSError as error:
             sys.stderr.write(f"{PROG}: {arguments.file}: {error.strerror or error}\n")
             return EXIT_USAGE
@@ -123,10 +130,8 @@ async def _watch(arguments: argparse.Namespace, writer: _Writer, server: str) ->
     from dray.sim.cluster_reader import best_resources
 
     clock = SystemClock()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, writer.full.set)
     async with connect(arguments.kubeconfig, arguments.context) as client, TaskGroup("record") as group:
-        served = best_resources(await client.resources())
+        served = await _readable(client, best_resources(await client.resources()))
         informers = SharedInformerFactory(client, clock, random.SystemRandom())
         started = clock.monotonic()
         writer.header(clock.now(), server)
@@ -138,6 +143,8 @@ async def _watch(arguments: argparse.Namespace, writer: _Writer, server: str) ->
         group.spawn(informers.run(), "informers")
         await informers.wait_for_sync()
         writer.is_started = True
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, writer.full.set)
         if not writer.initial:
             raise SnapshotError("there is nothing to record")
         sys.stderr.write(f"{PROG}: recording {writer.initial} objects; interrupt with Ctrl-C\n")
@@ -147,6 +154,24 @@ async def _watch(arguments: argparse.Namespace, writer: _Writer, server: str) ->
         seconds = clock.monotonic() - started
         await group.cancel()
     return seconds
+
+
+async def _readable(client: Client, served: Mapping[str, Resource[Document]]) -> dict[str, Resource[Document]]:
+    """Return the kinds that the user may list, with a note on the others; raises `ForbiddenError` if there are none."""
+    from dray.sim.cluster_reader import check_permission
+
+    found, failures = {}, []
+    for kind in (kind for kind in KINDS if kind in served):
+        try:
+            await check_permission(client, served[kind])
+        except ForbiddenError as error:
+            failures.append(error)
+            sys.stderr.write(f"{PROG}: note: {kind} objects are not recorded: you may not list them\n")
+        else:
+            found[kind] = served[kind]
+    if failures and not found:
+        raise failures[0]
+    return found
 
 
 def _handler(

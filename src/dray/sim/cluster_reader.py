@@ -96,6 +96,11 @@ def _enumerated(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
+async def check_permission(client: Client, resource: Resource[Document]) -> None:
+    """Raise `ForbiddenError` if the user may not list a kind in the whole cluster: an informer would wait for ever."""
+    await client.list(resource, options=ListOptions(limit=1))
+
+
 async def _resource_version(client: Client, resources: Iterable[Resource[Document]]) -> str:
     """Return the resource version of now, from a kind that the user may list; empty if there is none."""
     for resource in resources:

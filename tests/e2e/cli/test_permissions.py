@@ -89,6 +89,14 @@ def test_placing_pods_needs_nodes(viewer: dict[str, str], command: str) -> None:
     assert f"dray {command}: you may not list nodes, without which no Pod can be placed" in done.stderr
 
 
+@pytest.mark.parametrize("arguments", [("claims", "-w"), ("record", "--for=1s", "-")], ids=["watch", "record"])
+def test_what_is_watched_must_be_readable(viewer: dict[str, str], arguments: tuple[str, ...]) -> None:
+    """Informers would wait for the permission for ever."""
+    done = dray(viewer, *arguments)
+    assert done.returncode == 1
+    assert "is forbidden" in done.stderr
+
+
 def test_devices_need_slices(viewer: dict[str, str]) -> None:
     done = dray(viewer, "devices")
     assert (done.returncode, done.stdout) == (1, "")
