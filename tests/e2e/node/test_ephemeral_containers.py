@@ -57,7 +57,7 @@ async def test_an_ephemeral_container_runs_once_beside_the_others(
 
 @needs_kubectl(25)
 @pytest.mark.behaviour("EX-44")
-async def test_debug(cluster: Cluster, server: Server) -> None:
+async def test_debug(cluster: Cluster, server: Server, agent: Agent) -> None:
     await cluster.run("p", shell("a", "sleep 1000"))
     await cluster.wait("p", is_running())
     tool = KubectlProcess(server, cluster.namespace)
@@ -66,6 +66,8 @@ async def test_debug(cluster: Cluster, server: Server) -> None:
     assert b"got word" in done.stdout, done
     copy = (
         "--copy-to=q",
+        # Not on the node of another runtime, whose agent has ended.
+        "--same-node",
         "--image=busybox",
         "--image-pull-policy=IfNotPresent",
         "--share-processes",
@@ -74,6 +76,7 @@ async def test_debug(cluster: Cluster, server: Server) -> None:
     done = tool.run("debug", "p", *copy, "--container=d", "--attach=false", "--", "sleep", "1000")
     assert done.returncode == 0, done
     await cluster.wait("q", is_running("d"))
-    # Nothing else ends the process that its containers share.
-    await cluster.delete("q", 0)
+    # The process that its containers share outlives an agent that ends meanwhile.
+    await cluster.delete("q", 1)
     await cluster.gone("q")
+    await cluster.until(lambda: not list((agent.root / "containers" / "runc-pauses").glob("*")))
