@@ -15,6 +15,7 @@ from dray.api.errors import APIError, ConflictError, NotFoundError, TooManyReque
 from dray.api.types.core_v1 import Node, Pod, Taint
 from dray.client.interface import Bookmark, Client, EventType, WatchOptions
 from dray.client.resources import NODES, PODS
+from dray.runtime.tasks import run_to_completion
 from dray.sim.cluster_reader import read_cluster
 from dray.sim.rebalance.execution import (
     difference,
@@ -87,9 +88,9 @@ class RebalanceExecutor:
         return replay(snapshot, steps, self._options.profile, self._options.gates)
 
     async def _apply_step(self, step: Step, later: Sequence[Step]) -> None:
-        holding = asyncio.ensure_future(set_hold(self._client, step.node, held=True))
         try:
-            await asyncio.shield(holding)
+            # Not interrupted, since a write in doubt could reach the node after its release.
+            await run_to_completion(set_hold(self._client, step.node, held=True))
             for move in step.moves:
                 node_name = await self._move(move)
                 self._moves += 1
@@ -98,14 +99,9 @@ class RebalanceExecutor:
                     await self._check_rest(step, move, later)
         finally:
             # Also if the command is interrupted: nobody else would release the node.
-            await asyncio.shield(self._release(step.node, holding))
+            await run_to_completion(set_hold(self._client, step.node, held=False))
         if step.is_pod:
             await self._wait_for_target(step)
-
-    async def _release(self, node_name: str, holding: asyncio.Future[None]) -> None:
-        # A write that has begun may reach the node later than one that comes after it.
-        await asyncio.wait((holding,))
-        await set_hold(self._client, node_name, held=False)
 
     async def _check_rest(self, step: Step, last: Move, later: Sequence[Step]) -> None:
         left = replace_moves(step, step.moves[step.moves.index(last) + 1 :])

@@ -1,7 +1,8 @@
 """Supervised tasks, keyed locks and stop signals. Only this module calls `asyncio.create_task` and `ensure_future`.
 
 `TaskGroup` supervises the tasks of a process or component, `ChildTasks` those of an object that outlives a block, and
-`first_completed` those of one call. A failure is never lost: it reaches the owner of the group or the caller.
+`first_completed` and `run_to_completion` those of one call. A failure is never lost: it reaches the owner of the group
+or the caller.
 """
 
 from __future__ import annotations
@@ -13,12 +14,14 @@ import signal
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 from types import TracebackType
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, TypeVar
 
 from dray.lib.clock import Clock
 from dray.runtime.logs import fields
 
 _log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 _NOTE_PREFIX: Final = "raised by task "
 
@@ -230,6 +233,24 @@ async def first_completed(*works: Coroutine[Any, Any, Any] | asyncio.Future[Any]
         if not future.cancelled():
             future.result()
     return winner, result
+
+
+async def run_to_completion(work: Coroutine[Any, Any, T]) -> T:
+    """Return the result of work that goes on if the caller is cancelled; the cancellation is raised when it has ended.
+
+    For writes that must not be left in doubt. A failure of the work goes before the cancellation.
+    """
+    task = asyncio.ensure_future(work)
+    cancellation: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.wait((task,))
+        except asyncio.CancelledError as error:
+            cancellation = error
+    result = task.result()
+    if cancellation is not None:
+        raise cancellation
+    return result
 
 
 async def pause(clock: Clock, wake: asyncio.Event, seconds: float | None) -> None:

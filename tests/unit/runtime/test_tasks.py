@@ -20,6 +20,7 @@ from dray.runtime.tasks import (
     first_completed,
     pause,
     remove_signal_handlers,
+    run_to_completion,
     stop_on_signals,
 )
 
@@ -477,3 +478,33 @@ async def test_children_do_not_inherit_that_signals_are_ignored() -> None:
     finally:
         remove_signal_handlers()
         signal.signal(signal.SIGHUP, before)
+
+
+async def test_work_that_is_run_to_completion_ends_before_the_cancellation_is_raised() -> None:
+    going, may_end, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def write() -> str:
+        going.set()
+        await may_end.wait()
+        ended.set()
+        return "written"
+
+    caller = asyncio.ensure_future(run_to_completion(write()))
+    await going.wait()
+    for _ in range(2):
+        caller.cancel()
+        await asyncio.sleep(0)
+    assert not caller.done()
+    may_end.set()
+    with pytest.raises(asyncio.CancelledError):
+        await caller
+    assert ended.is_set()
+
+
+async def test_work_that_is_run_to_completion_returns_or_raises() -> None:
+    async def fail() -> None:
+        raise ValueError("no")
+
+    assert await run_to_completion(asyncio.sleep(0, "done")) == "done"
+    with pytest.raises(ValueError, match="no"):
+        await run_to_completion(fail())
