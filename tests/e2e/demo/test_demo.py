@@ -86,7 +86,7 @@ def check_steps(lines: list[str]) -> None:
         "veteran/main: example.com/gpu null",
         "trainer/main: claim big-gpu: gpu.example.com/a100-node-",
         "claim default/big-gpu (Pod trainer, for ",
-        "use priority class urgent (1 or more), which evicts",
+        "it evicts nobody (preemptionPolicy Never): use priority class urgent (-9 or more), which evicts",
         "urgent has gpu-",
     ):
         assert fact in text, fact
