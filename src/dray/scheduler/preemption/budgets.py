@@ -52,10 +52,13 @@ def split_by_violation(
 
 
 def _charge(pod: PodInfo, budgets: Sequence[Budget], left: list[int]) -> bool:
-    """Take a disruption from every budget that covers the Pod; return whether one had none left."""
-    violates = False
+    """Take a disruption from the budgets that cover the Pod, up to one that has none left; return whether there is one.
+
+    As in Kubernetes 1.37; 1.36 takes one from the others, too.
+    """
     for index, budget in enumerate(budgets):
         if budget.covers(pod):
             left[index] -= 1
-            violates = violates or left[index] < 0
-    return violates
+            if left[index] < 0:
+                return True
+    return False

@@ -182,7 +182,13 @@ WEB = {"app": "web"}
         pytest.param(
             [running("a", labels={"app": "web", "tier": "x"}), running("b", labels={"tier": "x"})],
             [budget(0), Budget("default", LabelSelector.from_labels({"tier": "x"}), 1)],
-            ["a", "b"],
+            ["a"],
+            id="budgets after an overdrawn one are not charged",
+        ),
+        pytest.param(
+            [running("a", labels={"app": "web", "tier": "x"}), running("b", labels={"tier": "x"})],
+            [budget(1), Budget("default", LabelSelector.from_labels({"tier": "x"}), 1)],
+            ["b"],
             id="every matching budget is charged",
         ),
     ],
