@@ -32,6 +32,7 @@ _log = logging.getLogger(__name__)
 
 UNSCHEDULABLE: Final = "pod group is unschedulable"
 NO_PLACEMENTS: Final = "no feasible placements found"
+_DEFAULT_POLICY: Final = "PreemptLowerPriority"
 
 
 class Member:
@@ -73,19 +74,19 @@ class GroupOutcome(msgspec.Struct):
 def check_members(group: PodGroup, members: Sequence[PodInfo]) -> str:
     """Return why Pods, queued and scheduled, cannot be scheduled as one group; empty if they can."""
     first = members[0].pod.spec
+    policy = first.preemption_policy or _DEFAULT_POLICY
     for info in members:
         spec = info.pod.spec
         if spec.scheduler_name != first.scheduler_name:
-            names = f'"{first.scheduler_name}" and "{spec.scheduler_name}"'
+            names = f'"{spec.scheduler_name}" and "{first.scheduler_name}"'
             return f"all pods in a single pod group should have the same .spec.schedulerName set, got: {names}"
         if info.priority != priority_of(group):
             found = f"{info.priority} and {priority_of(group)}"
             return (
                 f"all pods in a single pod group should have the same priority as the pod group's priority, got {found}"
             )
-        if (spec.preemption_policy or "") != (first.preemption_policy or ""):
-            found = f"{first.preemption_policy} and {spec.preemption_policy}"
-            return f"all pods in a single pod group should have the same preemption policy, got {found}"
+        if (own := spec.preemption_policy or _DEFAULT_POLICY) != policy:
+            return f"all pods in a single pod group should have the same preemption policy, got {own} and {policy}"
     return ""
 
 
@@ -186,13 +187,14 @@ class GroupCycle:
                 self.undo(profile, outcome)
                 if best is None or count > best[0]:
                     best = count, nodes
+            elif not outcome.status.is_rejected:
+                return outcome
             first = first or outcome
         assert first is not None
         if best is not None:
             return self._run(profile, GroupState(group, best[1]), key, queued)
-        if first.status.is_rejected:
-            text = f"0/{len(placements)} placements are available, first placement status: {first.status.message}"
-            first.status = unschedulable(text)
+        text = f"0/{len(placements)} placements are available, first placement status: {first.status.message}"
+        first.status = unschedulable(text)
         return first
 
     def _run(

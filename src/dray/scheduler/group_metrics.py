@@ -54,7 +54,10 @@ class GroupMetrics:
             self._placement_started = self._clock.monotonic()
             return
         self._placements.labels(profile).inc()
-        result = "success" if status.is_success else "unschedulable" if status.is_rejected else "error"
+        if not (status.is_success or status.is_rejected):
+            # An internal error says nothing about the domain.
+            return
+        result = "feasible" if status.is_success else "infeasible"
         self._placement_evaluations.labels(result, profile).inc()
         seconds = self._clock.monotonic() - self._placement_started
         self._placement_duration.labels(result, profile).observe(seconds)

@@ -10,6 +10,7 @@ from typing import Any, Protocol, TypeAlias
 
 from dray.api.document import NamespacedName
 from dray.api.features import FeatureGates
+from dray.api.pod_groups import group_key_of
 from dray.api.types.core_v1 import Node, Pod
 from dray.api.types.resource_v1 import ResourceClaim
 from dray.api.types.scheduling_v1beta1 import PodGroup
@@ -159,6 +160,11 @@ class Handle:
     profiles: dict[str, Profile] = field(default_factory=dict)
     # State that plugins of several profiles share; each key has one owner.
     shared: dict[str, Any] = field(default_factory=dict)
+
+    def waits_for_group(self, pod: Pod) -> bool:
+        """Return whether the Pod's PodGroup does not exist; nobody creates claims for the Pod until it does."""
+        key = group_key_of(pod)
+        return key is not None and self.features.enabled("GenericWorkload") and self.pod_groups.get(key) is None
 
 
 # Constructs a plugin from its `pluginConfig` args.

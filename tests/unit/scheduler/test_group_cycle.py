@@ -183,7 +183,7 @@ def test_the_order_of_different_pods_matters() -> None:
         (
             {"schedulerName": "other"},
             "all pods in a single pod group should have the same .spec.schedulerName set, "
-            'got: "default-scheduler" and "other"',
+            'got: "other" and "default-scheduler"',
         ),
         (
             {"priority": 3},
@@ -191,13 +191,16 @@ def test_the_order_of_different_pods_matters() -> None:
         ),
         (
             {"preemptionPolicy": "Never"},
-            "all pods in a single pod group should have the same preemption policy, got PreemptLowerPriority and Never",
+            "all pods in a single pod group should have the same preemption policy, got Never and PreemptLowerPriority",
         ),
     ],
 )
 def test_members_must_be_alike(others: dict[str, Any], text: str) -> None:
     usual = {"preemptionPolicy": "PreemptLowerPriority"}
     assert check_members(pod_group(), [member("a", **usual), member("b", **(usual | others))]) == text
+    # An absent policy is the default one.
+    if not others:
+        assert check_members(pod_group(), [member("a", **usual), member("b")]) == ""
 
 
 # --- Topology. ---
@@ -252,6 +255,16 @@ def test_a_gang_that_fits_in_no_domain() -> None:
     assert parts.cache.assumed_count() == 0
     nowhere = racked(Parts(3), {})
     assert nowhere.run(in_rack(1), "p").status.message == "no feasible placements found"
+
+
+@pytest.mark.behaviour("GW-28", "GW-61")
+def test_an_error_in_one_domain_ends_the_cycle() -> None:
+    parts = racked(Parts(0), {"a": 1, "b": 1})
+    parts.plugin.broken = "q"
+    outcome = parts.run(in_rack(1), "p", "q")
+    assert outcome.status.code is Code.ERROR
+    assert len(parts.tried) == 1
+    assert parts.cache.assumed_count() == 0
 
 
 @pytest.mark.behaviour("GW-60")

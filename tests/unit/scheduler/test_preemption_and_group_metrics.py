@@ -74,7 +74,9 @@ def test_groups() -> None:
     assert metrics.value("scheduler_podgroup_scheduling_algorithm_duration_seconds_sum") == 0.25
     assert bounds(metrics, "scheduler_podgroup_scheduling_algorithm_duration_seconds") == doubled(0.001, 15)
     assert metrics.value("scheduler_generated_placements_total", {"profile": "default-scheduler"}) == 3
-    for result in ("success", "unschedulable", "error"):
+    for result in ("feasible", "infeasible"):
         tried = {"result": result, "profile": "default-scheduler"}
         assert metrics.value("scheduler_placement_evaluations_total", tried) == 1
         assert metrics.value("scheduler_placement_evaluation_duration_seconds_sum", tried) == 2
+    exposition = metrics.exposition().decode()
+    assert exposition.count("scheduler_placement_evaluations_total{") == 2

@@ -175,6 +175,19 @@ async def test_claims_that_are_going_or_somebody_elses_keep_a_pod_out() -> None:
         )
 
 
+@pytest.mark.behaviour("GW-18")
+async def test_a_pod_without_its_group_waits_for_the_group_not_for_claims() -> None:
+    gates = "GenericWorkload=true"
+    async with bench(gates, gates) as cluster:
+        given = pod("pod", entries=[TEMPLATE_ENTRY])
+        given["spec"]["schedulingGroup"] = {"podGroupName": "gang"}
+        attempt = await cluster.start(given)
+        # GangScheduling keeps it out.
+        assert cluster.plugin.pre_enqueue(attempt.pod).is_success
+        alone = await cluster.start(pod("alone", entries=[TEMPLATE_ENTRY]))
+        assert cluster.plugin.pre_enqueue(alone.pod).message == 'pod "team/alone": ResourceClaim not created yet'
+
+
 @pytest.mark.behaviour("SP-104")
 async def test_structured_ignore_allocated_admin_access() -> None:
     async with bench() as cluster:

@@ -81,7 +81,7 @@ class ClassicResources:
 
     def pre_enqueue(self, pod: Pod) -> Status:
         """Check that the Pod's claims exist, belong to it, and are not being deleted."""
-        if not pod.spec.resource_claims:
+        if not pod.spec.resource_claims or self._handle.waits_for_group(pod):
             return SUCCESS
         try:
             self._claims_of(pod)
