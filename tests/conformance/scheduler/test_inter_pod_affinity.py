@@ -140,9 +140,26 @@ CASES = {
         pod_info(affinity=near(term(), term(DB))), cluster(a=[WEB_POD, DB_POD]), {"a": AFFINITY}
     ),
     "affinity: one Pod matches all terms, of two keys": Case(
+        pod_info(affinity=near(term(), term({"tier": "x"}, "kubernetes.io/hostname"))),
+        [
+            *cluster(a=[pod_info("both", labels=WEB | {"tier": "x"})], b=[WEB_POD]),
+            node_info("a2", labels={"zone": "a", "kubernetes.io/hostname": "a2"}),
+        ],
+        {"b": AFFINITY, "a2": AFFINITY},
+    ),
+    "affinity: Pods match one term each, of two keys": Case(
         pod_info(affinity=near(term(), term(DB, "kubernetes.io/hostname"))),
-        cluster(a=[pod_info("both", labels={"app": "web"})], b=[pod_info("b", labels={"app": "db"})]),
+        cluster(a=[WEB_POD], b=[DB_POD]),
         {"a": AFFINITY, "b": AFFINITY},
+    ),
+    "affinity: Pods on nodes that the Pod cannot use count": Case(
+        pod_info(affinity=near(term()), nodeSelector={"disk": "ssd"}),
+        [*cluster(a=[WEB_POD]), node_info("a2", labels={"zone": "a", "disk": "ssd"})],
+    ),
+    "anti-affinity by host name": Case(
+        pod_info(affinity=away(term(key="kubernetes.io/hostname"))),
+        [*cluster(a=[WEB_POD]), node_info("a2", labels={"zone": "a", "kubernetes.io/hostname": "a2"})],
+        {"a": ANTI_AFFINITY},
     ),
     "anti-affinity": Case(pod_info(affinity=away(term())), cluster(a=[WEB_POD], b=[DB_POD]), {"a": ANTI_AFFINITY}),
     "anti-affinity: a node without the key passes": Case(
