@@ -130,6 +130,7 @@ EVENTS: dict[str, Sequence[Row]] = {
     ),
     "The disruption controller": (
         Row("NoPods", N, _BUDGET, _DISRUPTION, "the budget matches no Pod"),
+        Row("NoPods", W, _BUDGET, _DISRUPTION, "the selector of the budget cannot be parsed"),
         Row("UnmanagedPods", W, _BUDGET, _DISRUPTION, "Pods of the budget have no controller and do not count"),
         Row("CalculateExpectedPodCountFailed", W, _BUDGET, _DISRUPTION, "the scale of a controller is unknown"),
         Row("MultiplePodDisruptionBudgets", W, "Pod", _DISRUPTION, "several budgets match the Pod"),

@@ -51,6 +51,15 @@ def selects(budget: Document, labels: Mapping[str, str]) -> bool:
     return bool(selector.matches(labels))
 
 
+def selector_problem(budget: Document) -> str:
+    """Return why the budget's selector cannot be parsed, as one may that was stored long ago; empty if it can."""
+    try:
+        LabelSelector.from_document((budget.get("spec") or {}).get("selector"))
+    except SelectorError as error:
+        return str(error)
+    return ""
+
+
 def budgets_of(budgets: Iterable[Document], pod: Document) -> list[Document]:
     """Return the budgets of a Pod's namespace that are for it."""
     labels = pod["metadata"].get("labels") or {}

@@ -11,6 +11,7 @@ import pytest
 from dray.api.document import Document, GroupVersion
 from dray.api.errors import ServiceUnavailableError, TooManyRequestsError
 from dray.apiserver.authorization.bootstrap_roles import CONTROLLER_ROLES
+from dray.apiserver.registry.pod_disruption_budgets import POD_DISRUPTION_BUDGETS
 from dray.client.interface import Patch, PatchType, unstructured
 from dray.controllers.deployment.reconciler import DeploymentController
 from dray.controllers.disruption.reconciler import DisruptionController
@@ -127,6 +128,23 @@ def test_pods_without_a_controller_are_reported() -> None:
         (text,) = {message for _, reason, message in events if reason == "UnmanagedPods"}
         assert "(selector: &LabelSelector{MatchLabels:map[string]string{app: web,},MatchExpressions:" in text
         assert (await cluster.status(BUDGETS, "pdb"))["disruptionsAllowed"] == 0
+
+    run(scenario, nodes=0)
+
+
+@pytest.mark.behaviour("DB-20", "DB-22")
+def test_a_stored_selector_that_cannot_be_parsed_allows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(POD_DISRUPTION_BUDGETS.strategy, "_validate", None)
+
+    async def scenario(cluster: Cluster) -> None:
+        bad = {"matchExpressions": [{"key": "app", "operator": "Like", "values": ["web"]}]}
+        await add_budget(cluster, minAvailable=1, selector=bad)
+        await cluster.settle()
+        text = '"Like" is not a valid label selector operator'
+        assert ("Warning", "NoPods", f"Failed to get pods: {text}") in await cluster.events("pdb")
+        status = await cluster.status(BUDGETS, "pdb")
+        (condition,) = status["conditions"]
+        assert (condition["reason"], condition["message"], status["disruptionsAllowed"]) == ("SyncFailed", text, 0)
 
     run(scenario, nodes=0)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any, Final
 
-from dray.api.disruption import selects
+from dray.api.disruption import selector_problem, selects
 from dray.api.document import Document, NamespacedName
 from dray.api.errors import APIError, ConflictError
 from dray.api.types.core_v1 import Pod
@@ -97,6 +97,10 @@ class DisruptionController(Reconciler[NamespacedName | PodKey]):
     async def _sync(self, budget: Document) -> Result:
         now = self._clock.now()
         spec: Document = budget.get("spec") or {}
+        if problem := selector_problem(budget):
+            if not plan.has_failed(budget, problem):
+                self._event(budget, WARNING, "NoPods", f"Failed to get pods: {problem}")
+            raise ScaleError(problem)
         pods = [pod for pod in self._pods.lister.list(key_of(budget).namespace) if selects(budget, labels_of(pod))]
         pods.sort(key=lambda pod: pod.metadata.name or "")
         if not pods:
