@@ -211,7 +211,9 @@ def test_a_change_of_the_pods_own_claim_requeues_it(name: str, wakes: bool) -> N
 
 # --- Claims that one Pod may use. ---
 
-IN_USE = "node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode"
+IN_USE = (
+    "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod"
+)
 
 
 def exclusive_attempt(mode: str, others: list[PodInfo], spec: Any) -> tuple[VolumeRestrictions, Any, list[NodeInfo]]:
@@ -223,7 +225,7 @@ def exclusive_attempt(mode: str, others: list[PodInfo], spec: Any) -> tuple[Volu
     return plugin, None if status.code is Code.SKIP else attempt, nodes
 
 
-@pytest.mark.behaviour("ST-43")
+@pytest.mark.behaviour("ST-43", "SC-06")
 @pytest.mark.parametrize(
     ("mode", "spec", "other", "namespace", "expected"),
     [
@@ -289,6 +291,8 @@ def test_the_end_of_a_pod_with_the_claim_requeues_others(other: Any, wakes: bool
 
 RESTARTS: dict[str, Any] = {"containers": [container(restartPolicyRules=[{"action": "RestartAllContainers"}])]}
 HOST_USERS: dict[str, Any] = {"hostNetwork": True, "hostUsers": False}
+MOUNT: dict[str, Any] = {"name": "v", "mountPath": "/v", "bindMountOptions": ["noexec"]}
+MOUNT_OPTIONS: dict[str, Any] = {"initContainers": [container(volumeMounts=[MOUNT])]}
 
 
 def declaring(*features: str) -> Node:
@@ -307,6 +311,8 @@ def declaring(*features: str) -> Node:
         (HOST_USERS, ("RestartAllContainersOnContainerExits",), False),
         (HOST_USERS, ("A", "UserNamespacesHostNetworkSupport"), True),
         (RESTARTS | HOST_USERS, ("UserNamespacesHostNetworkSupport",), False),
+        (MOUNT_OPTIONS, ("RestartAllContainersOnContainerExits",), False),
+        (MOUNT_OPTIONS, ("VolumeBindMountOptions",), True),
     ],
 )
 def test_declared_features(spec: Any, features: tuple[str, ...], fits: bool) -> None:

@@ -15,6 +15,7 @@ from dray.framework.status import SKIP, SUCCESS, Status, unresolvable
 REASON: Final = "node(s) didn't match Pod's required features"
 RESTART_ALL: Final = "RestartAllContainersOnContainerExits"
 HOST_NETWORK_USERS: Final = "UserNamespacesHostNetworkSupport"
+MOUNT_OPTIONS: Final = "VolumeBindMountOptions"
 
 NOTHING: Final[frozenset[str]] = frozenset()
 _NAME: Final = "NodeDeclaredFeatures"
@@ -59,6 +60,8 @@ def needed_features(pod: Pod) -> frozenset[str]:
             rules = container.restart_policy_rules
             if rules and any(rule.action == _RESTART_ALL_ACTION for rule in rules):
                 needed.add(RESTART_ALL)
+            if any(mount.bind_mount_options for mount in container.volume_mounts):
+                needed.add(MOUNT_OPTIONS)
     return frozenset(needed) if needed else NOTHING
 
 

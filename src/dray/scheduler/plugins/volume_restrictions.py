@@ -20,7 +20,9 @@ from dray.framework.status import SKIP, SUCCESS, Status, unschedulable
 from dray.scheduler.handle import Handle
 from dray.scheduler.plugins.pod_index import NodeChange, pod_index_of
 
-REASON: Final = "node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode"
+REASON: Final = (
+    "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod"
+)
 _NAME: Final = "VolumeRestrictions"
 _IN_USE: Final = unschedulable(REASON).with_plugin(_NAME)
 _USERS: Final = (_NAME, "users")
