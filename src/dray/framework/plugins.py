@@ -164,6 +164,14 @@ class PlacementFeasible(Plugin, Protocol):
 
 
 @runtime_checkable
+class PlacementScorer(Plugin, Protocol):
+    """A Score plugin that also compares the domains of a topology in which a group can be placed."""
+
+    def score_placement(self, pods: Sequence[PodInfo], nodes: Sequence[NodeInfo]) -> int:
+        """Return a score from 0 to SCORE_MAX for the nodes of a domain, on which the Pods are placed already."""
+
+
+@runtime_checkable
 class GroupPostFilter(Plugin, Protocol):
     """A PostFilter plugin that tries to make a group schedulable; it runs when the group cycle was undone."""
 

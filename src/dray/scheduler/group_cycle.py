@@ -16,7 +16,7 @@ from dray.api.document import NamespacedName
 from dray.api.pod_groups import priority_of
 from dray.api.types.scheduling_v1beta1 import PodGroup
 from dray.framework.cycle_state import CycleState, GroupState
-from dray.framework.plugins import RESERVE, PlacedMember
+from dray.framework.plugins import RESERVE, SCORE_MAX, PlacedMember
 from dray.framework.pod_info import PodInfo
 from dray.framework.snapshot import Snapshot
 from dray.framework.status import SUCCESS, Code, Status, error, unschedulable
@@ -114,6 +114,16 @@ def generate_placements(snapshot: Snapshot, topology: str, scheduled: Iterable[P
     return {value: frozenset(names) for value, names in sorted(domains.items())}
 
 
+def best_placement(feasible: Sequence[tuple[int, int, frozenset[str]]]) -> frozenset[str]:
+    """Return the nodes of the best domain, the first of several.
+
+    Of each domain are given how many Pods of the group it would have, the score of plugins, and its nodes. The number
+    counts relative to the highest one.
+    """
+    most = max(count for count, _, _ in feasible)
+    return max(feasible, key=lambda item: item[0] * SCORE_MAX // most + item[1])[2]
+
+
 # Called for each domain that is tried, with (profile, None) before and (profile, status) after it.
 ObservePlacement = Callable[[str, Status | None], None]
 
@@ -168,7 +178,7 @@ class GroupCycle:
     def _run_in_domains(
         self, profile: Profile, group: PodGroup, key: NamespacedName, queued: Sequence[QueuedPod], topology: str
     ) -> GroupOutcome:
-        """Try the group in each domain of a topology, and place it in the one where most of its Pods fit."""
+        """Try the group in each domain of a topology, and place it in the one with the best score."""
         scheduled = self._pod_groups.scheduled(key)
         try:
             placements = generate_placements(self._snapshot, topology, scheduled.values())
@@ -176,26 +186,31 @@ class GroupCycle:
             return GroupOutcome(error(str(failure)), [Member(item) for item in queued], len(scheduled))
         if not placements:
             return GroupOutcome(unschedulable(NO_PLACEMENTS), [Member(item) for item in queued], len(scheduled))
-        best: tuple[int, frozenset[str]] | None = None
+        feasible: list[tuple[int, int, frozenset[str]]] = []
         first: GroupOutcome | None = None
         for nodes in placements.values():
             self._observe_placement(profile.scheduler_name, None)
             outcome = self._run(profile, GroupState(group, nodes), key, queued)
             self._observe_placement(profile.scheduler_name, outcome.status)
             if outcome.status.is_success:
-                count = len(outcome.placed)
+                count = len(scheduled) + len(outcome.placed)
+                feasible.append((count, self._placement_score(profile, outcome, nodes), nodes))
                 self.undo(profile, outcome)
-                if best is None or count > best[0]:
-                    best = count, nodes
             elif not outcome.status.is_rejected:
                 return outcome
             first = first or outcome
         assert first is not None
-        if best is not None:
-            return self._run(profile, GroupState(group, best[1]), key, queued)
+        if feasible:
+            return self._run(profile, GroupState(group, best_placement(feasible)), key, queued)
         text = f"0/{len(placements)} placements are available, first placement status: {first.status.message}"
         first.status = unschedulable(text)
         return first
+
+    def _placement_score(self, profile: Profile, outcome: GroupOutcome, names: Iterable[str]) -> int:
+        """Return the weighted scores that plugins give to a domain in which the group is placed."""
+        nodes = [node for name in sorted(names) if (node := self._snapshot.get(name)) is not None]
+        pods = [member.queued.info for member in outcome.placed]
+        return sum(weight * plugin.score_placement(pods, nodes) for plugin, weight in profile.placement_scorers)
 
     def _run(
         self, profile: Profile, shared: GroupState, key: NamespacedName, queued: Sequence[QueuedPod]

@@ -31,6 +31,7 @@ from dray.framework.plugins import (
     GroupPostFilter,
     NominationExtensions,
     PlacementFeasible,
+    PlacementScorer,
     Plugin,
     PreBindPreFlight,
     PreFilterExtensions,
@@ -124,6 +125,11 @@ class Profile:
         self.plugins: Mapping[str, Plugin] = {item.name: item for items in points.values() for item in items}
         self.placement_feasible = tuple(
             plugin for plugin in self.plugins.values() if isinstance(plugin, PlacementFeasible)
+        )
+        self.placement_scorers = tuple(
+            (plugin, weights.get(plugin.name, 1))
+            for plugin in points.get(SCORE.name, ())
+            if isinstance(plugin, PlacementScorer)
         )
         self._registrations = {name: _registrations(plugin) for name, plugin in self.plugins.items()}
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dray.scheduler.plugins.fit_strategies import make_scorer, shape_value
+from dray.scheduler.plugins.fit_strategies import make_placement_scorer, make_scorer, shape_value
 from tests.unit.scheduler.builders import node_info, pod_info
 
 PATH = "scoringStrategy.requestedToCapacityRatio"
@@ -52,6 +52,34 @@ def test_shape(shape: tuple[tuple[int, int], ...], values: dict[int, int]) -> No
 )
 def test_score(requests: dict[str, str], resources: Any, expected: int) -> None:
     assert make_scorer(strategy(RISING, resources))(pod_info(requests=requests), [node_info()]) == [expected]
+
+
+@pytest.mark.behaviour("GW-62")
+@pytest.mark.parametrize(
+    ("placement", "expected"),
+    [
+        # 3 of 8 cpus, and 2 of 16 Gi: 37 and 12.
+        ({}, (37 + 12) // 2),
+        ({"type": "LeastAllocated"}, (62 + 87) // 2),
+        ({"resources": [{"name": "cpu"}]}, 37),
+        ({"resources": [{"name": "a/gpu"}]}, 25),
+        ({"resources": [{"name": "a/other"}]}, 0),
+        (strategy(RISING, [{"name": "cpu"}]), 37),
+    ],
+)
+def test_domain(placement: dict[str, Any], expected: int) -> None:
+    requests = {"cpu": "1", "memory": "1Gi", "a/gpu": "1"}
+    placed = [pod_info("p", requests=requests)]
+    amounts = {"cpu": "4", "memory": "8Gi", "pods": "10", "a/gpu": "2", "a/other": "2"}
+    other = pod_info("q", requests={"cpu": "2", "memory": "1Gi"})
+    nodes = [node_info("a", allocatable=amounts, pods=[*placed, other]), node_info("b", allocatable=amounts)]
+    assert make_placement_scorer(placement, {})(placed, nodes) == expected
+
+
+@pytest.mark.behaviour("GW-62")
+def test_bad_arguments_for_domains() -> None:
+    with pytest.raises(ValueError, match=r"placementScoringStrategy\.resources\[0\]\.name: Required value"):
+        make_placement_scorer({"resources": [{}]}, {})
 
 
 @pytest.mark.behaviour("SC-02")

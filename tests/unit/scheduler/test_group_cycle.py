@@ -21,10 +21,11 @@ from dray.scheduler.binder import PermitWaiter
 from dray.scheduler.cache import Cache
 from dray.scheduler.cycle import Cycle
 from dray.scheduler.gang_binding import GangBinding
-from dray.scheduler.group_cycle import GroupCycle, GroupOutcome, check_members
+from dray.scheduler.group_cycle import GroupCycle, GroupOutcome, best_placement, check_members
 from dray.scheduler.group_reporter import plan_condition
 from dray.scheduler.nominations import Nominations
 from dray.scheduler.plugins.gang_scheduling import NOT_SCHEDULED, PERMIT_SECONDS, GangScheduling
+from dray.scheduler.plugins.node_resources_fit import NodeResourcesFit
 from dray.scheduler.pod_groups import PodGroups
 from dray.scheduler.profile import explain
 from dray.scheduler.queued_pod import QueuedPod
@@ -244,6 +245,45 @@ def test_a_gang_is_placed_in_one_domain() -> None:
     # More Pods of the gang belong there, too.
     more = parts.run(in_rack(2), "s")
     assert more.status.message.startswith("0/1 placements are available, first placement status: ")
+
+
+@pytest.mark.behaviour("GW-62")
+@pytest.mark.parametrize(
+    ("strategy", "rack"),
+    [
+        pytest.param({}, "b", id="the fuller domain"),
+        pytest.param({"placementScoringStrategy": {"type": "LeastAllocated"}}, "a", id="the emptier domain"),
+        # Resources that the Pods do not request do not count, so that the domains are equal.
+        pytest.param({"scoringStrategy": {"resources": [{"name": "example.com/a"}]}}, "a", id="inherited resources"),
+    ],
+)
+def test_domains_with_as_many_pods_are_compared_by_resources(strategy: dict[str, Any], rack: str) -> None:
+    parts = racked(Parts(0), {"a": 2})
+    for number in range(2):
+        small = {"cpu": "1", "memory": "1Gi", "pods": "10"}
+        parts.cache.set_node(node(f"b-{number}", labels={"rack": "b"}, allocatable=small))
+    plugins = (parts.plugin, *parts.profile.plugins.values(), NodeResourcesFit(strategy, handle()))
+    parts.profile = profile(*{plugin.name: plugin for plugin in plugins}.values())
+    assert {item.node_name for item in parts.run(in_rack(2), "p", "q").placed} == {f"{rack}-0", f"{rack}-1"}
+
+
+@pytest.mark.behaviour("GW-62")
+@pytest.mark.parametrize(
+    ("feasible", "best"),
+    [
+        ([(1, 50, "a"), (2, 50, "b")], "b"),
+        ([(2, 50, "a"), (2, 50, "b")], "a"),
+        # 9 of 10 Pods are 90.
+        ([(9, 61, "a"), (10, 50, "b")], "a"),
+        ([(9, 60, "a"), (10, 51, "b")], "b"),
+        # 2 of 3 Pods are 66.
+        ([(2, 35, "a"), (3, 0, "b")], "a"),
+        ([(2, 34, "a"), (3, 0, "b")], "a"),
+        ([(2, 33, "a"), (3, 0, "b")], "b"),
+    ],
+)
+def test_the_score_of_a_domain(feasible: list[tuple[int, int, str]], best: str) -> None:
+    assert best_placement([(count, score, frozenset((name,))) for count, score, name in feasible]) == {best}
 
 
 @pytest.mark.behaviour("GW-60", "GW-61")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 from dray.framework.node_info import NodeInfo
@@ -12,6 +13,10 @@ from dray.framework.resources import CPU, MEMORY
 from dray.scheduler.plugins.arguments import Arguments
 
 Scorer: TypeAlias = Callable[[PodInfo, Sequence[NodeInfo]], list[int]]
+# Scores nodes as a whole, on which the Pods are placed already.
+PlacementScorer: TypeAlias = Callable[[Sequence[PodInfo], Sequence[NodeInfo]], int]
+# Returns the score of resources, each with its use, its capacity and its weight; those without capacity do not count.
+Rule: TypeAlias = Callable[[Iterable[tuple[int, int, int]]], int]
 Weights: TypeAlias = Sequence[tuple[str, int]]
 # Points (utilization in percent, score of a node), by increasing utilization.
 Shape: TypeAlias = Sequence[tuple[int, int]]
@@ -20,6 +25,8 @@ LEAST_ALLOCATED: Final = "LeastAllocated"
 MOST_ALLOCATED: Final = "MostAllocated"
 REQUESTED_TO_CAPACITY_RATIO: Final = "RequestedToCapacityRatio"
 STRATEGIES: Final = (LEAST_ALLOCATED, MOST_ALLOCATED, REQUESTED_TO_CAPACITY_RATIO)
+SCORING_STRATEGY: Final = "scoringStrategy"
+PLACEMENT_STRATEGY: Final = "placementScoringStrategy"
 WEIGHT_MAX: Final = 100
 UTILIZATION_MAX: Final = 100
 # Of a point of the shape; scores of nodes are ten times as large.
@@ -38,39 +45,62 @@ def no_devices(_node: NodeInfo, _name: str) -> tuple[int, int]:
 
 def make_scorer(strategy: Mapping[str, Any], device_usage: DeviceUsage = no_devices) -> Scorer:
     """Return the scorer of a strategy; raises `ValueError` or `TypeError`."""
-    given = Arguments(strategy, "scoringStrategy")
-    kind = given.choice("type", LEAST_ALLOCATED, STRATEGIES)
-    weights = _weights(given.items("resources")) or DEFAULT_WEIGHTS
-    ratio = given.value("requestedToCapacityRatio")
-    given.end()
-    path = "scoringStrategy.requestedToCapacityRatio"
-    if kind == REQUESTED_TO_CAPACITY_RATIO:
-        if ratio is None:
-            raise ValueError(f"{path}: Required value: must be specified when type is {kind}")
-        return _ratio_scorer(parse_shape(ratio, path), weights, device_usage)
-    if ratio is not None:
-        raise ValueError(f"{path}: Forbidden: must be nil when type is not {REQUESTED_TO_CAPACITY_RATIO}")
+    kind, weights, rule = _parse(strategy, SCORING_STRATEGY, LEAST_ALLOCATED, DEFAULT_WEIGHTS)
     if kind == LEAST_ALLOCATED and weights == DEFAULT_WEIGHTS:
         return least_allocated_cpu_and_memory
-    share = _least if kind == LEAST_ALLOCATED else _most
 
     def score(pod: PodInfo, node: NodeInfo) -> int:
-        total = weight_sum = 0
-        for name, weight in weights:
-            used, capacity = usage(name, pod, node, device_usage)
-            if capacity == 0:
-                continue
-            total += share(used, capacity) * weight
-            weight_sum += weight
-        return total // weight_sum if weight_sum else 0
+        return rule([(*usage(name, pod, node, device_usage), weight) for name, weight in weights])
 
     return lambda pod, nodes: [score(pod, node) for node in nodes]
 
 
-def _weights(resources: Sequence[Mapping[str, Any]]) -> Weights:
+def make_placement_scorer(
+    placement: Mapping[str, Any], strategy: Mapping[str, Any], device_usage: DeviceUsage = no_devices
+) -> PlacementScorer:
+    """Return the scorer of domains; resources are by default those of the strategy for nodes.
+
+    Raises `ValueError` or `TypeError`.
+    """
+    _, inherited, _ = _parse(strategy, SCORING_STRATEGY, LEAST_ALLOCATED, DEFAULT_WEIGHTS)
+    _, weights, rule = _parse(placement, PLACEMENT_STRATEGY, MOST_ALLOCATED, inherited)
+
+    def score(pods: Sequence[PodInfo], nodes: Sequence[NodeInfo]) -> int:
+        return rule([(*_total_usage(name, pods, nodes, device_usage), weight) for name, weight in weights])
+
+    return score
+
+
+def _parse(strategy: Mapping[str, Any], path: str, default: str, weights: Weights) -> tuple[str, Weights, Rule]:
+    """Return the type, the resources and the rule of a strategy."""
+    given = Arguments(strategy, path)
+    kind = given.choice("type", default, STRATEGIES)
+    weights = _weights(given.items("resources"), path) or weights
+    ratio = given.value("requestedToCapacityRatio")
+    given.end()
+    at = f"{path}.requestedToCapacityRatio"
+    if kind == REQUESTED_TO_CAPACITY_RATIO:
+        if ratio is None:
+            raise ValueError(f"{at}: Required value: must be specified when type is {kind}")
+        return kind, weights, partial(_ratio, parse_shape(ratio, at))
+    if ratio is not None:
+        raise ValueError(f"{at}: Forbidden: must be nil when type is not {REQUESTED_TO_CAPACITY_RATIO}")
+    return kind, weights, partial(_average, _least if kind == LEAST_ALLOCATED else _most)
+
+
+def _average(share: Callable[[int, int], int], resources: Iterable[tuple[int, int, int]]) -> int:
+    total = weight_sum = 0
+    for used, capacity, weight in resources:
+        if capacity:
+            total += share(used, capacity) * weight
+            weight_sum += weight
+    return total // weight_sum if weight_sum else 0
+
+
+def _weights(resources: Sequence[Mapping[str, Any]], parent: str) -> Weights:
     found: list[tuple[str, int]] = []
     for index, item in enumerate(resources):
-        path = f"scoringStrategy.resources[{index}]"
+        path = f"{parent}.resources[{index}]"
         given = Arguments(item, path)
         name, weight = given.value("name"), given.value("weight") or 1
         given.end()
@@ -119,21 +149,17 @@ def shape_value(shape: Shape, utilization: int) -> int:
     return shape[-1][1]
 
 
-def _ratio_scorer(shape: Shape, weights: Weights, device_usage: DeviceUsage) -> Scorer:
-    def score(pod: PodInfo, node: NodeInfo) -> int:
-        total = weight_sum = 0
-        for name, weight in weights:
-            used, capacity = usage(name, pod, node, device_usage)
-            if capacity == 0:
-                continue
-            share = UTILIZATION_MAX if used > capacity else used * UTILIZATION_MAX // capacity
-            value = shape_value(shape, share)
-            if value:
-                total += value * weight
-                weight_sum += weight
-        return int(total / weight_sum + 0.5) if weight_sum else 0
-
-    return lambda pod, nodes: [score(pod, node) for node in nodes]
+def _ratio(shape: Shape, resources: Iterable[tuple[int, int, int]]) -> int:
+    total = weight_sum = 0
+    for used, capacity, weight in resources:
+        if not capacity:
+            continue
+        share = UTILIZATION_MAX if used > capacity else used * UTILIZATION_MAX // capacity
+        value = shape_value(shape, share)
+        if value:
+            total += value * weight
+            weight_sum += weight
+    return int(total / weight_sum + 0.5) if weight_sum else 0
 
 
 def usage(name: str, pod: PodInfo, node: NodeInfo, device_usage: DeviceUsage = no_devices) -> tuple[int, int]:
@@ -151,6 +177,26 @@ def usage(name: str, pod: PodInfo, node: NodeInfo, device_usage: DeviceUsage = n
         taken, total = device_usage(node, name)
         return taken + node.requested.amount(name) + wanted, total
     return node.requested.amount(name) + wanted, total
+
+
+def _total_usage(
+    name: str, pods: Sequence[PodInfo], nodes: Sequence[NodeInfo], device_usage: DeviceUsage
+) -> tuple[int, int]:
+    """Return the use of a resource on nodes that have the Pods, and its capacity; (0, 0) if it does not count."""
+    if name == CPU:
+        return sum(node.non_zero_milli_cpu for node in nodes), sum(node.allocatable.milli_cpu for node in nodes)
+    if name == MEMORY:
+        return sum(node.non_zero_memory for node in nodes), sum(node.allocatable.memory for node in nodes)
+    if not any(pod.requests.amount(name) for pod in pods):
+        return 0, 0
+    used = capacity = 0
+    for node in nodes:
+        taken, total = 0, node.allocatable.amount(name)
+        if total == 0:
+            taken, total = device_usage(node, name)
+        used += taken + node.requested.amount(name)
+        capacity += total
+    return used, capacity
 
 
 def least_allocated_cpu_and_memory(pod: PodInfo, nodes: Sequence[NodeInfo]) -> list[int]:

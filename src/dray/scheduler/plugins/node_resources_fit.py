@@ -18,7 +18,12 @@ from dray.lib.index_set import IndexSet
 from dray.scheduler.handle import Handle
 from dray.scheduler.plugins.arguments import Arguments
 from dray.scheduler.plugins.fit_events import FitEvents
-from dray.scheduler.plugins.fit_strategies import make_scorer
+from dray.scheduler.plugins.fit_strategies import (
+    PLACEMENT_STRATEGY,
+    SCORING_STRATEGY,
+    make_placement_scorer,
+    make_scorer,
+)
 from dray.scheduler.score_cache import KINDS_MAX
 
 TOO_MANY_PODS: Final = "Too many pods"
@@ -40,9 +45,10 @@ class NodeResourcesFit:
         given = Arguments(args)
         self._ignored = frozenset(given.label_names("ignoredResources"))
         self._ignored_groups = frozenset(_group_names(given))
-        strategy = given.mapping("scoringStrategy")
+        strategy, placement = given.mapping(SCORING_STRATEGY), given.mapping(PLACEMENT_STRATEGY)
         given.end()
         self._scorer = make_scorer(strategy, handle.extended_resources.device_usage)
+        self.score_placement = make_placement_scorer(placement, strategy, handle.extended_resources.device_usage)
         self._scalars = frozenset(item["name"] for item in strategy.get("resources") or ()) - {CPU, MEMORY}
         self._events = FitEvents(handle)
         # By request: a superset of the nodes that lack something for it.
