@@ -7,8 +7,9 @@ from typing import Any, cast
 
 import pytest
 
-from dray.api.document import Document, GroupResource
+from dray.api.document import Document, GroupResource, GroupVersionKind
 from dray.api.errors import ForbiddenError
+from dray.api.schema.load import kind_type
 from dray.api.validation.other_groups import validate_priority_class, validate_priority_class_update
 from dray.apiserver.admission.plugin import AdmissionAttributes, Operation
 from dray.apiserver.admission.priority import Priority
@@ -175,3 +176,12 @@ def test_what_may_change_in_a_class() -> None:
 def test_the_kind() -> None:
     assert (DEFINITION.group, DEFINITION.versions, DEFINITION.namespaced) == ("scheduling.k8s.io", ("v1",), False)
     assert DEFINITION.short_names == ("pc",)
+    struct = kind_type(GroupVersionKind("scheduling.k8s.io", "v1", "PriorityClass"))
+    assert struct is not None
+    assert {name: field.number for name, field in struct.fields.items() if field.number} == {
+        "metadata": 1,
+        "value": 2,
+        "globalDefault": 3,
+        "description": 4,
+        "preemptionPolicy": 5,
+    }
