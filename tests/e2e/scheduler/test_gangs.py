@@ -418,6 +418,38 @@ def test_a_claim_of_a_group_that_keeps_it_from_running_is_deallocated(tmp_path: 
     run(tmp_path, test)
 
 
+@pytest.mark.behaviour("GW-46")
+def test_a_group_leaves_a_claim_that_keeps_it_from_running_to_its_other_users(tmp_path: Path) -> None:
+    async def test(cluster: Cluster) -> None:
+        await create_devices(cluster, 2, 1, allowMultipleAllocations=True)
+        cluster.start_controllers()
+        await create_gang(cluster, "team", 2, GPU, claims=[GPU])
+        made = await cluster.eventually(
+            lambda: cluster.client.list(CLAIMS, "default"), lambda page: len(page.items) == 1
+        )
+        claim = made.items[0]["metadata"]["name"]
+        running = _alone("running")
+        running["spec"] |= {"nodeName": "n0", "resourceClaims": [{"name": "gpu", "resourceClaimName": claim}]}
+        other = (await cluster.client.create(PODS, running))["metadata"]
+        live = await cluster.client.get(POD_GROUPS, "team", "default")
+        own = {"resource": "podgroups", "apiGroup": "scheduling.k8s.io", "name": "team", "uid": live["metadata"]["uid"]}
+        user = {"resource": "pods", "name": "running", "uid": other["uid"]}
+        await allocate(cluster, made.items[0], "n0", "gpu-0", own, user)
+        await cluster.client.patch(NODES, "n0", "", Patch(PatchType.MERGE, {"spec": {"unschedulable": True}}))
+        cluster.start_scheduler()
+        found = await cluster.eventually(
+            lambda: cluster.client.get(CLAIMS, claim, "default"), lambda item: item["status"]["reservedFor"] == [user]
+        )
+        assert found["status"]["allocation"]
+
+        async def messages() -> str:
+            return " ".join([text for number in range(2) for text in await _failures(cluster, f"team-{number}")])
+
+        await cluster.eventually(messages, lambda text: "ResourceClaim unreserved for PodGroup" in text)
+
+    run(tmp_path, test)
+
+
 async def _failures(cluster: Cluster, name: str) -> list[str]:
     return await cluster.event_messages(name, "FailedScheduling")
 

@@ -75,7 +75,8 @@ class GroupClaims:
                 return unschedulable()
             for claim, pods in self._group_claims(members):
                 if writes.may_free(claim, group):
-                    if await self._writer.free_for(claim, *pods):
+                    is_used = self._devices.is_used_by_scheduled_pod(claim, pods[0])
+                    if not is_used and await self._writer.free_for(claim, *pods):
                         return unresolvable(GROUP_DEALLOCATED)
                 elif writes.unreserved(claim, group.metadata.uid or "") is not None:
                     await self._writer.unreserve_group(claim, group)
@@ -118,8 +119,7 @@ class GroupClaims:
                     if position in own.unavailable:
                         unavailable.add(uid)
         for uid in sorted(found, key=lambda uid: uid not in unavailable):
-            if not self._devices.is_used_by_scheduled_pod(found[uid], users[uid][0]):
-                yield found[uid], users[uid]
+            yield found[uid], users[uid]
 
 
 def _as_shared(claim: ResourceClaim, shared: tuple[ResourceClaim, AllocationResult] | None) -> ResourceClaim:
