@@ -132,6 +132,22 @@ def test_pods_without_a_controller_are_reported() -> None:
     run(scenario, nodes=0)
 
 
+@pytest.mark.behaviour("DB-16", "DB-20")
+@pytest.mark.parametrize("kind", ["ReplicaSet", "StatefulSet"])
+def test_a_controller_that_is_gone_is_an_error(kind: str) -> None:
+    async def scenario(cluster: Cluster) -> None:
+        owner = {"apiVersion": "apps/v1", "kind": kind, "name": "gone", "uid": "u", "controller": True}
+        await add_node(cluster, "n")
+        spec = template(WEB)["spec"] | {"nodeName": "n"}
+        await cluster.create(PODS, "left", spec, labels=WEB, ownerReferences=[owner])
+        await add_budget(cluster, maxUnavailable=1)
+        await cluster.settle()
+        (condition,) = (await cluster.status(BUDGETS, "pdb"))["conditions"]
+        assert (condition["reason"], condition["message"]) == ("SyncFailed", 'found no controllers for pod "left"')
+
+    run(scenario, nodes=0)
+
+
 @pytest.mark.behaviour("DB-20", "DB-22")
 def test_a_stored_selector_that_cannot_be_parsed_allows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(POD_DISRUPTION_BUDGETS.strategy, "_validate", None)

@@ -30,6 +30,7 @@ PRIORITY_CLASSES = unstructured(
     GroupVersion("scheduling.k8s.io", "v1"), "priorityclasses", "PriorityClass", namespaced=False
 )
 HOLD = "example.com/hold"
+FAILED = "FailedScheduling"
 
 
 async def start(cluster: Cluster, nodes: int, devices: int) -> Metrics:
@@ -77,6 +78,9 @@ def test_a_gang_takes_the_devices_of_just_enough_pods(tmp_path: Path) -> None:
         uid = (await cluster.client.get(POD_GROUPS, "urgent", "default"))["metadata"]["uid"]
         assert note == f"Preempted by podgroup {uid} on node cluster"
         assert len(await allocated(cluster)) == 4
+        notes = [text for number in range(3) for text in await cluster.event_messages(f"urgent-{number}", FAILED)]
+        found = "pod group preemption: found a placement for podgroup, preempting 3 victims"
+        assert any(text.endswith(f", {found}") for text in notes)
         text = metrics.exposition().decode()
         assert 'scheduler_workload_preemption_attempts_total{result="success"} 1.0' in text
         assert "scheduler_workload_preemption_victims_sum 3.0" in text

@@ -24,7 +24,7 @@ from dray.scheduler.gang_binding import GangBinding
 from dray.scheduler.group_cycle import GroupCycle, GroupOutcome, best_placement, check_members
 from dray.scheduler.group_reporter import plan_condition
 from dray.scheduler.nominations import Nominations
-from dray.scheduler.plugins.gang_scheduling import NOT_SCHEDULED, PERMIT_SECONDS, GangScheduling
+from dray.scheduler.plugins.gang_scheduling import PERMIT_SECONDS, GangScheduling
 from dray.scheduler.plugins.node_resources_fit import NodeResourcesFit
 from dray.scheduler.pod_groups import PodGroups
 from dray.scheduler.profile import explain
@@ -331,7 +331,8 @@ def test_permit_waits_for_the_others_and_lets_them_go() -> None:
     state = CycleState(member("a"))
     groups.pod_placed(member("a"))
     status, seconds = plugin.permit(state, member("a").pod, "n")
-    assert (status.code, status.message, seconds) == (Code.WAIT, NOT_SCHEDULED, PERMIT_SECONDS)
+    text = "waiting for minCount pods from a gang to be scheduled"
+    assert (status.code, status.message, seconds) == (Code.WAIT, text, 300)
     assert activated == [TEAM]
     groups.pod_placed(member("b"))
     assert plugin.permit(state, member("b").pod, "n") == (SUCCESS, 0.0)

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from dray.api.codec import from_document, to_document
-from dray.api.document import Document
+from dray.api.document import Document, GroupResource
+from dray.api.errors import APIError, InternalError, InvalidError, NotFoundError
 from dray.api.field_errors import Path
 from dray.api.types.batch_v1 import Job
 from dray.api.validation.batch_v1 import validate_job_update
 from dray.api.validation.scheduling_v1beta1 import (
-    POLICY_FIXED,
     validate_job_scheduling,
     validate_job_scheduling_update,
     validate_pod_group,
     validate_workload,
 )
 from dray.controllers.job.job_groups import (
+    JobGroups,
     group_name,
     has_started,
     is_managed,
@@ -29,6 +31,7 @@ from dray.controllers.job.job_groups import (
     workload_name,
 )
 from dray.controllers.job.pod_templates import make_job_pod, owner_of
+from tests.unit.scheduler.builders import FakeInformers
 
 AT = Path("spec").child("scheduling")
 GANG: Document = {"schedulingPolicy": {"gang": {}}}
@@ -119,9 +122,41 @@ def test_validation() -> None:
     changed = {"schedulingPolicy": {"gang": {"minCount": 2}}}
     assert not validate_job_scheduling_update(changed, GANG, AT)
     found = validate_job_scheduling_update({"schedulingPolicy": {"basic": {}}}, GANG, AT)
-    assert [item.detail for item in found] == [POLICY_FIXED]
+    fixed = (
+        "the basic/gang policy variant is immutable after creation; only schedulingPolicy.gang.minCount may be updated"
+    )
+    assert [item.detail for item in found] == [fixed]
     found = validate_job_scheduling_update(GANG | {"disruptionMode": {"all": {}}}, GANG, AT)
     assert [item.detail for item in found] == ["field is immutable"]
     old = to_document(job(GANG))
     new = to_document(job({"schedulingPolicy": {"basic": {}}}))
-    assert any(POLICY_FIXED in str(item) for item in validate_job_update(new, old))
+    assert any(fixed in str(item) for item in validate_job_update(new, old))
+
+
+@pytest.mark.behaviour("GW-68")
+@pytest.mark.parametrize(
+    ("failure", "reason"),
+    [
+        (InvalidError("scheduling.k8s.io", "Workload", "train-x", []), "FailedWorkloadCompilation"),
+        (InternalError("oops"), "FailedWorkloadCreate"),
+    ],
+)
+async def test_an_event_of_the_job_says_why_there_is_no_group(failure: APIError, reason: str) -> None:
+    events: list[tuple[str, str, str]] = []
+
+    class Recorder:
+        def event(self, _kind: Any, about: Job, kind: str, reason: str, message: str) -> None:
+            assert about.metadata.name == "train"
+            events.append((kind, reason, message))
+
+    class Failing:
+        async def get(self, *_arguments: object) -> Any:
+            raise NotFoundError(GroupResource("scheduling.k8s.io", "podgroups"), "x")
+
+        async def create(self, *_arguments: object) -> Any:
+            raise failure
+
+    context: Any = SimpleNamespace(client=Failing(), informers=FakeInformers({}))
+    with pytest.raises(type(failure)):
+        await JobGroups(context, cast(Any, Recorder())).group_for(job(GANG), has_pods=False)
+    assert events == [("Warning", reason, failure.message)]

@@ -17,8 +17,10 @@ from dray.api.types.core_v1 import Pod
 from dray.client.interface import DeleteOptions, Patch
 from dray.client.objects import key_of
 from dray.framework.pod_info import PodInfo
+from dray.framework.status import SUCCESS, unresolvable
 from dray.runtime.metrics import Metrics
 from dray.scheduler.handle import Handle
+from dray.scheduler.plugins.default_preemption import DefaultPreemption
 from dray.scheduler.preemption.executor import Executor, disruption_patch, is_preempted, pod_preemptor
 from dray.scheduler.preemption.metrics import PreemptionMetrics
 from tests.unit.scheduler.builders import handle, pod, pod_info
@@ -110,6 +112,8 @@ class Parts:
         self.calls: list[str] = []
         self.tasks: list[asyncio.Task[Any]] = []
         self.waiter = Waiter()
+        self.binding = binding
+        self.cancelled: list[str] = []
         self.registry = Metrics()
         base: Handle = handle()
         self.handle = replace(
@@ -122,7 +126,7 @@ class Parts:
             recheck_gate=lambda uid: self.calls.append(f"recheck {uid}"),
             clear_nomination=lambda uid: self.calls.append(f"clear {uid}"),
             preemption_failed=lambda uid: self.calls.append(f"failed {uid}"),
-            cancel_binding=lambda uid, _message: _ended() if uid in (*binding, "uid-waiting") else None,
+            cancel_binding=self._cancel,
             record_preempted=lambda victim, _preemptor, _name, text: self.calls.append(
                 f"{victim.metadata.name}: {text}"
             ),
@@ -131,6 +135,12 @@ class Parts:
         self.executor = Executor(self.handle, PreemptionMetrics(self.registry))
         self.preemptor = pod_preemptor(PREEMPTOR, "n")
         self.victims = victims
+
+    def _cancel(self, uid: str, message: str) -> asyncio.Event | None:
+        if uid not in (*self.binding, "uid-waiting"):
+            return None
+        self.cancelled.append(message)
+        return _ended()
 
     def _spawn(self, work: Coroutine[Any, Any, Any], _name: str) -> object:
         self.tasks.append(asyncio.get_running_loop().create_task(work))
@@ -183,7 +193,7 @@ def test_the_last_victim_goes_when_the_others_are_gone() -> None:
     asyncio.run(main())
 
 
-@pytest.mark.behaviour("PE-29", "PE-31")
+@pytest.mark.behaviour("PE-29", "PE-31", "GW-53")
 def test_when_the_preemptor_has_to_wait() -> None:
     async def main() -> None:
         parts = Parts(*VICTIMS[:1])
@@ -191,6 +201,14 @@ def test_when_the_preemptor_has_to_wait() -> None:
         gate = parts.server.gate = asyncio.Event()
         parts.start()
         assert parts.executor.is_waiting("uid-urgent")
+        parts.handle.shared["DefaultPreemption"] = (PreemptionMetrics(Metrics()), parts.executor, None)
+        plugin = DefaultPreemption({}, parts.handle)
+        text = "waiting for the preemption for this pod to be finished"
+        assert plugin.pre_enqueue(PREEMPTOR) == unresolvable(text).with_plugin("DefaultPreemption")
+        member = pod("urgent", schedulingGroup={"podGroupName": "team"})
+        text = "waiting for the preemption for this pod group to be finished"
+        assert plugin.pre_enqueue(member) == unresolvable(text).with_plugin("DefaultPreemption")
+        assert plugin.pre_enqueue(pod("other")) is SUCCESS
         await spin()
         # The last victim is being evicted, and still there.
         assert parts.executor.is_waiting("uid-urgent")
@@ -291,6 +309,7 @@ def test_a_victim_that_is_not_bound_keeps_its_pod(where: str) -> None:
         # No event of a deleted Pod will come.
         assert parts.calls == [f"{victim.key.name}: {note}", "activate uid-urgent", "recheck uid-urgent"]
         assert parts.waiter.messages == (["preempted"] if where == "Permit" else [])
+        assert parts.cancelled == ["preempted" if where == "Permit" else "preempted by DefaultPreemption"]
 
     asyncio.run(main())
 
