@@ -17,7 +17,7 @@ from dray.api.types.resource_v1 import DeviceClass, ResourceClaim
 from dray.client.interface import DeleteOptions
 from dray.client.resources import DEVICE_CLASSES, NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from dray.client.rest import Call
-from dray.framework.events import Action, Hint
+from dray.framework.events import Action, ClusterEvent, Hint
 from dray.framework.node_info import NodeInfo
 from dray.framework.pod_info import PodInfo
 from dray.framework.status import Code
@@ -762,7 +762,8 @@ async def test_a_pod_is_woken_when_its_unusable_claim_is_gone() -> None:
         pod = await abandoned(cluster)
         [extended_claim] = await extended_claims(cluster)
         empty = msgspec.structs.replace(extended_claim, status=type(extended_claim.status)())
-        [item] = [each for each in cluster.plugin.events_to_register() if each.event.resource == "ResourceClaim"]
+        deleted = ClusterEvent("ResourceClaim", Action.DELETE)
+        [item] = [each for each in cluster.plugin.events_to_register() if each.event.covers(deleted)]
         assert item.hint is not None
         assert item.keys is not None
         assert item.hint(pod, empty, None) is Hint.QUEUE

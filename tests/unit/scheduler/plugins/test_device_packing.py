@@ -121,7 +121,8 @@ def test_a_partition_keeps_the_largest_ones_possible(policy: str, second: str) -
 
 @pytest.mark.behaviour("PK-01")
 def test_an_unknown_policy_is_refused() -> None:
-    with pytest.raises(ConfigError, match="devicePolicy: must be one of first, best-fit, fragmentation"):
+    text = 'devicePolicy: Unsupported value: "worst": supported values: "first", "best-fit", "fragmentation"'
+    with pytest.raises(ConfigError, match=text):
         Placer(ProfileConfig(args={"DynamicResources": {"devicePolicy": "worst"}}))
 
 
