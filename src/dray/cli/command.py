@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final, NoReturn, Protocol
 
@@ -222,7 +223,7 @@ def _with_scheduler_config(snapshot: Snapshot, path: str) -> Snapshot:
     from dray.cli import manifests
 
     given = manifests.read_snapshot([path])
-    return Snapshot({**given.documents, **snapshot.documents}, snapshot.hidden, snapshot.partial)
+    return replace(snapshot, documents={**given.documents, **snapshot.documents})
 
 
 def print_hidden(prog: str, snapshot: Snapshot) -> None:

@@ -32,7 +32,7 @@ _NOT_HELPED_MAX: Final = 10
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command; with --apply it writes to the cluster."""
+    """Run the command; with --apply it writes to the cluster. Return 1 if some Pods are still pending then."""
     arguments = _parse(argv)
     if arguments.action == "release":
         return _release(arguments)
@@ -40,10 +40,11 @@ def main(argv: Sequence[str]) -> int:
         options = _options(arguments)
         plan = _plan(snapshot, options, arguments, progress)
     write_answer([plan], arguments.output, partial(lines, plan, applies=arguments.apply))
+    left = EXIT_FAILURE if plan.not_helped else 0
     if not arguments.apply or not plan.steps:
-        return 0
+        return left
     with exit_on_read_error(PROG):
-        return asyncio.run(_apply(arguments, plan, options))
+        return asyncio.run(_apply(arguments, plan, options)) or left
 
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:

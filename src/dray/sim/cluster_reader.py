@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from dray.api.document import Document
@@ -46,7 +46,8 @@ async def read_cluster(client: Client, kinds: Iterable[str], namespace: str = ""
     read = await _read(client, kinds, namespace, own_namespace)
     partial = {kind: _read_namespace(part) for kind, _, part in read}
     partial = {kind: found for kind, found in partial.items() if found != ""}
-    return Snapshot.of(_documents(read), tuple(_hidden(read)), partial)
+    snapshot = Snapshot.of(_documents(read), tuple(_hidden(read)), partial)
+    return replace(snapshot, listed=frozenset(kind for kind, _, _ in read))
 
 
 async def read_documents(client: Client, kinds: Iterable[str], namespace: str = "") -> list[Document]:

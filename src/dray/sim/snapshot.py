@@ -119,6 +119,8 @@ class Snapshot:
     hidden: tuple[str, ...] = ()
     # The kinds that could not be read in the whole cluster: the namespace that was read, or None.
     partial: Mapping[str, str | None] = field(default_factory=dict)
+    # The kinds that were listed in a cluster; of others, files may lack objects that exist.
+    listed: frozenset[str] = frozenset()
 
     @classmethod
     def of(

@@ -9,7 +9,13 @@ from typing import Final
 
 from dray.api import classic_claims as classic
 from dray.api.document import Document
-from dray.sim.physical_devices import CounterUse, PhysicalDevice, PhysicalState
+from dray.sim.physical_devices import (
+    CounterUse,
+    PhysicalDevice,
+    PhysicalState,
+    plugin_resources,
+    requested_resources,
+)
 from dray.sim.snapshot import Snapshot
 
 _SECONDS_PER_HOUR: Final = 3600.0
@@ -37,7 +43,7 @@ class UsageRow:
 
 @dataclass(frozen=True, slots=True)
 class NamespaceRow:
-    """Usage of one namespace; hours count from each allocation until now."""
+    """Usage of one namespace; hours count from each allocation, or start of a Pod, until now."""
 
     namespace: str
     claims: int
@@ -136,7 +142,7 @@ def counter_rows(devices: Iterable[PhysicalDevice]) -> list[CounterUse]:
 
 
 def by_namespace(snapshot: Snapshot, now: datetime) -> list[NamespaceRow]:
-    """Return one row per namespace with claims, of either group."""
+    """Return one row per namespace with claims, of either group, or with Pods that use devices of device plugins."""
     totals: dict[str, list[float]] = {}
     for claim in snapshot.claims:
         total = totals.setdefault(claim.metadata.namespace or "", [0, 0, 0, 0.0])
@@ -148,13 +154,23 @@ def by_namespace(snapshot: Snapshot, now: datetime) -> list[NamespaceRow]:
         devices = sum(1 for result in allocation.devices.results if not result.admin_access)
         total[2] += devices
         since = allocation.allocation_timestamp or claim.metadata.creation_timestamp
-        if since is not None:
-            total[3] += devices * max((now - since).total_seconds(), 0.0) / _SECONDS_PER_HOUR
+        total[3] += devices * _hours(since, now)
     for classic_claim in snapshot.classic_claims:
         total = totals.setdefault(classic_claim.metadata.namespace or "", [0, 0, 0, 0.0])
         total[0] += 1
         total[1] += not classic.is_allocated(classic_claim)
+    resources = {resource.name for resource in plugin_resources(snapshot)}
+    for pod in snapshot.pods if resources else ():
+        devices = sum(amount for name, amount in requested_resources(pod).items() if name in resources)
+        if devices:
+            total = totals.setdefault(pod.metadata.namespace or "", [0, 0, 0, 0.0])
+            total[2] += devices
+            total[3] += devices * _hours(pod.status.start_time, now)
     return [
         NamespaceRow(namespace, int(claims), int(pending), int(devices), hours)
         for namespace, (claims, pending, devices, hours) in sorted(totals.items())
     ]
+
+
+def _hours(since: datetime | None, now: datetime) -> float:
+    return 0.0 if since is None else max((now - since).total_seconds(), 0.0) / _SECONDS_PER_HOUR

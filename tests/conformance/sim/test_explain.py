@@ -76,12 +76,23 @@ What would help (each change was tested):
   - free claim team/one (Pod p, for 1d): fits on node-a
   - lower the count of request gpu to 1: fits on node-a
   - add an alternative with model t4 to request gpu: fits on node-b
-  - remove the device taint broken:NoSchedule, or tolerate it: fits on node-a
+  - remove the device taint broken:NoSchedule (kubectl delete devicetaintrule rule), or tolerate it: fits on node-a
   - add a node like node-a
 
 Claims that hold the devices:
   - node-a has 1 of 2: claim team/one (Pod p, for 1d) holds gpu-0"""
     )
+
+
+def test_a_taint_of_the_driver_names_no_rule() -> None:
+    """A rule with the same taint for other devices does not set it."""
+    taint = {"key": "broken", "effect": "NoSchedule", "timeAdded": "2026-01-01T00:00:00Z"}
+    documents = [item for item in CLUSTER if item["metadata"]["name"] != "node-b" or item["kind"] == "Node"]
+    tainted = resource_slice("node-b", GPU, device("gpu-9", taints=[taint], attributes=T4), nodeName="node-b")
+    asking = waiting_pod("train", "t4")
+    snapshot = Snapshot.of([*documents, tainted, template("t4", exactly(1, A100.replace("a100", "t4"))), asking])
+    answer = explain(snapshot, pod_subject(snapshot, NamespacedName("team", "train")), NOW, gates=GATES)
+    assert "remove the device taint broken:NoSchedule, or tolerate it" in [change.text for change in answer.changes]
 
 
 def test_one_node_tells_of_every_device() -> None:

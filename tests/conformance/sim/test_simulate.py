@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -195,6 +196,100 @@ def test_local_volumes_are_bound_as_in_the_cluster() -> None:
     assert [row.name for row in outcome.pending] == ["p-1"]
     assert "3 node(s) didn't find available persistent volumes to bind" in outcome.pending[0].why
     assert outcome.notes == ()
+
+
+def volume_claim(name: str = "data", class_name: str = "", volume: str = "") -> Document:
+    spec = {"storageClassName": class_name, "accessModes": ["ReadWriteOnce"], "volumeMode": "Filesystem"}
+    spec |= {"resources": {"requests": {"storage": "1Gi"}}} | ({"volumeName": volume} if volume else {})
+    status = {"phase": "Bound" if volume else "Pending"}
+    metadata = {"name": name, "namespace": "team", "uid": name}
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": metadata,
+        "spec": spec,
+        "status": status,
+    }
+
+
+def storage_class(name: str, provisioner: str) -> Document:
+    return {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "StorageClass",
+        "metadata": {"name": name, "uid": name},
+        "provisioner": provisioner,
+        "volumeBindingMode": "Immediate",
+    }
+
+
+def with_volume(message: str = "") -> Document:
+    """A pending Pod with a volume claim, and what the scheduler has said about it."""
+    asking = waiting_pod("p", "one", volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}])
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+    return asking | {"status": asking.get("status", {}) | ({"conditions": [condition]} if message else {})}
+
+
+NOT_FOUND = '0/3 nodes are available: persistentvolumeclaim "data" not found.'
+UNBOUND = "0/3 nodes are available: pod has unbound immediate PersistentVolumeClaims."
+CSI = storage_class("fast", "csi.example.com")
+VOLUME_KINDS = frozenset({"PersistentVolume", "PersistentVolumeClaim", "StorageClass"})
+
+
+@pytest.mark.behaviour("SC-06")
+@pytest.mark.parametrize(
+    ("known", "listed", "manifests", "reason"),
+    [
+        ([with_volume(NOT_FOUND)], False, [], "not found"),
+        ([with_volume()], True, [], "not found"),
+        ([], True, [with_volume()], "not found"),
+        ([with_volume(), volume_claim("other")], False, [], "not found"),
+        ([with_volume(UNBOUND), volume_claim()], False, [], "unbound immediate"),
+        ([with_volume(UNBOUND), CSI, volume_claim(class_name="fast")], False, [], "unbound immediate"),
+        ([with_volume(UNBOUND), volume_claim(class_name="fast")], False, [], "unbound immediate"),
+        ([], True, [volume_claim(), with_volume()], "unbound immediate"),
+    ],
+)
+def test_a_pod_without_its_volume_claim_is_pending(
+    known: list[Document], listed: bool, manifests: list[Document], reason: str
+) -> None:
+    """As in the cluster, and as `dray explain` says: the claim is missing, or nothing binds it."""
+    outcome = with_claims(known, listed, manifests)
+    assert [row.name for row in outcome.placed] == []
+    assert [(row.name, reason in row.why) for row in outcome.pending] == [("p", True)]
+    assert outcome.notes == ()
+
+
+@pytest.mark.parametrize(
+    ("known", "listed", "manifests", "note"),
+    [
+        # Files may lack a claim or a class that exists.
+        ([with_volume()], False, [], "is not in the snapshot"),
+        ([with_volume(), volume_claim(class_name="fast")], False, [], "is not bound"),
+        # The volume exists, although it cannot be read.
+        ([with_volume(), volume_claim(volume="pv")], True, [], "is not in the snapshot"),
+        # The provisioner of a claim that is only planned has not been asked yet.
+        ([CSI], True, [volume_claim(class_name="fast"), with_volume()], "is not bound"),
+    ],
+)
+def test_what_is_not_known_of_a_volume_claim_is_a_note(
+    known: list[Document], listed: bool, manifests: list[Document], note: str
+) -> None:
+    outcome = with_claims(known, listed, manifests)
+    assert [row.name for row in outcome.placed] == ["p"]
+    assert [note in text for text in outcome.notes] == [True]
+
+
+def test_volumes_that_are_applied_are_bound() -> None:
+    volume = local_volume("pv", "node-c")
+    volume["spec"]["storageClassName"] = ""
+    outcome = with_claims([], True, [volume, volume_claim(), with_volume()])
+    assert [(row.name, row.node) for row in outcome.placed] == [("p", "node-c")]
+
+
+def with_claims(known: list[Document], listed: bool, manifests: list[Document]) -> Outcome:
+    before = Snapshot.of([*(item for items in BEFORE.documents.values() for item in items), *known])
+    before = replace(before, listed=VOLUME_KINDS if listed else frozenset())
+    return simulate(Run(before, Changed(before), NOW, FeatureGates(), _quiet), manifests)
 
 
 def test_a_node_that_goes_takes_its_devices_along() -> None:

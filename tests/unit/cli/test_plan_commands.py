@@ -94,7 +94,7 @@ def test_removal_and_joint_placement(tmp_path: Path, capsys: pytest.CaptureFixtu
 def test_rebalancing_for_pending_pods_and_for_a_shape(
     cluster: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert rebalance.main(["plan", "-f", cluster]) == 0
+    assert rebalance.main(["plan", "-f", cluster]) == 1
     out = capsys.readouterr().out
     assert out.startswith("1 move lets 1 of 2 pending Pods fit\n")
     assert "To carry it out: dray rebalance plan --apply" in out

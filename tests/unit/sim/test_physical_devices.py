@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -11,6 +11,7 @@ from dray.sim import usage
 from dray.sim.devices import DeviceState, device_rows
 from dray.sim.physical_devices import PhysicalDevice, PhysicalState, physical_devices, plugin_rows
 from dray.sim.snapshot import Snapshot
+from dray.sim.usage import NamespaceRow
 from tests.unit.sim.cluster import GPU, claim, classic_claim, device, device_class, node, pod, resource_slice
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
@@ -120,6 +121,12 @@ def test_devices_of_a_plugin_count_like_others() -> None:
         "3 of 4 in use, 1 unhealthy",
     )
     assert shown.holders[0].pods == ("user",)
+
+
+def test_devices_of_a_plugin_count_in_the_namespace_of_the_pod() -> None:
+    machine, user, done = plugin_node()
+    user["status"] = {"phase": "Running", "startTime": (NOW - timedelta(hours=2)).isoformat().replace("+00:00", "Z")}
+    assert usage.by_namespace(Snapshot.of([machine, user, done]), NOW) == [NamespaceRow("team", 0, 0, 3, 6.0)]
 
 
 def test_classic_claims_count_in_their_namespace() -> None:

@@ -8,7 +8,7 @@ and volumes other than `local` and `hostPath`, whose attachment limits are not k
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from dray.api.codec import from_document
@@ -34,7 +34,7 @@ from dray.framework.status import SKIP, SUCCESS, Status, unresolvable
 from dray.scheduler.handle import Handle
 from dray.scheduler.plugins.arguments import Arguments
 from dray.scheduler.plugins.volume_choice import Chosen, volume_choices_of
-from dray.scheduler.plugins.volume_claims import claim_problem, unsupported_reason
+from dray.scheduler.plugins.volume_claims import REASON_UNBOUND, claim_problem, unsupported_reason
 
 REASON_AFFINITY: Final = "node(s) didn't match PersistentVolume's node affinity"
 REASON_NONE_AVAILABLE: Final = "node(s) didn't find available persistent volumes to bind"
@@ -45,6 +45,9 @@ _NO_AFFINITY: Final = unresolvable(REASON_AFFINITY).with_plugin(_NAME)
 _NO_VOLUME: Final = unresolvable(REASON_NO_VOLUME).with_plugin(_NAME)
 _NONE_AVAILABLE: Final = unresolvable(REASON_NONE_AVAILABLE).with_plugin(_NAME)
 _BIND_TIMEOUT_SECONDS: Final = 600
+
+# Returns whether a Pod waits for a claim that is missing or not usable; it has the claim's name, and the claim if any.
+WaitsForClaim = Callable[[Pod, str, Document | None], bool]
 
 
 class VolumeState:
@@ -67,11 +70,16 @@ class VolumeState:
 
 
 class VolumeBinding:
-    """Filters on volumes, reserves and binds them; a lenient one lets pass what it does not support."""
+    """Filters on volumes, reserves and binds them.
+
+    A lenient one lets pass what it does not support, and claims that are not usable unless the Pod waits for them.
+    """
 
     name = _NAME
 
-    def __init__(self, args: Mapping[str, Any], handle: Handle, *, lenient: bool = False) -> None:
+    def __init__(
+        self, args: Mapping[str, Any], handle: Handle, *, lenient: bool = False, waits: WaitsForClaim | None = None
+    ) -> None:
         given = Arguments(args)
         # How long PreBind waits for the controller to bind the claims.
         self._timeout_seconds = given.integer("bindTimeoutSeconds", _BIND_TIMEOUT_SECONDS, -sys.maxsize, None)
@@ -82,6 +90,7 @@ class VolumeBinding:
         self._choices = volume_choices_of(handle)
         self._classes: Lister[Document] = handle.informers.informer(STORAGE_CLASSES).lister
         self._lenient = lenient
+        self._waits = waits
         self._claims: Lister[Document] = handle.informers.informer(PERSISTENT_VOLUME_CLAIMS).lister
         self._volumes: Lister[Document] = handle.informers.informer(PERSISTENT_VOLUMES).lister
 
@@ -94,7 +103,7 @@ class VolumeBinding:
         for name, ephemeral in claim_names(pod):
             claim = self._claims.get(name, pod.metadata.namespace or "")
             problem = claim_problem(name, claim, ephemeral=ephemeral)
-            if problem and not self._lenient:
+            if problem and not self._passes(pod, name, claim, ephemeral=ephemeral and claim is None):
                 return None, unresolvable(problem)
             if claim is None:
                 continue
@@ -105,14 +114,19 @@ class VolumeBinding:
                 continue
             volume = self._volumes.get(claim["spec"].get("volumeName") or "")
             unsupported = unsupported_reason(name, claim, volume)
-            if unsupported and not self._lenient:
+            supported = unsupported == REASON_UNBOUND
+            if unsupported and not (self._passes(pod, name, claim) if supported else self._lenient):
                 return None, unresolvable(unsupported)
-            if volume is not None or not unsupported:
+            if volume is not None or not self._lenient:
                 matchers.extend(_matchers(volume))
         if not matchers and not delayed:
             return None, SKIP
         state[_NAME] = VolumeState(matchers, delayed)
         return None, SUCCESS
+
+    def _passes(self, pod: Pod, name: str, claim: Document | None, *, ephemeral: bool = False) -> bool:
+        """Return whether the Pod is placed although a claim is not usable; ephemeral ones are yet to be created."""
+        return self._lenient and (ephemeral or self._waits is None or not self._waits(pod, name, claim))
 
     def filter(self, state: CycleState, _pod: Pod, node: NodeInfo) -> Status:
         """Check the node affinity of every volume."""

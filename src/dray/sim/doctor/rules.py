@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 from dray.allocator.gates import Gates
 from dray.allocator.pools import pool_key
@@ -18,8 +18,15 @@ from dray.sim.doctor.findings import STUCK_AFTER, Finding, Rule, Severity, dead_
 from dray.sim.doctor.group_rules import GROUP_RULES
 from dray.sim.doctor.path_rules import PATH_RULES
 from dray.sim.explain.answers import Stage, Verdict
-from dray.sim.explain.before_scheduling import obstacle_before_scheduling, refused_claim
+from dray.sim.explain.before_scheduling import (
+    class_names,
+    class_obstacle,
+    missing_class,
+    obstacle_before_scheduling,
+    refused_claim,
+)
 from dray.sim.explain.pod_group import group_of
+from dray.sim.explain.similar_names import did_you_mean, listed
 from dray.sim.snapshot import Snapshot
 
 # The condition of nodes with networks for Pods.
@@ -167,31 +174,38 @@ def _unserved(pod: Pod, name: str | None, snapshot: Snapshot) -> str:
 
 
 def missing_classes(snapshot: Snapshot, _now: datetime) -> Iterator[Finding]:
-    """Yield device classes that are requested and do not exist."""
+    """Yield device classes that are requested and do not exist, with the Pods that wait for them."""
     if not snapshot.covers("DeviceClass", "ResourceClaim"):
         return
-    classes = {item.metadata.name for item in snapshot.classes}
+    classes = {item.metadata.name or "" for item in snapshot.classes}
     asked: dict[str, list[str]] = {}
     for claim in snapshot.claims:
         if claim.status.allocation is None:
-            for name in _classes(claim.spec):
+            for name in class_names(claim.spec):
                 asked.setdefault(name, []).append(_claim(claim))
     for template in snapshot.templates:
-        for name in _classes(template.spec.spec):
+        for name in class_names(template.spec.spec):
             key = f"{template.metadata.namespace}/{template.metadata.name}"
             asked.setdefault(name, []).append(f"resourceclaimtemplate {key}")
-    for name in sorted(asked.keys() - classes):
+    missing = sorted(asked.keys() - classes)
+    waiting = _waiting_by_class(snapshot) if missing else {}
+    for name in missing:
         few = ", ".join(asked[name][:3])
+        pods = waiting.get(name, ())
+        wait = f"; {listed(pods)} {'waits' if len(pods) == 1 else 'wait'} for it" if pods else ""
+        what = f"does not exist{did_you_mean(name, classes)} and is requested by {few}{wait}"
         advice = "create the DeviceClass, or correct the name"
-        what = f"does not exist and is requested by {few}"
         yield Finding(Severity.ERROR, "missing-class", f"deviceclass {name}", what, advice)
 
 
-def _classes(spec: Any) -> Iterator[str]:
-    for request in spec.devices.requests:
-        if request.exactly is not None:
-            yield request.exactly.device_class_name
-        yield from (alternative.device_class_name for alternative in request.first_available)
+def _waiting_by_class(snapshot: Snapshot) -> dict[str, list[str]]:
+    """Return the Pods that wait for each class that does not exist."""
+    found: dict[str, list[str]] = {}
+    for pod in snapshot.pods:
+        missing = None if pod.spec.node_name or is_pod_done(pod) else missing_class(snapshot, pod)
+        if missing is not None:
+            found.setdefault(missing[1], []).append(_pod(pod))
+    return found
 
 
 def broken_pools(snapshot: Snapshot, _now: datetime) -> Iterator[Finding]:
@@ -248,6 +262,7 @@ def orphaned_slices(snapshot: Snapshot, _now: datetime) -> Iterator[Finding]:
 
 def long_waits(snapshot: Snapshot, now: datetime) -> Iterator[Finding]:
     """Yield Pods that have been pending for a while."""
+    is_class_reported = snapshot.covers("DeviceClass", "ResourceClaim")
     for pod in snapshot.pods:
         created = pod.metadata.creation_timestamp
         if pod.spec.node_name or is_pod_done(pod) or created is None or now - created < STUCK_AFTER:
@@ -257,6 +272,9 @@ def long_waits(snapshot: Snapshot, now: datetime) -> Iterator[Finding]:
             continue
         since = f"has been pending since {created:%Y-%m-%d %H:%M} UTC"
         obstacle = obstacle_before_scheduling(snapshot, pod, now)
+        if obstacle is not None and is_class_reported and obstacle == class_obstacle(snapshot, pod, now):
+            # The class is reported, with its Pods.
+            continue
         if obstacle is not None and obstacle.action:
             severity = Severity.WARNING if obstacle.stage in _BROKEN else Severity.NOTE
             yield Finding(

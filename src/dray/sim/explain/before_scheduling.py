@@ -140,16 +140,24 @@ def _binding(claim: ResourceClaim, pod: Pod) -> Verdict | None:
     return None
 
 
-def _classless(snapshot: Snapshot, pod: Pod, _now: datetime) -> Verdict | None:
+def class_obstacle(snapshot: Snapshot, pod: Pod, _now: datetime) -> Verdict | None:
+    """Return a device class that the Pod's claims request and that does not exist."""
     if not snapshot.covers("DeviceClass", "Pod"):
         return None
-    known = [item.metadata.name or "" for item in snapshot.classes]
-    for owner, spec in claim_specs(snapshot, pod):
-        for name in class_names(spec):
-            if name not in known:
-                text = f'waits for DeviceClass "{name}" of {owner}, which does not exist{did_you_mean(name, known)}'
-                return Verdict(Stage.CLAIM, text, "correct deviceClassName, or create the class")
-    return None
+    found = missing_class(snapshot, pod)
+    if found is None:
+        return None
+    owner, name = found
+    similar = did_you_mean(name, [item.metadata.name or "" for item in snapshot.classes])
+    text = f'waits for DeviceClass "{name}" of {owner}, which does not exist{similar}'
+    return Verdict(Stage.CLAIM, text, "correct deviceClassName, or create the class")
+
+
+def missing_class(snapshot: Snapshot, pod: Pod) -> tuple[str, str] | None:
+    """Return the first claim or template of the Pod that requests a class which does not exist, and the class."""
+    known = {item.metadata.name for item in snapshot.classes}
+    requested = ((owner, name) for owner, spec in claim_specs(snapshot, pod) for name in class_names(spec))
+    return next(((owner, name) for owner, name in requested if name not in known), None)
 
 
 def claim_specs(snapshot: Snapshot, pod: Pod) -> Iterator[tuple[str, ResourceClaimSpec]]:
@@ -317,7 +325,7 @@ _CHECKS: Final[tuple[_Check, ...]] = (
     _waits_for_group,
     waits_for_victims,
     _unclaimed,
-    _classless,
+    class_obstacle,
     _missing_volume_claim,
     _unbound_volume_claim,
     _foreign_scheduler,

@@ -9,6 +9,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from dray.allocator import DeviceReason, Reason
+from dray.allocator.taints import TaintRule
 from dray.api.types.resource_v1 import (
     CELDeviceSelector,
     DeviceRequest,
@@ -21,6 +22,7 @@ from dray.api.types.resource_v1 import (
 from dray.cel.environments import compile_device_selector
 from dray.cel.errors import CELError
 from dray.cel.explain import compared_strings
+from dray.sim.devices import taint_text
 from dray.sim.explain.answers import Change, NodeAnswer, Size
 from dray.sim.explain.device_catalogue import Catalogue
 from dray.sim.explain.selector_hints import SelectorHint, shortened
@@ -50,12 +52,13 @@ def claim_changes(
     answers: Sequence[NodeAnswer],
     hints: Sequence[SelectorHint],
     catalogue: Catalogue,
+    rules: Sequence[TaintRule],
     attempt: Attempt,
 ) -> tuple[Change, ...]:
     """Return single changes of claims that suffice, the smallest first."""
     found: list[Change] = []
     topics: set[str] = set()
-    for candidate in _candidates(claims, answers, hints, catalogue):
+    for candidate in _candidates(claims, answers, hints, catalogue, rules):
         if candidate.size > Size.ADD_NODE and found:
             # Something smaller works.
             break
@@ -72,13 +75,14 @@ def _candidates(
     answers: Sequence[NodeAnswer],
     hints: Sequence[SelectorHint],
     catalogue: Catalogue,
+    rules: Sequence[TaintRule],
 ) -> Iterator[_Candidate]:
     yield from _corrected(claims, hints)
     yield from _fewer(claims)
     for position in range(len(claims)):
         yield from _without_constraints(claims, position)
     yield from _alternatives(claims, catalogue)
-    yield from _tolerant(claims, answers)
+    yield from _tolerant(claims, answers, rules)
     for position, claim in enumerate(claims):
         for index, request in enumerate(claim.spec.devices.requests):
             yield from _without_selectors(claims, position, index, request)
@@ -201,18 +205,42 @@ def _without_constraints(claims: Sequence[ResourceClaim], position: int) -> Iter
         yield _Candidate(Size.DROP_CONSTRAINT, f"drop the constraint on attribute {name}", tuple(changed))
 
 
-def _tolerant(claims: Sequence[ResourceClaim], answers: Sequence[NodeAnswer]) -> Iterator[_Candidate]:
-    for taint in dict.fromkeys(_taints(answers)):
+def _tolerant(
+    claims: Sequence[ResourceClaim], answers: Sequence[NodeAnswer], rules: Sequence[TaintRule]
+) -> Iterator[_Candidate]:
+    for taint, devices in _tainted(answers).items():
         key, _, effect = taint.rpartition(":")
         toleration = DeviceToleration(key=key.partition("=")[0], operator="Exists", effect=effect or None)
         changed = tuple(_tolerating(claim, toleration) for claim in claims)
-        yield _Candidate(Size.TOLERATE, f"remove the device taint {taint}, or tolerate it", changed)
+        text = f"remove the device taint {taint}{_removal(taint, devices, rules)}, or tolerate it"
+        yield _Candidate(Size.TOLERATE, text, changed)
 
 
-def _taints(answers: Iterable[NodeAnswer]) -> Iterator[str]:
+def _tainted(answers: Iterable[NodeAnswer]) -> dict[str, list[str]]:
+    """Return the devices with each taint that is not tolerated."""
+    found: dict[str, list[str]] = {}
     for reason in reasons_of(answers, Reason.TAINT):
         # "taint NAME is not tolerated"
-        yield reason.text.removeprefix("taint ").removesuffix(" is not tolerated")
+        taint = reason.text.removeprefix("taint ").removesuffix(" is not tolerated")
+        found.setdefault(taint, []).append(reason.device)
+    return found
+
+
+def _removal(taint: str, devices: Sequence[str], rules: Sequence[TaintRule]) -> str:
+    """Return the command that removes a taint which rules set; empty if drivers publish it."""
+    names = [
+        rule.name
+        for rule in rules
+        if taint_text(rule.taint) == taint and any(_selects(rule, device) for device in devices)
+    ]
+    return f" (kubectl delete devicetaintrule {' '.join(names)})" if names else ""
+
+
+def _selects(rule: TaintRule, key: str) -> bool:
+    # Names of pools may have slashes.
+    pool_key, _, device = key.rpartition("/")
+    driver, _, pool = pool_key.partition("/")
+    return rule.selects(driver, pool, device)
 
 
 def reasons_of(answers: Iterable[NodeAnswer], kind: Reason) -> Iterator[DeviceReason]:

@@ -228,7 +228,12 @@ def _advised(answer: Answer, replica: Replica, question: Question, filters: Filt
     if filters.pending:
         accepted = filters.accepted_by_other_plugins()
         changes += claim_changes(
-            filters.pending, answer.nodes, hints, finder.catalogue, lambda c: nodes_with_devices(allocator, accepted, c)
+            filters.pending,
+            answer.nodes,
+            hints,
+            finder.catalogue,
+            allocator.inventory.taint_rules.rules,
+            lambda c: nodes_with_devices(allocator, accepted, c),
         )
     for hint in names:
         if hint.corrected is not None:

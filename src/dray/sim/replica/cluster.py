@@ -30,7 +30,7 @@ from dray.runtime.metrics import Metrics
 from dray.runtime.tasks import TaskGroup
 from dray.scheduler.config import ConfigError, SchedulerConfig
 from dray.scheduler.handle import PluginFactory
-from dray.scheduler.plugins.volume_binding import VolumeBinding
+from dray.scheduler.plugins.volume_binding import VolumeBinding, WaitsForClaim
 from dray.scheduler.registry import BUILT_IN
 from dray.scheduler.scheduler import Scheduler
 from dray.sim.replica.contents import contents
@@ -61,6 +61,10 @@ class Options:
     schedules: bool = True
     # Whether the controllers of workloads run as well.
     workloads: bool = True
+    # Whether the controller of volumes runs although the snapshot has none.
+    volumes: bool = False
+    # Which Pods wait for volume claims; if it is not given, none does.
+    waits_for_claim: WaitsForClaim | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +99,7 @@ async def running(snapshot: Snapshot, now: datetime, options: Options) -> AsyncI
             group.spawn(GarbageCollector(context, shared=_CACHED).run(), "garbage collector")
             for kind in _WORKLOADS if options.workloads else ():
                 group.spawn(kind(context).run(), kind.__name__)
-            if snapshot.documents.get("PersistentVolume"):
+            if options.volumes or snapshot.documents.get("PersistentVolume"):
                 group.spawn(PersistentVolumeController(context).run(), "persistent volumes")
             group.spawn(SimulatedKubelets(client, informers).run(), "kubelets")
             group.spawn(scheduler.run(), "scheduler")
@@ -107,9 +111,11 @@ async def running(snapshot: Snapshot, now: datetime, options: Options) -> AsyncI
 
 
 def _scheduler(client: Client, informers: SharedInformerFactory, clock: LoopClock, options: Options) -> Scheduler:
+    volumes = partial(VolumeBinding, lenient=True, waits=options.waits_for_claim)
+    plugins = {**PLUGINS, "VolumeBinding": volumes}
     try:
         return Scheduler(
-            client, informers, clock, Metrics(), factories=PLUGINS, config=options.config, features=options.gates
+            client, informers, clock, Metrics(), factories=plugins, config=options.config, features=options.gates
         )
     except ConfigError as error:
         raise SnapshotError(f"{SCHEDULER_CONFIGURATION}: {error}") from error

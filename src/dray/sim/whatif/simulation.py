@@ -22,6 +22,7 @@ from dray.sim.replica.group_gates import with_groups
 from dray.sim.replica.virtual_time import run_virtually
 from dray.sim.scheduler_profiles import evaluated_profiles, profiles_of
 from dray.sim.snapshot import PLACEMENT_KINDS, Snapshot, SnapshotError
+from dray.sim.volume_waits import VolumeWaits, is_about_volume_claim
 from dray.sim.whatif.changes import Changed, copies, new_names, preemption_notes
 from dray.sim.whatif.outcome import FIT_MAX, Fit, Growth, Outcome, compare
 from dray.sim.whatif.preemption import Preemption, evictions, with_preemption, with_raised_priority
@@ -51,7 +52,12 @@ class Run:
     def options(self, manifests: Sequence[Document]) -> Options:
         """Return the options of the replica."""
         profiles = tuple(with_preemption(profile, self.preemption) for profile in profiles_of(self.changed.snapshot))
-        return Options(with_groups(self.gates, manifests), SchedulerConfig(profiles=profiles))
+        return Options(
+            with_groups(self.gates, manifests),
+            SchedulerConfig(profiles=profiles),
+            volumes=any(item.get("kind") == "PersistentVolume" for item in manifests),
+            waits_for_claim=VolumeWaits(self.before).waits,
+        )
 
     def start(self, manifests: Sequence[Document]) -> tuple[Snapshot, Sequence[Document]]:
         """Return the snapshot to start from, and the manifests to apply."""
@@ -66,7 +72,9 @@ class Run:
         events = await replica.client.list(EVENTS)
         gone = evictions(self.before, after, events.items)
         found = compare(self.before, after, self.changed.lost, gone)
-        changed = {(item.namespace, item.name) for item in (*found.placed, *found.moved, *found.pending)}
+        # A Pod that waits for a volume claim has that as its reason, and needs no note on it.
+        pending = (item for item in found.pending if not is_about_volume_claim(item.why))
+        changed = {(item.namespace, item.name) for item in (*found.placed, *found.moved, *pending)}
         pods = (pod for pod in after.pods if key_of(pod) in changed)
         notes = notes_on(after, pods, evaluated_profiles(self.before))
         budgets = preemption_notes(self.before, {(item.namespace, item.name) for item in gone})

@@ -215,6 +215,20 @@ def test_pods_that_wait_for_a_template() -> None:
     assert finding.advice == "create it, or correct resourceClaimTemplateName in the Pod"
 
 
+def test_a_missing_class_is_one_finding_with_its_pods() -> None:
+    """Not one of the class, and one of each Pod that waits for it."""
+    since = {"creationTimestamp": "2026-01-01T00:00:00Z"}
+    pods = [waiting_pod(name, "t") for name in ("p", "q")]
+    pods = [item | {"metadata": item["metadata"] | since} for item in pods]
+    wrong = template("t", {"name": "r", "exactly": {"deviceClassName": "gpus", "count": 1}})
+    (finding,) = found(wrong, *pods, now=LATER)
+    assert (finding.rule, finding.subject) == ("missing-class", "deviceclass gpus")
+    assert finding.what == (
+        'does not exist (did you mean "gpu"?) and is requested by resourceclaimtemplate team/t; '
+        "pod team/p, pod team/q wait for it"
+    )
+
+
 def test_pods_whose_claims_a_quota_refuses() -> None:
     """One finding for all of them, with the limit that is enough for all."""
     waiting = [waiting_pod(name, "t") for name in ("p-1", "p-2", "p-3")]
