@@ -42,6 +42,10 @@ class VolumeWaits:
             return False
         return before is not None or self._knows_all("PersistentVolume")
 
+    def waits_as_known(self, pod: Pod, name: str, claim: Document | None) -> bool:
+        """Return whether a pending Pod of the cluster waits for a claim; other Pods do not."""
+        return key_of(pod) in self._messages and self.waits(pod, name, claim)
+
     def _knows_all(self, kind: str) -> bool:
         """Return whether an object of the kind that is not in the snapshot does not exist."""
         snapshot = self._snapshot

@@ -91,6 +91,23 @@ def test_removal_and_joint_placement(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert out.endswith("What to do: create them in this order, or give the first ones a higher priority\n")
 
 
+def test_no_node_helps_a_pod_that_waits_for_a_volume_claim(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As the scheduler has said; a planned Pod may bring its claim."""
+    message = '0/2 nodes are available: persistentvolumeclaim "data" not found.'
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+    volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]
+    spec = {"containers": SPEC["containers"], "volumes": volumes}
+    waiting: Document = {**POD, "spec": spec, "status": {"phase": "Pending", "conditions": [condition]}}
+    known = [item for items in gpu_cluster({"a": 2, "b": 2}).documents.values() for item in items]
+    cluster = write(tmp_path / "cluster.yaml", [*known, waiting])
+    assert plan.main(["-f", cluster]) == 1
+    assert 'persistentvolumeclaim "data" not found' in capsys.readouterr().out
+    assert rebalance.main(["-f", cluster]) == 1
+    assert 'persistentvolumeclaim "data" not found' in capsys.readouterr().out
+    planned = write(tmp_path / "pods.yaml", [{**POD, "metadata": POD["metadata"] | {"name": "later"}, "spec": spec}])
+    assert plan.main(["-f", cluster, "--pods", planned, "--no-pending"]) == 0
+
+
 def test_rebalancing_for_pending_pods_and_for_a_shape(
     cluster: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
