@@ -26,6 +26,9 @@ _KINDS: Final[Mapping[str, str]] = {
     "statefulset": "StatefulSet",
     "sts": "StatefulSet",
     "job": "Job",
+    "podgroup": "PodGroup",
+    "pg": "PodGroup",
+    "workload": "Workload",
 }
 # Flags whose values are names of a kind.
 _FLAGS: Final[Mapping[str, str]] = {
@@ -36,7 +39,7 @@ _FLAGS: Final[Mapping[str, str]] = {
     "--remove-node": "Node",
     "--class": "DeviceClass",
 }
-_EXPLAINED: Final = ("pod", "claim", "deployment", "replicaset", "daemonset", "statefulset", "job")
+_EXPLAINED: Final = ("pod", "claim", "deployment", "replicaset", "daemonset", "statefulset", "job", "podgroup", "workload")
 
 
 def main(argv: Sequence[str]) -> int:

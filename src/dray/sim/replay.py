@@ -12,11 +12,13 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
-from dray.api.document import Document, GroupVersion
+from dray.api.document import Document, GroupVersion, NamespacedName
 from dray.api.errors import APIError, NotFoundError
 from dray.api.features import FeatureGates
 from dray.api.timestamps import parse_time
+from dray.api.types.core_v1 import Pod
 from dray.client.interface import Client, DeleteOptions, Patch, PatchType, Resource, WriteOptions
+from dray.client.objects import key_of
 from dray.client.resources import PODS, SERVICE_ACCOUNTS
 from dray.scheduler.config import SchedulerConfig
 from dray.sim.recording import ADDED, DELETED, Change, Recording
@@ -29,7 +31,9 @@ TAIL_SECONDS: Final = 30.0
 _ENDED: Final = ("Succeeded", "Failed")
 _STATUS: Final = WriteOptions(subresource="status")
 # Kinds whose controllers do not run in a replay: their Pods are part of the recording.
-_WITHOUT_CONTROLLERS: Final = frozenset({"Deployment", "ReplicaSet", "DaemonSet", "StatefulSet", "Job", "Event"})
+_WITHOUT_CONTROLLERS: Final = frozenset({"Deployment", "DaemonSet", "Job", "Event"})
+# Their controllers do not run either, but the scheduler spreads Pods by their selectors.
+_SPREAD_OWNERS: Final = frozenset({"ReplicaSet", "StatefulSet"})
 
 Progress = Callable[[int, int, str], None]
 
@@ -76,7 +80,7 @@ def inputs(recording: Recording) -> list[Change]:
             continue
         if kind == "Pod":
             reduced = _pod_input(change, known)
-        elif kind == "ResourceClaim":
+        elif kind == "ResourceClaim" or kind in _SPREAD_OWNERS:
             reduced = _created_only(change, known)
         else:
             reduced = change
@@ -100,8 +104,12 @@ def _pod_input(change: Change, known: set[str | None]) -> Change | None:
         known.add(uid)
         kept = ("nodeName",) if _is_static(pod) else ()
         spec = {key: value for key, value in pod["spec"].items() if key != "nodeName" or key in kept}
-        return Change(change.seconds, ADDED, {**pod, "metadata": _new(pod), "spec": spec, "status": {}})
-    if status.get("phase") in _ENDED or pod["metadata"].get("deletionTimestamp"):
+        owners = [item for item in pod["metadata"].get("ownerReferences") or () if item["kind"] in _SPREAD_OWNERS]
+        metadata = {**_new(pod), "ownerReferences": owners}
+        return Change(change.seconds, ADDED, {**pod, "metadata": metadata, "spec": spec, "status": {}})
+    is_going = bool(pod["metadata"].get("deletionTimestamp"))
+    # A Pod on a node has its devices until it is gone.
+    if status.get("phase") in _ENDED or (is_going and not pod["spec"].get("nodeName")):
         return change
     return None
 
@@ -112,7 +120,7 @@ def _is_static(pod: Document) -> bool:
 
 
 def _created_only(change: Change, known: set[str | None]) -> Change | None:
-    """Return the creation or deletion of a claim of a user, without its allocation."""
+    """Return the creation or deletion of a claim of a user or of a workload, without its status."""
     uid = change.object["metadata"].get("uid")
     if change.type == DELETED:
         return change
@@ -174,7 +182,9 @@ async def _replay(
     recording: Recording, config: SchedulerConfig, gates: FeatureGates, progress: Progress
 ) -> ReplayResult:
     changes = inputs(recording)
-    options = Options(gates, config, workloads=False)
+    options = Options(
+        gates, config, workloads=False, waits_for_claim=_waits_for_claim if _has_volume_claims(recording) else None
+    )
     async with running(_start(recording), recording.start, options) as replica:
         player = _Player(replica)
         await player.start()
@@ -191,8 +201,26 @@ async def _replay(
     return ReplayResult(tuple(pods), tuple(player.refused))
 
 
+def _has_volume_claims(recording: Recording) -> bool:
+    """Return whether the claims were recorded; those who may not list them record Pods that got nodes without them."""
+    documents = [*recording.initial, *(change.object for change in recording.changes)]
+    claims = {key_of(item) for item in documents if item["kind"] == "PersistentVolumeClaim"}
+    return all(
+        NamespacedName(item["metadata"].get("namespace") or "", claim["claimName"]) in claims
+        for item in documents
+        if item["kind"] == "Pod" and item["spec"].get("nodeName")
+        for volume in item["spec"].get("volumes") or ()
+        if (claim := volume.get("persistentVolumeClaim"))
+    )
+
+
+def _waits_for_claim(_pod: Pod, _name: str, claim: Document | None) -> bool:
+    """Return whether a Pod waits for a claim: a recording has them all, and when each got its volume."""
+    return claim is None or not claim["spec"].get("volumeName")
+
+
 def _start(recording: Recording) -> Snapshot:
-    """Return the objects at the start, without workloads, whose controllers do not run."""
+    """Return the objects at the start, without workloads that the scheduler does not look at."""
     return Snapshot.of(item for item in recording.initial if item["kind"] not in _WITHOUT_CONTROLLERS)
 
 
@@ -256,10 +284,23 @@ class _Player:
             phase = {"status": {"phase": document["status"]["phase"]}}
             await self._client.patch(resource, name, namespace, Patch(PatchType.STRATEGIC, phase), _STATUS)
         elif document["kind"] == "Pod":
-            made = await self._client.create(resource, document, namespace)
+            made = await self._client.create(resource, await self._with_owners(document), namespace)
             self._uids[made["metadata"]["uid"]] = (metadata.get("uid") or "", self._replica.clock.monotonic())
         else:
             await self._write(resource, document, namespace)
+
+    async def _with_owners(self, pod: Document) -> Document:
+        """Return a Pod with the uids that its owners have in the replica; those that are not there are left out."""
+        owners = []
+        for owner in pod["metadata"].get("ownerReferences") or ():
+            try:
+                found = await self._client.get(
+                    self._resources[owner["apiVersion"], owner["kind"]], owner["name"], pod["metadata"]["namespace"]
+                )
+            except (KeyError, NotFoundError):
+                continue
+            owners.append({**owner, "uid": found["metadata"]["uid"]})
+        return {**pod, "metadata": {**pod["metadata"], "ownerReferences": owners}}
 
     async def _write(self, resource: Resource[Document], document: Document, namespace: str) -> None:
         """Create or replace an object with its status."""

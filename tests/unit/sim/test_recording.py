@@ -161,3 +161,84 @@ def test_a_replay_allocates_devices_again_when_they_are_free() -> None:
     assert (found["one"].node, found["two"].node) == ("a", "a")
     assert found["two"].wait_seconds is not None
     assert found["two"].wait_seconds >= 3.0
+
+
+def with_volume(name: str, uid: str) -> Document:
+    made = plain(name, uid)
+    volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]
+    return {**made, "spec": {**made["spec"], "volumes": volumes}}
+
+
+def volume_claim(volume: str = "") -> Document:
+    spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}, "storageClassName": "s"}
+    metadata = {"name": "data", "namespace": "default", "uid": "data"}
+    bound = {"volumeName": volume} if volume else {}
+    return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec | bound}
+
+
+def test_a_replayed_pod_waits_for_its_volume_claim_as_long_as_the_recorded_one() -> None:
+    text = [*list(lines())[:5], change_line(1.0, ADDED, with_volume("p", "u1"))]
+    (missing,) = run(read_recording(text)).pods
+    assert missing.replayed.node == ""
+    text += [change_line(3.0, ADDED, volume_claim()), change_line(6.0, MODIFIED, volume_claim("pv"))]
+    (bound,) = run(read_recording(text)).pods
+    assert bound.replayed.node
+    assert bound.replayed.wait_seconds is not None
+    assert bound.replayed.wait_seconds >= 5.0
+
+
+def test_a_recording_without_volume_claims_is_replayed_as_if_they_were_bound() -> None:
+    """Who may not list them records Pods alone."""
+    made = with_volume("p", "u1")
+    text = [*list(lines())[:5], change_line(1.0, ADDED, made), change_line(1.5, MODIFIED, on(made, "a"))]
+    (found,) = run(read_recording(text)).pods
+    assert found.replayed.node
+
+
+@pytest.mark.parametrize("moment", [INITIAL, ADDED])
+def test_pods_of_a_replica_set_are_spread_as_they_were(moment: str) -> None:
+    """The scheduler spreads them by the selector of their owner, over nodes of any size."""
+    labels = {"app": "web"}
+    owner = {
+        "apiVersion": "apps/v1",
+        "kind": "ReplicaSet",
+        "metadata": {"name": "web", "namespace": "default", "uid": "rs", "ownerReferences": []},
+        "spec": {
+            "replicas": 4,
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": plain("x", "x")["spec"]},
+        },
+    }
+    small = node("a")
+    small["status"]["allocatable"] = {"cpu": "1", "memory": "1Gi", "pods": "110"}
+    text = [header_line(START, "s"), change_line(0, INITIAL, small), change_line(0, INITIAL, node("b"))]
+    text.append(change_line(0 if moment == INITIAL else 0.5, moment, owner))
+    reference = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "rs", "controller": True}
+    for number in range(4):
+        made = plain(f"web-{number}", f"u{number}")
+        made["metadata"] |= {"labels": labels, "ownerReferences": [reference]}
+        made["spec"] = {**made["spec"], "containers": [{**made["spec"]["containers"][0], "resources": REQUESTS}]}
+        text.append(change_line(1 + number, ADDED, made))
+    result = run(read_recording(text))
+    assert result.refused == ()
+    assert sorted(item.replayed.node for item in result.pods) == ["a", "a", "b", "b"]
+
+
+REQUESTS = {"requests": {"cpu": "200m"}}
+
+
+def test_a_pod_on_a_node_has_its_devices_until_it_is_gone() -> None:
+    text = [*list(lines())[:5], change_line(0.5, ADDED, template("gpu", exactly(1)))]
+    text.insert(1, change_line(0, INITIAL, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}}))
+    one, two = waiting_pod("one", "gpu"), waiting_pod("two", "gpu")
+    going = on({**one, "metadata": {**one["metadata"], "deletionTimestamp": "2026-01-02T03:04:38Z"}}, "a")
+    text += [
+        change_line(1.0, ADDED, one),
+        change_line(1.5, MODIFIED, on(one, "a")),
+        change_line(2.0, ADDED, two),
+        change_line(3.0, MODIFIED, going),
+        change_line(9.0, DELETED, going),
+    ]
+    found = {item.name: item.replayed for item in run(read_recording(text)).pods}
+    assert found["two"].wait_seconds is not None
+    assert found["two"].wait_seconds >= 7.0
