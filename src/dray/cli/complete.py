@@ -27,7 +27,6 @@ _KINDS: Final[Mapping[str, str]] = {
     "sts": "StatefulSet",
     "job": "Job",
     "podgroup": "PodGroup",
-    "pg": "PodGroup",
     "workload": "Workload",
 }
 # Flags whose values are names of a kind.
@@ -39,7 +38,17 @@ _FLAGS: Final[Mapping[str, str]] = {
     "--remove-node": "Node",
     "--class": "DeviceClass",
 }
-_EXPLAINED: Final = ("pod", "claim", "deployment", "replicaset", "daemonset", "statefulset", "job", "podgroup", "workload")
+_EXPLAINED: Final = (
+    "pod",
+    "claim",
+    "deployment",
+    "replicaset",
+    "daemonset",
+    "statefulset",
+    "job",
+    "podgroup",
+    "workload",
+)
 
 
 def main(argv: Sequence[str]) -> int:
@@ -51,7 +60,8 @@ def main(argv: Sequence[str]) -> int:
 
 def candidates(words: Sequence[str]) -> list[str]:
     """Return what the last word can be."""
-    *before, current = words
+    # Bash makes three words of `--node=a`; zsh and fish make one.
+    *before, current = [word for word in words[:-1] if word != "="] + ["" if words[-1] == "=" else words[-1]]
     flag, equals, _ = current.partition("=")
     if equals and flag in _FLAGS:
         return [f"{flag}={name}" for name in _names(_FLAGS[flag], before)]
@@ -81,7 +91,7 @@ def _matching(names: Sequence[str], start: str) -> list[str]:
 
 def _names(kind: str, words: Sequence[str]) -> list[str]:
     try:
-        return asyncio.run(_read(kind, _value(words, "-n", "--namespace"), words))
+        return asyncio.run(_read(kind, namespace_of(words), words))
     except Exception:  # noqa: BLE001 - a message would appear in the middle of the user's command line
         return []
 
@@ -97,9 +107,18 @@ async def _read(kind: str, namespace: str, words: Sequence[str]) -> list[str]:
         connect(_value(words, "--kubeconfig"), _value(words, "--context")) as client,
     ):
         resource = best_resources(await client.resources())[kind]
-        scope = (namespace or "default") if resource.namespaced else ""
+        scope = namespace if resource.namespaced else ""
         page = await client.list(resource, scope, options=ListOptions(limit=LIMIT))
         return sorted(item["metadata"]["name"] for item in page.items)
+
+
+def namespace_of(words: Sequence[str]) -> str:
+    """Return the namespace of the command line or, as for the commands, that of the kubeconfig context."""
+    # Imported on use, as the commands do.
+    from dray.cli.cluster import load_user_access
+
+    given = _value(words, "-n", "--namespace")
+    return given or load_user_access(_value(words, "--kubeconfig"), _value(words, "--context")).namespace
 
 
 def _value(words: Sequence[str], *flags: str) -> str:

@@ -25,8 +25,9 @@ RESET: Final = "\033[0m"
 COLOURS: Final = {"green": "\033[32m", "yellow": "\033[33m", "red": "\033[31m", "cyan": "\033[36m", "dim": "\033[2m"}
 _CLEAR_LINE: Final = "\r\033[K"
 _GAP: Final = "   "
-# A wrapped column is at least this wide.
+# A column that alone is wrapped is at least this wide; if several are, at least that wide.
 _WRAPPED_MIN: Final = 24
+_NARROW_MIN: Final = 10
 # Fields that contain rows; the keys of all other mappings are user data and are not renamed.
 _NESTED_ROWS: Final = frozenset(
     {
@@ -126,14 +127,12 @@ def terminal_width() -> int:
 
 
 def table(rows: Sequence[T], columns: Sequence[Column[T]], *, colour: bool = False, width: int = 0) -> str:
-    """Return an aligned table; if it is wider than `width`, its widest column is wrapped."""
+    """Return an aligned table; if it is wider than `width`, its widest columns are wrapped."""
     cells = [[column.text(row) or "-" for column in columns] for row in rows]
     titles = [column.title for column in columns]
     widths = [max(map(len, texts)) for texts in zip(titles, *cells, strict=True)]
-    excess = sum(widths) + len(_GAP) * (len(widths) - 1) - width
-    if width and excess > 0:
-        widest = widths.index(max(widths))
-        widths[widest] = max(widths[widest] - excess, _WRAPPED_MIN, len(titles[widest]))
+    if width:
+        widths = _narrowed(widths, [len(title) for title in titles], width - len(_GAP) * (len(widths) - 1))
     lines = [_line(titles, widths)]
     for row, texts in zip(rows, cells, strict=True):
         wrapped = [_wrapped(text, limit) for text, limit in zip(texts, widths, strict=True)]
@@ -143,6 +142,21 @@ def table(rows: Sequence[T], columns: Sequence[Column[T]], *, colour: bool = Fal
                 padded = [_painted(text, column, row) for text, column in zip(padded, columns, strict=True)]
             lines.append(_GAP.join(padded).rstrip())
     return "\n".join(lines) + "\n"
+
+
+def _narrowed(widths: Sequence[int], title_widths: Sequence[int], room: int) -> list[int]:
+    """Return widths that fit: the widest column is narrowed or, if that does not suffice, all that are wide."""
+    if sum(widths) <= room:
+        return list(widths)
+    widest = widths.index(max(widths))
+    left = room - sum(widths) + widths[widest]
+    if left >= max(_WRAPPED_MIN, title_widths[widest]):
+        return [left if position == widest else own for position, own in enumerate(widths)]
+    for limit in range(max(widths), _NARROW_MIN - 1, -1):
+        found = [min(own, max(limit, title)) for own, title in zip(widths, title_widths, strict=True)]
+        if sum(found) <= room:
+            break
+    return found
 
 
 def _wrapped(text: str, width: int) -> list[str]:

@@ -11,7 +11,7 @@ from typing import Final
 
 from dray.cli.command import Parser
 
-_FLAG: Final = re.compile(r"(?<![\w-])(--?[a-zA-Z][\w-]*)")
+_FLAG: Final = re.compile(r"(?<![\w-])(--[a-zA-Z][\w-]*|-[a-zA-Z](?![\w-]))")
 _BASH: Final = """\
 _dray() {{
     local current=${{COMP_WORDS[COMP_CWORD]}}
@@ -23,6 +23,10 @@ _dray() {{
 {cases}
     esac
     case $current in
+        -*=*)
+            local names=$(dray complete "${{COMP_WORDS[@]:1:COMP_CWORD}}" 2>/dev/null)
+            COMPREPLY=($(compgen -W "$names" -- "$current"))
+            ;;
         -*) COMPREPLY=($(compgen -W "$flags" -- "$current")) ;;
         *)
             local IFS=$'\\n'

@@ -292,6 +292,22 @@ def with_claims(known: list[Document], listed: bool, manifests: list[Document]) 
     return simulate(Run(before, Changed(before), NOW, FeatureGates(), _quiet), manifests)
 
 
+def test_a_quota_that_is_used_up_has_room_for_replacements() -> None:
+    """The claims of evicted Pods no longer count."""
+    hard = {"gpu.deviceclass.resource.k8s.io/devices": "3"}
+    quota = {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": "gpus", "namespace": "team", "uid": "quota"},
+        "spec": {"hard": hard},
+        "status": {"hard": hard, "used": hard},
+    }
+    before = Snapshot.of([*(item for items in BEFORE.documents.values() for item in items), quota])
+    outcome = simulate(Run(before, drain(before, "node-a"), NOW, FeatureGates(), _quiet), ())
+    assert {row.name for row in outcome.moved} == {row.name for row in after(drain(BEFORE, "node-a")).moved}
+    assert outcome.pending == ()
+
+
 def test_a_node_that_goes_takes_its_devices_along() -> None:
     outcome = after(remove_node(BEFORE, "node-a"))
     assert len(outcome.moved) == 3

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import shlex
+import subprocess
 from pathlib import Path
 
 import pytest
 
+from dray.cli import complete
 from dray.cli.command import Parser
 from dray.cli.complete import candidates
 from dray.cli.output import Column, table
+from dray.cmd.completion import script
 from dray.cmd.main import GROUPS, PROCESSES, TOOLS, usage
 from dray.cmd.main import main as dray
 from dray.cmd.settings import UpSettings
@@ -147,9 +151,51 @@ def test_a_bad_kubeconfig_is_named(
 def test_kinds_are_completed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
     assert candidates(["explain", "d"]) == ["deployment", "daemonset"]
+    assert candidates(["explain", "podg"]) == ["podgroup"]
     assert candidates(["explain", "pod", ""]) == []
     assert candidates(["devices", "--node", ""]) == []
     assert candidates(["top", ""]) == []
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["devices", "--node", "="], ["devices", "--node", "=", "a"], ["devices", "--node=a"], ["devices", "--node", "a"]],
+)
+def test_names_are_completed_as_shells_split_words(monkeypatch: pytest.MonkeyPatch, words: list[str]) -> None:
+    """Bash makes three words of a flag with `=`, and completes what follows."""
+    monkeypatch.setattr(complete, "_names", lambda kind, _words: {"Node": ["a-0", "a-1"]}[kind])
+    start = "--node=" if words[-1].startswith("--") else ""
+    assert candidates(words) == [f"{start}a-0", f"{start}a-1"]
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["dray", "devices", "--node=a-"], "--node=a-0"),
+        (["dray", "devices", "--node", "=", "a-"], "a-0"),
+        (["dray", "devices", "--no"], "--node"),
+        (["dray", "dev"], "devices"),
+    ],
+)
+def test_the_script_completes_in_bash(words: list[str], expected: str) -> None:
+    stub = 'dray() { case "${@: -1}" in --node=*) echo --node=a-0;; *) echo a-0;; esac; }'
+    array = " ".join(shlex.quote(word) for word in words)
+    call = f'COMP_WORDS=({array}); COMP_CWORD={len(words) - 1}; _dray; echo "${{COMPREPLY[@]}}"'
+    text = "\n".join([stub, script("bash", {"devices": ["--node"]}, {"devices": "all devices"}), call])
+    done = subprocess.run(["bash", "-c", text], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == expected
+
+
+def test_names_are_completed_in_the_namespace_of_the_context(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    path = tmp_path / "kubeconfig"
+    context = {"name": "c", "context": {"cluster": "c", "user": "u", "namespace": "team"}}
+    cluster = {"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}
+    user = {"name": "u", "user": {}}
+    config = {"current-context": "c", "contexts": [context], "clusters": [cluster], "users": [user]}
+    path.write_text(json.dumps({"apiVersion": "v1", "kind": "Config"} | config))
+    monkeypatch.setenv("KUBECONFIG", str(path))
+    assert complete.namespace_of([]) == "team"
+    assert complete.namespace_of(["-n", "other"]) == "other"
 
 
 def test_tables_are_wrapped_to_the_width_of_a_terminal() -> None:
@@ -165,6 +211,15 @@ def test_tables_are_wrapped_to_the_width_of_a_terminal() -> None:
         "b        short",
     ]
     assert len(table(rows, columns).splitlines()) == 3
+    long = [(f"node-{'a' * 20}", f"claim-{'b' * 20}", "all devices of this node are in use by others")]
+    three: list[Column[tuple[str, str, str]]] = [
+        Column("NODE", lambda row: row[0]),
+        Column("CLAIM", lambda row: row[1]),
+        Column("REASON", lambda row: row[2]),
+    ]
+    assert max(map(len, table(long, three, width=90).splitlines())) <= 90
+    assert max(map(len, table(long, three, width=50).splitlines())) <= 50
+    assert table(long, three, width=200) == table(long, three)
 
 
 def test_abbreviated_flags_are_unknown(capsys: pytest.CaptureFixture[str]) -> None:

@@ -26,6 +26,7 @@ from dray.controllers.persistent_volume.reconciler import PersistentVolumeContro
 from dray.controllers.reconciler import ControllerContext
 from dray.controllers.replica_set.reconciler import ReplicaSetController
 from dray.controllers.resource_claim.reconciler import ResourceClaimController
+from dray.controllers.resource_quota.reconciler import ResourceQuotaController
 from dray.runtime.metrics import Metrics
 from dray.runtime.tasks import TaskGroup
 from dray.scheduler.config import ConfigError, SchedulerConfig
@@ -101,6 +102,9 @@ async def running(snapshot: Snapshot, now: datetime, options: Options) -> AsyncI
                 group.spawn(kind(context).run(), kind.__name__)
             if options.volumes or snapshot.documents.get("PersistentVolume"):
                 group.spawn(PersistentVolumeController(context).run(), "persistent volumes")
+            if snapshot.documents.get("ResourceQuota"):
+                # So that what an evicted Pod had is free for its replacement.
+                group.spawn(ResourceQuotaController(context).run(), "quotas")
             group.spawn(SimulatedKubelets(client, informers).run(), "kubelets")
             group.spawn(scheduler.run(), "scheduler")
         await informers.wait_for_sync()
