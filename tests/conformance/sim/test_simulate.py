@@ -235,7 +235,6 @@ CSI = storage_class("fast", "csi.example.com")
 VOLUME_KINDS = frozenset({"PersistentVolume", "PersistentVolumeClaim", "StorageClass"})
 
 
-@pytest.mark.behaviour("SC-06")
 @pytest.mark.parametrize(
     ("known", "listed", "manifests", "reason"),
     [
