@@ -7,7 +7,6 @@ scheduler uses.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -40,9 +39,8 @@ from dray.client.resources import (
 from dray.controllers.resource_claim.plan import make_claim
 from dray.scheduler.config import ProfileConfig
 from dray.scheduler.plugins.dynamic_resources.extended_resources import is_extended_resource_claim
-from dray.scheduler.plugins.volume_binding import VolumeBinding
 from dray.sim.placer import PlacedPod, Placer
-from dray.sim.replica.cluster import PLUGINS
+from dray.sim.replica.cluster import replica_plugins
 from dray.sim.snapshot import Snapshot, SnapshotError
 from dray.sim.volume_waits import VolumeWaits
 
@@ -110,8 +108,8 @@ class TrialCluster:
         self.snapshot = snapshot
         self._gates = gates or FeatureGates()
         # Pods that are only planned may bring their volume claims.
-        volumes = partial(VolumeBinding, lenient=True, waits=VolumeWaits(snapshot).waits_as_known)
-        self.placer = Placer(profile, self._gates, {**PLUGINS, "VolumeBinding": volumes})
+        plugins = replica_plugins(VolumeWaits(snapshot).waits_as_known)
+        self.placer = Placer(profile, self._gates, plugins)
         self._nodes: dict[str, Node] = {}
         self._held: set[str] = set()
         self._templates = {key_of(item): item for item in snapshot.templates}

@@ -199,7 +199,7 @@ def test_local_volumes_are_bound_as_in_the_cluster() -> None:
 
 
 def volume_claim(name: str = "data", class_name: str = "", volume: str = "") -> Document:
-    spec = {"storageClassName": class_name, "accessModes": ["ReadWriteOnce"], "volumeMode": "Filesystem"}
+    spec: Document = {"storageClassName": class_name, "accessModes": ["ReadWriteOnce"], "volumeMode": "Filesystem"}
     spec |= {"resources": {"requests": {"storage": "1Gi"}}} | ({"volumeName": volume} if volume else {})
     status = {"phase": "Bound" if volume else "Pending"}
     metadata = {"name": name, "namespace": "team", "uid": name}

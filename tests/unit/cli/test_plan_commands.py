@@ -104,7 +104,7 @@ def test_no_node_helps_a_pod_that_waits_for_a_volume_claim(tmp_path: Path, capsy
     assert 'persistentvolumeclaim "data" not found' in capsys.readouterr().out
     assert rebalance.main(["-f", cluster]) == 1
     assert 'persistentvolumeclaim "data" not found' in capsys.readouterr().out
-    planned = write(tmp_path / "pods.yaml", [{**POD, "metadata": POD["metadata"] | {"name": "later"}, "spec": spec}])
+    planned = write(tmp_path / "pods.yaml", [{**POD, "metadata": {"name": "later", "namespace": "team"}, "spec": spec}])
     assert plan.main(["-f", cluster, "--pods", planned, "--no-pending"]) == 0
 
 

@@ -40,8 +40,6 @@ from dray.sim.replica.kubelet import SimulatedKubelets
 from dray.sim.replica.virtual_time import LoopClock
 from dray.sim.snapshot import SCHEDULER_CONFIGURATION, Snapshot, SnapshotError
 
-# A replica evaluates what it can; `notes` has the rest.
-PLUGINS: Final[Mapping[str, PluginFactory]] = {**BUILT_IN, "VolumeBinding": partial(VolumeBinding, lenient=True)}
 # Virtual time for the creation of claims from templates.
 CLAIM_SECONDS: Final = 30.0
 # Fixed, so that results are reproducible.
@@ -114,9 +112,13 @@ async def running(snapshot: Snapshot, now: datetime, options: Options) -> AsyncI
             await group.cancel()
 
 
+def replica_plugins(waits_for_claim: WaitsForClaim | None) -> Mapping[str, PluginFactory]:
+    """Return the scheduler's plugins: a replica evaluates what it can, and `notes` has the rest."""
+    return {**BUILT_IN, "VolumeBinding": partial(VolumeBinding, lenient=True, waits=waits_for_claim)}
+
+
 def _scheduler(client: Client, informers: SharedInformerFactory, clock: LoopClock, options: Options) -> Scheduler:
-    volumes = partial(VolumeBinding, lenient=True, waits=options.waits_for_claim)
-    plugins = {**PLUGINS, "VolumeBinding": volumes}
+    plugins = replica_plugins(options.waits_for_claim)
     try:
         return Scheduler(
             client, informers, clock, Metrics(), factories=plugins, config=options.config, features=options.gates
