@@ -21,6 +21,14 @@ COUNT_MAX: Final = 1024
 TEXT_LENGTH_MAX: Final = 8192
 
 
+def json_text(part: object) -> bytes | None:
+    """Return the JSON text of a part of an object; None if it has a number that JSON text does not show as it is."""
+    try:
+        return orjson.dumps(part)
+    except TypeError:
+        return None
+
+
 class SpecCache(Generic[R]):
     """A bounded cache of results by spec; they are shared and must not be modified."""
 
@@ -32,10 +40,8 @@ class SpecCache(Generic[R]):
 
     def get(self, purpose: Hashable, spec: Document, compute: Callable[[Document], R]) -> R:
         """Return what `compute` returns for the spec; it must depend on nothing but the spec and the purpose."""
-        try:
-            text = orjson.dumps(spec)
-        except TypeError:
-            # A number that JSON text does not show as it is.
+        text = json_text(spec)
+        if text is None:
             return compute(spec)
         key = (purpose, text)
         known = self._known

@@ -11,12 +11,11 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, Final
 
-import orjson
-
 from dray.api.document import Document
 from dray.api.parse import ParseError, parse_json, parse_yaml
 from dray.api.schema.model import Field, ListOf, MapOf, Scalar, StructType, Type
 from dray.api.shorthands import SHORTHANDS
+from dray.api.spec_cache import TEXT_LENGTH_MAX, json_text
 from dray.api.strict_order import STRICT_ERRORS_MAX
 from dray.api.strict_scalars import SCALARS, Check, DecodeError, MismatchError, go_kind
 from dray.lib.lru import LRUSet
@@ -176,8 +175,6 @@ def _fill_tables(
 # Specs of objects that a check leaves as they are: those of Pods from one template are checked once, and that of a
 # claim is not checked again by every write. By the name of the type, since custom resources are not checked.
 _NORMAL_SPECS: Final[LRUSet[tuple[str, bytes]]] = LRUSet(1024)
-# Larger specs, as those of ResourceSlices, rarely occur twice.
-_TEXT_LENGTH_MAX: Final = 8192
 
 
 def _remembering(spec_type: StructType, check: Check) -> Check:
@@ -185,16 +182,14 @@ def _remembering(spec_type: StructType, check: Check) -> Check:
     name = spec_type.name
 
     def check_spec(spec: Any, unknown: list[str]) -> Any:
-        try:
-            text = orjson.dumps(spec)
-        except TypeError:
-            # A number that JSON text does not show as it is.
+        text = json_text(spec)
+        if text is None:
             return check(spec, unknown)
         if (name, text) in _NORMAL_SPECS:
             return spec
         mark = len(unknown)
         kept = check(spec, unknown)
-        if kept is spec and len(unknown) == mark and len(text) <= _TEXT_LENGTH_MAX and orjson.dumps(spec) == text:
+        if kept is spec and len(unknown) == mark and len(text) <= TEXT_LENGTH_MAX and json_text(spec) == text:
             _NORMAL_SPECS.add((name, text))
         return kept
 

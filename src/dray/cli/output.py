@@ -144,17 +144,17 @@ def table(rows: Sequence[T], columns: Sequence[Column[T]], *, colour: bool = Fal
     return "\n".join(lines) + "\n"
 
 
-def _narrowed(widths: Sequence[int], title_widths: Sequence[int], room: int) -> list[int]:
+def _narrowed(widths: Sequence[int], title_widths: Sequence[int], available: int) -> list[int]:
     """Return widths that fit: the widest column is narrowed or, if that does not suffice, all that are wide."""
-    if sum(widths) <= room:
+    if sum(widths) <= available:
         return list(widths)
     widest = widths.index(max(widths))
-    left = room - sum(widths) + widths[widest]
+    left = available - sum(widths) + widths[widest]
     if left >= max(_WRAPPED_MIN, title_widths[widest]):
         return [left if position == widest else own for position, own in enumerate(widths)]
     for limit in range(max(widths), _NARROW_MIN - 1, -1):
         found = [min(own, max(limit, title)) for own, title in zip(widths, title_widths, strict=True)]
-        if sum(found) <= room:
+        if sum(found) <= available:
             break
     return found
 

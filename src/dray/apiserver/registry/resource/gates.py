@@ -10,10 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-import orjson
-
 from dray.api.document import Document
 from dray.api.features import FeatureGates
+from dray.api.spec_cache import json_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +122,7 @@ def drop_disabled_fields(
     fields: Sequence[GatedFields], obj: Document, old: Document | None, gates: FeatureGates
 ) -> None:
     """Drop the spec's fields of disabled features that the stored spec does not use; `old` is None on create."""
-    text = _json_text(obj.get("spec"))
+    text = json_text(obj.get("spec"))
     for feature in fields:
         if not gates.enabled(feature.gate) and _may_have(feature.spec, text):
             _drop_unused(feature.spec, obj, feature.spec, old)
@@ -133,18 +132,10 @@ def drop_disabled_status_fields(
     fields: Sequence[GatedFields], obj: Document, old: Document, gates: FeatureGates
 ) -> None:
     """Drop the status's fields of disabled features that the stored object, spec or status, does not use."""
-    text = _json_text(obj.get("status"))
+    text = json_text(obj.get("status"))
     for feature in fields:
         if not gates.enabled(feature.gate) and _may_have(feature.status, text):
             _drop_unused(feature.status, obj, feature.spec + feature.status, old)
-
-
-def _json_text(part: object) -> bytes | None:
-    """Return the JSON text of the spec or status, None if it has a number that JSON text does not show as it is."""
-    try:
-        return orjson.dumps(part)
-    except TypeError:
-        return None
 
 
 def _may_have(fields: Sequence[FieldPaths], text: bytes | None) -> bool:
