@@ -58,6 +58,8 @@ class LocalTransport:
             return _shared_document(result.endpoint, result.entry, self.documents)
         if request.read_only and isinstance(result, DocumentResult):
             return result.document
+        if request.read_only and isinstance(result, ListResult):
+            return _encoded_list(result)
         return _document(result)
 
     async def watch(self, request: LocalRequest) -> AsyncIterator[WatchBatch]:
@@ -137,6 +139,18 @@ def _document(result: Result) -> Document:
     assert isinstance(result, TextResult)
     document: Document = orjson.loads(result.body)
     return document
+
+
+def _encoded_list(result: ListResult) -> Document:
+    """Return a list whose items are JSON: the client decodes them at once, without documents in between."""
+    endpoint = result.endpoint
+    return {"metadata": result.metadata(), "items": [_encoded_item(endpoint, entry) for entry in result.entries]}
+
+
+def _encoded_item(endpoint: Endpoint, entry: Entry) -> bytes | Document:
+    if endpoint.is_storage_version and entry.value.startswith(endpoint.head) and not is_marked(entry.value):
+        return endpoint.splice(entry.value, entry.revision)
+    return _plain_document(endpoint, entry)
 
 
 def _frame_document(endpoint: Endpoint, frame: WatchFrame, documents: DocumentCache) -> Document:

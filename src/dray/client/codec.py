@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, Final, TypeVar, cast
 
 import msgspec
@@ -28,7 +29,24 @@ def decode(resource: Resource[T], document: Document) -> T:
     try:
         return msgspec.convert(document, resource.type)
     except msgspec.ValidationError as error:
-        raise InternalError(f"{resource.group_version_kind} does not decode: {error}") from error
+        raise _undecodable(resource, error) from error
+
+
+def decode_json(resource: Resource[T], body: bytes) -> T:
+    """The JSON of an object as the resource's type: several times as fast as by way of a document."""
+    try:
+        return cast(T, _decoder(resource.type).decode(body))  # type: ignore[arg-type]
+    except msgspec.DecodeError as error:
+        raise _undecodable(resource, error) from error
+
+
+@cache
+def _decoder(type_: type[Any]) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(type_)
+
+
+def _undecodable(resource: Resource[Any], error: Exception) -> InternalError:
+    return InternalError(f"{resource.group_version_kind} does not decode: {error}")
 
 
 class SharedObjects:

@@ -43,7 +43,10 @@ class _Index(Generic[T]):
 
     def put(self, key: NamespacedName, obj: T) -> None:
         """Add or replace an object."""
-        before, after = self._values.get(key, ()), tuple(self._function(obj))
+        before, after = self._values.get(key), tuple(self._function(obj))
+        if before is None and not after:
+            # As for most objects and indexes.
+            return
         if before != after:
             self.remove(key)
             if after:

@@ -407,7 +407,7 @@ class LocalServer(Protocol):
     """An API server in this process; raises `APIError` subclasses."""
 
     async def handle(self, request: LocalRequest) -> Document:
-        """Handle any request but a watch; lists are `…List` documents."""
+        """Handle any request but a watch; lists are `…List` documents, whose items may be JSON if `read_only`."""
 
     async def watch(self, request: LocalRequest) -> AsyncIterator[WatchBatch]:
         """Start a watch; no event is missed once this has returned. The client calls `aclose` when it leaves early.

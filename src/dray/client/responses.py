@@ -8,7 +8,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 from dray.api.document import Document, GroupVersion, NamespacedName
 from dray.api.errors import APIError, InternalError, error_from_status
-from dray.client.codec import decode
+from dray.client.codec import decode, decode_json
 from dray.client.interface import Bookmark, EventType, ListPage, Resource, ServedResource, WatchBatch, WatchEvent
 
 T = TypeVar("T")
@@ -30,13 +30,15 @@ INITIAL_EVENTS_END: Final = "k8s.io/initial-events-end"
 def read_list(resource: Resource[T], document: Document) -> ListPage[T]:
     """A `…List` document as a page; items are given the apiVersion and kind that lists leave out."""
     metadata = document.get("metadata") or {}
-    api_version, kind = resource.group_version.api_version, resource.kind
-    items = [
-        decode(resource, item if "kind" in item else {"apiVersion": api_version, "kind": kind, **item})
-        for item in document.get("items") or ()
-    ]
+    header = {"apiVersion": resource.group_version.api_version, "kind": resource.kind}
+
+    def read(item: Document | bytes) -> T:
+        if isinstance(item, bytes):
+            return decode_json(resource, item)
+        return decode(resource, item if "kind" in item else header | item)
+
     return ListPage(
-        items,
+        [read(item) for item in document.get("items") or ()],
         metadata.get("resourceVersion") or "",
         metadata.get("continue") or "",
         metadata.get("remainingItemCount"),

@@ -107,6 +107,8 @@ class SharedInformer(Generic[T]):
             page = replace(page, items=[self._transform(item) for item in page.items])
         following = self._informer.page_received(page)
         self._update_synced()
+        # A server in this process answers without a pause: between two pages, others get their turn.
+        await asyncio.sleep(0)
         return following
 
     async def _watch(self, action: DoWatch) -> Action:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import importlib
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
@@ -9,6 +11,7 @@ from dray.apiserver.call import Call, TextResult
 from dray.apiserver.local_transport import LocalTransport
 from dray.apiserver.server import APIServer
 from dray.client.in_process import in_process_client
+from dray.dashboard import assets
 from dray.lib.clock import Clock
 
 if TYPE_CHECKING:
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
 # Reads for all users; what each may see is decided by the user's own permissions.
 _WATCHER: Final = "system:apiserver"
 _USER_AGENT: Final = "dashboard"
+_HANDLER: Final = "dray.dashboard.handler"
 
 
 class DashboardPages:
@@ -26,6 +30,7 @@ class DashboardPages:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
+        self._is_opened = False
 
     @cached_property
     def _dashboard(self) -> Dashboard:
@@ -36,8 +41,14 @@ class DashboardPages:
 
     def public(self, path: str, known_tag: str) -> TextResult | None:
         """Return a static file; None if there is none at the path."""
-        reply = self._dashboard.page(path, known_tag)
-        return None if reply is None else _result(reply)
+        reply = assets.page(path, known_tag)
+        if reply is None:
+            return None
+        if not self._is_opened:
+            self._is_opened = True
+            # Requests for data follow: what they need is imported while the browser reads the page.
+            asyncio.get_running_loop().run_in_executor(None, importlib.import_module, _HANDLER)
+        return _result(reply)
 
     async def data(self, call: Call, server: APIServer) -> TextResult:
         """Return data read with the caller's own permissions."""

@@ -16,8 +16,9 @@ from dray.client.http import http_client
 from dray.client.interface import Client
 from dray.client.kubeconfig import Overrides
 from dray.cmd.settings import UISettings
-from dray.dashboard import responses
-from dray.dashboard.handler import ACTION, DATA, Dashboard, DataRequest
+from dray.dashboard import assets, responses
+from dray.dashboard.assets import DATA
+from dray.dashboard.handler import ACTION, Dashboard, DataRequest
 from dray.runtime.http.requests import Request
 from dray.runtime.http.router import Handler, Reply, text
 from dray.runtime.http.server import page_server
@@ -108,7 +109,7 @@ def dashboard_handler(dashboard: Dashboard, client: Client, access_key: AccessKe
     async def serve(request: Request) -> Reply:
         if request.method not in ("GET", "HEAD") and request.path != DATA + ACTION:
             return text("405: Method Not Allowed", 405, (("Allow", "GET,HEAD"),))
-        page = dashboard.page(request.path, request.headers.get("if-none-match", ""))
+        page = assets.page(request.path, request.headers.get("if-none-match", ""))
         if not access_key.admits(request):
             return text("forbidden: open the URL that `dray ui` printed\n", 403)
         if page is not None:

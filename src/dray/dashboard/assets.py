@@ -1,4 +1,7 @@
-"""The static files of the page. They are few and small: all are read once and stay in memory."""
+"""The static files of the page. They are few and small: all are read once and stay in memory.
+
+They are served before anything else of the dashboard is imported.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,8 @@ from typing import Final
 
 from dray.dashboard.responses import HTML, SECURITY_HEADERS, Reply
 
+ROOT: Final = "/ui"
+DATA: Final = "/ui/data/"
 _DIRECTORY: Final = Path(__file__).resolve().parent / "static"
 _CONTENT_TYPES: Final = {
     ".html": HTML,
@@ -33,6 +38,16 @@ def _assets() -> dict[str, tuple[bytes, str, str]]:
         etag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
         assets[names[path]] = content, _CONTENT_TYPES[path.suffix], etag
     return assets
+
+
+def page(path: str, if_none_match: str = "") -> Reply | None:
+    """Return the static file at a URL path, which needs no credentials; None if there is none."""
+    if path == ROOT:
+        # Relative links need the slash.
+        return Reply(b"", HTML, 308, (("Location", f"{ROOT}/"),))
+    if not path.startswith(f"{ROOT}/") or path.startswith(DATA):
+        return None
+    return asset(path.removeprefix(f"{ROOT}/"), if_none_match)
 
 
 def asset(path: str, if_none_match: str = "") -> Reply | None:

@@ -11,12 +11,14 @@ import logging
 import random
 from collections import deque
 from collections.abc import AsyncGenerator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import orjson
 
 from dray.api.document import Document
 from dray.api.errors import APIError
+from dray.api.types import Message
 from dray.client.informer import Informer
 from dray.client.interface import Client, ListOptions, Resource
 from dray.client.shared_informers import EVERYTHING, SharedInformer
@@ -29,7 +31,7 @@ from dray.dashboard.cluster_view import (
     ClusterView,
 )
 from dray.dashboard.rows import CARD_COLUMNS, COLUMNS, STATE_LETTERS, Row
-from dray.dashboard.summaries import Summary, summarize
+from dray.dashboard.summaries import DECODED, Summary, summarize
 from dray.lib.clock import Clock
 from dray.runtime.logs import fields
 from dray.runtime.tasks import ChildTasks, TaskGroup
@@ -49,13 +51,15 @@ UNUSED_FEEDS_MAX: Final = 4
 COALESCE_SECONDS: Final = 0.1
 # A reader whose rights were withdrawn gets changes for this long; a watch would last for minutes.
 RIGHTS_CHECK_SECONDS: Final = 30.0
-# What the first picture needs; the other kinds are listed after it. Claims, of which there are most, come last.
+# What the first picture needs; the other kinds are listed after it.
 FIRST_KINDS: Final = DEVICE_KINDS | {"Node"}
-OUTLINED_KINDS: Final = FIRST_KINDS - {"ResourceClaim"}
+# Devices are shown without their states if claims take longer to list: computing them twice delays the states.
+OUTLINE_AFTER_SECONDS: Final = 1.5
 # Changes that are applied, and pools and nodes that are computed, before other work of the process gets its turn: about
 # 5 ms each.
 APPLIED_AT_ONCE: Final = 200
 REFRESHED_AT_ONCE: Final = 20
+_DECODED_VERSION: Final = "v1"
 _OTHER_TABLES: Final = tuple(table for table in COLUMNS if table not in PICTURE_TABLES)
 # Rows of the largest tables fit into a few chunks each.
 ROWS_PER_LINE: Final = 500
@@ -134,8 +138,9 @@ class ChangeFeed:
         self.unused_since = clock.monotonic()
         self._view = ClusterView(are_states_known=False)
         self._changed = asyncio.Event()
-        # Set when all nodes and devices have been sent, and when their states have been.
-        self._outlined = asyncio.Event()
+        # Whether devices are shown before their states are known.
+        self._is_outlined = False
+        # Set when all nodes and devices have been sent with their states.
         self._pictured = asyncio.Event()
         # Changes that are not applied yet, by kind and object: at most one for each object.
         self._pending: dict[tuple[str, str], tuple[Summary | None, Summary | None]] = {}
@@ -183,6 +188,7 @@ class ChangeFeed:
         served = best_resources(await self._client.resources())
         async with TaskGroup("dashboard informers") as group:
             group.spawn(self._follow(), "changes")
+            group.spawn(self._outline(), "outline")
             for kind in sorted(self.kinds):
                 group.spawn(self._watch_kind(kind, served[kind], group), kind)
             await group.wait()
@@ -190,8 +196,8 @@ class ChangeFeed:
     async def _watch_kind(self, kind: str, resource: Resource[Document], group: TaskGroup) -> None:
         header = {"apiVersion": resource.group_version.api_version, "kind": resource.kind}
 
-        def summary(document: Document) -> Summary:
-            return summarize(kind, {**header, **document})
+        def summary(obj: Document | Message) -> Summary:
+            return summarize(kind, header | obj if isinstance(obj, dict) else obj)
 
         def on_change(old: Summary | None, new: Summary | None) -> None:
             key = kind, (new or old).metadata.key  # type: ignore[union-attr]
@@ -202,16 +208,21 @@ class ChangeFeed:
                 self._pending[key] = applied, new
             self._changed.set()
 
-        if kind not in OUTLINED_KINDS:
-            await (self._outlined if kind in FIRST_KINDS else self._pictured).wait()
+        if kind not in FIRST_KINDS:
+            await self._pictured.wait()
         # Spreads the load of retries, and guards nothing.
         rng = random.Random(random.SystemRandom().random())  # noqa: S311
         cached: Informer[Summary] = Informer(EVERYTHING, rng)
-        informer = SharedInformer(self._client, resource, cached, self._clock, transform=summary)
+        informer = SharedInformer(self._client, _decoded(kind, resource), cached, self._clock, transform=summary)
         informer.add_handler(on_change)
         group.spawn(informer.run(), f"informer {kind}")
         await informer.wait_for_sync()
         self._missing.discard(kind)
+        self._changed.set()
+
+    async def _outline(self) -> None:
+        await self._clock.sleep(OUTLINE_AFTER_SECONDS)
+        self._is_outlined = True
         self._changed.set()
 
     async def _follow(self) -> None:
@@ -219,17 +230,16 @@ class ChangeFeed:
             # Only these are applied completely in this pass.
             listed = self.kinds - self._missing
             await self._apply_pending()
+            # Devices without their classes would be computed twice.
+            needed = self.kinds & (OUTLINE_KINDS if self._is_outlined else DEVICE_KINDS)
             if self.kinds & DEVICE_KINDS <= listed:
                 self._view.set_states_known()
-            # Devices without their classes would be computed twice.
-            while self._view.is_stale and self.kinds & OUTLINE_KINDS <= listed:
-                self._view.refresh(REFRESHED_AT_ONCE)
+            while self._view.is_stale and needed <= listed:
+                await self._refresh_some()
                 self._send(PICTURE_TABLES)
-                await asyncio.sleep(0)
             self._send(PICTURE_TABLES)
-            self._announce(listed & PICTURE_KINDS)
-            if self.kinds & OUTLINED_KINDS <= listed:
-                self._outlined.set()
+            if needed <= listed:
+                self._announce(listed & PICTURE_KINDS)
             if self.kinds & FIRST_KINDS <= listed:
                 self._send(_OTHER_TABLES)
                 self._announce(listed)
@@ -238,6 +248,14 @@ class ChangeFeed:
                 await asyncio.sleep(COALESCE_SECONDS)
             await self._changed.wait()
             self._changed.clear()
+
+    async def _refresh_some(self) -> None:
+        """Compute at most as many pools and nodes as one line can have; other work of the process gets its turn."""
+        for _ in range(ROWS_PER_LINE // REFRESHED_AT_ONCE):
+            if not self._view.is_stale:
+                return
+            self._view.refresh(REFRESHED_AT_ONCE)
+            await asyncio.sleep(0)
 
     async def _apply_pending(self) -> None:
         # Those that come meanwhile get their turn in the next pass.
@@ -347,6 +365,12 @@ class SharedFeeds:
             return
         del self._feeds[feed.kinds]
         found[1].cancel()
+
+
+def _decoded(kind: str, resource: Resource[Any]) -> Resource[Any]:
+    """Return the resource with the type of its objects, if the server has the version that the type is of."""
+    type_ = DECODED.get(kind)
+    return resource if type_ is None or resource.version != _DECODED_VERSION else replace(resource, type=type_)
 
 
 def readable(problems: Mapping[str, str]) -> frozenset[str]:

@@ -21,7 +21,7 @@ from dray.dashboard import rows
 from dray.dashboard.rows import COLUMNS, Row, Shape
 from dray.dashboard.summaries import ClaimSummary, EventSummary, PodSummary, Summary
 from dray.sim.devices import DeviceSurvey, Holder
-from dray.sim.physical_devices import devices_of_pool, plugin_resources_of
+from dray.sim.physical_devices import plugin_resources_of
 from dray.sim.snapshot import CLASSIC_CLAIM
 
 KINDS: Final = (
@@ -200,7 +200,7 @@ class ClusterView:
         row = None
         if pool is not None:
             if self._are_states_known:
-                shape, row = rows.pool_rows(pool, list(devices_of_pool(self._survey, pool)))
+                shape, row = rows.pool_rows(self._survey, pool)
             else:
                 shape, row = rows.outline_rows(self._survey, pool)
             number, is_new = self._shapes.acquire(key, shape)

@@ -1,4 +1,4 @@
-"""Handles the page's requests. The client passed to `data` decides which objects are visible."""
+"""Handles the page's requests for data. The client passed to `data` decides which objects are visible."""
 
 from __future__ import annotations
 
@@ -13,15 +13,13 @@ from dray.api.errors import BadRequestError, MethodNotAllowedError, UnsupportedM
 from dray.client.interface import Client
 from dray.client.resources import SELF_SUBJECT_REVIEWS
 from dray.dashboard.actions import Actions, permitted_actions
-from dray.dashboard.assets import asset
+from dray.dashboard.assets import DATA
 from dray.dashboard.change_stream import SharedFeeds
 from dray.dashboard.queries import Queries
-from dray.dashboard.responses import HTML, JSON, JSON_LINES, Reply, json_reply
+from dray.dashboard.responses import JSON, JSON_LINES, Reply, json_reply
 from dray.lib.clock import Clock
 from dray.runtime.tasks import ChildTasks
 
-ROOT: Final = "/ui"
-DATA: Final = "/ui/data/"
 ACTION: Final = "action"
 
 
@@ -37,20 +35,11 @@ class DataRequest:
 
 
 class Dashboard:
-    """Serves the page and its data; one instance per process."""
+    """Serves the data of the page; one instance per process."""
 
     def __init__(self, clock: Clock) -> None:
         self._feeds = SharedFeeds(clock)
         self._queries = Queries()
-
-    def page(self, path: str, if_none_match: str = "") -> Reply | None:
-        """Return a static file, which needs no credentials; None if there is none at the path."""
-        if path == ROOT:
-            # Relative links need the slash.
-            return Reply(b"", HTML, 308, (("Location", f"{ROOT}/"),))
-        if not path.startswith(f"{ROOT}/") or path.startswith(DATA):
-            return None
-        return asset(path.removeprefix(f"{ROOT}/"), if_none_match)
 
     async def prepare(self, client: Client, tasks: ChildTasks) -> None:
         """Start reading the cluster before the page is opened."""

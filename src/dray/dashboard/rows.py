@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from dray.api import classic_claims as classic
 from dray.api.document import Document
+from dray.api.timestamps import format_time
 from dray.api.types import cdi_v1alpha1
 from dray.api.types.resource_v1 import ResourceClaim
 from dray.sim.claims import claim_state, request_text
 from dray.sim.devices import ALL_NODES, DeviceRow, DeviceState, DeviceSurvey, attribute_text, pods_of
-from dray.sim.physical_devices import PhysicalDevice, PluginResource, Published, physical_names
+from dray.sim.physical_devices import PhysicalDevice, PluginResource, devices_of_pool, physical_names
 
 if TYPE_CHECKING:
     from dray.allocator.content import Content
@@ -83,42 +84,84 @@ _FULL: Final = frozenset({DeviceState.HELD, DeviceState.BLOCKED, DeviceState.TAI
 Shape: TypeAlias = tuple[tuple[str, tuple[str, ...], str, int], ...]
 
 
-def pool_rows(pool: Pool, devices: Sequence[tuple[PhysicalDevice, Sequence[Published]]]) -> tuple[Shape, Row]:
+def pool_rows(survey: DeviceSurvey, pool: Pool) -> tuple[Shape, Row]:
     """Return the shape of a pool, and its row with an empty place for the number of the shape."""
+    cards = _cards(survey, pool)
+    if survey.is_plain(pool):
+        return _shape(survey, cards), _plain_row(survey, pool, cards)
     states, used, segments, notes = [], {}, {}, {}
-    for position, (device, parts) in enumerate(devices):
+    for position, (device, parts) in enumerate(devices_of_pool(survey, pool)):
         state, note = card_state(device, [row for _, row in parts])
         states.append(STATE_LETTERS[state])
         if device.used != _IMPLIED_USED.get(state, 0.0):
             used[str(position)] = round(device.used, 4)
-        if len(parts) > 1 and (held := _segments(pool, device, parts)):
-            segments[str(position)] = held
+        held = [part for part, row in parts if any(not holder.admin_access for holder in row.holders)]
+        if len(parts) > 1 and held:
+            segments[str(position)] = _segments(pool, device.used, held)
         if note:
             notes[str(position)] = note
-    shape = tuple(
-        (device.name, tuple(sorted(device.classes)), _model(parts[0][0].content), len(parts))
-        for device, parts in devices
-    )
-    slices = sorted(entry.name for entry in pool.entries())
-    node = devices[0][0].node if devices else ""
-    return shape, [pool.driver, pool.name, node, slices, 0, "".join(states), used, segments, notes]
+    return _shape(survey, cards), [*_identity(pool, cards), 0, "".join(states), used, segments, notes]
 
 
 def outline_rows(survey: DeviceSurvey, pool: Pool) -> tuple[Shape, Row]:
     """Return the same as `pool_rows` for a pool whose allocations are not known yet."""
-    members: dict[str, list[PoolDevice]] = {}
+    cards = _cards(survey, pool)
+    states = STATE_LETTERS["loading"] * len(cards)
+    return _shape(survey, cards), [*_identity(pool, cards), 0, states, {}, {}, {}]
+
+
+def _plain_row(survey: DeviceSurvey, pool: Pool, cards: Mapping[str, Sequence[PoolDevice]]) -> Row:
+    """Return the row of a pool whose devices are free or allocated, and nothing else: the same, in a third of the time.
+
+    Nearly all pools are plain, and a first picture needs all of them.
+    """
+    consumed = pool.used_counters(survey.allocations)
+    shares: dict[str, float] = {}
+    for (counter_set, counter), total in pool.counters.items():
+        share = min(consumed.get((counter_set, counter), 0) / total, 1.0) if total else 0.0
+        shares[counter_set] = max(share, shares.get(counter_set, 0.0))
+    states, used, segments = [], {}, {}
+    for position, (name, devices) in enumerate(cards.items()):
+        held = [device for device in devices if survey.is_in_use(device)]
+        fraction = shares.get(name) if devices[0].consumes else None
+        if fraction is None:
+            fraction = 1.0 if held else 0.0
+        state = "free"
+        if held or fraction:
+            rest = [device for device in devices if device not in held]
+            is_full = fraction >= 1 or all(pool.lacking_counter(device, consumed) for device in rest)
+            state = "used" if is_full else "partly"
+        states.append(STATE_LETTERS[state])
+        if fraction != _IMPLIED_USED.get(state, 0.0):
+            used[str(position)] = round(fraction, 4)
+        if len(devices) > 1 and held:
+            segments[str(position)] = _segments(pool, fraction, held)
+    return [*_identity(pool, cards), 0, "".join(states), used, segments, {}]
+
+
+def _cards(survey: DeviceSurvey, pool: Pool) -> Mapping[str, Sequence[PoolDevice]]:
+    """Return the devices that each physical device is published as."""
+    cards: dict[str, list[PoolDevice]] = {}
     for device in survey.devices(pool):
         for name in physical_names(device):
-            members.setdefault(name, []).append(device)
-    shape = tuple(
-        (name, _classes_of(survey, devices), _model(devices[0].content), len(devices))
-        for name, devices in members.items()
+            cards.setdefault(name, []).append(device)
+    return cards
+
+
+def _shape(survey: DeviceSurvey, cards: Mapping[str, Sequence[PoolDevice]]) -> Shape:
+    return tuple(
+        [
+            (name, _classes_of(survey, devices), _model(devices[0].content), len(devices))
+            for name, devices in cards.items()
+        ]
     )
-    entries = sorted(pool.entries(), key=lambda entry: entry.name)
-    first = next(iter(members.values()))[0] if members else None
+
+
+def _identity(pool: Pool, cards: Mapping[str, Sequence[PoolDevice]]) -> Row:
+    """Return the driver, name, node and slices of a pool."""
+    first = next(iter(cards.values()))[0] if cards else None
     node = "" if first is None else first.entry.node_name or first.spec.node_name or ALL_NODES
-    states = STATE_LETTERS["loading"] * len(shape)
-    return shape, [pool.driver, pool.name, node, [entry.name for entry in entries], 0, states, {}, {}, {}]
+    return [pool.driver, pool.name, node, sorted([entry.name for entry in pool.entries()])]
 
 
 def _classes_of(survey: DeviceSurvey, devices: Sequence[PoolDevice]) -> tuple[str, ...]:
@@ -152,16 +195,14 @@ def _model(content: Content) -> str:
     return next((text for text in texts if text), "")
 
 
-def _segments(pool: Pool, device: PhysicalDevice, parts: Sequence[Published]) -> list[Row]:
+def _segments(pool: Pool, used: float, held: Sequence[PoolDevice]) -> list[Row]:
     """Return the allocated parts as [device, fraction]; the fractions add up to what is used."""
-    held = []
-    for published, row in parts:
-        if any(not holder.admin_access for holder in row.holders):
-            amounts = (amount / pool.counters[name] for name, amount in published.consumes if pool.counters.get(name))
-            held.append((row.name, max(amounts, default=1.0)))
-    total = sum(share for _, share in held)
-    scale = device.used / total if total else 0.0
-    return [[name, round(share * scale, 4)] for name, share in held]
+    shares = []
+    for device in held:
+        amounts = [amount / pool.counters[name] for name, amount in device.consumes if pool.counters.get(name)]
+        shares.append(max(amounts, default=1.0))
+    scale = used / sum(shares) if sum(shares) else 0.0
+    return [[device.name, round(share * scale, 4)] for device, share in zip(held, shares, strict=True)]
 
 
 # --- Nodes. ---
@@ -196,19 +237,19 @@ def condition(document: Document, type_: str) -> Document:
 # --- Claims. ---
 
 
-def claim_row(document: Document, claim: ResourceClaim) -> Row:
-    """Return the row of a claim of resource.k8s.io, given also as a document, which has times as text."""
+def claim_row(claim: ResourceClaim, devices: list[str]) -> Row:
+    """Return the row of a claim of resource.k8s.io that holds these devices."""
     allocation = claim.status.allocation
-    results = () if allocation is None else allocation.devices.results
     metadata = claim.metadata
-    created = document["metadata"].get("creationTimestamp", "")
-    allocated = "" if allocation is None else document["status"]["allocation"].get("allocationTimestamp") or created
+    created = "" if metadata.creation_timestamp is None else format_time(metadata.creation_timestamp)
+    since = None if allocation is None else allocation.allocation_timestamp
+    allocated = "" if allocation is None else created if since is None else format_time(since)
     return [
         metadata.namespace,
         metadata.name,
         claim_state(claim).value,
         [request_text(request) for request in claim.spec.devices.requests],
-        [f"{item.driver}/{item.pool}/{item.device}" for item in results],
+        devices,
         list(pods_of(claim)),
         created,
         allocated,

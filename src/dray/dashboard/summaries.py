@@ -12,9 +12,10 @@ import msgspec
 
 from dray.api.codec import from_document
 from dray.api.document import Document
-from dray.api.types import cdi_v1alpha1
+from dray.api.types import Message, cdi_v1alpha1
 from dray.api.types.core_v1 import Pod
-from dray.api.types.resource_v1 import DeviceClass, ResourceClaim, ResourceSlice
+from dray.api.types.meta_v1 import ObjectMeta
+from dray.api.types.resource_v1 import DeviceClass, ResourceClaim, ResourceClaimStatus, ResourceSlice
 from dray.dashboard import rows
 from dray.dashboard.rows import Row
 from dray.sim.devices import Holder, holders_of, unhealthy_devices_of
@@ -26,7 +27,10 @@ _UNUSED_METADATA: Final = ("managedFields", "annotations")
 _NODE_STATUS: Final = ("conditions", "capacity", "allocatable")
 # Events of the scheduler that repeat the condition of the Pod.
 _IN_CONDITION: Final = frozenset({"FailedScheduling", "NotReadyForScheduling"})
-_CONVERTED: Final = frozenset({"DeviceClass", "DeviceTaintRule", "ResourceSlice", "ResourceClaim"})
+_CONVERTED: Final = frozenset({"DeviceClass", "DeviceTaintRule"})
+# Kinds with most of the bytes of the first picture. They are decoded by the client, where the server has their version:
+# documents in between would take several times as long.
+DECODED: Final[Mapping[str, type[Message]]] = {"ResourceSlice": ResourceSlice, "ResourceClaim": ResourceClaim}
 
 
 class Identity(msgspec.Struct, frozen=True, gc=False):
@@ -43,14 +47,15 @@ class Identity(msgspec.Struct, frozen=True, gc=False):
         return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
 
-class Summary(msgspec.Struct, frozen=True):
+# `gc=False` is safe because these are frozen trees without cycles; there are tens of thousands of them.
+class Summary(msgspec.Struct, frozen=True, gc=False):
     """An object; the type of `value` depends on the kind."""
 
     metadata: Identity
     value: Any
 
 
-class PodSummary(msgspec.Struct, frozen=True):
+class PodSummary(msgspec.Struct, frozen=True, gc=False):
     """A Pod, without the warnings about it."""
 
     row: Row
@@ -64,15 +69,15 @@ class PodSummary(msgspec.Struct, frozen=True):
     unhealthy: Mapping[str, str]
 
 
-class ClaimSummary(msgspec.Struct, frozen=True):
-    """A claim of resource.k8s.io."""
+class ClaimSummary(msgspec.Struct, frozen=True, gc=False):
+    """A claim of resource.k8s.io; of `claim`, only the name and the allocation are kept."""
 
     claim: ResourceClaim
     row: Row
     holders: tuple[tuple[str, Holder], ...]
 
 
-class EventSummary(msgspec.Struct, frozen=True):
+class EventSummary(msgspec.Struct, frozen=True, gc=False):
     """An event; `warned` is the key of the Pod that it warns about, or empty."""
 
     key: str
@@ -81,27 +86,43 @@ class EventSummary(msgspec.Struct, frozen=True):
     warning: str
 
 
-def summarize(kind: str, document: Document) -> Summary:
-    """Return what the tables need of an object, which is in any version."""
-    metadata = document["metadata"]
+def summarize(kind: str, obj: Document | Message) -> Summary:
+    """Return what the tables need of an object: a document in any version, or of the type in `DECODED`."""
+    if kind in DECODED:
+        return _DECODED_SUMMARIES[kind](obj if isinstance(obj, Message) else _decoded(kind, obj))
+    assert isinstance(obj, dict)
+    metadata = obj["metadata"]
     get = metadata.get
     identity = Identity(get("namespace") or "", metadata["name"], get("uid") or "", get("resourceVersion") or "")
     kept = {name: value for name, value in metadata.items() if name not in _UNUSED_METADATA}
-    document = {**document, "metadata": kept}
+    document = {**obj, "metadata": kept}
     return Summary(identity, _SUMMARIES[kind](in_hub_version(document) if kind in _CONVERTED else document))
+
+
+def _decoded(kind: str, document: Document) -> Message:
+    return from_document(DECODED[kind], in_hub_version(document))
+
+
+def _identity(metadata: ObjectMeta) -> Identity:
+    name, version = metadata.name or "", metadata.resource_version or ""
+    return Identity(metadata.namespace or "", name, metadata.uid or "", version)
+
+
+def _slice(resource_slice: ResourceSlice) -> Summary:
+    kept = ResourceSlice(metadata=ObjectMeta(name=resource_slice.metadata.name), spec=resource_slice.spec)
+    return Summary(_identity(resource_slice.metadata), kept)
+
+
+def _claim(claim: ResourceClaim) -> Summary:
+    metadata, status = claim.metadata, ResourceClaimStatus(allocation=claim.status.allocation)
+    named = ObjectMeta(name=metadata.name, namespace=metadata.namespace, uid=metadata.uid)
+    kept = ResourceClaim(metadata=named, status=status)
+    holders = tuple(holders_of(claim))
+    return Summary(_identity(metadata), ClaimSummary(kept, rows.claim_row(claim, [key for key, _ in holders]), holders))
 
 
 def _class(document: Document) -> DeviceClass:
     return from_document(DeviceClass, document)
-
-
-def _slice(document: Document) -> ResourceSlice:
-    return from_document(ResourceSlice, document)
-
-
-def _claim(document: Document) -> ClaimSummary:
-    claim = from_document(ResourceClaim, document)
-    return ClaimSummary(claim, rows.claim_row(document, claim), tuple(holders_of(claim)))
 
 
 def _classic_claim(document: Document) -> Row:
@@ -138,11 +159,10 @@ def _event(document: Document) -> EventSummary:
     )
 
 
+_DECODED_SUMMARIES: Final[Mapping[str, Callable[[Any], Summary]]] = {"ResourceSlice": _slice, "ResourceClaim": _claim}
 _SUMMARIES: Final[Mapping[str, Callable[[Document], Any]]] = {
     "DeviceClass": _class,
     "DeviceTaintRule": lambda document: document,
-    "ResourceSlice": _slice,
-    "ResourceClaim": _claim,
     CLASSIC_CLAIM: _classic_claim,
     "Node": _node,
     "Pod": _pod,

@@ -155,6 +155,21 @@ class DeviceSurvey:
         """Return the names of the classes whose selectors match the device."""
         return self._description(device.content)[0]
 
+    def is_in_use(self, device: PoolDevice) -> bool:
+        """Return whether a claim has the device or a share of it; admin access does not count."""
+        holders = self._holders.get(device.key)
+        return holders is not None and any(not holder.admin_access for holder in holders)
+
+    def is_plain(self, pool: Pool) -> bool:
+        """Return whether only allocations decide on the states of the pool's devices, and none can be shared."""
+        pool.refresh(self._gates)
+        if pool.is_grouped or self._rules_of(pool) or any(_unusable(pool, entry) for entry in pool.entries()):
+            return False
+        devices = [device for entry in pool.entries() for device in entry.devices]
+        if self._unhealthy and any(device.key in self._unhealthy for device in devices):
+            return False
+        return not any(device.spec.taints or device.content.allow_multiple for device in devices)
+
     def rows(self, pool: Pool) -> Iterator[tuple[PoolDevice, DeviceRow]]:
         """Yield the devices of the newest generation, each with its row."""
         pool.refresh(self._gates)

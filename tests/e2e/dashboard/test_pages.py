@@ -355,6 +355,9 @@ def test_devices_are_shown_while_claims_are_still_listed(address: str, open_page
     expect(page.locator(".map .dev.loading")).to_have_count(2)
     expect(page.locator(".stats")).to_contain_text("of 2 physical devices")
     expect(page.locator(".stats b").first).to_have_text("…", use_inner_text=True)
+    for name in ("Waiting", "Broken"):
+        card = page.locator(".card").filter(has=page.get_by_role("heading", name=name))
+        expect(card, "Pods are not listed yet").to_contain_text("Loading…")
 
 
 def test_the_overview_counts_what_more_fits(address: str, open_page: Open) -> None:

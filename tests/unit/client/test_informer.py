@@ -11,6 +11,7 @@ import pytest
 
 from dray.api.document import Document, GroupVersion
 from dray.api.errors import APIError, ForbiddenError, InvalidError, ServiceUnavailableError, TooManyRequestsError
+from dray.client import informer as informer_module
 from dray.client import shared_informers
 from dray.client.in_process import in_process_client
 from dray.client.indexer import BY_OWNER_UID, label_values
@@ -304,3 +305,22 @@ def test_the_first_list_is_the_most_recent_one() -> None:
     action = Informer[Document](Selection(), random.Random(1)).start()
     assert isinstance(action, DoList)
     assert action.options.resource_version == ""
+
+
+async def test_others_get_their_turn_between_two_pages_of_a_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(informer_module, "PAGE_LIMIT", 1)
+    server = FakeLocalServer()
+    client = in_process_client(server, user="test")
+    await client.create(PODS, pod("a"))
+    await client.create(PODS, pod("b"))
+    cached: Informer[Document] = Informer(Selection(), random.Random(1))
+    informer = SharedInformer(client, PODS, cached, SystemClock())
+    listed = [0]
+    task = asyncio.ensure_future(informer.run())
+    try:
+        while not informer.synced:
+            listed.append(sum(request.verb == "list" for request in server.requests))
+            await asyncio.sleep(0)
+    finally:
+        task.cancel()
+    assert 1 in listed, "the server answers at once, and the second page must not follow at once"

@@ -18,10 +18,12 @@ from dray.dashboard import change_stream
 from dray.dashboard.change_stream import LineBuffer, SharedFeeds, synced_line
 from dray.runtime.system import SystemClock
 from dray.runtime.tasks import ChildTasks
-from tests.fake_local_server import FakeLocalServer
+from tests.fake_local_server import FakeLocalServer, served
 
 SECONDS_MAX = 10.0
 PODS = unstructured(GroupVersion("", "v1"), "pods", "Pod")
+SLICES = unstructured(GroupVersion("resource.k8s.io", "v1"), "resourceslices", "ResourceSlice", namespaced=False)
+CLAIMS = unstructured(GroupVersion("resource.k8s.io", "v1"), "resourceclaims", "ResourceClaim")
 FORBIDDEN = ForbiddenError(GroupResource("", "pods"), "", "no")
 POD = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web", "namespace": "default"}}
 
@@ -195,6 +197,82 @@ async def test_a_prepared_feed_is_there_before_its_first_reader() -> None:
         async with aclosing(shared.stream(client, client, tasks)) as stream:
             await read_until(stream, "Pod")
         assert watches() == 1
+
+
+DEVICE_RESOURCES = (
+    served("deviceclasses", "DeviceClass", "resource.k8s.io", namespaced=False),
+    served("devicetaintrules", "DeviceTaintRule", "resource.k8s.io", namespaced=False),
+    served("resourceslices", "ResourceSlice", "resource.k8s.io", namespaced=False),
+    served("resourceclaims", "ResourceClaim", "resource.k8s.io"),
+)
+SLICE = {
+    "apiVersion": "resource.k8s.io/v1",
+    "kind": "ResourceSlice",
+    "metadata": {"name": "s"},
+    "spec": {
+        "driver": "d",
+        "nodeName": "n",
+        "pool": {"name": "n", "generation": 1, "resourceSliceCount": 1},
+        "devices": [{"name": "gpu-0"}, {"name": "gpu-1"}],
+    },
+}
+CLAIM = {
+    "apiVersion": "resource.k8s.io/v1",
+    "kind": "ResourceClaim",
+    "metadata": {"name": "c", "namespace": "default"},
+    "spec": {},
+    "status": {
+        "allocation": {"devices": {"results": [{"request": "r", "driver": "d", "pool": "n", "device": "gpu-1"}]}}
+    },
+}
+
+
+class Slow(Failing):
+    """A client that lists claims only when `go_on` is set."""
+
+    def __init__(self, client: Client) -> None:
+        super().__init__(client, RuntimeError())
+        self.go_on = asyncio.Event()
+
+    async def list(self, resource: Any, *arguments: Any, **more: Any) -> Any:
+        if resource.kind == "ResourceClaim":
+            await self.go_on.wait()
+        return await self._client.list(resource, *arguments, **more)
+
+    def watch_batches(self, *arguments: Any) -> Any:
+        return self._client.watch_batches(*arguments)
+
+
+async def cluster_with_devices() -> Client:
+    client = in_process_client(FakeLocalServer(*DEVICE_RESOURCES), user="admin")
+    await client.create(SLICES, SLICE)
+    await client.create(CLAIMS, CLAIM)
+    return client
+
+
+def pool_states(seen: list[dict[str, Any]]) -> list[str]:
+    """The states of the devices, as often as the row of the pool came."""
+    column = seen[0]["tables"]["pools"].index("states")
+    return [row[column] for line in seen if line.get("table") == "pools" for row in line["rows"].values()]
+
+
+async def test_devices_come_once_with_their_states() -> None:
+    client = await cluster_with_devices()
+    async with feeds() as (shared, tasks), aclosing(shared.stream(client, client, tasks)) as stream:
+        seen = await read_until(stream, "ResourceClaim")
+    assert pool_states(seen) == ["fu"]
+
+
+async def test_devices_come_without_their_states_while_claims_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(change_stream, "OUTLINE_AFTER_SECONDS", 0.0)
+    client = await cluster_with_devices()
+    slow = Slow(client)
+    async with feeds() as (shared, tasks), aclosing(shared.stream(client, slow, tasks)) as stream:
+        seen = await read_until(stream, "ResourceSlice")
+        assert pool_states(seen) == ["ll"]
+        slow.go_on.set()
+        seen += await read_until(stream, "ResourceClaim")
+    assert pool_states(seen) == ["ll", "fu"]
 
 
 async def test_an_idle_stream_sends_heartbeats(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ from dray.dashboard import cluster_view
 from dray.dashboard.cluster_view import ClusterView
 from dray.dashboard.rows import CARD_COLUMNS, COLUMNS, STATE_LETTERS
 from dray.dashboard.summaries import summarize
+from dray.sim.devices import DeviceSurvey
 from dray.sim.physical_devices import physical_devices
 from dray.sim.snapshot import Snapshot, kind_key
 from tests.unit.sim.cluster import (
@@ -186,6 +187,31 @@ def test_states_of_devices() -> None:
     put(view, taint_rule("rule", driver=GPU, pool="a", device="gpu-1"), None)
     refresh(view)
     assert [card["state"] for card in cards(view).values()] == ["used", "free", "free", "free"]
+
+
+@pytest.mark.parametrize(
+    "claims",
+    [
+        (),
+        (claim("one", "whole"),),
+        (claim("one", "half"),),
+        (claim("one", "q0"), claim("two", "q1")),
+        (claim("one", "half"), claim("two", "q0"), claim("three", "q1")),
+        (claim("admin", "half", adminAccess=True),),
+        (claim("admin", "q0", adminAccess=True), claim("one", "q0")),
+        (claim("one", "gpu-0", "gpu-1", pool="b"), claim("admin", "gpu-2", pool="b", adminAccess=True)),
+        (claim("gone", "missing"),),
+    ],
+)
+def test_pools_without_peculiarities_have_the_rows_that_any_pool_has(
+    claims: tuple[Document, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = resource_slice("b", GPU, *(device(f"gpu-{number}") for number in range(3)), nodeName="b")
+    documents = (GPU_CLASS, *partitioned_slice()["items"], whole, *claims)
+    plain = view_of(*documents)
+    assert {plain._survey.is_plain(pool) for pool in plain._survey.inventory.pools()} == {True}
+    monkeypatch.setattr(DeviceSurvey, "is_plain", lambda *_: False)
+    assert view_of(*documents).tables == plain.tables
 
 
 def test_a_rule_makes_only_the_pools_stale_that_it_selects() -> None:

@@ -1,6 +1,7 @@
 // Requests to the server: the user's token, the change stream, queries and actions.
 
 const KEY = "dray-token";
+const BUSY_MILLISECONDS_MAX = 16;
 
 export class Unauthorized extends Error {}
 
@@ -14,7 +15,7 @@ export function setToken(value) {
 }
 
 // A token may be passed in the URL's fragment, which browsers do not send to servers; it is removed from the URL.
-export function takeTokenFromURL() {
+function takeTokenFromURL() {
   const found = /^#token=(.+)$/.exec(location.hash);
   if (found) {
     setToken(decodeURIComponent(found[1]));
@@ -54,13 +55,13 @@ export async function act(action, parameters) {
   return (await request("action", { method: "POST", headers: { "Content-Type": "application/json" }, body })).json();
 }
 
+let opened = null;
+
 // Requests the stream while the page is still being set up; stream() reads the response.
 export function openStream() {
   opened = request("stream");
   opened.catch(() => {});
 }
-
-let opened = null;
 
 // Calls onLine(line) for every line of the stream; returns when it ends.
 export async function stream(onLine, onOpen) {
@@ -75,6 +76,18 @@ export async function stream(onLine, onOpen) {
     if (done) return;
     const lines = (rest + value).split("\n");
     rest = lines.pop();
-    for (const line of lines) if (line) onLine(JSON.parse(line));
+    let began = performance.now();
+    for (const line of lines) {
+      if (line) onLine(JSON.parse(line));
+      // Lets the browser draw what has come, before thousands of rows that the picture does not need.
+      if (performance.now() - began > BUSY_MILLISECONDS_MAX) {
+        await new Promise((resolve) => setTimeout(resolve));
+        began = performance.now();
+      }
+    }
   }
 }
+
+// The page loads this module first, so that the server reads the cluster while the browser loads the other modules.
+takeTokenFromURL();
+openStream();

@@ -13,7 +13,7 @@ const CELL_MIN_IN_GROUPS = 6;
 const GROUPS_MANY = 20;
 const TITLE_HEIGHT = 24;
 const COLUMNS_MAX = 4;
-const GROUP_WIDTH_MIN = 110;
+const GROUP_WIDTH_MIN = 96;
 const GROUP_MARGIN = 20;
 // Narrower groups have a number without a noun.
 const TITLE_WIDTH_MIN = 160;

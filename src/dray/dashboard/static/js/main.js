@@ -1,6 +1,6 @@
 // Entry point: authentication, routing between views, and rendering on changes.
 
-import { Unauthorized, openStream, setToken, takeTokenFromURL, token, whoami } from "./api.js";
+import { Unauthorized, openStream, setToken, token, whoami } from "./api.js";
 import { h, refreshAges, replace } from "./dom.js";
 import { route } from "./links.js";
 import { search } from "./search.js";
@@ -54,7 +54,6 @@ function showConnection() {
 }
 
 async function start() {
-  openStream();
   try {
     const { user } = await whoami();
     replace(document.getElementById("who"), user.username);
@@ -94,8 +93,7 @@ function showLogin(message) {
   current = null;
   replace(document.getElementById("nav"));
   replace(document.getElementById("search"));
-  login(main, message, start);
+  login(main, message, () => { openStream(); start(); });
 }
 
-takeTokenFromURL();
 start();

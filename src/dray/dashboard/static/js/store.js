@@ -5,6 +5,7 @@ import { stream, Unauthorized } from "./api.js";
 const RETRY_SECONDS = [1, 2, 5, 10];
 const SAMPLE_MILLISECONDS = 5000;
 const SAMPLES_MAX = 720;
+const PICTURE_KINDS = ["DeviceClass", "ResourceSlice"];
 const DEVICE_KINDS = ["DeviceClass", "DeviceTaintRule", "ResourceSlice", "ResourceClaim"];
 
 // A physical device: what it has in common with others is in the shape of its pool.
@@ -57,8 +58,18 @@ class Store {
     return this.table(name).get(key);
   }
 
+  // Whether all devices have come; their states may still be "loading".
+  get pictured() {
+    return this.listed(PICTURE_KINDS);
+  }
+
   get loaded() {
-    return DEVICE_KINDS.every((kind) => this.synced.has(kind) || this.unavailable.has(kind));
+    return this.listed(DEVICE_KINDS);
+  }
+
+  // Whether all objects of the kinds have come, as far as the user may read them.
+  listed(kinds) {
+    return kinds.every((kind) => this.synced.has(kind) || this.unavailable.has(kind));
   }
 
   listen(listener) {

@@ -78,7 +78,7 @@ export const quotaView = {
     }
     replaceOn(this.limits, row.resources, () => limitsOf(row).map(limitLine));
     const waits = waiting().filter((group) => group.namespace === row.namespace);
-    replaceOn(this.waiting, waits, () => waitingLines(waits));
+    replaceOn(this.waiting, [store.listed(["Pod"]), ...waits], () => waitingLines(waits));
   },
 };
 

@@ -49,9 +49,10 @@ export const overviewView = {
     const classes = usageByClass();
     replaceOn(this.classes, classes, () => (classes.length ? classes.map(classLine) : h("p", { class: "soft" }, store.loaded ? "No device classes." : "Loading…")));
     const waits = waiting();
-    replaceOn(this.waiting, waits.slice(0, LINES_MAX + 1), () => waitingLines(waits));
+    const isListed = store.listed(["Pod"]);
+    replaceOn(this.waiting, [isListed, ...waits.slice(0, LINES_MAX + 1)], () => waitingLines(waits));
     const faults = broken();
-    replaceOn(this.broken, faults.slice(0, LINES_MAX + 1), () => lines(faults.map(brokenLine), "Nothing is broken.", ["pods"], "?state=error"));
+    replaceOn(this.broken, [isListed, ...faults.slice(0, LINES_MAX + 1)], () => lines(faults.map(brokenLine), "Nothing is broken.", ["pods"], "?state=error"));
   },
 
   _renderStats(nodes) {
@@ -59,10 +60,10 @@ export const overviewView = {
     const real = nodes.filter((node) => node.name !== NO_NODE);
     const ready = real.filter((node) => node.problem !== "not ready").length;
     const pods = store.rows("pods");
-    const listed = (text) => (store.synced.has("Pod") || store.unavailable.has("Pod") ? text : "…");
+    const listed = (text) => (store.listed(["Pod"]) ? text : "…");
     const count = (state) => pods.filter((pod) => pod.state === state).length;
     // What is not known yet is not zero.
-    const known = (text) => (devices.loading || !store.loaded ? "…" : text);
+    const known = (text) => (devices.loading || !store.pictured ? "…" : text);
     const values = [
       [known(percent(devices.share)), `of ${plural(devices.total, "physical device")} in use`, devices.share],
       [known(number(devices.free)), "entirely free"],
@@ -125,7 +126,7 @@ export function waitingLines(waits) {
 }
 
 function lines(items, empty, all, parameters) {
-  if (!items.length) return h("p", { class: "soft" }, empty);
+  if (!items.length) return h("p", { class: "soft" }, store.listed(["Pod"]) ? empty : "Loading…");
   return [h("ul", { class: "lines" }, items.slice(0, LINES_MAX)),
     items.length > LINES_MAX ? h("p", {}, h("a", { href: path(...all) + parameters }, `${plural(items.length - LINES_MAX, "more line")}: all Pods`)) : null];
 }
