@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from dray.api.document import NamespacedName
+from dray.api.pod_groups import group_key_of
 from dray.cli.command import EXIT_FAILURE, exit_on_read_error
 from dray.cli.manifests import read_documents
 from dray.cli.output import Column, ProgressLine, paint, render, write_answer
@@ -115,6 +116,10 @@ def _plan(
         if not wanted:
             names = [pod.key.name for pod in cluster.pending if pod.key.namespace == key.namespace]
             raise SnapshotError(f"no pending pod {key}{did_you_mean(name, names)}")
+        group = group_key_of(wanted[0].pod)
+        if group is not None:
+            # It is scheduled together with the others, or not at all.
+            wanted = [pod for pod in cluster.pending if group_key_of(pod.pod) == group]
         return planner.plan_for(pending_targets(cluster, wanted))
     if cluster.pending or cluster.without_claims:
         return planner.plan_for(pending_targets(cluster))
@@ -201,7 +206,7 @@ def lines(plan: RebalancePlan, *, applies: bool = False, colour: bool = False) -
         yield from _headroom_lines(plan, colour=colour)
     if plan.unmovable:
         yield ""
-        yield f"{sum(count for _, count in plan.unmovable)} of {plan.pods} Pods are never moved:"
+        yield f"{sum(count for _, count in plan.unmovable)} of {plan.pods} Pods must stay:"
         yield from (f"  - {count}: {reason}" for reason, count in plan.unmovable)
     yield from _advice(plan, applies=applies)
     yield from (f"Note: {note}" for note in plan.notes)

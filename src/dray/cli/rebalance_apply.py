@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -21,18 +22,21 @@ from dray.sim.rebalance.execution import (
     difference,
     is_replacement,
     pods_of_controller,
+    released,
     replay,
     why_pending,
 )
 from dray.sim.rebalance.moves import Move, RebalancePlan, Step
 from dray.sim.rebalance.planner import RebalanceOptions
-from dray.sim.snapshot import PLACEMENT_KINDS, Snapshot
+from dray.sim.snapshot import PLACEMENT_KINDS
 from dray.sim.trial_cluster import HOLD_TAINT
 
 # How long an eviction may be refused by a budget, a replacement may be pending, and the Pod for which room was made.
 WAIT_SECONDS: Final = 300.0
 # Between two attempts to evict a Pod that a budget protects, or to write a node that others write too.
 RETRY_SECONDS: Final = 1.0
+# While a Pod is not scheduled although there is room for it: how often it is checked whether there still is.
+CHECK_SECONDS: Final = 5.0
 NODE_WRITES_MAX: Final = 10
 KINDS: Final = (*PLACEMENT_KINDS, "ReplicaSet", "StatefulSet")
 replace = msgspec.structs.replace
@@ -64,15 +68,19 @@ class RebalanceExecutor:
         self._wait_seconds = wait_seconds
         self._moves = 0
         self._scheduled = 0
+        # Nodes in the order in which they were held.
+        self._held: dict[str, None] = {}
+        # Steps whose moves are made, and whose Pods wait for their nodes to be released.
+        self._waiting: list[Step] = []
 
     async def apply(self, plan: RebalancePlan) -> Applied:
         """Carry out all steps; raises `StoppedError`."""
-        for index, step in enumerate(plan.steps):
-            snapshot = await read_cluster(self._client, KINDS)
-            problem = difference(snapshot, step, jobs=self._options.jobs) or self._replay(snapshot, plan.steps[index:])
-            if problem:
-                raise StoppedError(problem)
-            await self._apply_step(step, plan.steps[index + 1 :])
+        try:
+            for index, step in enumerate(plan.steps):
+                await self._apply_step(step, plan.steps[index + 1 :])
+        finally:
+            # Also if the command is interrupted: nobody else would release the nodes.
+            await run_to_completion(self._release_except(()))
         return Applied(self._moves, self._scheduled)
 
     async def dry_run(self, plan: RebalancePlan) -> None:
@@ -84,30 +92,53 @@ class RebalanceExecutor:
                 raise StoppedError(f"pod {move.pod} could not be evicted: {error}") from error
             self._report(f"pod {move.pod} could be evicted")
 
-    def _replay(self, snapshot: Snapshot, steps: Sequence[Step]) -> str:
-        return replay(snapshot, steps, self._options.profile, self._options.gates)
-
     async def _apply_step(self, step: Step, later: Sequence[Step]) -> None:
-        try:
+        await self._check(step, later)
+        for name in (*step.also_held, step.node):
             # Not interrupted, since a write in doubt could reach the node after its release.
-            await run_to_completion(set_hold(self._client, step.node, held=True))
-            for move in step.moves:
-                node_name = await self._move(move)
-                self._moves += 1
-                if node_name != move.to_node:
-                    self._report(f"  the plan said {move.to_node}: checking the rest of the plan again")
-                    await self._check_rest(step, move, later)
-        finally:
-            # Also if the command is interrupted: nobody else would release the node.
-            await run_to_completion(set_hold(self._client, step.node, held=False))
+            await run_to_completion(self._hold(name))
+        for index, move in enumerate(step.moves):
+            if index:
+                await self._check(replace_moves(step, step.moves[index:]), later)
+            node_name = await self._move(move)
+            self._moves += 1
+            if node_name != move.to_node:
+                self._report(f"  the plan said {move.to_node}: checking the rest of the plan again")
+                await self._check(replace_moves(step, step.moves[index + 1 :]), later)
         if step.is_pod:
-            await self._wait_for_target(step)
+            self._waiting.append(step)
+        await run_to_completion(self._release_except(later[0].also_held if later else ()))
+        for reached in released(self._waiting, later):
+            self._waiting.remove(reached)
+            await self._wait_for_target(reached)
 
-    async def _check_rest(self, step: Step, last: Move, later: Sequence[Step]) -> None:
-        left = replace_moves(step, step.moves[step.moves.index(last) + 1 :])
-        problem = self._replay(await read_cluster(self._client, KINDS), [left, *later])
+    async def _check(self, step: Step, later: Sequence[Step]) -> None:
+        """Stop if the cluster differs from what the rest of the plan expects."""
+        snapshot = await read_cluster(self._client, KINDS)
+        options = self._options
+        problem = difference(snapshot, step, jobs=options.jobs) or replay(
+            snapshot, [step, *later], options.profile, options.gates, self._waiting
+        )
         if problem:
             raise StoppedError(problem)
+
+    async def _hold(self, name: str) -> None:
+        if name not in self._held:
+            self._held[name] = None
+            await set_hold(self._client, name, held=True)
+
+    async def _release_except(self, kept: Sequence[str]) -> None:
+        failures: list[APIError] = []
+        for name in [name for name in self._held if name not in kept]:
+            try:
+                await set_hold(self._client, name, held=False)
+            except APIError as error:
+                # The others are released all the same.
+                failures.append(error)
+            else:
+                del self._held[name]
+        if failures:
+            raise failures[0]
 
     # --- One Pod. ---
 
@@ -125,7 +156,7 @@ class RebalanceExecutor:
             latest[:] = [pod]
             return bool(pod.spec.node_name)
 
-        pod = await self._wait_for_pod(move.namespace, is_placed)
+        pod = await self._wait_for_pod(move.namespace, is_placed, self._wait_seconds)
         if pod is None:
             what = f"is pending: {why_pending(latest[0])}" if latest else "was not created"
             raise StoppedError(f"the replacement of pod {move.pod} {what}")
@@ -169,33 +200,56 @@ class RebalanceExecutor:
             latest[:] = [pod]
             return bool(pod.spec.node_name)
 
-        pod = await self._wait_for_pod(step.namespace, is_placed)
+        waited = 0.0
+        pod = None
+        while pod is None and waited < self._wait_seconds:
+            seconds = min(CHECK_SECONDS, self._wait_seconds - waited)
+            pod = await self._wait_for_pod(step.namespace, is_placed, seconds, step.uid)
+            waited += seconds
+            if pod is None and waited < self._wait_seconds:
+                await self._check_target(step)
         if pod is None:
-            why = why_pending(latest[0]) if latest else "it does not exist any more"
-            raise StoppedError(f"pod {step.description} was not scheduled: {why}")
+            raise StoppedError(f"pod {step.description} was not scheduled: {why_pending(latest[0])}")
         self._scheduled += 1
         self._report(f"pod {step.description} is scheduled on {pod.spec.node_name}")
 
-    async def _wait_for_pod(self, namespace: str, wanted: Callable[[Pod], bool]) -> Pod | None:
-        """Return the first Pod that is wanted; None after the deadline."""
+    async def _check_target(self, step: Step) -> None:
+        """Stop if the Pod for which room was made would not fit any more, and waiting does not help."""
+        snapshot = await read_cluster(self._client, KINDS)
+        target = snapshot.pods_by_uid.get(step.uid)
+        if target is None or not target.spec.node_name:
+            problem = replay(snapshot, (), self._options.profile, self._options.gates, [step])
+            if problem:
+                raise StoppedError(problem)
+
+    async def _wait_for_pod(
+        self, namespace: str, wanted: Callable[[Pod], bool], seconds: float, uid: str = ""
+    ) -> Pod | None:
+        """Return the first Pod that is wanted; None after the deadline. Stops if the Pod with the uid is gone."""
         try:
-            return await asyncio.wait_for(self._watch_for_pod(namespace, wanted), self._wait_seconds)
+            return await asyncio.wait_for(self._watch_for_pod(namespace, wanted, uid), seconds)
         except TimeoutError:
             return None
 
-    async def _watch_for_pod(self, namespace: str, wanted: Callable[[Pod], bool]) -> Pod:
+    async def _watch_for_pod(self, namespace: str, wanted: Callable[[Pod], bool], uid: str) -> Pod:
         while True:
             page = await self._client.list(PODS, namespace)
             found = next((pod for pod in page.items if wanted(pod)), None)
             if found is not None:
                 return found
+            if uid and all(pod.metadata.uid != uid for pod in page.items):
+                raise StoppedError("the pod for which room was made does not exist any more")
             options = WatchOptions(resource_version=page.resource_version)
             try:
                 async with aclosing(self._client.watch(PODS, namespace, options)) as events:
                     async for event in events:
-                        if isinstance(event, Bookmark) or event.type is EventType.DELETED:
+                        if isinstance(event, Bookmark):
                             continue
-                        if wanted(event.object):
+                        if event.type is EventType.DELETED:
+                            if uid and event.object.metadata.uid == uid:
+                                # The list says so too.
+                                break
+                        elif wanted(event.object):
                             return event.object
             except APIError:
                 # The watch expired: the list says what happened since.
@@ -204,7 +258,7 @@ class RebalanceExecutor:
 
 def replace_moves(step: Step, moves: Sequence[Move]) -> Step:
     """Return the step with fewer moves."""
-    return Step(step.namespace, step.name, step.uid, step.description, step.node, tuple(moves))
+    return dataclasses.replace(step, moves=tuple(moves))
 
 
 async def set_hold(client: Client, name: str, *, held: bool) -> None:

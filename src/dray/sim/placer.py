@@ -219,20 +219,25 @@ class Placer:
     def place(self, pod: Pod, claims: Sequence[ResourceClaim] = (), *, on: str = "") -> PlacedPod | Diagnosis:
         """Place a Pod with its new claims, or say why no node is feasible; then nothing of it stays.
 
-        With `on`, only that node is tried.
+        With `on`, only that node is tried. Raises `AttemptError` if the scheduler's attempt ends with an error, for
+        instance of a selector.
         """
         pending = [self.put(RESOURCE_CLAIMS, claim) for claim in claims]
         self.informers.put(PODS, pod)
         state = CycleState(PodInfo(pod))
         self.update_snapshot()
         self._only.node_name = on
-        found = self._cycle.place(self.profile, state)
-        self._only.node_name = ""
+        found: Placement | Diagnosis | None = None
+        try:
+            found = self._cycle.place(self.profile, state)
+        finally:
+            self._only.node_name = ""
+            if not isinstance(found, Placement):
+                self.informers.remove(PODS, pod)
+                for claim in pending:
+                    self.informers.remove(RESOURCE_CLAIMS, claim)
         if isinstance(found, Placement):
             return self._commit(state, found)
-        self.informers.remove(PODS, pod)
-        for claim in pending:
-            self.informers.remove(RESOURCE_CLAIMS, claim)
         # The other nodes were not tried.
         return replace(found, node_count=1, absent=None if found.statuses else found.absent) if on else found
 

@@ -7,6 +7,7 @@ scheduler uses.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Final
 
 import msgspec
@@ -38,6 +39,7 @@ from dray.client.resources import (
 )
 from dray.controllers.resource_claim.plan import make_claim
 from dray.scheduler.config import ProfileConfig
+from dray.scheduler.filter_runner import AttemptError
 from dray.scheduler.plugins.dynamic_resources.extended_resources import is_extended_resource_claim
 from dray.sim.placer import PlacedPod, Placer
 from dray.sim.replica.cluster import replica_plugins
@@ -223,6 +225,18 @@ class TrialCluster:
         taints = (*node.spec.taints, _HOLD)
         self.placer.put(NODES, replace(node, spec=replace(node.spec, taints=taints)))
 
+    @contextmanager
+    def holding(self, names: Iterable[str]) -> Iterator[None]:
+        """Hold those of the nodes that are not held yet."""
+        new = [name for name in dict.fromkeys(names) if name not in self._held]
+        for name in new:
+            self.hold(name)
+        try:
+            yield
+        finally:
+            for name in new:
+                self.release(name)
+
     def release(self, name: str) -> None:
         """Undo `hold`."""
         if name in self._held:
@@ -241,7 +255,11 @@ class TrialCluster:
 
     def place(self, pod: TrialPod, *, on: str = "") -> PlacedPod | Unplaced:
         """Place a Pod where the scheduler would, or on one node if it fits there."""
-        found = self.placer.place(pod.pod, pod.claims, on=on)
+        try:
+            found = self.placer.place(pod.pod, pod.claims, on=on)
+        except AttemptError as error:
+            # The scheduler would report it, and try again later.
+            return Unplaced(pod, str(error))
         if not isinstance(found, PlacedPod):
             return Unplaced(pod, found.message())
         self._on_node.setdefault(found.pod.spec.node_name or "", {})[pod.uid] = None

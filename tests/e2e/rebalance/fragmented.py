@@ -39,6 +39,20 @@ def pod_spec(template: str) -> Document:
     }
 
 
+def gang() -> list[Document]:
+    """A PodGroup and its two Pods: one with two devices, and one with one."""
+    pods = [
+        {
+            "metadata": {"name": f"train-{number}", "namespace": NAMESPACE},
+            "spec": {**pod_spec(template), "schedulingGroup": {"podGroupName": "train"}},
+        }
+        for number, template in enumerate(("two", "one"))
+    ]
+    policy = {"gang": {"minCount": len(pods)}}
+    group = {"metadata": {"name": "train", "namespace": NAMESPACE}, "spec": {"schedulingPolicy": policy}}
+    return [group, *pods]
+
+
 def big_pod() -> Document:
     return {"metadata": {"name": "big", "namespace": NAMESPACE}, "spec": pod_spec("two")}
 
@@ -97,9 +111,9 @@ class Fragmented:
 
 
 @asynccontextmanager
-async def fragmented(data_dir: Path) -> AsyncIterator[Fragmented]:
+async def fragmented(data_dir: Path, *flags: str) -> AsyncIterator[Fragmented]:
     """Run the cluster: three Pods of a ReplicaSet, each on a node of its own, and `big`, which fits nowhere."""
-    with running_server(data_dir, f"--nodes={len(NODE_NAMES)}") as server:
+    with running_server(data_dir, f"--nodes={len(NODE_NAMES)}", *flags) as server:
         async with connect(str(server.kubeconfig)) as client:
             device_class = builders.device_class("gpu", f'device.driver == "{builders.GPU}"')
             await client.create(DEVICE_CLASSES.unstructured, device_class)

@@ -12,7 +12,7 @@ import pytest
 from dray.api.features import FeatureGates
 from dray.cli.rebalance_apply import KINDS, RebalanceExecutor, StoppedError
 from dray.client.interface import DeleteOptions
-from dray.client.resources import NODES, PODS, RESOURCE_QUOTAS
+from dray.client.resources import NODES, POD_GROUPS, PODS, RESOURCE_QUOTAS
 from dray.scheduler.config import ProfileConfig
 from dray.sim.cluster_reader import read_cluster
 from dray.sim.rebalance.planner import RebalanceOptions, RebalancePlanner, pending_targets
@@ -23,6 +23,7 @@ from tests.e2e.rebalance.fragmented import (
     Fragmented,
     big_pod,
     fragmented,
+    gang,
     is_on_every_node,
     is_unschedulable,
 )
@@ -54,6 +55,44 @@ async def test_a_plan_that_is_applied_lets_the_pod_fit(tmp_path: Path) -> None:
         again = await asyncio.to_thread(cluster.dray, "rebalance", "plan", "--apply")
         assert again.returncode == 0, again
         assert again.stdout.startswith("No move is needed")
+
+
+async def test_room_is_made_for_a_whole_gang(tmp_path: Path) -> None:
+    async with fragmented(tmp_path, "--feature-gates=GenericWorkload=true") as cluster:
+        await cluster.client.delete(PODS, "big", NAMESPACE, DeleteOptions(grace_period_seconds=0))
+        group, *pods = gang()
+        await cluster.client.create(POD_GROUPS.unstructured, group)
+        for pod in pods:
+            await cluster.client.create(PODS.unstructured, pod)
+        await cluster.wait(PODS, is_unschedulable("train-0"))
+        # The node is held until there is room for the other Pod too.
+        applied = await asyncio.to_thread(cluster.dray, "rebalance", "plan", "--apply", "--for", "train-0")
+        assert applied.returncode == 0, applied
+        assert applied.stdout.startswith("1 move lets 2 of 2 pending Pods fit\n")
+        assert await cluster.node_of("train-1")
+        assert await cluster.node_of("train-0")
+        assert await cluster.held() == []
+
+
+async def test_a_pod_that_is_deleted_meanwhile_ends_the_wait(tmp_path: Path) -> None:
+    async with fragmented(tmp_path) as cluster:
+        planner = RebalancePlanner(await read_cluster(cluster.client, KINDS), OPTIONS)
+        plan = planner.plan_for(pending_targets(planner.cluster))
+        executor = RebalanceExecutor(cluster.client, OPTIONS, lambda _text: None)
+        waiting = asyncio.ensure_future(executor._wait_for_target(plan.steps[0]))
+        await cluster.client.delete(PODS, "big", NAMESPACE, DeleteOptions(grace_period_seconds=0))
+        with pytest.raises(StoppedError, match="does not exist any more"):
+            await asyncio.wait_for(waiting, 60.0)
+
+
+async def test_a_node_that_is_cordoned_meanwhile_ends_the_wait(tmp_path: Path) -> None:
+    async with fragmented(tmp_path) as cluster:
+        planner = RebalancePlanner(await read_cluster(cluster.client, KINDS), OPTIONS)
+        plan = planner.plan_for(pending_targets(planner.cluster))
+        await _cordon(cluster, plan.steps[0].node)
+        executor = RebalanceExecutor(cluster.client, OPTIONS, lambda _text: None)
+        with pytest.raises(StoppedError, match=r"pod default/big would still be pending: 0/3 .* were unschedulable"):
+            await asyncio.wait_for(executor._wait_for_target(plan.steps[0]), 60.0)
 
 
 async def test_an_interrupted_run_can_be_repeated(tmp_path: Path) -> None:

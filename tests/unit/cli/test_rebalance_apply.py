@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any, cast
 
 import pytest
 
+from dray.api.errors import ServiceUnavailableError
 from dray.api.features import FeatureGates
 from dray.api.types.core_v1 import Node, NodeSpec
 from dray.api.types.meta_v1 import ObjectMeta
 from dray.cli.rebalance_apply import RebalanceExecutor
 from dray.client.interface import Client
 from dray.scheduler.config import ProfileConfig
-from dray.sim.rebalance.moves import Step
+from dray.sim.rebalance.moves import RebalancePlan, Step
 from dray.sim.rebalance.planner import RebalanceOptions
 
 STEP = Step("default", "big", "uid-big", "default/big", "a", ())
@@ -44,10 +46,35 @@ class SlowNodes:
         return node
 
 
+class Nodes:
+    """A client for nodes, of which one is never released."""
+
+    def __init__(self, *names: str, stuck: str) -> None:
+        self.nodes = {name: Node(metadata=ObjectMeta(name=name), spec=NodeSpec()) for name in names}
+        self._stuck = stuck
+
+    async def get(self, _resource: Any, name: str) -> Node:
+        return self.nodes[name]
+
+    async def update(self, _resource: Any, node: Node) -> Node:
+        name = node.metadata.name or ""
+        if name == self._stuck and not node.spec.taints:
+            raise ServiceUnavailableError("try again later")
+        self.nodes[name] = node
+        return node
+
+
+class Unchecked(RebalanceExecutor):
+    """Does not read the cluster."""
+
+    async def _check(self, step: Step, later: Sequence[Step]) -> None:
+        pass
+
+
 async def test_a_node_whose_hold_was_being_written_is_released() -> None:
     client = SlowNodes()
-    executor = RebalanceExecutor(cast("Client", client), OPTIONS, lambda _text: None)
-    applying = asyncio.ensure_future(executor._apply_step(STEP, ()))
+    executor = Unchecked(cast("Client", client), OPTIONS, lambda _text: None)
+    applying = asyncio.ensure_future(executor.apply(RebalancePlan((STEP,))))
     await client.writing.wait()
     applying.cancel()
     asyncio.get_running_loop().call_soon(client.let_through.set)
@@ -56,3 +83,12 @@ async def test_a_node_whose_hold_was_being_written_is_released() -> None:
     await asyncio.wait(client.sent)
     assert len(client.sent) == 2, "held and released"
     assert client.node.spec.taints == ()
+
+
+async def test_a_node_that_cannot_be_released_does_not_keep_the_others() -> None:
+    client = Nodes("a", "b", "c", stuck="b")
+    executor = Unchecked(cast("Client", client), OPTIONS, lambda _text: None)
+    step = Step("", "", "", "a shape", "a", (), also_held=("b", "c"))
+    with pytest.raises(ServiceUnavailableError):
+        await executor.apply(RebalancePlan((step,)))
+    assert [name for name, node in client.nodes.items() if node.spec.taints] == ["b"]

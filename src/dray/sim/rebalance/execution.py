@@ -51,28 +51,62 @@ def _move_difference(snapshot: Snapshot, rules: MoveRules, move: Move) -> str:
     return f"pod {move.pod} must not be moved any more: {obstacle}" if obstacle else ""
 
 
-def replay(snapshot: Snapshot, steps: Sequence[Step], profile: ProfileConfig, gates: FeatureGates) -> str:
-    """Carry out the steps in a trial cluster; return why they do not achieve what the plan said, empty if they do."""
+def replay(
+    snapshot: Snapshot,
+    steps: Sequence[Step],
+    profile: ProfileConfig,
+    gates: FeatureGates,
+    waiting: Sequence[Step] = (),
+) -> str:
+    """Carry out the steps in a trial cluster; return why they do not achieve what the plan said, empty if they do.
+
+    `waiting` are steps that were carried out already, and whose nodes are still held.
+    """
     cluster = TrialCluster(snapshot, profile, gates)
+    reached = list(waiting)
+    for index, step in enumerate(steps):
+        missing = next((name for name in (step.node, *step.also_held) if name not in cluster.nodes), "")
+        if missing:
+            return f"node {missing} does not exist any more"
+        with cluster.holding((step.node, *step.also_held)):
+            problem = _replay_moves(cluster, step)
+        if problem:
+            return problem
+        if step.is_pod:
+            reached.append(step)
+        ready = released(reached, steps[index + 1 :])
+        reached = [item for item in reached if item not in ready]
+        problem = _place_targets(cluster, ready)
+        if problem:
+            return problem
+    return "" if steps else _place_targets(cluster, reached)
+
+
+def _place_targets(cluster: TrialCluster, steps: Iterable[Step]) -> str:
     pending = {pod.uid: pod for pod in cluster.pending}
     for step in steps:
-        if step.node not in cluster.nodes:
-            return f"node {step.node} does not exist any more"
-        cluster.hold(step.node)
-        for move in step.moves:
-            if cluster.find(move.uid) is None:
-                return f"pod {move.pod} does not exist any more"
-            found = cluster.place(cluster.replacement(cluster.remove(move.uid)))
-            if isinstance(found, Unplaced):
-                return f"the replacement of pod {move.pod} would be pending: {found.why}"
-        cluster.release(step.node)
-        if step.is_pod:
-            if step.uid not in pending:
-                return f"pod {step.description} is not pending any more"
-            target = cluster.place(pending[step.uid])
-            if isinstance(target, Unplaced):
-                return f"pod {step.description} would still be pending: {target.why}"
+        if step.uid not in pending:
+            return f"pod {step.description} is not pending any more"
+        target = cluster.place(pending[step.uid])
+        if isinstance(target, Unplaced):
+            return f"pod {step.description} would still be pending: {target.why}"
     return ""
+
+
+def _replay_moves(cluster: TrialCluster, step: Step) -> str:
+    for move in step.moves:
+        if cluster.find(move.uid) is None:
+            return f"pod {move.pod} does not exist any more"
+        found = cluster.place(cluster.replacement(cluster.remove(move.uid)))
+        if isinstance(found, Unplaced):
+            return f"the replacement of pod {move.pod} would be pending: {found.why}"
+    return ""
+
+
+def released(reached: Sequence[Step], later: Sequence[Step]) -> list[Step]:
+    """Return the steps whose Pods can be scheduled now: the next step does not hold their nodes any more."""
+    kept = later[0].also_held if later else ()
+    return [step for step in reached if step.node not in kept]
 
 
 def pods_of_controller(pods: Iterable[Pod], move: Move) -> frozenset[str]:

@@ -32,7 +32,10 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Moves that make room for one Pod on one node, which is held until they are done."""
+    """Moves that make room for one Pod on one node, which is held until they are done.
+
+    A Pod of a gang may need no moves: its node is held while room is made for the others.
+    """
 
     # The pending Pod; empty if room is made for a Pod that does not exist yet.
     namespace: str
@@ -44,6 +47,8 @@ class Step:
     moves: tuple[Move, ...]
     # Whether the room is for a Pod that a later step moves, instead of one that is to fit.
     for_move: bool = False
+    # Nodes that are held as well: they have room for Pods that are not there yet, and replacements must not take it.
+    also_held: tuple[str, ...] = ()
 
     @property
     def is_pod(self) -> bool:

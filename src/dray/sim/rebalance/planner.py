@@ -13,13 +13,15 @@ from typing import Final
 
 from dray.allocator.units import PodKind
 from dray.api.features import FeatureGates
+from dray.api.pod_groups import group_key_of, min_count
 from dray.scheduler.config import ProfileConfig
+from dray.sim.explain.pod_group import lookup_pod_group
 from dray.sim.free_resources import FreeResources
 from dray.sim.headroom import KindHeadroom, kind_headroom, requests_text, typical_kinds
 from dray.sim.movable_pods import HIGHER_PRIORITY, SYSTEM_PRIORITY_MIN, MoveRules, controller_of, label
 from dray.sim.placer import PlacedPod
 from dray.sim.rebalance.moves import Move, NotHelped, RebalancePlan, Step
-from dray.sim.rebalance.relocations import VICTIMS_MAX, Relocation, RelocationFinder, RelocationPlan, carry_out
+from dray.sim.rebalance.relocations import VICTIMS_MAX, Relocation, RelocationFinder, RelocationPlan, carry_out, undo
 from dray.sim.snapshot import Snapshot
 from dray.sim.trial_cluster import TrialCluster, TrialPod, Unplaced, devices_of
 
@@ -27,6 +29,8 @@ from dray.sim.trial_cluster import TrialCluster, TrialPod, Unplaced, devices_of
 MOVES_MAX: Final = 50
 # Further Pods of one typical kind for which room is made.
 KIND_PODS_MAX: Final = 100
+# Nodes that are held for Pods that do not exist yet; on more of them there is room anyway.
+RESERVED_NODES_MAX: Final = 64
 # One Pod may cost this many moves, in each round.
 _ROUNDS: Final = (1, 2, 4, 8, VICTIMS_MAX)
 
@@ -41,6 +45,20 @@ class Target:
     pod: TrialPod
     description: str
     exists: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TargetGroup:
+    """Targets that fit together or not at all: the pending Pods of a gang, or one Pod."""
+
+    targets: tuple[Target, ...]
+    # So many of them must fit.
+    needed: int = 1
+
+    @property
+    def is_gang(self) -> bool:
+        """Whether the scheduler binds no Pod before there is room for others too."""
+        return self.needed > 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +103,12 @@ class RebalancePlanner:
     def plan_for(self, targets: Sequence[Target]) -> RebalancePlan:
         """Return moves that let the Pods fit."""
         before = self._headroom()
-        waiting = self._make_room(targets)
-        not_helped = tuple(item for target in waiting if (item := self._not_helped(target)) is not None)
+        obstacles = {target.pod.uid: self._obstacle(target) for target in targets}
+        waiting = self._make_room([target for target in targets if not obstacles[target.pod.uid]])
+        not_helped = tuple(
+            NotHelped(target.description, why) for target in targets if (why := obstacles[target.pod.uid])
+        )
+        not_helped += tuple(item for group in waiting for item in self._not_helped(group))
         not_helped += tuple(NotHelped(label(pod), why) for pod, why in self.cluster.without_claims)
         return self._plan(targets, before, not_helped)
 
@@ -107,12 +129,43 @@ class RebalancePlanner:
         # That there is no room for more Pods than exist is no problem to report.
         return self._plan(targets, before)
 
-    def _make_room(self, targets: Sequence[Target]) -> list[Target]:
+    def _make_room(self, targets: Sequence[Target]) -> list[TargetGroup]:
         """Place the Pods, with moves if they are needed; return those for which no moves were found."""
-        waiting = [target for target in targets if not self._place_directly(target)]
+        waiting = [left for group in self._groups(targets) if (left := self._place_directly(group)) is not None]
         for victims_max in _ROUNDS:
             waiting = self._round(waiting, victims_max)
         return waiting
+
+    def _obstacle(self, target: Target) -> str:
+        """Return why room would not let an existing Pod run; empty if it would."""
+        if not target.exists:
+            return ""
+        pod = target.pod.pod
+        if pod.spec.scheduling_gates:
+            return f"it waits for its scheduling gates: {', '.join(gate.name for gate in pod.spec.scheduling_gates)}"
+        key = group_key_of(pod)
+        group = None if key is None else lookup_pod_group(self.cluster.snapshot, key)
+        has_constraints = group is not None and group.group.spec.scheduling_constraints is not None
+        return "its PodGroup has scheduling constraints, for which no moves are planned" if has_constraints else ""
+
+    def _groups(self, targets: Sequence[Target]) -> list[TargetGroup]:
+        """Return the targets with the Pods of each gang together, in the order of their first ones."""
+        together: dict[object, list[Target]] = {}
+        for target in targets:
+            key = group_key_of(target.pod.pod) if target.exists else None
+            together.setdefault(key or target.pod.uid, []).append(target)
+        return [TargetGroup(tuple(found), self._needed(found)) for found in together.values()]
+
+    def _needed(self, targets: Sequence[Target]) -> int:
+        """Return how many of the pending Pods of one group the scheduler must be able to place."""
+        key = group_key_of(targets[0].pod.pod) if targets[0].exists else None
+        if key is None:
+            return 1
+        group = lookup_pod_group(self.cluster.snapshot, key)
+        if group is None:
+            return len(targets)
+        running = sum(1 for placed in self.cluster.placer.placed.values() if group_key_of(placed.pod) == key)
+        return max(min(min_count(group.group) - running, len(targets)), 1)
 
     def _plan(
         self, targets: Sequence[Target], before: tuple[KindHeadroom, ...], not_helped: tuple[NotHelped, ...] = ()
@@ -145,44 +198,129 @@ class RebalancePlanner:
     def _headroom(self) -> tuple[KindHeadroom, ...]:
         return tuple(kind_headroom(self._free_resources, item) for item in self._typical)
 
-    def _place_directly(self, target: Target) -> bool:
-        placed = self.cluster.place(target.pod)
-        if isinstance(placed, Unplaced):
-            return False
-        if target.exists:
-            self._fitting.append(target.description)
-        return True
+    def _place_directly(self, group: TargetGroup) -> TargetGroup | None:
+        """Place the Pods without moves; return those that are left, all of them if too few fit."""
+        placed = [target for target in group.targets if not isinstance(self.cluster.place(target.pod), Unplaced)]
+        if len(placed) < group.needed:
+            for target in placed:
+                self.cluster.remove(target.pod.uid)
+            return group
+        for target in placed:
+            if target.exists:
+                self._fitting.append(target.description)
+            else:
+                self._reserve(target)
+        left = tuple(target for target in group.targets if target not in placed)
+        return TargetGroup(left) if left else None
 
-    def _round(self, targets: Sequence[Target], victims_max: int) -> list[Target]:
+    def _reserve(self, target: Target) -> None:
+        """Keep replacements from the node of a Pod that is not there yet."""
+        placed = self.cluster.find(target.pod.uid)
+        assert placed is not None, f"{target.description} was placed"
+        self._finder.reserved[placed.pod.spec.node_name or ""] = None
+
+    def _round(self, groups: Sequence[TargetGroup], victims_max: int) -> list[TargetGroup]:
         """Make room for Pods that need at most so many moves; return the others."""
-        left: list[Target] = []
+        left: list[TargetGroup] = []
         # Kinds of Pods that did not fit since the last step: others of the same kind do not either.
         failed: set[tuple[PodKind, int]] = set()
-        for index, target in enumerate(targets):
-            self._progress(index + 1, len(targets), f"Pods, at most {victims_max} moves each")
-            key = self._free_resources.kind_of(target.pod), target.pod.priority
-            limit = min(victims_max, self._left)
-            if limit < 1 or (key in failed and not target.pod.pod.spec.affinity):
-                left.append(target)
+        for index, group in enumerate(groups):
+            self._progress(index + 1, len(groups), f"Pods, at most {victims_max} moves each")
+            first = group.targets[0].pod
+            key = self._free_resources.kind_of(first), first.priority
+            is_hopeless = key in failed and not first.pod.spec.affinity and not group.is_gang
+            if self._left < 1 or is_hopeless or self._holds_too_many(group):
+                left.append(group)
                 continue
-            relocation = self._finder.find(target.pod, limit)
-            if relocation is None:
+            rest = self._make_group_room(group, victims_max)
+            if rest is not group:
+                failed.clear()
+            elif not group.is_gang:
                 failed.add(key)
-                left.append(target)
-                continue
-            self._carry_out(target, relocation)
-            failed.clear()
+            if rest is not None:
+                left.append(rest)
         return left
 
+    def _holds_too_many(self, group: TargetGroup) -> bool:
+        return not group.targets[0].exists and len(self._finder.reserved) > RESERVED_NODES_MAX
+
+    def _make_group_room(self, group: TargetGroup, victims_max: int) -> TargetGroup | None:
+        """Make room for the Pods of a group; return those that are left.
+
+        If too few fit, these are all, and nothing has changed.
+        """
+        steps, moved = len(self._steps), set(self._moved)
+        reserved = dict(self._finder.reserved)
+        done: list[tuple[Target, RelocationPlan | None]] = []
+        for target in group.targets:
+            # The scheduler places the Pods of a gang when there is room for all of them; until then, room is kept.
+            if group.is_gang and not isinstance(self.cluster.place(target.pod), Unplaced):
+                done.append((target, None))
+                self._steps.append(self._step(target, self._node_of(target), ()))
+            elif (limit := min(victims_max, self._left)) >= 1:
+                relocation = self._finder.find(target.pod, limit)
+                if relocation is None:
+                    continue
+                done.append((target, relocation))
+                self._carry_out(target, relocation)
+            else:
+                continue
+            if group.is_gang or not target.exists:
+                self._reserve(target)
+        if group.targets[0].exists:
+            self._finder.reserved.clear()
+            self._finder.reserved.update(reserved)
+        is_moved = any(relocation is not None for _, relocation in done)
+        works = len(done) >= group.needed and (not group.is_gang or self._fit_in_order([target for target, _ in done]))
+        if not works or not is_moved:
+            del self._steps[steps:]
+        if not works:
+            self._undo(done, moved)
+            return group
+        if not is_moved:
+            # A move for another Pod made room.
+            self._fitting += [target.description for target, _ in done]
+        placed = [target for target, _ in done]
+        left = tuple(target for target in group.targets if target not in placed)
+        return TargetGroup(left) if left else None
+
+    def _fit_in_order(self, targets: Sequence[Target]) -> bool:
+        """Return whether the scheduler finds the room when it places the Pods of a gang one after the other."""
+        before = [self.cluster.remove(target.pod.uid) for target in targets]
+        placed = [target for target in targets if not isinstance(self.cluster.place(target.pod), Unplaced)]
+        if len(placed) == len(targets):
+            return True
+        for target in placed:
+            self.cluster.remove(target.pod.uid)
+        for found in before:
+            self.cluster.restore(found)
+        return False
+
+    def _undo(self, done: Sequence[tuple[Target, RelocationPlan | None]], moved: set[str]) -> None:
+        for target, relocation in reversed(done):
+            self.cluster.remove(target.pod.uid)
+            if relocation is not None:
+                undo(self.cluster, relocation.all_relocations)
+                self._left += len(relocation.all_relocations)
+        self._moved = moved
+
+    def _node_of(self, target: Target) -> str:
+        placed = self.cluster.find(target.pod.uid)
+        return "" if placed is None else placed.pod.spec.node_name or ""
+
+    def _step(self, target: Target, node: str, moves: tuple[Move, ...]) -> Step:
+        key, uid = target.pod.key, target.pod.uid
+        named = (key.namespace, key.name, uid) if target.exists else ("", "", "")
+        return Step(*named, target.description, node, moves, also_held=tuple(self._finder.reserved))
+
     def _carry_out(self, target: Target, relocation: RelocationPlan) -> None:
+        held = tuple(self._finder.reserved)
         for prerequisite in relocation.prerequisites:
             text = f"{label(prerequisite.pod.pod)}, which moves next"
             moves = _moves(prerequisite.relocations, text)
-            self._steps.append(Step("", "", "", text, prerequisite.node, moves, for_move=True))
-        key, uid = target.pod.key, target.pod.uid
-        named = (key.namespace, key.name, uid) if target.exists else ("", "", "")
+            self._steps.append(Step("", "", "", text, prerequisite.node, moves, for_move=True, also_held=held))
         moves = _moves(relocation.relocations, target.description)
-        self._steps.append(Step(*named, target.description, relocation.node, moves))
+        self._steps.append(self._step(target, relocation.node, moves))
         carry_out(self.cluster, relocation)
         placed = self.cluster.place(target.pod, on=relocation.node)
         assert isinstance(placed, PlacedPod), f"{target.description} fitted on {relocation.node} a moment ago"
@@ -190,16 +328,33 @@ class RebalancePlanner:
         self._moved |= {item.before.pod.metadata.uid or "" for item in done}
         self._left -= len(done)
 
-    def _not_helped(self, target: Target) -> NotHelped | None:
-        found = self.cluster.place(target.pod)
-        if not isinstance(found, Unplaced):
+    def _not_helped(self, group: TargetGroup) -> list[NotHelped]:
+        """Return the Pods of a group that are left, with the reason; others fit now."""
+        rest = self._place_directly(group)
+        if rest is None:
             # A move for another Pod made room for this one too.
-            if target.exists:
-                self._fitting.append(target.description)
-            return None
-        if self._left < 1:
-            return NotHelped(target.description, f"the limit of {self._options.moves_max} moves is used up")
-        return NotHelped(target.description, found.why)
+            return []
+        found: list[NotHelped] = []
+        for target in rest.targets:
+            placed = self.cluster.place(target.pod)
+            if not isinstance(placed, Unplaced):
+                self.cluster.remove(target.pod.uid)
+                # Some Pods of the gang would fit.
+                why = f"it fits, but not together with the others of its PodGroup, of which {rest.needed} must"
+            elif self._left < 1:
+                why = f"the limit of {_number(self._options.moves_max, 'move')} is used up"
+            elif self._holds_too_many(rest):
+                why = f"more than {RESERVED_NODES_MAX} nodes would have to be held"
+            elif rest.is_gang:
+                why = f"no moves make room for the {rest.needed} Pods that its PodGroup needs: {placed.why}"
+            else:
+                why = placed.why
+            found.append(NotHelped(target.description, why))
+        return found
+
+
+def _number(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
 def pending_targets(cluster: TrialCluster, wanted: Sequence[TrialPod] | None = None) -> list[Target]:

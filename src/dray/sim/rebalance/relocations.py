@@ -81,6 +81,8 @@ class RelocationFinder:
         self._free_resources = free_resources
         # Pods of the chain that is tried: a Pod is moved once.
         self._in_chain: set[str] = set()
+        # Nodes with room for Pods that are not there yet, in order; no Pod is moved to them.
+        self.reserved: dict[str, None] = {}
 
     def find(self, pod: TrialPod, victims_max: int = VICTIMS_MAX) -> RelocationPlan | None:
         """Return the cheapest room for a Pod that fits nowhere; None if none was found."""
@@ -161,7 +163,7 @@ class RelocationFinder:
         """Return where the victims go while the node is held; None if one of them fits nowhere else."""
         moved = self._move(name, victims)
         works = len(moved) == len(victims) and self._cluster.fits(pod, on=name)
-        _undo(self._cluster, moved)
+        undo(self._cluster, moved)
         return tuple(moved) if works else None
 
     # --- Chains. ---
@@ -185,30 +187,29 @@ class RelocationFinder:
         """Return the prerequisites of victims that fit nowhere while the node is held; None if one has none."""
         cluster = self._cluster
         prerequisites: list[Prerequisite] = []
+        missing = False
         done: list[Relocation] = []
         for placed in victims:
             cluster.remove(placed.pod.metadata.uid or "")
-        cluster.hold(name)
-        missing = False
-        for placed in victims:
-            pod = cluster.replacement(placed)
-            after = cluster.place(pod)
-            if isinstance(after, Unplaced):
-                plan = self._find_direct(pod, moves_max, CHAIN_CANDIDATES_MAX) if moves_max > 0 else None
-                if plan is None:
-                    missing = True
-                    break
-                prerequisites.append(Prerequisite(placed, plan.node, plan.relocations))
-                moves_max -= len(plan.relocations)
-                done += plan.relocations
-                self._in_chain |= {item.before.pod.metadata.uid or "" for item in plan.relocations}
-                carry_out(cluster, plan)
-                after = cluster.place(pod, on=plan.node)
-                assert isinstance(after, PlacedPod), "there is room now"
-            done.append(Relocation(placed, after))
-        cluster.release(name)
+        with cluster.holding((name, *self.reserved)):
+            for placed in victims:
+                pod = cluster.replacement(placed)
+                after = cluster.place(pod)
+                if isinstance(after, Unplaced):
+                    plan = self._find_direct(pod, moves_max, CHAIN_CANDIDATES_MAX) if moves_max > 0 else None
+                    if plan is None:
+                        missing = True
+                        break
+                    prerequisites.append(Prerequisite(placed, plan.node, plan.relocations))
+                    moves_max -= len(plan.relocations)
+                    done += plan.relocations
+                    self._in_chain |= {item.before.pod.metadata.uid or "" for item in plan.relocations}
+                    carry_out(cluster, plan)
+                    after = cluster.place(pod, on=plan.node)
+                    assert isinstance(after, PlacedPod), "there is room now"
+                done.append(Relocation(placed, after))
         gone = {item.before.pod.metadata.uid for item in done}
-        _undo(cluster, done)
+        undo(cluster, done)
         _restore(cluster, [placed for placed in victims if placed.pod.metadata.uid not in gone])
         return None if missing else prerequisites
 
@@ -228,26 +229,25 @@ class RelocationFinder:
         moved = self._move(name, victims) if works else []
         done += moved
         works = works and len(moved) == len(victims) and cluster.fits(pod, on=name)
-        _undo(cluster, done)
+        undo(cluster, done)
         return RelocationPlan(name, tuple(moved), tuple(made)) if works else None
 
     def _move(self, name: str, pods: Iterable[PlacedPod]) -> list[Relocation]:
         """Move Pods from a node while it is held, until one does not fit elsewhere."""
         cluster = self._cluster
         moved: list[Relocation] = []
-        cluster.hold(name)
-        for placed in pods:
-            cluster.remove(placed.pod.metadata.uid or "")
-            after = cluster.place(cluster.replacement(placed))
-            # Pods that tolerate every taint may come back.
-            if isinstance(after, PlacedPod) and after.pod.spec.node_name != name:
-                moved.append(Relocation(placed, after))
-                continue
-            if isinstance(after, PlacedPod):
-                cluster.remove(after.pod.metadata.uid or "")
-            cluster.restore(placed)
-            break
-        cluster.release(name)
+        with cluster.holding((name, *self.reserved)):
+            for placed in pods:
+                cluster.remove(placed.pod.metadata.uid or "")
+                after = cluster.place(cluster.replacement(placed))
+                # Pods that tolerate every taint may come back.
+                if isinstance(after, PlacedPod) and after.pod.spec.node_name not in (name, *self.reserved):
+                    moved.append(Relocation(placed, after))
+                    continue
+                if isinstance(after, PlacedPod):
+                    cluster.remove(after.pod.metadata.uid or "")
+                cluster.restore(placed)
+                break
         return moved
 
 
@@ -259,7 +259,7 @@ def carry_out(cluster: TrialCluster, plan: RelocationPlan) -> None:
         cluster.restore(item.after)
 
 
-def _undo(cluster: TrialCluster, done: Sequence[Relocation]) -> None:
+def undo(cluster: TrialCluster, done: Sequence[Relocation]) -> None:
     """Put Pods back to where they were."""
     for item in done:
         cluster.remove(item.after.pod.metadata.uid or "")

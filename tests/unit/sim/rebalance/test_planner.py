@@ -12,12 +12,12 @@ from dray.scheduler.named_profiles import NAMED_PROFILES
 from dray.sim import movable_pods
 from dray.sim.movable_pods import MoveRules
 from dray.sim.placer import PlacedPod
-from dray.sim.rebalance.execution import difference, replay
+from dray.sim.rebalance.execution import difference, released, replay
 from dray.sim.rebalance.moves import RebalancePlan
-from dray.sim.rebalance.planner import RebalanceOptions, RebalancePlanner, pending_targets
+from dray.sim.rebalance.planner import RebalanceOptions, RebalancePlanner, pending_targets, shape_targets
 from dray.sim.snapshot import Snapshot
 from dray.sim.trial_cluster import TrialCluster, devices_of
-from tests.unit.sim.cluster import GPU, device_class
+from tests.unit.sim.cluster import GPU, classic_claim, device_class, resource_class
 from tests.unit.sim.gpu_cluster import gpu_cluster, gpu_node, gpu_pod
 
 SPREAD = NAMED_PROFILES["spread"]
@@ -31,6 +31,14 @@ def plan_of(snapshot: Snapshot, **given: Any) -> RebalancePlan:
 
 def moved(plan: RebalancePlan) -> list[str]:
     return [move.name for step in plan.steps for move in step.moves]
+
+
+def _with(document: Document, **metadata: Any) -> Document:
+    return {**document, "metadata": {**document["metadata"], **metadata}}
+
+
+def _spec(documents: list[Document], **spec: Any) -> list[Document]:
+    return [{**documents[0], "spec": {**documents[0]["spec"], **spec}}, *documents[1:]]
 
 
 FRAGMENTED = {"a": 2, "b": 2, "c": 2}
@@ -124,7 +132,7 @@ def test_the_limit_of_moves() -> None:
     assert plan_of(snapshot).move_count == 2
     limited = plan_of(snapshot, moves_max=1)
     assert limited.move_count == 1
-    assert [item.why for item in limited.not_helped] == ["the limit of 1 moves is used up"]
+    assert [item.why for item in limited.not_helped] == ["the limit of 1 move is used up"]
 
 
 def test_room_for_more_typical_pods() -> None:
@@ -138,15 +146,121 @@ def test_room_for_more_typical_pods() -> None:
     assert {row.requests: row.fit for row in plan.after}["2 gpu"] == 1
 
 
+# --- Room for Pods that are not there yet. ---
+
+FOUR_HALF_FULL = [gpu_pod(f"p-{name}", 1, name, [0]) for name in "abcd"]
+
+
+def _shape_plan(snapshot: Snapshot, gpus: int, count: int) -> RebalancePlan:
+    planner = RebalancePlanner(snapshot, RebalanceOptions(SPREAD, FeatureGates()))
+    return planner.plan_for(shape_targets(TrialCluster(gpu_cluster({}, gpu_pod("shape", gpus))).pending[0], count))
+
+
+def test_replacements_do_not_take_the_room_that_earlier_steps_made() -> None:
+    """The emptied node would be the scheduler's first choice for the second replacement."""
+    snapshot = gpu_cluster(dict.fromkeys("abcd", 2), *FOUR_HALF_FULL)
+    plan = _shape_plan(snapshot, 2, 2)
+    first, second = plan.steps
+    assert (first.also_held, second.also_held) == ((), (first.node,))
+    assert _fit_after(snapshot, plan, gpu_pod("shape", 2)) == 2
+
+
+def test_replacements_do_not_take_the_room_that_is_there_already() -> None:
+    snapshot = gpu_cluster(dict.fromkeys("abce", 2), *FOUR_HALF_FULL[:3])
+    plan = _shape_plan(snapshot, 2, 2)
+    (step,) = plan.steps
+    assert step.also_held == ("e",)
+    assert _fit_after(snapshot, plan, gpu_pod("shape", 2)) == 2
+
+
+def _fit_after(snapshot: Snapshot, plan: RebalancePlan, documents: list[Document]) -> int:
+    """Carry out a plan as the command does; return how many Pods like this one fit then."""
+    cluster = TrialCluster(snapshot, SPREAD)
+    for step in plan.steps:
+        with cluster.holding((step.node, *step.also_held)):
+            for move in step.moves:
+                placed = cluster.place(cluster.replacement(cluster.remove(move.uid)))
+                assert isinstance(placed, PlacedPod)
+                assert placed.pod.spec.node_name == move.to_node
+    pod = TrialCluster(gpu_cluster({}, documents)).pending[0]
+    return sum(isinstance(cluster.place(pod.copy(str(number))), PlacedPod) for number in range(10))
+
+
+# --- Gangs. ---
+
+
+def _gang(name: str, members: int, gpus: int, minimum: int) -> list[Document]:
+    group = {
+        "apiVersion": "scheduling.k8s.io/v1beta1",
+        "kind": "PodGroup",
+        "metadata": {"name": name, "namespace": "team"},
+        "spec": {"schedulingPolicy": {"gang": {"minCount": minimum}}},
+    }
+    pods = [_spec(gpu_pod(f"{name}-{n}", gpus), schedulingGroup={"podGroupName": name}) for n in range(members)]
+    return [group, *(document for pod in pods for document in pod)]
+
+
+def test_nodes_are_held_until_there_is_room_for_a_whole_gang() -> None:
+    snapshot = gpu_cluster(dict.fromkeys("abcd", 2), *FOUR_HALF_FULL, _gang("train", 2, 2, 2))
+    plan = plan_of(snapshot)
+    first, second = plan.steps
+    assert [step.description for step in plan.steps] == ["team/train-0", "team/train-1"]
+    assert second.also_held == (first.node,)
+    assert released([first], [second]) == []
+    assert released([first, second], []) == [first, second]
+    assert replay(snapshot, plan.steps, SPREAD, FeatureGates()) == ""
+
+
+def test_a_pod_of_a_gang_that_fits_waits_with_its_node_held() -> None:
+    snapshot = gpu_cluster(dict.fromkeys("abce", 2), *FOUR_HALF_FULL[:3], _gang("train", 2, 2, 2))
+    plan = plan_of(snapshot)
+    assert [(step.node, len(step.moves), step.also_held) for step in plan.steps] == [("e", 0, ()), ("a", 1, ("e",))]
+    assert plan.fitting == ()
+    assert replay(snapshot, plan.steps, SPREAD, FeatureGates()) == ""
+
+
+def test_no_moves_for_a_gang_of_which_too_few_fit() -> None:
+    other = gpu_pod("other", 2)
+    snapshot = gpu_cluster(dict.fromkeys("abcd", 2), *FOUR_HALF_FULL, _gang("huge", 3, 2, 3), other)
+    plan = plan_of(snapshot)
+    assert [step.description for step in plan.steps] == ["team/other"]
+    assert [item.pod for item in plan.not_helped] == ["team/huge-0", "team/huge-1", "team/huge-2"]
+    assert plan.not_helped[0].why.startswith("no moves make room for the 3 Pods that its PodGroup needs: 0/4 nodes")
+
+
+def test_no_moves_for_a_gang_whose_first_pod_takes_the_room_of_the_second() -> None:
+    """The scheduler spreads: the Pod with one device would take the node that was emptied for the other."""
+    small_first, large_first = _gang("train", 2, 2, 2), _gang("train", 2, 2, 2)
+    small_first[1] = _spec(gpu_pod("train-0", 1), schedulingGroup={"podGroupName": "train"})[0]
+    large_first[2] = _spec(gpu_pod("train-1", 1), schedulingGroup={"podGroupName": "train"})[0]
+    plan = plan_of(gpu_cluster(FRAGMENTED, *ONE_EACH, small_first))
+    assert (plan.steps, len(plan.not_helped)) == ((), 2)
+    snapshot = gpu_cluster(FRAGMENTED, *ONE_EACH, large_first)
+    plan = plan_of(snapshot)
+    assert (plan.move_count, plan.not_helped) == (1, ())
+    assert replay(snapshot, plan.steps, SPREAD, FeatureGates()) == ""
+
+
+def test_as_many_pods_of_a_gang_as_there_is_room_for() -> None:
+    snapshot = gpu_cluster(dict.fromkeys("abcd", 2), *FOUR_HALF_FULL, _gang("train", 3, 2, 2))
+    plan = plan_of(snapshot)
+    assert [step.description for step in plan.steps] == ["team/train-0", "team/train-1"]
+    assert [item.pod for item in plan.not_helped] == ["team/train-2"]
+
+
+def test_no_moves_for_pods_that_the_scheduler_would_not_place() -> None:
+    gated = _spec(BIG, schedulingGates=[{"name": "example.com/budget"}])
+    plan = plan_of(gpu_cluster(FRAGMENTED, *ONE_EACH, gated))
+    assert plan.steps == ()
+    assert [item.why for item in plan.not_helped] == ["it waits for its scheduling gates: example.com/budget"]
+    gang = _gang("train", 1, 2, 1)
+    gang[0]["spec"]["schedulingConstraints"] = {"topology": [{"key": "rack"}]}
+    plan = plan_of(gpu_cluster(FRAGMENTED, *ONE_EACH, gang))
+    assert plan.steps == ()
+    assert "scheduling constraints" in plan.not_helped[0].why
+
+
 # --- What is never moved. ---
-
-
-def _with(document: Document, **metadata: Any) -> Document:
-    return {**document, "metadata": {**document["metadata"], **metadata}}
-
-
-def _spec(documents: list[Document], **spec: Any) -> list[Document]:
-    return [{**documents[0], "spec": {**documents[0]["spec"], **spec}}, *documents[1:]]
 
 
 def _budget(allowed: int) -> Document:
@@ -161,12 +275,22 @@ def _budget(allowed: int) -> Document:
 
 X = gpu_pod("x", 1, "a", [0])
 OWN_CLAIM = [{"name": "gpu", "resourceClaimName": "x-gpu"}]
+OF_TEMPLATE = {"name": "gpu", "resourceClaimTemplateName": "gpus-1"}
+CARD = {"name": "card", "resourceClaimName": "card"}
 UNMOVABLE = {
     "no controller": (gpu_pod("x", 1, "a", [0], owner=""), movable_pods.NO_CONTROLLER),
     "DaemonSet": (gpu_pod("x", 1, "a", [0], owner="DaemonSet"), movable_pods.DAEMON),
     "Job": (gpu_pod("x", 1, "a", [0], owner="Job"), movable_pods.JOB),
     "gang": (_spec(X, schedulingGroup={"podGroupName": "g"}), movable_pods.GANG),
     "claim of the user": (_spec(X, resourceClaims=OWN_CLAIM), movable_pods.SHARED),
+    "classic claim": (
+        [
+            *_spec(X, resourceClaims=[*X[0]["spec"]["resourceClaims"], CARD]),
+            classic_claim("card", "x"),
+            resource_class(),
+        ],
+        movable_pods.CLASSIC,
+    ),
     "system": (_spec(X, priority=2_000_000_000), movable_pods.SYSTEM),
     "being deleted": ([_with(X[0], deletionTimestamp="2026-01-01T00:00:00Z"), X[1]], movable_pods.DELETED),
     "not safe": (
