@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -109,9 +110,16 @@ def _placement_plan(
     cluster = _cluster(snapshot, arguments)
     pods = _pods(cluster, arguments)
     options = PlanOptions(arguments.solver_seconds, not arguments.no_solver)
+    plan: CapacityPlan | JointPlan
     if arguments.joint:
-        return JointPlanner(cluster, options).plan(pods)
-    return AdditionPlanner(cluster, _shapes(snapshot, arguments), options, progress).plan(pods)
+        plan = JointPlanner(cluster, options).plan(pods)
+    else:
+        plan = AdditionPlanner(cluster, _shapes(snapshot, arguments), options, progress).plan(pods)
+    gated = [str(pod.key) for pod in pods if pod.pod.spec.scheduling_gates]
+    if gated:
+        note = f"not scheduled until their scheduling gates are removed: {_listed(gated)}"
+        plan = replace(plan, notes=(*plan.notes, note))
+    return plan
 
 
 def _shapes(snapshot: Snapshot, arguments: argparse.Namespace) -> list[NodeShape]:
@@ -185,9 +193,11 @@ def _addition_verdict(plan: CapacityPlan) -> str:
         return "No Pod is pending: no node is needed"
     if plan.unplaced and not plan.added:
         rest = f", the other {len(plan.placements)} fit on the nodes that there are" if plan.placements else ""
-        return f"{_number(len(plan.unplaced), 'Pod')} of {total} fit on no node that could be added{rest}"
+        fit = "fits" if len(plan.unplaced) == 1 else "fit"
+        return f"{_number(len(plan.unplaced), 'Pod')} of {total} {fit} on no node that could be added{rest}"
     if not plan.added:
-        return f"No node is needed: all {_number(total, 'Pod')} fit on the nodes that there are"
+        fit = "the Pod fits" if total == 1 else f"all {total} Pods fit"
+        return f"No node is needed: {fit} on the nodes that there are"
     rest = f"; {len(plan.unplaced)} fit on no node that could be added" if plan.unplaced else ""
     nodes = f"{_number(len(plan.added), 'node')} ({_shapes_text(plan)})"
     return f"Add {nodes}: {len(plan.placements)} of {_number(total, 'Pod')} fit then{rest}"

@@ -72,6 +72,18 @@ def test_a_forecast(cluster: str, tmp_path: Path, capsys: pytest.CaptureFixture[
     assert capsys.readouterr().out.startswith("Add 2 nodes (2 two): 2 of 2 Pods fit then\n")
 
 
+def test_pods_with_scheduling_gates_are_noted(cluster: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    gated = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "gated", "namespace": "team"},
+        "spec": {**SPEC, "schedulingGates": [{"name": "example.com/budget"}]},
+    }
+    pods = write(tmp_path / "pods.yaml", [gated])
+    plan.main(["-f", cluster, "--pods", pods, "--no-pending"])
+    assert "Note: not scheduled until their scheduling gates are removed: team/gated" in capsys.readouterr().out
+
+
 def test_pods_that_fit_on_no_shape(cluster: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shapes = write(tmp_path / "catalogue.yaml", catalogue(ONE))
     assert plan.main(["-f", cluster, "--catalogue", shapes]) == 1

@@ -12,7 +12,7 @@ from dray.api.quantity import Quantity, QuantityError
 from dray.api.types.core_v1 import Node
 from dray.api.types.resource_v1 import ResourceSlice
 from dray.sim.explain.similar_names import did_you_mean
-from dray.sim.snapshot import Snapshot, SnapshotError, in_hub_version
+from dray.sim.snapshot import Snapshot, SnapshotError, each_object, in_hub_version
 from dray.sim.whatif.changes import copies
 
 API_VERSION: Final = "plan.dray.dev/v1"
@@ -213,8 +213,9 @@ def _signature(node: Document, slices: Sequence[Document]) -> str:
 
 
 def template_shape(documents: Sequence[Document], name: str) -> NodeShape:
-    """Return the shape of a file with one Node and the ResourceSlices that name it."""
-    nodes = [item for item in documents if item.get("kind") == "Node"]
+    """Return the shape of a file with one Node and the ResourceSlices that name it; lists are expanded."""
+    objects = list(each_object(documents))
+    nodes = [item for item in objects if item.get("kind") == "Node"]
     if len(nodes) != 1:
         raise SnapshotError(f"{name}: a node template needs exactly one Node; it has {len(nodes)}")
     node = nodes[0]
@@ -223,6 +224,6 @@ def template_shape(documents: Sequence[Document], name: str) -> NodeShape:
         if resource not in allocatable:
             raise SnapshotError(f"{name}: the Node has no status.allocatable.{resource}, so that no Pod fits")
     own = node["metadata"]["name"]
-    converted = [in_hub_version(item) for item in documents if item.get("kind") == "ResourceSlice"]
+    converted = [in_hub_version(item) for item in objects if item.get("kind") == "ResourceSlice"]
     slices = [item for item in converted if item["spec"].get("nodeName") == own]
     return NodeShape(own, PRICE, (_fresh(node), *slices))

@@ -93,6 +93,19 @@ def test_a_pod_that_fits_on_no_shape_says_why_for_each() -> None:
     assert [placement.pod for placement in plan.placements] == ["team/small"]
 
 
+def test_a_selector_that_fails_on_a_device_is_the_reason() -> None:
+    snapshot = gpu_cluster({"a": 1}, gpu_pod("big", 2))
+    failing = device_class("gpu", f'device.attributes["{GPU}"].model == "a100"')
+    documents = [item for kind, items in snapshot.documents.items() if kind != "DeviceClass" for item in items]
+    snapshot = Snapshot.of([*documents, failing])
+    bare = shape("bare", 1, 2)
+    del bare["devices"][0]["device"]["attributes"]
+    plan = plan_of(snapshot, read_catalogue(catalogue(bare), snapshot))
+    (item,) = plan.unplaced
+    assert "bare: " in item.why
+    assert "no such key: model" in item.why
+
+
 def test_a_limit_of_a_shape() -> None:
     snapshot = gpu_cluster({"old": 0}, *(gpu_pod(f"p-{number}", 2) for number in range(3)))
     shapes = read_catalogue(catalogue(shape("two", 1, 2, max=1), shape("dear", 9, 2)), snapshot)
@@ -114,6 +127,8 @@ def test_shapes_like_existing_nodes() -> None:
 def test_a_shape_of_a_template() -> None:
     snapshot = gpu_cluster({"a": 1}, gpu_pod("z", 2))
     template_node = template_shape(gpu_node("big", 4), "file.yaml")
+    listed = {"apiVersion": "v1", "kind": "List", "items": gpu_node("big", 4)}
+    assert template_shape([listed], "file.yaml") == template_node, "as `kubectl get -o yaml` prints several objects"
     assert [node.name for node in plan_of(snapshot, [template_node]).added] == ["big-1"]
     with pytest.raises(SnapshotError, match="needs exactly one Node; it has 0"):
         template_shape([], "file.yaml")
