@@ -63,8 +63,9 @@ class GangPreemptionSimulation(GangSimulation):
             if pod["metadata"]["uid"] in self.preempted or not is_preempted(pod):
                 continue
             self.preempted.add(pod["metadata"]["uid"])
-            # Its gang may be preempted while some of its Pods are bound and the requests for others are under way.
-            self.whole |= {uid for uid, members in gangs.items() if pod["metadata"]["uid"] in members}
+            # Its gang may lose it while some of its Pods are bound and the requests for others are under way, but not
+            # before enough of them have devices: until then none is bound.
+            self.whole |= {uid for uid in self.reserved & gangs.keys() if pod["metadata"]["uid"] in gangs[uid]}
             self.rates.paths["group member preempted" if checks.group_of(pod) else "pod preempted"] += 1
             waiting = [item for item in pods if not item["spec"].get("nodeName")]
             better = [item for item in waiting if priority_of(item) > priority_of(pod)]

@@ -64,8 +64,9 @@ class GangSimulation(ClusterSimulation):
         self.gates = GATES
         self.programs = [SchedulerProgram(name, GATES, self.plugin_args) for name in self.scheduler_names]
         self.controller_program = _controllers
-        # Uids of groups that have had enough Pods with a node.
+        # Uids of groups that have had enough Pods with a node, and of those with enough that had a node or devices.
         self.whole: set[str] = set()
+        self.reserved: set[str] = set()
 
     def note(self, request: LocalRequest) -> None:
         super().note(request)
@@ -130,9 +131,14 @@ class GangSimulation(ClusterSimulation):
 
     async def check(self) -> None:
         await super().check()
+        claims, _ = await self.state()
+        holders = {user for claim in claims if checks.devices_of(claim) for user in checks.users_of(claim)}
         for group, pods in await self._gangs():
-            if len(_placed(pods)) >= min_count(group):
-                self.whole.add(group["metadata"]["uid"])
+            uid, needed = group["metadata"]["uid"], min_count(group)
+            if len(_placed(pods)) >= needed:
+                self.whole.add(uid)
+            if sum(bool(pod["spec"].get("nodeName")) or pod["metadata"]["uid"] in holders for pod in pods) >= needed:
+                self.reserved.add(uid)
 
     async def _check_settled(self) -> None:
         claims, pods = await self.state()

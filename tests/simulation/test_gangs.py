@@ -36,7 +36,7 @@ def test_every_fault_happens_and_gangs_run(variant: str) -> None:
 
 
 PREEMPTION_VARIANTS = {
-    "gang_preemption": seeds((1, 2, 3, 313)),
+    "gang_preemption": seeds((1, 2, 3, 313, 826311790)),
     "gang_preemption_stale_caches": seeds((1, 2, 3, 7, 88004, 7171014)),
 }
 PREEMPTED_MIN = 3

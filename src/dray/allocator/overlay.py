@@ -68,6 +68,16 @@ class AllocationOverlay:
         """Return whether a claim is left out."""
         return identity in self._out
 
+    @property
+    def out(self) -> frozenset[str]:
+        """Return the claims that are left out."""
+        return frozenset(self._out)
+
+    @property
+    def added(self) -> frozenset[str]:
+        """Return the names under which results are added."""
+        return frozenset(self._added)
+
     def add(self, identity: str, allocations: Iterable[AllocationResult]) -> None:
         """Add results under a name, instead of earlier ones of that name."""
         self.discard(identity)

@@ -120,9 +120,11 @@ class WaitingPodsMap:
 class RunningBinding:
     """An attempt from Reserve to Bind, which can be cancelled until Bind begins."""
 
-    __slots__ = ("bind_begun", "cancelled", "ended", "message")
+    __slots__ = ("_gang", "_uid", "bind_begun", "cancelled", "ended", "message")
 
-    def __init__(self) -> None:
+    def __init__(self, uid: str = "", gang: GangBinding | None = None) -> None:
+        self._uid = uid
+        self._gang = gang
         self.message = ""
         self.bind_begun = False
         # Set when it is cancelled, for plugins that wait in PreBind.
@@ -131,9 +133,11 @@ class RunningBinding:
         self.ended = asyncio.Event()
 
     def cancel(self, message: str) -> asyncio.Event | None:
-        """Cancel it, and return the event of its end; None if it is too late."""
-        if self.bind_begun:
+        """Cancel it, and return the event of its end; None if it is too late: others of its gang are being bound."""
+        if self.bind_begun or (self._gang is not None and self._gang.is_bound(self._uid)):
             return None
+        if self._gang is not None:
+            self._gang.cancelled(self._uid)
         self.message = message
         self.cancelled.set()
         return self.ended
@@ -159,7 +163,7 @@ class Binder:
 
     def begin(self, attempt: Attempt) -> None:
         """Register an attempt whose `bind` is about to run."""
-        self._running[attempt.queued.uid] = RunningBinding()
+        self._running[attempt.queued.uid] = RunningBinding(attempt.queued.uid, attempt.gang)
 
     def end(self, attempt: Attempt) -> None:
         """Forget an attempt that has ended, with or without a binding."""
@@ -217,7 +221,8 @@ class Binder:
                 gang.ended(attempt.queued.uid)
         if not succeeded:
             return status
-        if await gang.ready(attempt.queued.uid):
+        await first_completed(gang.ready(attempt.queued.uid), running.cancelled.wait())
+        if running.message or gang.is_bound(attempt.queued.uid):
             return SUCCESS
         attempt.state.preempted = True
         return error(NOT_TOGETHER)

@@ -160,8 +160,12 @@ class FilterResults:
         """
         if evaluated >= len(snapshot):
             return self._statuses.counts()
-        indices = [*range(start, min(start + evaluated, len(snapshot))), *range(start + evaluated - len(snapshot))]
-        results = self._by_index[start:] + self._by_index[:start]
+        by_index, end = self._by_index, start + evaluated
+        wrapped = max(0, end - len(snapshot))
+        if not by_index.count(_REJECTED, start, end) and not by_index.count(_REJECTED, 0, wrapped):
+            return []
+        indices = [*range(start, min(end, len(snapshot))), *range(wrapped)]
+        results = by_index[start:] + by_index[:start]
         rejected = list(compress(indices, results.translate(_IS_REJECTED)))
         statuses = list(map(self._statuses.by_index.__getitem__, rejected))
         keys = list(map(id, statuses))

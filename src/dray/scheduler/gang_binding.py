@@ -17,9 +17,9 @@ class GangBinding:
     """The binding cycles of one gang between PreBind and Bind."""
 
     def __init__(self, needed: int) -> None:
-        # How many Pods have to be ready, how many are, and the uids of those that are on their way.
+        # How many Pods have to be ready, and the uids of those that are, and of those that are on their way.
         self._needed = needed
-        self._ready = 0
+        self._ready: set[str] = set()
         self._expected: set[str] = set()
         self._decided: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 
@@ -27,6 +27,11 @@ class GangBinding:
     def is_decided(self) -> bool:
         """Return whether it is known if the Pods are bound."""
         return self._decided.done()
+
+    def is_bound(self, uid: str) -> bool:
+        """Return whether it is decided that the Pod is bound."""
+        decided = self._decided
+        return uid in self._ready and decided.done() and not decided.cancelled() and decided.result()
 
     def on_success(self, act: Callable[[], None]) -> None:
         """Call a function when enough Pods can be bound."""
@@ -36,22 +41,27 @@ class GangBinding:
         """Add a Pod whose binding cycle begins."""
         self._expected.add(uid)
 
-    async def ready(self, uid: str) -> bool:
-        """Wait until enough Pods are ready; False if they will not be."""
+    def ready(self, uid: str) -> asyncio.Future[bool]:
+        """Count a Pod as ready; the result is True as soon as enough are, and False if they will not be."""
         self._expected.discard(uid)
-        self._ready += 1
+        self._ready.add(uid)
         self._decide()
-        return await asyncio.shield(self._decided)
+        return asyncio.shield(self._decided)
 
     def ended(self, uid: str) -> None:
         """Remove a Pod whose binding cycle has ended; without an effect if it was ready."""
         self._expected.discard(uid)
         self._decide()
 
+    def cancelled(self, uid: str) -> None:
+        """Remove a Pod that is preempted, also if it was ready."""
+        self._ready.discard(uid)
+        self.ended(uid)
+
     def _decide(self) -> None:
         if self._decided.done():
             return
-        if self._ready >= self._needed:
+        if len(self._ready) >= self._needed:
             self._decided.set_result(True)
-        elif self._ready + len(self._expected) < self._needed:
+        elif len(self._ready) + len(self._expected) < self._needed:
             self._decided.set_result(False)

@@ -126,10 +126,11 @@ def test_who_may_not_preempt(tmp_path: Path) -> None:
         )
         await cluster.create(pod("urgent", cpu="4", priorityClassName="high"))
         await terminating(cluster, "low")
-        await cluster.create(node("m"))
-        await fill(cluster, "other")
-        await cluster.client.delete(PODS, "other", "default", NOW)
+        await cluster.eventually(
+            lambda: cluster.pod("urgent"), lambda item: item["status"].get("nominatedNodeName") == "n"
+        )
         # Something better is free: nothing binds the Pod to its nomination.
+        await cluster.create(node("m"))
         assert await cluster.node_of("urgent") == "m"
         await cluster.create(pod("second", cpu="4", priorityClassName="high"))
         await cluster.eventually(

@@ -183,13 +183,13 @@ def test_every_node_is_asked_before_preemption() -> None:
 
 
 @pytest.mark.behaviour("SC-10")
-def test_cached_results_are_not_used_while_nominations_exist() -> None:
+def test_nodes_are_filtered_one_by_one_while_nominations_exist() -> None:
     class Cached(Recorder):
         def maybe_feasible(self, _state: CycleState, _snapshot: Snapshot, _first: int) -> list[int]:
-            raise AssertionError("asked for cached results")
+            raise AssertionError("asked about several nodes")
 
         def needs_filter(self, _state: CycleState, _snapshot: Snapshot, _indices: range) -> list[int]:
-            raise AssertionError("asked for cached results")
+            raise AssertionError("asked about several nodes")
 
     names = [f"n{number}" for number in range(20)]
     nominations = Nominations()

@@ -17,7 +17,7 @@ from dray.framework.node_info import NodeInfo
 from dray.framework.pod_info import PodInfo
 from dray.framework.snapshot import Snapshot
 from dray.framework.status import SUCCESS, Code, Status, error, unschedulable
-from dray.scheduler.binder import PermitWaiter
+from dray.scheduler.binder import PermitWaiter, RunningBinding
 from dray.scheduler.cache import Cache
 from dray.scheduler.cycle import Cycle
 from dray.scheduler.gang_binding import GangBinding
@@ -390,6 +390,31 @@ def test_pods_of_a_gang_are_bound_together(needed: int, fine: int, bound: bool) 
         return list(await asyncio.gather(*ready))
 
     assert asyncio.run(run()) == [bound] * fine
+
+
+@pytest.mark.behaviour("GW-58", "PE-33")
+@pytest.mark.parametrize("needed", [1, 2])
+def test_a_ready_pod_can_be_preempted_until_the_gang_is_bound(needed: int) -> None:
+    """Without it the others are not bound, if they are too few then; with it, it is bound like them."""
+
+    async def run() -> None:
+        gang = GangBinding(needed)
+        gang.expect("a")
+        gang.expect("b")
+        running = RunningBinding("a", gang)
+        ready = gang.ready("a")
+        if needed == 1:
+            assert await ready
+            assert running.cancel("preempted") is None
+            # One that is not ready is not bound with the others.
+            assert RunningBinding("b", gang).cancel("preempted") is not None
+            return
+        assert running.cancel("preempted") is running.ended
+        assert not await ready
+        assert not gang.is_bound("a")
+        assert not await gang.ready("b")
+
+    asyncio.run(run())
 
 
 # --- The condition. ---

@@ -176,7 +176,7 @@ CLUSTER_ROLES: Final[Mapping[str, tuple[Document, ...]]] = {
         rule("update patch", "core", "persistentvolumes persistentvolumeclaims"),
         rule(_READ, "apps", "replicasets statefulsets"),
         rule(_READ, "policy", "poddisruptionbudgets"),
-        rule(_READ, "scheduling.k8s.io", "podgroups"),
+        rule(_READ, "scheduling.k8s.io", "podgroups workloads"),
         rule("patch update", "scheduling.k8s.io", "podgroups/status"),
         *_REVIEWS,
         rule(_READ, "storage.k8s.io", "csidrivers csinodes csistoragecapacities storageclasses volumeattachments"),
@@ -323,7 +323,7 @@ CONTROLLER_ROLES: Final[Mapping[str, tuple[Document, ...]]] = {
         rule("patch update", "batch", "jobs/status"),
         rule("update", "batch", "jobs/finalizers"),
         rule("create delete list patch watch", "core", "pods"),
-        rule("create get list update watch", "scheduling.k8s.io", "podgroups workloads"),
+        rule("create get list patch update watch", "scheduling.k8s.io", "podgroups workloads"),
         _EVENTS,
     ),
     "namespace-controller": (

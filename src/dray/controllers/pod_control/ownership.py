@@ -133,11 +133,12 @@ def enqueue_owners(
     def handler(old: Any, new: Any) -> None:
         if _stays_orphan(old, new):
             return
-        for item in (old, new):
-            controller = controller_of(item) if item is not None else None
+        before = controller_of(old) if old is not None else None
+        after = controller_of(new) if new is not None else None
+        for item, controller in ((old, before), (new, after)):
             if controller is not None and controller.kind == kind:
                 enqueue(NamespacedName(item.metadata.namespace or "", controller.name))
-        if new is not None and controller_of(new) is None and _may_be_adopted(old, new):
+        if new is not None and after is None and (before is not None or _has_new_labels(old, new)):
             for key in adopters(new):
                 enqueue(key)
 
@@ -151,8 +152,8 @@ def _stays_orphan(old: Any, new: Any) -> bool:
     return bool(old.metadata.labels == new.metadata.labels)
 
 
-def _may_be_adopted(old: Any, new: Any) -> bool:
-    return old is None or old.metadata.labels != new.metadata.labels or controller_of(old) is not None
+def _has_new_labels(old: Owned | None, new: Owned) -> bool:
+    return old is None or old.metadata.labels != new.metadata.labels
 
 
 def gone_uid(old: Owned | None, new: Owned | None) -> str | None:

@@ -3,6 +3,9 @@
 A binding whose response was lost may still be executed, when the Pod's claims and its place on the node have long been
 given to others. So every binding is conditional on the Pod's version, and none is reported as failed before it cannot
 succeed any more: it is repeated a few times, then the Pod is written, which changes its version.
+
+A Pod of a group is then bound all the same: others of its gang may be bound already, and would hold devices in vain
+without it. It gives up only if the server refuses the binding, or the Pod is gone.
 """
 
 from __future__ import annotations
@@ -49,6 +52,8 @@ class _Binding(msgspec.Struct):
     # Whether a request had an unknown result; if not, whoever bound the Pod was somebody else.
     unanswered: bool = False
     failure: APIError | None = None
+    # Whether the Pod is gone, going, or has a node.
+    ended: bool = False
 
 
 class DefaultBinder:
@@ -64,6 +69,14 @@ class DefaultBinder:
     async def bind(self, state: CycleState, pod: Pod, node_name: str) -> Status:
         """Write the binding; a failure is certain. The API rejects a Pod that already has a node."""
         binding = _Binding(pod, node_name, state.pod_version or self._latest_version(pod))
+        while True:
+            status = await self._try(binding, state)
+            if status is SUCCESS or state.group is None or not _may_be_repeated(binding, state):
+                return status
+            await self._clock.sleep(SETTLE_SECONDS)
+
+    async def _try(self, binding: _Binding, state: CycleState) -> Status:
+        pod = binding.pod
         for attempt in range(ATTEMPTS_MAX):
             try:
                 if attempt:
@@ -125,6 +138,7 @@ class DefaultBinder:
                 if live.metadata.resource_version == binding.doubt:
                     live = await self._change_version(binding, live)
                 if live.metadata.resource_version != binding.doubt:
+                    binding.version, binding.doubt = live.metadata.resource_version or "", ""
                     return _failed(binding)
             except ConflictError:
                 continue
@@ -159,8 +173,16 @@ def _can_be_bound(live: Pod) -> bool:
 
 def _outcome(binding: _Binding, live: Pod | None) -> Status:
     """Return Success if the Pod has the node: a binding without a response was executed."""
+    binding.ended = True
     executed = live is not None and live.spec.node_name == binding.node_name and binding.unanswered
     return SUCCESS if executed else _failed(binding)
+
+
+def _may_be_repeated(binding: _Binding, state: CycleState) -> bool:
+    """Return whether the server has not answered, and the Pod is as the binding requires it."""
+    if binding.ended or binding.failure is None or is_refusal(binding.failure):
+        return False
+    return not state.pod_version or binding.version == state.pod_version
 
 
 def _failed(binding: _Binding) -> Status:

@@ -26,6 +26,9 @@ NO_VICTIMS: Final = "No preemption victims found for incoming pod"
 _NO_VICTIMS: Final = unresolvable(NO_VICTIMS)
 # Added to a priority, so that more victims never have a lower sum.
 _PRIORITY_OFFSET: Final = 1 << 31
+# So many units or fewer are put back one by one if all but the last cannot be: halving them again and again would take
+# more steps if most of them have to go, which is usual for Pods with devices.
+SINGLY_MAX: Final = 8
 
 
 @dataclass(frozen=True)
@@ -176,5 +179,9 @@ def reprieve_several(units: Sequence[Unit], put_back: Callable[[Sequence[Unit]],
         return [unit for unit in units if not put_back((unit,))]
     if put_back(units[:-1]):
         return reprieve_several(units[-1:], put_back)
+    if len(units) <= SINGLY_MAX:
+        # What was tried just now is not tried again.
+        known = units[:1] if len(units) == 2 else ()  # noqa: PLR2004 - a pair
+        return [*known, *(unit for unit in units[len(known) :] if not put_back((unit,)))]
     middle = len(units) // 2
     return reprieve_several(units[:middle], put_back) + reprieve_several(units[middle:], put_back)

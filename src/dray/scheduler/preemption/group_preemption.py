@@ -15,19 +15,13 @@ from dray.framework.plugins import PlacedMember
 from dray.framework.pod_info import PodInfo
 from dray.framework.status import Code, Status, unschedulable
 from dray.scheduler.cluster_events import UNFINISHED
-from dray.scheduler.group_cycle import topology_key
 from dray.scheduler.handle import Handle
 from dray.scheduler.preemption.budget_cache import BudgetCache
 from dray.scheduler.preemption.candidates import ABSOLUTE_DEFAULT
 from dray.scheduler.preemption.executor import Executor, group_preemptor, is_preempted
-from dray.scheduler.preemption.group_victims import (
-    GroupCandidate,
-    find_group_victims,
-    search_widths,
-    units_within,
-)
+from dray.scheduler.preemption.group_victims import GroupCandidate, group_dry_runs
 from dray.scheduler.preemption.metrics import POD_GROUP, PreemptionMetrics
-from dray.scheduler.preemption.units import Unit, group_units, units_of
+from dray.scheduler.preemption.units import group_units
 
 NEVER: Final = "not eligible due to preemptionPolicy=Never."
 CHANGED: Final = "the pod group has changed meanwhile"
@@ -111,28 +105,18 @@ class GroupPreemption:
         return None
 
     async def _search(self, group: PodGroup, pods: Sequence[PodInfo]) -> GroupCandidate | Status:
-        """Return the victims; others run between dry runs, each of which looks at the cluster as it is then."""
-        count = len(self._handle.snapshot)
-        # All domains of a topology are compared with each other.
-        widths = (count,) if topology_key(group) else search_widths(count, self._least_nodes)
-        found: GroupCandidate | Status = unschedulable()
-        for number, width in enumerate(widths):
-            if number:
-                await asyncio.sleep(0)
-                if not self._is_unchanged(group, pods):
-                    return unschedulable(CHANGED)
-            found, is_complete = self._dry_run(group, pods, width)
-            if is_complete or isinstance(found, GroupCandidate):
+        """Return the victims; others run between dry runs."""
+        dry_runs = group_dry_runs(self._handle, group, pods, self._budgets.all, self._least_nodes)
+        found = next(dry_runs)
+        while isinstance(found, Status):
+            await asyncio.sleep(0)
+            if not self._is_unchanged(group, pods):
+                return unschedulable(CHANGED)
+            following = next(dry_runs, None)
+            if following is None:
                 break
+            found = following
         return found
-
-    def _dry_run(self, group: PodGroup, pods: Sequence[PodInfo], width: int) -> tuple[GroupCandidate | Status, bool]:
-        """Return the victims on some nodes, and whether there are none on others."""
-        with self._handle.dry_run_group(group, pods) as dry_run:
-            units = self._units(priority_of(group))
-            potential = units_within(units, width)
-            found = find_group_victims(dry_run, potential, self._budgets.all(), self._handle.clock.now())
-            return found, len(potential) == len(units)
 
     def _is_unchanged(self, group: PodGroup, pods: Sequence[PodInfo]) -> bool:
         """Return whether the group is still there as it was, and waits with the same Pods."""
@@ -141,9 +125,3 @@ class GroupPreemption:
         if current is None or (current.metadata.uid, current.spec) != (group.metadata.uid, group.spec):
             return False
         return all(self._is_pending(info) for info in pods)
-
-    def _units(self, priority: int) -> list[Unit]:
-        """Return everything in the cluster that may be evicted."""
-        groups = self._handle.pod_groups
-        pods = (pod for node in self._handle.snapshot for pod in node.pods.values())
-        return [unit for unit in units_of(pods, groups) if unit.priority < priority]

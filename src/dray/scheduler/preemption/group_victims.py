@@ -7,19 +7,23 @@ units are first hidden on some nodes only, those with the least important Pods, 
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Final
 
 import msgspec
 
+from dray.api.pod_groups import priority_of
+from dray.api.types.scheduling_v1beta1 import PodGroup
 from dray.framework.pod_info import PodInfo
 from dray.framework.status import Status, unschedulable
+from dray.scheduler.group_cycle import topology_key
 from dray.scheduler.group_dry_run import GroupDryRun
+from dray.scheduler.handle import Handle
 from dray.scheduler.preemption.budgets import Budget, split_by_violation
 from dray.scheduler.preemption.dry_run import reprieve_several
-from dray.scheduler.preemption.units import Unit
+from dray.scheduler.preemption.units import Unit, units_of
 
 NO_VICTIMS: Final = "No preemption victims found for incoming preemptor"
 NOT_KEPT: Final = "the placement of the pod group does not fit any more"
@@ -58,6 +62,30 @@ def units_within(units: Sequence[Unit], width: int) -> list[Unit]:
     # Nodes with equal priorities keep their order.
     chosen = frozenset(sorted(highest, key=highest.__getitem__)[:width])
     return [unit for unit in units if not chosen.isdisjoint(_node_names(unit))]
+
+
+def group_dry_runs(
+    handle: Handle,
+    group: PodGroup,
+    members: Sequence[PodInfo],
+    budgets: Callable[[], Sequence[Budget]],
+    least_nodes: int,
+) -> Iterator[GroupCandidate | Status]:
+    """Yield the results of dry runs on more and more nodes, the last of which is that of the whole search.
+
+    Nothing is hidden while the caller has control, and each dry run looks at the cluster as it is then.
+    """
+    count, priority = len(handle.snapshot), priority_of(group)
+    # All domains of a topology are compared with each other.
+    for width in (count,) if topology_key(group) else search_widths(count, least_nodes):
+        with handle.dry_run_group(group, members) as dry_run:
+            pods = (pod for node in handle.snapshot for pod in node.pods.values())
+            units = [unit for unit in units_of(pods, handle.pod_groups) if unit.priority < priority]
+            potential = units_within(units, width)
+            found = find_group_victims(dry_run, potential, budgets(), handle.clock.now())
+        yield found
+        if isinstance(found, GroupCandidate) or len(potential) == len(units):
+            return
 
 
 def find_group_victims(

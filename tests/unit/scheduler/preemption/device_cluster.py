@@ -194,7 +194,11 @@ class DeviceCluster:
         self.informers.informer(RESOURCE_CLAIMS).apply(claim(name, *requests))
 
     def set_classic(self, name: str, *users: str, limit: int = 1, phase: str = "Allocated", **driver: Any) -> None:
-        """A claim of cdi.k8s.io with users; `driver` is what its driver says of nodes."""
+        """A claim of cdi.k8s.io with users; `driver` is what its driver says of nodes.
+
+        `mode` is its allocation mode, and `selected` the node for which the driver allocates.
+        """
+        mode, selected = driver.pop("mode", "Delayed"), driver.pop("selected", "")
         self._versions += 1
         document = {
             "metadata": {
@@ -203,14 +207,14 @@ class DeviceCluster:
                 "uid": f"classic-{name}",
                 "resourceVersion": f"{self._versions}",
             },
-            "spec": {"resourceClassName": "card", "allocationMode": "Delayed"},
+            "spec": {"resourceClassName": "card", "allocationMode": mode},
             "status": {
                 "phase": phase,
                 "userLimit": limit,
                 "reservedFor": [
                     {"apiVersion": "v1", "kind": "Pod", "name": user, "uid": f"uid-{user}"} for user in users
                 ],
-                "scheduling": {"driver": driver},
+                "scheduling": {"driver": driver, "scheduler": {"selectedNode": selected}},
             },
         }
         card = {"metadata": {"name": "card"}, "driverName": "card.example.com"}
@@ -246,6 +250,11 @@ class DeviceCluster:
         self._nodes[node_name] = self._nodes[node_name].with_pod(info)
         self._refresh()
         return info
+
+    def assume(self, info: PodInfo, node_name: str) -> None:
+        """A Pod that is being bound to a node."""
+        self._nodes[node_name] = self._nodes[node_name].with_pod(info)
+        self._refresh()
 
     def delete(self, name: str) -> None:
         """The Pod object goes; its claim stays allocated."""

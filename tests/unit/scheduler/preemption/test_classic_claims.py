@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
+from unittest import mock
 
 import pytest
 
 from dray.api.document import Document
 from dray.client.resources import CLASSIC_CLAIMS
+from dray.framework.plugins import POST_FILTER
 from dray.framework.status import Code
 from dray.scheduler.plugins.classic_resources.classic_state import ABANDONED
-from dray.scheduler.plugins.classic_resources.plugin import IN_USE, NOT_AVAILABLE, SETTLING, UNSUITABLE
+from dray.scheduler.plugins.classic_resources.plugin import (
+    DEALLOCATING,
+    IN_USE,
+    NOT_AVAILABLE,
+    SETTLING,
+    UNALLOCATED_IMMEDIATE,
+    UNSUITABLE,
+    ClassicResources,
+)
+from dray.scheduler.plugins.classic_resources.pre_binder import WAIT_ALLOCATION
 from tests.unit.scheduler.preemption.device_cluster import DeviceCluster, request
 
 CLASSIC = "DRAControlPlaneController=true"
@@ -54,6 +66,45 @@ def test_nobody_goes_for_what_a_driver_decides(claim: Document, reason: str) -> 
     _, told = cluster.preempt(urgent)
     assert told.message.endswith("1 Preemption is not helpful for scheduling.")
     assert not cluster.started
+
+
+@pytest.mark.behaviour("PE-77")
+@pytest.mark.parametrize(
+    ("mode", "selected", "reason"),
+    [
+        pytest.param("Immediate", "", UNALLOCATED_IMMEDIATE, id="immediate"),
+        pytest.param("Delayed", "n", WAIT_ALLOCATION, id="driver is allocating"),
+    ],
+)
+def test_nobody_goes_while_a_driver_works(mode: str, selected: str, reason: str) -> None:
+    cluster = cluster_with("n")
+    cluster.set_classic("wanted", phase="Pending", mode=mode, selected=selected)
+    cluster.set_classic("other", "low")
+    cluster.run("low", "n", claims=["other"])
+    urgent = cluster.pending("urgent", claims=["wanted"], **HIGH)
+    state, found = cluster.place(urgent)
+    assert reason in found.message()
+    cluster.post_filter(state, urgent, found.statuses)
+    assert not cluster.started
+
+
+@pytest.mark.behaviour("PE-76")
+def test_nobody_goes_while_a_driver_is_asked_to_deallocate() -> None:
+    """The claim is on another node, and unused: what is freed may suffice."""
+    cluster = cluster_with("n")
+    cluster.set_classic("wanted", **on("elsewhere"))
+    urgent = cluster.pending("urgent", claims=["wanted"], **HIGH)
+    state, found = cluster.place(urgent)
+    plugin = next(item for item in cluster.profile.at(POST_FILTER) if isinstance(item, ClassicResources))
+    written: list[str] = []
+
+    async def write(claim: Any, _change: Any) -> None:
+        written.append(claim.metadata.name)
+
+    with mock.patch.object(plugin._writer, "write", write):
+        _, status = asyncio.run(plugin.post_filter(state, urgent, found.statuses))
+    assert (status.code, status.message) == (Code.UNSCHEDULABLE_AND_UNRESOLVABLE, DEALLOCATING)
+    assert written == ["wanted"]
 
 
 @pytest.mark.behaviour("PE-77")

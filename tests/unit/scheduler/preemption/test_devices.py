@@ -5,13 +5,15 @@ from __future__ import annotations
 import itertools
 import random
 from typing import Any
+from unittest import mock
 
 import msgspec
 import pytest
 
-from dray.allocator import SearchStoppedError, StopReason
+from dray.allocator import Allocator, SearchStoppedError, StopReason
 from dray.api.document import Document
-from dray.api.types.resource_v1 import ResourceClaimConsumerReference
+from dray.api.types.core_v1 import Pod
+from dray.api.types.resource_v1 import AllocationResult, ResourceClaimConsumerReference
 from dray.client.resources import RESOURCE_CLAIMS
 from dray.framework.node_info import NodeInfo
 from dray.framework.pod_info import PodInfo
@@ -21,7 +23,7 @@ from dray.scheduler.filter_runner import runner_of
 from dray.scheduler.plugins.dynamic_resources.preemption import SETTLING
 from dray.scheduler.preemption.dry_run import Candidate, DryRun
 from tests.unit.scheduler.builders import pod as pod_object
-from tests.unit.scheduler.preemption.device_cluster import DRIVER, NOW, DeviceCluster, request
+from tests.unit.scheduler.preemption.device_cluster import DRIVER, NOW, DeviceCluster, allocation, request
 
 HIGH: dict[str, Any] = {"priority": 100}
 
@@ -57,6 +59,19 @@ def test_without_the_gate_nobody_goes_for_devices() -> None:
     assert result is not None
     assert not result.nominated_node_name
     assert not cluster.started
+
+
+@pytest.mark.behaviour("PE-50")
+def test_without_the_gate_the_devices_of_victims_stay_counted() -> None:
+    """Processors can be freed, but the device cannot."""
+    cluster = DeviceCluster("DRAPreemption=false")
+    cluster.add_node("n", "d")
+    cluster.run("low", "n", "d", requests={"cpu": "8"})
+    urgent = cluster.pending("urgent", request(), requests={"cpu": "8"}, **HIGH)
+    assert cluster.victims(urgent, "n") == []
+    cluster.preempt(urgent)
+    assert not cluster.started
+    assert cluster.nominated(cluster.pending("processors", requests={"cpu": "8"}, **HIGH)) == ["low"]
 
 
 @pytest.mark.behaviour("PE-53")
@@ -117,6 +132,72 @@ def test_users_that_are_no_pods_of_the_node(how: str) -> None:
     assert cluster.victims(cluster.pending("urgent", request(), **HIGH), "n") == expected
 
 
+@pytest.mark.behaviour("PE-52")
+@pytest.mark.parametrize(
+    ("deleting", "expected"),
+    [
+        pytest.param({}, [], id="not being deleted"),
+        pytest.param({"priority": 100}, ["a"], id="equal priority"),
+        pytest.param({"priority": 1, "node": "m"}, ["a"], id="on another node"),
+        pytest.param({"priority": 1}, ["a", "b"], id="a victim itself"),
+    ],
+)
+def test_users_that_are_being_deleted(deleting: dict[str, Any], expected: list[str]) -> None:
+    """They do not keep a claim; one that can be a victim here counts when it is removed."""
+    cluster = DeviceCluster()
+    cluster.add_node("n", "d")
+    cluster.add_node("m")
+    cluster.add_claim("shared")
+    cluster.run("a", "n", claims=["shared"])
+    at = deleting.pop("node", "n")
+    cluster.run("b", at, claims=["shared"], deleted=bool(deleting), **(deleting or HIGH))
+    cluster.allocate("shared", "n", "d", users=["a", "b"])
+    assert cluster.victims(cluster.pending("urgent", request(), **HIGH), "n") == expected
+
+
+@pytest.mark.behaviour("PE-55")
+def test_the_claims_of_a_victim() -> None:
+    """By their real names, each once; what was not created, is not needed, or is deleted, is left out."""
+    cluster = DeviceCluster()
+    for name in ("named", "victim-generated-x7x2q", "special"):
+        cluster.add_claim(name)
+    entries: list[Document] = [
+        {"name": "named", "resourceClaimName": "named"},
+        {"name": "again", "resourceClaimName": "named"},
+        {"name": "generated", "resourceClaimTemplateName": "template"},
+        {"name": "unneeded", "resourceClaimTemplateName": "template"},
+        {"name": "uncreated", "resourceClaimTemplateName": "template"},
+        {"name": "deleted", "resourceClaimName": "deleted"},
+    ]
+    status: Document = {
+        "resourceClaimStatuses": [
+            {"name": "generated", "resourceClaimName": "victim-generated-x7x2q"},
+            {"name": "unneeded"},
+        ],
+        "extendedResourceClaimStatus": {"resourceClaimName": "special", "requestMappings": []},
+    }
+    victim = pod_object("victim", resourceClaims=entries, status=status)
+    preemption = cluster.devices._preemption
+    assert preemption is not None
+    found = [claim.metadata.name for claim in preemption.claims_of(victim)]
+    assert found == ["named", "victim-generated-x7x2q", "special"]
+
+
+@pytest.mark.behaviour("PE-52", "PE-59")
+@pytest.mark.parametrize(("selection", "expected"), [({"nodeName": "n"}, ["low"]), ({"allNodes": True}, [])])
+def test_a_claim_in_flight_is_released_with_the_pod_that_is_being_bound(
+    selection: Document, expected: list[str]
+) -> None:
+    cluster = DeviceCluster()
+    cluster.add_node("n", "d", selection=selection)
+    low = cluster.pending("low", request(), requests={"cpu": "1"})
+    state, found = cluster.place(low)
+    assert found.node_name == "n"
+    assert cluster.devices.reserve(state, low, "n").is_success
+    cluster.assume(state.pod_on("n"), "n")
+    assert cluster.victims(cluster.pending("urgent", request(), **HIGH), "n") == expected
+
+
 @pytest.mark.behaviour("PE-56")
 def test_removing_and_adding_are_inverses_in_any_order() -> None:
     cluster = DeviceCluster()
@@ -164,6 +245,15 @@ def test_the_preemptors_own_claims_are_not_released() -> None:
     cluster.run("c", "n", requests={"cpu": "1"})
     assert cluster.victims(urgent, "n") == ["c"]
     assert cluster.victims(urgent, "m") == []
+    # Nor is the device of the shared claim free for another claim of the Pod.
+    both = cluster.pending("both", request(), claims=["shared"], **HIGH)
+    assert cluster.victims(both, "n") == []
+    cluster.add_node("l", "d0", "d1")
+    cluster.add_claim("there")
+    cluster.run("e", "l", "d1", claims=["there"])
+    cluster.allocate("there", "l", "d0", users=["e"])
+    assert cluster.victims(cluster.pending("second", request(), claims=["there"], **HIGH), "l") == ["e"]
+    assert cluster.victims(cluster.pending("third", request(2), claims=["there"], **HIGH), "l") == []
 
 
 @pytest.mark.behaviour("PE-59")
@@ -176,6 +266,20 @@ def test_devices_that_other_nodes_can_use_are_not_released(selection: Document) 
     cluster.add_node("n", "d0", selection=selection)
     cluster.run("a", "n", "d0")
     assert cluster.victims(cluster.pending("urgent", request(), **HIGH), "n") == []
+
+
+@pytest.mark.behaviour("PE-59")
+def test_one_device_that_other_nodes_can_use_keeps_the_whole_claim() -> None:
+    cluster = DeviceCluster()
+    selection = {"perDeviceNodeSelection": True}
+    cluster.add_node("n", {"name": "own", "nodeName": "n"}, {"name": "all", "allNodes": True}, selection=selection)
+    cluster.run("a", "n", "own", "all")
+    urgent = cluster.pending("urgent", request(), **HIGH)
+    assert cluster.victims(urgent, "n") == []
+    cluster.deallocate("a")
+    cluster.allocate("a", "n", "own", users=["a"])
+    cluster.run("b", "n", "all", priority=200)
+    assert cluster.victims(urgent, "n") == ["a"]
 
 
 @pytest.mark.behaviour("PE-55", "PE-60")
@@ -324,6 +428,9 @@ def test_admin_access_gives_nothing_and_all_needs_everything() -> None:
     )
     assert cluster.victims(every, "n") == ["a", "b"]
     assert cluster.victims(cluster.pending("one", request(), **HIGH), "n") == ["a"]
+    # Nobody goes for admin access alone: devices in use will do, and more than there are do not exist.
+    assert cluster.node_of(cluster.pending("admin", request(2, adminAccess=True), **HIGH)) == "n"
+    assert cluster.victims(cluster.pending("greedy", request(3, adminAccess=True), **HIGH), "n") == []
 
 
 @pytest.mark.behaviour("PE-64")
@@ -351,6 +458,34 @@ def test_prioritized_lists() -> None:
     assert cluster.victims(urgent, "n") == ["on-small"]
     assert cluster.nominated(urgent) == ["on-small"]
     assert cluster.held(urgent) == ["small"]
+
+
+@pytest.mark.behaviour("PE-64")
+def test_the_best_alternative_without_all_victims_is_kept() -> None:
+    """It may be better than the one that decided who has to go."""
+    cluster = DeviceCluster()
+    for size in ("big", "small"):
+        cluster.add_class(size, f'device.attributes["{DRIVER}"].size == "{size}"')
+    cluster.add_node("n", *({"name": size, "attributes": {"size": {"string": size}}} for size in ("big", "small")))
+    cluster.run("low", "n", "big", "small")
+    choice: Document = {
+        "name": "r",
+        "firstAvailable": [{"name": "a", "deviceClassName": "big"}, {"name": "b", "deviceClassName": "small"}],
+    }
+    urgent = cluster.pending("urgent", choice, **HIGH)
+    state, _ = cluster.place(urgent)
+    node = cluster.handle.snapshot.get("n")
+    assert node is not None
+    runner = runner_of(cluster.profile, state, cluster.handle.nominations)
+    copy, without = DryRun(runner, state, (), NOW).without(list(node.pods.values()), node)
+    own = copy["DynamicResources"]
+    # As if the last Pod that was put back had left the lesser one.
+    own.overlay.add("other", [msgspec.convert(allocation("n", "big"), AllocationResult)])
+    assert runner.run(copy, without).is_success
+    assert [item.device for item in own.last_found[2][0].devices.results] == ["small"]
+    own.overlay.discard("other")
+    assert cluster.devices.pod_nominated(copy, urgent, without).is_success
+    assert cluster.held(urgent) == ["big"]
 
 
 # --- Nominations. ---
@@ -593,17 +728,65 @@ def test_a_recorded_device_that_is_gone() -> None:
 
 
 @pytest.mark.behaviour("PE-54")
-def test_nobody_goes_on_a_guess(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A search that is given up is no reason to evict."""
+@pytest.mark.parametrize("reason", [StopReason.STEPS, StopReason.DEADLINE])
+def test_nobody_goes_on_a_guess(reason: StopReason, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A search that is given up, after too many steps or too long, counts as one that finds nothing."""
     cluster = full(each=1)
     urgent = cluster.pending("urgent", request(), **HIGH)
     assert cluster.victims(urgent, "n0") == ["n0-0"]
 
+    state, found = cluster.place(urgent)
+
     def give_up(*_arguments: object, **_words: object) -> None:
-        raise SearchStoppedError(StopReason.STEPS, "too many", 7)
+        raise SearchStoppedError(reason, "too many", 7)
 
     monkeypatch.setattr(cluster.devices._filter._allocator, "_search", give_up)
-    assert cluster.victims(urgent, "n0") == []
+    result, status = cluster.post_filter(state, urgent, found.statuses)
+    assert status.code is Code.UNSCHEDULABLE
+    assert "1 cannot allocate all claims (search given up after 7 steps)" in status.message
+    assert result is not None
+    assert not result.nominated_node_name
+    assert not cluster.started
+
+
+def searches(cluster: DeviceCluster, pod: Pod, *, monotonic: bool) -> int:
+    """How often the allocator searches in a dry run that finds victims on node n."""
+    state, _ = cluster.place(pod)
+    node = cluster.handle.snapshot.get("n")
+    assert node is not None
+    runner = runner_of(cluster.profile, state, cluster.handle.nominations)
+    with mock.patch.object(Allocator, "_search", autospec=True, side_effect=Allocator._search) as search:
+        assert isinstance(DryRun(runner, state, (), NOW, monotonic=monotonic).on(node), Candidate)
+    return search.call_count
+
+
+@pytest.mark.behaviour("PE-84")
+@pytest.mark.parametrize("seed", range(20))
+def test_how_often_the_allocator_searches_on_a_node(seed: int) -> None:
+    """Without all potential victims, and once for each of them."""
+    choice = random.Random(seed)
+    cluster = DeviceCluster()
+    count, plain = choice.randint(1, 8), choice.randint(0, 8)
+    cluster.add_node("n", *(f"d{number}" for number in range(count)), cpu="100")
+    for number in range(count):
+        cluster.run(f"p{number}", "n", f"d{number}", priority=choice.randint(0, 3))
+    for number in range(plain):
+        cluster.run(f"plain{number}", "n", requests={"cpu": "1"}, priority=choice.randint(0, 3))
+    urgent = cluster.pending("urgent", request(choice.randint(1, count)), **HIGH)
+    assert searches(cluster, urgent, monotonic=False) <= 1 + count
+    # One or two more if many are put back at once, and that is too many.
+    assert searches(cluster, urgent, monotonic=True) <= 3 + count + plain
+
+
+@pytest.mark.behaviour("PE-84")
+@pytest.mark.parametrize("monotonic", [False, True])
+def test_no_search_for_pods_whose_devices_do_not_matter(monotonic: bool) -> None:
+    cluster = DeviceCluster()
+    cluster.add_node("n", "d", cpu="100")
+    cluster.run("holder", "n", "d", priority=5)
+    for number in range(16):
+        cluster.run(f"plain{number}", "n", requests={"cpu": "1"}, priority=number)
+    assert searches(cluster, cluster.pending("urgent", request(), **HIGH), monotonic=monotonic) == 2
 
 
 @pytest.mark.behaviour("PE-84", "SC-10")

@@ -117,7 +117,7 @@ class DeviceFilter:
         try:
             fits = self._fits(own, variant, node)
         except AllocatorError as failure:
-            return _failed(failure, node)
+            return _failed(failure, node, in_dry_run=own.in_dry_run)
         return SUCCESS if fits else _CANNOT_ALLOCATE
 
     def _fits(self, own: PodState, variant: Variant, node: NodeInfo) -> bool:
@@ -153,12 +153,30 @@ class DeviceFilter:
             and self._allocator.still_fits(node.node, last[2], state)
         ):
             found: tuple[AllocationResult, ...] | None = last[2]
+        elif own.in_dry_run:
+            found = self._search_in_dry_run(own, variant, node)
         else:
             found = self._search_with_overlay(own, variant, node)
         if found is not None:
             own.last_found = node.name, variant, found
             if own.holding:
                 own.first_pass[node.name] = found
+        return found
+
+    def _search_in_dry_run(
+        self, own: PodState, variant: Variant, node: NodeInfo
+    ) -> tuple[AllocationResult, ...] | None:
+        """Search, unless it was in vain with the same claims left out, or with more of them."""
+        overlay = own.overlay
+        if overlay is None:
+            return self._search_with_overlay(own, variant, node)
+        out = overlay.out
+        in_vain = own.unfit.setdefault((node.name, id(variant), overlay.added), [])
+        if any(out <= more for more in in_vain):
+            return None
+        found = self._search_with_overlay(own, variant, node)
+        if found is None:
+            in_vain.append(out)
         return found
 
     def _search_with_overlay(
@@ -289,9 +307,9 @@ def _never() -> bool:
     return False
 
 
-def _failed(failure: AllocatorError, node: NodeInfo) -> Status:
+def _failed(failure: AllocatorError, node: NodeInfo, *, in_dry_run: bool) -> Status:
     if isinstance(failure, SearchStoppedError):
-        if failure.reason is StopReason.DEADLINE:
+        if failure.reason is StopReason.DEADLINE and not in_dry_run:
             return error(f"node {node.name}: timed out trying to allocate devices: {failure}")
         return unresolvable(f"{CANNOT_ALLOCATE} (search given up after {failure.steps} steps)")
     if isinstance(failure, NodeAllocationError):

@@ -269,6 +269,7 @@ class DynamicResources:
         if status is not SUCCESS and own.reduced and status.is_rejected:
             for reduced_state in own.reduced:
                 reduced_state.overlay, reduced_state.holding = own.overlay, own.holding
+                reduced_state.in_dry_run = own.in_dry_run
                 if self._filter_devices(reduced_state, state.pod_info, node) is SUCCESS:
                     own.reduced_by_node[node.name] = reduced_state
                     return SUCCESS

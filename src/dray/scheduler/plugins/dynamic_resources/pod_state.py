@@ -57,6 +57,7 @@ class PodState:
         "chosen",
         "claim_statuses",
         "claims",
+        "claims_by_uid",
         "classes",
         "created",
         "creating",
@@ -67,6 +68,7 @@ class PodState:
         "group_user",
         "holding",
         "in_doubt",
+        "in_dry_run",
         "in_group",
         "last_found",
         "names",
@@ -86,6 +88,7 @@ class PodState:
         "stale",
         "tracked_out",
         "unavailable",
+        "unfit",
         "variants",
         "written",
         "wrote_statuses",
@@ -94,8 +97,8 @@ class PodState:
     def __init__(self, pod: Pod, claims: Sequence[ResourceClaim]) -> None:
         self.pod = pod
         # Two entries may name one claim.
-        claims = tuple({claim.metadata.uid: claim for claim in claims}.values())
-        self.claims = claims
+        self.claims_by_uid = {claim.metadata.uid: claim for claim in claims}
+        claims = self.claims = tuple(self.claims_by_uid.values())
         # The unallocated claims.
         self.pending = tuple(claim for claim in claims if claim.status.allocation is None)
         # Positions and node matchers of allocated claims that cannot be used on every node.
@@ -143,10 +146,10 @@ class PodState:
         # Claims, by uid, whose allocation another Pod of the group has chosen in the same group cycle: the claim as
         # it is written, and the allocation. In `claims` they are allocated.
         self.shared: Mapping[str, tuple[ResourceClaim, AllocationResult]] = {}
-        # The Pod with fewer of its optional claims, best first; and the one used on nodes that lack some of them.
         # Of a dry run: the allocations without the released claims of removed Pods, and with what nominated Pods hold;
         # the Pods by uid, the claims, and tracked claims that are left out because of nominated Pods.
         self.overlay: AllocationOverlay | None = None
+        self.in_dry_run = False
         self.removed: dict[str, NamespacedName] = {}
         self.released: dict[str, ResourceClaim] = {}
         self.tracked_out: list[str] = []
@@ -154,8 +157,12 @@ class PodState:
         self.holding = False
         # The last result with an overlay: node, variant and allocations. It is used again while its devices are free.
         self.last_found: tuple[str, Variant, tuple[AllocationResult, ...]] | None = None
+        # What a dry run has searched for in vain: by node, variant and what nominated Pods hold, the sets of claims
+        # that were left out; shared by all copies. With fewer of them left out nothing is found either.
+        self.unfit: dict[tuple[str, int, frozenset[str]], list[frozenset[str]]] = {}
         # Node -> what was found with nominated Pods; shared by all copies. It must also hold without them.
         self.first_pass: dict[str, tuple[AllocationResult, ...]] = {}
+        # The Pod with fewer of its optional claims, best first; and the one used on nodes that lack some of them.
         self.reduced: tuple[PodState, ...] = ()
         self.reduced_by_node: dict[str, PodState] = {}
 

@@ -51,6 +51,7 @@ class DevicePreemption:
 
     def remove_pod(self, own: PodState, priority: int, other: PodInfo, node: NodeInfo) -> None:
         """Release the claims that nobody else uses."""
+        own.in_dry_run = True
         own.removed[other.uid] = other.key
         for claim in self.released_with(own, priority, other, node):
             uid = claim.metadata.uid or ""
@@ -136,8 +137,7 @@ class DevicePreemption:
         )
 
     def _is_released(self, own: PodState, priority: int, claim: ResourceClaim, node: NodeInfo) -> bool:
-        uid = claim.metadata.uid or ""
-        if any(uid == mine.metadata.uid for mine in own.claims):
+        if claim.metadata.uid in own.claims_by_uid:
             return False
         in_flight = self._tracker.in_flight_pod(claim)
         if in_flight and in_flight not in own.removed:
@@ -147,7 +147,7 @@ class DevicePreemption:
             return False
         if not all(self._is_removed(own, priority, user, claim, node) for user in users):
             return False
-        allocation = claim.status.allocation
+        allocation = claim.status.allocation or self._tracker.in_flight_allocation(claim)
         return allocation is None or self._allocator.is_local(node.node, allocation)
 
     def _is_removed(
