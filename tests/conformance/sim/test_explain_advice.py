@@ -318,3 +318,13 @@ def test_a_placed_pod_shows_the_scores_of_its_node_and_of_the_runners_up() -> No
     assert shown[0] == "pod team/train is starting on b"
     assert shown[3].split()[:3] == ["NODE", "SCORE", "NodeResourcesFit"]
     assert shown[4].startswith("b (chosen)   ")
+    assert shown[-1].startswith("Note: the scores are those of the default profile")
+    configuration: Document = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
+    strategy: Document = {"apiVersion": configuration["apiVersion"], "kind": "NodeResourcesFitArgs"}
+    strategy |= {"scoringStrategy": {"type": "MostAllocated", "resources": [{"name": "cpu", "weight": 1}]}}
+    profile = {"schedulerName": "default-scheduler", "pluginConfig": [{"name": "NodeResourcesFit", "args": strategy}]}
+    packed = asked(*machine("a"), *machine("b"), busy_pod, placed, configuration | {"profiles": [profile]})
+    best, other = (score.by_plugin["NodeResourcesFit"] for score in packed.scores)
+    assert best > other
+    assert packed.scores[0].node == "a"
+    assert not packed.notes

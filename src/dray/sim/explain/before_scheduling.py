@@ -24,6 +24,8 @@ from dray.sim.snapshot import Snapshot
 CLAIM_FAILED: Final = "FailedResourceClaimCreation"
 # Components answer within seconds; a Pod that was not handled for longer has none that would.
 UNHANDLED_AFTER: Final = timedelta(seconds=30)
+# A node ends a Pod within seconds after its grace period.
+OVERDUE_AFTER: Final = timedelta(seconds=30)
 
 # The scheduler's text for claims whose class does not wait for the first consumer.
 _UNBOUND: Final = "unbound immediate PersistentVolumeClaims"
@@ -278,6 +280,9 @@ def waits_for_victims(snapshot: Snapshot, pod: Pod, now: datetime) -> Verdict | 
         return None
     stuck = [item for item in going if item.metadata.finalizers]
     action = f"check finalizer {stuck[0].metadata.finalizers[0]} of Pod {_name(stuck[0])}" if stuck else "wait"
+    overdue = [item for item in going if _is_overdue(item, now)]
+    if overdue and not stuck:
+        action = f"check that the node agent of {node} is running, which ends Pods"
     if not going:
         action = "check that the controller manager is running, which deallocates claims"
     return Verdict(Stage.PREEMPTION, f"preempts Pods on {node} and waits for {listed(texts, 5)} to go", action)
@@ -302,6 +307,11 @@ def _is_going(pod: Pod) -> bool:
         for item in pod.status.conditions
     )
     return is_victim or pod.metadata.deletion_timestamp is not None
+
+
+def _is_overdue(pod: Pod, now: datetime) -> bool:
+    ends = pod.metadata.deletion_timestamp
+    return ends is not None and now - ends > OVERDUE_AFTER
 
 
 def _grace(pod: Pod, now: datetime) -> str:

@@ -43,13 +43,16 @@ from dray.sim.explain.workload import Workload, pod_to_explain, workload_verdict
 from dray.sim.notes import DEFAULT_SCHEDULER_NAME, notes_on
 from dray.sim.replica.cluster import CLAIM_SECONDS, Options, Replica, pass_time, running
 from dray.sim.replica.virtual_time import run_virtually
-from dray.sim.scheduler_profiles import evaluated_profiles, profiles_of
+from dray.sim.scheduler_profiles import configured_profiles, evaluated_profiles, profiles_of
 from dray.sim.snapshot import Snapshot
 
 # Longer lists are not useful.
 CHANGES_MAX: Final = 8
 # Obstacles that do not keep the filters from being evaluated: their results are still of interest.
 # What the scheduler's filters need; a user who may not read it gets what the scheduler has reported.
+_DEFAULT_SCORES: Final = (
+    "the scores are those of the default profile; the scheduler may have another one (--scheduler-config)"
+)
 _NEEDED: Final = frozenset(("Node",))
 _NEEDED_WITH_CLAIMS: Final = _NEEDED | {"ResourceSlice", "DeviceClass"}
 _EVALUATED: Final = (Stage.SCHEDULER, Stage.PREEMPTION, Stage.BINDING)
@@ -162,7 +165,10 @@ async def _explain(question: Question, subject: Subject) -> Answer:
         await pass_time(CLAIM_SECONDS)
         pod = await replica.client.get(PODS, subject.pod.name, subject.pod.namespace)
         notes = (*snapshot.hidden, *notes_on(snapshot, (pod,), evaluated_profiles(snapshot)))
-        answer = replace(_answer(replica, question, subject, pod), notes=notes)
+        answer = _answer(replica, question, subject, pod)
+        if answer.scores and not configured_profiles(snapshot):
+            notes = (*notes, _DEFAULT_SCORES)
+        answer = replace(answer, notes=notes)
         refused = "" if answer.nodes else await _refused_claim(replica, pod)
         return replace(answer, obstacle=refused) if refused else answer
 
@@ -183,7 +189,8 @@ def _answer(replica: Replica, question: Question, subject: Subject, pod: Pod) ->
     allocator = device_state_of(scheduler.handle).allocator
     profile = scheduler.profiles[pod.spec.scheduler_name or DEFAULT_SCHEDULER_NAME]
     detailed = question.node or subject.node
-    filters = Filters(profile, nodes, allocator, pod, detailed=detailed)
+    nominations = scheduler.handle.nominations
+    filters = Filters(profile, nodes, allocator, pod, detailed=detailed, nominations=nominations)
     answers = filters.answers() if filters.evaluates_nodes else ()
     answer = replace(
         _bare(subject),

@@ -13,12 +13,16 @@ from dray.framework.plugins import FILTER, PRE_FILTER
 from dray.framework.pod_info import PodInfo
 from dray.framework.snapshot import Snapshot
 from dray.framework.status import Code, Status, unresolvable, unschedulable
+from dray.scheduler.filter_runner import runner_of
+from dray.scheduler.nominations import Nominations
 from dray.scheduler.plugins.dynamic_resources.pod_state import PodState
 from dray.scheduler.profile import Profile
 from dray.sim.explain.answers import NodeAnswer
 
 DYNAMIC_RESOURCES = "DynamicResources"
 NODE_AFFINITY = "NodeAffinity"
+# In place of a plugin: what the node has is kept for other Pods.
+NOMINATED_PODS = "NominatedPods"
 _UNSCHEDULABLE = unschedulable()
 _NOT_SELECTED = unresolvable("node(s) didn't match Pod's node affinity/selector")
 # Without an answer of these, nothing can be said about the devices of nodes.
@@ -29,7 +33,14 @@ class Filters:
     """The filters for one Pod."""
 
     def __init__(
-        self, profile: Profile, snapshot: Snapshot, allocator: Allocator, pod: Pod, *, detailed: str = ""
+        self,
+        profile: Profile,
+        snapshot: Snapshot,
+        allocator: Allocator,
+        pod: Pod,
+        *,
+        detailed: str = "",
+        nominations: Nominations | None = None,
     ) -> None:
         self._profile = profile
         self._snapshot = snapshot
@@ -37,6 +48,8 @@ class Filters:
         self._pod = pod
         # The node whose devices are all explained, also if it fits.
         self._detailed = detailed
+        # Pods for which the Pod leaves room; None if it does not.
+        self._nominations = nominations
         self._state = CycleState(PodInfo(pod))
         # Nodes selected by PreFilter plugins; None if there is no selection.
         self._names: frozenset[str] | None = None
@@ -137,7 +150,19 @@ class Filters:
             status = plugin.filter(self._state, self._pod, node)
             if not status.is_success:
                 found[plugin.name] = status
+        if not found and (kept := self._kept_for(node)):
+            found[NOMINATED_PODS] = unschedulable(f"kept for nominated {kept}")
         return found
+
+    def _kept_for(self, node: NodeInfo) -> str:
+        """Return the nominated Pods without which the Pod would fit on the node; empty if it fits with them."""
+        if self._nominations is None:
+            return ""
+        nominated = self._nominations.respected_by(self._state.pod_info, node)
+        if not nominated or runner_of(self._profile, self._state, self._nominations).run(self._state, node).is_success:
+            return ""
+        names = ", ".join(str(other.key) for other in nominated)
+        return f"Pod {names}" if len(nominated) == 1 else f"Pods {names}"
 
     def _would_get(self, node: NodeInfo) -> tuple[str, ...]:
         own = self._state.get(DYNAMIC_RESOURCES)

@@ -40,6 +40,7 @@ _NO_DEVICES: Final = len(NEARNESS) + 1
 _PLUGIN_NEARNESS: Final = {
     "NodeResourcesFit": 1,
     "NodePorts": 1,
+    "NominatedPods": 1,
     "NodeUnschedulable": 3,
     "TaintToleration": 3,
     "NodeAffinity": len(NEARNESS),

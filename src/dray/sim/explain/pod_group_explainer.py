@@ -20,16 +20,10 @@ from dray.api.types.scheduling_v1beta1 import PodGroup
 from dray.client.resources import PODS
 from dray.framework.pod_info import PodInfo
 from dray.scheduler.config import SchedulerConfig
-from dray.scheduler.group_cycle import GroupOutcome, check_members, topology_key
+from dray.scheduler.group_cycle import GroupOutcome, check_members
 from dray.scheduler.preemption.budget_cache import BudgetCache
 from dray.scheduler.preemption.candidates import ABSOLUTE_DEFAULT
-from dray.scheduler.preemption.group_victims import (
-    GroupCandidate,
-    find_group_victims,
-    search_widths,
-    units_within,
-)
-from dray.scheduler.preemption.units import units_of
+from dray.scheduler.preemption.group_victims import GroupCandidate, group_dry_runs
 from dray.scheduler.scheduler import Scheduler
 from dray.sim.explain.answers import Answer, Stage, Standing, Verdict, Victims
 from dray.sim.explain.pod_group import Group, group_of, too_few_pods
@@ -73,10 +67,10 @@ async def _explain(snapshot: Snapshot, group: Group, now: datetime, gates: Featu
             await replica.client.get(PODS, pod.metadata.name or "", pod.metadata.namespace or "")
             for pod in group.waiting
         ]
-        return _answer(replica.scheduler, snapshot, group, pods, now)
+        return _answer(replica.scheduler, snapshot, group, pods)
 
 
-def _answer(scheduler: Scheduler, snapshot: Snapshot, group: Group, pods: Sequence[Pod], now: datetime) -> Answer:
+def _answer(scheduler: Scheduler, snapshot: Snapshot, group: Group, pods: Sequence[Pod]) -> Answer:
     key, needed, before = group.key, group.needed, len(group.placed)
     answer = Answer(KIND, key.namespace, key.name, Standing.PENDING)
     members = [PodInfo(pod) for pod in pods]
@@ -94,7 +88,7 @@ def _answer(scheduler: Scheduler, snapshot: Snapshot, group: Group, pods: Sequen
         text = f"runs with {count} Pods, and {len(members) - len(nodes)} more do not fit"
     reason = _reason(outcome)
     verdict = Verdict(Stage.FILTER, f"{text}{reason}")
-    victims = _victims(scheduler, snapshot, group, members, now)
+    victims = _victims(scheduler, snapshot, group, members)
     if victims is not None:
         verdict = replace(verdict, action=_advice(victims))
     elif count < needed:
@@ -135,9 +129,7 @@ def _advice(victims: Victims) -> str:
     return f"with {name} it would take the place of {listed}" if listed else f"with {name} it would fit"
 
 
-def _victims(
-    scheduler: Scheduler, snapshot: Snapshot, group: Group, members: Sequence[PodInfo], now: datetime
-) -> Victims | None:
+def _victims(scheduler: Scheduler, snapshot: Snapshot, group: Group, members: Sequence[PodInfo]) -> Victims | None:
     """Return the victims at the lowest priority that helps, starting with the group's own."""
     own = priority_of(group.group)
     nodes = scheduler.handle.snapshot
@@ -145,7 +137,7 @@ def _victims(
     levels = [own, *(level + 1 for level in sorted(others) if own <= level < USER_PRIORITY_MAX)]
     classes: Sequence[Document] = snapshot.documents.get("PriorityClass", ())
     for priority in levels[:PRIORITIES_MAX]:
-        candidate = _candidate(scheduler, group.group, members, priority, now)
+        candidate = _candidate(scheduler, group.group, members, priority)
         if candidate is not None:
             pods = tuple(str(victim.key) for victim in candidate.victims)
             return Victims(priority, "", pods, class_for(priority, classes), candidate.violations)
@@ -153,25 +145,14 @@ def _victims(
 
 
 def _candidate(
-    scheduler: Scheduler, group: PodGroup, members: Sequence[PodInfo], priority: int, now: datetime
+    scheduler: Scheduler, group: PodGroup, members: Sequence[PodInfo], priority: int
 ) -> GroupCandidate | None:
     handle = scheduler.handle
     raised = [PodInfo(_raised(member.pod, priority)) for member in members]
     group = _struct_replace(group, spec=_struct_replace(group.spec, priority=priority))
-    budgets = BudgetCache(handle.informers).all()
-    count = len(handle.snapshot)
-    # As the scheduler searches.
-    for width in (count,) if topology_key(group) else search_widths(count, ABSOLUTE_DEFAULT):
-        with handle.dry_run_group(group, raised) as dry_run:
-            pods = [pod for node in handle.snapshot for pod in node.pods.values()]
-            units = [unit for unit in units_of(pods, handle.pod_groups) if unit.priority < priority]
-            potential = units_within(units, width)
-            found = find_group_victims(dry_run, potential, budgets, now)
-        if isinstance(found, GroupCandidate):
-            return found
-        if len(potential) == len(units):
-            break
-    return None
+    budgets = BudgetCache(handle.informers)
+    dry_runs = group_dry_runs(handle, group, raised, budgets.all, ABSOLUTE_DEFAULT)
+    return next((found for found in dry_runs if isinstance(found, GroupCandidate)), None)
 
 
 def _raised(pod: Pod, priority: int) -> Pod:

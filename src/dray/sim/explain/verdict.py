@@ -86,7 +86,12 @@ def _action(changes: Sequence[Change], victims: Victims | None) -> str:
 def victims_text(victims: Victims) -> str:
     """Return who would go for a Pod of higher priority."""
     how = f"use priority class {victims.priority_class}" if victims.priority_class else "raise its priority"
-    pods = f"Pod {victims.pods[0]}" if len(victims.pods) == 1 else f"{len(victims.pods)} Pods: {listed(victims.pods)}"
+    if not victims.pods:
+        pods = "no Pods"
+    elif len(victims.pods) == 1:
+        pods = f"Pod {victims.pods[0]}"
+    else:
+        pods = f"{len(victims.pods)} Pods: {listed(victims.pods)}"
     where = f" on {victims.node}" if victims.node else ""
     how = f"it evicts nobody (preemptionPolicy Never): {how}" if victims.never else how
     return f"{how} ({victims.priority} or more), which evicts {pods}{where}{_violations(victims)}"

@@ -187,6 +187,18 @@ def test_a_preemptor_names_what_it_waits_for() -> None:
     )
 
 
+@pytest.mark.behaviour("PE-48")
+def test_a_preemptor_whose_victim_should_have_ended() -> None:
+    waiting = waiting_pod("train", "one", priority=1000)
+    waiting["status"] = {"nominatedNodeName": "node-a", "phase": "Pending"}
+    victim = pod("batch", "node-a")
+    victim["metadata"]["deletionTimestamp"] = "2026-01-01T23:58:00Z"
+    assert said(waiting, victim) == (
+        "preempts Pods on node-a and waits for Pod team/batch (should have ended 2m ago) to go; "
+        "check that the node agent of node-a is running, which ends Pods"
+    )
+
+
 @pytest.mark.behaviour("PE-48", "PE-82")
 def test_a_preemptor_whose_victims_are_gone_names_their_claims() -> None:
     waiting = waiting_pod("train", "one", priority=1000)
@@ -201,6 +213,25 @@ def test_a_preemptor_whose_victims_are_gone_names_their_claims() -> None:
         "preempts Pods on node-a and waits for claim team/held to go; "
         "check that the controller manager is running, which deallocates claims"
     )
+
+
+@pytest.mark.behaviour("PE-38", "PE-48")
+@pytest.mark.parametrize(
+    ("priority", "sentence"),
+    [
+        (1000, "is pending, 0 of 1 nodes fit: node-a: kept for nominated Pod team/first"),
+        (1001, "fits on 1 of 1 nodes and will be scheduled"),
+    ],
+)
+def test_what_is_kept_for_a_nominated_pod(priority: int, sentence: str) -> None:
+    """Its victims are gone, and it is about to get a device. The other device is in use."""
+    first = waiting_pod("first", "one", priority=1000)
+    first["status"] = {"nominatedNodeName": "node-a", "phase": "Pending"}
+    used = claim("used", f"{GPU}/node-a/gpu-1", pods=("runs",))
+    runs = pod("runs", "node-a")
+    runs["spec"] |= {"priority": 2000, "resourceClaims": [{"name": "gpu", "resourceClaimName": "used"}]}
+    found = said(first, runs, used, waiting_pod("train", "one", priority=priority))
+    assert found.partition("; ")[0] == sentence
 
 
 @pytest.mark.behaviour("PE-48")
