@@ -29,7 +29,13 @@ PRINT_INTERVAL_SECONDS: Final = 0.2
 @asynccontextmanager
 async def connect(kubeconfig: str, context: str = "") -> AsyncIterator[Client]:
     """Open a client with the user's own kubeconfig."""
-    client = http_client(load_user_access(kubeconfig, context), SystemClock(), user_agent="dray-cli")
+    async with _connected(load_user_access(kubeconfig, context)) as client:
+        yield client
+
+
+@asynccontextmanager
+async def _connected(access: Access) -> AsyncIterator[Client]:
+    client = http_client(access, SystemClock(), user_agent="dray-cli")
     try:
         yield client
     finally:
@@ -66,9 +72,9 @@ def _source_note(problem: str, kubeconfig: str) -> str:
 
 async def read_once(kubeconfig: str, context: str, kinds: Sequence[str], namespace: str = "") -> Snapshot:
     """Return the cluster's current state, as far as the user may read it."""
-    own_namespace = load_user_access(kubeconfig, context).namespace
-    async with connect(kubeconfig, context) as client:
-        return await read_cluster(client, kinds, namespace, own_namespace)
+    access = load_user_access(kubeconfig, context)
+    async with _connected(access) as client:
+        return await read_cluster(client, kinds, namespace, access.namespace)
 
 
 async def read_page(

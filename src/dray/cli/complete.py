@@ -1,4 +1,7 @@
-"""`dray complete WORDS…`: prints what can follow on a command line, for shell completion; errors print nothing."""
+"""`dray complete WORDS…`: prints what can follow on a command line, for shell completion; errors print nothing.
+
+The exit code is 1 if the word may be anything, such as the name of a file.
+"""
 
 from __future__ import annotations
 
@@ -53,13 +56,13 @@ _EXPLAINED: Final = (
 
 def main(argv: Sequence[str]) -> int:
     """Print one candidate a line; the last argument is the word to complete, which may be empty."""
-    words = list(argv) or [""]
-    sys.stdout.write("".join(f"{item}\n" for item in candidates(words)))
-    return 0
+    found = candidates(list(argv) or [""])
+    sys.stdout.write("".join(f"{item}\n" for item in found or ()))
+    return int(found is None)
 
 
-def candidates(words: Sequence[str]) -> list[str]:
-    """Return what the last word can be."""
+def candidates(words: Sequence[str]) -> list[str] | None:
+    """Return what the last word can be; None if that is not known."""
     # Bash makes three words of `--node=a`; zsh and fish make one.
     *before, current = [word for word in words[:-1] if word != "="] + ["" if words[-1] == "=" else words[-1]]
     flag, equals, _ = current.partition("=")
@@ -71,8 +74,13 @@ def candidates(words: Sequence[str]) -> list[str]:
     if current.startswith("-") or not plain:
         return []
     if plain[0] == "explain":
-        return _explained(plain, before, current)
-    return _matching(_names("Pod", before), current) if plain == ["decisions"] else []
+        found = _explained(plain, before, current)
+    elif plain == ["decisions"]:
+        found = _matching(_names("Pod", before), current)
+    else:
+        return None
+    # The word may be the value of a flag.
+    return None if not found and before[-1].startswith("-") else found
 
 
 def _explained(plain: Sequence[str], before: Sequence[str], current: str) -> list[str]:

@@ -29,9 +29,12 @@ _dray() {{
             ;;
         -*) COMPREPLY=($(compgen -W "$flags" -- "$current")) ;;
         *)
-            local IFS=$'\\n'
-            COMPREPLY=($(dray complete "${{COMP_WORDS[@]:1:COMP_CWORD}}" 2>/dev/null))
-            [ ${{#COMPREPLY[@]}} -gt 0 ] || COMPREPLY=($(compgen -f -- "$current"))
+            local IFS=$'\\n' found
+            if found=$(dray complete "${{COMP_WORDS[@]:1:COMP_CWORD}}" 2>/dev/null); then
+                COMPREPLY=($(compgen -W "$found" -- "$current"))
+            else
+                COMPREPLY=($(compgen -f -- "$current"))
+            fi
             ;;
     esac
 }}

@@ -154,7 +154,16 @@ def test_kinds_are_completed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     assert candidates(["explain", "podg"]) == ["podgroup"]
     assert candidates(["explain", "pod", ""]) == []
     assert candidates(["devices", "--node", ""]) == []
-    assert candidates(["top", ""]) == []
+
+
+def test_a_word_that_may_be_a_file_is_told_from_one_without_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(complete, "_names", lambda _kind, _words: ["web"])
+    assert candidates(["explain", "pod", "x"]) == []
+    assert candidates(["devices", "--node", "x"]) == []
+    assert candidates(["explain", "pod", "web", "-f", "x"]) is None
+    assert candidates(["top", "x"]) is None
+    assert complete.main(["explain", "pod", "x"]) == 0
+    assert complete.main(["top", "x"]) == 1
 
 
 @pytest.mark.parametrize(
@@ -175,14 +184,18 @@ def test_names_are_completed_as_shells_split_words(monkeypatch: pytest.MonkeyPat
         (["dray", "devices", "--node", "=", "a-"], "a-0"),
         (["dray", "devices", "--no"], "--node"),
         (["dray", "dev"], "devices"),
+        (["dray", "devices", "--node", "pyproject"], ""),
+        (["dray", "devices", "any", "pyproject"], "pyproject.toml"),
     ],
 )
-def test_the_script_completes_in_bash(words: list[str], expected: str) -> None:
-    stub = 'dray() { case "${@: -1}" in --node=*) echo --node=a-0;; *) echo a-0;; esac; }'
+def test_the_script_completes_in_bash(words: list[str], expected: str, tmp_path: Path) -> None:
+    """File names are offered only where the word may be anything."""
+    (tmp_path / "pyproject.toml").touch()
+    stub = 'dray() { case "${*: -2}" in *--node=*) echo --node=a-0;; any*) return 1;; *) echo a-0;; esac; }'
     array = " ".join(shlex.quote(word) for word in words)
     call = f'COMP_WORDS=({array}); COMP_CWORD={len(words) - 1}; _dray; echo "${{COMPREPLY[@]}}"'
     text = "\n".join([stub, script("bash", {"devices": ["--node"]}, {"devices": "all devices"}), call])
-    done = subprocess.run(["bash", "-c", text], capture_output=True, text=True, check=True)
+    done = subprocess.run(["bash", "-c", text], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == expected
 
 
