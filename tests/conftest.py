@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from collections.abc import Iterator
 
 import pytest
 
@@ -46,6 +47,15 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """Keep the collector from looking at the collected tests again and again."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def _collect_what_may_warn(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Collect the sockets that a test may leave open at its end, and not during another one, which would fail."""
+    yield
+    ignored = (mark.args[0] for mark in request.node.iter_markers("filterwarnings"))
+    if "ignore::ResourceWarning" in ignored:
+        gc.collect()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -13,8 +13,11 @@ _NUMBERS = itertools.count(1)
 
 
 # Tests that get a second try, by the beginning of their node id, each with the reason. Keep this empty or nearly so:
-# every entry is a fault in a test or in Dray that is still to be fixed.
-SECOND_TRY: dict[str, str] = {}
+# every entry is a fault in a test, in Dray or in what it runs with that is still to be fixed.
+SECOND_TRY: dict[str, str] = {
+    "tests/e2e/store/test_etcd_kill.py": "etcd 3.5.1, the only one that PyPI has, may replay its log with other "
+    "revisions when it was killed: its consistent index was not saved together with the data before 3.5.3",
+}
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

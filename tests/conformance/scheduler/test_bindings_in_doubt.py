@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -13,12 +14,13 @@ import pytest
 from dray.api.document import Document
 from dray.api.errors import APIError, ConflictError, ForbiddenError, ServiceUnavailableError
 from dray.api.types.core_v1 import Pod
+from dray.api.types.scheduling_v1beta1 import PodGroup
 from dray.client.in_process import InProcessTransport
 from dray.client.interface import DeleteOptions, Patch, PatchType
 from dray.client.resources import PODS
 from dray.client.rest import Call, RestClient
 from dray.client.shared_informers import SharedInformerFactory
-from dray.framework.cycle_state import CycleState
+from dray.framework.cycle_state import CycleState, GroupState
 from dray.framework.pod_info import PodInfo
 from dray.framework.status import Status
 from dray.scheduler.handle import Handle
@@ -233,5 +235,52 @@ def test_whoever_else_bound_the_pod_to_the_same_node_bound_it() -> None:
 
         cluster.network.on_binding = overtaken
         assert "already assigned" in (await cluster.bind()).message
+
+    drive(story)
+
+
+# --- Pods of a group. ---
+
+
+@pytest.mark.behaviour("GW-58")
+@pytest.mark.parametrize("end", ["answers", "forbids", "deleted"])
+def test_a_pod_of_a_group_is_bound_however_long_the_server_does_not_answer(end: str) -> None:
+    """Others of its gang may be bound already; it gives up if the server refuses it, or if it is gone."""
+
+    async def story(cluster: Fixture) -> None:
+        cluster.state.group = GroupState(PodGroup())
+
+        async def late(call: Call) -> Document:
+            if len(cluster.network.bindings) <= 3 * ATTEMPTS_MAX:
+                raise LOST
+            if end == "forbids":
+                assert call.resource is not None
+                raise ForbiddenError(call.resource.group_resource, call.name, "no")
+            return await cluster.network.inner.send(call)
+
+        cluster.network.on_binding = late
+        if end == "deleted":
+            cluster.network.on_binding = lose
+            work = asyncio.ensure_future(cluster.bind())
+            await asyncio.sleep(60)
+            assert not work.done()
+            await cluster.user.delete(PODS, "p", TEAM, DeleteOptions(grace_period_seconds=0))
+            assert not (await work).is_success
+            return
+        status = await cluster.bind()
+        assert len(cluster.network.bindings) > 3 * ATTEMPTS_MAX
+        assert status.is_success is (end == "answers")
+        # None of the requests without an answer can succeed any more.
+        if end == "forbids":
+            assert not any([await cluster.arrives_late(call) for call in cluster.network.bindings[:-1]])
+
+    drive(story)
+
+
+def test_a_pod_alone_is_given_back_when_its_binding_cannot_succeed_any_more() -> None:
+    async def story(cluster: Fixture) -> None:
+        cluster.network.on_binding = lose
+        assert not (await cluster.bind()).is_success
+        assert len(cluster.network.bindings) == ATTEMPTS_MAX
 
     drive(story)

@@ -285,7 +285,7 @@ async def test_a_search_may_take_only_so_long(gates: str, limit: str, expected: 
 # --- PostFilter. ---
 
 
-@pytest.mark.behaviour("SP-98", "SP-106")
+@pytest.mark.behaviour("SP-98", "SP-106", "PE-76")
 async def test_one_unused_claim_is_freed_at_a_time() -> None:
     async with bench() as cluster:
         await cluster.create(*WORKER, allocated("one", "elsewhere", "gpu-0"), allocated("two", "elsewhere", "gpu-1"))
@@ -293,6 +293,8 @@ async def test_one_unused_claim_is_freed_at_a_time() -> None:
         statuses = cluster.filter(attempt)
         _, status = await cluster.plugin.post_filter(attempt.state, attempt.pod, statuses)
         assert status.message == "deallocation of ResourceClaim completed"
+        # Ends PostFilter: nobody is preempted in this attempt.
+        assert status.code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE
         held = [name for name in ("one", "two") if (await cluster.claim(name)).status.allocation is not None]
         assert len(held) == 1
         assert len(cluster.writes()) == 1
