@@ -49,7 +49,8 @@ class Cache:
     def assume(self, info: PodInfo, node_name: str) -> None:
         """Add the Pod to the node; it must not have a node yet."""
         assert info.uid not in self._placed, f"{info.key} is placed already"
-        self._place(_Placed(info, node_name, assumed=True))
+        node = self._nodes.get(node_name)
+        self._place(_Placed(info if node is None else _with_topology(info, node), node_name, assumed=True))
 
     def forget(self, uid: str) -> bool:
         """Undo `assume`, unless the Pod was confirmed; return whether it was undone."""
@@ -216,6 +217,18 @@ class Cache:
 def _zone_of(node: Node) -> tuple[str, str]:
     labels = node.metadata.labels
     return labels.get(_REGION, ""), labels.get(_ZONE, "")
+
+
+def _with_topology(info: PodInfo, node: NodeInfo) -> PodInfo:
+    """Return the Pod with the labels that the API server gives it when it is bound, those of its node's topology.
+
+    Its node would otherwise change a second time when the Pod is confirmed.
+    """
+    topology = {name: node.labels[name] for name in (_REGION, _ZONE) if name in node.labels}
+    if not topology:
+        return info
+    metadata = msgspec.structs.replace(info.pod.metadata, labels={**info.pod.metadata.labels, **topology})
+    return info.with_pod(msgspec.structs.replace(info.pod, metadata=metadata))
 
 
 def _same_to_plugins(info: PodInfo, new: Pod) -> bool:

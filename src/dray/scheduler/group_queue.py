@@ -262,7 +262,7 @@ class GroupQueue(SchedulingQueue):
         return False
 
     def _is_queued(self, group: QueuedGroup) -> bool:
-        return any(heap.get(group.uid) is not None for heap in (self._active, self._backoff, self._error_backoff))
+        return self._waiting_for_attempt(group.uid) is not None
 
     # --- State. ---
 
@@ -301,7 +301,7 @@ class GroupQueue(SchedulingQueue):
                 counts["gated"] -= 1
                 counts["gated" if self._has_group(group.key) else "incomplete"] += size
             for name, heaps in places.items():
-                if any(heap.get(group.uid) is not None for heap in heaps):
+                if any(group.uid in heap.entries for heap in heaps):
                     counts[name] += size - 1
         return counts
 

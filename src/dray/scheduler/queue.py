@@ -91,20 +91,20 @@ class _Heap:
 
     def __init__(self) -> None:
         self._heap: list[tuple[Any, int, QueuedPod]] = []
-        # uid -> the valid entry; others in the heap are stale.
-        self._entries: dict[str, tuple[Any, int, QueuedPod]] = {}
+        # uid -> the valid entry; others in the heap are stale. Read by the queue, which asks after every event.
+        self.entries: dict[str, tuple[Any, int, QueuedPod]] = {}
         self._count = 0
 
     def push(self, key: Any, pod: QueuedPod) -> None:
         self._count += 1
         entry = (key, self._count, pod)
-        self._entries[pod.uid] = entry
+        self.entries[pod.uid] = entry
         heapq.heappush(self._heap, entry)
 
     def peek(self) -> tuple[Any, QueuedPod] | None:
         while self._heap:
             entry = self._heap[0]
-            if self._entries.get(entry[2].uid) is entry:
+            if self.entries.get(entry[2].uid) is entry:
                 return entry[0], entry[2]
             heapq.heappop(self._heap)
         return None
@@ -117,18 +117,11 @@ class _Heap:
         return first[1]
 
     def remove(self, uid: str) -> QueuedPod | None:
-        entry = self._entries.pop(uid, None)
-        return entry[2] if entry else None
-
-    def get(self, uid: str) -> QueuedPod | None:
-        entry = self._entries.get(uid)
+        entry = self.entries.pop(uid, None)
         return entry[2] if entry else None
 
     def pods(self) -> Iterable[QueuedPod]:
-        return (entry[2] for entry in self._entries.values())
-
-    def __len__(self) -> int:
-        return len(self._entries)
+        return (entry[2] for entry in self.entries.values())
 
 
 class _EventRecord(msgspec.Struct, frozen=True):
@@ -193,11 +186,10 @@ class SchedulingQueue:
     def update(self, info: PodInfo, event: ClusterEvent, old: Pod, now: float) -> None:
         """Update a pending Pod; `event` describes the change."""
         uid = info.uid
-        for heap in (self._active, self._backoff, self._error_backoff):
-            queued = heap.get(uid)
-            if queued is not None:
-                queued.info = info
-                return
+        queued = self._waiting_for_attempt(uid)
+        if queued is not None:
+            queued.info = info
+            return
         if uid in self._in_flight:
             self._record_event(event, old, info.pod)
             return
@@ -206,7 +198,7 @@ class SchedulingQueue:
             self.add(info, now)
             return
         queued.info = info
-        if uid in self._gated:
+        if uid in self._gated.pods:
             if not self._ungate_if_helped(queued, event, old, info.pod, now):
                 self._gated.changed(uid)
         elif not self._requeue_if_helped(queued, event, old, info.pod, now):
@@ -221,7 +213,7 @@ class SchedulingQueue:
     def pop(self, now: float) -> QueuedPod | None:
         """Return the next Pod; it is in flight until `done` or `reject`."""
         self._release_due(now)
-        if self._unfinished and len(self._active) < ACTIVE_FEW:
+        if self._unfinished and len(self._active.entries) < ACTIVE_FEW:
             self._requeue_more(now)
         queued = self._active.pop()
         while queued is None and (early := self._backoff.pop()) is not None:
@@ -288,17 +280,18 @@ class SchedulingQueue:
         self, event: ClusterEvent, old: Any, new: Any, now: float, *, priority_max: int | None = None
     ) -> None:
         """Requeue the Pods that the event may make schedulable; with a bound, none of a higher priority."""
-        if not self._unschedulable.interests(event):
+        if not self._unschedulable.registrations_for(event):
             return
         self._record_event(event, old, new)
-        if len(self._unschedulable):
+        if self._unschedulable.pods:
             unfinished = _UnfinishedEvent(event, old, new, priority_max, self._unschedulable.newest)
             if not self._requeue_some(unfinished, WOKEN_AT_ONCE_MAX, now):
                 self._unfinished.append(unfinished)
             if len(self._unfinished) > UNFINISHED_EVENTS_MAX:
                 self._requeue_some(self._unfinished.popleft(), None, now)
-        for queued in self._gated.concerned(event, old, new):
-            self._ungate_if_helped(queued, event, old, new, now)
+        if self._gated.pods:
+            for queued in self._gated.concerned(event, old, new):
+                self._ungate_if_helped(queued, event, old, new, now)
 
     def _requeue_more(self, now: float) -> None:
         """Requeue some more Pods for the oldest event that has not requeued all."""
@@ -329,7 +322,7 @@ class SchedulingQueue:
 
     def keys_changed(self, uid: str) -> None:
         """Update by which events a rejected Pod is concerned, after something besides the Pod itself has changed."""
-        if uid in self._unschedulable:
+        if uid in self._unschedulable.pods:
             self._unschedulable.changed(uid)
 
     def activate(self, uid: str, now: float) -> None:
@@ -364,13 +357,15 @@ class SchedulingQueue:
 
     def next_due(self) -> float | None:
         """Return when `pop` has something to do by itself, or a gated Pod is to be reported; None if there is none."""
-        firsts = (heap.peek() for heap in (self._backoff, self._error_backoff))
-        dues = [first[0][0] for first in firsts if first is not None]
-        if self._gate_reports:
-            dues.append(self._gate_reports[0][0])
         if self._unfinished:
-            dues.append(0.0)
-        return min(dues, default=None)
+            return 0.0
+        due = self._gate_reports[0][0] if self._gate_reports else None
+        for heap in (self._backoff, self._error_backoff):
+            if heap.entries:
+                first = heap.peek()
+                if first is not None and (due is None or first[0][0] < due):
+                    due = first[0][0]
+        return due
 
     def gated_to_report(self, now: float) -> list[QueuedPod]:
         """Return the Pods that have been gated for a while, each once for the same reason."""
@@ -389,30 +384,30 @@ class SchedulingQueue:
     # --- State. ---
 
     def __contains__(self, uid: str) -> bool:
-        heaps = (self._active, self._backoff, self._error_backoff)
-        return uid in self._unschedulable or uid in self._gated or any(heap.get(uid) for heap in heaps)
+        return uid in self._unschedulable.pods or uid in self._gated.pods or self._waiting_for_attempt(uid) is not None
 
     def info_of(self, uid: str) -> PodInfo | None:
         """Return a Pod that is not in flight, as last updated."""
-        for heap in (self._active, self._backoff, self._error_backoff):
-            queued = heap.get(uid)
-            if queued is not None:
-                return queued.info
-        queued = self._gated.get(uid) or self._unschedulable.get(uid)
+        queued = self._waiting_for_attempt(uid) or self._gated.get(uid) or self._unschedulable.get(uid)
         return None if queued is None else queued.info
+
+    def _waiting_for_attempt(self, uid: str) -> QueuedPod | None:
+        """Return a Pod that is active or backing off."""
+        entry = self._active.entries.get(uid) or self._backoff.entries.get(uid) or self._error_backoff.entries.get(uid)
+        return None if entry is None else entry[2]
 
     @property
     def ready(self) -> bool:
         """Return whether `pop` may return a Pod at any time."""
-        return bool(len(self._active) or len(self._backoff) or self._unfinished)
+        return bool(self._active.entries or self._backoff.entries or self._unfinished)
 
     def counts(self) -> dict[str, int]:
         """Return the number of Pods by state."""
         return {
-            "active": len(self._active),
-            "backoff": len(self._backoff) + len(self._error_backoff),
-            "unschedulable": len(self._unschedulable),
-            "gated": len(self._gated),
+            "active": len(self._active.entries),
+            "backoff": len(self._backoff.entries) + len(self._error_backoff.entries),
+            "unschedulable": len(self._unschedulable.pods),
+            "gated": len(self._gated.pods),
         }
 
     @property

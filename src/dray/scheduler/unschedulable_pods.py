@@ -20,8 +20,8 @@ class UnschedulablePods:
         self._registrations: dict[str, list[EventRegistration]] = {}
         for plugin, items in registrations:
             self._registrations.setdefault(plugin, []).extend(items)
-        # In the order in which they were added.
-        self._pods: dict[str, tuple[int, QueuedPod, frozenset[str]]] = {}
+        # In the order in which they were added; changed only here.
+        self.pods: dict[str, tuple[int, QueuedPod, frozenset[str]]] = {}
         self._by_plugin: dict[str, dict[str, None]] = {}
         self._by_key: dict[tuple[str, str], dict[str, None]] = {}
         self._keys: dict[str, tuple[tuple[str, str], ...]] = {}
@@ -34,14 +34,14 @@ class UnschedulablePods:
         uid, names = queued.uid, frozenset(plugins)
         self.take(uid)
         self._count += 1
-        self._pods[uid] = (self._count, queued, names)
+        self.pods[uid] = (self._count, queued, names)
         for name in names:
             self._by_plugin.setdefault(name, {})[uid] = None
         self._enter_keys(queued, names)
 
     def take(self, uid: str) -> QueuedPod | None:
         """Remove and return a Pod."""
-        entry = self._pods.pop(uid, None)
+        entry = self.pods.pop(uid, None)
         if entry is None:
             return None
         for name in entry[2]:
@@ -51,18 +51,27 @@ class UnschedulablePods:
 
     def changed(self, uid: str) -> None:
         """Update the keys of a changed Pod; it keeps its position."""
-        _, queued, names = self._pods[uid]
+        _, queued, names = self.pods[uid]
         self._leave_keys(uid)
         self._enter_keys(queued, names)
 
     def get(self, uid: str) -> QueuedPod | None:
         """Return the Pod with the uid."""
-        entry = self._pods.get(uid)
+        entry = self.pods.get(uid)
         return entry[1] if entry else None
 
-    def interests(self, event: ClusterEvent) -> bool:
-        """Return whether any plugin is registered for such events."""
-        return bool(self._registered_for(event))
+    def registrations_for(self, event: ClusterEvent) -> tuple[tuple[str, EventRegistration], ...]:
+        """Return the plugins that are registered for such events, with their registrations."""
+        kind = (event.resource, event.action)
+        found = self._interested.get(kind)
+        if found is None:
+            found = self._interested[kind] = tuple(
+                (plugin, item)
+                for plugin, items in self._registrations.items()
+                for item in items
+                if item.event.covers(event)
+            )
+        return found
 
     @property
     def newest(self) -> int:
@@ -74,10 +83,10 @@ class UnschedulablePods:
 
         With `newest`, those that were added later are left out.
         """
-        if not self._pods:
+        if not self.pods:
             return []
         uids: dict[str, None] = {}
-        for plugin, item in self._registered_for(event):
+        for plugin, item in self.registrations_for(event):
             waiting = self._by_plugin.get(plugin)
             if not waiting:
                 continue
@@ -89,20 +98,14 @@ class UnschedulablePods:
                 found = self._by_key.get((plugin, key))
                 if found is not None:
                     uids |= found
-        entries = [self._pods[uid] for uid in uids]
+        entries = [self.pods[uid] for uid in uids]
         if newest is not None:
             entries = [entry for entry in entries if entry[0] <= newest]
         entries.sort(key=_position)
         return [entry[1] for entry in entries]
 
     def __iter__(self) -> Iterator[QueuedPod]:
-        return iter([entry[1] for entry in self._pods.values()])
-
-    def __contains__(self, uid: str) -> bool:
-        return uid in self._pods
-
-    def __len__(self) -> int:
-        return len(self._pods)
+        return iter([entry[1] for entry in self.pods.values()])
 
     def _enter_keys(self, queued: QueuedPod, plugins: frozenset[str]) -> None:
         keys = self._keys[queued.uid] = tuple(self._keys_of(queued, plugins))
@@ -122,18 +125,6 @@ class UnschedulablePods:
                 if item.keys is not None:
                     for key in item.keys.of_pod(queued.pod):
                         yield plugin, key
-
-    def _registered_for(self, event: ClusterEvent) -> tuple[tuple[str, EventRegistration], ...]:
-        kind = (event.resource, event.action)
-        found = self._interested.get(kind)
-        if found is None:
-            found = self._interested[kind] = tuple(
-                (plugin, item)
-                for plugin, items in self._registrations.items()
-                for item in items
-                if item.event.covers(event)
-            )
-        return found
 
 
 def _position(entry: tuple[int, QueuedPod, frozenset[str]]) -> int:

@@ -103,7 +103,8 @@ async def test_containers_share_their_processes(cluster: Cluster, kubectl: Kubec
     # among its forks, and is ready for the signal when it catches it: SigCgt ends with an odd digit.
     target = shell("a", "trap 'exit 7' HUP; (sleep 0.01 &); while true; do sleep 0.05; done")
     script = (
-        "until PID=$(grep -sl '[e]xit 7' /proc/[0-9]*/cmdline | tr -dc '0-9\\n' | sort -n | head -n 1) && test -n \"$PID\""
+        "until PID=$(grep -sl '[e]xit 7' /proc/[0-9]*/cmdline | tr -dc '0-9\\n' | sort -n | head -n 1)"
+        ' && test -n "$PID"'
         " && grep -q '^SigCgt:.*[13579bdf]$' /proc/$PID/status; do sleep 0.05; done;"
         " tr '\\0' ' ' < /proc/1/comm; kill -HUP $PID"
     )
