@@ -22,10 +22,16 @@ T = TypeVar("T")
 SHARED_OBJECTS_MAX: Final = 128
 
 
+class PartlyDecoded(Message, frozen=True, kw_only=True):
+    """Base of types that leave parts of an object as JSON (`msgspec.Raw`), because few readers need them."""
+
+
 def decode(resource: Resource[T], document: Document) -> T:
     """The document as the resource's type; documents are passed through, not copied."""
     if resource.type is dict:
         return cast(T, document)
+    if issubclass(resource.type, PartlyDecoded):
+        return decode_json(resource, orjson.dumps(document))
     try:
         return msgspec.convert(document, resource.type)
     except msgspec.ValidationError as error:
