@@ -21,7 +21,7 @@ from dray.dashboard import rows
 from dray.dashboard.held_devices import HeldDevices
 from dray.dashboard.pool_templates import PoolTemplates
 from dray.dashboard.rows import COLUMNS, Row, Shape
-from dray.dashboard.summaries import EventSummary, PodSummary, SliceSummary, Summary
+from dray.dashboard.summaries import ClaimSummary, EventSummary, PodSummary, SliceSummary, Summary
 from dray.sim.devices import DeviceSurvey
 from dray.sim.physical_devices import plugin_resources_of
 from dray.sim.snapshot import CLASSIC_CLAIM
@@ -80,6 +80,8 @@ class ClusterView:
         self._warnings: dict[str, tuple[str, str]] = {}
         self._stale_pools: dict[str, None] = {}
         self._stale_nodes: dict[str, None] = {}
+        # Claims without a current row; None if the claim was deleted.
+        self._stale_claims: dict[str, ClaimSummary | None] = {}
         # Keys of changed rows by table.
         self._changed: dict[str, dict[str, None]] = {name: {} for name in COLUMNS}
         self._apply: Mapping[str, Callable[[Summary | None, Summary | None], None]] = {
@@ -101,9 +103,14 @@ class ClusterView:
         self._apply[kind](old, new)
 
     @property
-    def is_stale(self) -> bool:
+    def is_picture_stale(self) -> bool:
         """Whether pools or nodes are to be computed."""
         return bool(self._stale_pools or self._stale_nodes)
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether anything is to be computed."""
+        return self.is_picture_stale or bool(self._stale_claims)
 
     def set_states_known(self) -> None:
         """Compute the states of devices from now on: all claims and taint rules have been applied."""
@@ -112,12 +119,17 @@ class ClusterView:
             self._stale_pools.update(dict.fromkeys(self._slices))
 
     def refresh(self, count: int) -> None:
-        """Compute at most so many stale pools and nodes."""
+        """Compute at most so many rows; those of the picture first."""
         while count > 0 and self._stale_nodes:
             self._refresh_node(_pop_first(self._stale_nodes))
             count -= 1
         while count > 0 and self._stale_pools:
             self._refresh_pool(_pop_first(self._stale_pools))
+            count -= 1
+        while count > 0 and self._stale_claims:
+            key = next(iter(self._stale_claims))
+            summary = self._stale_claims.pop(key)
+            self._put("claims", key, None if summary is None else summary.row)
             count -= 1
 
     def changes(self, tables: Sequence[str] = tuple(COLUMNS)) -> dict[str, tuple[dict[str, Row], list[str]]]:
@@ -178,7 +190,7 @@ class ClusterView:
             self._stale_pools[self._held.remove(key, holder)] = None
         for key, holder in new.value.holders if new is not None else ():
             self._stale_pools[self._held.add(key, holder)] = None
-        self._put("claims", _key(old, new), None if new is None else new.value.row)
+        self._stale_claims[_key(old, new)] = None if new is None else new.value
 
     def _apply_classic_claim(self, old: Summary | None, new: Summary | None) -> None:
         # A claim of the other group may have the same name.

@@ -79,11 +79,19 @@ class PodSummary(msgspec.Struct, frozen=True, gc=False):
     unhealthy: Mapping[str, str]
 
 
-class ClaimSummary(msgspec.Struct, frozen=True, gc=False):
+class ClaimSummary(msgspec.Struct, gc=False):
     """A claim of resource.k8s.io, with the devices that it holds."""
 
-    row: Row
     holders: tuple[tuple[str, Holder], ...]
+    # The claim until there is a row, and then the row.
+    source: ResourceClaim | Row
+
+    @property
+    def row(self) -> Row:
+        """The row, which is made on first use: the first picture needs the holders only."""
+        if isinstance(self.source, ResourceClaim):
+            self.source = rows.claim_row(self.source, [key for key, _ in self.holders])
+        return self.source
 
 
 class SliceSummary(msgspec.Struct, frozen=True, gc=False):
@@ -192,9 +200,7 @@ def _slice(encoded: EncodedSlice) -> Summary:
 
 
 def _claim(claim: ResourceClaim) -> Summary:
-    holders = tuple(holders_of(claim))
-    row = rows.claim_row(claim, [key for key, _ in holders])
-    return Summary(_identity(claim.metadata), ClaimSummary(row, holders))
+    return Summary(_identity(claim.metadata), ClaimSummary(tuple(holders_of(claim)), claim))
 
 
 def _class(document: Document) -> DeviceClass:

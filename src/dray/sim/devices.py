@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from dray.api.document import NamespacedName
 from dray.api.features import FeatureGates
 from dray.api.quantity import Format, Quantity
 from dray.api.types.core_v1 import Pod
@@ -325,12 +324,14 @@ def holders_of(claim: ResourceClaim) -> Iterator[tuple[str, Holder]]:
     allocation = claim.status.allocation
     if allocation is None:
         return
-    name, pods = str(_key(claim)), pods_of(claim)
+    namespace, name = claim.metadata.namespace, claim.metadata.name or ""
+    label = f"{namespace}/{name}" if namespace else name
+    pods = pods_of(claim)
     for result in allocation.devices.results:
         yield (
             f"{result.driver}/{result.pool}/{result.device}",
             Holder(
-                claim=name,
+                claim=label,
                 request=result.request,
                 pods=pods,
                 since=allocation.allocation_timestamp,
@@ -343,10 +344,6 @@ def holders_of(claim: ResourceClaim) -> Iterator[tuple[str, Holder]]:
 def pods_of(claim: ResourceClaim) -> tuple[str, ...]:
     """Return the names of the Pods that the claim is reserved for."""
     return tuple([user.name for user in claim.status.reserved_for if user.resource == "pods"])
-
-
-def _key(claim: ResourceClaim) -> NamespacedName:
-    return NamespacedName(claim.metadata.namespace or "", claim.metadata.name or "")
 
 
 def taint_text(taint: DeviceTaint) -> str:
