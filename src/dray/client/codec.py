@@ -13,17 +13,13 @@ import orjson
 from dray.api.codec import to_document
 from dray.api.document import Document
 from dray.api.errors import InternalError
-from dray.api.types import Message
+from dray.api.types import Message, PartlyDecoded
 from dray.client.interface import Resource
 
 T = TypeVar("T")
 
 # The events of a group commit; a watcher that is further behind decodes by itself.
 SHARED_OBJECTS_MAX: Final = 128
-
-
-class PartlyDecoded(Message, frozen=True, kw_only=True):
-    """Base of types that leave parts of an object as JSON (`msgspec.Raw`), because few readers need them."""
 
 
 def decode(resource: Resource[T], document: Document) -> T:

@@ -13,7 +13,7 @@ import orjson
 
 from dray.api.codec import from_document
 from dray.api.document import Document
-from dray.api.types import Message, cdi_v1alpha1
+from dray.api.types import Message, PartlyDecoded, cdi_v1alpha1
 from dray.api.types.core_v1 import NodeSelector, Pod
 from dray.api.types.meta_v1 import ObjectMeta
 from dray.api.types.resource_v1 import (
@@ -25,7 +25,6 @@ from dray.api.types.resource_v1 import (
     ResourceSlice,
     ResourceSliceSpec,
 )
-from dray.client.codec import PartlyDecoded
 from dray.dashboard import rows
 from dray.dashboard.rows import Row
 from dray.sim.devices import Holder, holders_of, unhealthy_devices_of
