@@ -78,7 +78,7 @@ def slices(draw: st.DrawFn, nodes: tuple[str, ...] = NODES) -> Document:
         "resourceSliceCount": 1 if is_usual else draw(st.integers(1, 2)),
     }
     name = f"{node}-{0 if is_usual else 1}"
-    shared = {"sharedCounters": counters} if draw(st.booleans()) else {}
+    shared: dict[str, Any] = {"sharedCounters": counters} if draw(st.booleans()) else {}
     return resource_slice(name, GPU, *draw(devices()), pool=pool, nodeName=node, **shared)
 
 
