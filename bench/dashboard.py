@@ -65,10 +65,18 @@ def rows(size: Size) -> Iterator[Row]:
             browser = tool.chromium.launch(executable_path=chromium, args=FLAGS)
             yield from _measured(server, browser, size)
             browser.close()
+    with serving("--store=memory", command="apiserver") as server:
+        progress(f"creating {size.nodes} nodes whose devices have UUIDs")
+        fill(server, size.nodes, uuids=True)
+        with sync_playwright() as tool:
+            browser = tool.chromium.launch(executable_path=chromium, args=FLAGS)
+            _, cold = _first_picture(server, browser, size)
+            yield Row("dashboard: first picture, cold, with states and UUIDs", cold.states, "s", _parameters(size))
+            browser.close()
 
 
 def _measured(server: Server, browser: Browser, size: Size) -> Iterator[Row]:
-    parameters = {"nodes": size.nodes, "devices": size.nodes * CARDS}
+    parameters = _parameters(size)
     # Nothing has been read for the first reader; the others share what was.
     page, cold = _first_picture(server, browser, size)
     yield Row("dashboard: first picture, cold", cold.devices, "s", parameters, Target(1.5))
@@ -88,6 +96,10 @@ def _measured(server: Server, browser: Browser, size: Size) -> Iterator[Row]:
     yield Row("dashboard: JavaScript heap", heap / 2**20, "MB", parameters, Target(150))
     yield Row("dashboard: renderer process", max(_renderers()), "MB", parameters)
     yield Row("dashboard: server", resident_megabytes(server.process.pid), "MB", parameters)
+
+
+def _parameters(size: Size) -> dict[str, int]:
+    return {"nodes": size.nodes, "devices": size.nodes * CARDS}
 
 
 @dataclass(frozen=True, slots=True)

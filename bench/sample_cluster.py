@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import uuid
 from collections.abc import Iterator
 from typing import Any
 
@@ -36,10 +37,11 @@ WAITING = "0/{nodes} nodes are available: {nodes} cannot allocate all claims. no
 
 
 class SampleCluster:
-    """Objects of a cluster with so many nodes."""
+    """Objects of a cluster with so many nodes; with `uuids`, each device has an attribute that no other one has."""
 
-    def __init__(self, nodes: int, seed: int = 1) -> None:
+    def __init__(self, nodes: int, seed: int = 1, *, uuids: bool = False) -> None:
         self.nodes = nodes
+        self._uuids = uuids
         self._rng = random.Random(seed)
 
     def fixtures(self) -> Iterator[tuple[Resource[Document], Document]]:
@@ -114,6 +116,8 @@ class SampleCluster:
 
     def _slice(self, node: str, what: str, count: int, **content: Any) -> Document:
         pool = {"name": node, "generation": 1, "resourceSliceCount": count}
+        for device in content.get("devices", ()) if self._uuids else ():
+            device["attributes"]["uuid"] = {"string": str(uuid.uuid5(uuid.NAMESPACE_DNS, f"{node}/{device['name']}"))}
         spec = {"driver": GPU, "nodeName": node, "pool": pool, **content}
         return {**_typed("ResourceSlice"), "metadata": {"name": f"{node}-{what}"}, "spec": spec}
 
@@ -169,13 +173,13 @@ async def populate(client: Client, cluster: SampleCluster) -> None:
     await asyncio.gather(*(write() for _ in range(WRITERS)))
 
 
-def fill(server: Server, nodes: int) -> None:
+def fill(server: Server, nodes: int, *, uuids: bool = False) -> None:
     """Create a sample cluster on a server."""
 
     async def run() -> None:
         client = http_client(load_access(os.environ, path=str(server.kubeconfig)), SystemClock())
         try:
-            await populate(client, SampleCluster(nodes))
+            await populate(client, SampleCluster(nodes, uuids=uuids))
         finally:
             await client.close()
 

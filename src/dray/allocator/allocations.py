@@ -66,30 +66,38 @@ class _PoolUse(msgspec.Struct):
     keys: dict[str, int] = msgspec.field(default_factory=dict)
 
 
-class AllocatedDevices(Protocol):
+class UsedDevices(Protocol):
+    """The allocated devices, as a pool sums up its counters."""
+
+    def stamp(self, pool: str) -> int:
+        """Return a number that changes with every allocation in the pool."""
+
+    def keys_in_use(self, pool: str) -> Iterable[str]:
+        """Return the pool's devices that are in use, alone or shared."""
+
+
+class UsedDevicesWithShares(UsedDevices, Protocol):
+    """The allocated devices, as reports on their states read them."""
+
+    def consumed(self, key: str) -> Mapping[str, int]:
+        """Return the capacity that the shares of the device consume, in nano units."""
+
+
+class AllocatedDevices(UsedDevicesWithShares, Protocol):
     """The allocated devices, as a search reads them."""
 
     @property
     def dedicated(self) -> Container[str]:
         """Return the devices that are used by one claim alone."""
 
-    def stamp(self, pool: str) -> int:
-        """Return a number that changes with every allocation in the pool."""
-
     def has_any(self, pool: str) -> bool:
         """Return whether any device of the pool is in use."""
-
-    def keys_in_use(self, pool: str) -> Iterable[str]:
-        """Return the pool's devices that are in use, alone or shared."""
 
     def in_use(self, key: str, *, shareable: bool) -> bool:
         """Return whether no other claim can use the device."""
 
     def is_shared(self, key: str) -> bool:
         """Return whether claims have shares of the device."""
-
-    def consumed(self, key: str) -> Mapping[str, int]:
-        """Return the capacity that the shares of the device consume, in nano units."""
 
     def holders(self, key: str) -> tuple[str, ...]:
         """Return the claims that use the device."""

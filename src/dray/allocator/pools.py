@@ -17,7 +17,7 @@ from dray.api.types.core_v1 import NodeSelector
 from dray.api.types.resource_v1 import CounterSet, Device, DeviceTaint
 
 if TYPE_CHECKING:
-    from dray.allocator.allocations import AllocatedDevices
+    from dray.allocator.allocations import UsedDevices
 
 # One shared counter, and how much of it, in nano units.
 CounterName = tuple[str, str]
@@ -290,7 +290,7 @@ class Pool:
                 return f"device {device.name} consumes unknown counter {counter} of counter set {counter_set}"
         return None
 
-    def used_counters(self, allocations: AllocatedDevices) -> Mapping[CounterName, int]:
+    def used_counters(self, allocations: UsedDevices) -> Mapping[CounterName, int]:
         """Return what the allocated devices, on all nodes, consume of the counters."""
         if not self._counters:
             return _NOTHING
@@ -300,14 +300,14 @@ class Pool:
             self._sum_used(allocations)
         return self._used
 
-    def common_groups(self, allocations: AllocatedDevices) -> CommonGroups:
+    def common_groups(self, allocations: UsedDevices) -> CommonGroups:
         """Return the compatibility groups of the allocated devices, on all nodes, by counter set."""
         if not self._grouped:
             return NO_GROUPS
         self.used_counters(allocations)
         return self._common_groups
 
-    def _sum_used(self, allocations: AllocatedDevices) -> None:
+    def _sum_used(self, allocations: UsedDevices) -> None:
         used: dict[CounterName, int] = {}
         common = NO_GROUPS
         prefix = len(self.key) + 1

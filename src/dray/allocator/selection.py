@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
 from dray.allocator.content import Content
 from dray.allocator.derived_attributes import DerivedAttributes, DerivedFailure
+from dray.cel.attribute_reads import attributes_read
 from dray.cel.environments import CompiledSelector, DeviceView, compile_device_selector
 from dray.cel.errors import CELError, CELRuntimeError
 
@@ -102,6 +103,22 @@ class SelectorGroup:
 def _compile(expression: str) -> CompiledSelector:
     """Compile a stored selector, which may use features whose gates are off now."""
     return compile_device_selector(expression)
+
+
+def attributes_of_selectors(expressions: Iterable[str]) -> frozenset[str] | None:
+    """Return the ids of the attributes on which the verdicts of selectors may depend; None if on all of them."""
+    found: set[str] = set()
+    for expression in expressions:
+        try:
+            selector = _compile(expression)
+        except CELError:
+            # It fails for every device.
+            continue
+        read = attributes_read(selector.program.root)
+        if read is None:
+            return None
+        found |= read
+    return frozenset(found)
 
 
 _GroupKey = tuple[tuple[str, ...], tuple[str, ...], DerivedAttributes | None]

@@ -13,7 +13,7 @@ import orjson
 from dray.api.codec import to_document
 from dray.api.document import Document
 from dray.api.errors import InternalError
-from dray.api.types import Message
+from dray.api.types import Message, PartlyDecoded
 from dray.client.interface import Resource
 
 T = TypeVar("T")
@@ -26,6 +26,8 @@ def decode(resource: Resource[T], document: Document) -> T:
     """The document as the resource's type; documents are passed through, not copied."""
     if resource.type is dict:
         return cast(T, document)
+    if issubclass(resource.type, PartlyDecoded):
+        return decode_json(resource, orjson.dumps(document))
     try:
         return msgspec.convert(document, resource.type)
     except msgspec.ValidationError as error:

@@ -11,7 +11,7 @@ from itertools import chain
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from dray.api.document import NamespacedName
-from dray.client.objects import labels_of
+from dray.client.objects import key_of, labels_of, names_of
 
 T = TypeVar("T")
 
@@ -92,6 +92,28 @@ class Indexer(Generic[T]):
         for index in self._indexes.values():
             index.put(key, obj)
         return old
+
+    def put_all(self, objects: Iterable[T]) -> None:
+        """Set all of the objects at their keys: as `put`, without a pair for every key of a long list."""
+        if self._indexes:
+            for obj in objects:
+                self.put(key_of(obj), obj)
+            return
+        known, tables = "", self._objects
+        names = tables.get(known)
+        for obj in objects:
+            namespace, name = names_of(obj)
+            if names is None or namespace != known:
+                known, names = namespace, tables.setdefault(namespace, {})
+            names[name] = obj
+
+    def take_all(self, other: Indexer[T]) -> None:
+        """Take the objects of another cache, which is not used any more; this one must be empty."""
+        assert not self._objects, "only an empty cache can take all of another"
+        self._objects = other._objects
+        for index in self._indexes.values():
+            for key, obj in self.items():
+                index.put(key, obj)
 
     def remove(self, key: NamespacedName) -> T | None:
         """Remove the key; return its object."""

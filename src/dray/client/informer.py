@@ -19,7 +19,7 @@ from dray.api.document import NamespacedName
 from dray.api.errors import APIError
 from dray.client.indexer import Indexer, IndexFunction, Lister
 from dray.client.interface import Bookmark, EventType, ListOptions, ListPage, WatchEvent, WatchOptions
-from dray.client.objects import key_of, state_of
+from dray.client.objects import state_of
 
 T = TypeVar("T")
 
@@ -148,8 +148,7 @@ class Informer(Generic[T]):
     def page_received(self, page: ListPage[T]) -> Action:
         """Add a page; after the last one the cache is replaced by the list."""
         assert self._listing is not None, "a page without a list in progress"
-        for obj in page.items:
-            self._listing.put(key_of(obj), obj)
+        self._listing.put_all(page.items)
         if page.continue_token:
             return DoList(self._list_options(limit=PAGE_LIMIT, continue_token=page.continue_token))
         self._replace_all(page.resource_version)
@@ -271,6 +270,12 @@ class Informer(Generic[T]):
         self._failures = 0
         self._stream_breaks = 0
         self.synced = True
+        if not self._cache:
+            # As after every start: nothing has to be compared.
+            self._cache.take_all(arrived)
+            for obj in self._cache.values():
+                self._notify(None, obj)
+            return
         for key in self._cache.keys_outside(arrived):
             self._notify(self._cache.remove(key), None)
         for key, obj in arrived.items():

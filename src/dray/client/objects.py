@@ -24,11 +24,16 @@ class OwnerReference(msgspec.Struct, frozen=True, gc=False):
 
 def key_of(obj: Any) -> NamespacedName:
     """Return the object's namespace and name."""
+    return NamespacedName(*names_of(obj))
+
+
+def names_of(obj: Any) -> tuple[str, str]:
+    """Return the object's namespace and name as a plain pair, which is made in a fraction of the time."""
     if isinstance(obj, dict):
         metadata = obj.get("metadata") or {}
-        return NamespacedName(metadata.get("namespace") or "", metadata.get("name") or "")
+        return metadata.get("namespace") or "", metadata.get("name") or ""
     metadata = obj.metadata
-    return NamespacedName(metadata.namespace or "", metadata.name or "")
+    return metadata.namespace or "", metadata.name or ""
 
 
 def uid_of(obj: Any) -> UID:

@@ -234,13 +234,16 @@ class ChangeFeed:
             needed = self.kinds & (OUTLINE_KINDS if self._is_outlined else DEVICE_KINDS)
             if self.kinds & DEVICE_KINDS <= listed:
                 self._view.set_states_known()
-            while self._view.is_stale and needed <= listed:
+            while self._view.is_picture_stale and needed <= listed:
                 await self._refresh_some()
                 self._send(PICTURE_TABLES)
             self._send(PICTURE_TABLES)
             if needed <= listed:
                 self._announce(listed & PICTURE_KINDS)
             if self.kinds & FIRST_KINDS <= listed:
+                while self._view.is_stale:
+                    self._view.refresh(APPLIED_AT_ONCE)
+                    await asyncio.sleep(0)
                 self._send(_OTHER_TABLES)
                 self._announce(listed)
                 self._pictured.set()
@@ -252,7 +255,7 @@ class ChangeFeed:
     async def _refresh_some(self) -> None:
         """Compute at most as many pools and nodes as one line can have; other work of the process gets its turn."""
         for _ in range(ROWS_PER_LINE // REFRESHED_AT_ONCE):
-            if not self._view.is_stale:
+            if not self._view.is_picture_stale:
                 return
             self._view.refresh(REFRESHED_AT_ONCE)
             await asyncio.sleep(0)

@@ -8,19 +8,21 @@ with the cluster, but those of classes and taint rules that select many devices.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
-from dray.allocator import Allocations, Inventory
+from dray.allocator import Inventory
 from dray.allocator.pools import pool_key
 from dray.allocator.taints import TaintRule
 from dray.api.codec import from_document
 from dray.api.document import Document
 from dray.api.types.core_v1 import Node
 from dray.dashboard import rows
+from dray.dashboard.held_devices import HeldDevices
+from dray.dashboard.pool_templates import PoolTemplates
 from dray.dashboard.rows import COLUMNS, Row, Shape
-from dray.dashboard.summaries import ClaimSummary, EventSummary, PodSummary, Summary
-from dray.sim.devices import DeviceSurvey, Holder
+from dray.dashboard.summaries import ClaimSummary, EventSummary, PodSummary, SliceSummary, Summary
+from dray.sim.devices import DeviceSurvey
 from dray.sim.physical_devices import plugin_resources_of
 from dray.sim.snapshot import CLASSIC_CLAIM
 
@@ -58,12 +60,16 @@ class ClusterView:
         self._are_states_known = are_states_known
         self.tables: dict[str, dict[str, Row]] = {name: {} for name in COLUMNS}
         self._inventory = Inventory()
-        self._allocations = Allocations()
-        self._holders: dict[str, list[Holder]] = {}
+        self._held = HeldDevices()
         # Devices that Pods report as unhealthy, by device; and the devices that a Pod reports.
         self._unhealthy: dict[str, str] = {}
-        self._survey = DeviceSurvey(self._inventory, self._allocations, self._holders, self._unhealthy)
-        self._pool_of_slice: dict[str, str] = {}
+        # How many of them are in a pool, by the key of the pool.
+        self._unhealthy_in: Counter[str] = Counter()
+        # The inventory of the survey has only the pools for which there is no template.
+        self._survey = DeviceSurvey(self._inventory, self._held, self._held, self._unhealthy)
+        self._templates = PoolTemplates(self._survey)
+        self._surveyed_slices: set[str] = set()
+        self._slices: dict[str, dict[str, SliceSummary]] = {}
         self._shapes = _Shapes()
         self._nodes: dict[str, Document] = {}
         # Pods that are neither finished nor unscheduled, by node; and what they use of resources of device plugins.
@@ -74,6 +80,8 @@ class ClusterView:
         self._warnings: dict[str, tuple[str, str]] = {}
         self._stale_pools: dict[str, None] = {}
         self._stale_nodes: dict[str, None] = {}
+        # Claims without a current row; None if the claim was deleted.
+        self._stale_claims: dict[str, ClaimSummary | None] = {}
         # Keys of changed rows by table.
         self._changed: dict[str, dict[str, None]] = {name: {} for name in COLUMNS}
         self._apply: Mapping[str, Callable[[Summary | None, Summary | None], None]] = {
@@ -95,23 +103,33 @@ class ClusterView:
         self._apply[kind](old, new)
 
     @property
-    def is_stale(self) -> bool:
+    def is_picture_stale(self) -> bool:
         """Whether pools or nodes are to be computed."""
         return bool(self._stale_pools or self._stale_nodes)
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether anything is to be computed."""
+        return self.is_picture_stale or bool(self._stale_claims)
 
     def set_states_known(self) -> None:
         """Compute the states of devices from now on: all claims and taint rules have been applied."""
         if not self._are_states_known:
             self._are_states_known = True
-            self._stale_pools.update(dict.fromkeys(self._pool_of_slice.values()))
+            self._stale_pools.update(dict.fromkeys(self._slices))
 
     def refresh(self, count: int) -> None:
-        """Compute at most so many stale pools and nodes."""
+        """Compute at most so many rows; those of the picture first."""
         while count > 0 and self._stale_nodes:
             self._refresh_node(_pop_first(self._stale_nodes))
             count -= 1
         while count > 0 and self._stale_pools:
             self._refresh_pool(_pop_first(self._stale_pools))
+            count -= 1
+        while count > 0 and self._stale_claims:
+            key = next(iter(self._stale_claims))
+            summary = self._stale_claims.pop(key)
+            self._put("claims", key, None if summary is None else summary.row)
             count -= 1
 
     def changes(self, tables: Sequence[str] = tuple(COLUMNS)) -> dict[str, tuple[dict[str, Row], list[str]]]:
@@ -136,7 +154,7 @@ class ClusterView:
             self._inventory.apply_class(new.value)
         self._put("classes", name, None if new is None else [name])
         if old is None or new is None or old.value.spec != new.value.spec:
-            self._stale_pools.update(dict.fromkeys(self._pool_of_slice.values()))
+            self._stale_pools.update(dict.fromkeys(self._slices))
 
     def _apply_rule(self, old: Summary | None, new: Summary | None) -> None:
         if new is None:
@@ -147,62 +165,42 @@ class ClusterView:
         changed = [TaintRule.from_document(item.value) for item in (old, new) if item is not None]
         if old is not None and new is not None and changed[0] == changed[1]:
             return
-        for key in dict.fromkeys(self._pool_of_slice.values()):
+        for key in self._slices:
             driver, _, pool = key.partition("/")
             if any(rule.driver in (None, driver) and rule.pool in (None, pool) for rule in changed):
                 self._stale_pools[key] = None
 
     def _apply_slice(self, old: Summary | None, new: Summary | None) -> None:
-        name = _key(old, new)
-        before = self._pool_of_slice.pop(name, None)
-        if before is not None:
-            self._stale_pools[before] = None
-        if new is None:
-            self._inventory.remove_slice(name)
-            return
-        spec = new.value.spec
-        self._inventory.apply_slice(new.value)
-        key = self._pool_of_slice[name] = pool_key(spec.driver, spec.pool.name)
-        self._stale_pools[key] = None
+        if old is not None:
+            before: SliceSummary = old.value
+            key = pool_key(before.driver, before.pool.name)
+            self._leave_survey((before,))
+            del self._slices[key][before.name]
+            if not self._slices[key]:
+                del self._slices[key]
+            self._stale_pools[key] = None
+        if new is not None:
+            after: SliceSummary = new.value
+            key = pool_key(after.driver, after.pool.name)
+            self._slices.setdefault(key, {})[after.name] = after
+            self._stale_pools[key] = None
 
     def _apply_claim(self, old: Summary | None, new: Summary | None) -> None:
-        if old is not None:
-            # Two claims of the same name are distinguished by their uid.
-            self._release(old.value, removed=new is None or new.metadata.uid != old.metadata.uid)
-        if new is not None:
-            found: ClaimSummary = new.value
-            self._allocations.apply_claim(found.claim)
-            for key, holder in found.holders:
-                self._holders.setdefault(key, []).append(holder)
-                self._stale_device(key)
-        self._put("claims", _key(old, new), None if new is None else new.value.row)
-
-    def _release(self, held: ClaimSummary, *, removed: bool) -> None:
-        if removed:
-            self._allocations.remove_claim(held.claim)
-        for key, holder in held.holders:
-            remaining = [item for item in self._holders.get(key, ()) if item != holder]
-            if remaining:
-                self._holders[key] = remaining
-            else:
-                self._holders.pop(key, None)
-            self._stale_device(key)
+        for key, holder in old.value.holders if old is not None else ():
+            self._stale_pools[self._held.remove(key, holder)] = None
+        for key, holder in new.value.holders if new is not None else ():
+            self._stale_pools[self._held.add(key, holder)] = None
+        self._stale_claims[_key(old, new)] = None if new is None else new.value
 
     def _apply_classic_claim(self, old: Summary | None, new: Summary | None) -> None:
         # A claim of the other group may have the same name.
         self._put("claims", f"classic:{_key(old, new)}", None if new is None else new.value)
 
-    def _stale_device(self, key: str) -> None:
-        self._stale_pools[key.rpartition("/")[0]] = None
-
     def _refresh_pool(self, key: str) -> None:
-        pool = self._inventory.pool(key)
+        slices = self._slices.get(key)
         row = None
-        if pool is not None:
-            if self._are_states_known:
-                shape, row = rows.pool_rows(self._survey, pool)
-            else:
-                shape, row = rows.outline_rows(self._survey, pool)
+        if slices:
+            shape, row = self._pool_rows(key, slices.values())
             number, is_new = self._shapes.acquire(key, shape)
             row[_SHAPE] = number
             if is_new:
@@ -212,6 +210,30 @@ class ClusterView:
         self._put("pools", key, row)
         for number in self._shapes.take_unused():
             self._put("shapes", str(number), None)
+
+    def _pool_rows(self, key: str, slices: Collection[SliceSummary]) -> tuple[Shape, Row]:
+        driver, _, name = key.partition("/")
+        is_special = key in self._unhealthy_in or self._survey.is_selected_by_rules(driver, name)
+        template = None if is_special else self._templates.find(slices)
+        if template is not None:
+            self._leave_survey(slices)
+            if not self._are_states_known:
+                return template.shape, template.outline_row(slices)
+            return template.shape, template.row(slices, self._held.names_in_use(key))
+        for item in slices:
+            if item.name not in self._surveyed_slices:
+                self._surveyed_slices.add(item.name)
+                self._inventory.apply_slice(item.decoded())
+        pool = self._inventory.pool(key)
+        assert pool is not None
+        return (rows.pool_rows if self._are_states_known else rows.outline_rows)(self._survey, pool)
+
+    def _leave_survey(self, slices: Collection[SliceSummary]) -> None:
+        """Remove slices from the survey, as far as they are in it."""
+        for item in slices if self._surveyed_slices else ():
+            if item.name in self._surveyed_slices:
+                self._surveyed_slices.remove(item.name)
+                self._inventory.remove_slice(item.name)
 
     # --- Nodes and Pods. ---
 
@@ -265,11 +287,20 @@ class ClusterView:
 
     def _report_health(self, before: PodSummary | None, after: PodSummary | None) -> None:
         for device in before.unhealthy if before is not None else ():
-            self._unhealthy.pop(device, None)
-            self._stale_device(device)
+            if self._unhealthy.pop(device, None) is not None:
+                self._count_unhealthy(device, -1)
         for device, message in after.unhealthy.items() if after is not None else ():
+            if device not in self._unhealthy:
+                self._count_unhealthy(device, 1)
             self._unhealthy[device] = message
-            self._stale_device(device)
+            self._stale_pools[device.rpartition("/")[0]] = None
+
+    def _count_unhealthy(self, device: str, step: int) -> None:
+        pool = device.rpartition("/")[0]
+        self._unhealthy_in[pool] += step
+        if not self._unhealthy_in[pool]:
+            del self._unhealthy_in[pool]
+        self._stale_pools[pool] = None
 
     # --- Others. ---
 

@@ -5,7 +5,7 @@ A row is a list of JSON values in the order of `COLUMNS`: a fraction of the byte
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -20,7 +20,7 @@ from dray.sim.physical_devices import PhysicalDevice, PluginResource, devices_of
 
 if TYPE_CHECKING:
     from dray.allocator.content import Content
-    from dray.allocator.pools import Pool, PoolDevice
+    from dray.allocator.pools import CounterName, Pool, PoolDevice
 
 Row: TypeAlias = list[Any]
 
@@ -69,6 +69,7 @@ SHAPE_LABEL: Final = "node.kubernetes.io/instance-type"
 _RACK: Final = "rack"
 # Attributes that tell people what a device is; the first that it has.
 _MODELS: Final = ("productName", "model", "product", "type")
+MODEL_ATTRIBUTES: Final = frozenset(_MODELS)
 # Longer texts are for the object's own page.
 _REASON_LENGTH_MAX: Final = 400
 # The reason of the claim controller's event.
@@ -82,13 +83,19 @@ _FULL: Final = frozenset({DeviceState.HELD, DeviceState.BLOCKED, DeviceState.TAI
 
 
 Shape: TypeAlias = tuple[tuple[str, tuple[str, ...], str, int], ...]
+# The devices that each physical device is published as.
+Cards: TypeAlias = "Mapping[str, Sequence[PoolDevice]]"
+# Letters of states; fractions in use and segments by position.
+CardStates: TypeAlias = tuple[str, Mapping[str, float], Mapping[str, list[Row]]]
 
 
 def pool_rows(survey: DeviceSurvey, pool: Pool) -> tuple[Shape, Row]:
     """Return the shape of a pool, and its row with an empty place for the number of the shape."""
-    cards = _cards(survey, pool)
+    cards = cards_of(survey, pool)
+    shape, identity = shape_of(survey, cards), _identity(pool, cards)
     if survey.is_plain(pool):
-        return _shape(survey, cards), _plain_row(survey, pool, cards)
+        in_use = {device.name for devices in cards.values() for device in devices if survey.is_in_use(device)}
+        return shape, [*identity, 0, *plain_states(pool, cards, in_use), {}]
     states, used, segments, notes = [], {}, {}, {}
     for position, (device, parts) in enumerate(devices_of_pool(survey, pool)):
         state, note = card_state(device, [row for _, row in parts])
@@ -100,29 +107,30 @@ def pool_rows(survey: DeviceSurvey, pool: Pool) -> tuple[Shape, Row]:
             segments[str(position)] = _segments(pool, device.used, held)
         if note:
             notes[str(position)] = note
-    return _shape(survey, cards), [*_identity(pool, cards), 0, "".join(states), used, segments, notes]
+    return shape, [*identity, 0, "".join(states), used, segments, notes]
 
 
 def outline_rows(survey: DeviceSurvey, pool: Pool) -> tuple[Shape, Row]:
     """Return the same as `pool_rows` for a pool whose allocations are not known yet."""
-    cards = _cards(survey, pool)
-    states = STATE_LETTERS["loading"] * len(cards)
-    return _shape(survey, cards), [*_identity(pool, cards), 0, states, {}, {}, {}]
+    cards = cards_of(survey, pool)
+    return shape_of(survey, cards), [*_identity(pool, cards), 0, *unknown_states(cards), {}]
 
 
-def _plain_row(survey: DeviceSurvey, pool: Pool, cards: Mapping[str, Sequence[PoolDevice]]) -> Row:
-    """Return the row of a pool whose devices are free or allocated, and nothing else: the same, in a third of the time.
+def plain_states(pool: Pool, cards: Cards, in_use: Collection[str]) -> CardStates:
+    """Return states, used fractions and segments if devices are free or allocated, and nothing else.
 
-    Nearly all pools are plain, and a first picture needs all of them.
+    The same as for any pool, in a third of the time. Nearly all pools are plain, and a first picture needs all of them.
     """
-    consumed = pool.used_counters(survey.allocations)
+    if not in_use:
+        return STATE_LETTERS["free"] * len(cards), {}, {}
+    consumed = _consumed_counters(pool, in_use)
     shares: dict[str, float] = {}
     for (counter_set, counter), total in pool.counters.items():
         share = min(consumed.get((counter_set, counter), 0) / total, 1.0) if total else 0.0
         shares[counter_set] = max(share, shares.get(counter_set, 0.0))
     states, used, segments = [], {}, {}
     for position, (name, devices) in enumerate(cards.items()):
-        held = [device for device in devices if survey.is_in_use(device)]
+        held = [device for device in devices if device.name in in_use]
         fraction = shares.get(name) if devices[0].consumes else None
         if fraction is None:
             fraction = 1.0 if held else 0.0
@@ -136,11 +144,26 @@ def _plain_row(survey: DeviceSurvey, pool: Pool, cards: Mapping[str, Sequence[Po
             used[str(position)] = round(fraction, 4)
         if len(devices) > 1 and held:
             segments[str(position)] = _segments(pool, fraction, held)
-    return [*_identity(pool, cards), 0, "".join(states), used, segments, {}]
+    return "".join(states), used, segments
 
 
-def _cards(survey: DeviceSurvey, pool: Pool) -> Mapping[str, Sequence[PoolDevice]]:
-    """Return the devices that each physical device is published as."""
+def unknown_states(cards: Cards) -> CardStates:
+    """Return the same as `plain_states` while allocations are not known."""
+    return STATE_LETTERS["loading"] * len(cards), {}, {}
+
+
+def _consumed_counters(pool: Pool, in_use: Collection[str]) -> Mapping[CounterName, int]:
+    """Return what the devices in use, by name, consume of the counters of the pool."""
+    consumed: dict[CounterName, int] = {}
+    if pool.counters:
+        for device in [pool.index[name] for name in in_use if name in pool.index]:
+            for counter, amount in device.consumes:
+                consumed[counter] = consumed.get(counter, 0) + amount
+    return consumed
+
+
+def cards_of(survey: DeviceSurvey, pool: Pool) -> Cards:
+    """Return the physical devices of a pool, each with the devices that it is published as."""
     cards: dict[str, list[PoolDevice]] = {}
     for device in survey.devices(pool):
         for name in physical_names(device):
@@ -148,7 +171,8 @@ def _cards(survey: DeviceSurvey, pool: Pool) -> Mapping[str, Sequence[PoolDevice
     return cards
 
 
-def _shape(survey: DeviceSurvey, cards: Mapping[str, Sequence[PoolDevice]]) -> Shape:
+def shape_of(survey: DeviceSurvey, cards: Cards) -> Shape:
+    """Return what the physical devices have in common with those of other pools."""
     return tuple(
         [
             (name, _classes_of(survey, devices), _model(devices[0].content), len(devices))
@@ -157,7 +181,7 @@ def _shape(survey: DeviceSurvey, cards: Mapping[str, Sequence[PoolDevice]]) -> S
     )
 
 
-def _identity(pool: Pool, cards: Mapping[str, Sequence[PoolDevice]]) -> Row:
+def _identity(pool: Pool, cards: Cards) -> Row:
     """Return the driver, name, node and slices of a pool."""
     first = next(iter(cards.values()))[0] if cards else None
     node = "" if first is None else first.entry.node_name or first.spec.node_name or ALL_NODES

@@ -9,13 +9,22 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
+import orjson
 
 from dray.api.codec import from_document
 from dray.api.document import Document
-from dray.api.types import Message, cdi_v1alpha1
-from dray.api.types.core_v1 import Pod
+from dray.api.types import Message, PartlyDecoded, cdi_v1alpha1
+from dray.api.types.core_v1 import NodeSelector, Pod
 from dray.api.types.meta_v1 import ObjectMeta
-from dray.api.types.resource_v1 import DeviceClass, ResourceClaim, ResourceClaimStatus, ResourceSlice
+from dray.api.types.resource_v1 import (
+    CounterSet,
+    Device,
+    DeviceClass,
+    ResourceClaim,
+    ResourcePool,
+    ResourceSlice,
+    ResourceSliceSpec,
+)
 from dray.dashboard import rows
 from dray.dashboard.rows import Row
 from dray.sim.devices import Holder, holders_of, unhealthy_devices_of
@@ -28,9 +37,9 @@ _NODE_STATUS: Final = ("conditions", "capacity", "allocatable")
 # Events of the scheduler that repeat the condition of the Pod.
 _IN_CONDITION: Final = frozenset({"FailedScheduling", "NotReadyForScheduling"})
 _CONVERTED: Final = frozenset({"DeviceClass", "DeviceTaintRule"})
-# Kinds with most of the bytes of the first picture. They are decoded by the client, where the server has their version:
-# documents in between would take several times as long.
-DECODED: Final[Mapping[str, type[Message]]] = {"ResourceSlice": ResourceSlice, "ResourceClaim": ResourceClaim}
+_NONE: Final = msgspec.Raw(b"[]")
+_COUNTER_SETS: Final = msgspec.json.Decoder(tuple[CounterSet, ...])
+_DEVICES: Final = msgspec.json.Decoder(tuple[Device, ...])
 
 
 class Identity(msgspec.Struct, frozen=True, gc=False):
@@ -69,12 +78,73 @@ class PodSummary(msgspec.Struct, frozen=True, gc=False):
     unhealthy: Mapping[str, str]
 
 
-class ClaimSummary(msgspec.Struct, frozen=True, gc=False):
-    """A claim of resource.k8s.io; of `claim`, only the name and the allocation are kept."""
+class ClaimSummary(msgspec.Struct, gc=False):
+    """A claim of resource.k8s.io, with the devices that it holds."""
 
-    claim: ResourceClaim
-    row: Row
     holders: tuple[tuple[str, Holder], ...]
+    # The claim until there is a row, and then the row.
+    source: ResourceClaim | Row
+
+    @property
+    def row(self) -> Row:
+        """The row, which is made on first use: the first picture needs the holders only."""
+        if isinstance(self.source, ResourceClaim):
+            self.source = rows.claim_row(self.source, [key for key, _ in self.holders])
+        return self.source
+
+
+class SliceSummary(msgspec.Struct, frozen=True, gc=False):
+    """A ResourceSlice. Its devices stay JSON: most slices have the same as others, and few are decoded."""
+
+    name: str
+    driver: str
+    pool: ResourcePool
+    # Empty if the slice does not belong to one node.
+    node_name: str
+    all_nodes: bool
+    per_device_node_selection: bool
+    node_selector: NodeSelector | None
+    shared_counters: bytes
+    devices: bytes
+
+    def decoded(self) -> ResourceSlice:
+        """Return the slice, as far as it decides on the states of devices."""
+        spec = ResourceSliceSpec(
+            driver=self.driver,
+            pool=self.pool,
+            node_name=self.node_name or None,
+            all_nodes=self.all_nodes or None,
+            per_device_node_selection=self.per_device_node_selection or None,
+            node_selector=self.node_selector,
+            shared_counters=_COUNTER_SETS.decode(self.shared_counters),
+            devices=_DEVICES.decode(self.devices),
+        )
+        return ResourceSlice(metadata=ObjectMeta(name=self.name), spec=spec)
+
+
+class EncodedSliceSpec(PartlyDecoded, frozen=True, kw_only=True):
+    """The specification of a ResourceSlice with the JSON of its devices."""
+
+    driver: str = ""
+    pool: ResourcePool = ResourcePool()
+    node_name: str | None = None
+    all_nodes: bool | None = None
+    per_device_node_selection: bool | None = None
+    node_selector: NodeSelector | None = None
+    shared_counters: msgspec.Raw = _NONE
+    devices: msgspec.Raw = _NONE
+
+
+class EncodedSlice(PartlyDecoded, frozen=True, kw_only=True):
+    """A ResourceSlice with the JSON of its devices."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: EncodedSliceSpec = EncodedSliceSpec()
+
+
+# Kinds with most of the bytes of the first picture. They are decoded by the client, where the server has their version:
+# documents in between would take several times as long.
+DECODED: Final[Mapping[str, type[Message]]] = {"ResourceSlice": EncodedSlice, "ResourceClaim": ResourceClaim}
 
 
 class EventSummary(msgspec.Struct, frozen=True, gc=False):
@@ -100,7 +170,10 @@ def summarize(kind: str, obj: Document | Message) -> Summary:
 
 
 def _decoded(kind: str, document: Document) -> Message:
-    return from_document(DECODED[kind], in_hub_version(document))
+    type_, current = DECODED[kind], in_hub_version(document)
+    if issubclass(type_, PartlyDecoded):
+        return msgspec.json.decode(orjson.dumps(current), type=type_)
+    return from_document(type_, current)
 
 
 def _identity(metadata: ObjectMeta) -> Identity:
@@ -108,17 +181,25 @@ def _identity(metadata: ObjectMeta) -> Identity:
     return Identity(metadata.namespace or "", name, metadata.uid or "", version)
 
 
-def _slice(resource_slice: ResourceSlice) -> Summary:
-    kept = ResourceSlice(metadata=ObjectMeta(name=resource_slice.metadata.name), spec=resource_slice.spec)
-    return Summary(_identity(resource_slice.metadata), kept)
+def _slice(encoded: EncodedSlice) -> Summary:
+    metadata, spec = encoded.metadata, encoded.spec
+    summary = SliceSummary(
+        name=metadata.name or "",
+        driver=spec.driver,
+        pool=spec.pool,
+        node_name=spec.node_name or "",
+        all_nodes=bool(spec.all_nodes),
+        per_device_node_selection=bool(spec.per_device_node_selection),
+        node_selector=spec.node_selector,
+        # Copies: a part of the object's JSON would keep all of it in memory.
+        shared_counters=bytes(spec.shared_counters),
+        devices=bytes(spec.devices),
+    )
+    return Summary(_identity(metadata), summary)
 
 
 def _claim(claim: ResourceClaim) -> Summary:
-    metadata, status = claim.metadata, ResourceClaimStatus(allocation=claim.status.allocation)
-    named = ObjectMeta(name=metadata.name, namespace=metadata.namespace, uid=metadata.uid)
-    kept = ResourceClaim(metadata=named, status=status)
-    holders = tuple(holders_of(claim))
-    return Summary(_identity(metadata), ClaimSummary(kept, rows.claim_row(claim, [key for key, _ in holders]), holders))
+    return Summary(_identity(claim.metadata), ClaimSummary(tuple(holders_of(claim)), claim))
 
 
 def _class(document: Document) -> DeviceClass:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from dray.api.document import NamespacedName
 from dray.api.features import FeatureGates
 from dray.api.quantity import Format, Quantity
 from dray.api.types.core_v1 import Pod
@@ -18,7 +17,8 @@ from dray.api.types.resource_v1 import DeviceAttribute, DeviceTaint, ResourceCla
 from dray.sim.snapshot import Snapshot
 
 if TYPE_CHECKING:
-    from dray.allocator import Allocations, Inventory
+    from dray.allocator import Inventory
+    from dray.allocator.allocations import UsedDevicesWithShares
     from dray.allocator.content import Content
     from dray.allocator.pools import Pool, PoolDevice, SliceEntry
     from dray.allocator.selection import SelectorGroup
@@ -100,7 +100,7 @@ class DeviceSurvey:
     def __init__(
         self,
         inventory: Inventory,
-        allocations: Allocations,
+        allocations: UsedDevicesWithShares,
         holders: Mapping[str, Sequence[Holder]],
         unhealthy: Mapping[str, str],
         feature_gates: FeatureGates | None = None,
@@ -108,7 +108,7 @@ class DeviceSurvey:
         # Imported here: the CEL modules are slow to import and not needed by those who only name a state.
         from dray.allocator.compatibility import conflicting_set
         from dray.allocator.gates import Gates
-        from dray.allocator.selection import SelectorGroups
+        from dray.allocator.selection import SelectorGroups, attributes_of_selectors
         from dray.allocator.taints import blocks
 
         self.inventory = inventory
@@ -119,6 +119,8 @@ class DeviceSurvey:
         self._conflicting_set = conflicting_set
         self._holders = holders
         self._groups = SelectorGroups()
+        self._attributes_of_selectors = attributes_of_selectors
+        self._class_attributes: frozenset[str] | None = frozenset()
         self._classes: Sequence[tuple[str, SelectorGroup]] = ()
         self._classes_version = -1
         self._descriptions: dict[Content, tuple[tuple[str, ...], Mapping[str, str], Mapping[str, str]]] = {}
@@ -139,7 +141,16 @@ class DeviceSurvey:
                 (name, self._groups.group([item.cel.expression for item in found.spec.selectors if item.cel], ()))
                 for name, found in sorted(self.inventory.classes.items())
             ]
+            expressions = [text for _, group in self._classes for text in group.class_expressions]
+            self._class_attributes = self._attributes_of_selectors(expressions)
         return self._classes
+
+    @property
+    def class_attributes(self) -> frozenset[str] | None:
+        """The ids of the attributes on which the classes of devices may depend; None if on all of them."""
+        # Computed with the classes.
+        _ = self.classes
+        return self._class_attributes
 
     def nanos(self, quantity: str) -> int:
         """Return an amount in nano units."""
@@ -162,18 +173,27 @@ class DeviceSurvey:
 
     def is_plain(self, pool: Pool) -> bool:
         """Return whether only allocations decide on the states of the pool's devices, and none can be shared."""
+        if self.is_selected_by_rules(pool.driver, pool.name) or not self.is_published_plain(pool):
+            return False
+        devices = (device for entry in pool.entries() for device in entry.devices)
+        return not self._unhealthy or not any(device.key in self._unhealthy for device in devices)
+
+    def is_published_plain(self, pool: Pool) -> bool:
+        """Return the same as far as the slices of the pool decide it, without rules and reports of Pods."""
         pool.refresh(self._gates)
-        if pool.is_grouped or self._rules_of(pool) or any(_unusable(pool, entry) for entry in pool.entries()):
+        if pool.is_grouped or any(_unusable(pool, entry) for entry in pool.entries()):
             return False
-        devices = [device for entry in pool.entries() for device in entry.devices]
-        if self._unhealthy and any(device.key in self._unhealthy for device in devices):
-            return False
+        devices = (device for entry in pool.entries() for device in entry.devices)
         return not any(device.spec.taints or device.content.allow_multiple for device in devices)
+
+    def is_selected_by_rules(self, driver: str, pool: str) -> bool:
+        """Return whether a taint rule may select devices of the pool."""
+        return bool(self._rules_of(driver, pool))
 
     def rows(self, pool: Pool) -> Iterator[tuple[PoolDevice, DeviceRow]]:
         """Yield the devices of the newest generation, each with its row."""
         pool.refresh(self._gates)
-        rules = self._rules_of(pool)
+        rules = self._rules_of(pool.driver, pool.name)
         for entry in pool.entries():
             unusable = _unusable(pool, entry)
             for device in entry.devices:
@@ -206,12 +226,12 @@ class DeviceSurvey:
             taints=tuple([taint_text(taint) for taint in taints]) if taints else (),
         )
 
-    def _rules_of(self, pool: Pool) -> Sequence[TaintRule]:
+    def _rules_of(self, driver: str, pool: str) -> Sequence[TaintRule]:
         """Return the rules that may select devices of the pool."""
         if not (self._gates.taints and self._gates.taint_rules):
             return ()
         rules = self.inventory.taint_rules.rules
-        return [rule for rule in rules if rule.driver in (None, pool.driver) and rule.pool in (None, pool.name)]
+        return [rule for rule in rules if rule.driver in (None, driver) and rule.pool in (None, pool)]
 
     def _description(self, content: Content) -> tuple[tuple[str, ...], Mapping[str, str], Mapping[str, str]]:
         """Return classes, attributes and capacity, computed once for all devices with the same content."""
@@ -304,12 +324,14 @@ def holders_of(claim: ResourceClaim) -> Iterator[tuple[str, Holder]]:
     allocation = claim.status.allocation
     if allocation is None:
         return
-    name, pods = str(_key(claim)), pods_of(claim)
+    namespace, name = claim.metadata.namespace, claim.metadata.name or ""
+    label = f"{namespace}/{name}" if namespace else name
+    pods = pods_of(claim)
     for result in allocation.devices.results:
         yield (
             f"{result.driver}/{result.pool}/{result.device}",
             Holder(
-                claim=name,
+                claim=label,
                 request=result.request,
                 pods=pods,
                 since=allocation.allocation_timestamp,
@@ -322,10 +344,6 @@ def holders_of(claim: ResourceClaim) -> Iterator[tuple[str, Holder]]:
 def pods_of(claim: ResourceClaim) -> tuple[str, ...]:
     """Return the names of the Pods that the claim is reserved for."""
     return tuple([user.name for user in claim.status.reserved_for if user.resource == "pods"])
-
-
-def _key(claim: ResourceClaim) -> NamespacedName:
-    return NamespacedName(claim.metadata.namespace or "", claim.metadata.name or "")
 
 
 def taint_text(taint: DeviceTaint) -> str:

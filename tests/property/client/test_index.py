@@ -5,8 +5,9 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dray.api.document import NamespacedName
+from dray.api.document import Document, NamespacedName
 from dray.client.indexer import Indexer
+from dray.client.objects import key_of
 
 BY_PARITY, BY_NOTHING = "parity", "nothing"
 
@@ -63,3 +64,25 @@ def test_keys_outside_another(
     other: Indexer[int] = Indexer()
     plain, wanted = play(cache, steps), play(other, others)
     assert set(cache.keys_outside(other)) == plain.keys() - wanted.keys()
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.tuples(keys, st.integers(1, 9)), max_size=30), st.booleans())
+def test_a_list_is_taken_as_one_object_after_the_other(
+    listed: list[tuple[NamespacedName, int]], is_early: bool
+) -> None:
+    objects = [{"metadata": {"namespace": key.namespace, "name": key.name}, "number": number} for key, number in listed]
+    arrived: Indexer[Document] = Indexer({BY_PARITY: _parity_of} if is_early else None)
+    arrived.put_all(objects)
+    cache: Indexer[Document] = Indexer({BY_PARITY: _parity_of})
+    cache.take_all(arrived)
+    plain: Indexer[Document] = Indexer({BY_PARITY: _parity_of})
+    for obj in objects:
+        plain.put(key_of(obj), obj)
+
+    assert list(cache.items()) == list(plain.items())
+    assert sorted(map(str, cache.by_index(BY_PARITY, "odd"))) == sorted(map(str, plain.by_index(BY_PARITY, "odd")))
+
+
+def _parity_of(obj: Document) -> tuple[str, ...]:
+    return parity(obj["number"])

@@ -287,3 +287,30 @@ async def test_a_reader_that_falls_behind_gets_an_error_instead_of_a_gap() -> No
     (line,) = lines(await buffer.next_chunk())
     assert line["type"] == "ERROR"
     assert await buffer.next_chunk() == b"", "nothing follows an error"
+
+
+async def test_slices_are_read_from_lists_and_from_watches() -> None:
+    def resource_slice(name: str) -> dict[str, Any]:
+        pool = {"name": name, "generation": 1, "resourceSliceCount": 1}
+        spec = {"driver": "gpu.example.com", "nodeName": name, "pool": pool, "devices": [{"name": "gpu-0"}]}
+        return {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "ResourceSlice",
+            "metadata": {"name": name},
+            "spec": spec,
+        }
+
+    client = in_process_client(FakeLocalServer(*DEVICE_RESOURCES), user="admin")
+    await client.create(SLICES, resource_slice("listed"))
+    async with feeds() as (shared, tasks), aclosing(shared.stream(client, client, tasks)) as stream:
+        seen = await read_until(stream, "ResourceSlice")
+        await client.create(SLICES, resource_slice("watched"))
+        async for chunk in stream:
+            seen += lines(chunk)
+            if "watched" in str(seen):
+                break
+    pools = {key: row for line in seen if line.get("table") == "pools" for key, row in line["rows"].items()}
+    assert {key: row[5] for key, row in pools.items()} == {
+        "gpu.example.com/listed": "f",
+        "gpu.example.com/watched": "f",
+    }

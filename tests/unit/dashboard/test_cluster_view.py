@@ -10,6 +10,7 @@ import pytest
 from dray.api.document import Document
 from dray.dashboard import cluster_view
 from dray.dashboard.cluster_view import ClusterView
+from dray.dashboard.pool_templates import PoolTemplates
 from dray.dashboard.rows import CARD_COLUMNS, COLUMNS, STATE_LETTERS
 from dray.dashboard.summaries import summarize
 from dray.sim.devices import DeviceSurvey
@@ -208,10 +209,13 @@ def test_pools_without_peculiarities_have_the_rows_that_any_pool_has(
 ) -> None:
     whole = resource_slice("b", GPU, *(device(f"gpu-{number}") for number in range(3)), nodeName="b")
     documents = (GPU_CLASS, *partitioned_slice()["items"], whole, *claims)
+    templated = view_of(*documents)
+    assert not list(templated._survey.inventory.pools())
+    monkeypatch.setattr(PoolTemplates, "find", lambda *_: None)
     plain = view_of(*documents)
     assert {plain._survey.is_plain(pool) for pool in plain._survey.inventory.pools()} == {True}
     monkeypatch.setattr(DeviceSurvey, "is_plain", lambda *_: False)
-    assert view_of(*documents).tables == plain.tables
+    assert view_of(*documents).tables == plain.tables == templated.tables
 
 
 def test_a_rule_makes_only_the_pools_stale_that_it_selects() -> None:

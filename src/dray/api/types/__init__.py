@@ -15,3 +15,10 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ren
 
     # The OpenAPI definition name, the key of `dray.api.schema.load.struct`.
     schema_name: ClassVar[str]
+
+
+class PartlyDecoded(Message, frozen=True, kw_only=True):
+    """Base of types that leave parts of an object as JSON (`msgspec.Raw`), because few readers need them.
+
+    They can be made of JSON only.
+    """
