@@ -396,10 +396,12 @@ class SchedulingQueue:
         entry = self._active.entries.get(uid) or self._backoff.entries.get(uid) or self._error_backoff.entries.get(uid)
         return None if entry is None else entry[2]
 
-    @property
-    def ready(self) -> bool:
-        """Return whether `pop` may return a Pod at any time."""
-        return bool(self._active.entries or self._backoff.entries or self._unfinished)
+    def has_work_before(self, due: float | None) -> bool:
+        """Return whether `pop` may return a Pod, or has something to do before a time; None means never."""
+        if self._active.entries or self._backoff.entries or self._unfinished:
+            return True
+        own = self.next_due()
+        return own is not None and (due is None or own < due)
 
     def counts(self) -> dict[str, int]:
         """Return the number of Pods by state."""
@@ -436,7 +438,8 @@ class SchedulingQueue:
 
     def _gate(self, queued: QueuedPod, now: float, label: str) -> bool:
         """Run PreEnqueue; add the Pod to the gated ones if it is rejected, and return whether it is."""
-        status = self._rules(queued.pod).pre_enqueue(queued.pod)
+        pod = queued.pod
+        status = self._rules(pod).pre_enqueue(pod)
         if status is SUCCESS or status.is_success:
             queued.gated_by = queued.gated_message = queued.reported_gate = ""
             return False
@@ -476,11 +479,12 @@ class SchedulingQueue:
         """Return those of the plugins that return Queue for the event."""
         if event.resource == WILDCARD:
             return plugins
-        registrations = self._rules(queued.pod).registrations()
+        pod = queued.pod
+        registrations = self._rules(pod).registrations()
         helped: list[str] = []
         for plugin in plugins:
             for item in registrations.get(plugin, ()):
-                if _says_queue(item, queued.pod, event, old, new):
+                if _says_queue(item, pod, event, old, new):
                     helped.append(plugin)
                     break
         return frozenset(helped)

@@ -68,11 +68,6 @@ def _error(message: str, *, at_once: bool = False) -> Failure:
     return Failure(REASON_ERROR, message, nominated="", is_error=True, at_once=at_once)
 
 
-def _is_before(due: float | None, other: float | None) -> bool:
-    """Return whether a time comes before another one; None means never."""
-    return due is not None and (other is None or due < other)
-
-
 def _text(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
@@ -459,9 +454,7 @@ class Scheduler:
 
     def _on_change(self, _old: object, _new: object) -> None:
         """Wake the scheduling loop if the change gave it work: most changes are its own writes."""
-        if self._wake.is_set():
-            return
-        if self.queue.ready or _is_before(self.queue.next_due(), self._due):
+        if not self._wake.is_set() and self.queue.has_work_before(self._due):
             self._wake.set()
 
     def _on_pod_change(self, old: Pod | None, new: Pod | None) -> None:

@@ -92,5 +92,7 @@ def _timed_coroutine(
 
 def _status_label(result: Any) -> str:
     """Return the code in a result; a result without a status is a success."""
-    parts = result if isinstance(result, tuple) else (result,)
-    return next((part.code.value for part in parts if isinstance(part, Status)), "Success")
+    for part in result if isinstance(result, tuple) else (result,):
+        if isinstance(part, Status):
+            return part.code.value
+    return "Success"

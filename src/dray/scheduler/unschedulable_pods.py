@@ -120,10 +120,11 @@ class UnschedulablePods:
                 del self._by_key[key]
 
     def _keys_of(self, queued: QueuedPod, plugins: frozenset[str]) -> Iterator[tuple[str, str]]:
+        pod = queued.pod
         for plugin in plugins:
             for item in self._registrations.get(plugin, ()):
                 if item.keys is not None:
-                    for key in item.keys.of_pod(queued.pod):
+                    for key in item.keys.of_pod(pod):
                         yield plugin, key
 
 

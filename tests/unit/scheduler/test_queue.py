@@ -383,7 +383,7 @@ def test_an_event_requeues_so_many_pods_at_once_and_the_others_when_few_are_acti
     assert queue.counts()["active"] == ACTIVE_FEW - 1
     found += [popped(queue, 100.0) for _ in range(len(names) - len(found))]
     assert found == names
-    assert (popped(queue, 100.0), queue.ready, queue.next_due()) == ("", False, None)
+    assert (popped(queue, 100.0), queue.has_work_before(None), queue.next_due()) == ("", False, None)
 
 
 def test_pods_that_are_rejected_again_are_not_requeued_by_the_same_event() -> None:
