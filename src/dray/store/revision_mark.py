@@ -4,8 +4,9 @@ SQLite ignores a write-ahead log that is missing, and everything behind a damage
 that were acknowledged would be gone, and their revisions would be assigned again. The mark is written after a commit
 and before its writes are acknowledged. A database that ends before its mark has lost writes.
 
-Writing the mark does not wait for the disk, because each commit does already. The file then survives the end of the
-process, not that of the machine, after which it may be as old as its last `sync`. It is never ahead of the database.
+Writing the mark does not wait for the disk, because each commit does already; it may still have to wait for the journal
+of the file system, which is why the writer thread does it. The file then survives the end of the process, not that of
+the machine, after which it may be as old as its last `sync`. It is never ahead of the database.
 """
 
 from __future__ import annotations
@@ -98,7 +99,7 @@ class RevisionMark:
             self._failed = False
 
     def sync(self) -> None:
-        """Make the recorded revision durable. May be called by another thread."""
+        """Make the recorded revision durable. May be called by another thread than `write`."""
         revision = self._revision
         if revision != self._synced:
             os.fdatasync(self._file)

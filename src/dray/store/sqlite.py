@@ -106,7 +106,9 @@ class SQLiteStore:
         self._write_failure: str | None = None
         # A question to the writer that it has not answered; there is at most one.
         self._probe: asyncio.Future[Any] | None = None
-        self._writer = WriterThread(connection, committed=self._on_committed, failed=self._on_failed)
+        self._writer = WriterThread(
+            connection, record=self._mark.write, committed=self._on_committed, failed=self._on_failed
+        )
 
     @classmethod
     async def open(
@@ -316,8 +318,6 @@ class SQLiteStore:
         for write in writes:
             if pending.get(write.event.entry.key) is write:
                 del pending[write.event.entry.key]
-        # Before anyone learns of the writes.
-        self._mark.write(writes[-1].event.entry.revision)
         self._state.apply([write.event for write in writes])
         for write in writes:
             if not write.done.done():

@@ -44,10 +44,13 @@ class WriterThread:
         self,
         connection: sqlite3.Connection,
         *,
+        record: Callable[[int], None],
         committed: Callable[[list[Write]], None],
         failed: Callable[[list[Write], StoreUnavailableError], None],
     ) -> None:
         self._connection = connection
+        # Called in the thread with the revision of each commit before the commit is reported.
+        self._record = record
         self._loop = asyncio.get_running_loop()
         self._committed = committed
         self._failed = failed
@@ -130,6 +133,7 @@ class WriterThread:
             self._undo()
             self._report(self._failed, writes, _failure(error, "the write could not be stored"))
         else:
+            self._record(writes[-1].event.entry.revision)
             self._report(self._committed, writes)
 
     def _perform(self, task: _Task) -> None:

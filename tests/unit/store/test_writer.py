@@ -22,6 +22,13 @@ class Reports:
     def __init__(self) -> None:
         self.committed: list[str] = []
         self.failed: dict[str, str] = {}
+        self.revisions: list[int] = []
+
+    def writer(self, connection: sqlite3.Connection) -> WriterThread:
+        """Return a writer that reports here."""
+        return WriterThread(
+            connection, record=self.revisions.append, committed=self.on_committed, failed=self.on_failed
+        )
 
     def on_committed(self, writes: list[Write]) -> None:
         self.committed += [write.event.entry.key for write in writes]
@@ -38,7 +45,7 @@ def write(key: str, revision: int, epoch: int) -> Write:
 async def test_writes_after_a_failed_one_fail_until_the_next_epoch(tmp_path: Path) -> None:
     connection, _ = open_database(tmp_path / "state.db")
     reports = Reports()
-    writer = WriterThread(connection, committed=reports.on_committed, failed=reports.on_failed)
+    writer = reports.writer(connection)
     held = threading.Event()
     async with asyncio.timeout(WAIT_SECONDS):
         writer.submit([write("first", 10, 0)])
@@ -54,6 +61,7 @@ async def test_writes_after_a_failed_one_fail_until_the_next_epoch(tmp_path: Pat
         await task
         await writer.stop()
     assert reports.committed == ["first", "independent"]
+    assert reports.revisions == [10, 11]
     assert reports.failed.keys() == {"cause", "dependent", "also dependent"}
     assert reports.failed["cause"].startswith("the write could not be stored: ")
     assert reports.failed["dependent"].startswith("an earlier write could not be stored: ")
@@ -63,7 +71,7 @@ async def test_writes_after_a_failed_one_fail_until_the_next_epoch(tmp_path: Pat
 async def test_a_failed_task_leaves_no_transaction_open(tmp_path: Path) -> None:
     connection, _ = open_database(tmp_path / "state.db")
     reports = Reports()
-    writer = WriterThread(connection, committed=reports.on_committed, failed=reports.on_failed)
+    writer = reports.writer(connection)
 
     def fail(inside: sqlite3.Connection) -> None:
         inside.execute("BEGIN")
@@ -85,7 +93,7 @@ def test_reports_after_the_loop_is_closed_are_dropped(tmp_path: Path) -> None:
     reports = Reports()
 
     async def main() -> WriterThread:
-        writer = WriterThread(connection, committed=reports.on_committed, failed=reports.on_failed)
+        writer = reports.writer(connection)
         await writer.run(lambda _: None)
         return writer
 
