@@ -23,6 +23,8 @@ WATCH_BATCH_EVENTS_MAX = 1_000
 # A watch that is further behind reads older events before it subscribes, so that its buffer has space for new
 # events until it takes the first batch.
 JOIN_EVENTS_MAX = WATCH_BUFFER_EVENTS_MAX // 2
+# Folders of keys, one for each resource and namespace, whose watched prefixes are remembered.
+FOLDERS_KNOWN_MAX = 4_096
 
 _revision_of = attrgetter("revision")
 _size_of = attrgetter("size")
@@ -160,6 +162,8 @@ class WatchHub:
         self.revision = revision
         self.ended = False
         self._topics: dict[str, dict[WatchBuffer, None]] = {}
+        # The watched prefixes that cover a folder; forgotten when the set of watched prefixes changes.
+        self._covering: dict[str, list[str]] = {}
 
     def can_join(self, after_revision: int) -> bool:
         """Whether the history reaches back far enough for a watch from a revision to subscribe."""
@@ -178,7 +182,10 @@ class WatchHub:
         if missed:
             buffer.offer(missed, batch_size(missed))
         if not buffer.ended:
-            self._topics.setdefault(prefix, {})[buffer] = None
+            if prefix not in self._topics:
+                self._topics[prefix] = {}
+                self._covering.clear()
+            self._topics[prefix][buffer] = None
         return buffer
 
     def unsubscribe(self, buffer: WatchBuffer) -> None:
@@ -188,6 +195,7 @@ class WatchHub:
             topic.pop(buffer, None)
             if not topic:
                 del self._topics[buffer.prefix]
+                self._covering.clear()
 
     def publish(self, events: Sequence[Event], revision: int) -> None:
         """Record events and hand them out; `revision` says up to where this is everything."""
@@ -202,6 +210,7 @@ class WatchHub:
             for buffer in topic:
                 buffer.end(error)
         self._topics.clear()
+        self._covering.clear()
 
     def close(self) -> None:
         """End every watch, including those that subscribe later."""
@@ -222,27 +231,28 @@ class WatchHub:
     def _by_prefix(self, events: Sequence[Event]) -> dict[str, list[Event]]:
         """Return the events by watched prefix."""
         found: dict[str, list[Event]] = {}
-        # The keys of one commit mostly share a few folders.
-        covering: dict[str, list[str]] = {}
         for event in events:
             key = event.entry.key
             folder = key[: key.rfind("/") + 1]
-            prefixes = covering.get(folder)
+            prefixes = self._covering.get(folder)
             if prefixes is None:
-                prefixes = covering[folder] = self._covering(folder)
+                prefixes = self._find_covering(folder)
             for prefix in (key, *prefixes) if key in self._topics else prefixes:
                 found.setdefault(prefix, []).append(event)
         return found
 
-    def _covering(self, folder: str) -> list[str]:
-        """Return the watched prefixes that cover a folder."""
-        found = []
+    def _find_covering(self, folder: str) -> list[str]:
+        """Return the watched prefixes that cover a folder, and remember them."""
+        found: list[str] = []
         end = folder.find("/") + 1
         while end:
             prefix = folder[:end]
             if prefix in self._topics:
                 found.append(prefix)
             end = folder.find("/", end) + 1
+        if len(self._covering) >= FOLDERS_KNOWN_MAX:
+            self._covering.clear()
+        self._covering[folder] = found
         return found
 
 

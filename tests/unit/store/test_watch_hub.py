@@ -4,6 +4,7 @@ import pytest
 
 from dray.store.interface import Entry, Event, EventType, StoreError, WatchOverflowError
 from dray.store.watch_hub import (
+    FOLDERS_KNOWN_MAX,
     WATCH_BATCH_EVENTS_MAX,
     WATCH_BUFFER_BYTES_MAX,
     WATCH_BUFFER_EVENTS_MAX,
@@ -208,7 +209,7 @@ def test_publishing_touches_only_the_watchers_concerned() -> None:
     hub = hub_with()
     for number in range(10_000):
         hub.subscribe(f"/registry/core/pods/ns-{number}/", after_revision=1, wake=nothing)
-    assert hub._covering("/registry/core/pods/ns-77/") == ["/registry/core/pods/ns-77/"]
+    assert hub._find_covering("/registry/core/pods/ns-77/") == ["/registry/core/pods/ns-77/"]
 
 
 def test_watchers_of_one_prefix_get_the_very_same_batch() -> None:
@@ -228,3 +229,24 @@ def test_a_watcher_that_is_behind_gets_several_commits_at_once() -> None:
         hub.publish([put("/a/x", revision)], revision)
     assert [event.revision for event in buffer.take()] == [2, 3, 4]
     assert buffer.take() == ()
+
+
+def test_watches_that_come_and_go_are_found_in_known_folders() -> None:
+    hub = hub_with()
+    whole = hub.subscribe("/a/", after_revision=1, wake=nothing)
+    hub.publish([put("/a/b/x", 2)], 2)
+    part = hub.subscribe("/a/b/", after_revision=2, wake=nothing)
+    hub.publish([put("/a/b/y", 3)], 3)
+    hub.unsubscribe(whole)
+    hub.publish([put("/a/b/z", 4)], 4)
+    assert [event.entry.key for event in whole.take()] == ["/a/b/x", "/a/b/y"]
+    assert [event.entry.key for event in part.take()] == ["/a/b/y", "/a/b/z"]
+
+
+def test_folders_are_remembered_up_to_a_bound() -> None:
+    hub = hub_with(events_max=10)
+    buffer = hub.subscribe("/a/", after_revision=1, wake=nothing)
+    for number in range(FOLDERS_KNOWN_MAX + 2):
+        hub.publish([put(f"/a/{number}/x", number + 2)], number + 2)
+        assert [event.entry.key for event in buffer.take()] == [f"/a/{number}/x"]
+    assert len(hub._covering) == 2
