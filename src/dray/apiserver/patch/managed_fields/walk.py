@@ -38,10 +38,14 @@ class Comparison(msgspec.Struct, frozen=True):
 
     def without_below(self, ignored: FieldSet) -> Comparison:
         """Return the comparison without some fields and everything below them."""
-        if not ignored:
+        tree = ignored.tree
+        if not tree:
             return self
-        trees = (self.added.tree, self.modified.tree, self.removed.tree)
-        return Comparison.of(*(recursive_difference(tree, ignored.tree) for tree in trees))
+        return Comparison.of(
+            recursive_difference(self.added.tree, tree),
+            recursive_difference(self.modified.tree, tree),
+            recursive_difference(self.removed.tree, tree),
+        )
 
 
 def fields_of(document: Document, struct: StructType) -> FieldSet:
@@ -99,7 +103,11 @@ def compare(old: Document | None, new: Document, struct: StructType) -> Comparis
     """Compare the old document (None: the empty object of its kind) with the new one."""
     walk = _Walk()
     walk.maps({} if old is None else old, new, shape_of(struct))
-    return Comparison.of(ordered(walk.added), ordered(walk.modified), ordered(walk.removed))
+    # Most changes are of one kind.
+    added = ordered(walk.added) if walk.added else LEAF
+    modified = ordered(walk.modified) if walk.modified else LEAF
+    removed = ordered(walk.removed) if walk.removed else LEAF
+    return Comparison.of(added, modified, removed)
 
 
 def created_fields(new: Document, struct: StructType) -> FieldSet:
