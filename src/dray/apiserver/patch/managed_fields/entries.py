@@ -124,6 +124,8 @@ def is_reset(entries: Any) -> bool:
 
 def cap_updaters(managed: Managed) -> Managed:
     """Merge the oldest updaters of each version until their number is within the limit."""
+    if len(managed) <= UPDATE_MANAGERS_MAX:
+        return managed
     updaters = [manager for manager in managed if manager.operation == UPDATE]
     if len(updaters) <= UPDATE_MANAGERS_MAX:
         return managed
