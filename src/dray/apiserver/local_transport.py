@@ -88,13 +88,14 @@ class LocalTransport:
 def _call(request: LocalRequest) -> Call:
     # A list is the body of a JSON patch.
     body: Any = request.body
+    # In the order of the fields: keywords take twice as long.
     return Call(
-        info=_info(request),
-        query=request.query,
-        user=_user(request.user, request.groups),
-        body=body,
-        content_type=request.content_type,
-        user_agent=request.user_agent,
+        _info(request),
+        request.query,
+        _user(request.user, request.groups),
+        body,
+        request.content_type,
+        request.user_agent,
     )
 
 
