@@ -263,6 +263,12 @@ class FeatureGates:
     """The enabled gates; immutable."""
 
     overrides: Mapping[str, bool] = field(default_factory=dict)
+    # The names of all gates that are off.
+    disabled: frozenset[str] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        disabled = frozenset(name for name in GATES if not self.enabled(name))
+        object.__setattr__(self, "disabled", disabled)
 
     def enabled(self, name: str) -> bool:
         """Report whether the gate is enabled; the gate must exist."""

@@ -48,6 +48,9 @@ def claim_name(pod: Pod, volume: Volume) -> str:
 def claim_names(pod: Pod) -> Iterator[tuple[str, bool]]:
     """Yield the names of the Pod's volume claims, and whether each belongs to an ephemeral volume."""
     for volume in pod.spec.volumes:
+        # Most volumes stand for none.
+        if volume.persistent_volume_claim is None and volume.ephemeral is None:
+            continue
         if name := claim_name(pod, volume):
             yield name, volume.ephemeral is not None
 

@@ -30,6 +30,8 @@ def group_name_of(pod: Pod) -> str:
 
 def group_key_of(pod: Pod) -> NamespacedName | None:
     """Return the key of the Pod's group; None if it has none."""
+    if pod.spec.scheduling_group is None:
+        return None
     name = group_name_of(pod)
     return NamespacedName(pod.metadata.namespace or "", name) if name else None
 

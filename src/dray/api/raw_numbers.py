@@ -21,7 +21,8 @@ from dray.api.schema.model import ListOf, MapOf, Scalar, StructType, Type
 
 # A number with a fraction or an exponent, or one that 64 bits may not hold; or text that looks like one.
 _UNUSUAL: Final = re.compile(rb"[:\[,\s]-?[0-9]+(?:[.eE]|(?<=[0-9]{19}))")
-_MARK: Final = b" "
+# The end of a stored value that has raw numbers, and of no other.
+MARK: Final = b" "
 
 # Field names; every element of a list or map has the step None.
 _Path = tuple[str | None, ...]
@@ -69,17 +70,12 @@ def dump_stored(content: Document) -> bytes:
     try:
         return orjson.dumps(content)
     except TypeError:
-        return orjson.dumps(content, default=fragment) + _MARK
-
-
-def is_marked(value: bytes) -> bool:
-    """Return whether a stored value has raw numbers."""
-    return value[-1:] == _MARK
+        return orjson.dumps(content, default=fragment) + MARK
 
 
 def load_stored(value: bytes) -> Document:
     """Decode a stored value, with its raw numbers."""
-    document: Document = _exact(value) if value[-1:] == _MARK else orjson.loads(value)
+    document: Document = _exact(value) if value.endswith(MARK) else orjson.loads(value)
     return document
 
 

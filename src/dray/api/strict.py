@@ -54,7 +54,8 @@ def check_fields(document: Document, struct_type: StructType) -> list[str]:
         _compile_struct(struct_type)(document, unknown)
     except MismatchError as error:
         raise DecodeError(error.text()) from None
-    return [f'unknown field "{path}"' for path in unknown[:STRICT_ERRORS_MAX]]
+    # Most documents have none.
+    return [f'unknown field "{path}"' for path in unknown[:STRICT_ERRORS_MAX]] if unknown else unknown
 
 
 def check_changed_fields(document: Document, stored: Document, struct_type: StructType) -> list[str]:
@@ -107,6 +108,7 @@ def _compile_struct(struct_type: StructType) -> Check:
 def _compile_full(struct_type: StructType) -> Check:
     table: dict[str, Check] = {}
     texts: set[str] = set()
+    flags: set[str] = set()
     always: list[tuple[str, Callable[[], Any]]] = []
     name = struct_type.name.rpartition(".")[2]
     go_type = _go_type(struct_type)
@@ -116,14 +118,14 @@ def _compile_full(struct_type: StructType) -> Check:
             raise MismatchError(go_kind(document), go_type)
         if not table:
             # Compiled on first use: types are recursive.
-            _fill_tables(struct_type, table, texts, always)
+            _fill_tables(struct_type, table, texts, flags, always)
         changed: Document = {}
         mark = len(unknown)
         key = ""
         try:
             for key, value in document.items():
-                # Most fields are of this kind; handled here to save a call.
-                if type(value) is str and value and key in texts:
+                # Most fields are of these kinds; handled here to save a call.
+                if (type(value) is str and value and key in texts) or (value is True and key in flags):
                     continue
                 kept = _DROP if value is None and key in table else table.get(key, _report)(value, unknown)
                 if kept is not value:
@@ -159,7 +161,11 @@ def _complete(document: Document, changed: Document, always: list[tuple[str, Cal
 
 
 def _fill_tables(
-    struct_type: StructType, table: dict[str, Check], texts: set[str], always: list[tuple[str, Callable[[], Any]]]
+    struct_type: StructType,
+    table: dict[str, Check],
+    texts: set[str],
+    flags: set[str],
+    always: list[tuple[str, Callable[[], Any]]],
 ) -> None:
     for field in struct_type.fields.values():
         emptied = (struct_type.name, field.name) in _CLEARED_BY_EMPTY
@@ -168,6 +174,8 @@ def _fill_tables(
             table[field.name] = _remembering(field.type, table[field.name])
         if field.type in _TEXTS:
             texts.add(field.name)
+        if field.type is Scalar.BOOL:
+            flags.add(field.name)
         if field.always and isinstance(field.type, StructType):
             always.append((field.name, _maker(field.type)))
 
@@ -224,24 +232,15 @@ def _compile_field(field: Field) -> Check:
     if isinstance(kind, Scalar):
         plain = kind in _WITH_ZERO and not field.required and not field.pointer and field.default is None
         return _dropping_zero(SCALARS[kind]) if plain else SCALARS[kind]
-    return _compile(kind) if field.required else _dropping_zero(_compile(kind))
+    if isinstance(kind, MapOf):
+        return _compile_map(kind, drops_empty=not field.required)
+    return _compile_list(kind, drops_empty=not field.required)
 
 
 # Any text is valid for these.
 _TEXTS: Final = (Scalar.STRING, Scalar.DURATION)
-# Types whose zero value Go omits; a zero quantity is written as "0".
-_WITH_ZERO: Final = frozenset(
-    {
-        Scalar.STRING,
-        Scalar.INT32,
-        Scalar.INT64,
-        Scalar.DOUBLE,
-        Scalar.BOOL,
-        Scalar.BYTES,
-        Scalar.TIME,
-        Scalar.MICRO_TIME,
-    }
-)
+# Types whose zero value Go omits; a zero quantity is written as "0", and there is no text of a zero time.
+_WITH_ZERO: Final = frozenset({Scalar.STRING, Scalar.INT32, Scalar.INT64, Scalar.DOUBLE, Scalar.BOOL, Scalar.BYTES})
 
 
 def _dropping_zero(check: Check) -> Check:
@@ -264,7 +263,7 @@ def _compile(kind: Type) -> Check:
     return _compile_list(kind)
 
 
-def _compile_list(kind: ListOf) -> Check:
+def _compile_list(kind: ListOf, *, drops_empty: bool = False) -> Check:
     check, zero, go_type = _compile(kind.element), _zero(kind.element), _go_type(kind)
     of_texts = kind.element in _TEXTS
 
@@ -280,12 +279,12 @@ def _compile_list(kind: ListOf) -> Check:
                 value[index] = kept
             if unknown and len(unknown) != mark:
                 mark = _prefix(unknown, mark, f"[{index}]")
-        return value
+        return _DROP if drops_empty and not value else value
 
     return check_list
 
 
-def _compile_map(kind: MapOf) -> Check:
+def _compile_map(kind: MapOf, *, drops_empty: bool = False) -> Check:
     check, zero, go_type = _compile(kind.element), _zero(kind.element), _go_type(kind)
     of_texts = kind.element in _TEXTS
 
@@ -301,7 +300,7 @@ def _compile_map(kind: MapOf) -> Check:
                 value[key] = kept
             if unknown and len(unknown) != mark:
                 mark = _prefix(unknown, mark, key)
-        return value
+        return _DROP if drops_empty and not value else value
 
     return check_map
 

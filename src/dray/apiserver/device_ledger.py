@@ -120,7 +120,7 @@ def uses_of(claim: Document) -> tuple[Use, ...]:
     if not allocation:
         return ()
     results = (allocation.get("devices") or {}).get("results") or ()
-    return tuple(_use(result) for result in results if not result.get("adminAccess"))
+    return tuple([_use(result) for result in results if not result.get("adminAccess")])
 
 
 def _use(result: Document) -> Use:

@@ -44,22 +44,19 @@ class DocumentCache:
         value, revision = entry.value, entry.revision
         known = self._known.get(id(value))
         if known is None:
-            known = _Known(value, load_stored(value), None)
-            self._remember(known)
+            known = self.add(value, load_stored(value))
         if known.revision != revision:
             _show_at(known, revision)
         return known.document
 
-    def written(self, value: bytes, document: Document) -> None:
-        """Cache the content of a value that is about to be stored; it must not be changed any more."""
-        self._remember(_Known(value, document, None))
-
-    def _remember(self, known: _Known) -> None:
-        self._bytes += len(known.value)
+    def add(self, value: bytes, document: Document) -> _Known:
+        """Cache the content of a value that is stored, or about to be; it must not be changed any more."""
+        self._bytes += len(value)
         while self._known and (len(self._known) >= self._size_max or self._bytes > self._bytes_max):
             _, oldest = self._known.popitem(last=False)
             self._bytes -= len(oldest.value)
-        self._known[id(known.value)] = known
+        known = self._known[id(value)] = _Known(value, document, None)
+        return known
 
 
 def _show_at(known: _Known, revision: int) -> None:

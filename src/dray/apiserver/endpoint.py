@@ -100,6 +100,8 @@ class Endpoint:
         stored = home or GroupVersion(definition.group, definition.storage_version)
         self.is_storage_version: Final = stored == self.group_version
         self.storage_api_version: Final = stored.api_version
+        # Whether an update needs a resourceVersion, and a delete returns a Status, because of the version.
+        self.is_conditional: Final = version in definition.conditional_versions
         # Whether nothing but the spec has defaults, so that a write of the status needs none.
         self.defaults_spec_alone: Final = self.gvk in OF_SPEC_ALONE and self.is_storage_version
         self._converter: Final[Converter] = converter or SameVersion()
@@ -107,11 +109,6 @@ class Endpoint:
         self.type_head: Final = b'{"kind":' + kind + b',"apiVersion":' + api_version + b","
         self.head: Final = self.type_head + b'"metadata":{'
         self.prefix: Final = f"{KEY_ROOT}{stored.group or 'core'}/{definition.resource}/"
-
-    @property
-    def is_conditional(self) -> bool:
-        """Whether an update needs a resourceVersion, and a delete returns a Status, because of the version."""
-        return self.version in self.definition.conditional_versions
 
     @cached_property
     def struct(self) -> StructType:

@@ -19,7 +19,6 @@ from dray.apiserver.endpoint import KEY_ROOT
 from dray.apiserver.object_cache import CACHED_RESOURCES, ObjectCache
 from dray.runtime.tasks import TaskGroup
 from dray.store.interface import (
-    Event,
     EventType,
     RevisionCompactedError,
     Store,
@@ -123,13 +122,10 @@ class _ResourceReflector:
             self.failure = None
             async for batch in stream:
                 for event in batch:
-                    self._apply_event(event)
+                    document = self._documents.document(event.entry)
+                    self._apply(event.entry.key, document, event.revision, deleted=event.type is EventType.DELETE)
                 if batch:
                     self._cache.progressed(self._resource, batch[-1].revision)
-
-    def _apply_event(self, event: Event) -> None:
-        document = self._documents.document(event.entry)
-        self._apply(event.entry.key, document, event.revision, deleted=event.type is EventType.DELETE)
 
     def _apply(self, key: str, document: Document, revision: int, *, deleted: bool) -> None:
         (self._keys.discard if deleted else self._keys.add)(key)

@@ -120,3 +120,10 @@ def test_an_unknown_gate_is_rejected() -> None:
 
 def test_a_deprecated_gate_belongs_to_no_stage() -> None:
     assert FeatureGates.parse("AllBeta=false").enabled("KubeletPodResourcesListUseActivePods")
+
+
+@pytest.mark.parametrize("text", ["", "AllAlpha=true,AllBeta=true", "DRADeviceTaintRules=false"])
+def test_the_disabled_gates_are_those_that_are_not_enabled(text: str) -> None:
+    gates = FeatureGates.parse(text)
+    assert gates.disabled == {name for name in GATES if not gates.enabled(name)}
+    assert gates == FeatureGates(dict(gates.overrides))

@@ -110,6 +110,16 @@ MISMATCHES: dict[str, tuple[str, Any, str]] = {
         {"metadata": {"deletionTimestamp": "soon"}},
         'parsing time "soon" as "2006-01-02T15:04:05Z07:00": cannot parse "soon" as "2006"',
     ),
+    "no time at all": (
+        "Pod",
+        {"metadata": {"deletionTimestamp": ""}},
+        'parsing time "" as "2006-01-02T15:04:05Z07:00": cannot parse "" as "2006"',
+    ),
+    "number for a flag": (
+        "Pod",
+        {"spec": {"hostNetwork": 1}},
+        "json: cannot unmarshal number into Go struct field PodSpec.spec.hostNetwork of type bool",
+    ),
     "no base64": ("Secret", {"data": {"a": "?"}}, "illegal base64 data at input byte 0"),
 }
 
@@ -132,6 +142,11 @@ NORMAL: dict[str, tuple[str, Any, Any]] = {
         "Pod",
         {"spec": {"hostNetwork": False, "nodeName": "", "hostUsers": False, "priority": 0, "containers": []}},
         {"spec": {"hostUsers": False, "priority": 0, "containers": []}, "status": {}},
+    ),
+    "flags stay": (
+        "Pod",
+        {"spec": {"hostNetwork": True, "hostUsers": True, "containers": []}},
+        {"spec": {"hostNetwork": True, "hostUsers": True, "containers": []}, "status": {}},
     ),
     "structs that are always there": (
         "Pod",

@@ -34,7 +34,7 @@ def test_the_same_value_at_another_revision_is_another_document() -> None:
 def test_what_was_written_is_not_parsed_at_all() -> None:
     documents, content = DocumentCache(), value("a")
     data = {"text": ""}
-    documents.written(content, {"kind": "ConfigMap", "metadata": {"name": "a"}, "data": data})
+    documents.add(content, {"kind": "ConfigMap", "metadata": {"name": "a"}, "data": data})
     found = documents.document(entry(content, 9))
     assert found["data"] is data
     assert found["metadata"]["resourceVersion"] == "9"

@@ -87,7 +87,7 @@ class AdmissionChain:
         for plugin in plugins:
             await plugin.admit(attributes)
         webhooks = self._webhooks
-        if webhooks is None or webhooks.is_idle or not webhooks.is_about(attributes):
+        if webhooks is None or webhooks.configuration.is_empty or not webhooks.is_about(attributes):
             return
         first = await webhooks.first_round(attributes)
         if first.changed:
@@ -101,7 +101,7 @@ class AdmissionChain:
         undos: list[Undo] = []
         try:
             for plugin in self._validating(attributes.resource, attributes.subresource, attributes.operation):
-                if plugin.is_idle:
+                if plugin.configuration.is_empty:
                     continue
                 undo = await plugin.validate(attributes)
                 if undo is not None:

@@ -60,12 +60,7 @@ class ConfiguredPlugin(AdmissionPlugin, Generic[T]):
     """Base of the plugins that act on what is configured: they take part in all writes but those of configurations."""
 
     def __init__(self, matches: MatchCache[T]) -> None:
-        self._matches = matches
-
-    @property
-    def is_idle(self) -> bool:  # type: ignore[override]
-        """Return whether nothing is configured."""
-        return self._matches.is_empty
+        self._matches = self.configuration = matches
 
     def handles(self, resource: GroupResource, subresource: str, operation: Operation) -> bool:
         """Take part in all writes except those of policies and webhooks themselves."""

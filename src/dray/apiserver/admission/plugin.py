@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Awaitable, Callable
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, Final, Protocol, TypeAlias
 
 import msgspec
 
@@ -113,13 +113,29 @@ class FirstRound(msgspec.Struct):
     reinvoked: list[tuple[Any, Document]] = msgspec.field(default_factory=list)
 
 
+class Configuration(Protocol):
+    """What is configured for a plugin to act on."""
+
+    # Whether there is nothing. Read for every write, so that it is not a property.
+    is_empty: bool
+
+
+class _BuiltIn:
+    """The rules of a plugin that needs no configuration."""
+
+    is_empty = False
+
+
+_BUILT_IN: Final = _BuiltIn()
+
+
 class AdmissionPlugin:
     """Base of the plugins; override `admit`, `validate` or both. A plugin refuses a write by raising an `APIError`."""
 
     # Kubernetes' name, as in --disable-admission-plugins.
     name: ClassVar[str]
-    # Whether nothing is configured that the plugin would act on; it is then skipped.
-    is_idle: bool = False
+    # What the plugin acts on; it is skipped while there is nothing.
+    configuration: Configuration = _BUILT_IN
 
     def handles(self, resource: GroupResource, subresource: str, operation: Operation) -> bool:
         """Return whether the plugin takes part in such writes; the answer must never change."""

@@ -63,4 +63,4 @@ def _version(policy: LevelVersion) -> str:
 
 def _request(attributes: AdmissionAttributes) -> tuple[str, str, str]:
     kinds = {PODS: "pod", NAMESPACES: "namespace"}
-    return attributes.operation.value.lower(), kinds.get(attributes.resource, "controller"), attributes.subresource
+    return attributes.operation.lower(), kinds.get(attributes.resource, "controller"), attributes.subresource

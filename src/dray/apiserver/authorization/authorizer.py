@@ -46,7 +46,8 @@ class Authorizer:
 
     def check(self, attributes: Attributes) -> None:
         """Raise Kubernetes' 403 unless the request is allowed."""
-        attributes = with_selected_name(attributes)
+        if attributes.field_selector:
+            attributes = with_selected_name(attributes)
         decision = self.authorize(attributes)
         if not decision.allowed:
             raise forbidden_error(attributes, decision.reason)
@@ -111,7 +112,7 @@ class Authorizer:
 
 def with_selected_name(attributes: Attributes) -> Attributes:
     """Return the attributes with the name that the field selector of a list or watch selects, if any."""
-    if not attributes.field_selector or attributes.name or attributes.verb not in _COLLECTION_VERBS:
+    if attributes.name or attributes.verb not in _COLLECTION_VERBS:
         return attributes
     for term in selector_terms(attributes.field_selector):
         field, equals, value = term.partition("=")

@@ -5,7 +5,6 @@ Updated incrementally from Pods, ResourceSlices and PersistentVolumes; a query t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
@@ -153,51 +152,59 @@ def _read_pod(document: Document) -> BoundPod:
     return BoundPod(node_name, uid, frozenset(references), frozenset(_audiences(spec)))
 
 
-def _audiences(spec: Document) -> Iterator[str]:
+def _audiences(spec: Document) -> list[str]:
+    found: list[str] = []
     for volume in spec.get("volumes") or ():
         for source in (volume.get("projected") or {}).get("sources") or ():
             token = source.get("serviceAccountToken")
             if token is not None:
-                yield token.get("audience") or ""
+                found.append(token.get("audience") or "")
+    return found
 
 
-def _names(pod: Document) -> Iterator[tuple[str, str]]:
+def _names(pod: Document) -> list[tuple[str, str]]:
+    """Return the resources and names that a pod refers to; a name may be empty."""
     spec = pod.get("spec") or {}
-    yield "serviceaccounts", spec.get("serviceAccountName") or ""
-    yield from secret_and_config_names(spec)
+    found = secret_and_config_names(spec)
+    found.append(("serviceaccounts", spec.get("serviceAccountName") or ""))
     for volume in spec.get("volumes") or ():
-        yield _CLAIMS, (volume.get("persistentVolumeClaim") or {}).get("claimName") or ""
-        yield _CLAIMS, f"{pod['metadata'].get('name')}-{volume.get('name')}" if volume.get("ephemeral") else ""
+        if claim := volume.get("persistentVolumeClaim"):
+            found.append((_CLAIMS, claim.get("claimName") or ""))
+        if volume.get("ephemeral"):
+            found.append((_CLAIMS, f"{pod['metadata'].get('name')}-{volume.get('name')}"))
     for claim in spec.get("resourceClaims") or ():
-        yield "resourceclaims", claim.get("resourceClaimName") or ""
+        found.append(("resourceclaims", claim.get("resourceClaimName") or ""))
         # A name may be that of a claim of either group; one from an inline template is always a classic claim.
         made = f"{pod['metadata'].get('name')}-{claim.get('name')}" if claim.get("template") else ""
-        yield CLASSIC_CLAIMS, claim.get("resourceClaimName") or made
+        found.append((CLASSIC_CLAIMS, claim.get("resourceClaimName") or made))
     status = pod.get("status") or {}
     for generated in status.get("resourceClaimStatuses") or ():
-        yield "resourceclaims", generated.get("resourceClaimName") or ""
-    yield "resourceclaims", (status.get("extendedResourceClaimStatus") or {}).get("resourceClaimName") or ""
+        found.append(("resourceclaims", generated.get("resourceClaimName") or ""))
+    if generated := status.get("extendedResourceClaimStatus"):
+        found.append(("resourceclaims", generated.get("resourceClaimName") or ""))
+    return found
 
 
-def secret_and_config_names(spec: Document) -> Iterator[tuple[str, str]]:
-    """Return the secrets and config maps that a pod's spec refers to."""
-    for pull_secret in spec.get("imagePullSecrets") or ():
-        yield "secrets", pull_secret.get("name") or ""
+def secret_and_config_names(spec: Document) -> list[tuple[str, str]]:
+    """Return the secrets and config maps that a pod's spec refers to; a name may be empty."""
+    found = [("secrets", secret.get("name") or "") for secret in spec.get("imagePullSecrets") or ()]
     for kind in ("containers", "initContainers", "ephemeralContainers"):
         for container in spec.get(kind) or ():
-            yield from _container_names(container)
+            _add_container_names(container, found)
     for volume in spec.get("volumes") or ():
-        yield from _volume_names(volume)
+        _add_volume_names(volume, found)
+    return found
 
 
-def _container_names(container: Document) -> Iterator[tuple[str, str]]:
+def _add_container_names(container: Document, found: list[tuple[str, str]]) -> None:
     for source in container.get("envFrom") or ():
-        yield "secrets", _name(source.get("secretRef"))
-        yield "configmaps", _name(source.get("configMapRef"))
+        found.append(("secrets", _name(source.get("secretRef"))))
+        found.append(("configmaps", _name(source.get("configMapRef"))))
     for variable in container.get("env") or ():
-        source = variable.get("valueFrom") or {}
-        yield "secrets", _name(source.get("secretKeyRef"))
-        yield "configmaps", _name(source.get("configMapKeyRef"))
+        source = variable.get("valueFrom")
+        if source:
+            found.append(("secrets", _name(source.get("secretKeyRef"))))
+            found.append(("configmaps", _name(source.get("configMapKeyRef"))))
 
 
 # Volume types with credentials in a secret.
@@ -206,22 +213,22 @@ _SECRET_VOLUMES: Final = frozenset(
 )
 
 
-def _volume_names(volume: Document) -> Iterator[tuple[str, str]]:
+def _add_volume_names(volume: Document, found: list[tuple[str, str]]) -> None:
     for kind, source in volume.items():
         if not source:
             continue
         if kind == "projected":
             for part in source.get("sources") or ():
-                yield "secrets", _name(part.get("secret"))
-                yield "configmaps", _name(part.get("configMap"))
+                found.append(("secrets", _name(part.get("secret"))))
+                found.append(("configmaps", _name(part.get("configMap"))))
         elif kind == "secret":
-            yield "secrets", source.get("secretName") or ""
+            found.append(("secrets", source.get("secretName") or ""))
         elif kind == "configMap":
-            yield "configmaps", _name(source)
+            found.append(("configmaps", _name(source)))
         elif kind in _SECRET_VOLUMES:
-            yield "secrets", source.get("secretName") or ""
-            yield "secrets", _name(source.get("secretRef"))
-            yield "secrets", _name(source.get("nodePublishSecretRef"))
+            found.append(("secrets", source.get("secretName") or ""))
+            found.append(("secrets", _name(source.get("secretRef"))))
+            found.append(("secrets", _name(source.get("nodePublishSecretRef"))))
 
 
 def _name(reference: Any) -> str:

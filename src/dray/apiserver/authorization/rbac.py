@@ -102,7 +102,7 @@ class RBACIndex:
 
     def authorize(self, attributes: Attributes) -> Decision:
         """Return the decision by the rules of all of the user's roles."""
-        if not attributes.is_resource:
+        if not attributes.resource:
             return self._decide_path(attributes)
         user = attributes.user
         key = (

@@ -47,7 +47,7 @@ class Backend:
         """Return the value to store; watchers of the write need not parse it."""
         content = endpoint.content(hub)
         value = endpoint.dump(content)
-        self.documents.written(value, content)
+        self.documents.add(value, content)
         return value
 
     def encode_bounded(self, endpoint: Endpoint, hub: Document) -> bytes:

@@ -208,13 +208,11 @@ class WatchHandler:
 
 def _whole_frames(batch: tuple[Event, ...], _purpose: None) -> Sequence[WatchFrame]:
     """Return the frames of events for a watch without selector."""
-    return [WatchFrame(_kind(event), event.entry) for event in batch]
-
-
-def _kind(event: Event) -> str:
-    if event.type is EventType.DELETE:
-        return "DELETED"
-    return "ADDED" if event.previous is None else "MODIFIED"
+    frames: list[WatchFrame] = []
+    for event in batch:
+        kind = "DELETED" if event.type is EventType.DELETE else "ADDED" if event.previous is None else "MODIFIED"
+        frames.append(WatchFrame(kind, event.entry))
+    return frames
 
 
 def _at(entry: Entry, revision: int) -> Entry:

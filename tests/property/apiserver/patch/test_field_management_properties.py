@@ -15,7 +15,7 @@ from dray.api.schema.model import Field, ListOf, ListType, MapOf, Scalar, Struct
 from dray.apiserver.patch.managed_fields import update, walk
 from dray.apiserver.patch.managed_fields.apply import apply
 from dray.apiserver.patch.managed_fields.field_set import FieldSet, includes
-from dray.apiserver.patch.managed_fields.shape import shape_of
+from dray.apiserver.patch.managed_fields.shape import struct_shape
 from dray.apiserver.patch.managed_fields.typed_merge import merge
 from dray.apiserver.patch.managed_fields.update import NOTHING, FieldWrite, update_managed_fields
 from dray.apiserver.patch.managed_fields.walk import compare, created_fields, fields_of, remove, with_named_fields
@@ -198,7 +198,7 @@ def test_removing_all_fields_removes_all(document: Document) -> None:
 def test_creators_of_objects_with_the_same_spec_own_the_same_fields_of_it(spec: Document, value: str) -> None:
     struct = StructType("example.com.Object", {**THING.fields, "spec": Field("spec", THING)})
     for document in ({"spec": spec}, {"value": value, "spec": copy.deepcopy(spec)}, {"words": [value], "spec": spec}):
-        expected = walk._created(document, shape_of(struct))
+        expected = walk._created(document, struct_shape(struct))
         assert repr(created_fields(document, struct).tree) == repr(expected)
 
 

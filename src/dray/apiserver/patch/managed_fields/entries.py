@@ -69,7 +69,9 @@ def decode(entries: list[Any] | None, *, trusted: bool) -> Managed:
             )
         except FieldsFormatError as error:
             raise ManagedFieldsError(f"error decoding set: {error}") from None
-        managed[_identity(entry)] = Entry(found, entry["apiVersion"], entry.get("time"), entry if trusted else None)
+        name, subresource = entry.get("manager") or "", entry.get("subresource") or ""
+        manager = Manager.of(name, entry["operation"], entry["apiVersion"], subresource)
+        managed[manager] = Entry(found, entry["apiVersion"], entry.get("time"), entry if trusted else None)
     return managed
 
 
@@ -83,12 +85,6 @@ def _check(entry: Any, position: int) -> None:
         raise ManagedFieldsError(f"missing fieldsType in managed fields entry {position}")
     if kind != "FieldsV1":
         raise ManagedFieldsError(f"invalid fieldsType {json.dumps(kind)} in managed fields entry {position}")
-
-
-def _identity(entry: Document) -> Manager:
-    return Manager.of(
-        entry.get("manager") or "", entry["operation"], entry["apiVersion"], entry.get("subresource") or ""
-    )
 
 
 def encode(managed: Managed) -> list[Document] | None:
@@ -128,6 +124,8 @@ def is_reset(entries: Any) -> bool:
 
 def cap_updaters(managed: Managed) -> Managed:
     """Merge the oldest updaters of each version until their number is within the limit."""
+    if len(managed) <= UPDATE_MANAGERS_MAX:
+        return managed
     updaters = [manager for manager in managed if manager.operation == UPDATE]
     if len(updaters) <= UPDATE_MANAGERS_MAX:
         return managed

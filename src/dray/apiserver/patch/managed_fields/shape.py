@@ -81,6 +81,7 @@ class Shape:
         "slots",
         "takes_text",
         "type",
+        "walked",
     )
 
     def __init__(self, form: Form, type_: Type, item: Shape | None = None) -> None:
@@ -89,6 +90,8 @@ class Shape:
         self.is_leaf = form is Form.LEAF
         self.is_map = form in (Form.MAP, Form.DEDUCED)
         self.is_list = form in (Form.SET, Form.KEYED)
+        # The Python type of values that are traversed, none for leaves. A value of another type is a leaf.
+        self.walked: Any = dict if self.is_map else list if self.is_list else ()
         self.type = type_
         # The shape of list items, or of map members that are not named fields.
         self.item: Shape = item or (self if form is Form.DEDUCED else DEDUCED)
@@ -99,10 +102,6 @@ class Shape:
         self._only_key = self.map_keys[0] if form is Form.KEYED and len(self.map_keys) == 1 else ""
         # Whether any string is of the type.
         self.takes_text = isinstance(type_, Scalar) and type_ not in _NO_TEXT
-
-    def walks(self, value: Any) -> bool:
-        """Report whether a value is traversed; one that does not have the shape's form is a leaf."""
-        return isinstance(value, dict) if self.is_map else self.is_list and isinstance(value, list)
 
     def member(self, name: str) -> Shape:
         """Return the shape of a map's member; that of unknown members is deduced from the value."""
@@ -162,10 +161,13 @@ def shape_of(kind: Type) -> Shape:
     """Return the shape of a type."""
     if isinstance(kind, Scalar):
         return _SCALARS[kind]
-    return _struct_shape(kind) if isinstance(kind, StructType) else _container_shape(kind)
+    return struct_shape(kind) if isinstance(kind, StructType) else _container_shape(kind)
 
 
-def _struct_shape(struct: StructType) -> Shape:
+# Bounded because types of custom resources are replaced.
+@lru_cache(maxsize=16384)
+def struct_shape(struct: StructType) -> Shape:
+    """Return the shape of a message."""
     shape = _bare_shape(struct)
     if shape.is_bare:
         # Set first: a recursive message gets here again.
@@ -174,7 +176,6 @@ def _struct_shape(struct: StructType) -> Shape:
     return shape
 
 
-# Bounded because types of custom resources are replaced.
 @lru_cache(maxsize=16384)
 def _bare_shape(struct: StructType) -> Shape:
     return Shape(Form.LEAF if struct.atomic else Form.MAP, struct)

@@ -8,7 +8,7 @@ from dray.api.document import Document
 from dray.api.schema.model import ListOf, Scalar, StructType
 from dray.apiserver.patch import go_text
 from dray.apiserver.patch.managed_fields.field_set import Path, element_text, path_text
-from dray.apiserver.patch.managed_fields.shape import ItemKeyError, Shape, shape_of
+from dray.apiserver.patch.managed_fields.shape import ItemKeyError, Shape, struct_shape
 
 _NUMBERS: Final = frozenset({Scalar.INT32, Scalar.INT64, Scalar.DOUBLE})
 _ANY_SCALAR: Final = frozenset({Scalar.QUANTITY, Scalar.INT_OR_STRING})
@@ -16,7 +16,7 @@ _ANY_SCALAR: Final = frozenset({Scalar.QUANTITY, Scalar.INT_OR_STRING})
 
 def type_errors(document: Document, struct: StructType) -> list[str]:
     """Return all errors, each with its path."""
-    return _errors(document, shape_of(struct), ())
+    return _errors(document, struct_shape(struct), ())
 
 
 def joined(errors: list[str]) -> str:

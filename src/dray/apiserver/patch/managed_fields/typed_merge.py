@@ -11,17 +11,17 @@ from typing import Any
 
 from dray.api.document import Document
 from dray.api.schema.model import StructType
-from dray.apiserver.patch.managed_fields.shape import MISSING, Shape, shape_of
+from dray.apiserver.patch.managed_fields.shape import MISSING, Shape, struct_shape
 from dray.apiserver.patch.managed_fields.walk import element_of
 
 
 def merge(live: Document, config: Document, struct: StructType) -> Document:
     """Return the live object with the configuration's fields; unchanged parts are shared, arguments are not changed."""
-    return _merge_maps(live, config, shape_of(struct))
+    return _merge_maps(live, config, struct_shape(struct))
 
 
 def _merge_values(live: Any, config: Any, shape: Shape) -> Any:
-    if not shape.walks(config) or not shape.walks(live):
+    if not isinstance(config, shape.walked) or not isinstance(live, shape.walked):
         return config
     return _merge_maps(live, config, shape) if shape.is_map else _merge_lists(live, config, shape)
 

@@ -185,10 +185,12 @@ def without_changed(managed: Managed, change: Change, spared: Manager | None = N
         comparison = change.at(entry.api_version)
         if comparison is None:
             continue
-        fields = entry.fields - comparison.changed - comparison.removed
+        fields = entry.fields - comparison.changed
+        if comparison.removed.tree:
+            fields -= comparison.removed
         if fields is entry.fields:
             kept[manager] = entry
-        elif fields:
+        elif fields.tree:
             kept[manager] = Entry(fields, entry.api_version, entry.time)
     return kept
 
@@ -212,7 +214,7 @@ def take_over(managed: Managed, change: Change, me: Manager, now: str) -> Manage
     if _writes_own_fields(managed, change, taken, me):
         return {me: Entry(managed[me].fields, me.api_version, now)}
     result = without_changed(managed, change)
-    if taken:
+    if taken.tree:
         mine = result.get(me)
         result[me] = Entry(taken if mine is None else taken | mine.fields, me.api_version, now)
     return result
@@ -221,7 +223,7 @@ def take_over(managed: Managed, change: Change, me: Manager, now: str) -> Manage
 def _writes_own_fields(managed: Managed, change: Change, taken: FieldSet, me: Manager) -> bool:
     """Report whether the only manager of an object writes new values of fields that are its own already."""
     mine = managed.get(me)
-    if mine is None or len(managed) > 1 or not taken or change.main.removed:
+    if mine is None or len(managed) > 1 or not taken.tree or change.main.removed.tree:
         return False
     return includes(mine.fields.tree, taken.tree)
 

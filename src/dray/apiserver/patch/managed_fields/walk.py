@@ -19,7 +19,7 @@ from dray.apiserver.patch.managed_fields.field_set import (
     recursive_difference,
     union,
 )
-from dray.apiserver.patch.managed_fields.shape import MISSING, Form, ItemKeyError, Shape, Slot, shape_of
+from dray.apiserver.patch.managed_fields.shape import MISSING, Form, ItemKeyError, Shape, Slot, struct_shape
 
 
 class Comparison(msgspec.Struct, frozen=True):
@@ -38,20 +38,24 @@ class Comparison(msgspec.Struct, frozen=True):
 
     def without_below(self, ignored: FieldSet) -> Comparison:
         """Return the comparison without some fields and everything below them."""
-        if not ignored:
+        tree = ignored.tree
+        if not tree:
             return self
-        trees = (self.added.tree, self.modified.tree, self.removed.tree)
-        return Comparison.of(*(recursive_difference(tree, ignored.tree) for tree in trees))
+        return Comparison.of(
+            recursive_difference(self.added.tree, tree),
+            recursive_difference(self.modified.tree, tree),
+            recursive_difference(self.removed.tree, tree),
+        )
 
 
 def fields_of(document: Document, struct: StructType) -> FieldSet:
     """Return the fields that a configuration sets and its applier owns: leaves, list items and map entries."""
-    return FieldSet(set_fields(document, shape_of(struct)))
+    return FieldSet(set_fields(document, struct_shape(struct)))
 
 
 def set_fields(value: Any, shape: Shape) -> Tree:
     """Return the node of a value that is not a leaf."""
-    if not shape.walks(value):
+    if not isinstance(value, shape.walked):
         return LEAF
     return _set_map_fields(value, shape) if shape.is_map else _set_item_fields(value, shape)
 
@@ -65,7 +69,7 @@ def _set_map_fields(value: Document, shape: Shape) -> Tree:
         if slot is None:
             node = set_fields(item, shape.item)
             tree[f"f:{name}"] = {".": LEAF, **node} if node else LEAF
-        elif slot.is_leaf or not slot.shape.walks(item):
+        elif slot.is_leaf or not isinstance(item, slot.shape.walked):
             tree[slot.element] = LEAF
         elif (node := set_fields(item, slot.shape)) or item == {}:
             tree[slot.element] = node
@@ -98,13 +102,17 @@ def element_of(item: Any, shape: Shape) -> str | None:
 def compare(old: Document | None, new: Document, struct: StructType) -> Comparison:
     """Compare the old document (None: the empty object of its kind) with the new one."""
     walk = _Walk()
-    walk.maps({} if old is None else old, new, shape_of(struct))
-    return Comparison.of(ordered(walk.added), ordered(walk.modified), ordered(walk.removed))
+    walk.maps({} if old is None else old, new, struct_shape(struct))
+    # Most changes are of one kind.
+    added = ordered(walk.added) if walk.added else LEAF
+    modified = ordered(walk.modified) if walk.modified else LEAF
+    removed = ordered(walk.removed) if walk.removed else LEAF
+    return Comparison.of(added, modified, removed)
 
 
 def created_fields(new: Document, struct: StructType) -> FieldSet:
     """Return the fields that a creator owns: all that differ from the empty object of the kind."""
-    shape, spec = shape_of(struct), new.get("spec")
+    shape, spec = struct_shape(struct), new.get("spec")
     if not spec or not isinstance(spec, dict):
         return FieldSet(_created(new, shape))
     others = {name: value for name, value in new.items() if name != "spec"}
@@ -139,7 +147,7 @@ def _created(value: Document, shape: Shape) -> Tree:
 
 def _created_from_zero(tree: Tree, slot: Slot, item: Any) -> None:
     shape = slot.shape
-    if not shape.walks(item):
+    if not isinstance(item, shape.walked):
         tree[slot.element] = LEAF
         return
     if shape.form is Form.MAP:
@@ -213,9 +221,13 @@ class _Walk(msgspec.Struct):
         if slot is None:
             self._values(f"f:{name}", left, right, shape.item)
             return
-        if not left or left is MISSING:
+        if left is MISSING:
+            left = slot.zero
+        elif not left:
             left = _as_written(left, slot)
-        if not right or right is MISSING:
+        if right is MISSING:
+            right = slot.zero
+        elif not right:
             right = _as_written(right, slot)
         if left is not MISSING or right is not MISSING:
             self._values(slot.element, left, right, slot.shape)
@@ -232,7 +244,7 @@ class _Walk(msgspec.Struct):
             self.modified[element] = LEAF
 
     def _containers(self, element: str, left: Any, right: Any, shape: Shape) -> None:
-        left_is_leaf, right_is_leaf = not shape.walks(left), not shape.walks(right)
+        left_is_leaf, right_is_leaf = not isinstance(left, shape.walked), not isinstance(right, shape.walked)
         if (left_is_leaf and right_is_leaf) or not (left or right):
             if left != right:
                 self.modified[element] = LEAF
@@ -283,10 +295,10 @@ class _Walk(msgspec.Struct):
 
 
 def _as_written(value: Any, slot: Slot) -> Any:
-    """Return the field's value in the server's encoding of the object."""
-    if value is MISSING or (value is None and slot.drops_null):
+    """Return the empty value of a field in the server's encoding of the object."""
+    if value is None and slot.drops_null:
         return slot.zero
-    return value if value or not slot.drops_empty else MISSING
+    return MISSING if slot.drops_empty else value
 
 
 def _grouped(items: list[Any], shape: Shape) -> dict[str, list[Any]]:
@@ -303,12 +315,12 @@ def _grouped(items: list[Any], shape: Shape) -> dict[str, list[Any]]:
 
 def remove(document: Document, fields: FieldSet, struct: StructType) -> Document:
     """Return the document without some fields; a list or map that becomes empty is removed too."""
-    found = _without(document, fields.tree, shape_of(struct))
+    found = _without(document, fields.tree, struct_shape(struct))
     return found if isinstance(found, dict) else {}
 
 
 def _without(value: Any, tree: Tree, shape: Shape) -> Any:
-    if not shape.walks(value):
+    if not isinstance(value, shape.walked):
         return value
     return _without_members(value, tree, shape) if shape.is_map else _without_items(value, tree, shape)
 
@@ -341,7 +353,7 @@ def _without_items(value: list[Any], tree: Tree, shape: Shape) -> Any:
 
 def with_named_fields(fields: FieldSet, struct: StructType) -> FieldSet:
     """Return the set with every declared field that has members of the set below it."""
-    return FieldSet(_with_named(fields.tree, shape_of(struct)))
+    return FieldSet(_with_named(fields.tree, struct_shape(struct)))
 
 
 def _with_named(tree: Tree, shape: Shape) -> Tree:
