@@ -70,7 +70,8 @@ def owners_of(obj: Any) -> tuple[OwnerReference, ...]:
     if isinstance(obj, dict):
         raw = (obj.get("metadata") or {}).get("ownerReferences") or ()
         return tuple(_owner_from_document(item) for item in raw)
-    return tuple(_owner_from_structure(item) for item in obj.metadata.owner_references or ())
+    references = obj.metadata.owner_references
+    return tuple([_owner_from_structure(item) for item in references]) if references else ()
 
 
 def owner_uids(obj: Any) -> tuple[str, ...]:
