@@ -58,7 +58,7 @@ class DisruptionController(Reconciler[NamespacedName | PodKey]):
                 keys[key_of(budget)] = None
         for key in keys:
             self.controller.queue.add(key)
-        if new is not None:
+        if new is not None and plan.announced_deletion(new) is not None:
             wait = plan.stale_in_seconds(new, self._clock.now())
             if wait is not None:
                 self.controller.queue.add_after(PodKey(key_of(new)), wait)
@@ -72,8 +72,11 @@ class DisruptionController(Reconciler[NamespacedName | PodKey]):
                 self.controller.queue.add(key_of(budget))
 
     def _budgets_of(self, pod: Pod) -> list[Document]:
+        budgets = self._budgets.lister.list(pod.metadata.namespace or "")
+        if not budgets:
+            return []
         labels = labels_of(pod)
-        return [item for item in self._budgets.lister.list(pod.metadata.namespace or "") if selects(item, labels)]
+        return [item for item in budgets if selects(item, labels)]
 
     # --- Budgets. ---
 
