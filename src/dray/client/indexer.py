@@ -43,8 +43,10 @@ class _Index(Generic[T]):
 
     def put(self, key: NamespacedName, obj: T, values: tuple[Hashable, ...]) -> None:
         """Add or replace an object."""
-        if self.values.get(key) != values:
-            self.remove(key)
+        before = self.values.get(key)
+        if before != values:
+            if before is not None:
+                self.remove(key)
             if values:
                 self.values[key] = values
         for value in values:

@@ -33,12 +33,16 @@ def key_of(obj: Any) -> NamespacedName:
 
 def uid_of(obj: Any) -> UID:
     """Return the object's uid."""
-    return UID(_text(obj, "uid", "uid"))
+    if isinstance(obj, dict):
+        return (obj.get("metadata") or {}).get("uid") or UID("")
+    return obj.metadata.uid or UID("")
 
 
 def resource_version_of(obj: Any) -> str:
     """Return the object's resource version, or an empty string."""
-    return _text(obj, "resourceVersion", "resource_version")
+    if isinstance(obj, dict):
+        return (obj.get("metadata") or {}).get("resourceVersion") or ""
+    return obj.metadata.resource_version or ""
 
 
 def state_of(obj: Any) -> tuple[str, str]:
@@ -103,12 +107,6 @@ def controller_of(obj: Any) -> OwnerReference | None:
         if item.controller:
             return _owner_from_structure(item)
     return None
-
-
-def _text(obj: Any, document_key: str, attribute: str) -> str:
-    if isinstance(obj, dict):
-        return (obj.get("metadata") or {}).get(document_key) or ""
-    return getattr(obj.metadata, attribute) or ""
 
 
 def _owner_from_document(item: Mapping[str, Any]) -> OwnerReference:
