@@ -39,6 +39,8 @@ class VolumeClaimProtectionController(Reconciler[NamespacedName]):
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         """Look at the claims of a Pod that may no longer use them; another Pod may have taken its name meanwhile."""
+        if not self._claims.lister:
+            return
         keys: set[NamespacedName] = set()
         for pod in (old, new):
             if pod is not None:

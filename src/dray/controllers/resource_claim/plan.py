@@ -13,6 +13,7 @@ from dray.api.features import FeatureGates
 from dray.api.pod_claims import (
     FINALIZER,
     POD_CLAIM_NAME_ANNOTATION,
+    TERMINAL_PHASES,
     PodClaim,
     extended_resource_claim_name,
     has_prioritized_list,
@@ -94,7 +95,7 @@ def names_to_confirm(pod: Pod, find: FindClaim) -> tuple[str, ...]:
 
 def needs_no_claims(pod: Pod) -> bool:
     """Return whether no claims are created for the Pod any more."""
-    return pod.metadata.deletion_timestamp is not None or is_pod_done(pod)
+    return pod.metadata.deletion_timestamp is not None or pod.status.phase in TERMINAL_PHASES
 
 
 def plan_pod(

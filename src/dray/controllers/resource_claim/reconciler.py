@@ -35,6 +35,7 @@ class ResourceClaimController(ClaimReconciler[ResourceClaim]):
 
     # As many as in kube-controller-manager: Pods wait for their claims.
     workers = 50
+    _pod_needs_work = staticmethod(plan.pod_needs_work)
 
     def __init__(self, context: ControllerContext) -> None:
         indexes = {
@@ -73,9 +74,6 @@ class ResourceClaimController(ClaimReconciler[ResourceClaim]):
                 self.controller.queue.add(ClaimKey(key_of(claim)))
         else:
             self._enqueue_pod(pod)
-
-    def _pod_needs_work(self, pod: Pod, find: plan.FindClaim) -> bool:
-        return plan.pod_needs_work(pod, find)
 
     def _claim_changed(self, old: ResourceClaim | None, new: ResourceClaim | None) -> None:
         self._metrics.changed(old, new)
