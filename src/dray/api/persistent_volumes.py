@@ -6,7 +6,7 @@ which binds the others.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Final
 
 from dray.api.document import Document
@@ -45,14 +45,16 @@ def claim_name(pod: Pod, volume: Volume) -> str:
     return f"{pod.metadata.name}-{volume.name}" if volume.ephemeral is not None else ""
 
 
-def claim_names(pod: Pod) -> Iterator[tuple[str, bool]]:
-    """Yield the names of the Pod's volume claims, and whether each belongs to an ephemeral volume."""
+def claim_names(pod: Pod) -> Sequence[tuple[str, bool]]:
+    """Return the names of the Pod's volume claims, and whether each belongs to an ephemeral volume."""
+    found: list[tuple[str, bool]] = []
     for volume in pod.spec.volumes:
         # Most volumes stand for none.
         if volume.persistent_volume_claim is None and volume.ephemeral is None:
             continue
         if name := claim_name(pod, volume):
-            yield name, volume.ephemeral is not None
+            found.append((name, volume.ephemeral is not None))
+    return found
 
 
 def is_claim_used_by(claim: Document, pod: Pod) -> bool:

@@ -20,7 +20,7 @@ FINALIZER: Final = "resource.kubernetes.io/delete-protection"
 # The API server rejects more consumers of one claim.
 RESERVED_FOR_MAX: Final = 256
 
-_TERMINAL_PHASES: Final = frozenset({"Succeeded", "Failed"})
+TERMINAL_PHASES: Final = frozenset({"Succeeded", "Failed"})
 
 
 class PodClaim(msgspec.Struct, frozen=True, gc=False):
@@ -91,8 +91,7 @@ def not_created_for(claim_name: str, pod: Pod) -> str:
 
 def is_reserved_for(claim: ResourceClaim, pod: Pod) -> bool:
     """Report whether the claim is reserved for the Pod, or for its group."""
-    users = claim.status.reserved_for
-    uid = pod.metadata.uid
+    users, uid = claim.status.reserved_for, pod.metadata.uid
     for user in users:
         if user.uid == uid:
             return True
@@ -111,7 +110,7 @@ def is_pod_reference(user: ResourceClaimConsumerReference) -> bool:
 
 def is_pod_done(pod: Pod) -> bool:
     """Report whether the Pod has finished, or was deleted before it was scheduled."""
-    if pod.status.phase in _TERMINAL_PHASES:
+    if pod.status.phase in TERMINAL_PHASES:
         return True
     return pod.metadata.deletion_timestamp is not None and not pod.spec.node_name
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Mapping
 from functools import cache
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, TypeVar
 
 import msgspec
 import orjson
@@ -25,7 +25,7 @@ SHARED_OBJECTS_MAX: Final = 128
 def decode(resource: Resource[T], document: Document) -> T:
     """The document as the resource's type; documents are passed through, not copied."""
     if resource.type is dict:
-        return cast(T, document)
+        return document  # type: ignore[return-value]
     if issubclass(resource.type, PartlyDecoded):
         return decode_json(resource, orjson.dumps(document))
     try:
@@ -37,9 +37,10 @@ def decode(resource: Resource[T], document: Document) -> T:
 def decode_json(resource: Resource[T], body: bytes) -> T:
     """The JSON of an object as the resource's type: several times as fast as by way of a document."""
     try:
-        return cast(T, _decoder(resource.type).decode(body))  # type: ignore[arg-type]
+        decoded: T = _decoder(resource.type).decode(body)  # type: ignore[arg-type]
     except msgspec.DecodeError as error:
         raise _undecodable(resource, error) from error
+    return decoded
 
 
 @cache
@@ -65,11 +66,13 @@ class SharedObjects:
     def decode(self, resource: Resource[T], document: Document) -> T:
         """The document as the resource's type; documents are passed through."""
         if resource.type is dict:
-            return cast(T, document)
+            return document  # type: ignore[return-value]
         place = (id(document), resource.type)
+        made: T
         known = self._known.get(place)
         if known is not None:
-            return cast(T, known[1])
+            _, made = known
+            return made
         made = decode(resource, document)
         if len(self._known) >= self._size_max:
             self._known.popitem(last=False)

@@ -35,28 +35,31 @@ class _Index(Generic[T]):
     """The objects by the values of one index function."""
 
     def __init__(self, function: IndexFunction) -> None:
-        self._function = function
+        self.function: Final = function
         # Value -> key -> object; inner maps are dicts to keep their order of insertion.
-        self.buckets: dict[Hashable, dict[NamespacedName, T]] = {}
+        self.buckets: Final[dict[Hashable, dict[NamespacedName, T]]] = {}
         # The values of each object; objects without any are left out.
-        self._values: dict[NamespacedName, tuple[Hashable, ...]] = {}
+        self.values: Final[dict[NamespacedName, tuple[Hashable, ...]]] = {}
 
-    def put(self, key: NamespacedName, obj: T) -> None:
+    def put(self, key: NamespacedName, obj: T, values: tuple[Hashable, ...]) -> None:
         """Add or replace an object."""
-        before, after = self._values.get(key), tuple(self._function(obj))
-        if before is None and not after:
-            # As for most objects and indexes.
-            return
-        if before != after:
-            self.remove(key)
-            if after:
-                self._values[key] = after
-        for value in after:
+        before = self.values.get(key)
+        if before != values:
+            if before is not None:
+                self.remove(key)
+            if values:
+                self.values[key] = values
+        for value in values:
             self.buckets.setdefault(value, {})[key] = obj
+
+    def put_all(self, objects: Iterable[tuple[NamespacedName, T]]) -> None:
+        """Add objects."""
+        for key, obj in objects:
+            self.put(key, obj, tuple(self.function(obj)))
 
     def remove(self, key: NamespacedName) -> None:
         """Remove an object."""
-        for value in self._values.pop(key, ()):
+        for value in self.values.pop(key, ()):
             bucket = self.buckets.get(value)
             if bucket is None:
                 continue
@@ -65,21 +68,58 @@ class _Index(Generic[T]):
                 del self.buckets[value]
 
 
-class Indexer(Generic[T]):
+class Lister(Generic[T]):
+    """The read-only side of an informer's cache. Its objects are shared and must not be changed."""
+
+    def __init__(self) -> None:
+        # Namespace -> name -> object; no namespace is empty.
+        self._objects: dict[str, dict[str, T]] = {}
+        self._indexes: dict[str, _Index[T]] = {}
+
+    def get(self, name: str, namespace: str = "") -> T | None:
+        """Return an object, or None."""
+        objects = self._objects.get(namespace)
+        return objects.get(name) if objects is not None else None
+
+    def get_key(self, key: NamespacedName) -> T | None:
+        """Return an object by its key, or None."""
+        namespace, name = key
+        objects = self._objects.get(namespace)
+        return objects.get(name) if objects is not None else None
+
+    def list(self, namespace: str = "") -> tuple[T, ...]:
+        """Return all objects, grouped by namespace, or those of one namespace."""
+        if not namespace:
+            return tuple(chain.from_iterable([objects.values() for objects in self._objects.values()]))
+        objects = self._objects.get(namespace)
+        return tuple(objects.values()) if objects is not None else ()
+
+    def owned_by(self, uid: str) -> tuple[T, ...]:
+        """Return the objects with the uid among their owners; requires the index `BY_OWNER_UID`."""
+        return self.by_index(BY_OWNER_UID, uid)
+
+    def by_index(self, name: str, value: Hashable) -> tuple[T, ...]:
+        """Return the objects with a value of an index."""
+        return tuple(self._indexes[name].buckets.get(value, {}).values())
+
+    def __len__(self) -> int:
+        return sum(map(len, self._objects.values()))
+
+
+class Indexer(Lister[T]):
     """Objects by key; changed only by the informer that owns it."""
 
     def __init__(self, indexes: Mapping[str, IndexFunction] | None = None) -> None:
-        # Namespace -> name -> object; no namespace is empty.
-        self._objects: dict[str, dict[str, T]] = {}
-        self._indexes: dict[str, _Index[T]] = {name: _Index(function) for name, function in (indexes or {}).items()}
+        super().__init__()
+        for name, function in (indexes or {}).items():
+            self.add_index(name, function)
 
     def add_index(self, name: str, function: IndexFunction) -> None:
         """Add an index; an existing name must stand for the same function."""
         if name in self._indexes:
             return
         index = self._indexes[name] = _Index(function)
-        for key, obj in self.items():
-            index.put(key, obj)
+        index.put_all(self.items())
 
     def put(self, key: NamespacedName, obj: T) -> T | None:
         """Set the object at the key; return the previous one."""
@@ -90,7 +130,10 @@ class Indexer(Generic[T]):
         old = objects.get(name)
         objects[name] = obj
         for index in self._indexes.values():
-            index.put(key, obj)
+            values = tuple(index.function(obj))
+            # Most objects have no values of most indexes.
+            if values or key in index.values:
+                index.put(key, obj, values)
         return old
 
     def put_all(self, objects: Iterable[T]) -> None:
@@ -112,8 +155,7 @@ class Indexer(Generic[T]):
         assert not self._objects, "only an empty cache can take all of another"
         self._objects = other._objects
         for index in self._indexes.values():
-            for key, obj in self.items():
-                index.put(key, obj)
+            index.put_all(self.items())
 
     def remove(self, key: NamespacedName) -> T | None:
         """Remove the key; return its object."""
@@ -124,14 +166,9 @@ class Indexer(Generic[T]):
             if not objects:
                 del self._objects[namespace]
             for index in self._indexes.values():
-                index.remove(key)
+                if key in index.values:
+                    index.remove(key)
         return old
-
-    def get(self, key: NamespacedName) -> T | None:
-        """Return the object at the key."""
-        namespace, name = key
-        objects = self._objects.get(namespace)
-        return objects.get(name) if objects is not None else None
 
     def items(self) -> Iterator[tuple[NamespacedName, T]]:
         """Yield all objects with their keys; the cache must not change meanwhile."""
@@ -141,54 +178,8 @@ class Indexer(Generic[T]):
 
     def keys_outside(self, wanted: Indexer[T]) -> tuple[NamespacedName, ...]:
         """Return the cached keys that another cache lacks."""
-        return tuple(key for key, _ in self.items() if wanted.get(key) is None)
-
-    def values(self) -> tuple[T, ...]:
-        """Return all objects, grouped by namespace."""
-        return tuple(chain.from_iterable([objects.values() for objects in self._objects.values()]))
-
-    def in_namespace(self, namespace: str) -> tuple[T, ...]:
-        """Return the objects of a namespace."""
-        objects = self._objects.get(namespace)
-        return tuple(objects.values()) if objects is not None else ()
-
-    def by_index(self, name: str, value: Hashable) -> tuple[T, ...]:
-        """Return the objects with a value of an index."""
-        return tuple(self._indexes[name].buckets.get(value, {}).values())
+        return tuple(key for key, _ in self.items() if wanted.get_key(key) is None)
 
     def index_values(self, name: str) -> tuple[Hashable, ...]:
         """Return the values of an index that have objects."""
         return tuple(self._indexes[name].buckets)
-
-    def __len__(self) -> int:
-        return sum(map(len, self._objects.values()))
-
-
-class Lister(Generic[T]):
-    """A read-only view of an informer's cache. Its objects are shared and must not be changed."""
-
-    def __init__(self, cache: Indexer[T]) -> None:
-        self._cache = cache
-
-    def get(self, name: str, namespace: str = "") -> T | None:
-        """Return an object, or None."""
-        return self._cache.get(NamespacedName(namespace, name))
-
-    def get_key(self, key: NamespacedName) -> T | None:
-        """Return an object by its key, or None."""
-        return self._cache.get(key)
-
-    def list(self, namespace: str = "") -> tuple[T, ...]:
-        """Return all objects, or those of one namespace."""
-        return self._cache.in_namespace(namespace) if namespace else self._cache.values()
-
-    def owned_by(self, uid: str) -> tuple[T, ...]:
-        """Return the objects with the uid among their owners; requires the index `BY_OWNER_UID`."""
-        return self._cache.by_index(BY_OWNER_UID, uid)
-
-    def by_index(self, name: str, value: Hashable) -> tuple[T, ...]:
-        """Return the objects with a value of an index."""
-        return self._cache.by_index(name, value)
-
-    def __len__(self) -> int:
-        return len(self._cache)

@@ -90,7 +90,7 @@ class Informer(Generic[T]):
         self._selection = selection
         self._rng = rng
         self._cache: Indexer[T] = Indexer(indexes)
-        self.lister: Lister[T] = Lister(self._cache)
+        self.lister: Lister[T] = self._cache
         self._handlers: list[Handler[T]] = []
         # Streams the list through the watch; switched off for good when the server refuses or cannot.
         self._watch_list = watch_list
@@ -114,7 +114,7 @@ class Informer(Generic[T]):
     def add_handler(self, handler: Handler[T]) -> None:
         """Call the handler on all further changes, beginning with the cached objects as additions."""
         self._handlers.append(handler)
-        for obj in self._cache.values():
+        for obj in self._cache.list():
             handler(None, obj)
 
     def add_index(self, name: str, function: IndexFunction) -> None:
@@ -123,7 +123,7 @@ class Informer(Generic[T]):
 
     def resync(self) -> None:
         """Call the handlers for every cached object, as an update without change."""
-        for obj in self._cache.values():
+        for obj in self._cache.list():
             self._notify(obj, obj)
 
     @property
@@ -184,7 +184,10 @@ class Informer(Generic[T]):
         if self._listing is not None:
             self._add_to_listing(event)
             return
-        self._apply(event)
+        if event.type is EventType.DELETED:
+            self._remove(event.key)
+        else:
+            self._put(event.key, event.object)
         self._resource_version = event.resource_version
 
     def watch_ended(self, error: APIError | None, now: float) -> Action:
@@ -273,7 +276,7 @@ class Informer(Generic[T]):
         if not self._cache:
             # As after every start: nothing has to be compared.
             self._cache.take_all(arrived)
-            for obj in self._cache.values():
+            for obj in self._cache.list():
                 self._notify(None, obj)
             return
         for key in self._cache.keys_outside(arrived):
@@ -281,16 +284,13 @@ class Informer(Generic[T]):
         for key, obj in arrived.items():
             self._put(key, obj)
 
-    def _apply(self, event: WatchEvent[T]) -> None:
-        if event.type is not EventType.DELETED:
-            self._put(event.key, event.object)
-            return
-        old = self._cache.remove(event.key)
+    def _remove(self, key: NamespacedName) -> None:
+        old = self._cache.remove(key)
         if old is not None:
             self._notify(old, None)
 
     def _put(self, key: NamespacedName, obj: T) -> None:
-        old = self._cache.get(key)
+        old = self._cache.get_key(key)
         if old is not None:
             old_uid, old_version = state_of(old)
             uid, version = state_of(obj)

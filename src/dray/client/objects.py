@@ -38,12 +38,16 @@ def names_of(obj: Any) -> tuple[str, str]:
 
 def uid_of(obj: Any) -> UID:
     """Return the object's uid."""
-    return UID(_text(obj, "uid", "uid"))
+    if isinstance(obj, dict):
+        return (obj.get("metadata") or {}).get("uid") or UID("")
+    return obj.metadata.uid or UID("")
 
 
 def resource_version_of(obj: Any) -> str:
     """Return the object's resource version, or an empty string."""
-    return _text(obj, "resourceVersion", "resource_version")
+    if isinstance(obj, dict):
+        return (obj.get("metadata") or {}).get("resourceVersion") or ""
+    return obj.metadata.resource_version or ""
 
 
 def state_of(obj: Any) -> tuple[str, str]:
@@ -75,7 +79,8 @@ def owners_of(obj: Any) -> tuple[OwnerReference, ...]:
     if isinstance(obj, dict):
         raw = (obj.get("metadata") or {}).get("ownerReferences") or ()
         return tuple(_owner_from_document(item) for item in raw)
-    return tuple(_owner_from_structure(item) for item in obj.metadata.owner_references or ())
+    references = obj.metadata.owner_references
+    return tuple([_owner_from_structure(item) for item in references]) if references else ()
 
 
 def owner_uids(obj: Any) -> tuple[str, ...]:
@@ -107,12 +112,6 @@ def controller_of(obj: Any) -> OwnerReference | None:
         if item.controller:
             return _owner_from_structure(item)
     return None
-
-
-def _text(obj: Any, document_key: str, attribute: str) -> str:
-    if isinstance(obj, dict):
-        return (obj.get("metadata") or {}).get(document_key) or ""
-    return getattr(obj.metadata, attribute) or ""
 
 
 def _owner_from_document(item: Mapping[str, Any]) -> OwnerReference:

@@ -5,7 +5,7 @@ It awaits its transport and does no I/O of its own, so that all transports share
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Any, Final, Protocol, TypeAlias, TypeVar
@@ -166,18 +166,23 @@ class RestClient:
         finally:
             await _close_iterator(stream)
 
-    async def create(self, resource: Resource[T], obj: T, namespace: str = "", options: WriteOptions = WRITE) -> T:
+    # The operations that only pass an answer on are no coroutines themselves: each would be resumed whenever the
+    # innermost one is.
+
+    def create(
+        self, resource: Resource[T], obj: T, namespace: str = "", options: WriteOptions = WRITE
+    ) -> Coroutine[Any, Any, T]:
         """Create."""
         place = namespace or key_of(obj).namespace
-        return await self._write("create", resource, obj, NamespacedName(place, ""), options, options.subresource)
+        return self._write("create", resource, obj, NamespacedName(place, ""), options, options.subresource)
 
-    async def update(self, resource: Resource[T], obj: T, options: WriteOptions = WRITE) -> T:
+    def update(self, resource: Resource[T], obj: T, options: WriteOptions = WRITE) -> Coroutine[Any, Any, T]:
         """Replace the object that has its namespace and name."""
-        return await self._write("update", resource, obj, key_of(obj), options, options.subresource)
+        return self._write("update", resource, obj, key_of(obj), options, options.subresource)
 
-    async def update_status(self, resource: Resource[T], obj: T, options: WriteOptions = WRITE) -> T:
+    def update_status(self, resource: Resource[T], obj: T, options: WriteOptions = WRITE) -> Coroutine[Any, Any, T]:
         """Replace the object's status."""
-        return await self._write("update", resource, obj, key_of(obj), options, "status")
+        return self._write("update", resource, obj, key_of(obj), options, "status")
 
     async def patch(
         self, resource: Resource[T], name: str, namespace: str, patch: Patch, options: WriteOptions = WRITE
@@ -197,11 +202,11 @@ class RestClient:
         )
         return self._decode(resource, await self._transport.send(call))
 
-    async def delete(
+    def delete(
         self, resource: Resource[Any], name: str, namespace: str = "", options: DeleteOptions = DELETE
-    ) -> Document:
+    ) -> Coroutine[Any, Any, Document]:
         """Delete one object."""
-        return await self._transport.send(Call("delete", resource, namespace, name, body=options.document()))
+        return self._transport.send(Call("delete", resource, namespace, name, body=options.document()))
 
     async def delete_collection(
         self,
@@ -214,11 +219,11 @@ class RestClient:
         call = Call("deletecollection", resource, namespace, query=selection.query(), body=options.document())
         return await self._transport.send(call)
 
-    async def create_subresource(
+    def create_subresource(
         self, resource: Resource[Any], name: str, namespace: str, subresource: str, body: Document
-    ) -> Document:
+    ) -> Coroutine[Any, Any, Document]:
         """Post to a subresource."""
-        return await self._transport.send(Call("create", resource, namespace, name, subresource, body=body))
+        return self._transport.send(Call("create", resource, namespace, name, subresource, body=body))
 
     async def get_subresource(self, resource: Resource[Any], name: str, namespace: str, subresource: str) -> Document:
         """Read a subresource."""

@@ -122,8 +122,9 @@ class QueueState(Generic[K]):
     def __init__(self, limiter: RetryLimiter[K] | None = None, observer: QueueObserver | None = None) -> None:
         self._limiter: RetryLimiter[K] = limiter or RetryLimiter()
         self._observer = observer or NoopObserver()
-        self._waiting: deque[K] = deque()
-        # Keys with the time they were added: those in `_waiting`, and those added while being processed.
+        # Changed by this class only.
+        self.waiting: deque[K] = deque()
+        # Keys with the time they were added: those in `waiting`, and those added while being processed.
         self._dirty: dict[K, float] = {}
         # Keys being processed, with the time of their start.
         self._processing: dict[K, float] = {}
@@ -138,8 +139,8 @@ class QueueState(Generic[K]):
             return
         self._dirty[key] = now
         if key not in self._processing:
-            self._waiting.append(key)
-            self._observer.added(len(self._waiting))
+            self.waiting.append(key)
+            self._observer.added(len(self.waiting))
 
     def add_after(self, key: K, delay_seconds: float, now: float) -> None:
         """Add a key when the delay is over."""
@@ -174,12 +175,12 @@ class QueueState(Generic[K]):
         """Return the next key, or None; the caller must call `done` with it."""
         if self._timers:
             self.fire_timers(now)
-        if not self._waiting:
+        if not self.waiting:
             return None
-        key = self._waiting.popleft()
+        key = self.waiting.popleft()
         added = self._dirty.pop(key)
         self._processing[key] = now
-        self._observer.started(len(self._waiting), now - added)
+        self._observer.started(len(self.waiting), now - added)
         return key
 
     def done(self, key: K, now: float) -> None:
@@ -187,8 +188,8 @@ class QueueState(Generic[K]):
         started = self._processing.pop(key)
         self._observer.finished(now - started)
         if key in self._dirty:
-            self._waiting.append(key)
-            self._observer.added(len(self._waiting))
+            self.waiting.append(key)
+            self._observer.added(len(self.waiting))
 
     def next_timer(self) -> float | None:
         """Return when the next delayed key is due."""
@@ -204,10 +205,10 @@ class QueueState(Generic[K]):
     @property
     def idle(self) -> bool:
         """Whether no key waits, is delayed or is being processed."""
-        return not (self._waiting or self._processing or self._delayed)
+        return not (self.waiting or self._processing or self._delayed)
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return len(self.waiting)
 
     def fire_timers(self, now: float) -> None:
         """Add the keys whose delay is over; the other methods do so themselves."""
@@ -274,7 +275,7 @@ class WorkQueue(Generic[K]):
         self._wake_workers()
 
     def __len__(self) -> int:
-        return len(self._queue)
+        return len(self._queue.waiting)
 
     @property
     def idle(self) -> bool:
@@ -305,7 +306,7 @@ class WorkQueue(Generic[K]):
 
     def _wake_workers(self) -> None:
         """Wake as many workers as keys wait."""
-        while self._waiters and self._woken < len(self._queue):
+        while self._waiters and self._woken < len(self._queue.waiting):
             waiter = self._waiters.popleft()
             if not waiter.done():
                 self._woken += 1

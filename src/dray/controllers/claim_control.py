@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from dray.api.document import NamespacedName
@@ -82,8 +83,7 @@ class ConsumerPods:
 
     def cached(self, namespace: str) -> FindPod:
         """Return a lookup in the cache."""
-        get = self._pods.lister.get
-        return lambda name: get(name, namespace)
+        return partial(self._pods.lister.get, namespace=namespace)
 
     async def confirmed(self, names: Iterable[str], namespace: str) -> FindPod:
         """Return a lookup with live reads of these Pods and cached ones for all others."""
@@ -123,8 +123,8 @@ class ClaimReconciler(Reconciler[PodKey | ClaimKey | GroupKey], Generic[C]):
         return await self._reconcile_claim(key.key)
 
     def _enqueue_pod(self, pod: Pod) -> None:
-        namespace = pod.metadata.namespace or ""
-        if self._pod_needs_work(pod, lambda name: self._claims.lister.get(name, namespace)):
+        find = partial(self._claims.lister.get, namespace=pod.metadata.namespace or "")
+        if self._pod_needs_work(pod, find):
             self.controller.queue.add(PodKey(key_of(pod)))
 
     @abstractmethod

@@ -128,6 +128,8 @@ def newest(old: T | None, new: T | None) -> T:
 
 def pod_group_values(pod: Any) -> tuple[NamespacedName, ...]:
     """Return the Pod's group, for the index `PODS_BY_GROUP`."""
+    if pod.spec.scheduling_group is None:
+        return ()
     key = group_key_of(pod)
     return () if key is None else (key,)
 

@@ -39,7 +39,12 @@ class VolumeClaimProtectionController(Reconciler[NamespacedName]):
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         """Look at the claims of a Pod that may no longer use them; another Pod may have taken its name meanwhile."""
-        keys = {key for pod in (old, new) if pod is not None for key in _claim_keys(pod)}
+        if not self._claims.lister:
+            return
+        keys: set[NamespacedName] = set()
+        for pod in (old, new):
+            if pod is not None:
+                keys.update(_claim_keys(pod))
         for key in sorted(keys):
             claim = self._claims.lister.get_key(key)
             if claim is not None and _needs_write(claim, PVC_PROTECTION):
@@ -91,8 +96,11 @@ class VolumeProtectionController(Reconciler[str]):
 
 def _claim_keys(pod: Pod) -> tuple[NamespacedName, ...]:
     """Return the volume claims of a Pod, for the index `PODS_BY_VOLUME_CLAIM`."""
+    names = claim_names(pod)
+    if not names:
+        return ()
     namespace = pod.metadata.namespace or ""
-    return tuple(NamespacedName(namespace, name) for name, _ in claim_names(pod))
+    return tuple(NamespacedName(namespace, name) for name, _ in names)
 
 
 def _is_terminating(item: Document) -> bool:

@@ -33,7 +33,7 @@ class LRUSet(Generic[M]):
         """Report membership, which counts as a use."""
         if member not in self._members:
             return False
-        self.add(member)
+        self._members.move_to_end(member)
         return True
 
     def __len__(self) -> int:

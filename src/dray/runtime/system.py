@@ -6,17 +6,15 @@ import os
 import random
 import time
 from datetime import UTC, datetime
+from functools import partial
 from typing import Final
 
 
 class SystemClock:
     """Implements `dray.lib.clock.Clock` with the machine's time."""
 
-    def now(self) -> datetime:
-        """Return the current time in UTC."""
-        return datetime.now(UTC)  # noqa: TID251 - the only source of time
-
-    # Called so often that the cost of a wrapping method would be measurable.
+    # Called so often that the cost of wrapping methods would be measurable.
+    now = staticmethod(partial(datetime.now, UTC))  # noqa: TID251 - the only source of time
     monotonic = staticmethod(time.monotonic)
 
     async def sleep(self, seconds: float) -> None:

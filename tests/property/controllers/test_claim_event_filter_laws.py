@@ -8,7 +8,7 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dray.api.pod_claims import FINALIZER
+from dray.api.pod_claims import FINALIZER, is_pod_done
 from dray.api.types.core_v1 import Pod, PodResourceClaim, PodResourceClaimStatus, PodSpec, PodStatus
 from dray.api.types.meta_v1 import ObjectMeta, OwnerReference
 from dray.api.types.resource_v1 import (
@@ -86,6 +86,12 @@ def test_a_claim_needs_work_when_something_would_be_asked_or_written(
     assert plan.claim_needs_work(claim, find, is_deleted) == (bool(asked) or written)
 
 
+@settings(max_examples=100, deadline=None)
+@given(pod=pods())
+def test_a_pod_that_is_done_or_being_deleted_needs_no_claims(pod: Pod) -> None:
+    assert plan.needs_no_claims(pod) == (is_pod_done(pod) or pod.metadata.deletion_timestamp is not None)
+
+
 @settings(max_examples=500, deadline=None)
 @given(old=claims(), new=claims(), same_owners=st.booleans(), pod=pods())
 def test_a_change_of_a_claim_that_is_no_news_gives_no_pod_work(
@@ -99,4 +105,5 @@ def test_a_change_of_a_claim_that_is_no_news_gives_no_pod_work(
     if after and not before:
         assert plan.affects_pods(old, new)
         made_for = (pod.metadata.name or "") in plan.owning_pod_names(old, new)
-        assert (made_for and plan.is_named_in_status(pod, "claim")) or "claim" in plan.shared_claim_names_of(pod)
+        shared = [key.name for key in plan.shared_claims_of(pod)]
+        assert (made_for and plan.is_named_in_status(pod, "claim")) or "claim" in shared

@@ -27,6 +27,8 @@ _PODS_BY_CLAIM: Final = "classic-claims"
 class ClassicClaimController(ClaimReconciler[ResourceClaim]):
     """Manages the claims of cdi.k8s.io, which their drivers allocate."""
 
+    _pod_needs_work = staticmethod(plan.pod_needs_work)
+
     def __init__(self, context: ControllerContext) -> None:
         super().__init__(context, CLASSIC_CLAIMS, {_PODS_BY_CLAIM: _claim_keys})
         metrics = context.metrics or Metrics()
@@ -51,9 +53,6 @@ class ClassicClaimController(ClaimReconciler[ResourceClaim]):
             key = NamespacedName(pod.metadata.namespace or "", name)
             if self._claims.lister.get_key(key) is not None:
                 self.controller.queue.add(ClaimKey(key))
-
-    def _pod_needs_work(self, pod: Pod, find: plan.FindClaim) -> bool:
-        return plan.pod_needs_work(pod, find)
 
     def _claim_changed(self, old: ResourceClaim | None, new: ResourceClaim | None) -> None:
         key = key_of(newest(old, new))

@@ -49,7 +49,9 @@ class DeploymentController(Reconciler[NamespacedName]):
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         """Enqueue the Deployment of a finished Pod: with the strategy Recreate new Pods wait for the last old one."""
-        if old is None or is_finished(old) or (new is not None and not is_finished(new)):
+        if old is None or not old.metadata.owner_references:
+            return
+        if is_finished(old) or (new is not None and not is_finished(new)):
             return
         owner = controller_of(old)
         if owner is None or owner.kind != REPLICA_SETS.kind:

@@ -148,7 +148,7 @@ class Claims:
                 holders.pop(key, None)
                 if not holders:
                     self._holders.pop(index_key, None)
-        if claim is not None and is_allocated(claim):
+        if claim is not None and claim.status.allocation is not None:
             self._claims[key] = claim
             for index_key in _index_keys(claim):
                 self._holders.setdefault(index_key, {})[key] = None
@@ -238,9 +238,11 @@ class DeviceTaints:
                 yield rule.selector.taint, rule.time_added, rule.uid
 
 
-def is_allocated(claim: ResourceClaim | None) -> bool:
-    """Return whether there is a claim and it is allocated."""
-    return claim is not None and claim.status.allocation is not None
+def was_or_is_allocated(old: ResourceClaim | None, new: ResourceClaim | None) -> bool:
+    """Return whether a claim is allocated before or after a change."""
+    return (old is not None and old.status.allocation is not None) or (
+        new is not None and new.status.allocation is not None
+    )
 
 
 def results_of(claim: ResourceClaim) -> tuple[DeviceRequestAllocationResult, ...]:

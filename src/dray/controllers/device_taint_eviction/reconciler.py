@@ -80,7 +80,7 @@ class DeviceTaintEvictionController(Reconciler[EvictionKey | RuleKey]):
             self._enqueue_consumers_of(self._taints.claims.holding(device))
 
     def _claim_changed(self, old: ResourceClaim | None, new: ResourceClaim | None) -> None:
-        if not (plan.is_allocated(old) or plan.is_allocated(new)):
+        if not plan.was_or_is_allocated(old, new):
             return
         key = key_of(newest(old, new))
         self._taints.claims.put(key, new)
@@ -113,7 +113,8 @@ class DeviceTaintEvictionController(Reconciler[EvictionKey | RuleKey]):
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         if new is None:
             assert old is not None
-            self._planned.pop(EvictionKey.of(old), None)
+            if self._planned:
+                self._planned.pop(EvictionKey.of(old), None)
         elif (
             self._tainted_claims
             and not _uses_same_devices(old, new)

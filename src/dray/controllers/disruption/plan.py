@@ -10,7 +10,7 @@ from typing import Any, Final
 from dray.api.disruption import DELETION_TIMEOUT_SECONDS, DISRUPTION_TARGET, SYNC_FAILED, with_disruption_allowed
 from dray.api.document import Document
 from dray.api.timestamps import format_time, parse_time
-from dray.api.types.core_v1 import Pod
+from dray.api.types.core_v1 import Pod, PodCondition
 from dray.controllers.pod_control.pod_status import is_finished, is_ready
 
 # A Pod whose deletion was announced and did not come within this time is not disrupted.
@@ -122,9 +122,17 @@ def has_failed(budget: Document, error: str) -> bool:
     return any((item.get("reason"), item.get("message")) == (SYNC_FAILED, error) for item in conditions)
 
 
+def announced_deletion(pod: Pod) -> PodCondition | None:
+    """Return the Pod's condition DisruptionTarget."""
+    for condition in pod.status.conditions:
+        if condition.type == DISRUPTION_TARGET:
+            return condition
+    return None
+
+
 def stale_in_seconds(pod: Pod, now: datetime) -> float | None:
     """Return the seconds until the Pod's DisruptionTarget is stale, 0 if it is; None if it will not be."""
-    condition = next((item for item in pod.status.conditions if item.type == DISRUPTION_TARGET), None)
+    condition = announced_deletion(pod)
     if condition is None or condition.status != "True" or condition.reason == _BY_KUBELET:
         return None
     if pod.metadata.deletion_timestamp is not None or is_finished(pod):

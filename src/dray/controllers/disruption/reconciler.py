@@ -52,16 +52,20 @@ class DisruptionController(Reconciler[NamespacedName | PodKey]):
     # --- Event handlers. ---
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
+        if self._budgets.lister:
+            self._enqueue_budgets_of(old, new)
+        if new is not None and plan.announced_deletion(new) is not None:
+            wait = plan.stale_in_seconds(new, self._clock.now())
+            if wait is not None:
+                self.controller.queue.add_after(PodKey(key_of(new)), wait)
+
+    def _enqueue_budgets_of(self, *pods: Pod | None) -> None:
         keys: dict[NamespacedName, None] = {}
-        for pod in (old, new):
+        for pod in pods:
             for budget in self._budgets_of(pod) if pod is not None else ():
                 keys[key_of(budget)] = None
         for key in keys:
             self.controller.queue.add(key)
-        if new is not None:
-            wait = plan.stale_in_seconds(new, self._clock.now())
-            if wait is not None:
-                self.controller.queue.add_after(PodKey(key_of(new)), wait)
 
     def _owner_changed(self, old: Any | None, new: Any | None) -> None:
         """Count again when a controller of Pods comes, goes or is scaled."""

@@ -156,7 +156,8 @@ class Graph:
         before = old.owners if old is not None else ()
         if before != new.owners:
             self._relink(node, before, new.owners, check)
-        self._note_transitions(node, old, new, check)
+        if new.being_deleted:
+            self._note_transitions(node, old, new, check)
         if old is None and any(not self.is_observed(owner.uid) for owner in new.owners):
             # Its owner may have been deleted before: only a live read can tell.
             check[new.uid] = None
@@ -170,7 +171,8 @@ class Graph:
         if node is None or node.observed is None:
             return ()
         check: dict[UID, None] = dict.fromkeys(node.dependents)
-        self._relink(node, node.observed.owners, (), check)
+        if node.observed.owners:
+            self._relink(node, node.observed.owners, (), check)
         node.observed = None
         self._drop_if_unused(node)
         return tuple(check)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 from typing import Any, Final
 
 from dray.api.document import UID, Document, GroupResource, GroupVersionKind
@@ -141,7 +142,7 @@ class GarbageCollector(Reconciler[UID]):
         monitor = self._monitors[resource] = self._new_kinds[resource] = self._monitor(resource, item)
         if resource == CRDS:
             monitor.informer.add_handler(lambda _old, _new: self.controller.queue.add(_DISCOVERY))
-        monitor.informer.add_handler(lambda old, new: self._changed(monitor, old, new))
+        monitor.informer.add_handler(partial(self._changed, monitor))
 
     def _monitor(self, resource: GroupResource, item: ServedResource) -> Monitor:
         requests, now = item.resource(metadata_only=True), self._clock.monotonic()

@@ -108,10 +108,13 @@ class JobController(Reconciler[JobKey | PodKey]):
             del self._written[job.metadata.uid or ""]
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
-        self._metrics.pod_changed(old, new)
-        self._untracked.observe(newest(old, new), tracked=new is not None and TRACKING in new.metadata.finalizers)
+        was_tracked = old is not None and TRACKING in old.metadata.finalizers
+        tracked = new is not None and TRACKING in new.metadata.finalizers
+        if was_tracked or tracked:
+            self._metrics.pod_changed(old, new)
+        self._untracked.observe(newest(old, new), tracked=tracked)
         self._enqueue_owners(old, new)
-        if new is not None:
+        if new is not None and tracked:
             self._enqueue_if_orphaned(new)
 
     def _enqueue_if_orphaned(self, pod: Pod) -> None:

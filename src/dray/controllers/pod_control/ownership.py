@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final, Generic, Protocol, TypeVar
 
@@ -88,7 +88,8 @@ def _is_adoptable(owner: Owner, item: Owned) -> bool:
 
 def orphan_index(obj: Any) -> tuple[str, ...]:
     """Return the namespace of an object without controller, for the index `BY_ORPHAN_NAMESPACE`."""
-    return () if controller_of(obj) is not None else (obj.metadata.namespace or "",)
+    is_controlled = obj.metadata.owner_references and controller_of(obj) is not None
+    return () if is_controlled else (obj.metadata.namespace or "",)
 
 
 def selector_of(selector: meta_v1.LabelSelector | None) -> LabelSelector:
@@ -124,36 +125,26 @@ def enqueue_owners(
     """
     kind = owners.resource.kind
 
-    def adopters(item: Owned) -> Iterator[NamespacedName]:
-        for candidate in owners.lister.list(item.metadata.namespace or ""):
+    def enqueue_adopters(orphan: Owned) -> None:
+        for candidate in owners.lister.list(orphan.metadata.namespace or ""):
             owner = owner_of(candidate)
-            if owner is not None and owner.selector.matches(item.metadata.labels):
-                yield NamespacedName(owner.namespace, owner.name)
+            if owner is not None and owner.selector.matches(orphan.metadata.labels):
+                enqueue(NamespacedName(owner.namespace, owner.name))
 
     def handler(old: Any, new: Any) -> None:
-        if _stays_orphan(old, new):
+        # Called for every event of every Pod, most of which have no owners.
+        before = controller_of(old) if old is not None and old.metadata.owner_references else None
+        after = controller_of(new) if new is not None and new.metadata.owner_references else None
+        if before is not None and before.kind == kind:
+            enqueue(NamespacedName(old.metadata.namespace or "", before.name))
+        if after is not None and after.kind == kind:
+            enqueue(NamespacedName(new.metadata.namespace or "", after.name))
+        if new is None or after is not None:
             return
-        before = controller_of(old) if old is not None else None
-        after = controller_of(new) if new is not None else None
-        for item, controller in ((old, before), (new, after)):
-            if controller is not None and controller.kind == kind:
-                enqueue(NamespacedName(item.metadata.namespace or "", controller.name))
-        if new is not None and after is None and (before is not None or _has_new_labels(old, new)):
-            for key in adopters(new):
-                enqueue(key)
+        if old is None or before is not None or old.metadata.labels != new.metadata.labels:
+            enqueue_adopters(new)
 
     return handler
-
-
-def _stays_orphan(old: Any, new: Any) -> bool:
-    """Return whether an orphan changed in nothing that affects its adoption: true for most events of orphans."""
-    if old is None or new is None or old.metadata.owner_references or new.metadata.owner_references:
-        return False
-    return bool(old.metadata.labels == new.metadata.labels)
-
-
-def _has_new_labels(old: Owned | None, new: Owned) -> bool:
-    return old is None or old.metadata.labels != new.metadata.labels
 
 
 def gone_uid(old: Owned | None, new: Owned | None) -> str | None:

@@ -87,16 +87,16 @@ class PodGarbageCollector(Reconciler[NodeKey | PodKey | FinishedKey]):
             self.controller.queue.add(NodeKey(name))
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
-        key = key_of(newest(old, new))
         if new is None:
-            self._finished.discard(key)
+            assert old is not None
+            self._finished.discard(key_of(old))
             return
         if plan.is_finished(new) and self._finished_max > 0:
-            self._finished.add(key)
+            self._finished.add(key_of(new))
             if len(self._finished) > self._finished_max:
                 self.controller.queue.add_after(FinishedKey(), CHECK_SECONDS)
         if plan.is_unscheduled_and_terminating(new):
-            self.controller.queue.add(PodKey(key))
+            self.controller.queue.add(PodKey(key_of(new)))
         elif new.spec.node_name and self._is_lost(new, old):
             self.controller.queue.add(NodeKey(new.spec.node_name))
 

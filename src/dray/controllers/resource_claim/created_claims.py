@@ -30,16 +30,23 @@ class CreatedClaims:
     def add(self, claim: ResourceClaim, now: float) -> None:
         """Add a claim as the API server returned it."""
         key = key_of(claim)
-        self._remove(key)
+        self.discard(key)
         self._entries[key] = _Entry(claim, now + EXPIRY_SECONDS)
         for owner in claim.metadata.owner_references:
             self._by_owner.setdefault(owner.uid, {})[key] = None
         if len(self._entries) > ENTRIES_MAX:
-            self._remove(next(iter(self._entries)))
+            self.discard(next(iter(self._entries)))
 
-    def observe(self, key: NamespacedName) -> None:
-        """Drop a claim that the informer has delivered, created or deleted."""
-        self._remove(key)
+    def discard(self, key: NamespacedName) -> None:
+        """Drop a claim, for example because the informer has delivered it, created or deleted."""
+        entry = self._entries.pop(key, None)
+        if entry is None:
+            return
+        for owner in entry.claim.metadata.owner_references:
+            keys = self._by_owner[owner.uid]
+            keys.pop(key, None)
+            if not keys:
+                del self._by_owner[owner.uid]
 
     def get(self, key: NamespacedName, now: float) -> ResourceClaim | None:
         """Return the claim of that name."""
@@ -52,13 +59,3 @@ class CreatedClaims:
         """Return the claims with that owner."""
         entries = (self._entries[key] for key in self._by_owner.get(uid, ()))
         return tuple(entry.claim for entry in entries if entry.expires >= now)
-
-    def _remove(self, key: NamespacedName) -> None:
-        entry = self._entries.pop(key, None)
-        if entry is None:
-            return
-        for owner in entry.claim.metadata.owner_references:
-            keys = self._by_owner[owner.uid]
-            keys.pop(key, None)
-            if not keys:
-                del self._by_owner[owner.uid]

@@ -81,8 +81,9 @@ class ClaimMetrics:
 
     def created(self, claim: ResourceClaim, *, success: bool) -> None:
         """Count an attempt to create a claim."""
-        self._creates.labels("success" if success else "failure", _boolean(has_admin_access(claim))).inc()
-        self._all_creates.count(success=success, admin_access=has_admin_access(claim))
+        admin_access = has_admin_access(claim)
+        self._creates.labels("success" if success else "failure", _boolean(admin_access)).inc()
+        self._all_creates.count(success=success, admin_access=admin_access)
         self._create_alias.inc()
         if not success:
             self._failure_alias.inc()

@@ -8,11 +8,12 @@ from typing import Final
 
 import msgspec
 
-from dray.api.document import Document
+from dray.api.document import Document, NamespacedName
 from dray.api.features import FeatureGates
 from dray.api.pod_claims import (
     FINALIZER,
     POD_CLAIM_NAME_ANNOTATION,
+    TERMINAL_PHASES,
     PodClaim,
     extended_resource_claim_name,
     has_prioritized_list,
@@ -94,7 +95,7 @@ def names_to_confirm(pod: Pod, find: FindClaim) -> tuple[str, ...]:
 
 def needs_no_claims(pod: Pod) -> bool:
     """Return whether no claims are created for the Pod any more."""
-    return pod.metadata.deletion_timestamp is not None or is_pod_done(pod)
+    return pod.metadata.deletion_timestamp is not None or pod.status.phase in TERMINAL_PHASES
 
 
 def plan_pod(
@@ -352,8 +353,12 @@ def affects_pods(old: ResourceClaim | None, new: ResourceClaim | None) -> bool:
 
 def owning_pod_names(old: ResourceClaim | None, new: ResourceClaim | None) -> set[str]:
     """Return the names of the owning Pods before and after a change."""
-    owners = (_owning_pod(claim) for claim in (old, new) if claim is not None)
-    return {owner.name for owner in owners if owner is not None}
+    names: set[str] = set()
+    for claim in (old, new):
+        owner = _owning_pod(claim) if claim is not None else None
+        if owner is not None:
+            names.add(owner.name)
+    return names
 
 
 def is_named_in_status(pod: Pod, claim_name: str) -> bool:
@@ -370,15 +375,21 @@ def claim_names_of(pod: Pod) -> list[str]:
     return names
 
 
-def shared_claim_names_of(pod: Pod) -> list[str]:
+def shared_claims_of(pod: Pod) -> list[NamespacedName]:
     """Return the claims that the Pod's spec names; other Pods may share them."""
-    return [entry.resource_claim_name for entry in pod.spec.resource_claims if entry.resource_claim_name is not None]
-
-
-def template_names_of(pod: Pod) -> list[str]:
-    """Return the templates that the Pod's spec names."""
+    namespace = pod.metadata.namespace or ""
     return [
-        entry.resource_claim_template_name
+        NamespacedName(namespace, entry.resource_claim_name)
+        for entry in pod.spec.resource_claims
+        if entry.resource_claim_name is not None
+    ]
+
+
+def templates_of(pod: Pod) -> list[NamespacedName]:
+    """Return the templates that the Pod's spec names."""
+    namespace = pod.metadata.namespace or ""
+    return [
+        NamespacedName(namespace, entry.resource_claim_template_name)
         for entry in pod.spec.resource_claims
         if entry.resource_claim_template_name is not None
     ]

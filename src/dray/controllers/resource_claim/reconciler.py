@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -35,9 +35,14 @@ class ResourceClaimController(ClaimReconciler[ResourceClaim]):
 
     # As many as in kube-controller-manager: Pods wait for their claims.
     workers = 50
+    _pod_needs_work = staticmethod(plan.pod_needs_work)
 
     def __init__(self, context: ControllerContext) -> None:
-        indexes = {_PODS_BY_CLAIM: _claim_index, _PODS_BY_TEMPLATE: _template_index, PODS_BY_GROUP: pod_group_values}
+        indexes = {
+            _PODS_BY_CLAIM: plan.shared_claims_of,
+            _PODS_BY_TEMPLATE: plan.templates_of,
+            PODS_BY_GROUP: pod_group_values,
+        }
         super().__init__(context, RESOURCE_CLAIMS, indexes)
         self._gates = context.gates
         self._metrics = ClaimMetrics(context.metrics or Metrics())
@@ -70,13 +75,10 @@ class ResourceClaimController(ClaimReconciler[ResourceClaim]):
         else:
             self._enqueue_pod(pod)
 
-    def _pod_needs_work(self, pod: Pod, find: plan.FindClaim) -> bool:
-        return plan.pod_needs_work(pod, find)
-
     def _claim_changed(self, old: ResourceClaim | None, new: ResourceClaim | None) -> None:
         self._metrics.changed(old, new)
         key = key_of(newest(old, new))
-        self._created.observe(key)
+        self._created.discard(key)
         # Events of a claim that a worker is deleting are caused by its own writes.
         if new is not None and key not in self._deleting:
             self._enqueue_claim(key, new)
@@ -229,13 +231,3 @@ class ResourceClaimController(ClaimReconciler[ResourceClaim]):
         if wanted.delete:
             options = DeleteOptions(uid=claim.metadata.uid or "")
             await ignore_not_found(self._client.delete(RESOURCE_CLAIMS, key.name, key.namespace, options))
-
-
-def _claim_index(pod: Any) -> list[NamespacedName]:
-    namespace = pod.metadata.namespace or ""
-    return [NamespacedName(namespace, name) for name in plan.shared_claim_names_of(pod)]
-
-
-def _template_index(pod: Any) -> list[NamespacedName]:
-    namespace = pod.metadata.namespace or ""
-    return [NamespacedName(namespace, name) for name in plan.template_names_of(pod)]

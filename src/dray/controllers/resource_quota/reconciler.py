@@ -228,6 +228,8 @@ class ResourceQuotaController(Reconciler[NamespacedName]):
             self._recount()
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
+        if not self._by_namespace:
+            return
         pod = newest(old, new)
         if (pod.metadata.namespace or "") not in self._by_namespace:
             return
@@ -240,6 +242,8 @@ class ResourceQuotaController(Reconciler[NamespacedName]):
             self._enter_claim(claim)
 
     def _claim_changed(self, old: ResourceClaim | None, new: ResourceClaim | None) -> None:
+        if not self._by_namespace:
+            return
         claim = newest(old, new)
         if (claim.metadata.namespace or "") not in self._by_namespace:
             return

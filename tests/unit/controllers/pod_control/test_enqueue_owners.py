@@ -40,6 +40,11 @@ def held_by(name: str, kind: str = "ReplicaSet", labels: dict[str, str] | None =
     return Pod(metadata=ObjectMeta(name="p", namespace="team", labels=labels or {}, owner_references=(reference,)))
 
 
+def owned_by(name: str, labels: dict[str, str]) -> Pod:
+    reference = OwnerReference(api_version="apps/v1", kind="ReplicaSet", name=name, uid="u")
+    return Pod(metadata=ObjectMeta(name="p", namespace="team", labels=labels, owner_references=(reference,)))
+
+
 @pytest.mark.parametrize(
     ("old", "new", "woken"),
     [
@@ -53,6 +58,8 @@ def held_by(name: str, kind: str = "ReplicaSet", labels: dict[str, str] | None =
         pytest.param(pod(labels=WEB), pod(labels=WEB, phase="Failed"), [], id="an orphan that stays as it is"),
         pytest.param(pod(labels=WEB), pod(labels=DATABASE), ["database"], id="an orphan with other labels"),
         pytest.param(held_by("web", labels=WEB), pod(labels=WEB), ["web", "web"], id="one that was let go"),
+        pytest.param(None, owned_by("web", labels=WEB), ["web"], id="an orphan with an owner that is no controller"),
+        pytest.param(pod(labels=WEB), owned_by("web", labels=WEB), [], id="an orphan that got such an owner"),
     ],
 )
 def test_who_is_woken(old: Pod | None, new: Pod | None, woken: list[str]) -> None:

@@ -20,10 +20,10 @@ from dray.controllers.resource_claim.plan import (
     claim_names_of,
     claim_needs_work,
     owning_pod_names,
-    shared_claim_names_of,
-    template_names_of,
+    shared_claims_of,
+    templates_of,
 )
-from dray.controllers.resource_claim.reconciler import ResourceClaimController, _claim_index, _template_index
+from dray.controllers.resource_claim.reconciler import ResourceClaimController
 from dray.runtime.metrics import Metrics
 from dray.runtime.system import SystemClock
 from tests.unit.controllers.resource_claim.builders import NAMESPACE, claim, pod
@@ -100,15 +100,13 @@ def test_owning_pods_before_and_after_a_change() -> None:
 @pytest.mark.behaviour("SP-79", "SP-81")
 def test_claims_and_templates_of_a_pod() -> None:
     given = pod(templates={"a": "template", "b": "other"}, claims={"c": "shared"}, named={"a": "mine", "b": None})
-    assert shared_claim_names_of(given) == ["shared"]
-    assert template_names_of(given) == ["template", "other"]
     assert claim_names_of(given) == ["mine", "shared"]
     special = PodExtendedResourceClaimStatus(request_mappings=(), resource_claim_name="extended")
     status = msgspec.structs.replace(given.status, extended_resource_claim_status=special)
     assert claim_names_of(msgspec.structs.replace(given, status=status)) == ["mine", "shared", "extended"]
     # The informer's indexes, by which events of claims and templates find their Pods.
-    assert _claim_index(given) == [NamespacedName(NAMESPACE, "shared")]
-    assert _template_index(given) == [NamespacedName(NAMESPACE, name) for name in ("template", "other")]
+    assert shared_claims_of(given) == [NamespacedName(NAMESPACE, "shared")]
+    assert templates_of(given) == [NamespacedName(NAMESPACE, name) for name in ("template", "other")]
 
 
 def controller() -> ResourceClaimController:

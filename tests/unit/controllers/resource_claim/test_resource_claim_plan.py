@@ -371,7 +371,7 @@ def test_created_claims_are_cached_until_observed_or_expired() -> None:
     assert created.owned_by("pod-uid", EXPIRY_SECONDS) == (MINE,)
     assert created.get(key, EXPIRY_SECONDS + 1) is None
     assert created.owned_by("pod-uid", EXPIRY_SECONDS + 1) == ()
-    created.observe(key)
+    created.discard(key)
     assert created.get(key, 0.0) is None
     assert created.owned_by("pod-uid", 0.0) == ()
     for number in range(ENTRIES_MAX + 5):
