@@ -4,14 +4,16 @@ SQLite ignores a write-ahead log that is missing, and everything behind a damage
 that were acknowledged would be gone, and their revisions would be assigned again. The mark is written after a commit
 and before its writes are acknowledged. A database that ends before its mark has lost writes.
 
-Writing the mark does not wait for the disk, because each commit does already; it may still have to wait for the journal
-of the file system, which is why the writer thread does it. The file then survives the end of the process, not that of
-the machine, after which it may be as old as its last `sync`. It is never ahead of the database.
+Writing the mark does not wait for the disk, because each commit does already: the file is mapped into memory, as the
+index of the write-ahead log is. A write to the file would wait for the journal of the file system while another file is
+synced. The mark survives the end of the process, not that of the machine, after which it may be as old as its last
+`sync`. It is never ahead of the database.
 """
 
 from __future__ import annotations
 
 import logging
+import mmap
 import os
 import re
 from pathlib import Path
@@ -69,7 +71,6 @@ class RevisionMark:
         """Create or replace the mark; it is durable when this returns."""
         self._path = mark_path(database)
         self._revision = self._synced = revision
-        self._failed = False
         try:
             self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
@@ -78,6 +79,7 @@ class RevisionMark:
                 os.ftruncate(self._file, len(content))
                 os.fsync(self._file)
                 sync_folder(str(self._path.parent))
+                self._content = mmap.mmap(self._file, len(content))
             except BaseException:
                 os.close(self._file)
                 raise
@@ -88,15 +90,7 @@ class RevisionMark:
     def write(self, revision: int) -> None:
         """Record a committed revision; it overwrites the same bytes, so that it needs no space on the disk."""
         self._revision = revision
-        try:
-            os.pwrite(self._file, encode_mark(revision), 0)
-        except OSError as error:
-            # The writes are stored. Only a loss of them would not be detected.
-            if not self._failed:
-                _log.warning("%s cannot be written: %s", self._path, error.strerror)
-            self._failed = True
-        else:
-            self._failed = False
+        self._content[:] = encode_mark(revision)
 
     def sync(self) -> None:
         """Make the recorded revision durable. May be called by another thread than `write`."""
@@ -111,4 +105,5 @@ class RevisionMark:
             self.sync()
         except OSError as error:
             _log.warning("%s cannot be synced: %s", self._path, error.strerror)
+        self._content.close()
         os.close(self._file)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
-import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -50,18 +52,28 @@ def test_a_mark_is_replaced_when_it_is_opened(tmp_path: Path) -> None:
     mark.close()
 
 
-def test_a_mark_that_cannot_be_written_is_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_mark_that_was_deleted_can_still_be_written(tmp_path: Path) -> None:
     mark = RevisionMark(tmp_path / "state.db", 1)
-    replaced = os.open(tmp_path / "state.db-revision", os.O_RDONLY)
-    os.dup2(replaced, mark._file)
-    os.close(replaced)
-    with caplog.at_level(logging.WARNING):
-        mark.write(2)
-        mark.write(3)
-    assert [record.getMessage().endswith("cannot be written: Bad file descriptor") for record in caplog.records] == [
-        True
-    ]
+    mark_path(tmp_path / "state.db").unlink()
+    mark.write(2)
+    mark.sync()
     mark.close()
+    assert read_mark(tmp_path / "state.db") == 0
+
+
+_WRITE_AND_DIE = """
+import os, pathlib, signal, sys
+from dray.store.revision_mark import RevisionMark
+RevisionMark(pathlib.Path(sys.argv[1]), 1).write(2)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_mark_survives_the_process_that_wrote_it(tmp_path: Path) -> None:
+    database = tmp_path / "state.db"
+    ended = subprocess.run([sys.executable, "-c", _WRITE_AND_DIE, str(database)], check=False)
+    assert ended.returncode == -signal.SIGKILL
+    assert read_mark(database) == 2
 
 
 def test_a_directory_that_is_gone_is_unavailable(tmp_path: Path) -> None:
