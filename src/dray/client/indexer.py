@@ -105,6 +105,10 @@ class Lister(Generic[T]):
     def __len__(self) -> int:
         return sum(map(len, self._objects.values()))
 
+    def __bool__(self) -> bool:
+        # Asked for every event by some controllers; the number of objects takes a step for each namespace.
+        return bool(self._objects)
+
 
 class Indexer(Lister[T]):
     """Objects by key; changed only by the informer that owns it."""
