@@ -62,6 +62,7 @@ def test_keys_outside_another(
     other: Indexer[int] = Indexer()
     plain, wanted = play(cache, steps), play(other, others)
     assert set(cache.keys_outside(other)) == plain.keys() - wanted.keys()
+    assert bool(cache) == bool(plain)
 
 
 @settings(max_examples=200, deadline=None)
