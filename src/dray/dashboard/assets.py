@@ -6,6 +6,8 @@ They are served before anything else of the dashboard is imported.
 from __future__ import annotations
 
 import hashlib
+import posixpath
+import re
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -22,8 +24,12 @@ _CONTENT_TYPES: Final = {
     ".svg": "image/svg+xml",
 }
 _INDEX: Final = "index.html"
-# Replaced by links to all modules: the browser would find them only one import after the other.
+# Replaced by links to the modules that the first picture needs: the browser would find them only one import after the
+# other.
 _MODULES: Final = b"<!-- modules -->"
+_ENTRY: Final = "js/main.js"
+# An import that is part of the module; `import(…)` fetches others later.
+_IMPORT: Final = re.compile(rb'^import .* from "([^"]+)";$', re.MULTILINE)
 
 
 @cache
@@ -32,12 +38,25 @@ def _assets() -> dict[str, tuple[bytes, str, str]]:
     assets = {}
     paths = [path for path in sorted(_DIRECTORY.rglob("*")) if path.suffix in _CONTENT_TYPES]
     names = {path: path.relative_to(_DIRECTORY).as_posix() for path in paths}
-    modules = [f'<link rel="modulepreload" href="{names[path]}">' for path in paths if path.suffix == ".js"]
+    modules = [f'<link rel="modulepreload" href="{name}">' for name in _needed_modules(_ENTRY)]
     for path in paths:
         content = path.read_bytes().replace(_MODULES, "\n".join(modules).encode())
         etag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
         assets[names[path]] = content, _CONTENT_TYPES[path.suffix], etag
     return assets
+
+
+def _needed_modules(entry: str) -> list[str]:
+    """Return the module and all that it imports, in the order in which a browser would find them."""
+    found = {entry: None}
+    for name in (waiting := [entry]):
+        folder = posixpath.dirname(name)
+        for imported in _IMPORT.findall((_DIRECTORY / name).read_bytes()):
+            path = posixpath.normpath(posixpath.join(folder, imported.decode()))
+            if path not in found:
+                found[path] = None
+                waiting.append(path)
+    return list(found)
 
 
 def page(path: str, if_none_match: str = "") -> Reply | None:

@@ -5,19 +5,21 @@ import { h, refreshAges, replace } from "./dom.js";
 import { route } from "./links.js";
 import { search } from "./search.js";
 import { store } from "./store.js";
-import { claimsView, claimView } from "./views/claims.js";
-import { decisionsView } from "./views/decisions.js";
-import { deviceView } from "./views/device.js";
 import { login } from "./views/login.js";
-import { namespacesView, quotaView, sampleUsage } from "./views/namespaces.js";
-import { nodesView, nodeView } from "./views/nodes.js";
 import { overviewView } from "./views/overview.js";
-import { podsView, podView, workloadView } from "./views/pods.js";
-import { timelineView } from "./views/timeline.js";
 
+// Only the overview is needed for the first picture; the other modules are loaded after it, or when they are opened.
+const MODULES = {
+  claims: () => import("./views/claims.js"), decisions: () => import("./views/decisions.js"), device: () => import("./views/device.js"),
+  namespaces: () => import("./views/namespaces.js"), nodes: () => import("./views/nodes.js"), pods: () => import("./views/pods.js"),
+  timeline: () => import("./views/timeline.js"),
+};
+// The module and the export of each view.
 const VIEWS = {
-  "": overviewView, nodes: nodesView, node: nodeView, device: deviceView, claims: claimsView, claim: claimView, pods: podsView, pod: podView,
-  workload: workloadView, namespaces: namespacesView, quota: quotaView, decisions: decisionsView, timeline: timelineView,
+  nodes: ["nodes", "nodesView"], node: ["nodes", "nodeView"], device: ["device", "deviceView"], claims: ["claims", "claimsView"],
+  claim: ["claims", "claimView"], pods: ["pods", "podsView"], pod: ["pods", "podView"], workload: ["pods", "workloadView"],
+  namespaces: ["namespaces", "namespacesView"], quota: ["namespaces", "quotaView"], decisions: ["decisions", "decisionsView"],
+  timeline: ["timeline", "timelineView"],
 };
 const NAV = [["", "Overview"], ["nodes", "Nodes"], ["pods", "Pods"], ["claims", "Claims"], ["namespaces", "Namespaces"], ["decisions", "Decisions"], ["timeline", "Timeline"]];
 const PARENTS = { quota: "namespaces", device: "nodes", node: "nodes", claim: "claims", pod: "pods", workload: "pods" };
@@ -27,12 +29,22 @@ const main = document.getElementById("main");
 let current = null;
 // Signing in again starts the stream again, and nothing else.
 let started = false;
+// Increases whenever another view is opened, so that one whose module comes late is not shown.
+let opened = 0;
 
-function open() {
+async function viewOf(name) {
+  const [module, view] = VIEWS[name];
+  return (await MODULES[module]())[view];
+}
+
+async function open() {
+  const number = ++opened;
   const found = route();
   const name = found.name in VIEWS ? found.name : "";
+  const view = name ? await viewOf(name) : overviewView;
+  if (number !== opened) return;
   current?.close?.();
-  current = VIEWS[name];
+  current = view;
   current.open(main, found.rest);
   document.title = name ? `${found.rest.at(-1) ?? current.title} · Dray` : "Dray";
   const active = PARENTS[name] ?? name;
@@ -63,24 +75,36 @@ async function start() {
     return setTimeout(start, 2000);
   }
   replace(document.getElementById("search"), search());
-  open();
   if (!started) listen();
   started = true;
+  open().catch((error) => replace(main, h("p", { class: "error" }, error.message)));
   return store.run((error) => { setToken(""); showLogin(error.message); });
 }
 
 function listen() {
-  window.addEventListener("hashchange", () => {
+  window.addEventListener("hashchange", async () => {
     if (!current) return;
-    open();
+    await open();
     scrollTo(0, 0);
     main.focus({ preventScroll: true });
   });
   store.listen(() => {
     showConnection();
     current?.render();
+    if (store.loaded) loadViews();
   });
   setInterval(() => { sampleUsage(); refreshAges(); current?.render(); }, REFRESH_MILLISECONDS);
+}
+
+let sampleUsage = () => {};
+let loading = false;
+
+// Fetches what the first picture did not need, so that other pages open at once.
+async function loadViews() {
+  if (loading) return;
+  loading = true;
+  await Promise.all(Object.values(MODULES).map((load) => load()));
+  sampleUsage = (await MODULES.namespaces()).sampleUsage;
 }
 
 // No error before the user has entered a token.
@@ -91,6 +115,7 @@ function tokenError() {
 function showLogin(message) {
   current?.close?.();
   current = null;
+  opened++;
   replace(document.getElementById("nav"));
   replace(document.getElementById("search"));
   login(main, message, () => { openStream(); start(); });
