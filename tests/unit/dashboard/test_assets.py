@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 
 from dray.dashboard import assets
@@ -27,8 +28,5 @@ def test_every_import_of_a_linked_module_is_linked() -> None:
     for name in linked:
         module = assets.asset(name)
         assert module is not None
-        for path in re.findall(r'^import [^;]* from "([^"]+)"', module.body.decode(), re.MULTILINE):
-            folder = name.rpartition("/")[0].split("/")
-            while path.startswith("../"):
-                folder, path = folder[:-1], path.removeprefix("../")
-            assert "/".join([*folder, path.removeprefix("./")]) in linked
+        imported = re.findall(r'^import [^;]* from "([^"]+)"', module.body.decode(), re.MULTILINE)
+        assert {posixpath.normpath(posixpath.join(posixpath.dirname(name), path)) for path in imported} <= linked
