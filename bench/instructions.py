@@ -23,13 +23,12 @@ from bench import scheduler, workloads
 
 _COUNT: Final = re.compile(r"I\s+refs:\s+([\d,]+)")
 _SECONDS_MAX: Final = 3600
-_KNOWN: Final = {each.name: each for each in (*workloads.DEFAULT, *workloads.LONG, *workloads.QUICK)}
 
 
 def run(name: str, pods: int) -> None:
     """Run a workload with so many Pods in this process."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(scheduler.measure(dataclasses.replace(_KNOWN[name], pods=pods)))
+        runner.run(scheduler.measure(dataclasses.replace(workloads.BY_NAME[name], pods=pods)))
 
 
 def start(valgrind: str, name: str, pods: int) -> subprocess.Popen[str]:
@@ -53,7 +52,7 @@ def counted(process: subprocess.Popen[str]) -> int:
 def main() -> None:
     """Count for the selected workload."""
     parser = argparse.ArgumentParser(prog="bench.instructions", description=__doc__)
-    parser.add_argument("workload", choices=_KNOWN, metavar="WORKLOAD", help="the whole name of a workload")
+    parser.add_argument("workload", choices=workloads.BY_NAME, metavar="WORKLOAD", help="the whole name of a workload")
     parser.add_argument("--pods", type=int, nargs=2, default=(100, 400), metavar="N", help="the two numbers of Pods")
     parser.add_argument("--run", type=int, metavar="N", help=argparse.SUPPRESS)
     given = parser.parse_args()

@@ -126,16 +126,15 @@ def profile(workload: Workload, sampler: Sampler) -> None:
 
 def main() -> None:
     """Profile the selected workload."""
-    known = {each.name: each for each in (*workloads.DEFAULT, *workloads.LONG, *workloads.QUICK)}
     parser = argparse.ArgumentParser(prog="bench.profile", description=__doc__)
-    parser.add_argument("workload", choices=known, metavar="WORKLOAD", help="the whole name of a workload")
+    parser.add_argument("workload", choices=workloads.BY_NAME, metavar="WORKLOAD", help="the whole name of a workload")
     parser.add_argument("--pods", type=int, default=4000, help="how many Pods come")
     parser.add_argument("--below", metavar="NAME", help="count only below this function")
     parser.add_argument("--components", action="store_true", help="show the share of each component")
     parser.add_argument("--top", type=int, default=60, help="how many functions to show")
     given = parser.parse_args()
     sampler = Sampler()
-    profile(dataclasses.replace(known[given.workload], pods=given.pods), sampler)
+    profile(dataclasses.replace(workloads.BY_NAME[given.workload], pods=given.pods), sampler)
     print(f"main thread: {1000 * sampler.main_thread_seconds / given.pods:.2f} ms/pod")
     stacks = below(sampler.stacks, given.below) if given.below else sampler.stacks
     if given.components:

@@ -204,9 +204,8 @@ def main() -> None:
     parser.add_argument("--long", action="store_true", help="what takes minutes, too")
     parser.add_argument("--run", metavar="NAME", help="one workload, in this process, as JSON")
     given = parser.parse_args()
-    known = {each.name: each for each in (*workloads.DEFAULT, *workloads.LONG, *workloads.QUICK)}
     if given.run is not None:
-        answer(known[given.run])
+        answer(workloads.BY_NAME[given.run])
         return
     chosen = workloads.QUICK if given.quick else workloads.DEFAULT + (workloads.LONG if given.long else ())
     for row in rows(chosen, given.pattern):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any
+from typing import Any, Final
 
 from bench import device_objects as made
 from bench.cluster import create_all, for_all
@@ -223,6 +223,8 @@ QUICK = (
     Workload("partitions, 50 nodes", 50, 40, devices=2, slices=made.partitions, requests=made.FOUR_HALVES),
     _mixed_partitions(50, 300, "fill with devices, 50 nodes"),
 )
+# All workloads by their whole name.
+BY_NAME: Final = {workload.name: workload for workload in (*DEFAULT, *LONG, *QUICK)}
 
 
 async def prepare(client: Client, workload: Workload) -> None:
