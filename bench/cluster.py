@@ -8,8 +8,9 @@ import tempfile
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sized
 from contextlib import aclosing, asynccontextmanager, suppress
+from copy import copy
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from bench.device_objects import PODS, SERVICE_ACCOUNTS
 from dray.api.document import Document
@@ -23,6 +24,7 @@ from dray.client.interface import (
     LocalRequest,
     LocalServer,
     Resource,
+    WatchBatch,
     WatchOptions,
 )
 from dray.cmd import apiserver
@@ -46,16 +48,25 @@ class Counted:
     """A server in this process that counts requests; implements `LocalServer`."""
 
     def __init__(self, server: LocalServer) -> None:
-        self._server = server
-        # By verb, resource and subresource.
+        self.server = server
+        # By verb, resource and subresource; of `with_server` too.
         self.requests: Counter[str] = Counter()
-        self.watch = server.watch
+
+    def with_server(self, server: LocalServer) -> Self:
+        """Return the same for another server of this process, with common counts."""
+        other = copy(self)
+        other.server = server
+        return other
 
     async def handle(self, request: LocalRequest) -> Document:
         """Count the request and forward it."""
         path = f"{request.resource}/{request.subresource}" if request.subresource else request.resource
         self.requests[f"{request.verb} {path}"] += 1
-        return await self._server.handle(request)
+        return await self.server.handle(request)
+
+    async def watch(self, request: LocalRequest) -> AsyncIterator[WatchBatch]:
+        """Forward the request."""
+        return await self.server.watch(request)
 
 
 @asynccontextmanager
@@ -86,7 +97,7 @@ async def cluster(
                 await client.create(SERVICE_ACCOUNTS, {"metadata": {"name": "default", "namespace": "default"}})
             await setup(client)
             async with TaskGroup("bench") as group:
-                _spawn(group, running, counted, settings, config or SchedulerConfig())
+                _spawn(group, running, counted.with_server(running.components), settings, config or SchedulerConfig())
                 await until_quiet(client)
                 gc.freeze()
                 yield client, counted

@@ -60,16 +60,15 @@ class Traffic:
 
 
 class WatchTraffic(Counted):
-    """A server that also counts what lists and watches bring to each component; all agents count as one."""
+    """Also counts what lists and watches bring to each component; all agents count as one."""
 
     def __init__(self, server: LocalServer) -> None:
         super().__init__(server)
-        self._start_watch = server.watch
-        self.watch = self._watch
         # Bytes of lists and of watch events before the first `start`, by component.
         self.initial: Counter[str] = Counter()
         # The watch events since `start` that `stop` has still to encode, which takes processor time.
-        self._kept: list[tuple[str, WatchBatch]] | None = None
+        self._kept: list[tuple[str, WatchBatch]] = []
+        self._started = asyncio.Event()
 
     async def handle(self, request: LocalRequest) -> Document:
         """Count the request, and the bytes of a list."""
@@ -78,13 +77,14 @@ class WatchTraffic(Counted):
             self.initial[component(request.user)] += _size(answer)
         return answer
 
-    async def _watch(self, request: LocalRequest) -> AsyncIterator[WatchBatch]:
-        return self._batches(component(request.user), await self._start_watch(request))
+    async def watch(self, request: LocalRequest) -> AsyncIterator[WatchBatch]:
+        """Forward the request, and count what the watch brings."""
+        return self._batches(component(request.user), await super().watch(request))
 
     async def _batches(self, user: str, batches: AsyncIterator[WatchBatch]) -> AsyncIterator[WatchBatch]:
         try:
             async for batch in batches:
-                if self._kept is not None:
+                if self._started.is_set():
                     self._kept.append((user, batch))
                 else:
                     self.initial[user] += _traffic([batch]).bytes
@@ -96,11 +96,13 @@ class WatchTraffic(Counted):
 
     def start(self) -> None:
         """Keep watch events from now on."""
-        self._kept = []
+        self._started.set()
 
     def stop(self) -> dict[str, Traffic]:
         """Return what watches have brought to each component since `start`."""
-        kept, self._kept = self._kept or [], None
+        self._started.clear()
+        kept = self._kept[:]
+        self._kept.clear()
         return {user: _traffic(batch for by, batch in kept if by == user) for user in {user for user, _ in kept}}
 
 

@@ -100,6 +100,7 @@ VARIANTS: Mapping[str, Callable[..., Simulation]] = {
     "preemption": PreemptionSimulation,
     "preemption_stale_caches": _variant(PreemptionSimulation, **_STALE),
     "sqlite_store": partial(StoreSimulation, backend="sqlite"),
+    "asynchronous_commit": partial(StoreSimulation, backend="sqlite", components=3),
     "etcd_store": partial(StoreSimulation, backend="etcd"),
     "sqlite_server": partial(ServerSimulation, backend="sqlite"),
     "etcd_servers": partial(ServerSimulation, backend="etcd", servers=2),

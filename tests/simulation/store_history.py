@@ -97,6 +97,8 @@ class StoreHistory:
     def __init__(self) -> None:
         self.operations: list[Operation] = []
         self._time = 0
+        # The revisions of values whose writes may be lost.
+        self._assigned: dict[bytes, int] = {}
         # Revisions of whole-store answers: called, returned, revision.
         self._revisions: list[tuple[float, float, int]] = []
 
@@ -111,6 +113,10 @@ class StoreHistory:
         """Record an operation without an answer; a read without an answer says nothing."""
         if not isinstance(request, Read):
             self.operations.append(Operation(key, called, until, request, unknown=True))
+
+    def record_revision_of(self, value: bytes, revision: int) -> None:
+        """Record the revision that a write without an answer has if it was committed."""
+        self._assigned[value] = revision
 
     def record_page(self, prefix_keys: Iterable[str], called: float, page: Page) -> None:
         """Record a list of the newest state: a read of each key under the prefix."""
@@ -141,7 +147,8 @@ class StoreHistory:
         for number, operation in enumerate(self.operations, start=1):
             if operation.unknown and not isinstance(operation.request, Delete):
                 # What nobody has seen has a revision that nobody knows.
-                revision = seen_at.get(operation.request.value, -number)
+                value = operation.request.value
+                revision = seen_at.get(value) or self._assigned.get(value, -number)
                 resolved.append(replace(operation, result=Written(revision)))
             else:
                 resolved.append(operation)

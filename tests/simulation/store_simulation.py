@@ -1,7 +1,8 @@
 """A store with concurrent clients, watchers and compactions, which crashes and loses answers at any step.
 
 Checked: the history is linearizable, revisions are given once and in the order of time, lists are the state of their
-revision, and watches keep the guarantees of etcd. Nothing that was acknowledged is lost.
+revision, and watches keep the guarantees of etcd. Nothing that was acknowledged is lost. Components in the process of
+the store see more (`store_components`), and nobody else does.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from dray.store.interface import (
     WatchOverflowError,
 )
 from tests.simulation.faults import Faults
+from tests.simulation.store_components import Component
 from tests.simulation.store_history import (
     Create,
     Delete,
@@ -70,11 +72,13 @@ class _LifeEndedError(Exception):
 class StoreSimulation:
     """One run of one kind of store."""
 
-    def __init__(self, seed: int, backend: str) -> None:
+    def __init__(self, seed: int, backend: str, components: int = 0) -> None:
         self.rates = Faults(**DECLARED[backend], **CLIENT_FAULTS)
         self.story: list[str] = []
         self._rng = random.Random(seed)
         self._backend = backend
+        # In the process of the store, with asynchronous commit.
+        self._components = components
         self._history = StoreHistory()
         self._values = 0
         self._records: list[WatchRecord[Event]] = []
@@ -91,7 +95,8 @@ class StoreSimulation:
                     group.create_task(self._watch(random.Random(self._rng.random()), machines)) for _ in range(WATCHERS)
                 ]
                 clients = [self._use(random.Random(self._rng.random()), machines) for _ in range(CLIENTS)]
-                await asyncio.gather(*clients)
+                components = [self._component(machines[0]).run() for _ in range(self._components)]
+                await asyncio.gather(*clients, *components)
                 self._heal(machines)
                 await self._settle(machines)
                 for task in (*watchers, *processes):
@@ -100,6 +105,10 @@ class StoreSimulation:
             for record in self._records:
                 record.finish(truth.revision)
             self._history.check()
+
+    def _component(self, machine: Machine) -> Component:
+        rng = random.Random(self._rng.random())
+        return Component(machine, rng, self.rates, self._history, KEYS, self._value)
 
     def _heal(self, machines: list[Machine]) -> None:
         self.rates.on = False

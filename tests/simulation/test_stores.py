@@ -19,11 +19,14 @@ from dray.store import etcd as etcd_module
 from dray.store import sqlite as sqlite_module
 from dray.store import sqlite_file as sqlite_file_module
 from dray.store.etcd import Endpoints, EtcdStore
+from dray.store.interface import Entry
+from dray.store.pending_writes import UncommittedView
+from dray.store.sqlite import SQLiteStore
 from dray.store.writer import WriterThread
 from tests.simulation.disk import Disk, simulated_disks
 from tests.simulation.fake_etcd import MEMBERS, FakeEtcd
 from tests.simulation.faults import Faults
-from tests.simulation.runs import declared_faults, faults_of, missing_faults, run, seeds
+from tests.simulation.runs import declared_faults, faults_of, missing_faults, outcome_of, run, seeds
 from tests.simulation.threadless import run_without_threads
 
 SEEDS = seeds(range(1, 5))
@@ -31,20 +34,26 @@ SEEDS = seeds(range(1, 5))
 SEEDS_UNTIL_FOUND = range(1, 13)
 
 
-@pytest.mark.parametrize("variant", ["sqlite_store", "etcd_store"])
+@pytest.mark.parametrize("variant", ["sqlite_store", "asynchronous_commit", "etcd_store"])
 @pytest.mark.parametrize("seed", SEEDS)
 def test_histories_are_linearizable_and_watches_complete(variant: str, seed: int) -> None:
     faults_of(variant, seed)
 
 
-@pytest.mark.parametrize("variant", ["sqlite_store", "etcd_store"])
+@pytest.mark.parametrize("variant", ["sqlite_store", "asynchronous_commit", "etcd_store"])
 def test_every_fault_happens(variant: str) -> None:
     assert not missing_faults(variant, SEEDS)
 
 
-@pytest.mark.parametrize("variant", ["sqlite_store", "etcd_store"])
+@pytest.mark.parametrize("variant", ["sqlite_store", "asynchronous_commit", "etcd_store"])
 def test_a_seed_replays_exactly(variant: str) -> None:
     assert run(variant, 3) == run(variant, 3)
+
+
+def test_components_see_writes_before_their_commit_and_rollbacks() -> None:
+    paths = [outcome_of("asynchronous_commit", seed).paths for seed in SEEDS]
+    assert sum(path["shown before the commit"] for path in paths)
+    assert sum(path["rolled back"] for path in paths)
 
 
 def _write_rows(directory: Path, disk: Disk, *, synchronous: str) -> None:
@@ -125,6 +134,19 @@ def test_a_store_that_answers_before_it_commits_is_found(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(WriterThread, "_insert", early)
     assert found("sqlite_store")
+
+
+def test_a_store_that_shows_uncommitted_writes_to_everyone_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def get(self: SQLiteStore, key: str) -> Entry | None:
+        return self._writes.current(key)
+
+    monkeypatch.setattr(SQLiteStore, "get", get)
+    assert found("asynchronous_commit")
+
+
+def test_a_view_that_keeps_what_could_not_be_stored_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(UncommittedView, "roll_back", lambda _self: None)
+    assert found("asynchronous_commit")
 
 
 def test_a_client_that_repeats_writes_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ catches up and checks again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import orjson
@@ -72,6 +72,15 @@ class AllocationWriter:
         """Free the devices of a claim that was deleted, before the event arrives."""
         self._ledger.observe(label_of(claim), (), revision)
 
+    def roll_back(self, revision: int, committed: Callable[[str], Entry | None]) -> None:
+        """Return to the durable state of all claims, given its revision: later writes could not be stored after all."""
+        for claim in self._ledger.observed_after(revision):
+            entry = committed(_key(claim))
+            if entry is None:
+                self._ledger.restore(claim, (), 0)
+            else:
+                self._ledger.restore(claim, uses_of(orjson.loads(entry.value)), entry.revision)
+
     async def _write(
         self, entry: Entry, claim: str, uses: tuple[Use, ...], value: bytes, guards: Mapping[str, int]
     ) -> Entry:
@@ -107,7 +116,7 @@ class AllocationWriter:
 
     async def _read_holders(self, conflict: Conflict) -> None:
         for holder in conflict.holders[:_HOLDERS_MAX]:
-            entry = await self._store.get(f"{KEY_ROOT}{CLAIMS.group}/{CLAIMS.resource}/{holder}")
+            entry = await self._store.get(_key(holder))
             if entry is not None:
                 self._ledger.observe(holder, uses_of(orjson.loads(entry.value)), entry.revision)
 
@@ -138,6 +147,11 @@ class AllocationWriter:
         if self._progress is not None:
             self._progress.set_result(None)
             self._progress = None
+
+
+def _key(claim: str) -> str:
+    """Return the key of a claim, given its name in the ledger."""
+    return f"{KEY_ROOT}{CLAIMS.group}/{CLAIMS.resource}/{claim}"
 
 
 def _allocation(claim: Document) -> object:

@@ -7,7 +7,7 @@ import logging
 import random
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from ipaddress import ip_network
 from typing import TYPE_CHECKING, Final
 
@@ -155,28 +155,27 @@ async def running_server(config: ServerConfig) -> AsyncIterator[APIServer]:
         await reflector.refresh(resource)
         await configured.policy_status.settle()
 
-    server = APIServer(
-        ServerParts(
-            backend=_backend(config, cache, documents, tasks, ServiceAllocation(addresses, records), configured),
-            catalog=catalog,
-            authenticator=Authenticator(
-                tokens,
-                config.static_tokens,
-                allow_anonymous=config.allow_anonymous,
-                bootstrap_tokens=cache.bootstrap_tokens,
-            ),
-            nonresource=NonResourceHandler(nonresource),
-            tasks=tasks,
-            settle_definition=definitions.settle,
-            settle_admission=settle_admission,
-            log_source=config.log_source,
-            node_streams=config.node_streams,
-            node_proxy=config.node_proxy,
-            pages=config.pages,
-            decisions=config.decisions,
-            usage=config.usage,
-        )
+    parts = ServerParts(
+        backend=_backend(config, cache, documents, tasks, ServiceAllocation(addresses, records), configured),
+        catalog=catalog,
+        authenticator=Authenticator(
+            tokens,
+            config.static_tokens,
+            allow_anonymous=config.allow_anonymous,
+            bootstrap_tokens=cache.bootstrap_tokens,
+        ),
+        nonresource=NonResourceHandler(nonresource),
+        tasks=tasks,
+        settle_definition=definitions.settle,
+        settle_admission=settle_admission,
+        log_source=config.log_source,
+        node_streams=config.node_streams,
+        node_proxy=config.node_proxy,
+        pages=config.pages,
+        decisions=config.decisions,
+        usage=config.usage,
     )
+    server = APIServer(parts, _component_server(parts))
     controller = CustomResourceController(definitions, catalog, LocalTransport(server), config.clock)
     await reflector.sync()
     config.hooks.finish(*_OWN_HOOKS)
@@ -259,6 +258,17 @@ def _backend(
         authorizer=authorizer,
         random=config.random_source,
     )
+
+
+def _component_server(parts: ServerParts) -> APIServer | None:
+    """Return the server for components of this process, on a store with asynchronous commit; None if it has none."""
+    backend = parts.backend
+    store = backend.store.with_asynchronous_commit()
+    if store is None:
+        return None
+    allocations = AllocationWriter(store, backend.cache.devices, backend.clock)
+    store.on_roll_back(lambda revision: allocations.roll_back(revision, store.committed))
+    return APIServer(replace(parts, backend=replace(backend, store=store, allocations=allocations)))
 
 
 async def _compact(store: Store, clock: Clock) -> None:

@@ -167,6 +167,16 @@ class DeviceLedger:
             # Kept without devices: an event that is still on its way may be older.
             self._claims[claim] = _Observed(revision, uses)
 
+    def observed_after(self, revision: int) -> list[str]:
+        """Return the claims that were observed at a later revision."""
+        return [claim for claim, known in self._claims.items() if known.revision > revision]
+
+    def restore(self, claim: str, uses: tuple[Use, ...], revision: int) -> None:
+        """Record what a claim holds after all, at an older revision than was observed; 0 if it does not exist."""
+        self._drop(claim, self._claims.pop(claim).uses)
+        if revision:
+            self.observe(claim, uses, revision)
+
     def progressed(self, revision: int) -> None:
         """Record that every claim up to the revision was observed."""
         if revision > self.revision:

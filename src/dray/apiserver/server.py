@@ -116,8 +116,10 @@ def store_error(error: StoreError) -> APIError:
 class APIServer:
     """One API server over one store; every transport ends here."""
 
-    def __init__(self, parts: ServerParts) -> None:
+    def __init__(self, parts: ServerParts, components: APIServer | None = None) -> None:
         backend = parts.backend
+        # The same server for controllers and the scheduler in this process, whose writes are committed asynchronously.
+        self.components: Final = components or self
         self.catalog: Final = parts.catalog
         self.cache: Final = backend.cache
         self.clock: Final = backend.clock

@@ -98,6 +98,8 @@ class Running:
 
     server: APIServer
     local: LocalTransport
+    # For controllers and the scheduler in this process; see `dray.store.interface.AsynchronousCommit`.
+    components: LocalTransport
     store: Store
     pki: PKI
     clock: Clock
@@ -186,7 +188,9 @@ async def running(
         url = f"https://{address}"
         with explained_errors(data_dir):
             _write_kubeconfigs(pki, url)
-        yield Running(server, local, store, pki, clock, metrics, url, data_dir / "kubeconfig")
+        yield Running(
+            server, local, LocalTransport(server.components), store, pki, clock, metrics, url, data_dir / "kubeconfig"
+        )
 
 
 async def _fill(store: Store, contents: Iterable[Document], clock: Clock) -> None:

@@ -16,7 +16,6 @@ from dray.api.document import Document
 from dray.api.errors import APIError
 from dray.api.persistent_volumes import DEFAULT_CLASS, LOCAL_PROVISIONER, WAIT_FOR_FIRST_CONSUMER
 from dray.client.in_process import in_process_client
-from dray.client.interface import Client
 from dray.client.resources import NODES, SERVICE_ACCOUNTS, STORAGE_CLASSES
 from dray.cmd import apiserver
 from dray.cmd.apiserver import Running
@@ -40,7 +39,6 @@ if TYPE_CHECKING:
     from dray.cmd.node_agent import NodeAgent
     from dray.cmd.usage_recorder import RecordedUsage
     from dray.scheduler.config import SchedulerConfig
-    from dray.scheduler.decisions import DecisionLog
     from dray.sim.device_shapes import Wanted
 
 
@@ -60,7 +58,9 @@ async def running_control_plane(settings: UpSettings) -> AsyncIterator[ControlPl
     # An invalid file is refused before anything starts.
     scheduler_config, devices = _read_scheduler_config(settings), _read_devices(settings)
     # Imported after the settings were read, so that invalid ones are refused at once.
+    from dray.cmd.components import run_components
     from dray.cmd.usage_recorder import RecordedUsage
+    from dray.scheduler.config import SchedulerConfig
     from dray.scheduler.decisions import DecisionLog
 
     decisions, contents = DecisionLog(), _read_start(settings)
@@ -69,12 +69,10 @@ async def running_control_plane(settings: UpSettings) -> AsyncIterator[ControlPl
         apiserver.running(settings, decisions, contents, usage) as server,
         TaskGroup("control plane") as group,
     ):
-        manager = in_process_client(
-            server.local, user="system:kube-controller-manager", user_agent="kube-controller-manager"
-        )
-        await _create_default_account(manager)
+        await _create_default_account(server)
         await _create_storage_class(server)
-        _start_components(settings, scheduler_config, group, server, manager, decisions)
+        own = replace(settings, allocate_node_cidrs=_allocates_ranges(settings))
+        group.spawn(run_components(own, server, scheduler_config or SchedulerConfig(), decisions), "components")
         if usage is not None:
             _start_recorder(settings, group, server, usage)
         yield ControlPlane(server, group, devices)
@@ -229,8 +227,11 @@ def _read_start(settings: UpSettings) -> list[Document]:
     return read_start(settings.snapshot, Path(settings.data_dir))
 
 
-async def _create_default_account(client: Client) -> None:
+async def _create_default_account(server: Running) -> None:
     """Create the service account that Pods of the default namespace need, so that they can be created at once."""
+    client = in_process_client(
+        server.local, user="system:kube-controller-manager", user_agent="kube-controller-manager"
+    )
     account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default", "namespace": "default"}}
     # It may exist already. After any other failure the controller tries again and reports it.
     with contextlib.suppress(APIError):
@@ -251,43 +252,6 @@ async def _create_storage_class(server: Running) -> None:
     with contextlib.suppress(APIError):
         client = in_process_client(server.local, user="system:admin", groups=("system:masters",), user_agent="dray")
         await client.create(STORAGE_CLASSES, storage_class)
-
-
-def _start_components(
-    settings: UpSettings,
-    scheduler_config: SchedulerConfig | None,
-    group: TaskGroup,
-    server: Running,
-    manager: Client,
-    decisions: DecisionLog,
-) -> None:
-    """Start the controllers and the scheduler."""
-    # Imported after the settings were read, so that invalid ones are refused at once.
-    from dray.cmd.cluster_authority import ClusterAuthority
-    from dray.cmd.controllers import spawn_controllers
-    from dray.cmd.scheduler import FIELD_MANAGER, spawn_scheduler
-    from dray.scheduler.config import SchedulerConfig
-
-    spawn_controllers(
-        group,
-        manager,
-        server.clock,
-        server.metrics,
-        root_ca=server.pki.authority.certificate.decode(),
-        gates=settings.feature_gates,
-        nodes=replace(settings, allocate_node_cidrs=_allocates_ranges(settings)),
-        authority=ClusterAuthority(server.pki.authority),
-        signing_seconds=settings.cluster_signing_duration,
-    )
-    spawn_scheduler(
-        group,
-        in_process_client(server.local, user="system:kube-scheduler", user_agent=FIELD_MANAGER),
-        server.clock,
-        server.metrics,
-        config=scheduler_config or SchedulerConfig(),
-        features=settings.feature_gates,
-        decisions=decisions,
-    )
 
 
 def _start_recorder(settings: UpSettings, group: TaskGroup, server: Running, usage: RecordedUsage) -> None:

@@ -250,6 +250,9 @@ class EtcdStore:
             raise StoreUnavailableError("etcd does not answer a watch") from error
         return store
 
+    def with_asynchronous_commit(self) -> None:
+        """Return None: a write is ordered by etcd, and visible when it is committed."""
+
     async def revision(self) -> int:
         """Return the newest committed revision of this etcd."""
         request = rpc_pb2.RangeRequest(key=_fence_key(self._prefix), count_only=True)

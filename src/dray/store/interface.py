@@ -14,12 +14,14 @@ Every implementation passes the same suite (`tests/conformance/store`). Guarante
 * Guards order the writes of several processes that share a store, each of which decides with what it has observed: a
   write that names a guard is refused if another write has named it since the revision that the writer has observed.
 * Keys begin with "/" and are valid text; key order is the order of their characters.
+* With asynchronous commit, components of this process see and acknowledge writes before they are durable, in the order
+  of their revisions; everyone else sees what is durable. See `AsynchronousCommit`.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, Protocol, Self
@@ -75,6 +77,10 @@ class FutureRevisionError(StoreError):
 
 class WatchOverflowError(StoreError):
     """The watch was too slow and has ended."""
+
+
+class RolledBackError(WatchOverflowError):
+    """The watch has delivered writes that could not be stored after all; only an asynchronous commit has such."""
 
 
 class StoreDamagedError(StoreError):
@@ -186,6 +192,9 @@ class Store(Protocol):
     def shared(self) -> bool:
         """Whether other processes may write to it at the same time; only then are guards needed and kept."""
 
+    def with_asynchronous_commit(self) -> AsynchronousCommit | None:
+        """Return a view of the store for components of this process; None if it would differ in nothing."""
+
     async def revision(self) -> int:
         """Return the newest committed revision."""
 
@@ -242,3 +251,23 @@ class Store(Protocol):
 
     async def close(self) -> None:
         """Finish pending writes, end all watches and release files and connections; may be called twice."""
+
+
+class AsynchronousCommit(Store, Protocol):
+    """A view of a store, for components that end with its process and act on nothing but the store.
+
+    A write returns before it is durable, and gets and watches of the view show it at once. What such a component has
+    observed is durable before anything that it writes in turn, because writes are committed in the order of their
+    revisions. A crash loses the last writes together with everyone who has seen them. Lists show what is durable, the
+    view's earlier writes included. If the disk refuses writes that were shown, the watches of the view end with
+    `RolledBackError`, and until a write succeeds, the view is no different from the store.
+    """
+
+    def on_roll_back(self, listener: Callable[[int], None]) -> None:
+        """Call the listener after each rollback, with the newest durable revision.
+
+        Whoever has used the view must then forget what it has observed since that revision.
+        """
+
+    def committed(self, key: str) -> Entry | None:
+        """Return the newest durable entry of the key, or None."""

@@ -37,6 +37,9 @@ class MemoryStore:
         self._schedule = CompactionSchedule(policy or CompactionPolicy())
         self._closed = False
 
+    def with_asynchronous_commit(self) -> None:
+        """Return None: a write is visible when it is planned."""
+
     async def revision(self) -> int:
         """Return the newest committed revision."""
         return self._open_state().revision

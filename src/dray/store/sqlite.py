@@ -1,8 +1,8 @@
 """The embedded store: one SQLite file, group commits, and all current entries in memory.
 
-A write is decided at once against what is committed plus what is on its way to disk; only after the
-commit do reads, watches and the caller see it. Reads of the newest state never touch the disk; earlier
-states are the newest one with the changes since undone, their values read from the file.
+Reads, watches and callers see a write after its commit; `PendingWrites` has those that are on their way to disk.
+Reads of the newest state never touch the disk; earlier states are the newest one with the changes since undone, their
+values read from the file.
 """
 
 from __future__ import annotations
@@ -15,20 +15,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
+from dray.store.asynchronous_commit import AsynchronousCommitView
 from dray.store.buffered_watch import BufferedWatch
 from dray.store.interface import (
     NO_GUARDS,
+    AsynchronousCommit,
     Entry,
     Event,
-    EventType,
-    KeyExistsError,
-    KeyNotFoundError,
     Page,
     RevisionCompactedError,
-    RevisionConflictError,
     StoreDamagedError,
     StoreUnavailableError,
 )
+from dray.store.pending_writes import PendingWrites, UncommittedView
 from dray.store.revision_mark import RevisionMark
 from dray.store.sqlite_file import connect_reader, find_problem, inodes, lock, open_database, shrink, sweep
 from dray.store.sqlite_rows import (
@@ -46,19 +45,12 @@ from dray.store.state import (
     CompactionPolicy,
     CompactionSchedule,
     StoreState,
-    guard,
-    plan_create,
-    plan_delete,
-    plan_update,
 )
 from dray.store.watch_hub import EventHistory, covers
-from dray.store.writer import Write, WriterThread
 
 # Recent events in memory, for watches that start from a recent revision; older ones are read from the file.
 RECENT_EVENTS_MAX = 4096
 RECENT_BYTES_MAX = 8 * 1024 * 1024
-# Planned writes that are not committed; with more the disk is too slow and callers are refused.
-WRITES_PENDING_MAX = 65_536
 # Rows per read of older events and per step of a compaction: a few milliseconds each.
 REPLAY_ROWS_MAX = 500
 SWEEP_REVISIONS_MAX = 2_000
@@ -85,7 +77,7 @@ class SQLiteStore:
         self._reading = connect_reader(path)
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="store-reader")
         self._loop = asyncio.get_running_loop()
-        self._history = EventHistory(loaded.revision, events_max=RECENT_EVENTS_MAX, bytes_max=RECENT_BYTES_MAX)
+        self._history = _recent_history(loaded.revision)
         self._state = StoreState(
             loaded.entries, revision=loaded.revision, compacted=loaded.compacted, history=self._history
         )
@@ -93,22 +85,11 @@ class SQLiteStore:
         # Compacted rows are deleted up to this revision; it is behind `compacted` after a crash in between.
         self._swept = loaded.swept
         self._sweeping = asyncio.Lock()
-        # The newest uncommitted write of each key, and the last revision assigned.
-        self._pending: dict[str, Write] = {}
-        self._pending_count = 0
-        self._planned = loaded.revision
-        self._epoch = 0
-        # Writes planned in this iteration of the event loop; submitted to the thread at its end.
-        self._gathered: list[Write] = []
-        self._outcome: asyncio.Future[None] | None = None
+        self._writes = PendingWrites(self._state, connection, self._mark.write)
+        self._writer = self._writes.writer
         self._closed = False
-        # Why the last write failed; None after one that succeeded.
-        self._write_failure: str | None = None
         # A question to the writer that it has not answered; there is at most one.
         self._probe: asyncio.Future[Any] | None = None
-        self._writer = WriterThread(
-            connection, record=self._mark.write, committed=self._on_committed, failed=self._on_failed
-        )
 
     @classmethod
     async def open(
@@ -131,6 +112,12 @@ class SQLiteStore:
             held.close()
             raise
 
+    def with_asynchronous_commit(self) -> AsynchronousCommit:
+        """Return a view in which writes are visible and acknowledged before they are on disk."""
+        if self._writes.view is None:
+            self._writes.view = UncommittedView(self._writes, self._state, _recent_history)
+        return AsynchronousCommitView(self, self._writes, self._writes.view, self._state, self._read_past)
+
     async def revision(self) -> int:
         """Return the newest committed revision."""
         return self._open_state().revision
@@ -143,29 +130,21 @@ class SQLiteStore:
         """Return the newest entry of the key, or None."""
         return self._open_state().index.get(key)
 
-    # A write is the single coroutine `_commit`: a wrapper would have to be resumed as well.
+    # A write is the single coroutine of `PendingWrites`: a wrapper would have to be resumed as well.
 
     def create(self, key: str, value: bytes) -> Coroutine[Any, Any, Entry]:
         """Write a key that must not exist."""
-        return self._commit(key, lambda current: plan_create(current, key, value, revision=self._planned + 1))
+        return self._writes.commit(key, self._writes.creation(key, value))
 
     def update(
         self, key: str, value: bytes, *, expected_revision: int, guards: Mapping[str, int] = NO_GUARDS
     ) -> Coroutine[Any, Any, Entry]:
         """Replace the value if the key is still at `expected_revision`."""
-
-        def plan(current: Entry | None) -> Event:
-            return plan_update(guard(current, key, expected_revision), value, revision=self._planned + 1)
-
-        return self._commit(key, plan)
+        return self._writes.commit(key, self._writes.replacement(key, value, expected_revision))
 
     def delete(self, key: str, *, expected_revision: int) -> Coroutine[Any, Any, Entry]:
         """Remove the key if it is still at `expected_revision`."""
-
-        def plan(current: Entry | None) -> Event:
-            return plan_delete(guard(current, key, expected_revision), revision=self._planned + 1)
-
-        return self._commit(key, plan)
+        return self._writes.commit(key, self._writes.deletion(key, expected_revision))
 
     async def count(self, prefix: str) -> int:
         """Return the number of keys that begin with the prefix."""
@@ -221,22 +200,24 @@ class SQLiteStore:
         problem = await self._ask_writer(lambda _: find_problem(self._inodes))
         if problem is not None:
             raise problem
-        if self._write_failure is None:
+        if self._writes.failure is None:
             return
         try:
             await self._ask_writer(_write_nothing)
         except StoreUnavailableError as error:
-            raise StoreUnavailableError(f"{self._write_failure}; another try: {error}") from error
-        self._write_failure = None
+            raise StoreUnavailableError(f"{self._writes.failure}; another try: {error}") from error
+        self._writes.failure = None
 
     async def close(self) -> None:
         """Finish pending writes, end all watches and release the file."""
         if self._closed:
             return
-        self._flush()
+        self._writes.close()
         self._closed = True
         await self._writer.stop()
         self._state.hub.close()
+        if self._writes.view is not None:
+            self._writes.view.hub.close()
         await self._loop.run_in_executor(self._reader, self._reading.close)
         self._reader.shutdown()
         # Closing the last connection checkpoints the write-ahead log.
@@ -262,81 +243,6 @@ class SQLiteStore:
         if self._closed:
             raise StoreUnavailableError("the store is closed")
         return self._state
-
-    def _current(self, key: str) -> Entry | None:
-        """Return the entry that a write builds on: the newest, committed or pending."""
-        state = self._open_state()
-        write = self._pending.get(key)
-        if write is None:
-            return state.index.get(key)
-        return write.event.entry if write.event.type is EventType.PUT else None
-
-    async def _commit(self, key: str, plan: Callable[[Entry | None], Event]) -> Entry:
-        while True:
-            try:
-                event = plan(self._current(key))
-            except (KeyExistsError, KeyNotFoundError, RevisionConflictError):
-                # A refusal must describe a committed state: wait for pending writes of the key first.
-                if key not in self._pending:
-                    raise
-                await self._next_outcome()
-            else:
-                return await self._queued(event)
-
-    async def _next_outcome(self) -> None:
-        """Wait for the next report of the writer; not for the future of a write, which its caller may cancel."""
-        if self._outcome is None:
-            self._outcome = self._loop.create_future()
-        await asyncio.shield(self._outcome)
-
-    def _announce_outcome(self) -> None:
-        if self._outcome is not None:
-            self._outcome.set_result(None)
-            self._outcome = None
-
-    def _queued(self, event: Event) -> asyncio.Future[Entry]:
-        if self._pending_count >= WRITES_PENDING_MAX:
-            raise StoreUnavailableError(f"{WRITES_PENDING_MAX} writes are waiting for the disk")
-        if not self._gathered:
-            self._loop.call_soon(self._flush)
-        write = Write(event, self._loop.create_future(), self._epoch)
-        self._gathered.append(write)
-        self._pending[event.entry.key] = write
-        self._pending_count += 1
-        self._planned = event.entry.revision
-        return write.done
-
-    def _flush(self) -> None:
-        if self._gathered:
-            self._writer.submit(self._gathered)
-            self._gathered = []
-
-    def _on_committed(self, writes: list[Write]) -> None:
-        self._write_failure = None
-        pending = self._pending
-        self._pending_count -= len(writes)
-        for write in writes:
-            if pending.get(write.event.entry.key) is write:
-                del pending[write.event.entry.key]
-        self._state.apply([write.event for write in writes])
-        for write in writes:
-            if not write.done.done():
-                write.done.set_result(write.event.entry)
-        self._announce_outcome()
-
-    def _on_failed(self, writes: list[Write], failure: StoreUnavailableError) -> None:
-        self._write_failure = str(failure)
-        if writes[0].epoch == self._epoch:
-            # All planned writes depend on the failed ones: drop them and restart from the committed state.
-            self._epoch += 1
-            self._pending.clear()
-            self._planned = self._state.revision
-            writes, self._gathered = writes + self._gathered, []
-        self._pending_count -= len(writes)
-        for write in writes:
-            if not write.done.done():
-                write.done.set_exception(type(failure)(*failure.args))
-        self._announce_outcome()
 
     async def _read(self, query: Callable[[sqlite3.Connection], T]) -> T:
         self._open_state()
@@ -377,6 +283,10 @@ class SQLiteStore:
         # Rows may be durable before the event loop knows; those come through the hub.
         known = [event for event in events if event.revision <= state.revision]
         return tuple(event for event in known if covers(prefix, event.entry.key)), known[-1].revision
+
+
+def _recent_history(floor: int) -> EventHistory:
+    return EventHistory(floor, events_max=RECENT_EVENTS_MAX, bytes_max=RECENT_BYTES_MAX)
 
 
 def _changes(after: int, until: int) -> Callable[[sqlite3.Connection], list[tuple[str, int]]]:

@@ -161,6 +161,8 @@ class WatchHub:
         # All events up to this revision have been published.
         self.revision = revision
         self.ended = False
+        # Why it has ended; None if it was closed.
+        self._error: StoreError | None = None
         self._topics: dict[str, dict[WatchBuffer, None]] = {}
         # The watched prefixes that cover a folder; forgotten when the set of watched prefixes changes.
         self._covering: dict[str, list[str]] = {}
@@ -175,7 +177,7 @@ class WatchHub:
         """Return a buffer that receives the events after the revision; requires `can_join`."""
         buffer = WatchBuffer(prefix, after_revision, wake)
         if self.ended:
-            buffer.end(None)
+            buffer.end(self._error)
             return buffer
         events = self.history.after(max(after_revision, self.history.floor))
         missed = tuple(event for event in events if covers(prefix, event.entry.key))
@@ -212,10 +214,10 @@ class WatchHub:
         self._topics.clear()
         self._covering.clear()
 
-    def close(self) -> None:
+    def close(self, error: StoreError | None = None) -> None:
         """End every watch, including those that subscribe later."""
-        self.ended = True
-        self.end_all(None)
+        self.ended, self._error = True, error
+        self.end_all(error)
 
     @property
     def watchers(self) -> int:

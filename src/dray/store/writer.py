@@ -29,6 +29,8 @@ class Write(msgspec.Struct, frozen=True):
     event: Event
     done: asyncio.Future[Entry]
     epoch: int
+    # Whether the caller waits for the commit.
+    waits: bool = True
 
 
 @dataclass(frozen=True, slots=True)

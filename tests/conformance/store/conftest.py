@@ -1,4 +1,4 @@
-"""Each test runs on every store: in memory, in a SQLite file, and on a real etcd started for the session."""
+"""Each test runs on every store: in memory, on SQLite with and without asynchronous commit, and on a real etcd."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdProcess]:
     process.stop()
 
 
-@pytest.fixture(params=["memory", "sqlite", "etcd"])
+@pytest.fixture(params=["memory", "sqlite", "asynchronous", "etcd"])
 def backend(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -130,6 +130,8 @@ async def store(backend: str, tmp_path: Path, request: pytest.FixtureRequest) ->
         made = MemoryStore()
     elif backend == "sqlite":
         made = await SQLiteStore.open(tmp_path / "store.db")
+    elif backend == "asynchronous":
+        made = (await SQLiteStore.open(tmp_path / "store.db")).with_asynchronous_commit()
     else:
         process: EtcdProcess = request.getfixturevalue("etcd")
         made = await EtcdStore.connect([process.endpoint], prefix=f"/test-{next(_prefix_numbers)}")

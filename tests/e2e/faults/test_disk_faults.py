@@ -17,8 +17,12 @@ from pathlib import Path
 import pytest
 
 from dray.api.errors import APIError, InsufficientStorageError
+from dray.client.in_process import in_process_client
+from dray.client.interface import Client
+from dray.client.resources import NODES, PODS
 from dray.cmd import apiserver
-from dray.cmd.settings import APIServerSettings
+from dray.cmd.settings import APIServerSettings, UpSettings
+from dray.cmd.up import running_control_plane
 from dray.store.interface import StoreUnavailableError
 from dray.store.sqlite import SQLiteStore
 from tests.local_server import Local
@@ -75,6 +79,10 @@ def config_map(name: str, size: int) -> dict[str, object]:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"value": "x" * size}}
 
 
+def plain_pod(name: str) -> dict[str, object]:
+    return {"metadata": {"name": name, "namespace": "default"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+
+
 async def create_until_full(local: Local) -> APIError:
     for number in range(1000):
         try:
@@ -111,6 +119,43 @@ async def test_a_full_disk_refuses_writes_only_until_there_is_space(disk: Path) 
             assert time.monotonic() < deadline
         await local.request("create", "core/v1/configmaps@default", config_map("after", 10))
         assert len((await local.request("list", "core/v1/configmaps@default"))["items"]) == len(stored) + 1
+
+
+async def placed_on(client: Client, name: str) -> str:
+    """Return the node of a Pod as soon as it has one."""
+    async with asyncio.timeout(RECOVER_SECONDS_MAX):
+        while True:
+            pod = await client.get(PODS, name, "default")
+            if pod.spec.node_name:
+                return pod.spec.node_name
+            await asyncio.sleep(0.02)
+
+
+async def test_controllers_and_scheduler_start_anew_after_a_full_disk(
+    disk: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They have seen writes that the disk refused, and must not act on them."""
+    settings = UpSettings(data_dir=str(disk), port=0, usage_interval=0)
+    async with running_control_plane(settings) as plane:
+        local = Local(plane.server)
+        client = in_process_client(plane.server.local, user="admin", groups=("system:masters",))
+        await client.create(
+            NODES.unstructured, {"metadata": {"name": "node"}, "status": {"allocatable": {"pods": "9"}}}
+        )
+        await client.create(PODS.unstructured, plain_pod("before"))
+        assert await placed_on(client, "before") == "node"
+        ballast = fill(disk)
+        assert isinstance(await create_until_full(local), InsufficientStorageError)
+        with pytest.raises(InsufficientStorageError):
+            await client.create(PODS.unstructured, plain_pod("refused"))
+        ballast.unlink()
+        await client.create(PODS.unstructured, plain_pod("after"))
+        assert await placed_on(client, "after") == "node"
+        names = {pod.metadata.name for pod in (await client.list(PODS, "default")).items}
+        assert names == {"before", "after"}
+        await plane.group.cancel()
+    starts = [record for record in caplog.records if "start anew with what is stored" in record.message]
+    assert len(starts) == 1
 
 
 async def test_a_full_disk_at_start_is_named_and_the_store_stays(disk: Path) -> None:

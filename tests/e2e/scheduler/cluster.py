@@ -63,7 +63,7 @@ class Cluster:
 
     def start_controllers(self) -> None:
         """Start all controllers."""
-        own = in_process_client(self.running.local, user="controllers", groups=("system:masters",))
+        own = in_process_client(self.running.components, user="controllers", groups=("system:masters",))
         spawn_controllers(self.group, own, self.running.clock, self.running.metrics, root_ca="PEM", gates=self.gates)
 
     def start_scheduler(
@@ -75,7 +75,7 @@ class Cluster:
         metrics: Metrics | None = None,
     ) -> tuple[Scheduler, Callable[[], Awaitable[None]]]:
         """A scheduler, and what stops it."""
-        own = client or in_process_client(self.running.local, user="system:kube-scheduler")
+        own = client or in_process_client(self.running.components, user="system:kube-scheduler")
         informers = SharedInformerFactory(own, self.running.clock, random.Random(1))
         scheduler = Scheduler(
             own,
@@ -90,7 +90,7 @@ class Cluster:
 
     def start_claim_controller(self) -> Callable[[], Awaitable[None]]:
         """The controller that creates and frees claims; returns what stops it."""
-        own = in_process_client(self.running.local, user="claims", groups=("system:masters",))
+        own = in_process_client(self.running.components, user="claims", groups=("system:masters",))
         informers = SharedInformerFactory(own, self.running.clock, random.Random(2))
         controller = ResourceClaimController(ControllerContext(own, informers, self.running.clock))
         return self._start(informers.run(), controller.run())

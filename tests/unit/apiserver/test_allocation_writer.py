@@ -159,3 +159,21 @@ async def test_the_server_gives_up_after_many_rounds() -> None:
     with pytest.raises(ConflictError):
         await cluster.give("a", "gpu")
     assert not cluster.is_held("gpu")
+
+
+async def test_a_rollback_returns_to_the_durable_allocations() -> None:
+    cluster = Cluster(5, 6, 7, 8)
+    kept = await cluster.give("kept", "gpu-0")
+    await cluster.give("lost", "gpu-1", base=4)
+    # It has moved to another device, which could not be stored either.
+    await cluster.give("kept", "gpu-2", old=("gpu-0",), base=5)
+    cluster.writer.deleted(claim("deleted", "gpu-3"), 8)
+    durable = {
+        kept.key: kept,
+        "/registry/resource.k8s.io/resourceclaims/ns/lost": Entry("", orjson.dumps(claim("lost")), 4, 1),
+    }
+    cluster.writer.roll_back(5, durable.get)
+    assert [device for device in ("gpu-0", "gpu-1", "gpu-2", "gpu-3") if cluster.is_held(device)] == ["gpu-0"]
+    # Their revisions are given again.
+    await cluster.give("new", "gpu-1", base=5)
+    assert cluster.is_held("gpu-1")

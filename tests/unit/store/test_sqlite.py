@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from dray.store import pending_writes, sqlite_file
 from dray.store import sqlite as sqlite_module
-from dray.store import sqlite_file
 from dray.store.interface import (
     Entry,
     KeyExistsError,
@@ -62,7 +62,7 @@ def full_disk() -> Iterator[None]:
 
 async def test_waiting_writes_share_a_commit(store: SQLiteStore, monkeypatch: pytest.MonkeyPatch) -> None:
     batches: list[int] = []
-    original = store._on_committed
+    original = store._writes._on_committed
 
     def committed(writes: Any) -> None:
         batches.append(len(writes))
@@ -154,7 +154,7 @@ async def test_writes_after_a_failed_one_in_the_queue_fail_with_it(store: SQLite
 
 
 async def test_too_many_waiting_writes_are_turned_away(store: SQLiteStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sqlite_module, "WRITES_PENDING_MAX", 10)
+    monkeypatch.setattr(pending_writes, "WRITES_PENDING_MAX", 10)
     outcomes = await asyncio.gather(*(store.create(f"{PODS}{n}", b"") for n in range(15)), return_exceptions=True)
     assert [type(outcome) for outcome in outcomes] == [Entry] * 10 + [StoreUnavailableError] * 5
 

@@ -1,0 +1,197 @@
+"""The view with asynchronous commit: who sees a write when, and what a disk that refuses it takes back."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from dray.store import pending_writes
+from dray.store.interface import (
+    AsynchronousCommit,
+    Event,
+    KeyExistsError,
+    RolledBackError,
+    StoreUnavailableError,
+    Watch,
+)
+from dray.store.sqlite import SQLiteStore
+
+PODS = "/registry/core/pods/ns/"
+WAIT_SECONDS = 20
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[SQLiteStore]:
+    opened = await SQLiteStore.open(tmp_path / "store.db")
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+def view(store: SQLiteStore) -> AsynchronousCommit:
+    return store.with_asynchronous_commit()
+
+
+@contextmanager
+def slow_disk(store: SQLiteStore) -> Iterator[None]:
+    """Nothing is committed inside."""
+    gate = threading.Event()
+    store._writer.submit_task(lambda _: gate.wait())
+    try:
+        yield
+    finally:
+        gate.set()
+
+
+@contextmanager
+def full_disk() -> Iterator[None]:
+    """No file may grow past its first pages, as when the disk is full."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (8192, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+async def next_events(watch: Watch) -> tuple[Event, ...]:
+    async with asyncio.timeout(WAIT_SECONDS):
+        return await anext(aiter(watch))
+
+
+async def test_a_write_is_visible_in_the_view_and_nowhere_else_until_it_is_committed(
+    store: SQLiteStore, view: AsynchronousCommit
+) -> None:
+    inside, outside = await view.watch(PODS, after_revision=1), await store.watch(PODS, after_revision=1)
+    following = asyncio.ensure_future(next_events(outside))
+    with slow_disk(store):
+        created = await view.create(f"{PODS}a", b"1")
+        assert await view.get(f"{PODS}a") == created
+        assert [event.entry for event in await next_events(inside)] == [created]
+        assert view.committed(f"{PODS}a") is None
+        assert await store.get(f"{PODS}a") is None
+        assert (await store.list_page(PODS)).entries == ()
+        assert not following.done()
+    assert [event.entry for event in await following] == [created]
+    assert await store.get(f"{PODS}a") == view.committed(f"{PODS}a") == created
+
+
+async def test_writes_of_the_view_and_of_others_exclude_each_other(
+    store: SQLiteStore, view: AsynchronousCommit
+) -> None:
+    with slow_disk(store):
+        created = await view.create(f"{PODS}a", b"1")
+        refused = asyncio.ensure_future(store.create(f"{PODS}a", b"2"))
+        with pytest.raises(KeyExistsError):
+            await view.create(f"{PODS}a", b"3")
+        updated = await view.update(f"{PODS}a", b"4", expected_revision=created.revision)
+        assert not refused.done()
+    with pytest.raises(KeyExistsError):
+        await refused
+    assert await view.get(f"{PODS}a") == updated
+
+
+async def test_lists_and_counts_of_the_view_have_its_own_writes(store: SQLiteStore, view: AsynchronousCommit) -> None:
+    created = [await view.create(f"{PODS}{number}", b"") for number in range(3)]
+    assert list((await view.list_page(PODS)).entries) == created
+    await view.delete(created[0].key, expected_revision=created[0].revision)
+    assert await view.count(PODS) == 2
+
+
+async def test_a_write_that_somebody_waits_for_does_not_wait_for_a_pause(
+    store: SQLiteStore, view: AsynchronousCommit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pending_writes, "QUIET_ITERATIONS", 1_000_000)
+    monkeypatch.setattr(pending_writes, "DELAY_SECONDS_MAX", 3600.0)
+    first = await view.create(f"{PODS}a", b"")
+    assert await store.get(first.key) is None
+    async with asyncio.timeout(WAIT_SECONDS):
+        second = await store.create(f"{PODS}b", b"")
+        assert (await store.list_page(PODS)).entries == (first, second)
+        third = await view.create(f"{PODS}c", b"")
+        assert (await view.list_page(PODS)).entries == (first, second, third)
+
+
+@pytest.mark.parametrize(("iterations", "seconds"), [(1, 3600.0), (1_000_000, 0.001)])
+async def test_writes_of_the_view_are_committed_after_a_pause_or_a_while(
+    store: SQLiteStore, view: AsynchronousCommit, monkeypatch: pytest.MonkeyPatch, iterations: int, seconds: float
+) -> None:
+    monkeypatch.setattr(pending_writes, "QUIET_ITERATIONS", iterations)
+    monkeypatch.setattr(pending_writes, "DELAY_SECONDS_MAX", seconds)
+    outside = await store.watch(PODS, after_revision=1)
+    created = await view.create(f"{PODS}a", b"")
+    assert [event.entry for event in await next_events(outside)] == [created]
+
+
+async def test_writes_that_a_full_disk_refuses_are_rolled_back_once(
+    store: SQLiteStore, view: AsynchronousCommit
+) -> None:
+    kept = await store.create(f"{PODS}kept", b"")
+    rollbacks: list[int] = []
+    view.on_roll_back(rollbacks.append)
+    watch = await view.watch(PODS, after_revision=kept.revision)
+    with full_disk():
+        lost = await view.create(f"{PODS}lost", b"x" * 100_000)
+        assert [event.entry for event in await next_events(watch)] == [lost]
+        with pytest.raises(RolledBackError):
+            await next_events(watch)
+        assert rollbacks == [kept.revision]
+        assert await view.get(f"{PODS}lost") is None
+        assert await view.revision() == kept.revision
+        # Until a write succeeds, nothing is acknowledged or shown that may be taken back.
+        again = await view.watch(PODS, after_revision=kept.revision)
+        with pytest.raises(StoreUnavailableError):
+            await view.create(f"{PODS}refused", b"x" * 100_000)
+    assert rollbacks == [kept.revision]
+    created = await view.create(f"{PODS}a", b"")
+    assert [event.entry for event in await next_events(again)] == [created]
+    with slow_disk(store):
+        ahead = await view.create(f"{PODS}b", b"")
+        assert [event.entry for event in await next_events(again)] == [ahead]
+    assert (await view.list_page(PODS)).entries == (created, ahead, kept)
+
+
+async def test_the_view_shows_writes_of_others_too_and_takes_them_back(
+    store: SQLiteStore, view: AsynchronousCommit
+) -> None:
+    rollbacks: list[int] = []
+    view.on_roll_back(rollbacks.append)
+    following = asyncio.ensure_future(next_events(await view.watch(PODS, after_revision=1)))
+    with full_disk():
+        for _ in range(2):
+            with pytest.raises(StoreUnavailableError):
+                await store.create(f"{PODS}a", b"x" * 100_000)
+    assert [event.entry.key for event in await following] == [f"{PODS}a"]
+    assert rollbacks == [1]
+
+
+async def test_a_view_that_is_opened_during_a_write_shows_it(store: SQLiteStore) -> None:
+    with slow_disk(store):
+        writing = asyncio.ensure_future(store.create(f"{PODS}a", b""))
+        await asyncio.sleep(0)
+        view = store.with_asynchronous_commit()
+        watch = await view.watch(PODS, after_revision=1)
+        assert await view.get(f"{PODS}a") is not None
+        following = asyncio.ensure_future(next_events(watch))
+    assert [event.entry for event in await following] == [await writing]
+
+
+async def test_a_closed_store_refuses_the_view(store: SQLiteStore, view: AsynchronousCommit, tmp_path: Path) -> None:
+    watch = await view.watch(PODS, after_revision=1)
+    created = await view.create(f"{PODS}a", b"")
+    await view.close()
+    assert [event.entry for event in await next_events(watch)] == [created]
+    with pytest.raises(StopAsyncIteration):
+        await next_events(watch)
+    for call in (view.get(f"{PODS}a"), view.create(f"{PODS}b", b""), view.revision()):
+        with pytest.raises(StoreUnavailableError):
+            await call
+    reopened = await SQLiteStore.open(tmp_path / "store.db")
+    assert await reopened.get(f"{PODS}a") == created
+    await reopened.close()
