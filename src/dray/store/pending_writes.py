@@ -31,8 +31,8 @@ from dray.store.writer import Write, WriterThread
 # Planned writes that are not committed; with more the disk is too slow and callers are refused.
 WRITES_PENDING_MAX = 65_536
 # Writes that nobody waits for are submitted after so many iterations of the event loop without another one: a component
-# reacts to a write of another one within fewer. A commit costs as much as some fifty empty iterations.
-QUIET_ITERATIONS = 8
+# reacts to a write of another one within so many. A commit costs as much as some fifty empty iterations.
+QUIET_ITERATIONS = 4
 # They are submitted in any case after this time: for so much longer, other processes do not see them.
 DELAY_SECONDS_MAX = 0.01
 
