@@ -6,7 +6,7 @@ starts where it ended.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from itertools import chain, groupby, islice
 from itertools import count as count_from
 from typing import Final, TypeAlias
@@ -26,7 +26,7 @@ from dray.framework.plugins import FILTER, PRE_FILTER, PRE_SCORE, SCORE_MAX, Bat
 from dray.framework.snapshot import Snapshot
 from dray.framework.status import SKIP, SUCCESS, Code, Status, unresolvable
 from dray.scheduler.diagnosis import Diagnosis
-from dray.scheduler.filter_result_cache import FilterResultCache
+from dray.scheduler.filter_result_cache import BATCH_MIN, FilterResultCache
 from dray.scheduler.filter_runner import AttemptError, Filter, FilterRunner, active_filters
 from dray.scheduler.nominations import Nominations
 from dray.scheduler.profile import Profile, Scorer
@@ -38,9 +38,6 @@ FEASIBLE_NODES_MIN: Final = 100
 _PERCENTAGE_START: Final = 50
 _PERCENTAGE_MIN: Final = 5
 _NODES_PER_PERCENT: Final = 125
-
-# Fewer nodes than these are filtered one by one: that is faster than asking the batch filters.
-_BATCH_MIN: Final = 8
 
 # Indices of nodes, and the filters to run on them; without filters the nodes are feasible.
 Candidates: TypeAlias = tuple[Iterable[int], Sequence[Filter]]
@@ -149,7 +146,7 @@ class Cycle:
     def _choose(self, profile: Profile, state: CycleState, indices: Sequence[int]) -> tuple[int, tuple[NodeScore, ...]]:
         """Return the index of the node with the highest score, the first of several, and the best recorded scores."""
         snapshot = self._snapshot
-        nodes = [snapshot.nodes[index] for index in indices]
+        nodes = list(map(snapshot.nodes.__getitem__, indices))
         run_pre_score(profile, state, nodes)
         cacheable, others, key = _scorers(profile, state)
         by_plugin = {scorer.name: weighted_scores(scorer, state, nodes) for scorer in others}
@@ -252,7 +249,7 @@ class Cycle:
                 special.append(index)
             return status
 
-        search.feasible = results.accepted(start, search.wanted, decide)
+        search.feasible = results.accepted(start, search.wanted, decide, self._batched(profile, state, filters))
         evaluated = count if search.missing else (search.feasible[-1] - start) % count + 1
         if not search.feasible:
             search.statuses = results.rejections(start)
@@ -263,6 +260,20 @@ class Cycle:
         self._mostly_infeasible = len(search.feasible) < evaluated // 2
         self._start = (start + evaluated) % count
         return search
+
+    def _batched(
+        self, profile: Profile, state: CycleState, filters: Filters
+    ) -> Callable[[range], Sequence[int]] | None:
+        """Return a function that returns those of many nodes on which filters must run; None if all must be filtered.
+
+        A timed attempt filters one by one, so that every node can be in its sample.
+        """
+        if filters.timed or self._nominations:
+            return None
+        batch, snapshot = _batch_filters(profile, state), self._snapshot
+        if len(batch) < len(filters.plain):
+            return None
+        return lambda indices: _union([plugin.needs_filter(state, snapshot, indices) for plugin in batch])
 
     def _maybe_feasible(self, batch: Sequence[BatchFilter], state: CycleState, start: int) -> Iterable[int] | None:
         """Return the nodes without those that a batch filter rules out; None if there is no such filter."""
@@ -308,7 +319,7 @@ class Cycle:
                 indices = range(index, min(end, index + missing))
                 samples = indices[::SAMPLE_EVERY_NODE] if filters.timed else range(0)
                 filtered: Sequence[int] = indices
-                if len(indices) >= _BATCH_MIN:
+                if len(indices) >= BATCH_MIN:
                     filtered = _union([samples, *(item.needs_filter(state, self._snapshot, indices) for item in batch)])
                 for each in filtered:
                     if index < each:
