@@ -80,9 +80,11 @@ class Snapshot:
         before, self.nodes[index] = self.nodes[index], node
         self.version += 1
         self._changes.append(index)
-        self._update_properties(node)
+        if node.affinity_pods or before.affinity_pods:
+            _set(self.with_affinity_pods, node.name, present=bool(node.affinity_pods))
         # A change of Pods keeps the same object.
-        if node.image_sizes is not before.image_sizes:
+        if node.node is not before.node:
+            self._update_properties(node)
             self._update_images(before, node)
 
     def _update_properties(self, node: NodeInfo) -> None:

@@ -18,7 +18,7 @@ from dray.framework.node_statuses import NodeStatuses, StatusCount
 from dray.framework.plugins import DryRunSignature
 from dray.framework.snapshot import Snapshot
 from dray.framework.status import SUCCESS, Status
-from dray.scheduler.equivalence_class import equivalence_class_of, signed_filters
+from dray.scheduler.equivalence_class import equivalence_class_of
 from dray.scheduler.nominations import Nominations
 from dray.scheduler.profile import Profile
 
@@ -265,7 +265,7 @@ class FilterResultCache:
         kind = equivalence_class_of(profile, state)
         if kind is None:
             return None
-        parts = [(plugin, self._nodes_of(plugin)) for plugin in signed_filters(profile, state)]
+        parts = [(plugin, self._nodes_of(plugin)) for plugin in profile.active_filters(state).signed]
         results = self._kinds.pop(kind, None) or FilterResults()
         results.refresh(self._snapshot, self._nominations, parts)
         self._kinds[kind] = results

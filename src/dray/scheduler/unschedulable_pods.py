@@ -78,13 +78,13 @@ class UnschedulablePods:
         """Return the position of the Pod that was added last."""
         return self._count
 
-    def concerned(self, event: ClusterEvent, old: Any, new: Any, newest: int | None = None) -> list[QueuedPod]:
+    def concerned(self, event: ClusterEvent, old: Any, new: Any, newest: int | None = None) -> Sequence[QueuedPod]:
         """Return the Pods whose plugins are registered for the event, in the order in which they were added.
 
         With `newest`, those that were added later are left out.
         """
         if not self.pods:
-            return []
+            return ()
         uids: dict[str, None] = {}
         for plugin, item in self.registrations_for(event):
             waiting = self._by_plugin.get(plugin)
@@ -98,6 +98,8 @@ class UnschedulablePods:
                 found = self._by_key.get((plugin, key))
                 if found is not None:
                     uids |= found
+        if not uids:
+            return ()
         entries = [self.pods[uid] for uid in uids]
         if newest is not None:
             entries = [entry for entry in entries if entry[0] <= newest]
