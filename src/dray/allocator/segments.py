@@ -6,7 +6,7 @@ node. Sets of its devices are integers, bit i for its i-th device.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from itertools import compress
 from typing import TYPE_CHECKING, Final
 
@@ -114,16 +114,19 @@ class Segment:
             return
         self._counted_at, self._blocked, self._partly_consumed = at, 0, 0
         if allocations.has_any(self.pool.key):
-            # The sum of different bits is the set of them.
-            dedicated = sum(compress(self._bits, map(allocations.dedicated.__contains__, self._keys)))
+            dedicated = self._members(allocations.dedicated)
             shared = 0
-            for bit, key in zip(self._bits, self._keys, strict=True):
-                if not dedicated & bit and allocations.is_shared(key):
-                    shared |= bit
+            for index in indices(self._members(allocations.keys_in_use(self.pool.key)) & ~dedicated):
+                if allocations.is_shared(self._keys[index]):
+                    shared |= 1 << index
             self._blocked = dedicated | (shared & ~self.shared)
             self._partly_consumed = shared & self.shared
         if self.consumers:
             self._blocked |= self._without_counters(allocations)
+
+    def _members(self, keys: Container[str]) -> int:
+        """Return the devices whose keys are in a collection: the sum of their different bits."""
+        return sum(compress(self._bits, map(keys.__contains__, self._keys)))
 
     def _without_counters(self, allocations: AllocatedDevices) -> int:
         used = self.pool.used_counters(allocations)

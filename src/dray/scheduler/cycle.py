@@ -356,20 +356,21 @@ class Cycle:
     def _decide(self, state: CycleState, node: NodeInfo, filters: Sequence[Filter], runner: FilterRunner) -> Status:
         """Return SUCCESS, or the first rejection of a node."""
         pod = state.pod_info.pod
-        status = SUCCESS
         for name, run_filter in filters:
             status = run_filter(state, pod, node)
-            if status is not SUCCESS:
-                if status.code is not Code.SUCCESS:
-                    status = status.with_plugin(name)
-                    break
-                status = SUCCESS
-        if status is SUCCESS and node.name in self._nominations.by_node:
+            if status is not SUCCESS and status.code is not Code.SUCCESS:
+                return _checked(status.with_plugin(name))
+        if node.name in self._nominations.by_node:
             # Most nodes are rejected without the Pods nominated to them, which costs less to find out.
-            status = runner.run(state, node, filters)
-        if status is not SUCCESS and not status.is_rejected:
-            raise AttemptError(f'running "{status.plugin}" filter plugin: {status.message}')
-        return status
+            return _checked(runner.run(state, node, filters))
+        return SUCCESS
+
+
+def _checked(status: Status) -> Status:
+    """Return SUCCESS or a rejection of a node; raise for a failure of a plugin."""
+    if status is not SUCCESS and not status.is_rejected:
+        raise AttemptError(f'running "{status.plugin}" filter plugin: {status.message}')
+    return status
 
 
 def _wanted(profile: Profile, count: int) -> int:
