@@ -41,9 +41,9 @@ class Snapshot:
         return self._indices.get(name)
 
     def changed_since(self, version: int) -> Iterable[str] | None:
-        """Return the names of nodes changed after the version; None if indices changed, or the log is too short."""
-        indices = self.indices_changed_since(version)
-        return None if indices is None else [self.nodes[index].name for index in indices]
+        """Return the nodes changed after the version, each once; None if indices changed, or the log is too short."""
+        indices, nodes = self.indices_changed_since(version), self.nodes
+        return None if indices is None else [nodes[index].name for index in dict.fromkeys(indices)]
 
     def indices_changed_since(self, version: int) -> Iterable[int] | None:
         """Return the indices of nodes changed after the version; None if indices changed, or the log is too short."""

@@ -103,6 +103,8 @@ class DynamicResources:
         policy = make_policy(arguments.device_policy, devices.packing.model)
         # A policy that learns must see the Pods, with or without the plugin that scores nodes.
         self._learns = arguments.device_policy == FRAGMENTATION
+        if self._learns:
+            devices.learn_packing()
         self._filter = DeviceFilter(
             devices.allocator, devices.variants, handle.clock, arguments.filter_timeout_seconds, policy
         )
