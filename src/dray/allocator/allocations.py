@@ -6,7 +6,7 @@ A claim counts once: an in-flight allocation precedes an assumed one, which prec
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Final, Protocol, TypeVar
 
@@ -92,6 +92,9 @@ class AllocatedDevices(UsedDevicesWithShares, Protocol):
 
     def has_any(self, pool: str) -> bool:
         """Return whether any device of the pool is in use."""
+
+    def keys_in_use(self, pool: str) -> Collection[str]:
+        """Return the pool's devices that are in use, alone or shared."""
 
     def in_use(self, key: str, *, shareable: bool) -> bool:
         """Return whether no other claim can use the device."""
@@ -207,7 +210,7 @@ class Allocations:
         use = self._pools.get(pool)
         return use is not None and bool(use.keys)
 
-    def keys_in_use(self, pool: str) -> Iterable[str]:
+    def keys_in_use(self, pool: str) -> Collection[str]:
         """Return the pool's devices that are in use, alone or shared."""
         use = self._pools.get(pool)
         return () if use is None else use.keys

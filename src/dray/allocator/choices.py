@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Final
+from collections.abc import Sequence
 
 from dray.allocator.allocations import AllocatedDevices
 from dray.allocator.bits import above, indices, lowest
 from dray.allocator.capacity import CapacityRequestError, most_consumed, offers
+from dray.allocator.content import CapacityKey
 from dray.allocator.errors import AllocationError, NodeAllocationError
 from dray.allocator.plan import DEVICES_MAX, Alternative, Plan, PlannedRequest, check_size, device_error
 from dray.allocator.segments import TaintRules
 from dray.allocator.view import NodeView
-
-_NOTHING: Final[Mapping[str, int]] = {}
 
 
 class Choice:
@@ -169,35 +167,40 @@ class Chooser:
         A share needs some capacity left, even without a request. Devices whose policy cannot be applied are added to
         the failing ones.
         """
-        alternative = choice.alternative
-        if alternative.admin_access or not (alternative.capacity or self._view.shared):
+        alternative, view = choice.alternative, self._view
+        if alternative.admin_access or not (alternative.capacity or view.shared):
             return devices
-        shared, devices_of_node = self._view.shared, self._view.devices
-        shares, consumed_by = alternative.shares, self._allocations.consumed
-        # For many nodes and devices: no calls that can be avoided.
-        for index in indices(devices if alternative.capacity else devices & shared):
-            device = devices_of_node[index]
-            enough = True
-            if not shared >> index & 1:
-                enough = offers(device.content, alternative.capacity)
-            else:
-                key = device.content.capacity_key
-                most = shares.get(key)
-                if most is None:
-                    try:
-                        most = shares[key] = most_consumed(device.content, alternative.capacity)
-                    except CapacityRequestError:
-                        choice.failing |= 1 << index
-                        devices ^= 1 << index
-                        continue
-                consumed = _NOTHING if whole else consumed_by(device.key)
-                for name, amount in most:
-                    if consumed.get(name, 0) > amount:
-                        enough = False
-                        break
-            if not enough:
-                devices ^= 1 << index
+        if alternative.capacity:
+            for index in indices(devices & ~view.shared):
+                if not offers(view.devices[index].content, alternative.capacity):
+                    devices ^= 1 << index
+        for key, group in view.capacity_groups:
+            members = devices & group
+            if members:
+                devices ^= members ^ self._with_share(choice, key, members, whole=whole)
         return devices
+
+    def _with_share(self, choice: Choice, key: CapacityKey | None, members: int, *, whole: bool) -> int:
+        """Return those of the shareable devices with the same capacities that have enough of them left."""
+        alternative, devices = choice.alternative, self._view.devices
+        most = alternative.shares.get(key)
+        if most is None:
+            try:
+                most = alternative.shares[key] = most_consumed(devices[lowest(members)].content, alternative.capacity)
+            except CapacityRequestError:
+                choice.failing |= members
+                return 0
+        for _, amount in most:
+            if amount < 0:
+                return 0
+        # Of the others nothing is consumed.
+        for index in () if whole else indices(members & self._view.partly_consumed(self._allocations)):
+            consumed = self._allocations.consumed(devices[index].key)
+            for name, amount in most:
+                if consumed.get(name, 0) > amount:
+                    members ^= 1 << index
+                    break
+        return members
 
     def failure(self, request: PlannedRequest, choice: Choice) -> AllocationError:
         """Return the error of the first device that cannot be evaluated."""

@@ -6,7 +6,7 @@ The allocations below must not change while an overlay is used.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from dray.allocator.allocations import AllocatedDevices, Allocations, DeviceUse, device_uses
@@ -99,7 +99,7 @@ class AllocationOverlay:
         keys = self._keys.get(pool)
         return self._base.has_any(pool) if keys is None else bool(keys)
 
-    def keys_in_use(self, pool: str) -> Iterable[str]:
+    def keys_in_use(self, pool: str) -> Collection[str]:
         """Return the pool's devices that are in use, alone or shared."""
         keys = self._keys.get(pool)
         return self._base.keys_in_use(pool) if keys is None else keys

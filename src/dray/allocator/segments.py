@@ -6,10 +6,13 @@ node. Sets of its devices are integers, bit i for its i-th device.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
+from itertools import compress
 from typing import TYPE_CHECKING, Final
 
+from dray.allocator.bits import indices
 from dray.allocator.compatibility import conflicting_set
+from dray.allocator.content import CapacityKey
 from dray.allocator.gates import Gates
 from dray.allocator.selection import Failure, SelectorGroup
 from dray.allocator.taints import TaintRule, blocks, intolerable
@@ -36,13 +39,17 @@ class Segment:
     """Devices of one slice that one or more nodes can use, in slice order."""
 
     __slots__ = (
+        "_bits",
         "_blocked",
-        "_blocked_at",
+        "_counted_at",
+        "_keys",
         "_matches",
+        "_partly_consumed",
         "_rules",
         "_tainted",
         "_taints",
         "_untolerated",
+        "capacity_groups",
         "consumers",
         "devices",
         "has_binding_conditions",
@@ -59,9 +66,14 @@ class Segment:
         self.shared = (
             _mask(device.content.allow_multiple for device in self.devices) if gates.consumable_capacity else 0
         )
+        # The shareable devices by what they offer.
+        self.capacity_groups = _capacity_groups(self.devices, self.shared)
+        self._keys = tuple(device.key for device in self.devices)
+        self._bits = tuple(1 << index for index in range(len(self.devices)))
         self._matches: dict[SelectorGroup, tuple[int, int]] = {}
         self._blocked = 0
-        self._blocked_at: tuple[object, int, int] | None = None
+        self._partly_consumed = 0
+        self._counted_at: tuple[object, int, int] | None = None
         self._rules: TaintRules | None = None
         self._taints: dict[int, tuple[DeviceTaint, ...]] = {}
         self._tainted = 0
@@ -88,22 +100,33 @@ class Segment:
 
     def blocked(self, allocations: AllocatedDevices) -> int:
         """Return the devices that are in use, lack counters, or are incompatible with devices in use."""
-        at = (allocations, allocations.stamp(self.pool.key), self.pool.version)
-        if self._blocked_at != at:
-            self._blocked_at, self._blocked = at, self._find_blocked(allocations)
+        self._count_uses(allocations)
         return self._blocked
 
-    def _find_blocked(self, allocations: AllocatedDevices) -> int:
-        blocked = 0
+    def partly_consumed(self, allocations: AllocatedDevices) -> int:
+        """Return the shareable devices of which claims have shares."""
+        self._count_uses(allocations)
+        return self._partly_consumed
+
+    def _count_uses(self, allocations: AllocatedDevices) -> None:
+        at = (allocations, allocations.stamp(self.pool.key), self.pool.version)
+        if self._counted_at == at:
+            return
+        self._counted_at, self._blocked, self._partly_consumed = at, 0, 0
         if allocations.has_any(self.pool.key):
-            dedicated, bit = allocations.dedicated, 1
-            for device in self.devices:
-                if device.key in dedicated or (not bit & self.shared and allocations.is_shared(device.key)):
-                    blocked |= bit
-                bit <<= 1
+            dedicated = self._members(allocations.dedicated)
+            shared = 0
+            for index in indices(self._members(allocations.keys_in_use(self.pool.key)) & ~dedicated):
+                if allocations.is_shared(self._keys[index]):
+                    shared |= 1 << index
+            self._blocked = dedicated | (shared & ~self.shared)
+            self._partly_consumed = shared & self.shared
         if self.consumers:
-            blocked |= self._without_counters(allocations)
-        return blocked
+            self._blocked |= self._without_counters(allocations)
+
+    def _members(self, keys: Container[str]) -> int:
+        """Return the devices whose keys are in a collection: the sum of their different bits."""
+        return sum(compress(self._bits, map(keys.__contains__, self._keys)))
 
     def _without_counters(self, allocations: AllocatedDevices) -> int:
         used = self.pool.used_counters(allocations)
@@ -152,6 +175,15 @@ class Segment:
             if taints:
                 self._taints[index] = tuple(taints)
                 self._tainted |= 1 << index
+
+
+def _capacity_groups(devices: Sequence[PoolDevice], shared: int) -> tuple[tuple[CapacityKey | None, int], ...]:
+    """Return the shareable devices that offer the same capacities, with the key of these."""
+    groups: dict[CapacityKey | None, int] = {}
+    for index in indices(shared):
+        key = devices[index].content.capacity_key
+        groups[key] = groups.get(key, 0) | 1 << index
+    return tuple(groups.items())
 
 
 def _mask(flags: Iterable[bool]) -> int:

@@ -6,6 +6,7 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from dray.allocator.content import CapacityKey
 from dray.allocator.gates import Gates
 from dray.allocator.segments import Segment, TaintRules
 from dray.api.node_selection import local_selector
@@ -42,6 +43,7 @@ class NodeView:
         "_offsets",
         "_pools",
         "_versions",
+        "capacity_groups",
         "consumers",
         "gates",
         "incomplete",
@@ -80,6 +82,8 @@ class NodeView:
         self.pool_keys: tuple[str, ...] = tuple(dict.fromkeys(segment.pool.key for segment in self.segments))
         self._offsets: list[int] = []
         self.consumers = self.shared = 0
+        # The shareable devices by what they offer.
+        self.capacity_groups: Sequence[tuple[CapacityKey | None, int]] = ()
         self._number()
         self._local_selector: NodeSelector | None = None
         self._devices: dict[str, PoolDevice] | None = None
@@ -92,6 +96,14 @@ class NodeView:
             self.consumers |= segment.consumers << offset
             self.shared |= segment.shared << offset
             offset += len(segment.devices)
+        if len(self.segments) == 1:
+            self.capacity_groups = self.segments[0].capacity_groups
+        elif self.shared:
+            groups: dict[CapacityKey | None, int] = {}
+            for offset, segment in zip(self._offsets, self.segments, strict=True):
+                for key, devices in segment.capacity_groups:
+                    groups[key] = groups.get(key, 0) | devices << offset
+            self.capacity_groups = tuple(groups.items())
 
     def is_current(self, node: Node, gates: Gates, versions: tuple[int, int]) -> bool:
         """Return whether nothing has changed since the view was created."""
@@ -157,6 +169,15 @@ class NodeView:
         for offset, segment in zip(self._offsets, self.segments, strict=True):
             blocked |= segment.blocked(allocations) << offset
         return blocked
+
+    def partly_consumed(self, allocations: AllocatedDevices) -> int:
+        """Return the shareable devices of which claims have shares."""
+        if len(self.segments) == 1:
+            return self.segments[0].partly_consumed(allocations)
+        partly_consumed = 0
+        for offset, segment in zip(self._offsets, self.segments, strict=True):
+            partly_consumed |= segment.partly_consumed(allocations) << offset
+        return partly_consumed
 
     def untolerated(self, tolerations: tuple[DeviceToleration, ...], rules: TaintRules) -> int:
         """Return the devices with untolerated taints."""

@@ -63,6 +63,9 @@ class Action(enum.Flag):
     )
     ALL = ADD | DELETE | UPDATE
 
+    # Each value has one member only. The inherited function is not a built-in one, and events are looked up by action.
+    __hash__ = object.__hash__
+
 
 class ClusterEvent(msgspec.Struct, frozen=True, gc=False):
     """An action on a kind of object; a registration combines several actions."""

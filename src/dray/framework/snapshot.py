@@ -19,9 +19,9 @@ class Snapshot:
     def __init__(self, nodes: Sequence[NodeInfo] = ()) -> None:
         self.nodes: list[NodeInfo] = []
         self._indices: dict[str, int] = {}
-        # Grows with each change; the log has the names of the changed nodes since indices changed, newest last.
+        # Grows with each change; the log has the indices of the changed nodes since indices changed, newest last.
         self.version = 0
-        self._changes: deque[str] = deque(maxlen=CHANGES_MAX)
+        self._changes: deque[int] = deque(maxlen=CHANGES_MAX)
         # Names of the nodes with rare properties: plugins skip their work if there are none.
         self.with_affinity_pods: dict[str, None] = {}
         self.unschedulable: dict[str, None] = {}
@@ -41,7 +41,12 @@ class Snapshot:
         return self._indices.get(name)
 
     def changed_since(self, version: int) -> Iterable[str] | None:
-        """Return the nodes changed after the version; None if indices changed, or the log is too short."""
+        """Return the nodes changed after the version, each once; None if indices changed, or the log is too short."""
+        indices, nodes = self.indices_changed_since(version), self.nodes
+        return None if indices is None else [nodes[index].name for index in dict.fromkeys(indices)]
+
+    def indices_changed_since(self, version: int) -> Iterable[int] | None:
+        """Return the indices of nodes changed after the version; None if indices changed, or the log is too short."""
         count = self.version - version
         return None if count > len(self._changes) else islice(reversed(self._changes), count)
 
@@ -74,10 +79,12 @@ class Snapshot:
         index = self._indices[node.name]
         before, self.nodes[index] = self.nodes[index], node
         self.version += 1
-        self._changes.append(node.name)
-        self._update_properties(node)
+        self._changes.append(index)
+        if node.affinity_pods or before.affinity_pods:
+            _set(self.with_affinity_pods, node.name, present=bool(node.affinity_pods))
         # A change of Pods keeps the same object.
-        if node.image_sizes is not before.image_sizes:
+        if node.node is not before.node:
+            self._update_properties(node)
             self._update_images(before, node)
 
     def _update_properties(self, node: NodeInfo) -> None:

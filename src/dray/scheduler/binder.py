@@ -13,7 +13,7 @@ from dray.api.timestamps import format_duration
 from dray.api.types.core_v1 import Pod
 from dray.framework.cycle_state import CycleState
 from dray.framework.plugins import BIND, PERMIT, POST_BIND, PRE_BIND, RESERVE, AsyncUnreservePlugin
-from dray.framework.status import SUCCESS, Code, Status, error, unschedulable
+from dray.framework.status import SKIP, SUCCESS, Code, Status, error, unschedulable
 from dray.lib.clock import Clock
 from dray.runtime.tasks import first_completed
 from dray.scheduler.gang_binding import NOT_TOGETHER, GangBinding
@@ -190,10 +190,12 @@ class Binder:
         """Return whether `bind` is going to wait at Permit, or in PreBind for what others do."""
         if self._waiting.get(attempt.queued.uid) is not None:
             return True
-        return any(
-            plugin.pre_bind_pre_flight(attempt.state, attempt.pod, attempt.node_name).is_success
-            for plugin in attempt.profile.pre_flights
-        )
+        state, pod, node_name = attempt.state, attempt.pod, attempt.node_name
+        for plugin in attempt.profile.pre_flights:
+            status = plugin.pre_bind_pre_flight(state, pod, node_name)
+            if status is not SKIP and status.is_success:
+                return True
+        return False
 
     async def bind(self, attempt: Attempt) -> Status:
         """Wait for Permit, then run PreBind and Bind."""

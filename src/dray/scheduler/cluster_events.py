@@ -26,6 +26,7 @@ ASSIGNED_POD_ADD: Final = ClusterEvent(ASSIGNED_POD, Action.ADD, "AssignedPodAdd
 ASSIGNED_POD_DELETE: Final = ClusterEvent(ASSIGNED_POD, Action.DELETE, "AssignedPodDelete")
 NODE_ADD: Final = ClusterEvent(NODE, Action.ADD, "NodeAdd")
 NODE_DELETE: Final = ClusterEvent(NODE, Action.DELETE, "NodeDelete")
+_NO_ACTION: Final = Action(0)
 
 
 def pod_event(old: Pod, new: Pod) -> ClusterEvent:
@@ -41,7 +42,7 @@ def node_event(old: Node, new: Node) -> ClusterEvent:
 
 def pod_actions(old: Pod, new: Pod) -> Action:
     """Return what changed in a Pod."""
-    actions = Action(0)
+    actions = _NO_ACTION
     if old.metadata.labels != new.metadata.labels:
         actions |= Action.UPDATE_POD_LABEL
     if old.spec.tolerations != new.spec.tolerations:
@@ -52,12 +53,12 @@ def pod_actions(old: Pod, new: Pod) -> Action:
         actions |= Action.UPDATE_POD_GENERATED_RESOURCE_CLAIM
     if _asks_for_less(old, new):
         actions |= Action.UPDATE_POD_SCALE_DOWN
-    return actions or Action.UPDATE_OTHER
+    return actions if actions is not _NO_ACTION else Action.UPDATE_OTHER
 
 
 def node_actions(old: Node, new: Node) -> Action:
     """Return what changed in a node."""
-    actions = Action(0)
+    actions = _NO_ACTION
     if old.status.allocatable != new.status.allocatable:
         actions |= Action.UPDATE_NODE_ALLOCATABLE
     if old.metadata.labels != new.metadata.labels:
@@ -70,7 +71,7 @@ def node_actions(old: Node, new: Node) -> Action:
         actions |= Action.UPDATE_NODE_ANNOTATION
     if old.status.declared_features != new.status.declared_features:
         actions |= Action.UPDATE_NODE_DECLARED_FEATURE
-    return actions or Action.UPDATE_OTHER
+    return actions if actions is not _NO_ACTION else Action.UPDATE_OTHER
 
 
 def _asks_for_less(old: Pod, new: Pod) -> bool:

@@ -6,7 +6,7 @@ starts where it ended.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from itertools import chain, groupby, islice
 from itertools import count as count_from
 from typing import Final, TypeAlias
@@ -22,14 +22,14 @@ from dray.framework.evaluation import (
 )
 from dray.framework.node_info import NodeInfo
 from dray.framework.node_statuses import StatusCount, count_statuses, distinct_statuses
-from dray.framework.plugins import FILTER, PRE_FILTER, PRE_SCORE, SCORE_MAX, BatchFilter, ScanFilter
+from dray.framework.plugins import FILTER, PRE_FILTER, PRE_SCORE, SCORE_MAX, BatchFilter
 from dray.framework.snapshot import Snapshot
 from dray.framework.status import SKIP, SUCCESS, Code, Status, unresolvable
 from dray.scheduler.diagnosis import Diagnosis
-from dray.scheduler.filter_result_cache import FilterResultCache
-from dray.scheduler.filter_runner import AttemptError, Filter, FilterRunner, active_filters
+from dray.scheduler.filter_result_cache import BATCH_MIN, FilterResultCache
+from dray.scheduler.filter_runner import AttemptError, FilterRunner, runner_of
 from dray.scheduler.nominations import Nominations
-from dray.scheduler.profile import Profile, Scorer
+from dray.scheduler.profile import ActiveFilters, Filter, Profile, Scorer
 from dray.scheduler.score_cache import ScoreTables
 from dray.scheduler.timing import SAMPLE_EVERY_NODE
 
@@ -39,21 +39,9 @@ _PERCENTAGE_START: Final = 50
 _PERCENTAGE_MIN: Final = 5
 _NODES_PER_PERCENT: Final = 125
 
-# Fewer nodes than these are filtered one by one: that is faster than asking the batch filters.
-_BATCH_MIN: Final = 8
-
 # Indices of nodes, and the filters to run on them; without filters the nodes are feasible.
 Candidates: TypeAlias = tuple[Iterable[int], Sequence[Filter]]
 _FEASIBLE: Final[Sequence[Filter]] = ()
-
-
-class Filters(msgspec.Struct, frozen=True):
-    """The filters of an attempt; a timed attempt runs the timed ones on a sample of the nodes."""
-
-    plain: list[Filter]
-    timed: list[Filter]
-    # Runs them on nodes with nominated Pods.
-    runner: FilterRunner
 
 
 class Placement(msgspec.Struct, frozen=True, gc=False):
@@ -149,7 +137,7 @@ class Cycle:
     def _choose(self, profile: Profile, state: CycleState, indices: Sequence[int]) -> tuple[int, tuple[NodeScore, ...]]:
         """Return the index of the node with the highest score, the first of several, and the best recorded scores."""
         snapshot = self._snapshot
-        nodes = [snapshot.nodes[index] for index in indices]
+        nodes = list(map(snapshot.nodes.__getitem__, indices))
         run_pre_score(profile, state, nodes)
         cacheable, others, key = _scorers(profile, state)
         by_plugin = {scorer.name: weighted_scores(scorer, state, nodes) for scorer in others}
@@ -185,26 +173,25 @@ class Cycle:
         if index is None or (subset is not None and nominated not in subset[0]):
             return None
         search = Search(1)
-        filters = _filters(profile, state, self._nominations)
-        self._run(search, state, _sampled((index,), filters), filters.runner)
+        filters = _sampled((index,), profile.active_filters(state))
+        self._run(search, state, filters, runner_of(profile, state, self._nominations))
         return search if search.feasible else None
 
     def _search_all(self, profile: Profile, state: CycleState, subset: NodeSubset) -> Search:
-        filters = _filters(profile, state, self._nominations)
-        runner = filters.runner
+        filters, runner = profile.active_filters(state), runner_of(profile, state, self._nominations)
         if subset is not None:
             indices = [index for name in sorted(subset[0]) if (index := self._snapshot.index_of(name)) is not None]
             search = Search(len(indices))
             self._run(search, state, _sampled(indices, filters), runner)
             return search
-        kept = self._search_kept(profile, state, filters)
+        kept = self._search_kept(profile, state, filters, runner)
         if kept is not None:
             return kept
         count = len(self._snapshot)
         start = self._start % count
         search = Search(_wanted(profile, count))
-        batch = () if self._nominations else _batch_filters(profile, state)
-        scans = {} if self._nominations else _scan_filters(profile, state)
+        batch = () if self._nominations else filters.batch
+        scans = {} if self._nominations else filters.scans
         skipping = self._maybe_feasible(batch, state, start) if self._mostly_infeasible else None
         for plugin in scans.values():
             everything = chain(range(start, count), range(start))
@@ -228,7 +215,9 @@ class Cycle:
         self._start = (start + search.evaluated) % count
         return search
 
-    def _search_kept(self, profile: Profile, state: CycleState, filters: Filters) -> Search | None:
+    def _search_kept(
+        self, profile: Profile, state: CycleState, filters: ActiveFilters, runner: FilterRunner
+    ) -> Search | None:
         """Search with what is known from Pods that are like this one; None if it is not known which are."""
         results = self._filter_results.of(profile, state)
         if results is None:
@@ -236,23 +225,24 @@ class Cycle:
         snapshot, nodes, count = self._snapshot, self._snapshot.nodes, len(self._snapshot)
         start = self._start % count
         search = Search(_wanted(profile, count))
-        nominated, samples = self._nominations.by_node, count_from()
-        has_claims = any(name not in state.skip_filter for name in profile.signed_filters)
+        plain, timed, samples = filters.plain, filters.timed, count_from()
+        nominated = self._nominations.by_node
+        has_claims = bool(filters.signed)
         # What is kept for the Pod itself was kept from the others.
         own = snapshot.index_of(self._nominations.node_of(state.pod_info.uid))
         special = [] if own is None else [own]
         results.invalidate(special)
 
         def decide(index: int) -> Status:
-            run = filters.timed if filters.timed and next(samples) % SAMPLE_EVERY_NODE == 0 else filters.plain
+            run = timed if timed and next(samples) % SAMPLE_EVERY_NODE == 0 else plain
             node = nodes[index]
-            status = self._decide(state, node, run, filters.runner)
+            status = self._decide(state, node, run, runner)
             # Which devices were found beside nominated Pods or device plugins is known to this attempt alone.
             if status is SUCCESS and (node.name in nominated or (has_claims and node.requested.scalars)):
                 special.append(index)
             return status
 
-        search.feasible = results.accepted(start, search.wanted, decide)
+        search.feasible = results.accepted(start, search.wanted, decide, self._batched(state, filters))
         evaluated = count if search.missing else (search.feasible[-1] - start) % count + 1
         if not search.feasible:
             search.statuses = results.rejections(start)
@@ -263,6 +253,18 @@ class Cycle:
         self._mostly_infeasible = len(search.feasible) < evaluated // 2
         self._start = (start + evaluated) % count
         return search
+
+    def _batched(self, state: CycleState, filters: ActiveFilters) -> Callable[[range], Sequence[int]] | None:
+        """Return a function that returns those of many nodes on which filters must run; None if all must be filtered.
+
+        A timed attempt filters one by one, so that every node can be in its sample.
+        """
+        if filters.timed or self._nominations:
+            return None
+        batch, snapshot = filters.batch, self._snapshot
+        if len(batch) < len(filters.plain):
+            return None
+        return lambda indices: _union([plugin.needs_filter(state, snapshot, indices) for plugin in batch])
 
     def _maybe_feasible(self, batch: Sequence[BatchFilter], state: CycleState, start: int) -> Iterable[int] | None:
         """Return the nodes without those that a batch filter rules out; None if there is no such filter."""
@@ -299,7 +301,7 @@ class Cycle:
                 yield list(indices), filters if is_undecided else _FEASIBLE
 
     def _batch_filtered(
-        self, search: Search, batch: Sequence[BatchFilter], state: CycleState, filters: Filters, start: int
+        self, search: Search, batch: Sequence[BatchFilter], state: CycleState, filters: ActiveFilters, start: int
     ) -> Iterator[Candidates]:
         """Yield all nodes in order; those that every batch filter accepts as feasible, the others with the filters."""
         for first, end in ((start, len(self._snapshot)), (0, start)):
@@ -308,7 +310,7 @@ class Cycle:
                 indices = range(index, min(end, index + missing))
                 samples = indices[::SAMPLE_EVERY_NODE] if filters.timed else range(0)
                 filtered: Sequence[int] = indices
-                if len(indices) >= _BATCH_MIN:
+                if len(indices) >= BATCH_MIN:
                     filtered = _union([samples, *(item.needs_filter(state, self._snapshot, indices) for item in batch)])
                 for each in filtered:
                     if index < each:
@@ -354,20 +356,21 @@ class Cycle:
     def _decide(self, state: CycleState, node: NodeInfo, filters: Sequence[Filter], runner: FilterRunner) -> Status:
         """Return SUCCESS, or the first rejection of a node."""
         pod = state.pod_info.pod
-        status = SUCCESS
         for name, run_filter in filters:
             status = run_filter(state, pod, node)
-            if status is not SUCCESS:
-                if status.code is not Code.SUCCESS:
-                    status = status.with_plugin(name)
-                    break
-                status = SUCCESS
-        if status is SUCCESS and node.name in self._nominations.by_node:
+            if status is not SUCCESS and status.code is not Code.SUCCESS:
+                return _checked(status.with_plugin(name))
+        if node.name in self._nominations.by_node:
             # Most nodes are rejected without the Pods nominated to them, which costs less to find out.
-            status = runner.run(state, node, filters)
-        if status is not SUCCESS and not status.is_rejected:
-            raise AttemptError(f'running "{status.plugin}" filter plugin: {status.message}')
-        return status
+            return _checked(runner.run(state, node, filters))
+        return SUCCESS
+
+
+def _checked(status: Status) -> Status:
+    """Return SUCCESS or a rejection of a node; raise for a failure of a plugin."""
+    if status is not SUCCESS and not status.is_rejected:
+        raise AttemptError(f'running "{status.plugin}" filter plugin: {status.message}')
+    return status
 
 
 def _wanted(profile: Profile, count: int) -> int:
@@ -375,7 +378,7 @@ def _wanted(profile: Profile, count: int) -> int:
     return feasible_nodes_wanted(count, profile.percentage_of_nodes_to_score) if profile.scorers else 1
 
 
-def _sampled(indices: Iterable[int], filters: Filters) -> Iterator[Candidates]:
+def _sampled(indices: Iterable[int], filters: ActiveFilters) -> Iterator[Candidates]:
     """Yield the nodes with the filters to run on them; in a timed attempt one in some with the timed filters."""
     if not filters.timed:
         yield indices, filters.plain
@@ -433,19 +436,6 @@ def _no_common_node(limiting: list[str], node_count: int) -> Diagnosis:
     listed = f"plugin(s) [{' '.join(limiting)}] simultaneously" if len(limiting) > 1 else f"plugin {limiting[0]}"
     status = unresolvable(f"node(s) didn't satisfy {listed}")
     return Diagnosis(node_count, absent=status, pre_filter_message=status.message, plugins=frozenset(limiting))
-
-
-def _filters(profile: Profile, state: CycleState, nominations: Nominations) -> Filters:
-    plain, timed = active_filters(profile.at(FILTER), state), active_filters(profile.timed_filter, state)
-    return Filters(plain, timed, FilterRunner(plain, profile.pre_filter_extensions, nominations))
-
-
-def _batch_filters(profile: Profile, state: CycleState) -> Sequence[BatchFilter]:
-    return [plugin for name, plugin in profile.batch_filters.items() if name not in state.skip_filter]
-
-
-def _scan_filters(profile: Profile, state: CycleState) -> Mapping[str, ScanFilter]:
-    return {name: plugin for name, plugin in profile.scan_filters.items() if name not in state.skip_filter}
 
 
 def _union(lists: Sequence[Sequence[int]]) -> Sequence[int]:

@@ -12,7 +12,6 @@ from typing import Final
 import msgspec
 
 from dray.framework.cycle_state import CycleState
-from dray.framework.plugins import FILTER, DryRunSignature
 from dray.scheduler.profile import Profile
 
 # Filters that depend on the node and on these fields of the Pod alone.
@@ -24,18 +23,15 @@ _encode = msgspec.json.Encoder().encode
 
 def has_known_filters(profile: Profile, state: CycleState) -> bool:
     """Return whether all filters of the attempt are known: they accept no node only because of other Pods there."""
-    return all(
-        plugin.name in _BY_FIELDS or plugin.name in profile.signed_filters
-        for plugin in profile.at(FILTER)
-        if plugin.name not in state.skip_filter
-    )
+    return profile.active_filters(state).unsigned <= _BY_FIELDS
 
 
 def equivalence_class_of(profile: Profile, state: CycleState) -> Hashable | None:
     """Return everything about the Pod that its filters depend on; None if that is not known."""
-    if not has_known_filters(profile, state):
+    filters = profile.active_filters(state)
+    if not filters.unsigned <= _BY_FIELDS:
         return None
-    signatures = tuple([plugin.dry_run_signature(state) for plugin in signed_filters(profile, state)])
+    signatures = tuple([plugin.dry_run_signature(state) for plugin in filters.signed])
     if None in signatures:
         return None
     info = state.pod_info
@@ -43,8 +39,3 @@ def equivalence_class_of(profile: Profile, state: CycleState) -> Hashable | None
     fields = _encode((spec.tolerations, spec.node_selector, spec.affinity, spec.node_name))
     # Of the plugins whose PreFilter returned Skip, none that is known depends on more than the Pod.
     return profile.scheduler_name, info.priority, info.requests, info.host_ports, fields, signatures
-
-
-def signed_filters(profile: Profile, state: CycleState) -> list[DryRunSignature]:
-    """Return the active filters that depend on more than the node and fields of the Pod."""
-    return [plugin for name, plugin in profile.signed_filters.items() if name not in state.skip_filter]

@@ -12,13 +12,13 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from itertools import chain, compress
 from typing import Any, Final, TypeAlias
 
+from dray.api.types.core_v1 import Node
 from dray.framework.cycle_state import CycleState
-from dray.framework.node_info import NodeInfo
 from dray.framework.node_statuses import NodeStatuses, StatusCount
 from dray.framework.plugins import DryRunSignature
 from dray.framework.snapshot import Snapshot
 from dray.framework.status import SUCCESS, Status
-from dray.scheduler.equivalence_class import equivalence_class_of, signed_filters
+from dray.scheduler.equivalence_class import equivalence_class_of
 from dray.scheduler.nominations import Nominations
 from dray.scheduler.profile import Profile
 
@@ -31,6 +31,12 @@ RESULTS_MAX: Final = 2_000_000
 _REJECTED: Final = 0
 _ACCEPTED: Final = 1
 _UNKNOWN: Final = 2
+
+_ACCEPTED_BYTE: Final = bytes([_ACCEPTED])
+_UNKNOWN_BYTE: Final = bytes([_UNKNOWN])
+
+# Fewer nodes than these are filtered one by one: that is faster than asking the batch filters.
+BATCH_MIN: Final = 8
 
 # Turns results into whether each is a rejection.
 _IS_REJECTED: Final = bytes(result == _REJECTED for result in range(256))
@@ -45,30 +51,34 @@ class PartIndex:
     def __init__(self, snapshot: Snapshot, plugin: DryRunSignature) -> None:
         self._snapshot = snapshot
         self._plugin = plugin
-        self._nodes: dict[str, dict[str, None]] = {}
+        # Part -> indices of nodes.
+        self._nodes: dict[str, dict[int, None]] = {}
+        # The API objects whose parts were read, by index.
+        self._read: list[Node | None] = []
         self._version = -1
         self._parts_version: Any = None
 
     def refresh(self) -> None:
         """Read the parts of nodes that have changed."""
         parts_version = self._plugin.parts_version()
-        changed = self._snapshot.changed_since(self._version)
+        snapshot = self._snapshot
+        changed = snapshot.indices_changed_since(self._version)
         known = self._parts_version is not None and self._plugin.parts_changed_since(self._parts_version) is not None
         if changed is None or not known:
             self._nodes.clear()
-            changed = [node.name for node in self._snapshot]
-        for name in changed:
-            node = self._snapshot.get(name)
-            assert node is not None, "changed and not there"
-            self._read(node)
-        self._version, self._parts_version = self._snapshot.version, parts_version
+            self._read = [None] * len(snapshot)
+            changed = range(len(snapshot))
+        for index in changed:
+            info = snapshot.nodes[index]
+            # Most changes are Pods that come or go.
+            if self._read[index] is not info.node:
+                self._read[index] = info.node
+                for part in self._plugin.parts_of(info):
+                    self._nodes.setdefault(part, {})[index] = None
+        self._version, self._parts_version = snapshot.version, parts_version
 
-    def _read(self, node: NodeInfo) -> None:
-        for part in self._plugin.parts_of(node):
-            self._nodes.setdefault(part, {})[node.name] = None
-
-    def nodes(self, parts: Iterable[str]) -> Iterator[str]:
-        """Yield the names of nodes that have one of the parts."""
+    def indices(self, parts: Iterable[str]) -> Iterator[int]:
+        """Yield the indices of nodes that have one of the parts."""
         of = self._nodes.get
         return chain.from_iterable([of(part, ()) for part in parts])
 
@@ -100,49 +110,83 @@ class FilterResults:
             self._statuses = NodeStatuses(snapshot)
             self._new.clear()
         else:
-            indices = map(snapshot.index_of, changed)
-            self.invalidate([index for index in indices if index is not None])
+            self.invalidate(changed)
         self._version, self._nominations_version = snapshot.version, nominations.version
         self._parts_versions = tuple([plugin.parts_version() for plugin, _ in parts])
 
-    def _changed(self, snapshot: Snapshot, nominations: Nominations, parts: Parts) -> Iterable[str] | None:
-        """Return the nodes whose results may have changed; None means all."""
+    def _changed(self, snapshot: Snapshot, nominations: Nominations, parts: Parts) -> set[int] | None:
+        """Return the indices of nodes whose results may have changed; None means all."""
         if self._version < 0:
             return None
-        changed = [snapshot.changed_since(self._version), nominations.changed_since(self._nominations_version)]
-        for (plugin, index), version in zip(parts, self._parts_versions, strict=True):
+        indices = snapshot.indices_changed_since(self._version)
+        nominated = nominations.changed_since(self._nominations_version)
+        if indices is None or nominated is None:
+            return None
+        changed = set(indices)
+        for (plugin, part_index), version in zip(parts, self._parts_versions, strict=True):
             names = plugin.parts_changed_since(version)
-            changed.append(None if names is None else index.nodes(names))
-        known = [names for names in changed if names is not None]
-        return chain(*known) if len(known) == len(changed) else None
+            if names is None:
+                return None
+            changed.update(part_index.indices(names))
+        for name in nominated:
+            index = snapshot.index_of(name)
+            if index is not None:
+                changed.add(index)
+        return changed
 
-    def accepted(self, start: int, wanted: int, decide: Callable[[int], Status]) -> list[int]:
+    def accepted(
+        self,
+        start: int,
+        wanted: int,
+        decide: Callable[[int], Status],
+        needs_filter: Callable[[range], Iterable[int]] | None = None,
+    ) -> list[int]:
         """Return the first accepted nodes, beginning at an index and wrapping around.
 
-        `decide` runs the filters on a node without a cached result.
+        `decide` runs the filters on a node without a cached result. Of many such nodes in a row, those that
+        `needs_filter` leaves out are known to be accepted.
         """
         by_index = self._by_index
         found: list[int] = []
+        count = 0
         for first, end in ((start, len(by_index)), (0, start)):
             at = first
-            while at < end and len(found) < wanted:
+            while at < end and count < wanted:
                 unknown = by_index.find(_UNKNOWN, at, end)
                 stop = unknown if unknown >= 0 else end
-                if stop > at:
-                    found += _accepted(by_index, at, stop)
-                if unknown >= 0 and len(found) < wanted:
-                    self._keep(unknown, decide(unknown))
-                    found += (unknown,) if by_index[unknown] else ()
-                at = stop + 1
+                count += by_index.count(_ACCEPTED, at, stop)
+                if unknown >= 0 and count < wanted:
+                    stop = self._decide_unknown(unknown, min(end, unknown + wanted - count), decide, needs_filter)
+                    count += by_index.count(_ACCEPTED, unknown, stop)
+                at = stop
+            found += _accepted(by_index, first, at)
         del found[wanted:]
         return found
 
-    def _keep(self, index: int, status: Status) -> None:
-        if status is SUCCESS:
-            self._by_index[index] = _ACCEPTED
-        else:
-            self._reject(index, status)
-            self._new[index] = None
+    def _decide_unknown(
+        self,
+        first: int,
+        end: int,
+        decide: Callable[[int], Status],
+        needs_filter: Callable[[range], Iterable[int]] | None,
+    ) -> int:
+        """Decide about the nodes without a result in a row, up to an index; return the index after them."""
+        by_index = self._by_index
+        stop = end - len(by_index[first:end].lstrip(_UNKNOWN_BYTE))
+        row = range(first, stop)
+        undecided: Iterable[int] = row
+        if needs_filter is not None and len(row) >= BATCH_MIN:
+            undecided = needs_filter(row)
+        for index in undecided:
+            status = decide(index)
+            if status is SUCCESS:
+                by_index[index] = _ACCEPTED
+            else:
+                self._reject(index, status)
+                self._new[index] = None
+        if undecided is not row:
+            by_index[first:stop] = by_index[first:stop].replace(_UNKNOWN_BYTE, _ACCEPTED_BYTE)
+        return stop
 
     def _reject(self, index: int, status: Status) -> None:
         """Keep a rejection of a node that has no result."""
@@ -221,7 +265,7 @@ class FilterResultCache:
         kind = equivalence_class_of(profile, state)
         if kind is None:
             return None
-        parts = [(plugin, self._nodes_of(plugin)) for plugin in signed_filters(profile, state)]
+        parts = [(plugin, self._nodes_of(plugin)) for plugin in profile.active_filters(state).signed]
         results = self._kinds.pop(kind, None) or FilterResults()
         results.refresh(self._snapshot, self._nominations, parts)
         self._kinds[kind] = results

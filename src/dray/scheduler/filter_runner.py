@@ -6,18 +6,15 @@ never arrive. A dry run changes copies of the node and of the cycle state only.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from collections.abc import Sequence
 
 from dray.framework.cycle_state import CycleState
 from dray.framework.node_info import NodeInfo
-from dray.framework.plugins import FILTER, FilterPlugin, PreFilterExtensions
+from dray.framework.plugins import PreFilterExtensions
 from dray.framework.pod_info import PodInfo
 from dray.framework.status import SUCCESS, Status
 from dray.scheduler.nominations import Nominations
-from dray.scheduler.profile import Profile
-
-Filter: TypeAlias = tuple[str, Callable[..., Status]]
+from dray.scheduler.profile import Filter, Profile
 
 
 class AttemptError(Exception):
@@ -87,12 +84,7 @@ class FilterRunner:
 
 def runner_of(profile: Profile, state: CycleState, nominations: Nominations) -> FilterRunner:
     """Return the filters of an attempt; called after PreFilter."""
-    return FilterRunner(active_filters(profile.at(FILTER), state), profile.pre_filter_extensions, nominations)
-
-
-def active_filters(plugins: Sequence[FilterPlugin], state: CycleState) -> list[Filter]:
-    """Return the filters of plugins whose PreFilter did not return Skip."""
-    return [(plugin.name, plugin.filter) for plugin in plugins if plugin.name not in state.skip_filter]
+    return FilterRunner(profile.active_filters(state).plain, profile.pre_filter_extensions, nominations)
 
 
 def _run(filters: Sequence[Filter], state: CycleState, node: NodeInfo) -> Status:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar, cast
+from functools import lru_cache
+from typing import Any, Final, TypeAlias, TypeVar, cast
+
+import msgspec
 
 from dray.api.types.core_v1 import Pod
 from dray.framework.cycle_state import CycleState
@@ -50,6 +53,13 @@ P = TypeVar("P")
 
 DEFAULT_SCHEDULER_NAME = "default-scheduler"
 
+# Sets of plugins whose PreFilter returned Skip, for each of which the other filters are kept: Pods of one workload have
+# the same, and a cluster has few more.
+ACTIVE_FILTERS_MAX: Final = 256
+
+# The name of a plugin, and its filter.
+Filter: TypeAlias = tuple[str, Callable[..., Status]]
+
 
 class Scorer:
     """A score plugin with its weight and its optional abilities."""
@@ -76,6 +86,20 @@ def _one_by_one(plugin: ScorePlugin) -> Callable[[CycleState, Pod, Sequence[Node
     return lambda state, pod, nodes: [score(state, pod, node) for node in nodes]
 
 
+class ActiveFilters(msgspec.Struct, frozen=True):
+    """The filters of plugins whose PreFilter did not return Skip."""
+
+    # The timed ones run on a sample of the nodes of a timed attempt; there are none in others.
+    plain: tuple[Filter, ...]
+    timed: tuple[Filter, ...]
+    batch: tuple[BatchFilter, ...]
+    scans: Mapping[str, ScanFilter]
+    # Those that depend on more than the node and fields of the Pod.
+    signed: tuple[DryRunSignature, ...]
+    # The names of the others.
+    unsigned: frozenset[str]
+
+
 class Profile:
     """Made once at start; `points` has the plugins of every extension point in order."""
 
@@ -97,15 +121,9 @@ class Profile:
         self.timed_filter: Sequence[FilterPlugin] = (
             () if timed_points is None else cast("Sequence[FilterPlugin]", timed_points[FILTER.name])
         )
-        self.batch_filters: Mapping[str, BatchFilter] = {
-            plugin.name: plugin for plugin in self.at(FILTER) if isinstance(plugin, BatchFilter)
-        }
         self.pre_filter_extensions = tuple(
             plugin for plugin in self.at(PRE_FILTER) if isinstance(plugin, PreFilterExtensions)
         )
-        self.scan_filters: Mapping[str, ScanFilter] = {
-            plugin.name: plugin for plugin in self.at(FILTER) if isinstance(plugin, ScanFilter)
-        }
         self.nomination_extensions = tuple(
             plugin for plugin in self.at(PRE_FILTER) if isinstance(plugin, NominationExtensions)
         )
@@ -115,9 +133,6 @@ class Profile:
         self.group_post_filters = tuple(
             plugin for plugin in points.get(POST_FILTER.name, ()) if isinstance(plugin, GroupPostFilter)
         )
-        self.signed_filters: Mapping[str, DryRunSignature] = {
-            plugin.name: plugin for plugin in self.at(FILTER) if isinstance(plugin, DryRunSignature)
-        }
         self.explainers = tuple(plugin for plugin in self.at(FILTER) if isinstance(plugin, RejectionExplainer))
         self.pre_flights = tuple(plugin for plugin in self.at(PRE_BIND) if isinstance(plugin, PreBindPreFlight))
         self._queue_sort = self.at(QUEUE_SORT)[0]
@@ -132,12 +147,28 @@ class Profile:
             if isinstance(plugin, PlacementScorer)
         )
         self._registrations = {name: _registrations(plugin) for name, plugin in self.plugins.items()}
+        self._active_filters: Final = lru_cache(ACTIVE_FILTERS_MAX)(self._make_active_filters)
 
     def at(self, point: ExtensionPoint[P]) -> Sequence[P]:
         """Return the plugins of an extension point, in order."""
         # Not `cast`, which would be a call for each of the points of each Pod.
         found: Sequence[Any] = self._used_points.get(point.name, ())
         return found
+
+    def active_filters(self, state: CycleState) -> ActiveFilters:
+        """Return the filters of an attempt; called after PreFilter."""
+        return self._active_filters(frozenset(state.skip_filter))
+
+    def _make_active_filters(self, skipped: frozenset[str]) -> ActiveFilters:
+        plugins = [plugin for plugin in self.at(FILTER) if plugin.name not in skipped]
+        return ActiveFilters(
+            plain=tuple((plugin.name, plugin.filter) for plugin in plugins),
+            timed=tuple((plugin.name, plugin.filter) for plugin in self.timed_filter if plugin.name not in skipped),
+            batch=tuple(plugin for plugin in plugins if isinstance(plugin, BatchFilter)),
+            scans={plugin.name: plugin for plugin in plugins if isinstance(plugin, ScanFilter)},
+            signed=tuple(plugin for plugin in plugins if isinstance(plugin, DryRunSignature)),
+            unsigned=frozenset(plugin.name for plugin in plugins if not isinstance(plugin, DryRunSignature)),
+        )
 
     def timed(self, timer: Callable[[], float], observe: Observe) -> Profile:
         """Return a profile with the same decisions that observes the durations of its plugins."""

@@ -400,8 +400,10 @@ class SchedulingQueue:
         """Return whether `pop` may return a Pod, or has something to do before a time; None means never."""
         if self._active.entries or self._backoff.entries or self._unfinished:
             return True
-        own = self.next_due()
-        return own is not None and (due is None or own < due)
+        if self._error_backoff.entries:
+            own = self.next_due()
+            return own is not None and (due is None or own < due)
+        return bool(self._gate_reports) and (due is None or self._gate_reports[0][0] < due)
 
     def counts(self) -> dict[str, int]:
         """Return the number of Pods by state."""
@@ -522,11 +524,12 @@ class SchedulingQueue:
                 self._dropped = self._events.popleft().number
 
     def _remove(self, uid: str) -> None:
-        self._active.remove(uid)
-        self._backoff.remove(uid)
-        self._error_backoff.remove(uid)
-        self._unschedulable.take(uid)
-        self._gated.take(uid)
+        for heap in (self._active, self._backoff, self._error_backoff):
+            if uid in heap.entries:
+                heap.remove(uid)
+        for rejected in (self._unschedulable, self._gated):
+            if uid in rejected.pods:
+                rejected.take(uid)
 
 
 def _concerns(item: _EventRecord, uid: str) -> bool:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from functools import lru_cache
+from itertools import compress, repeat
+from operator import is_
 from typing import Any, Final
 
 from dray.framework.node_info import NodeInfo
@@ -35,13 +37,14 @@ class ScoreTable:
         """Return the sums of scores of the nodes at these indices; missing ones are computed by plugin."""
         self._drop_changed(snapshot)
         scores = self._scores
-        found = [scores[index] for index in indices]
-        missing = _positions_of_none(found)
-        if missing:
-            computed = compute([snapshot.nodes[indices[position]] for position in missing])
-            for position, parts in zip(missing, zip(*computed, strict=True), strict=True):
-                self._parts[indices[position]] = parts
-                found[position] = scores[indices[position]] = sum(parts)
+        found = list(map(scores.__getitem__, indices))
+        if None in found:
+            missing = list(compress(indices, map(is_, found, repeat(None))))
+            computed = compute(list(map(snapshot.nodes.__getitem__, missing)))
+            for index, parts in zip(missing, zip(*computed, strict=True), strict=True):
+                self._parts[index] = parts
+                scores[index] = sum(parts)
+            found = list(map(scores.__getitem__, indices))
         return found
 
     def parts(self, index: int) -> tuple[int, ...]:
@@ -49,26 +52,15 @@ class ScoreTable:
         return self._parts[index]
 
     def _drop_changed(self, snapshot: Snapshot) -> None:
-        changed = snapshot.changed_since(self._version)
+        changed = snapshot.indices_changed_since(self._version)
         if changed is None:
             self._scores = [None] * len(snapshot)
             self._parts = [()] * len(snapshot)
         else:
-            for name in changed:
-                index = snapshot.index_of(name)
-                assert index is not None, "changed and not there"
-                self._scores[index] = None
+            scores = self._scores
+            for index in changed:
+                scores[index] = None
         self._version = snapshot.version
-
-
-def _positions_of_none(values: list[Any]) -> list[int]:
-    """Return the positions of None; fast if there are few."""
-    positions: list[int] = []
-    at = -1
-    for _ in range(values.count(None)):
-        at = values.index(None, at + 1)
-        positions.append(at)
-    return positions
 
 
 class ScoreTables:

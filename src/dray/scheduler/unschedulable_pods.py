@@ -24,7 +24,7 @@ class UnschedulablePods:
         self.pods: dict[str, tuple[int, QueuedPod, frozenset[str]]] = {}
         self._by_plugin: dict[str, dict[str, None]] = {}
         self._by_key: dict[tuple[str, str], dict[str, None]] = {}
-        self._keys: dict[str, tuple[tuple[str, str], ...]] = {}
+        self._keys: dict[str, list[tuple[str, str]]] = {}
         self._count = 0
         # The registrations for each kind of event.
         self._interested: dict[tuple[str, Action], tuple[tuple[str, EventRegistration], ...]] = {}
@@ -78,13 +78,13 @@ class UnschedulablePods:
         """Return the position of the Pod that was added last."""
         return self._count
 
-    def concerned(self, event: ClusterEvent, old: Any, new: Any, newest: int | None = None) -> list[QueuedPod]:
+    def concerned(self, event: ClusterEvent, old: Any, new: Any, newest: int | None = None) -> Sequence[QueuedPod]:
         """Return the Pods whose plugins are registered for the event, in the order in which they were added.
 
         With `newest`, those that were added later are left out.
         """
         if not self.pods:
-            return []
+            return ()
         uids: dict[str, None] = {}
         for plugin, item in self.registrations_for(event):
             waiting = self._by_plugin.get(plugin)
@@ -98,6 +98,8 @@ class UnschedulablePods:
                 found = self._by_key.get((plugin, key))
                 if found is not None:
                     uids |= found
+        if not uids:
+            return ()
         entries = [self.pods[uid] for uid in uids]
         if newest is not None:
             entries = [entry for entry in entries if entry[0] <= newest]
@@ -108,7 +110,7 @@ class UnschedulablePods:
         return iter([entry[1] for entry in self.pods.values()])
 
     def _enter_keys(self, queued: QueuedPod, plugins: frozenset[str]) -> None:
-        keys = self._keys[queued.uid] = tuple(self._keys_of(queued, plugins))
+        keys = self._keys[queued.uid] = self._keys_of(queued, plugins)
         for key in keys:
             self._by_key.setdefault(key, {})[queued.uid] = None
 
@@ -119,13 +121,14 @@ class UnschedulablePods:
             if not uids:
                 del self._by_key[key]
 
-    def _keys_of(self, queued: QueuedPod, plugins: frozenset[str]) -> Iterator[tuple[str, str]]:
+    def _keys_of(self, queued: QueuedPod, plugins: frozenset[str]) -> list[tuple[str, str]]:
         pod = queued.pod
+        found: list[tuple[str, str]] = []
         for plugin in plugins:
             for item in self._registrations.get(plugin, ()):
                 if item.keys is not None:
-                    for key in item.keys.of_pod(pod):
-                        yield plugin, key
+                    found += [(plugin, key) for key in item.keys.of_pod(pod)]
+        return found
 
 
 def _position(entry: tuple[int, QueuedPod, frozenset[str]]) -> int:

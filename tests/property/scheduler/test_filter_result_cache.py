@@ -62,6 +62,10 @@ def decide(accepting: set[str], filtered: list[str], at: int) -> Status:
     return SUCCESS if f"n{at}" in accepting else rejection_of(at)
 
 
+def unknown_to_batch_filters(known: set[str], indices: range) -> list[int]:
+    return [at for at in indices if f"n{at}" not in known]
+
+
 @pytest.mark.behaviour("SC-11")
 @pytest.mark.parametrize("seed", range(30))
 def test_filter_result_cache_find_what_filtering_finds(seed: int) -> None:
@@ -90,8 +94,11 @@ def test_filter_result_cache_find_what_filtering_finds(seed: int) -> None:
         results.refresh(snapshot, nominations, [(pools, index)])
         start, wanted = rng.randrange(NODES), rng.choice((1, 7, NODES))
         filtered: list[str] = []
+        # Some of the nodes that would be accepted are known to the batch filters.
+        known = {name for name in accepting if rng.random() < 0.7}
+        needs_filter = rng.choice((None, partial(unknown_to_batch_filters, known)))
 
-        found = results.accepted(start, wanted, partial(decide, accepting, filtered))
+        found = results.accepted(start, wanted, partial(decide, accepting, filtered), needs_filter)
         order = [*range(start, NODES), *range(start)]
         expected = [at for at in order if names[at] in accepting][:wanted]
         assert found == expected
@@ -146,3 +153,21 @@ def test_explanations_are_kept_with_the_rejections() -> None:
     results.explain(snapshot, {"n0": unschedulable("no, because")})
     results.refresh(snapshot, nominations, [])
     assert results.rejections(1) == {"n0": unschedulable("no, because"), "n1": unschedulable("no")}
+
+
+def test_of_many_nodes_in_a_row_those_known_to_batch_filters_are_not_filtered() -> None:
+    snapshot = Snapshot([node_info(f"n{number}") for number in range(NODES)])
+    results = FilterResults()
+    results.refresh(snapshot, Nominations(), [])
+    filtered: list[str] = []
+    accepting = {f"n{number}" for number in range(NODES) if number % 3}
+    known = accepting - {"n1"}
+    needs_filter = partial(unknown_to_batch_filters, known)
+    found = results.accepted(0, NODES, partial(decide, accepting, filtered), needs_filter)
+    assert [f"n{at}" for at in found] == sorted(accepting, key=lambda name: int(name[1:]))
+    assert filtered == ["n0", "n1", *(f"n{number}" for number in range(3, NODES, 3))]
+    # Few nodes are filtered one by one.
+    results.invalidate([4, 5])
+    filtered.clear()
+    assert len(results.accepted(0, NODES, partial(decide, accepting, filtered), needs_filter)) == len(accepting)
+    assert filtered == ["n4", "n5"]

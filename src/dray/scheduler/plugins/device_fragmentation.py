@@ -27,7 +27,7 @@ class DeviceFragmentation:
     name = NAME
 
     def __init__(self, handle: Handle) -> None:
-        self._packing = device_state_of(handle).packing
+        self._packing = device_state_of(handle).learn_packing()
         self._snapshot = handle.snapshot
 
     def pre_filter(self, state: CycleState, _pod: Pod) -> tuple[PreFilterResult | None, Status]:

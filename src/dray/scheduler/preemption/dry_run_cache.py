@@ -15,7 +15,7 @@ from dray.framework.node_info import NodeInfo
 from dray.framework.plugins import DryRunSignature
 from dray.framework.snapshot import Snapshot
 from dray.framework.status import Status
-from dray.scheduler.equivalence_class import equivalence_class_of, signed_filters
+from dray.scheduler.equivalence_class import equivalence_class_of
 from dray.scheduler.nominations import Nominations
 from dray.scheduler.preemption.dry_run import Candidate
 from dray.scheduler.profile import Profile
@@ -109,7 +109,7 @@ class DryRunCache:
     def _results(self, profile: Profile, state: CycleState, key: Hashable) -> _NodeResults:
         results = self._classes.pop(key, None)
         if results is None:
-            results = _NodeResults(self._snapshot, self._nominations, signed_filters(profile, state))
+            results = _NodeResults(self._snapshot, self._nominations, profile.active_filters(state).signed)
         results.refresh()
         self._classes[key] = results
         if len(self._classes) > CLASSES_MAX:

@@ -98,12 +98,7 @@ class DeviceFilter:
 
     def filter(self, own: PodState, node: NodeInfo) -> Status:
         """Check that allocated claims are available on the node, and that the others can be allocated there."""
-        unavailable = False
-        for position, reaches in own.placed:
-            if not reaches(node):
-                own.unavailable.add(position)
-                unavailable = True
-        if unavailable:
+        if own.placed and not _are_available(own, node):
             return _NOT_AVAILABLE
         variant = own.plain
         if node.requested.scalars or (own.needs and node.allocatable.scalars):
@@ -114,24 +109,22 @@ class DeviceFilter:
             return status
         if not variant.count:
             return SUCCESS
+        # Where the claims fit, `PodState.found_on` has the allocations.
         try:
-            fits = self._fits(own, variant, node)
+            if own.overlay is not None or own.first_pass:
+                fits = self._fits_with_overlay(own, variant, node)
+            else:
+                query = variant.query or self._query(variant)
+                fits = (query.lookup(node.name, node.node) or self._allocate(variant, node)).fits
         except AllocatorError as failure:
             return _failed(failure, node, in_dry_run=own.in_dry_run)
         return SUCCESS if fits else _CANNOT_ALLOCATE
 
-    def _fits(self, own: PodState, variant: Variant, node: NodeInfo) -> bool:
-        """Return whether the variant's claims fit; `PodState.found_on` has the allocations."""
-        if own.overlay is not None or own.first_pass:
-            found = self._find_with_overlay(own, variant, node)
-            if found is not None:
-                own.node_allocations[node.name] = found
-            return found is not None
-        query = variant.query or self._query(variant)
-        outcome = query.lookup(node.name, node.node)
-        if outcome is None:
-            outcome = self._allocate(variant, node)
-        return outcome.fits
+    def _fits_with_overlay(self, own: PodState, variant: Variant, node: NodeInfo) -> bool:
+        found = self._find_with_overlay(own, variant, node)
+        if found is not None:
+            own.node_allocations[node.name] = found
+        return found is not None
 
     def _find_with_overlay(
         self, own: PodState, variant: Variant, node: NodeInfo
@@ -301,6 +294,13 @@ class DeviceFilter:
         matches = tuple([view.matches(group) for group in groups])
         unusable_pools = len(view.incomplete), len(view.invalid)
         return id(variant), view.device_count(), view.blocked(self._allocator.allocations), matches, unusable_pools
+
+
+def _are_available(own: PodState, node: NodeInfo) -> bool:
+    """Return whether all allocated claims can be used on the node, and keep those that cannot."""
+    unavailable = [position for position, reaches in own.placed if not reaches(node)]
+    own.unavailable.update(unavailable)
+    return not unavailable
 
 
 def _never() -> bool:

@@ -62,13 +62,20 @@ class DeviceState:
         self._pods = handle.informers.informer(PODS, UNFINISHED, indexes={_BY_CLAIM: _claim_keys})
         self.packing = DevicePacking(self.allocator, self._claims_of)
         claims.add_handler(self._claim_changed)
-        self._pods.add_handler(self.packing.pod_changed)
+        self._learns = False
         handle.informers.informer(RESOURCE_SLICES).add_handler(self._slice_changed)
         handle.informers.informer(DEVICE_CLASSES).add_handler(self._class_changed)
         handle.informers.informer(NODES).add_handler(self._node_changed)
         if handle.features.enabled("DRADeviceTaints") and handle.features.enabled("DRADeviceTaintRules"):
             handle.informers.informer(DEVICE_TAINT_RULES).add_handler(self._rule_changed)
         handle.metrics.collect_once(NAME_OF_COLLECTOR, lambda: ClassCollector(self._measured, handle.clock.monotonic))
+
+    def learn_packing(self) -> DevicePacking:
+        """Return the packing of devices, which counts the Pods from now on; only some profiles use it."""
+        if not self._learns:
+            self._learns = True
+            self._pods.add_handler(self.packing.pod_changed)
+        return self.packing
 
     def _measured(self) -> dict[str, ClassMeasure]:
         return measure(self.inventory, self.allocations, self.allocator.gates)

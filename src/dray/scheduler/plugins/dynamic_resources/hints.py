@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from dray.api.document import NamespacedName
@@ -79,15 +79,16 @@ class Hints:
             return Hint.SKIP
         return Hint.QUEUE
 
-    def keys_of_pod(self, pod: Pod) -> Iterator[str]:
-        """Yield the keys of changes that concern a Pod; of victims' claims, those on a preemptor's own node do."""
-        yield from keys_of_pod(pod)
+    def keys_of_pod(self, pod: Pod) -> list[str]:
+        """Return the keys of changes that concern a Pod; of victims' claims, those on a preemptor's own node do."""
+        keys = keys_of_pod(pod)
         record = None if self._nominees is None else self._nominees.get(pod.metadata.uid or "")
         if record is not None:
-            yield f"{_FREED_ON}{record.node_name}"
+            keys.append(f"{_FREED_ON}{record.node_name}")
         prefix = _FREED_FOR if record is None else _FREED_FOR_PREEMPTOR
-        for number in (ANY,) if self._wanted is None else self._wanted.of_pod(pod):
-            yield f"{prefix}{number}"
+        numbers = (ANY,) if self._wanted is None else self._wanted.of_pod(pod)
+        keys += [f"{prefix}{number}" for number in numbers]
+        return keys
 
     def keys_of_claim(self, old: ResourceClaim | None, new: ResourceClaim | None) -> Sequence[str] | None:
         """Return the keys of a changed claim; None (all Pods) if it is not known who could use freed devices."""
@@ -189,17 +190,17 @@ def concerns_resources(pod: Pod, old: DeviceClass | None, new: DeviceClass | Non
     return Hint.QUEUE if names.intersection(wanted) else Hint.SKIP
 
 
-def claim_keys_of(pod: Pod) -> Iterator[str]:
-    """Yield the keys of the Pod's claims."""
-    for entry in pod_claims(pod):
-        if entry.claim_name is not None:
-            yield f"{pod.metadata.namespace}/{entry.claim_name}"
+def claim_keys_of(pod: Pod) -> list[str]:
+    """Return the keys of the Pod's claims."""
+    if not pod.spec.resource_claims:
+        return []
+    namespace = pod.metadata.namespace
+    return [f"{namespace}/{entry.claim_name}" for entry in pod_claims(pod) if entry.claim_name is not None]
 
 
-def keys_of_pod(pod: Pod) -> Iterator[str]:
-    """Yield the keys of the Pod's claims, and its uid as the owner of an extended-resource claim."""
-    yield from claim_keys_of(pod)
-    yield pod.metadata.uid or ""
+def keys_of_pod(pod: Pod) -> list[str]:
+    """Return the keys of the Pod's claims, and its uid as the owner of an extended-resource claim."""
+    return [*claim_keys_of(pod), pod.metadata.uid or ""]
 
 
 def keys_of_claim(old: ResourceClaim | None, new: ResourceClaim | None) -> tuple[str, ...] | None:

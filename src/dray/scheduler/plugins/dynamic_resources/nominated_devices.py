@@ -104,6 +104,8 @@ class Nominees:
 
     def claim_changed(self, old: ResourceClaim | None, new: ResourceClaim | None) -> None:
         """Stop tracking a claim that is not allocated any more, or has other users."""
+        if not self._node_of_claim:
+            return
         claim = new if new is not None else old
         uid = "" if claim is None else claim.metadata.uid or ""
         node_name = self._node_of_claim.get(uid)

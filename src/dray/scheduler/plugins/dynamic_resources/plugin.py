@@ -103,6 +103,8 @@ class DynamicResources:
         policy = make_policy(arguments.device_policy, devices.packing.model)
         # A policy that learns must see the Pods, with or without the plugin that scores nodes.
         self._learns = arguments.device_policy == FRAGMENTATION
+        if self._learns:
+            devices.learn_packing()
         self._filter = DeviceFilter(
             devices.allocator, devices.variants, handle.clock, arguments.filter_timeout_seconds, policy
         )
@@ -265,6 +267,8 @@ class DynamicResources:
     def filter(self, state: CycleState, _pod: Pod, node: NodeInfo) -> Status:
         """Check that allocated claims are available on the node, and that the others are optional or fit there."""
         own: PodState = state[NAME]
+        if self._node_allocatable is None and not own.reduced:
+            return self._filter.filter(own, node)
         status = self._filter_devices(own, state.pod_info, node)
         if status is not SUCCESS and own.reduced and status.is_rejected:
             for reduced_state in own.reduced:

@@ -100,14 +100,9 @@ class PodState:
         self.claims_by_uid = {claim.metadata.uid: claim for claim in claims}
         claims = self.claims = tuple(self.claims_by_uid.values())
         # The unallocated claims.
-        self.pending = tuple(claim for claim in claims if claim.status.allocation is None)
+        self.pending = tuple([claim for claim in claims if claim.status.allocation is None])
         # Positions and node matchers of allocated claims that cannot be used on every node.
-        self.placed: tuple[tuple[int, NodeMatcher], ...] = tuple(
-            (position, matches)
-            for position, claim in enumerate(claims)
-            if claim.status.allocation is not None
-            for matches in _node_matchers(claim.status.allocation)
-        )
+        self.placed = () if len(self.pending) == len(claims) else _placed(claims)
         # Positions of allocated claims that excluded a node.
         self.unavailable: set[int] = set()
         # For nodes without extended resources of their own, and without held-back devices.
@@ -227,6 +222,15 @@ class PodState:
             if pending is claim:
                 return allocation
         return None
+
+
+def _placed(claims: Sequence[ResourceClaim]) -> tuple[tuple[int, NodeMatcher], ...]:
+    return tuple(
+        (position, matches)
+        for position, claim in enumerate(claims)
+        if claim.status.allocation is not None
+        for matches in _node_matchers(claim.status.allocation)
+    )
 
 
 def _node_matchers(allocation: AllocationResult) -> Iterator[NodeMatcher]:
