@@ -6,7 +6,7 @@ import asyncio
 import gc
 import tempfile
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sized
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sized
 from contextlib import aclosing, asynccontextmanager, suppress
 from copy import copy
 from pathlib import Path
@@ -58,11 +58,11 @@ class Counted:
         other.server = server
         return other
 
-    async def handle(self, request: LocalRequest) -> Document:
-        """Count the request and forward it."""
+    def handle(self, request: LocalRequest) -> Coroutine[Any, Any, Document]:
+        """Count the request and forward it; no coroutine itself, which would be resumed whenever the server is."""
         path = f"{request.resource}/{request.subresource}" if request.subresource else request.resource
         self.requests[f"{request.verb} {path}"] += 1
-        return await self.server.handle(request)
+        return self.server.handle(request)
 
     async def watch(self, request: LocalRequest) -> AsyncIterator[WatchBatch]:
         """Forward the request."""

@@ -14,12 +14,18 @@ from dray.api.codec import to_document
 from dray.api.document import Document
 from dray.api.errors import InternalError
 from dray.api.types import Message, PartlyDecoded
+from dray.api.types.core_v1 import Pod
+from dray.api.types.resource_v1 import ResourceClaim
+from dray.client.equal_parts import EqualParts
 from dray.client.interface import Resource
 
 T = TypeVar("T")
 
 # The events of a group commit; a watcher that is further behind decodes by itself.
 SHARED_OBJECTS_MAX: Final = 128
+
+# All caches of a process hold the same objects, or similar ones.
+_PARTS: Final = EqualParts()
 
 
 def decode(resource: Resource[T], document: Document) -> T:
@@ -29,9 +35,11 @@ def decode(resource: Resource[T], document: Document) -> T:
     if issubclass(resource.type, PartlyDecoded):
         return decode_json(resource, orjson.dumps(document))
     try:
-        return msgspec.convert(document, resource.type)
+        decoded = msgspec.convert(document, resource.type)
     except msgspec.ValidationError as error:
         raise _undecodable(resource, error) from error
+    _share_parts(decoded)
+    return decoded
 
 
 def decode_json(resource: Resource[T], body: bytes) -> T:
@@ -40,7 +48,16 @@ def decode_json(resource: Resource[T], body: bytes) -> T:
         decoded: T = _decoder(resource.type).decode(body)  # type: ignore[arg-type]
     except msgspec.DecodeError as error:
         raise _undecodable(resource, error) from error
+    _share_parts(decoded)
     return decoded
+
+
+def _share_parts(decoded: object) -> None:
+    """Hold the parts of numerous objects that are equal to those of others only once."""
+    if isinstance(decoded, Pod):
+        _PARTS.share_pod(decoded)
+    elif isinstance(decoded, ResourceClaim):
+        _PARTS.share_claim(decoded)
 
 
 @cache

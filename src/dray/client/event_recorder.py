@@ -129,9 +129,9 @@ class _Observation(msgspec.Struct):
 
 
 class _Similar(msgspec.Struct):
-    """The messages of events that differ in nothing else, and the time of the last one."""
+    """The messages of events that differ in nothing else, oldest first, and the time of the last event."""
 
-    messages: dict[str, None]
+    messages: tuple[str, ...]
     last: datetime
 
 
@@ -187,14 +187,14 @@ class EventCorrelator:
         group = (key, event.type, event.reason)
         similar = _touch(self._similar, group)
         if similar is None or (now - similar.last).total_seconds() > SIMILAR_SECONDS:
-            similar = _Similar({}, now)
+            similar = _Similar((), now)
             _store(self._similar, group, similar)
         similar.last = now
-        if message not in similar.messages and len(similar.messages) >= SIMILAR_MAX:
-            similar.messages.pop(next(iter(similar.messages)))
-            similar.messages[message] = None
-            return f"{COMBINED_PREFIX}{message}"[:MESSAGE_LENGTH_MAX], group
-        similar.messages[message] = None
+        if message not in similar.messages:
+            is_full = len(similar.messages) >= SIMILAR_MAX
+            similar.messages = (*similar.messages[is_full:], message)
+            if is_full:
+                return f"{COMBINED_PREFIX}{message}"[:MESSAGE_LENGTH_MAX], group
         return message, (group, message)
 
     def _document(self, event: EventRecord, message: str, observed: _Observation, time: str) -> Document:

@@ -44,11 +44,14 @@ class _Index(Generic[T]):
     def put(self, key: NamespacedName, obj: T, values: tuple[Hashable, ...]) -> None:
         """Add or replace an object."""
         before = self.values.get(key)
-        if before != values:
-            if before is not None:
-                self.remove(key)
-            if values:
-                self.values[key] = values
+        if before == values:
+            for value in values:
+                self.buckets[value][key] = obj
+            return
+        if before is not None:
+            self.remove(key)
+        if values:
+            self.values[key] = values
         for value in values:
             self.buckets.setdefault(value, {})[key] = obj
 

@@ -43,6 +43,10 @@ class Resource(Generic[T]):
     namespaced: bool = True
     metadata_only: bool = False
 
+    def __hash__(self) -> int:
+        # A key of caches that are asked for every batch of a watch; other fields rarely make a difference.
+        return hash((self.plural, self.type))
+
     @property
     def group_version(self) -> GroupVersion:
         """The group and version."""

@@ -24,7 +24,11 @@ class OwnerReference(msgspec.Struct, frozen=True, gc=False):
 
 def key_of(obj: Any) -> NamespacedName:
     """Return the object's namespace and name."""
-    return NamespacedName(*names_of(obj))
+    if isinstance(obj, dict):
+        document = obj.get("metadata") or {}
+        return NamespacedName(document.get("namespace") or "", document.get("name") or "")
+    metadata = obj.metadata
+    return NamespacedName(metadata.namespace or "", metadata.name or "")
 
 
 def names_of(obj: Any) -> tuple[str, str]:

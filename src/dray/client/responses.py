@@ -53,14 +53,14 @@ def read_event(
         raise error_from_status(document)
     metadata: Mapping[str, Any] = document.get("metadata") or {}
     resource_version = metadata.get("resourceVersion") or ""
-    if event_type == "BOOKMARK":
-        annotations = metadata.get("annotations") or {}
-        return Bookmark(resource_version, annotations.get(INITIAL_EVENTS_END) == "true")
     kind = _EVENT_TYPES.get(event_type)
-    if kind is None:
+    if kind is not None:
+        key = NamespacedName(metadata.get("namespace") or "", metadata.get("name") or "")
+        return WatchEvent(kind, decode(resource, document), key, resource_version)
+    if event_type != "BOOKMARK":
         raise InternalError(f"unknown type of watch event: {event_type!r}")
-    key = NamespacedName(metadata.get("namespace") or "", metadata.get("name") or "")
-    return WatchEvent(kind, decode(resource, document), key, resource_version)
+    annotations = metadata.get("annotations") or {}
+    return Bookmark(resource_version, annotations.get(INITIAL_EVENTS_END) == "true")
 
 
 def read_batch(

@@ -127,7 +127,7 @@ class SharedInformer(Generic[T]):
                     if streaming and not self._informer.is_listing:
                         streaming = False
                         deadline.reschedule(None)
-                    self._update_synced()
+                        self._update_synced()
         except TimeoutError:
             _log.warning("streamed list did not end, will be listed", extra=self._fields())
             return self._informer.stream_timed_out()

@@ -64,6 +64,9 @@ class NoopObserver:
 class TokenBucket:
     """A token bucket rate limiter; tokens may be reserved ahead of time, at the price of a delay."""
 
+    # There is one for each of thousands of objects with events.
+    __slots__ = ("_burst", "_last", "_rate", "_tokens")
+
     def __init__(self, *, rate_per_second: float, burst: int) -> None:
         self._rate = rate_per_second
         self._burst = float(burst)

@@ -12,6 +12,8 @@ from collections.abc import Coroutine, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
+import msgspec
+
 from dray.api.document import NamespacedName
 from dray.api.features import FeatureGates
 from dray.api.pod_groups import group_key_of
@@ -82,30 +84,28 @@ class Reconciler(ABC, Generic[K]):
 
 # --- Work queue keys of controllers that reconcile more than one kind. ---
 
+# Structures and not dataclasses: a work queue hashes each key about ten times.
 
-@dataclass(frozen=True, slots=True)
-class PodKey:
+
+class PodKey(msgspec.Struct, frozen=True, gc=False):
     """A Pod."""
 
     key: NamespacedName
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimKey:
+class ClaimKey(msgspec.Struct, frozen=True, gc=False):
     """A ResourceClaim."""
 
     key: NamespacedName
 
 
-@dataclass(frozen=True, slots=True)
-class GroupKey:
+class GroupKey(msgspec.Struct, frozen=True, gc=False):
     """A PodGroup."""
 
     key: NamespacedName
 
 
-@dataclass(frozen=True, slots=True)
-class NodeKey:
+class NodeKey(msgspec.Struct, frozen=True, gc=False):
     """A Node."""
 
     name: str

@@ -80,16 +80,21 @@ class PodExpectations:
 
     def observe(self, old: Pod | None, new: Pod | None) -> None:
         """Handle an informer event: drop the writes that it shows."""
-        pod = new if new is not None else old
-        assert pod is not None
-        if self._creations and not self._is_overtaken(old, new):
-            self._drop(key_of(pod))
+        # Called for every event of every Pod, also where the controller has nothing to do.
+        if self._creations:
+            self._observe_creation(old, new)
         if not self._deletions:
             return
         if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
             self._deletions.pop(old.metadata.uid or "", None)
         if new is not None and new.metadata.deletion_timestamp is not None:
             self._deletions.pop(new.metadata.uid or "", None)
+
+    def _observe_creation(self, old: Pod | None, new: Pod | None) -> None:
+        pod = new if new is not None else old
+        assert pod is not None
+        if not self._is_overtaken(old, new):
+            self._drop(key_of(pod))
 
     def unanswered(self, owner_uid: str) -> list[tuple[NamespacedName, Hashable]]:
         """Return the creations without a response, with their slots."""

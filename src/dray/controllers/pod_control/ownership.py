@@ -123,28 +123,48 @@ def enqueue_owners(
 
     `owner_of` returns None for owners that adopt nothing any more.
     """
-    kind = owners.resource.kind
+    return _OwnerQueue(owners, owner_of, enqueue).dependent_changed
 
-    def enqueue_adopters(orphan: Owned) -> None:
-        for candidate in owners.lister.list(orphan.metadata.namespace or ""):
-            owner = owner_of(candidate)
-            if owner is not None and owner.selector.matches(orphan.metadata.labels):
-                enqueue(NamespacedName(owner.namespace, owner.name))
 
-    def handler(old: Any, new: Any) -> None:
+class _OwnerQueue(Generic[T]):
+    """Enqueues the owners of one kind whose dependents change."""
+
+    def __init__(
+        self,
+        owners: SharedInformer[T],
+        owner_of: Callable[[T], Owner | None],
+        enqueue: Callable[[NamespacedName], None],
+    ) -> None:
+        self._owners = owners.lister
+        self._kind = owners.resource.kind
+        self._owner_of = owner_of
+        self._enqueue = enqueue
+
+    def dependent_changed(self, old: Any, new: Any) -> None:
+        """Handle an event of a dependent."""
         # Called for every event of every Pod, most of which have no owners.
-        before = controller_of(old) if old is not None and old.metadata.owner_references else None
-        after = controller_of(new) if new is not None and new.metadata.owner_references else None
-        if before is not None and before.kind == kind:
-            enqueue(NamespacedName(old.metadata.namespace or "", before.name))
-        if after is not None and after.kind == kind:
-            enqueue(NamespacedName(new.metadata.namespace or "", after.name))
+        if (new is not None and new.metadata.owner_references) or (old is not None and old.metadata.owner_references):
+            self._owned_changed(old, new)
+        elif new is not None and (old is None or old.metadata.labels != new.metadata.labels):
+            self._enqueue_adopters(new)
+
+    def _owned_changed(self, old: Any, new: Any) -> None:
+        before = controller_of(old) if old is not None else None
+        after = controller_of(new) if new is not None else None
+        if before is not None and before.kind == self._kind:
+            self._enqueue(NamespacedName(old.metadata.namespace or "", before.name))
+        if after is not None and after.kind == self._kind:
+            self._enqueue(NamespacedName(new.metadata.namespace or "", after.name))
         if new is None or after is not None:
             return
         if old is None or before is not None or old.metadata.labels != new.metadata.labels:
-            enqueue_adopters(new)
+            self._enqueue_adopters(new)
 
-    return handler
+    def _enqueue_adopters(self, orphan: Owned) -> None:
+        for candidate in self._owners.list(orphan.metadata.namespace or ""):
+            owner = self._owner_of(candidate)
+            if owner is not None and owner.selector.matches(orphan.metadata.labels):
+                self._enqueue(NamespacedName(owner.namespace, owner.name))
 
 
 def gone_uid(old: Owned | None, new: Owned | None) -> str | None:
