@@ -59,6 +59,8 @@ _SCALARS: Final[dict[Scalar, Any]] = {
     Scalar.QUANTITY: _Quantity,
     Scalar.ANY: Any,
 }
+# A field of any type: null is a value in a list or map, and drops a field.
+_ANY_BUT_NULL: Final = str | bool | int | float | list | dict
 # Scalars whose zero value is omitted; of the others no value is recognized.
 _NONZERO_SCALARS: Final[dict[Scalar, Any]] = _SCALARS | {
     Scalar.STRING: Annotated[str, Meta(min_length=1)],
@@ -121,6 +123,8 @@ class _Forms:
         kind = field.type
         if isinstance(kind, StructType):
             return self.of_struct(kind, above)
+        if kind is Scalar.ANY:
+            return _ANY_BUT_NULL
         if isinstance(kind, Scalar):
             keeps_zero = field.required or field.pointer or field.default is not None
             return (_SCALARS if keeps_zero else _NONZERO_SCALARS).get(kind)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from dray.api import strict
 from dray.api.document import Document, GroupVersionKind
 from dray.api.normal_form import recognizer
-from dray.api.schema.load import kind_type
+from dray.api.schema.load import kind_type, kinds
 from dray.api.schema.model import Field, ListOf, MapOf, Scalar, StructType, Type
 from dray.api.strict import check_fields
 
@@ -101,6 +101,42 @@ def test_what_is_recognized_as_normal_is_left_as_it_is(data: st.DataObject) -> N
     assert json.dumps(document) == json.dumps({"part": part})
 
 
+PALETTE: tuple[Any, ...] = (
+    *(None, True, False, 0, 1, -1, 2**31, 2**63, 1.0, 1.5, "", "x", "1", "1000m", "10Gi", "YQ=="),
+    *("2026-01-31T23:59:59Z", "2026-02-29T00:00:00Z", "2026-01-31T23:59:59.120000Z", "2026-01-31T23:59:59+00:00"),
+    *([], [None], ["x"], [""], [{}], {}, {"x": None}, {"x": "y"}, {"x": ""}, {"x": "1"}, {"x": ["y"]}),
+)
+
+
+def messages(kind: Type, found: dict[str, StructType]) -> None:
+    """Collect a type and everything below it, by name."""
+    if isinstance(kind, StructType):
+        if kind.name not in found:
+            found[kind.name] = kind
+            for field in kind.fields.values():
+                messages(field.type, found)
+    elif not isinstance(kind, Scalar):
+        messages(kind.element, found)
+
+
+def test_each_value_of_each_field_that_is_recognized_is_left_as_it_is() -> None:
+    found: dict[str, StructType] = {}
+    for gvk in kinds():
+        for part in parts(gvk):
+            messages(part, found)
+    for struct in found.values():
+        is_normal = recognizer(struct, strict._CLEARED_BY_EMPTY)
+        whole = StructType("Whole", {"part": Field("part", struct)})
+        always: Document = {field.name: {} for field in struct.fields.values() if field.always}
+        for name in struct.fields:
+            for value in PALETTE:
+                document: Document = {"part": copy.deepcopy(always | {name: value})}
+                if is_normal(document["part"]):
+                    text = json.dumps(document)
+                    assert check_fields(document, whole) == []
+                    assert json.dumps(document) == text
+
+
 CLAIM = GroupVersionKind("resource.k8s.io", "v1", "ResourceClaim")
 ENTRY = {
     "manager": "kube-scheduler",
@@ -137,6 +173,7 @@ NORMAL: dict[str, tuple[str, Any]] = {
 OTHERS: dict[str, tuple[str, Any]] = {
     "unknown field": ("metadata", {"nam": "a"}),
     "null": ("metadata", {"creationTimestamp": None}),
+    "null of any type": ("status", {"devices": [{"driver": "a", "pool": "b", "device": "c", "data": None}]}),
     "empty text": ("metadata", {"namespace": ""}),
     "empty list": ("status", {"reservedFor": []}),
     "time that is written otherwise": ("metadata", {"creationTimestamp": "2026-01-31T00:00:00+00:00"}),
