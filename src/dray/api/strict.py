@@ -12,6 +12,7 @@ from functools import cache
 from typing import Any, Final
 
 from dray.api.document import Document
+from dray.api.normal_form import recognizer
 from dray.api.parse import ParseError, parse_json, parse_yaml
 from dray.api.schema.model import Field, ListOf, MapOf, Scalar, StructType, Type
 from dray.api.shorthands import SHORTHANDS
@@ -170,8 +171,9 @@ def _fill_tables(
     for field in struct_type.fields.values():
         emptied = (struct_type.name, field.name) in _CLEARED_BY_EMPTY
         table[field.name] = _compile(field.type) if emptied else _compile_field(field)
-        if field.name == "spec" and isinstance(field.type, StructType) and "kind" in struct_type.fields:
-            table[field.name] = _remembering(field.type, table[field.name])
+        if isinstance(field.type, StructType) and "kind" in struct_type.fields:
+            skip_check = _remembering if field.name == "spec" else _recognizing
+            table[field.name] = skip_check(field.type, table[field.name])
         if field.type in _TEXTS:
             texts.add(field.name)
         if field.type is Scalar.BOOL:
@@ -202,6 +204,16 @@ def _remembering(spec_type: StructType, check: Check) -> Check:
         return kept
 
     return check_spec
+
+
+def _recognizing(part_type: StructType, check: Check) -> Check:
+    """Return the check of another part of an object, which is left out for a part in normal form."""
+    is_normal = recognizer(part_type, _CLEARED_BY_EMPTY)
+
+    def check_part(part: Any, unknown: list[str]) -> Any:
+        return part if is_normal(part) else check(part, unknown)
+
+    return check_part
 
 
 def _maker(struct_type: StructType) -> Callable[[], Document]:

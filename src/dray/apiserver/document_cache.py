@@ -51,11 +51,12 @@ class DocumentCache:
 
     def add(self, value: bytes, document: Document) -> _Known:
         """Cache the content of a value that is stored, or about to be; it must not be changed any more."""
-        self._bytes += len(value)
-        while self._known and (len(self._known) >= self._size_max or self._bytes > self._bytes_max):
-            _, oldest = self._known.popitem(last=False)
-            self._bytes -= len(oldest.value)
-        known = self._known[id(value)] = _Known(value, document, None)
+        cached, size = self._known, self._bytes + len(value)
+        while cached and (len(cached) >= self._size_max or size > self._bytes_max):
+            _, oldest = cached.popitem(last=False)
+            size -= len(oldest.value)
+        self._bytes = size
+        known = cached[id(value)] = _Known(value, document, None)
         return known
 
 

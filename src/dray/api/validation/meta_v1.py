@@ -49,7 +49,7 @@ def validate_object_meta(
         generation = metadata.get("generation") or 0
         if generation < 0:
             errors.append(invalid(path.child("generation"), generation, NOT_NEGATIVE))
-        errors += _validate_shared(metadata, path)
+        errors += _validate_shared(metadata, path, {})
         if finalizers := metadata.get("finalizers"):
             errors += validate_finalizers(finalizers, path.child("finalizers"))
     return errors
@@ -87,15 +87,16 @@ def _namespace_problems(namespace: str) -> tuple[str, ...]:
     return tuple(dns1123_label(namespace))
 
 
-def _validate_shared(metadata: Document, path: Path, stored_entries: Sequence[Document] = ()) -> FieldErrors:
-    """Validate the metadata that creation and update share; stored entries of managedFields were validated before."""
+def _validate_shared(metadata: Document, path: Path, stored: Document) -> FieldErrors:
+    """Validate the metadata that creation and update share; what is as it is stored was validated before."""
     errors: FieldErrors = []
-    if labels := metadata.get("labels"):
+    if (labels := metadata.get("labels")) and labels != stored.get("labels"):
         errors += validate_labels(labels, path.child("labels"))
-    if annotations := metadata.get("annotations"):
+    if (annotations := metadata.get("annotations")) and annotations != stored.get("annotations"):
         errors += validate_annotations(annotations, path.child("annotations"))
-    if owners := metadata.get("ownerReferences"):
+    if (owners := metadata.get("ownerReferences")) and owners != stored.get("ownerReferences"):
         errors += validate_owner_references(owners, path.child("ownerReferences"))
+    stored_entries = stored.get("managedFields") or ()
     for position, entry in enumerate(metadata.get("managedFields") or ()):
         if entry not in stored_entries and not _is_plain_entry(entry):
             errors += _validate_managed_fields_entry(entry, path.child("managedFields").index(position))
@@ -103,7 +104,10 @@ def _validate_shared(metadata: Document, path: Path, stored_entries: Sequence[Do
 
 
 def validate_object_meta_update(new: Document, old: Document, path: Path = METADATA) -> FieldErrors:
-    """Validate changed metadata; an unset resourceVersion must have been filled in."""
+    """Validate changed metadata; an unset resourceVersion must have been filled in.
+
+    Labels, annotations and owner references are validated only if they changed.
+    """
     errors: FieldErrors = []
     if old.get("deletionTimestamp"):
         errors += validate_no_new_finalizers(new.get("finalizers") or (), old.get("finalizers") or (), path)
@@ -114,7 +118,7 @@ def validate_object_meta_update(new: Document, old: Document, path: Path = METAD
     if list(map(new.get, _IMMUTABLE_FIELDS)) != list(map(old.get, _IMMUTABLE_FIELDS)):
         for field in _IMMUTABLE_FIELDS:
             errors += validate_immutable(new.get(field), old.get(field), path.child(field))
-    return errors + _validate_shared(new, path, old.get("managedFields") or ())
+    return errors + _validate_shared(new, path, old)
 
 
 _IMMUTABLE_FIELDS: Final = (

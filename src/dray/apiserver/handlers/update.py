@@ -37,8 +37,6 @@ from dray.store.interface import Entry, KeyNotFoundError, RevisionConflictError
 
 # Concurrent writers of one object; in each round one of them made progress.
 _ATTEMPTS_MAX: Final = 64
-# Fields of the metadata that are validated independently of all others.
-_INDEPENDENT_FIELDS: Final = ("labels", "annotations", "ownerReferences")
 
 
 class UnsupportedPatchError(APIError):
@@ -229,7 +227,7 @@ class UpdateHandler:
         strategy.prepare_for_update(hub, old, context)
         if not change.stamped:
             stamp_update(hub, old, endpoint, manager=call.manager, now=context.now, subresource=change.subresource)
-        errors = validate_object_meta_update(_changed_fields(hub["metadata"], old["metadata"]), old["metadata"])
+        errors = validate_object_meta_update(hub["metadata"], old["metadata"])
         errors += strategy.validate_update(hub, old, context)
         if errors:
             raise InvalidError(endpoint.resource.group, endpoint.definition.kind, call.info.name, errors)
@@ -270,15 +268,6 @@ def _given(endpoint: Endpoint, entry: Entry, old: Document, copied: Copied) -> D
     if "status" in old:
         given["status"] = copy_document(old["status"] or {})
     return given
-
-
-def _changed_fields(metadata: Document, stored: Document) -> Document:
-    """Return the metadata without those maps and lists that were validated when they were stored."""
-    changed = dict(metadata)
-    for name in _INDEPENDENT_FIELDS:
-        if name in metadata and metadata[name] == stored.get(name):
-            del changed[name]
-    return changed
 
 
 def _patch_type(call: Call, endpoint: Endpoint) -> str:

@@ -140,10 +140,9 @@ def intersection(left: Tree, right: Tree) -> Tree:
 def difference(left: Tree, right: Tree) -> Tree:
     """Return the paths of the left tree that are not in the right one; paths below a removed one stay."""
     result = left
-    for element in right if len(right) < len(left) else left:
-        node, other = left.get(element), right.get(element)
-        if node is None or other is None:
-            continue
+    # Most trees have no element in common.
+    for element in left.keys() & right.keys():
+        node, other = left[element], right[element]
         kept = None
         if node != other:
             kept = _kept(node, difference(node, other), member=is_member(node) and not is_member(other))
@@ -155,9 +154,9 @@ def difference(left: Tree, right: Tree) -> Tree:
 def recursive_difference(left: Tree, right: Tree) -> Tree:
     """Return the paths of the left tree that are neither in the right one nor below one of its paths."""
     result = left
-    for element in right if len(right) < len(left) else left:
-        node, other = left.get(element), right.get(element)
-        if node is None or other is None or element == ".":
+    for element in left.keys() & right.keys():
+        node, other = left[element], right[element]
+        if element == ".":
             continue
         kept = None if is_member(other) else _kept(node, recursive_difference(node, other), member=is_member(node))
         if kept is not node:

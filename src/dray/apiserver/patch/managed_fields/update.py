@@ -44,9 +44,9 @@ _UNMANAGED_METADATA: Final = frozenset(
         "resourceVersion",
     }
 )
-_UNMANAGED_FIELDS: Final = ("apiVersion", "kind")
+_UNMANAGED_FIELDS: Final = frozenset({"apiVersion", "kind"})
 _UNMANAGED: Final = FieldSet.of(
-    *((f"f:{name}",) for name in _UNMANAGED_FIELDS),
+    *((f"f:{name}",) for name in sorted(_UNMANAGED_FIELDS)),
     ("f:metadata",),
     *(("f:metadata", f"f:{name}") for name in sorted(_UNMANAGED_METADATA)),
 )
@@ -116,9 +116,10 @@ def without_managed_fields(document: Document) -> Document:
 
 
 def _created(new: Document, me: Manager, request: FieldWrite) -> list[Document] | None:
-    metadata = {name: value for name, value in (new.get("metadata") or {}).items() if name not in _UNMANAGED_METADATA}
-    # What is unmanaged is removed first, so that it is not traversed.
-    managed = {name: value for name, value in new.items() if name not in _UNMANAGED_FIELDS} | {"metadata": metadata}
+    metadata = new.get("metadata") or {}
+    # What is unmanaged is left out first, so that it is not traversed; the traversal sorts the rest.
+    managed = {name: new[name] for name in new.keys() - _UNMANAGED_FIELDS}
+    managed["metadata"] = {name: metadata[name] for name in metadata.keys() - _UNMANAGED_METADATA}
     fields = created_fields(managed, request.struct).without_below(request.ignored) - _UNMANAGED
     return [write(me, Entry(fields, me.api_version, format_time(request.now)))] if fields else None
 

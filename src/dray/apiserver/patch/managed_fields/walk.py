@@ -115,7 +115,8 @@ def created_fields(new: Document, struct: StructType) -> FieldSet:
     shape, spec = struct_shape(struct), new.get("spec")
     if not spec or not isinstance(spec, dict):
         return FieldSet(_created(new, shape))
-    others = {name: value for name, value in new.items() if name != "spec"}
+    others = dict(new)
+    del others["spec"]
     of_spec = _SPEC_TREES.get(shape, spec, lambda spec: _created({"spec": spec}, shape))
     return FieldSet(ordered(_created(others, shape) | of_spec))
 
