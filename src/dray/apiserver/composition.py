@@ -217,7 +217,8 @@ def _backend(
     service_allocation: ServiceAllocation,
     configured: ConfiguredAdmission,
 ) -> Backend:
-    objects = ObjectLookup(config.store, cache)
+    # What a write refers to may not be committed yet, if only it is before the write.
+    objects = ObjectLookup(config.store.with_asynchronous_commit() or config.store, cache)
     evaluator = QuotaEvaluator(config.store, cache, config.gates, config.clock, tasks)
     authorizer = Authorizer(cache.rbac, NodeAuthorizer(cache.nodes))
     plugins = (
