@@ -125,7 +125,9 @@ async def test_on_a_terminal_the_view_is_live_and_the_cluster_can_be_kept(folder
     client = client_of(Server(None, "", folder / "kubeconfig", folder, folder))  # type: ignore[arg-type]
     try:
         assert (await client.get(PODS, "latecomer", "default"))["status"]["phase"] == "Pending"
-        await client.delete(PODS, "trainer", "default")
+        # The Pod that `urgent` has evicted was created anew, and waits for a device as well.
+        for name in ("trainer", "urgent"):
+            await client.delete(PODS, name, "default")
         deadline = time.monotonic() + 60
         while (await client.get(PODS, "latecomer", "default"))["status"]["phase"] != "Running":
             assert time.monotonic() < deadline

@@ -93,14 +93,20 @@ async def check_watch(store: Store, model: Model, *, prefix: str, revision: int)
     assert seen == expected
 
 
+async def open_store(backend: str, path: Path) -> Store:
+    if backend == "memory":
+        return MemoryStore()
+    store = await SQLiteStore.open(path)
+    return store.with_asynchronous_commit() if backend == "asynchronous" else store
+
+
 @asynccontextmanager
-async def opened(backend: str) -> AsyncIterator[Store]:
-    with tempfile.TemporaryDirectory() as directory:
-        store: Store = MemoryStore() if backend == "memory" else await SQLiteStore.open(Path(directory) / "store.db")
-        try:
-            yield store
-        finally:
-            await store.close()
+async def opened(backend: str, directory: str) -> AsyncIterator[Store]:
+    store = await open_store(backend, Path(directory) / "store.db")
+    try:
+        yield store
+    finally:
+        await store.close()
 
 
 @pytest.fixture(autouse=True)
@@ -113,12 +119,16 @@ def short_memory(monkeypatch: pytest.MonkeyPatch) -> None:
 few = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
-@pytest.mark.parametrize("backend", ["memory", "sqlite"])
+@pytest.mark.parametrize("backend", ["memory", "sqlite", "asynchronous"])
 @few
 @given(steps=steps, data=st.data())
 def test_any_past_reads_back(backend: str, steps: Sequence[Step], data: st.DataObject) -> None:
     async def run() -> None:
-        async with opened(backend) as store:
+        with tempfile.TemporaryDirectory() as directory:
+            await check_in(directory)
+
+    async def check_in(directory: str) -> None:
+        async with opened(backend, directory) as store:
             model = Model(await store.revision())
             for step in steps:
                 await perform(store, model, step)
@@ -151,20 +161,17 @@ async def check_reads(store: Store, model: Model, data: st.DataObject, compacted
 def test_a_reopened_file_is_the_same_store(steps: Sequence[Step], data: st.DataObject) -> None:
     async def run() -> None:
         with tempfile.TemporaryDirectory() as directory:
-            path = Path(directory) / "store.db"
-            store = await SQLiteStore.open(path)
-            model = Model(await store.revision())
-            for step in steps:
-                await perform(store, model, step)
-            compacted = data.draw(st.sampled_from([0, *model.states]))
-            await store.compact(compacted)
-            await store.close()
-            again = await SQLiteStore.open(path)
-            assert await again.revision() == model.revision
-            assert await again.compacted_revision() == compacted
-            await check_reads(again, model, data, compacted)
-            await perform(again, model, steps[0])
-            await again.close()
+            async with opened("sqlite", directory) as store:
+                model = Model(await store.revision())
+                for step in steps:
+                    await perform(store, model, step)
+                compacted = data.draw(st.sampled_from([0, *model.states]))
+                await store.compact(compacted)
+            async with opened("sqlite", directory) as again:
+                assert await again.revision() == model.revision
+                assert await again.compacted_revision() == compacted
+                await check_reads(again, model, data, compacted)
+                await perform(again, model, steps[0])
 
     asyncio.run(run())
 

@@ -293,7 +293,7 @@ def _closing_lines(directories: Directories, url: str, seconds: float, *, keep: 
     commands = [
         (f"{_dray()} explain pod latecomer", "why it is pending, per node"),
         (f"{_dray()} top", "device usage by class, node and namespace"),
-        ("kubectl delete pod trainer", "latecomer gets its device: kubectl get pods -o wide"),
+        ("kubectl delete pod trainer urgent", "latecomer gets a device: kubectl get pods -o wide"),
     ]
     if shutil.which("kubectl") is None:
         commands[2] = (f"{_dray()} claims --watch", "all claims, after every change")
