@@ -3,9 +3,10 @@
 A write is decided at once against what is committed plus what is on its way to disk. Writes are committed in the order
 of their revisions, many at a time: if one fails, all that were planned after it fail too.
 
-Readers see only what is committed. Components of the same process may see more (`UncommittedView`): everything that was
-planned in earlier iterations of the event loop. A crash takes them along with the writes that it loses, and what they
-write in turn is committed later. They do not wait for the disk, so their writes are submitted when there is a pause.
+Readers see only what is committed. Components of the same process may see more (`UncommittedView`): what was planned in
+earlier iterations of the event loop, unless many writes are on their way. A crash takes them along with the writes that
+it loses, and what they write in turn is committed later. They do not wait for the disk, so their writes are submitted
+when there is a pause.
 """
 
 from __future__ import annotations
@@ -35,6 +36,9 @@ WRITES_PENDING_MAX = 65_536
 QUIET_ITERATIONS = 4
 # They are submitted in any case after this time: for so much longer, other processes do not see them.
 DELAY_SECONDS_MAX = 0.01
+# While more writes than these are not committed, components see further ones together after the next commit: watching
+# many batches of few events takes more processor time than few batches of many, and no component is idle meanwhile.
+SHOWN_AT_ONCE_MAX = 16
 
 # Returns the event of a write, given the entry that it builds on; raises what the caller gets if it is refused.
 Plan = Callable[[Entry | None], Event]
@@ -57,6 +61,8 @@ class PendingWrites:
         self._gathered: list[Write] = []
         # Planned in earlier iterations and not submitted to the writer; nobody waits for their commit.
         self._unsubmitted: list[Write] = []
+        # Planned in earlier iterations and not visible to components of this process.
+        self._unshown: list[Write] = []
         self._quiet_iterations = 0
         self._submit_at = 0.0
         self._outcome: asyncio.Future[None] | None = None
@@ -123,31 +129,49 @@ class PendingWrites:
 
     def show(self) -> None:
         """Make the writes that were planned until now visible to components of this process."""
-        writes, self._gathered = self._gathered, []
+        self._take_gathered()
+        writes, self._unshown = self._unshown, []
+        if not writes or self.view is None:
+            return
+        self.view.planned([write.event for write in writes])
+        for write in writes:
+            if not write.waits and not write.done.done():
+                write.done.set_result(write.event.entry)
+
+    def submit(self) -> None:
+        """Give all planned writes to the writer."""
+        self._take_gathered()
+        if self._unsubmitted:
+            self.writer.submit(self._unsubmitted)
+            self._unsubmitted = []
+
+    def is_shown(self, key: str) -> bool:
+        """Return whether components of this process see the newest write of a key."""
+        write = self._newest.get(key)
+        return write is None or self.view is None or write.event.revision <= self.view.hub.revision
+
+    def _take_gathered(self) -> None:
+        writes = self._gathered
         if not writes:
             return
+        self._gathered = []
         if not self._unsubmitted:
             self._submit_at = self._loop.time() + DELAY_SECONDS_MAX
         self._unsubmitted += writes
         self._quiet_iterations = 0
         if self.view is not None:
-            self.view.planned([write.event for write in writes])
+            self._unshown += writes
         for write in writes:
             if write.waits:
                 self._submit_at = 0.0
-            elif not write.done.done():
-                write.done.set_result(write.event.entry)
-
-    def submit(self) -> None:
-        """Give all planned writes to the writer."""
-        self.show()
-        if self._unsubmitted:
-            self.writer.submit(self._unsubmitted)
-            self._unsubmitted = []
+                break
 
     def _end_iteration(self) -> None:
         """Submit the writes if somebody waits for them, if there was a pause, or if they have waited long enough."""
-        self.show()
+        if self._count <= SHOWN_AT_ONCE_MAX:
+            self.show()
+        else:
+            self._take_gathered()
         if not self._unsubmitted:
             return
         self._quiet_iterations += 1
@@ -166,6 +190,7 @@ class PendingWrites:
                 del newest[write.event.entry.key]
         self._state.apply([write.event for write in writes])
         if self.view is not None:
+            self.show()
             self.view.committed()
         for write in writes:
             if not write.done.done():
@@ -181,7 +206,7 @@ class PendingWrites:
             self._newest.clear()
             self.planned = self._state.revision
             writes = writes + self._unsubmitted + self._gathered
-            self._unsubmitted, self._gathered = [], []
+            self._unsubmitted, self._gathered, self._unshown = [], [], []
             if self.view is not None:
                 self.view.roll_back()
         self._count -= len(writes)
@@ -242,7 +267,8 @@ class UncommittedView:
         """Return the newest entry of a key that is shown."""
         if not self.is_ahead:
             return self._state.index.get(key)
-        self._writes.show()
+        if not self._writes.is_shown(key):
+            self._writes.show()
         return self._writes.current(key)
 
     def planned(self, events: Sequence[Event]) -> None:
