@@ -118,6 +118,31 @@ async def test_a_write_that_somebody_waits_for_does_not_wait_for_a_pause(
         assert (await view.list_page(PODS)).entries == (first, second, third)
 
 
+async def test_while_many_writes_are_on_their_way_further_ones_are_shown_at_the_next_commit(
+    store: SQLiteStore, view: AsynchronousCommit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pending_writes, "SHOWN_AT_ONCE_MAX", 1)
+    inside = await view.watch(PODS, after_revision=1)
+    with slow_disk(store):
+        first = await view.create(f"{PODS}a", b"")
+        assert [event.entry for event in await next_events(inside)] == [first]
+        others = [asyncio.ensure_future(view.create(f"{PODS}{name}", b"")) for name in "bcd"]
+        following = asyncio.ensure_future(next_events(inside))
+        for _ in range(10 * pending_writes.QUIET_ITERATIONS):
+            await asyncio.sleep(0)
+        assert not any(task.done() for task in (*others, following))
+    created = await asyncio.gather(*others)
+    assert [event.entry for event in await following] == created
+    # Whoever asks for one of them sees it, and all before it.
+    with slow_disk(store):
+        await view.create(f"{PODS}e", b"")
+        writing = asyncio.ensure_future(view.create(f"{PODS}f", b""))
+        await asyncio.sleep(0)
+        found = await view.get(f"{PODS}f")
+        assert found is not None
+        assert await writing == found
+
+
 @pytest.mark.parametrize(("iterations", "seconds"), [(1, 3600.0), (1_000_000, 0.001)])
 async def test_writes_of_the_view_are_committed_after_a_pause_or_a_while(
     store: SQLiteStore, view: AsynchronousCommit, monkeypatch: pytest.MonkeyPatch, iterations: int, seconds: float
