@@ -132,6 +132,18 @@ class AllocationQuery:
             return None
         return result.outcome
 
+    def lookup_all(self, nodes: Sequence[NodeEntry]) -> list[bool | None]:
+        """Return whether the claims fit on each of the nodes; None where a search is needed."""
+        if self._allocations_version != self._allocations.version:
+            self._drop_stale()
+        version, result_on = self._inventory.version, self._results.get
+        return [
+            None
+            if (result := result_on(node.name)) is None or result.node is not node.node or result.version != version
+            else result.feasible
+            for node in nodes
+        ]
+
     def lookup_view(self, view: NodeView, node: Node) -> Outcome | None:
         """Return the outcome on a node that still has the same view; None if a search is needed."""
         result = self._results.get(view.name)

@@ -6,9 +6,8 @@ starts where it ended.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from itertools import chain, groupby, islice
-from itertools import count as count_from
 from typing import Final, TypeAlias
 
 import msgspec
@@ -26,7 +25,7 @@ from dray.framework.plugins import FILTER, PRE_FILTER, PRE_SCORE, SCORE_MAX, Bat
 from dray.framework.snapshot import Snapshot
 from dray.framework.status import SKIP, SUCCESS, Code, Status, unresolvable
 from dray.scheduler.diagnosis import Diagnosis
-from dray.scheduler.filter_result_cache import BATCH_MIN, FilterResultCache
+from dray.scheduler.filter_result_cache import FilterResultCache
 from dray.scheduler.filter_runner import AttemptError, FilterRunner, runner_of
 from dray.scheduler.nominations import Nominations
 from dray.scheduler.profile import ActiveFilters, Filter, Profile, Scorer
@@ -38,6 +37,9 @@ FEASIBLE_NODES_MIN: Final = 100
 _PERCENTAGE_START: Final = 50
 _PERCENTAGE_MIN: Final = 5
 _NODES_PER_PERCENT: Final = 125
+
+# Fewer nodes than these are filtered one by one: that is faster than asking the batch filters.
+BATCH_MIN: Final = 8
 
 # Indices of nodes, and the filters to run on them; without filters the nodes are feasible.
 Candidates: TypeAlias = tuple[Iterable[int], Sequence[Filter]]
@@ -222,27 +224,20 @@ class Cycle:
         results = self._filter_results.of(profile, state)
         if results is None:
             return None
-        snapshot, nodes, count = self._snapshot, self._snapshot.nodes, len(self._snapshot)
+        snapshot, count = self._snapshot, len(self._snapshot)
         start = self._start % count
         search = Search(_wanted(profile, count))
-        plain, timed, samples = filters.plain, filters.timed, count_from()
-        nominated = self._nominations.by_node
-        has_claims = bool(filters.signed)
         # What is kept for the Pod itself was kept from the others.
         own = snapshot.index_of(self._nominations.node_of(state.pod_info.uid))
         special = [] if own is None else [own]
         results.invalidate(special)
 
-        def decide(index: int) -> Status:
-            run = timed if timed and next(samples) % SAMPLE_EVERY_NODE == 0 else plain
-            node = nodes[index]
-            status = self._decide(state, node, run, runner)
-            # Which devices were found beside nominated Pods or device plugins is known to this attempt alone.
-            if status is SUCCESS and (node.name in nominated or (has_claims and node.requested.scalars)):
-                special.append(index)
-            return status
+        def decide(indices: Sequence[int]) -> Sequence[Status]:
+            statuses = self._decide(state, indices, filters, runner)
+            special.extend(self._known_to_attempt(indices, statuses, filters))
+            return statuses
 
-        search.feasible = results.accepted(start, search.wanted, decide, self._batched(state, filters))
+        search.feasible = results.accepted(start, search.wanted, decide)
         evaluated = count if search.missing else (search.feasible[-1] - start) % count + 1
         if not search.feasible:
             search.statuses = results.rejections(start)
@@ -254,17 +249,38 @@ class Cycle:
         self._start = (start + evaluated) % count
         return search
 
-    def _batched(self, state: CycleState, filters: ActiveFilters) -> Callable[[range], Sequence[int]] | None:
-        """Return a function that returns those of many nodes on which filters must run; None if all must be filtered.
+    def _decide(
+        self, state: CycleState, indices: Sequence[int], filters: ActiveFilters, runner: FilterRunner
+    ) -> Sequence[Status]:
+        """Return SUCCESS or the first rejection for each of the nodes at these indices."""
+        nodes, nominated = list(map(self._snapshot.nodes.__getitem__, indices)), self._nominations.by_node
+        alone: dict[int, Sequence[Filter]] = {}
+        if nominated:
+            alone.update((at, filters.plain) for at, node in enumerate(nodes) if node.name in nominated)
+        if filters.timed:
+            alone.update(dict.fromkeys(range(0, len(nodes), SAMPLE_EVERY_NODE), filters.timed))
+        if not alone:
+            return runner.check_all(state, nodes, filters)
+        statuses = {at: runner.check(state, nodes[at], run) for at, run in alone.items()}
+        others = [at for at in range(len(nodes)) if at not in alone]
+        statuses.update(zip(others, runner.check_all(state, [nodes[at] for at in others], filters), strict=True))
+        return [statuses[at] for at in range(len(nodes))]
 
-        A timed attempt filters one by one, so that every node can be in its sample.
+    def _known_to_attempt(
+        self, indices: Sequence[int], statuses: Sequence[Status], filters: ActiveFilters
+    ) -> Iterable[int]:
+        """Return the accepted nodes whose devices are known to this attempt alone.
+
+        They were found beside nominated Pods or device plugins.
         """
-        if filters.timed or self._nominations:
-            return None
-        batch, snapshot = filters.batch, self._snapshot
-        if len(batch) < len(filters.plain):
-            return None
-        return lambda indices: _union([plugin.needs_filter(state, snapshot, indices) for plugin in batch])
+        nodes, nominated, has_claims = self._snapshot.nodes, self._nominations.by_node, bool(filters.signed)
+        if not nominated and not has_claims:
+            return ()
+        return [
+            index
+            for index, status in zip(indices, statuses, strict=True)
+            if status is SUCCESS and ((has_claims and nodes[index].requested.scalars) or nodes[index].name in nominated)
+        ]
 
     def _maybe_feasible(self, batch: Sequence[BatchFilter], state: CycleState, start: int) -> Iterable[int] | None:
         """Return the nodes without those that a batch filter rules out; None if there is no such filter."""
@@ -344,7 +360,7 @@ class Cycle:
         nodes = self._snapshot.nodes
         for index in indices:
             node = nodes[index]
-            status = self._decide(state, node, filters, runner)
+            status = runner.check(state, node, filters)
             if status is SUCCESS:
                 feasible.append(index)
                 missing -= 1
@@ -352,25 +368,6 @@ class Cycle:
                     return
             else:
                 statuses[node.name] = status
-
-    def _decide(self, state: CycleState, node: NodeInfo, filters: Sequence[Filter], runner: FilterRunner) -> Status:
-        """Return SUCCESS, or the first rejection of a node."""
-        pod = state.pod_info.pod
-        for name, run_filter in filters:
-            status = run_filter(state, pod, node)
-            if status is not SUCCESS and status.code is not Code.SUCCESS:
-                return _checked(status.with_plugin(name))
-        if node.name in self._nominations.by_node:
-            # Most nodes are rejected without the Pods nominated to them, which costs less to find out.
-            return _checked(runner.run(state, node, filters))
-        return SUCCESS
-
-
-def _checked(status: Status) -> Status:
-    """Return SUCCESS or a rejection of a node; raise for a failure of a plugin."""
-    if status is not SUCCESS and not status.is_rejected:
-        raise AttemptError(f'running "{status.plugin}" filter plugin: {status.message}')
-    return status
 
 
 def _wanted(profile: Profile, count: int) -> int:

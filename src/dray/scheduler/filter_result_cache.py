@@ -32,17 +32,11 @@ _REJECTED: Final = 0
 _ACCEPTED: Final = 1
 _UNKNOWN: Final = 2
 
-_ACCEPTED_BYTE: Final = bytes([_ACCEPTED])
-_UNKNOWN_BYTE: Final = bytes([_UNKNOWN])
+# For each result a table that turns results into whether each is this one.
+_IS_RESULT: Final = [bytes(value == result for value in range(256)) for result in (_REJECTED, _ACCEPTED, _UNKNOWN)]
 
-# Fewer nodes than these are filtered one by one: that is faster than asking the batch filters.
-BATCH_MIN: Final = 8
-
-# Turns results into whether each is a rejection.
-_IS_REJECTED: Final = bytes(result == _REJECTED for result in range(256))
-
-# If fewer than this share of the nodes are accepted, they are looked for one by one.
-_FEW_ACCEPTED_SHARE: Final = 16
+# If fewer than this share of the nodes have a result, they are looked for one by one.
+_FEW_SHARE: Final = 16
 
 
 class PartIndex:
@@ -134,17 +128,10 @@ class FilterResults:
                 changed.add(index)
         return changed
 
-    def accepted(
-        self,
-        start: int,
-        wanted: int,
-        decide: Callable[[int], Status],
-        needs_filter: Callable[[range], Iterable[int]] | None = None,
-    ) -> list[int]:
+    def accepted(self, start: int, wanted: int, decide: Callable[[Sequence[int]], Sequence[Status]]) -> list[int]:
         """Return the first accepted nodes, beginning at an index and wrapping around.
 
-        `decide` runs the filters on a node without a cached result. Of many such nodes in a row, those that
-        `needs_filter` leaves out are known to be accepted.
+        `decide` runs the filters on nodes without a cached result, given in order.
         """
         by_index = self._by_index
         found: list[int] = []
@@ -152,41 +139,24 @@ class FilterResults:
         for first, end in ((start, len(by_index)), (0, start)):
             at = first
             while at < end and count < wanted:
-                unknown = by_index.find(_UNKNOWN, at, end)
-                stop = unknown if unknown >= 0 else end
+                stop = _end_of_candidates(by_index, at, end, wanted - count)
+                unknown = _indices_of(_UNKNOWN, by_index, at, stop)
+                if unknown:
+                    self._keep(unknown, decide(unknown))
                 count += by_index.count(_ACCEPTED, at, stop)
-                if unknown >= 0 and count < wanted:
-                    stop = self._decide_unknown(unknown, min(end, unknown + wanted - count), decide, needs_filter)
-                    count += by_index.count(_ACCEPTED, unknown, stop)
                 at = stop
-            found += _accepted(by_index, first, at)
-        del found[wanted:]
+            found += _indices_of(_ACCEPTED, by_index, first, at)
         return found
 
-    def _decide_unknown(
-        self,
-        first: int,
-        end: int,
-        decide: Callable[[int], Status],
-        needs_filter: Callable[[range], Iterable[int]] | None,
-    ) -> int:
-        """Decide about the nodes without a result in a row, up to an index; return the index after them."""
+    def _keep(self, indices: Sequence[int], statuses: Sequence[Status]) -> None:
+        """Keep the results of nodes that have none."""
         by_index = self._by_index
-        stop = end - len(by_index[first:end].lstrip(_UNKNOWN_BYTE))
-        row = range(first, stop)
-        undecided: Iterable[int] = row
-        if needs_filter is not None and len(row) >= BATCH_MIN:
-            undecided = needs_filter(row)
-        for index in undecided:
-            status = decide(index)
+        for index, status in zip(indices, statuses, strict=True):
             if status is SUCCESS:
                 by_index[index] = _ACCEPTED
             else:
                 self._reject(index, status)
                 self._new[index] = None
-        if undecided is not row:
-            by_index[first:stop] = by_index[first:stop].replace(_UNKNOWN_BYTE, _ACCEPTED_BYTE)
-        return stop
 
     def _reject(self, index: int, status: Status) -> None:
         """Keep a rejection of a node that has no result."""
@@ -210,7 +180,7 @@ class FilterResults:
             return []
         indices = [*range(start, min(end, len(snapshot))), *range(wrapped)]
         results = by_index[start:] + by_index[:start]
-        rejected = list(compress(indices, results.translate(_IS_REJECTED)))
+        rejected = list(compress(indices, results.translate(_IS_RESULT[_REJECTED])))
         statuses = list(map(self._statuses.by_index.__getitem__, rejected))
         keys = list(map(id, statuses))
         examples = dict(zip(keys, zip(statuses, rejected, strict=True), strict=True))
@@ -238,14 +208,23 @@ class FilterResults:
             by_index[index] = _UNKNOWN
 
 
-def _accepted(by_index: bytearray, at: int, stop: int) -> Iterable[int]:
-    """Return the indices of the accepted nodes of a range in which every result is known."""
-    count = by_index.count(_ACCEPTED, at, stop)
-    if count * _FEW_ACCEPTED_SHARE > stop - at:
-        return compress(range(at, stop), by_index[at:stop])
+def _end_of_candidates(by_index: bytearray, at: int, end: int, wanted: int) -> int:
+    """Return where a search for accepted nodes would end if all nodes without a result were accepted, or the end."""
+    while wanted and at < end:
+        stop = min(end, at + wanted)
+        wanted -= stop - at - by_index.count(_REJECTED, at, stop)
+        at = stop
+    return at
+
+
+def _indices_of(result: int, by_index: bytearray, at: int, stop: int) -> list[int]:
+    """Return the indices of the nodes of a range that have a result."""
+    count = by_index.count(result, at, stop)
+    if count * _FEW_SHARE > stop - at:
+        return list(compress(range(at, stop), by_index[at:stop].translate(_IS_RESULT[result])))
     found: list[int] = []
     for _ in range(count):
-        at = by_index.index(_ACCEPTED, at, stop) + 1
+        at = by_index.index(result, at, stop) + 1
         found.append(at - 1)
     return found
 

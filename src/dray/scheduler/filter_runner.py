@@ -1,4 +1,4 @@
-"""Runs a profile's filters on one node: with nominated Pods, and with Pods added or removed. Pure.
+"""Runs a profile's filters on nodes: with nominated Pods, and with Pods added or removed. Pure.
 
 A node has to pass twice: with the Pods nominated to it, whose room is not to be taken, and without them, since they may
 never arrive. A dry run changes copies of the node and of the cycle state only.
@@ -12,9 +12,9 @@ from dray.framework.cycle_state import CycleState
 from dray.framework.node_info import NodeInfo
 from dray.framework.plugins import PreFilterExtensions
 from dray.framework.pod_info import PodInfo
-from dray.framework.status import SUCCESS, Status
+from dray.framework.status import SUCCESS, Code, Status
 from dray.scheduler.nominations import Nominations
-from dray.scheduler.profile import Filter, Profile
+from dray.scheduler.profile import ActiveFilters, Filter, Profile
 
 
 class AttemptError(Exception):
@@ -44,6 +44,38 @@ class FilterRunner:
                 if status is not SUCCESS:
                     return status
         return _run(filters, state, node)
+
+    def check(self, state: CycleState, node: NodeInfo, filters: Sequence[Filter]) -> Status:
+        """Return SUCCESS, or the first rejection of a node; raise `AttemptError` if a plugin fails."""
+        pod = state.pod_info.pod
+        for name, run_filter in filters:
+            status = run_filter(state, pod, node)
+            if status is not SUCCESS and status.code is not Code.SUCCESS:
+                return _checked(status.with_plugin(name))
+        if node.name in self._nominations.by_node:
+            # Most nodes are rejected without the Pods nominated to them, which costs less to find out.
+            return _checked(self.run(state, node, filters))
+        return SUCCESS
+
+    def check_all(self, state: CycleState, nodes: Sequence[NodeInfo], filters: ActiveFilters) -> list[Status]:
+        """Return what `check` returns for each of the nodes; no Pod may be nominated to any of them.
+
+        One filter runs after the other: that takes a few calls for all nodes instead of a few for each.
+        """
+        pod = state.pod_info.pod
+        statuses = [SUCCESS] * len(nodes)
+        positions: Sequence[int] = range(len(nodes))
+        for name, filter_all in filters.bulk:
+            accepted: list[int] = []
+            for position, status in zip(positions, filter_all(state, pod, nodes), strict=True):
+                if status is SUCCESS or status.code is Code.SUCCESS:
+                    accepted.append(position)
+                else:
+                    statuses[position] = _checked(status.with_plugin(name))
+            if len(accepted) < len(positions):
+                nodes = [node for position, node in zip(positions, nodes, strict=True) if statuses[position] is SUCCESS]
+                positions = accepted
+        return statuses
 
     def add_nominated(self, state: CycleState, node: NodeInfo) -> NodeInfo:
         """Return the node with the Pods nominated to it, and update the state, which must be a copy."""
@@ -94,6 +126,13 @@ def _run(filters: Sequence[Filter], state: CycleState, node: NodeInfo) -> Status
         if status is not SUCCESS and not status.is_success:
             return status.with_plugin(name)
     return SUCCESS
+
+
+def _checked(status: Status) -> Status:
+    """Return SUCCESS or a rejection of a node; raise for a failure of a plugin."""
+    if status is not SUCCESS and not status.is_rejected:
+        raise AttemptError(f'running "{status.plugin}" filter plugin: {status.message}')
+    return status
 
 
 def _check(status: Status, plugin: str, method: str) -> None:

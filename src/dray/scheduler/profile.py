@@ -25,6 +25,7 @@ from dray.framework.plugins import (
     SCORE,
     BatchFilter,
     BatchScorer,
+    BulkFilter,
     CacheableScorer,
     DryRunSignature,
     EnqueueExtensions,
@@ -59,6 +60,8 @@ ACTIVE_FILTERS_MAX: Final = 256
 
 # The name of a plugin, and its filter.
 Filter: TypeAlias = tuple[str, Callable[..., Status]]
+# The same for many nodes.
+FilterAll: TypeAlias = tuple[str, Callable[[CycleState, Pod, Sequence[NodeInfo]], Sequence[Status]]]
 
 
 class Scorer:
@@ -81,6 +84,13 @@ class Scorer:
         )
 
 
+def _filter_all(plugin: FilterPlugin) -> Callable[[CycleState, Pod, Sequence[NodeInfo]], Sequence[Status]]:
+    if isinstance(plugin, BulkFilter):
+        return plugin.filter_all
+    run = plugin.filter
+    return lambda state, pod, nodes: [run(state, pod, node) for node in nodes]
+
+
 def _one_by_one(plugin: ScorePlugin) -> Callable[[CycleState, Pod, Sequence[NodeInfo]], list[int]]:
     score = plugin.score
     return lambda state, pod, nodes: [score(state, pod, node) for node in nodes]
@@ -92,6 +102,8 @@ class ActiveFilters(msgspec.Struct, frozen=True):
     # The timed ones run on a sample of the nodes of a timed attempt; there are none in others.
     plain: tuple[Filter, ...]
     timed: tuple[Filter, ...]
+    # The same as the plain ones.
+    bulk: tuple[FilterAll, ...]
     batch: tuple[BatchFilter, ...]
     scans: Mapping[str, ScanFilter]
     # Those that depend on more than the node and fields of the Pod.
@@ -164,6 +176,7 @@ class Profile:
         return ActiveFilters(
             plain=tuple((plugin.name, plugin.filter) for plugin in plugins),
             timed=tuple((plugin.name, plugin.filter) for plugin in self.timed_filter if plugin.name not in skipped),
+            bulk=tuple((plugin.name, _filter_all(plugin)) for plugin in plugins),
             batch=tuple(plugin for plugin in plugins if isinstance(plugin, BatchFilter)),
             scans={plugin.name: plugin for plugin in plugins if isinstance(plugin, ScanFilter)},
             signed=tuple(plugin for plugin in plugins if isinstance(plugin, DryRunSignature)),

@@ -192,7 +192,9 @@ def test_nodes_that_need_no_filter_are_accepted_by_it(steps: list[tuple[str, str
         start, stop = min(which, len(snapshot)), len(snapshot)
         needed = fit.needs_filter(cycle, snapshot, range(start, stop))
         has_own = [info.name for info in snapshot.nodes[start:] if kind == "device" and info.allocatable.scalars]
-        rejected = [info.name for info in snapshot.nodes[start:] if fit.filter(cycle, coming.pod, info) is not SUCCESS]
+        statuses = [fit.filter(cycle, coming.pod, info) for info in snapshot.nodes]
+        assert fit.filter_all(cycle, coming.pod, snapshot.nodes) == statuses
+        rejected = [snapshot.nodes[index].name for index in range(start, stop) if statuses[index] is not SUCCESS]
         assert {snapshot.nodes[index].name for index in needed} == {*has_own, *rejected}
         assert list(needed) == sorted(needed)
         name = f"n{which}"

@@ -130,6 +130,18 @@ class Cluster:
             info for info in self.snapshot.nodes[first_index:] if info not in cached
         ]
 
+    def filter_all(self, first_index: int, wanted: Wanted) -> None:
+        """Filter some nodes, then all of them: of some the results are cached by then, of others not."""
+        self.cache.update_snapshot(self.snapshot)
+        for nodes in self.snapshot.nodes[first_index::2], self.snapshot.nodes:
+            state = self._state(wanted)
+            statuses = self.plugin.filter_all(state, state.pod_info.pod, nodes)
+            for info, status in zip(nodes, statuses, strict=True):
+                if info.requested.scalars:
+                    assert status == self.plugin.filter(state, state.pod_info.pod, info)
+                else:
+                    assert (status is SUCCESS) == self._fits(info, wanted)
+
     def _maybe_feasible(self, first_index: int, wanted: Wanted) -> list[NodeInfo]:
         state = self._state(wanted)
         indices = self.plugin.maybe_feasible(state, self.snapshot, first_index)
@@ -160,3 +172,13 @@ def test_cached_results_equal_a_fresh_search(steps: list[tuple[str, int, int, st
         cluster.change(step, which)
         if count:
             cluster.search(which, Wanted(count, resource))
+
+
+@settings(max_examples=250, deadline=None)
+@given(STEPS)
+def test_all_nodes_are_filtered_as_by_a_fresh_search(steps: list[tuple[str, int, int, str]]) -> None:
+    cluster = Cluster()
+    for step, which, count, resource in steps:
+        cluster.change(step, which)
+        if count:
+            cluster.filter_all(which, Wanted(count, resource))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from dray.framework.cycle_state import CycleState
+from dray.framework.node_info import NodeInfo
 from dray.framework.pod_info import PodInfo
 from dray.framework.status import SUCCESS, Status
 from dray.scheduler.cycle import Cycle, Placement, run_pre_filter
@@ -169,13 +171,19 @@ def test_only_what_has_changed_is_filtered_again(monkeypatch: pytest.MonkeyPatch
     twins.rng = random.Random(1)
     devices = twins.cluster.devices
     filtered: list[str] = []
-    plain = devices.filter
+    plain, plain_all = devices.filter, devices.filter_all
 
-    def counted(state: CycleState, pod: Any, node: Any) -> Status:
+    def counted(state: CycleState, pod: Any, node: NodeInfo) -> Status:
         filtered.append(node.name)
         return plain(state, pod, node)
 
+    def counted_all(state: CycleState, pod: Any, nodes: Sequence[NodeInfo]) -> Sequence[Status]:
+        filtered.extend(node.name for node in nodes)
+        return plain_all(state, pod, nodes)
+
+    # A node with nominated Pods is filtered alone.
     monkeypatch.setattr(devices, "filter", counted)
+    monkeypatch.setattr(devices, "filter_all", counted_all)
 
     def rejected() -> list[str]:
         filtered.clear()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -57,13 +57,9 @@ def rejection_of(at: int) -> Status:
     return REASONS[at % len(REASONS)]
 
 
-def decide(accepting: set[str], filtered: list[str], at: int) -> Status:
-    filtered.append(f"n{at}")
-    return SUCCESS if f"n{at}" in accepting else rejection_of(at)
-
-
-def unknown_to_batch_filters(known: set[str], indices: range) -> list[int]:
-    return [at for at in indices if f"n{at}" not in known]
+def decide(accepting: set[str], filtered: list[str], indices: Sequence[int]) -> list[Status]:
+    filtered += [f"n{at}" for at in indices]
+    return [SUCCESS if f"n{at}" in accepting else rejection_of(at) for at in indices]
 
 
 @pytest.mark.behaviour("SC-11")
@@ -94,16 +90,15 @@ def test_filter_result_cache_find_what_filtering_finds(seed: int) -> None:
         results.refresh(snapshot, nominations, [(pools, index)])
         start, wanted = rng.randrange(NODES), rng.choice((1, 7, NODES))
         filtered: list[str] = []
-        # Some of the nodes that would be accepted are known to the batch filters.
-        known = {name for name in accepting if rng.random() < 0.7}
-        needs_filter = rng.choice((None, partial(unknown_to_batch_filters, known)))
-
-        found = results.accepted(start, wanted, partial(decide, accepting, filtered), needs_filter)
+        found = results.accepted(start, wanted, partial(decide, accepting, filtered))
         order = [*range(start, NODES), *range(start)]
         expected = [at for at in order if names[at] in accepting][:wanted]
         assert found == expected
         assert len(filtered) == len(set(filtered))
         evaluated = NODES if len(found) < wanted else order.index(found[-1]) + 1
+        # No node is filtered that a search one by one would not reach, and each in that order.
+        assert set(filtered) <= {names[at] for at in order[:evaluated]}
+        assert filtered == [names[at] for at in order if names[at] in filtered]
         rejected = {names[at]: rejection_of(at) for at in order[:evaluated] if names[at] not in accepting}
         if evaluated == NODES:
             assert list(results.rejections(start).items()) == list(rejected.items())
@@ -126,9 +121,9 @@ def test_only_changed_nodes_are_filtered_again() -> None:
         results.refresh(snapshot, nominations, [(pools, index)])
         found: list[int] = []
 
-        def decide(at: int) -> Status:
-            found.append(at)
-            return SUCCESS
+        def decide(indices: Sequence[int]) -> list[Status]:
+            found.extend(indices)
+            return [SUCCESS] * len(indices)
 
         assert len(results.accepted(0, NODES, decide)) == NODES
         return found
@@ -142,32 +137,33 @@ def test_only_changed_nodes_are_filtered_again() -> None:
     snapshot.replace_all([node_info("n0")])
     index.refresh()
     results.refresh(snapshot, nominations, [(pools, index)])
-    assert results.accepted(0, 5, lambda _at: SUCCESS) == [0]
+    assert results.accepted(0, 5, lambda indices: [SUCCESS] * len(indices)) == [0]
 
 
 def test_explanations_are_kept_with_the_rejections() -> None:
     snapshot = Snapshot([node_info("n0"), node_info("n1")])
     nominations, results = Nominations(), FilterResults()
     results.refresh(snapshot, nominations, [])
-    assert results.accepted(0, 2, lambda _at: unschedulable("no")) == []
+    assert results.accepted(0, 2, lambda indices: [unschedulable("no") for _ in indices]) == []
     results.explain(snapshot, {"n0": unschedulable("no, because")})
     results.refresh(snapshot, nominations, [])
     assert results.rejections(1) == {"n0": unschedulable("no, because"), "n1": unschedulable("no")}
 
 
-def test_of_many_nodes_in_a_row_those_known_to_batch_filters_are_not_filtered() -> None:
+def test_nodes_are_filtered_together_until_enough_are_accepted() -> None:
     snapshot = Snapshot([node_info(f"n{number}") for number in range(NODES)])
     results = FilterResults()
     results.refresh(snapshot, Nominations(), [])
-    filtered: list[str] = []
-    accepting = {f"n{number}" for number in range(NODES) if number % 3}
-    known = accepting - {"n1"}
-    needs_filter = partial(unknown_to_batch_filters, known)
-    found = results.accepted(0, NODES, partial(decide, accepting, filtered), needs_filter)
-    assert [f"n{at}" for at in found] == sorted(accepting, key=lambda name: int(name[1:]))
-    assert filtered == ["n0", "n1", *(f"n{number}" for number in range(3, NODES, 3))]
-    # Few nodes are filtered one by one.
-    results.invalidate([4, 5])
-    filtered.clear()
-    assert len(results.accepted(0, NODES, partial(decide, accepting, filtered), needs_filter)) == len(accepting)
-    assert filtered == ["n4", "n5"]
+    calls: list[list[int]] = []
+
+    def decide(indices: Sequence[int]) -> list[Status]:
+        calls.append(list(indices))
+        return [SUCCESS if at % 3 else rejection_of(at) for at in indices]
+
+    assert results.accepted(0, 8, decide) == [1, 2, 4, 5, 7, 8, 10, 11]
+    # First as many as are wanted, then as many as were rejected.
+    assert calls == [[0, 1, 2, 3, 4, 5, 6, 7], [8, 9, 10], [11]]
+    calls.clear()
+    results.invalidate([3, 4])
+    assert results.accepted(0, 8, decide) == [1, 2, 4, 5, 7, 8, 10, 11]
+    assert calls == [[3, 4]]

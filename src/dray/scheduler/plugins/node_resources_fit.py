@@ -84,6 +84,23 @@ class NodeResourcesFit:
             return SUCCESS
         return self._explain(request, served, node)
 
+    def filter_all(self, state: CycleState, pod: Pod, nodes: Sequence[NodeInfo]) -> list[Status]:
+        """Check all nodes, with a fast path for Pods without extended resources."""
+        request: Resources
+        request, served, _ = state[_REQUEST]
+        if request.scalars:
+            return [self.filter(state, pod, node) for node in nodes]
+        milli_cpu, memory, storage = request.milli_cpu, request.memory, request.ephemeral_storage
+        return [
+            SUCCESS
+            if node.free_pods >= 1
+            and (milli_cpu <= node.free_milli_cpu or not milli_cpu)
+            and (memory <= node.free_memory or not memory)
+            and (storage <= node.free_ephemeral_storage or not storage)
+            else self._explain(request, served, node)
+            for node in nodes
+        ]
+
     def maybe_feasible(self, _state: CycleState, _snapshot: Snapshot, _first_index: int) -> Iterable[int] | None:
         """Rule out no node: rejections are not cached."""
         return None

@@ -120,6 +120,16 @@ class DeviceFilter:
             return _failed(failure, node, in_dry_run=own.in_dry_run)
         return SUCCESS if fits else _CANNOT_ALLOCATE
 
+    def filter_all(self, own: PodState, nodes: Sequence[NodeInfo]) -> list[Status]:
+        """Return what `filter` returns for each node."""
+        query = None if own.overlay is not None or own.first_pass else self._deciding_query(own)
+        if query is None:
+            return [self.filter(own, node) for node in nodes]
+        return [
+            self.filter(own, node) if fits is None or node.requested.scalars else SUCCESS if fits else _CANNOT_ALLOCATE
+            for node, fits in zip(nodes, query.lookup_all(nodes), strict=True)
+        ]
+
     def _fits_with_overlay(self, own: PodState, variant: Variant, node: NodeInfo) -> bool:
         found = self._find_with_overlay(own, variant, node)
         if found is not None:
@@ -220,10 +230,12 @@ class DeviceFilter:
 
     def signature(self, own: PodState) -> Hashable | None:
         """Return what the decisions for the Pod depend on; None if it is more than its unallocated claims."""
+        # What other Pods of the group have chosen in this cycle is known to their states alone.
+        return None if own.in_group else self._deciding_query(own)
+
+    def _deciding_query(self, own: PodState) -> AllocationQuery | None:
+        """Return the cached results that decide for the Pod, on nodes without device plugins; None if more decides."""
         if own.placed or own.reduced or own.needs or own.extended_claim is not None or not own.plain.count:
-            return None
-        if own.in_group:
-            # What other Pods of the group have chosen in this cycle is known to their states alone.
             return None
         try:
             return own.plain.query or self._query(own.plain)

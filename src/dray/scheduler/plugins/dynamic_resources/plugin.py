@@ -279,6 +279,13 @@ class DynamicResources:
                     return SUCCESS
         return status
 
+    def filter_all(self, state: CycleState, pod: Pod, nodes: Sequence[NodeInfo]) -> Sequence[Status]:
+        """Check all nodes, with a fast path for those whose results are cached."""
+        own: PodState = state[NAME]
+        if own.reduced or not self._are_results_enough():
+            return [self.filter(state, pod, node) for node in nodes]
+        return self._filter.filter_all(own, nodes)
+
     def _filter_devices(self, own: PodState, info: PodInfo, node: NodeInfo) -> Status:
         status = self._filter.filter(own, node)
         if status is SUCCESS and self._node_allocatable is not None and self._node_allocatable.is_used:
