@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Final
+from typing import Final, overload
 
 from dray.framework.node_info import NodeInfo
 
@@ -99,6 +99,33 @@ class Snapshot:
         for name in before.image_sizes:
             if not self.image_counts[name]:
                 del self.image_counts[name]
+
+
+class NodesAt(Sequence[NodeInfo]):
+    """The nodes at some indices of a snapshot, which must not change meanwhile; no node is touched until it is read."""
+
+    __slots__ = ("_indices", "_nodes")
+
+    def __init__(self, snapshot: Snapshot, indices: Sequence[int]) -> None:
+        self._nodes = snapshot.nodes
+        self._indices = indices
+
+    def __len__(self) -> int:
+        return len(self._indices)
+
+    def __iter__(self) -> Iterator[NodeInfo]:
+        return map(self._nodes.__getitem__, self._indices)
+
+    @overload
+    def __getitem__(self, position: int) -> NodeInfo: ...
+
+    @overload
+    def __getitem__(self, position: slice) -> list[NodeInfo]: ...
+
+    def __getitem__(self, position: int | slice) -> NodeInfo | list[NodeInfo]:
+        if isinstance(position, slice):
+            return [self._nodes[index] for index in self._indices[position]]
+        return self._nodes[self._indices[position]]
 
 
 def _set(names: dict[str, None], name: str, *, present: bool) -> None:

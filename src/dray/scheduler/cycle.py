@@ -22,14 +22,14 @@ from dray.framework.evaluation import (
 from dray.framework.node_info import NodeInfo
 from dray.framework.node_statuses import StatusCount, count_statuses, distinct_statuses
 from dray.framework.plugins import FILTER, PRE_FILTER, PRE_SCORE, SCORE_MAX, BatchFilter
-from dray.framework.snapshot import Snapshot
+from dray.framework.snapshot import NodesAt, Snapshot
 from dray.framework.status import SKIP, SUCCESS, Code, Status, unresolvable
 from dray.scheduler.diagnosis import Diagnosis
 from dray.scheduler.filter_result_cache import FilterResultCache
 from dray.scheduler.filter_runner import AttemptError, FilterRunner, runner_of
 from dray.scheduler.nominations import Nominations
 from dray.scheduler.profile import ActiveFilters, Filter, Profile, Scorer
-from dray.scheduler.score_cache import ScoreTables
+from dray.scheduler.score_cache import ScoreTables, positions_of
 from dray.scheduler.timing import SAMPLE_EVERY_NODE
 
 # Kubernetes' adaptive percentage: 50 % less one for every 125 nodes, at least 5 %, and never fewer than 100 nodes.
@@ -139,18 +139,21 @@ class Cycle:
     def _choose(self, profile: Profile, state: CycleState, indices: Sequence[int]) -> tuple[int, tuple[NodeScore, ...]]:
         """Return the index of the node with the highest score, the first of several, and the best recorded scores."""
         snapshot = self._snapshot
-        nodes = list(map(snapshot.nodes.__getitem__, indices))
+        # Most plugins do not look at the nodes if the cached scores are all that counts.
+        nodes = NodesAt(snapshot, indices)
         run_pre_score(profile, state, nodes)
         cacheable, others, key = _scorers(profile, state)
         by_plugin = {scorer.name: weighted_scores(scorer, state, nodes) for scorer in others}
-        totals = sum_scores(by_plugin.values(), len(nodes))
+        summed = list(by_plugin.values())
         table = None
         if cacheable:
             table = self._tables.table(key)
-            cached = table.scores(
-                snapshot, indices, lambda changed: [weighted_scores(scorer, state, changed) for scorer in cacheable]
+            summed.append(
+                table.scores(
+                    snapshot, indices, lambda changed: [weighted_scores(scorer, state, changed) for scorer in cacheable]
+                )
             )
-            totals = [one + other for one, other in zip(totals, cached, strict=True)] if others else cached
+        totals = sum_scores(summed, len(nodes))
         if not self._records:
             return indices[totals.index(max(totals))], ()
         best = highest_positions(totals, SCORED_NODES_MAX)
@@ -496,19 +499,19 @@ def weighted_scores(scorer: Scorer, state: CycleState, nodes: Sequence[NodeInfo]
 def highest_positions(totals: Sequence[int], count: int) -> list[int]:
     """Return the positions of the highest values, the highest first, and of equal ones the first.
 
-    Sorting the values alone, and looking for them, is several times faster than sorting positions by value.
+    Sorting the different values, which are few, and looking for them is much faster than sorting positions by value.
     """
     found: list[int] = []
-    previous = None
-    for value in sorted(totals, reverse=True)[:count]:
-        found.append(totals.index(value, found[-1] + 1 if value == previous else 0))
-        previous = value
+    for value in sorted(set(totals), reverse=True):
+        found += positions_of(value, totals, count - len(found))
+        if len(found) >= count:
+            break
     return found
 
 
-def sum_scores(lists: Iterable[Sequence[int]], count: int) -> list[int]:
-    """Return the sums of the plugins' scores for each of `count` nodes."""
+def sum_scores(lists: Iterable[list[int]], count: int) -> list[int]:
+    """Return the sums of the plugins' scores for each of `count` nodes; a single list is returned as it is."""
     totals: list[int] | None = None
     for scores in lists:
-        totals = list(scores) if totals is None else [one + other for one, other in zip(totals, scores, strict=True)]
+        totals = scores if totals is None else [one + other for one, other in zip(totals, scores, strict=True)]
     return [0] * count if totals is None else totals

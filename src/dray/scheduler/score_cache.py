@@ -5,11 +5,10 @@ Many Pods are created from one template, and one placement changes one node.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Hashable, Sequence
 from functools import lru_cache
-from itertools import compress, repeat
-from operator import is_
-from typing import Any, Final
+from typing import Final
 
 from dray.framework.node_info import NodeInfo
 from dray.framework.snapshot import Snapshot
@@ -18,14 +17,28 @@ from dray.framework.snapshot import Snapshot
 KINDS_MAX: Final = 128
 
 
+# No score is negative.
+_MISSING: Final = -1
+
+
+def positions_of(value: int, values: Sequence[int], count_max: int | None = None) -> list[int]:
+    """Return the first positions of a value, in order; without a maximum all of them."""
+    count, at = values.count(value), -1
+    found: list[int] = []
+    for _ in range(count if count_max is None else min(count, count_max)):
+        at = values.index(value, at + 1)
+        found.append(at)
+    return found
+
+
 class ScoreTable:
     """The scores of nodes for one cache key."""
 
     __slots__ = ("_parts", "_scores", "_version")
 
     def __init__(self) -> None:
-        # By index; None if not computed since the node changed.
-        self._scores: list[Any] = []
+        # By index; negative if not computed since the node changed. An array, because a Pod reads hundreds of them.
+        self._scores = array("q")
         # The scores of the single plugins, by index; current where the sum is.
         self._parts: list[tuple[int, ...]] = []
         # Of the snapshot; no snapshot has version -1.
@@ -38,13 +51,13 @@ class ScoreTable:
         self._drop_changed(snapshot)
         scores = self._scores
         found = list(map(scores.__getitem__, indices))
-        if None in found:
-            missing = list(compress(indices, map(is_, found, repeat(None))))
-            computed = compute(list(map(snapshot.nodes.__getitem__, missing)))
-            for index, parts in zip(missing, zip(*computed, strict=True), strict=True):
+        missing = positions_of(_MISSING, found)
+        if missing:
+            computed = compute([snapshot.nodes[indices[position]] for position in missing])
+            for position, parts in zip(missing, zip(*computed, strict=True), strict=True):
+                index = indices[position]
                 self._parts[index] = parts
-                scores[index] = sum(parts)
-            found = list(map(scores.__getitem__, indices))
+                found[position] = scores[index] = sum(parts)
         return found
 
     def parts(self, index: int) -> tuple[int, ...]:
@@ -54,12 +67,12 @@ class ScoreTable:
     def _drop_changed(self, snapshot: Snapshot) -> None:
         changed = snapshot.indices_changed_since(self._version)
         if changed is None:
-            self._scores = [None] * len(snapshot)
+            self._scores = array("q", (_MISSING,)) * len(snapshot)
             self._parts = [()] * len(snapshot)
         else:
             scores = self._scores
             for index in changed:
-                scores[index] = None
+                scores[index] = _MISSING
         self._version = snapshot.version
 
 
