@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from itertools import chain
-from typing import TypeAlias
+from operator import itemgetter
+from typing import Final, TypeAlias
 
 from dray.framework.node_info import NodeInfo
 from dray.framework.snapshot import Snapshot
@@ -18,17 +19,23 @@ from dray.framework.status import Status
 # A status, the number of nodes that have it, and the name of one of them.
 StatusCount: TypeAlias = tuple[Status, int, str]
 
+# Different statuses that have numbers, by which they are counted for a part of the nodes; there are rarely more.
+NUMBERED_MAX: Final = 16
+_UNNUMBERED: Final = 255
+_NO_STATUS: Final = 0
+
 
 class NodeStatuses(MutableMapping[str, Status]):
     """The statuses of nodes of a snapshot, whose set of nodes must not change meanwhile."""
 
-    __slots__ = ("_shared", "_snapshot", "_start", "by_index")
+    __slots__ = ("_numbers", "_shared", "_snapshot", "_start", "by_index")
 
     def __init__(
         self,
         snapshot: Snapshot,
         start: int = 0,
         by_index: list[Status | None] | None = None,
+        numbers: bytearray | None = None,
         shared: Iterable[_Shared] = (),
     ) -> None:
         self._snapshot = snapshot
@@ -36,6 +43,8 @@ class NodeStatuses(MutableMapping[str, Status]):
         self._start = start
         # By index of the node; None if it has no status. Changed by `put` and `drop` alone.
         self.by_index: list[Status | None] = [None] * len(snapshot) if by_index is None else by_index
+        # The numbers of the statuses, by index of the node.
+        self._numbers = bytearray(len(snapshot)) if numbers is None else numbers
         # The different statuses, by identity.
         self._shared = {id(item.status): item for item in shared}
 
@@ -44,9 +53,10 @@ class NodeStatuses(MutableMapping[str, Status]):
         self.by_index[index] = status
         shared = self._shared.get(id(status))
         if shared is None:
-            self._shared[id(status)] = _Shared(status, 1, index)
+            shared = self._shared[id(status)] = _Shared(status, 1, index, self._unused_number())
         else:
             shared.count += 1
+        self._numbers[index] = shared.number
 
     def drop(self, index: int) -> None:
         """Remove the status of a node that has one."""
@@ -55,11 +65,16 @@ class NodeStatuses(MutableMapping[str, Status]):
         if not shared.count:
             del self._shared[id(shared.status)]
         self.by_index[index] = None
+        self._numbers[index] = _NO_STATUS
+
+    def _unused_number(self) -> int:
+        used = {item.number for item in self._shared.values()}
+        return next((number for number in range(1, NUMBERED_MAX + 1) if number not in used), _UNNUMBERED)
 
     def copy_from(self, start: int) -> NodeStatuses:
         """Return a copy that is iterated from an index on, and around."""
-        shared = [_Shared(item.status, item.count, item.example) for item in self._shared.values()]
-        return NodeStatuses(self._snapshot, start, self.by_index.copy(), shared)
+        shared = [_Shared(item.status, item.count, item.example, item.number) for item in self._shared.values()]
+        return NodeStatuses(self._snapshot, start, self.by_index.copy(), self._numbers.copy(), shared)
 
     def copy(self) -> NodeStatuses:
         """Return a copy with the same order."""
@@ -75,6 +90,32 @@ class NodeStatuses(MutableMapping[str, Status]):
         """Return the different statuses, each with its number of nodes and one of them."""
         nodes = self._snapshot.nodes
         return [(item.status, item.count, nodes[self._example(item)].name) for item in self._shared.values()]
+
+    def counts_within(self, start: int, count: int) -> list[StatusCount]:
+        """Return the different statuses of so many nodes, beginning at an index and wrapping around.
+
+        They are in the order of the first nodes that have them, and each is returned with the last one.
+        """
+        wrapped = max(0, start + count - len(self.by_index))
+        numbers = self._numbers[start : start + count] + self._numbers[:wrapped]
+        if _UNNUMBERED in numbers:
+            return self._counts_one_by_one(start, self.by_index[start : start + count] + self.by_index[:wrapped])
+        found = [
+            (numbers.find(item.number), numbers.rfind(item.number), numbers.count(item.number), item.status)
+            for item in self._shared.values()
+            if item.number in numbers
+        ]
+        found.sort(key=itemgetter(0))
+        return [(status, nodes, self._name(start + last)) for _, last, nodes, status in found]
+
+    def _counts_one_by_one(self, start: int, statuses: Sequence[Status | None]) -> list[StatusCount]:
+        counts = Counter(map(id, statuses))
+        last = {id(status): (status, position) for position, status in enumerate(statuses) if status is not None}
+        return [(status, counts[key], self._name(start + position)) for key, (status, position) in last.items()]
+
+    def _name(self, index: int) -> str:
+        """Return the name of the node at an index, counted on after the last node."""
+        return self._snapshot.nodes[index % len(self.by_index)].name
 
     def _example(self, item: _Shared) -> int:
         """Return a node with the status; the last known one may have another status by now."""
@@ -135,12 +176,14 @@ class NodeStatuses(MutableMapping[str, Status]):
 class _Shared:
     """A status that nodes share: how many, and the index of one of them, which may have another one by now."""
 
-    __slots__ = ("count", "example", "status")
+    __slots__ = ("count", "example", "number", "status")
 
-    def __init__(self, status: Status, count: int, example: int) -> None:
+    def __init__(self, status: Status, count: int, example: int, number: int) -> None:
         self.status = status
         self.count = count
         self.example = example
+        # No other status has it, unless it is that of all unnumbered ones.
+        self.number = number
 
 
 # --- For any mapping: small ones are made by hand. ---

@@ -7,7 +7,6 @@ by one would find.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, compress
 from typing import Any, Final, TypeAlias
@@ -168,26 +167,9 @@ class FilterResults:
         return self._statuses.copy_from(start)
 
     def counted_rejections(self, snapshot: Snapshot, start: int, evaluated: int) -> list[StatusCount]:
-        """Return the different rejections of that many nodes, beginning at an index and wrapping around.
-
-        For all nodes it costs what is different, for some of them no step of Python for each node.
-        """
-        if evaluated >= len(snapshot):
-            return self._statuses.counts()
-        by_index, end = self._by_index, start + evaluated
-        wrapped = max(0, end - len(snapshot))
-        if not by_index.count(_REJECTED, start, end) and not by_index.count(_REJECTED, 0, wrapped):
-            return []
-        indices = [*range(start, min(end, len(snapshot))), *range(wrapped)]
-        results = by_index[start:] + by_index[:start]
-        rejected = list(compress(indices, results.translate(_IS_RESULT[_REJECTED])))
-        statuses = list(map(self._statuses.by_index.__getitem__, rejected))
-        keys = list(map(id, statuses))
-        examples = dict(zip(keys, zip(statuses, rejected, strict=True), strict=True))
-        counts, nodes = Counter(keys), snapshot.nodes
-        return [
-            (status, counts[key], nodes[index].name) for key, (status, index) in examples.items() if status is not None
-        ]
+        """Return the different rejections of that many nodes, beginning at an index and wrapping around."""
+        statuses = self._statuses
+        return statuses.counts() if evaluated >= len(snapshot) else statuses.counts_within(start, evaluated)
 
     def explain(self, snapshot: Snapshot, statuses: Mapping[str, Status]) -> None:
         """Keep the rejections with their explanations."""
