@@ -153,14 +153,14 @@ class Cycle:
                     snapshot, indices, lambda changed: [weighted_scores(scorer, state, changed) for scorer in cacheable]
                 )
             )
-        totals = sum_scores(summed, len(nodes))
+        totals = sum_scores(summed, len(indices))
         if not self._records:
             return indices[totals.index(max(totals))], ()
         best = highest_positions(totals, SCORED_NODES_MAX)
         names = [scorer.name for scorer in cacheable]
         scores = [
             NodeScore(
-                nodes[position].name,
+                snapshot.nodes[indices[position]].name,
                 totals[position],
                 {name: found[position] for name, found in by_plugin.items()}
                 | (dict(zip(names, table.parts(indices[position]), strict=True)) if table is not None else {}),

@@ -125,10 +125,23 @@ class DeviceFilter:
         query = None if own.overlay is not None or own.first_pass else self._deciding_query(own)
         if query is None:
             return [self.filter(own, node) for node in nodes]
-        return [
-            self.filter(own, node) if fits is None or node.requested.scalars else SUCCESS if fits else _CANNOT_ALLOCATE
-            for node, fits in zip(nodes, query.lookup_all(nodes), strict=True)
-        ]
+        statuses: list[Status] = []
+        for node, fits in zip(nodes, query.lookup_all(nodes), strict=True):
+            if node.requested.scalars:
+                statuses.append(self.filter(own, node))
+            elif fits is None:
+                statuses.append(self._search(own, node))
+            else:
+                statuses.append(SUCCESS if fits else _CANNOT_ALLOCATE)
+        return statuses
+
+    def _search(self, own: PodState, node: NodeInfo) -> Status:
+        """Check a node that has no cached result and no device plugins."""
+        try:
+            fits = self._allocate(own.plain, node).fits
+        except AllocatorError as failure:
+            return _failed(failure, node, in_dry_run=own.in_dry_run)
+        return SUCCESS if fits else _CANNOT_ALLOCATE
 
     def _fits_with_overlay(self, own: PodState, variant: Variant, node: NodeInfo) -> bool:
         found = self._find_with_overlay(own, variant, node)
