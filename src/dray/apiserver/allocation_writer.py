@@ -9,8 +9,8 @@ catches up and checks again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
-from typing import Final
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Final
 
 import orjson
 
@@ -54,10 +54,15 @@ class AllocationWriter:
         """Refuse a claim whose allocation takes what another one holds."""
         await self._check(label_of(new), uses_of(old), uses_of(new))
 
-    async def update(self, entry: Entry, old: Document, new: Document, value: bytes) -> Entry:
+    # No coroutine itself: that would be resumed as well when the write is done.
+    def update(self, entry: Entry, old: Document, new: Document, value: bytes) -> Coroutine[Any, Any, Entry]:
         """Replace the claim; raise `DeviceInUseError` if its allocation takes what another claim holds."""
         if _allocation(old) == _allocation(new):
-            return await self._store.update(entry.key, value, expected_revision=entry.revision)
+            return self._store.update(entry.key, value, expected_revision=entry.revision)
+        return self._reallocate(entry, old, new, value)
+
+    async def _reallocate(self, entry: Entry, old: Document, new: Document, value: bytes) -> Entry:
+        """Replace a claim whose allocation changes."""
         claim, held, uses = label_of(new), uses_of(old), uses_of(new)
         for _ in range(_ATTEMPTS_MAX):
             await self._check(claim, held, uses)

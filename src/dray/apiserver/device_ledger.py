@@ -167,6 +167,11 @@ class DeviceLedger:
             # Kept without devices: an event that is still on its way may be older.
             self._claims[claim] = _Observed(revision, uses)
 
+    def is_observed(self, claim: str, revision: int) -> bool:
+        """Return whether it was recorded what the claim holds at the revision."""
+        known = self._claims.get(claim)
+        return known is not None and known.revision == revision
+
     def observed_after(self, revision: int) -> list[str]:
         """Return the claims that were observed at a later revision."""
         return [claim for claim, known in self._claims.items() if known.revision > revision]

@@ -148,8 +148,7 @@ class ObjectCache:
         """Apply the newest state of one object, which it has since the revision."""
         key = key_of(document)
         if resource == CLAIMS:
-            uses = () if deleted else uses_of(document)
-            self.devices.observe(f"{key.namespace}/{key.name}", uses, revision, deleted=deleted)
+            self._apply_claim(f"{key.namespace}/{key.name}", document, deleted=deleted, revision=revision)
         elif resource in _NODE_RELATED:
             self._apply_node_related(resource, key, document, deleted=deleted)
         elif resource in _QUOTA_RELATED:
@@ -167,6 +166,13 @@ class ObjectCache:
             _set(index, key.name, document, deleted=deleted)
         else:
             self._apply_secret(key, document, deleted=deleted)
+
+    def _apply_claim(self, claim: str, document: Document, *, deleted: bool, revision: int) -> None:
+        if deleted:
+            self.devices.observe(claim, (), revision, deleted=True)
+        elif not self.devices.is_observed(claim, revision):
+            # Otherwise this server has made the write, and recorded it when it was done.
+            self.devices.observe(claim, uses_of(document), revision)
 
     def _apply_secret(self, key: NamespacedName, document: Document, *, deleted: bool) -> None:
         if deleted:
