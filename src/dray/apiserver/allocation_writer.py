@@ -16,7 +16,7 @@ import orjson
 
 from dray.api.document import Document
 from dray.api.errors import ConflictError, DeviceInUseError
-from dray.apiserver.device_ledger import Conflict, DeviceLedger, Use, uses_of
+from dray.apiserver.device_ledger import Conflict, DeviceLedger, Use, label_of, uses_of
 from dray.apiserver.endpoint import KEY_ROOT
 from dray.apiserver.object_cache import CLAIMS
 from dray.lib.clock import Clock
@@ -30,12 +30,6 @@ CATCH_UP_SECONDS: Final = 5.0
 _OWN_GUARDS_MAX: Final = 4096
 # Claims that are read again before a write is refused on a shared store.
 _HOLDERS_MAX: Final = 8
-
-
-def label_of(claim: Document) -> str:
-    """Return the claim's name in the ledger and in messages."""
-    metadata = claim["metadata"]
-    return f"{metadata.get('namespace', '')}/{metadata['name']}"
 
 
 class AllocationWriter:

@@ -114,6 +114,12 @@ class _Pool:
         return self._published
 
 
+def label_of(claim: Document) -> str:
+    """Return the claim's name in the ledger and in messages."""
+    metadata = claim["metadata"]
+    return f"{metadata.get('namespace', '')}/{metadata['name']}"
+
+
 def uses_of(claim: Document) -> tuple[Use, ...]:
     """Return what a claim's allocation holds."""
     allocation = (claim.get("status") or {}).get("allocation")

@@ -103,7 +103,7 @@ def _allocation(allocation: Document, requests: RequestNames) -> FieldErrors:
 
 
 def _result(item: Document, path: Path, requests: RequestNames) -> FieldErrors:
-    errors = request_reference(item.get("request") or "", path.child("request"), requests)
+    errors = request_reference(item.get("request") or "", requests, path, "request")
     errors += fields.driver_name(item.get("driver"), path, "driver")
     errors += fields.pool_name(item.get("pool"), path, "pool")
     errors += fields.label(item.get("device"), path, "device")
