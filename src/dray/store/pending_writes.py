@@ -267,9 +267,11 @@ class UncommittedView:
         """Return the newest entry of a key that is shown."""
         if not self.is_ahead:
             return self._state.index.get(key)
-        if not self._writes.is_shown(key):
-            self._writes.show()
-        return self._writes.current(key)
+        writes = self._writes
+        # Usually everything is shown that was planned.
+        if self.hub.revision < writes.planned and not writes.is_shown(key):
+            writes.show()
+        return writes.current(key)
 
     def planned(self, events: Sequence[Event]) -> None:
         """Show the events of planned writes, with those held back before them."""
