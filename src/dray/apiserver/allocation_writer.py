@@ -9,14 +9,14 @@ catches up and checks again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
-from typing import Final
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Final
 
 import orjson
 
 from dray.api.document import Document
 from dray.api.errors import ConflictError, DeviceInUseError
-from dray.apiserver.device_ledger import Conflict, DeviceLedger, Use, uses_of
+from dray.apiserver.device_ledger import Conflict, DeviceLedger, Use, label_of, uses_of
 from dray.apiserver.endpoint import KEY_ROOT
 from dray.apiserver.object_cache import CLAIMS
 from dray.lib.clock import Clock
@@ -30,12 +30,6 @@ CATCH_UP_SECONDS: Final = 5.0
 _OWN_GUARDS_MAX: Final = 4096
 # Claims that are read again before a write is refused on a shared store.
 _HOLDERS_MAX: Final = 8
-
-
-def label_of(claim: Document) -> str:
-    """Return the claim's name in the ledger and in messages."""
-    metadata = claim["metadata"]
-    return f"{metadata.get('namespace', '')}/{metadata['name']}"
 
 
 class AllocationWriter:
@@ -54,10 +48,15 @@ class AllocationWriter:
         """Refuse a claim whose allocation takes what another one holds."""
         await self._check(label_of(new), uses_of(old), uses_of(new))
 
-    async def update(self, entry: Entry, old: Document, new: Document, value: bytes) -> Entry:
+    # No coroutine itself: that would be resumed as well when the write is done.
+    def update(self, entry: Entry, old: Document, new: Document, value: bytes) -> Coroutine[Any, Any, Entry]:
         """Replace the claim; raise `DeviceInUseError` if its allocation takes what another claim holds."""
         if _allocation(old) == _allocation(new):
-            return await self._store.update(entry.key, value, expected_revision=entry.revision)
+            return self._store.update(entry.key, value, expected_revision=entry.revision)
+        return self._reallocate(entry, old, new, value)
+
+    async def _reallocate(self, entry: Entry, old: Document, new: Document, value: bytes) -> Entry:
+        """Replace a claim whose allocation changes."""
         claim, held, uses = label_of(new), uses_of(old), uses_of(new)
         for _ in range(_ATTEMPTS_MAX):
             await self._check(claim, held, uses)

@@ -114,6 +114,12 @@ class _Pool:
         return self._published
 
 
+def label_of(claim: Document) -> str:
+    """Return the claim's name in the ledger and in messages."""
+    metadata = claim["metadata"]
+    return f"{metadata.get('namespace', '')}/{metadata['name']}"
+
+
 def uses_of(claim: Document) -> tuple[Use, ...]:
     """Return what a claim's allocation holds."""
     allocation = (claim.get("status") or {}).get("allocation")
@@ -166,6 +172,11 @@ class DeviceLedger:
         else:
             # Kept without devices: an event that is still on its way may be older.
             self._claims[claim] = _Observed(revision, uses)
+
+    def is_observed(self, claim: str, revision: int) -> bool:
+        """Return whether it was recorded what the claim holds at the revision."""
+        known = self._claims.get(claim)
+        return known is not None and known.revision == revision
 
     def observed_after(self, revision: int) -> list[str]:
         """Return the claims that were observed at a later revision."""

@@ -16,7 +16,7 @@ from dray.api.quota.names import ClassNames
 from dray.api.types.resource_v1 import DeviceClass
 from dray.apiserver.authorization.node_index import NodeIndex
 from dray.apiserver.authorization.rbac import RBACIndex
-from dray.apiserver.device_ledger import DeviceLedger, uses_of
+from dray.apiserver.device_ledger import DeviceLedger, label_of, uses_of
 
 DefinitionListener = Callable[[str, Document | None], None]
 # Observes the newest state of an object of a resource, which it has since a revision; None if it was deleted.
@@ -146,11 +146,11 @@ class ObjectCache:
 
     def apply(self, resource: GroupResource, document: Document, *, deleted: bool, revision: int = 0) -> None:
         """Apply the newest state of one object, which it has since the revision."""
-        key = key_of(document)
         if resource == CLAIMS:
-            uses = () if deleted else uses_of(document)
-            self.devices.observe(f"{key.namespace}/{key.name}", uses, revision, deleted=deleted)
-        elif resource in _NODE_RELATED:
+            self._apply_claim(document, deleted=deleted, revision=revision)
+            return
+        key = key_of(document)
+        if resource in _NODE_RELATED:
             self._apply_node_related(resource, key, document, deleted=deleted)
         elif resource in _QUOTA_RELATED:
             self._apply_quota_related(resource, key, document, deleted=deleted)
@@ -167,6 +167,14 @@ class ObjectCache:
             _set(index, key.name, document, deleted=deleted)
         else:
             self._apply_secret(key, document, deleted=deleted)
+
+    def _apply_claim(self, document: Document, *, deleted: bool, revision: int) -> None:
+        claim = label_of(document)
+        if deleted:
+            self.devices.observe(claim, (), revision, deleted=True)
+        elif not self.devices.is_observed(claim, revision):
+            # Otherwise this server has made the write, and recorded it when it was done.
+            self.devices.observe(claim, uses_of(document), revision)
 
     def _apply_secret(self, key: NamespacedName, document: Document, *, deleted: bool) -> None:
         if deleted:

@@ -36,6 +36,7 @@ _FIELD_MANAGER_LENGTH_MAX: Final = 128
 _INT64_MAX: Final = 2**63 - 1
 _UINT64_MAX: Final = 2**64 - 1
 _UINT64_DIGITS: Final = 20
+_INT64_DIGITS: Final = 19
 # Leading zeros are allowed, within what Python converts.
 _TEXT_DIGITS_MAX: Final = 1000
 _UINT: Final = re.compile(r"[0-9]+")
@@ -108,6 +109,8 @@ def parse_revision(text: str) -> int:
 
 def _revision_of(text: str) -> int:
     """Return the number of some digits; one that no store reaches stands for the largest."""
+    if len(text) < _INT64_DIGITS:
+        return int(text)
     digits = text.lstrip("0") or "0"
     if len(digits) > _UINT64_DIGITS or int(digits) > _UINT64_MAX:
         shown = _shortened(text)

@@ -122,8 +122,8 @@ class _ResourceReflector:
             self.failure = None
             async for batch in stream:
                 for event in batch:
-                    document = self._documents.document(event.entry)
-                    self._apply(event.entry.key, document, event.revision, deleted=event.type is EventType.DELETE)
+                    entry, deleted = event.entry, event.type is EventType.DELETE
+                    self._apply(entry.key, self._documents.document(entry), entry.revision, deleted=deleted)
                 if batch:
                     self._cache.progressed(self._resource, batch[-1].revision)
 

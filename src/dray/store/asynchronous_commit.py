@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
 
 from dray.store.buffered_watch import BufferedWatch, ReadPast
 from dray.store.interface import NO_GUARDS, Entry, Event, FutureRevisionError, Page, RevisionCompactedError, Store
@@ -50,19 +51,21 @@ class AsynchronousCommitView:
         """Return the newest entry of the key, or None."""
         return self._view.get(key)
 
-    async def create(self, key: str, value: bytes) -> Entry:
+    # A write is a single coroutine, as in the store itself.
+
+    def create(self, key: str, value: bytes) -> Coroutine[Any, Any, Entry]:
         """Write a key that must not exist."""
-        return await self._write(key, self._writes.creation(key, value))
+        return self._write(key, self._writes.creation(key, value))
 
-    async def update(
+    def update(
         self, key: str, value: bytes, *, expected_revision: int, guards: Mapping[str, int] = NO_GUARDS
-    ) -> Entry:
+    ) -> Coroutine[Any, Any, Entry]:
         """Replace the value if the key is still at `expected_revision`."""
-        return await self._write(key, self._writes.replacement(key, value, expected_revision))
+        return self._write(key, self._writes.replacement(key, value, expected_revision))
 
-    async def delete(self, key: str, *, expected_revision: int) -> Entry:
+    def delete(self, key: str, *, expected_revision: int) -> Coroutine[Any, Any, Entry]:
         """Remove the key if it is still at `expected_revision`."""
-        return await self._write(key, self._writes.deletion(key, expected_revision))
+        return self._write(key, self._writes.deletion(key, expected_revision))
 
     async def list_page(self, prefix: str, *, limit: int = 0, start_after: str = "", revision: int = 0) -> Page:
         """Return durable entries under the prefix in key order; all earlier writes are among them."""

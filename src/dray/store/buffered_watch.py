@@ -43,7 +43,9 @@ class BufferedWatch:
     async def __anext__(self) -> tuple[Event, ...]:
         while not self._closed:
             buffer = self._buffer
-            batch = await self._read_older() if buffer is None or self._prepared else self._take(buffer)
+            batch = await self._read_older() if buffer is None or self._prepared else buffer.take()
+            if not batch and buffer is not None and buffer.ended:
+                self._end(buffer)
             if batch or self._wake_requested:
                 self._wake_requested = False
                 return batch
@@ -98,13 +100,11 @@ class BufferedWatch:
         self._join_hub()
         return batch
 
-    def _take(self, buffer: WatchBuffer) -> tuple[Event, ...]:
-        batch = buffer.take()
-        if not batch and buffer.ended:
-            self._closed = True
-            if buffer.error is not None:
-                raise buffer.error
-        return batch
+    def _end(self, buffer: WatchBuffer) -> None:
+        """End the watch with the buffer, all of whose events have been delivered."""
+        self._closed = True
+        if buffer.error is not None:
+            raise buffer.error
 
     def _woken(self) -> asyncio.Future[None]:
         self._waiter = asyncio.get_running_loop().create_future()

@@ -148,7 +148,7 @@ class PendingWrites:
     def is_shown(self, key: str) -> bool:
         """Return whether components of this process see the newest write of a key."""
         write = self._newest.get(key)
-        return write is None or self.view is None or write.event.revision <= self.view.hub.revision
+        return write is None or self.view is None or write.event.entry.revision <= self.view.hub.revision
 
     def _take_gathered(self) -> None:
         writes = self._gathered
@@ -168,10 +168,10 @@ class PendingWrites:
 
     def _end_iteration(self) -> None:
         """Submit the writes if somebody waits for them, if there was a pause, or if they have waited long enough."""
-        if self._count <= SHOWN_AT_ONCE_MAX:
-            self.show()
-        else:
+        if self._count > SHOWN_AT_ONCE_MAX:
             self._take_gathered()
+        elif self._gathered or self._unshown:
+            self.show()
         if not self._unsubmitted:
             return
         self._quiet_iterations += 1
@@ -267,9 +267,11 @@ class UncommittedView:
         """Return the newest entry of a key that is shown."""
         if not self.is_ahead:
             return self._state.index.get(key)
-        if not self._writes.is_shown(key):
-            self._writes.show()
-        return self._writes.current(key)
+        writes = self._writes
+        # Usually everything is shown that was planned.
+        if self.hub.revision < writes.planned and not writes.is_shown(key):
+            writes.show()
+        return writes.current(key)
 
     def planned(self, events: Sequence[Event]) -> None:
         """Show the events of planned writes, with those held back before them."""

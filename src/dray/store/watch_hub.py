@@ -27,7 +27,6 @@ JOIN_EVENTS_MAX = WATCH_BUFFER_EVENTS_MAX // 2
 FOLDERS_KNOWN_MAX = 4_096
 
 _revision_of = attrgetter("revision")
-_size_of = attrgetter("size")
 
 
 class EventHistory:
@@ -40,17 +39,23 @@ class EventHistory:
         self._bytes_max = bytes_max
         self._bytes = 0
 
-    def extend(self, events: Sequence[Event]) -> None:
-        """Append events and drop the oldest beyond the bounds."""
-        self._events.extend(events)
-        self._bytes += batch_size(events)
-        while len(self._events) > self._events_max or self._bytes > self._bytes_max:
-            self._drop_oldest()
+    def extend(self, events: Sequence[Event], size: int) -> None:
+        """Append events, which keep `size` bytes, and drop the oldest beyond the bounds."""
+        kept, total = self._events, self._bytes + size
+        kept.extend(events)
+        while len(kept) > self._events_max or total > self._bytes_max:
+            oldest = kept.popleft()
+            self.floor = oldest.entry.revision
+            # As `Event.size`, which would be a call for every event.
+            total -= len(oldest.entry.value)
+            if oldest.previous is not None:
+                total -= len(oldest.previous.value)
+        self._bytes = total
 
     def trim(self, revision: int) -> None:
         """Drop the events up to a revision."""
         while self._events and self._events[0].revision <= revision:
-            self._drop_oldest()
+            self._bytes -= self._events.popleft().size
         self.floor = max(self.floor, revision)
 
     def count_after(self, revision: int) -> int:
@@ -70,11 +75,6 @@ class EventHistory:
 
     def _position(self, revision: int) -> int:
         return bisect_right(self._events, revision, key=_revision_of)
-
-    def _drop_oldest(self) -> None:
-        event = self._events.popleft()
-        self._bytes -= event.size
-        self.floor = event.entry.revision
 
 
 class WatchBuffer:
@@ -201,9 +201,10 @@ class WatchHub:
 
     def publish(self, events: Sequence[Event], revision: int) -> None:
         """Record events and hand them out; `revision` says up to where this is everything."""
-        self.history.extend(events)
+        size = batch_size(events)
+        self.history.extend(events, size)
         for prefix, batch in self._by_prefix(events).items():
-            self._deliver(self._topics[prefix], tuple(batch))
+            self._deliver(self._topics[prefix], tuple(batch), size if len(batch) == len(events) else batch_size(batch))
         self.revision = max(self.revision, revision)
 
     def end_all(self, error: StoreError | None) -> None:
@@ -224,8 +225,7 @@ class WatchHub:
         """The number of watches."""
         return sum(map(len, self._topics.values()))
 
-    def _deliver(self, topic: dict[WatchBuffer, None], batch: tuple[Event, ...]) -> None:
-        size = batch_size(batch)
+    def _deliver(self, topic: dict[WatchBuffer, None], batch: tuple[Event, ...], size: int) -> None:
         slow = [buffer for buffer in topic if not buffer.ended and not buffer.offer(batch, size)]
         for buffer in slow:
             self.unsubscribe(buffer)
@@ -259,8 +259,13 @@ class WatchHub:
 
 
 def batch_size(batch: Sequence[Event]) -> int:
-    """Return the bytes that events keep."""
-    return sum(map(_size_of, batch))
+    """Return the bytes that events keep; the sum of `Event.size` without a call for every event."""
+    size = 0
+    for event in batch:
+        size += len(event.entry.value)
+        if event.previous is not None:
+            size += len(event.previous.value)
+    return size
 
 
 def covers(prefix: str, key: str) -> bool:

@@ -266,3 +266,16 @@ def test_progress_is_reported_once_for_each_revision() -> None:
     for revision in (3, 3, 2, 5):
         ledger.progressed(revision)
     assert seen == [3, 5]
+
+
+def test_a_claim_is_observed_at_the_revision_of_its_confirmed_write_alone() -> None:
+    ledger = DeviceLedger()
+    assert not ledger.is_observed("ns/a", 5)
+    ledger.confirm(ledger.reserve("ns/a", uses("gpu-0"), base=4), 5)
+    assert ledger.is_observed("ns/a", 5)
+    assert not ledger.is_observed("ns/a", 4)
+    assert not ledger.is_observed("ns/a", 6)
+    assert not ledger.is_observed("ns/b", 5)
+    # The write could not be stored after all, and another one gets its revision.
+    ledger.restore("ns/a", (), 3)
+    assert not ledger.is_observed("ns/a", 5)

@@ -28,6 +28,10 @@ def hub_with(events_max: int = 100) -> WatchHub:
     return WatchHub(1, EventHistory(1, events_max=events_max, bytes_max=1_000_000))
 
 
+def extend(history: EventHistory, event: Event) -> None:
+    history.extend([event], event.size)
+
+
 def drain(buffer: WatchBuffer) -> list[int]:
     return [event.revision for event in buffer.take()]
 
@@ -56,7 +60,7 @@ def test_what_a_prefix_covers_is_what_the_hub_delivers(prefix: str, key: str, ex
 def test_history_keeps_the_newest_within_its_bounds() -> None:
     history = EventHistory(1, events_max=3, bytes_max=1_000)
     for revision in range(2, 8):
-        history.extend([put("/a", revision)])
+        extend(history, put("/a", revision))
     assert history.floor == 4
     assert [event.revision for event in history.after(4)] == [5, 6, 7]
     assert [event.revision for event in history.after(5, limit=1)] == [6]
@@ -68,17 +72,17 @@ def test_history_keeps_the_newest_within_its_bounds() -> None:
 def test_history_is_bounded_in_bytes() -> None:
     history = EventHistory(1, events_max=100, bytes_max=50)
     for revision in range(2, 10):
-        history.extend([Event(EventType.PUT, Entry("/a", b"x" * 20, revision, revision), None)])
+        extend(history, Event(EventType.PUT, Entry("/a", b"x" * 20, revision, revision), None))
     assert [event.revision for event in history.after(history.floor)] == [8, 9]
 
 
 def test_undo_tells_what_was_before_the_oldest_change() -> None:
     history = EventHistory(1, events_max=100, bytes_max=1_000)
     first, second = put("/a", 2), put("/b", 3)
-    history.extend([first])
-    history.extend([second])
-    history.extend([put("/a", 4, first.entry)])
-    history.extend([put("/a", 5, Entry("/a", b"4", 4, 2))])
+    extend(history, first)
+    extend(history, second)
+    extend(history, put("/a", 4, first.entry))
+    extend(history, put("/a", 5, Entry("/a", b"4", 4, 2)))
     assert history.undo(3) == {"/a": first.entry}
     assert history.undo(1) == {"/a": None, "/b": None}
     assert history.undo(5) == {}

@@ -159,7 +159,8 @@ def validate_labels(labels: Mapping[str, str], path: Path) -> FieldErrors:
     for key, value in labels.items():
         if problems := _key_problems(key):
             errors += [invalid(path, key, message) for message in problems]
-        errors += [invalid(path, value, message) for message in label_value(value)]
+        if messages := label_value(value):
+            errors += [invalid(path, value, message) for message in messages]
     return errors
 
 
@@ -179,7 +180,8 @@ def validate_annotations(annotations: Mapping[str, str], path: Path) -> FieldErr
     errors: FieldErrors = []
     size = 0
     for key, value in annotations.items():
-        errors += [invalid(path, key, message) for message in _key_problems(key.lower())]
+        if problems := _key_problems(key.lower()):
+            errors += [invalid(path, key, message) for message in problems]
         size += len(key) + (len(value) if value.isascii() else len(value.encode()))
     if size > ANNOTATIONS_SIZE_MAX:
         errors.append(too_long(path, ANNOTATIONS_SIZE_MAX))
@@ -208,11 +210,9 @@ def _validate_owner_reference(owner: Document, path: Path) -> FieldErrors:
     api_version = owner.get("apiVersion") or ""
     if not api_version.rpartition("/")[2]:
         errors.append(invalid(path.child("apiVersion"), api_version, "version must not be empty"))
-    errors += [
-        invalid(path.child(field), owner.get(field) or "", "must not be empty")
-        for field in ("kind", "name", "uid")
-        if not owner.get(field)
-    ]
+    for field in ("kind", "name", "uid"):
+        if not owner.get(field):
+            errors.append(invalid(path.child(field), owner.get(field) or "", "must not be empty"))
     if api_version == "v1" and owner.get("kind") == "Event":
         errors.append(invalid(path, owner, "/v1, Kind=Event is disallowed from being an owner"))
     return errors

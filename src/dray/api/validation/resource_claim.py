@@ -94,14 +94,14 @@ def request_names(devices: Document) -> RequestNames:
     }
 
 
-def request_reference(name: str, path: Path, requests: RequestNames) -> FieldErrors:
+def request_reference(name: str, requests: RequestNames, path: Path, *at: str) -> FieldErrors:
     """Validate a reference to a request, or to one of its alternatives as `request/alternative`."""
     segments = name.split("/")
     if len(segments) > _SEGMENTS_MAX:
-        return [invalid(path, name, _BAD_REFERENCE)]
-    errors = [error for segment in segments for error in fields.label(segment, path)]
+        return [invalid(fields.below(path, at), name, _BAD_REFERENCE)]
+    errors = [error for segment in segments for error in fields.label(segment, path, *at)]
     if not _is_known(segments, requests):
-        errors.append(invalid(path, name, _BAD_REFERENCE))
+        errors.append(invalid(fields.below(path, at), name, _BAD_REFERENCE))
     return errors
 
 
@@ -119,7 +119,7 @@ def request_references(names: list[str] | None, path: Path, requests: RequestNam
     if not names:
         return []
     return fields.bounded_set(
-        names, fields.REQUESTS_MAX, lambda item, at: request_reference(item, at, requests), fields.itself, path
+        names, fields.REQUESTS_MAX, lambda item, at: request_reference(item, requests, at), fields.itself, path
     )
 
 

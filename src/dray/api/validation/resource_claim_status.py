@@ -47,13 +47,12 @@ DeviceID = tuple[str, str, str, str]
 def validate_claim_status_update(claim: Document, old: Document) -> FieldErrors:
     """Return the validation errors of a change of a claim's status."""
     status, old_status = claim.get("status") or {}, old.get("status") or {}
-    requests = request_names((claim.get("spec") or {}).get("devices") or {})
     errors = fields.bounded_set(
         status.get("reservedFor"), RESERVED_FOR_MAX, _consumer, lambda item: item.get("uid") or "", _RESERVED_FOR
     )
     errors += _device_statuses(status)
     errors += _reservations(status, old_status, deleted=bool((claim.get("metadata") or {}).get("deletionTimestamp")))
-    return errors + _allocation_change(status.get("allocation"), old_status.get("allocation"), requests)
+    return errors + _allocation_change(status.get("allocation"), old_status.get("allocation"), claim.get("spec") or {})
 
 
 def device_id(item: Document) -> DeviceID:
@@ -79,12 +78,12 @@ def _reservations(status: Document, old_status: Document, *, deleted: bool) -> F
     return []
 
 
-def _allocation_change(new: Document | None, old: Document | None, requests: RequestNames) -> FieldErrors:
+def _allocation_change(new: Document | None, old: Document | None, spec: Document) -> FieldErrors:
     # A stored allocation is not validated again: the rules may have become stricter since.
     if new is None:
         return []
     if old is None:
-        return _allocation(new, requests)
+        return _allocation(new, request_names(spec.get("devices") or {}))
     return [] if new == old else [invalid(_ALLOCATION, None, "field cannot be modified once set")]
 
 
@@ -104,7 +103,7 @@ def _allocation(allocation: Document, requests: RequestNames) -> FieldErrors:
 
 
 def _result(item: Document, path: Path, requests: RequestNames) -> FieldErrors:
-    errors = request_reference(item.get("request") or "", path.child("request"), requests)
+    errors = request_reference(item.get("request") or "", requests, path, "request")
     errors += fields.driver_name(item.get("driver"), path, "driver")
     errors += fields.pool_name(item.get("pool"), path, "pool")
     errors += fields.label(item.get("device"), path, "device")

@@ -107,55 +107,56 @@ def itself(item: str) -> str:
     return item
 
 
-def _below(path: Path, at: tuple[str, ...]) -> Path:
+def below(path: Path, at: tuple[str, ...]) -> Path:
+    """Return the path of a field below another one; rules build it for errors alone."""
     return path.child(*at) if at else path
 
 
 def label(value: str | None, path: Path, *at: str) -> FieldErrors:
     """Validate a DNS label."""
     messages = names.dns1123_label(value or "")
-    return messages_at(_below(path, at), value or "", messages) if messages else []
+    return messages_at(below(path, at), value or "", messages) if messages else []
 
 
 def subdomain(value: str, path: Path, *at: str) -> FieldErrors:
     """Validate a DNS subdomain."""
     messages = names.dns1123_subdomain(value)
-    return messages_at(_below(path, at), value, messages) if messages else []
+    return messages_at(below(path, at), value, messages) if messages else []
 
 
 def label_name(value: str | None, path: Path, *at: str) -> FieldErrors:
     """Validate a label key."""
     messages = names.qualified_name(value or "")
-    return messages_at(_below(path, at), value or "", messages) if messages else []
+    return messages_at(below(path, at), value or "", messages) if messages else []
 
 
 def label_value(value: str | None, path: Path, *at: str) -> FieldErrors:
     """Validate a label value."""
     messages = names.label_value(value or "")
-    return messages_at(_below(path, at), value, messages) if messages else []
+    return messages_at(below(path, at), value, messages) if messages else []
 
 
 def driver_name(value: str | None, path: Path, *at: str) -> FieldErrors:
     """Validate a driver name: a subdomain of at most 63 characters, upper case allowed."""
     if not value:
-        return [required(_below(path, at))]
+        return [required(below(path, at))]
     messages = names.dns1123_subdomain(value.lower())
     if not messages and len(value) <= DRIVER_NAME_LENGTH_MAX:
         return []
-    path = _below(path, at)
+    path = below(path, at)
     errors = [too_many_characters(path, DRIVER_NAME_LENGTH_MAX)] if len(value) > DRIVER_NAME_LENGTH_MAX else []
     return errors + messages_at(path, value, messages)
 
 
 def pool_name(value: str | None, path: Path, *at: str) -> FieldErrors:
     """Validate a pool name: subdomains joined by slashes."""
-    path = _below(path, at)
     if not value:
-        return [required(path)]
-    errors = [too_long(path, POOL_NAME_LENGTH_MAX)] if byte_length(value) > POOL_NAME_LENGTH_MAX else []
+        return [required(below(path, at))]
+    errors = [too_long(below(path, at), POOL_NAME_LENGTH_MAX)] if byte_length(value) > POOL_NAME_LENGTH_MAX else []
     for index, part in enumerate(value.split("/")):
         messages = names.dns1123_subdomain(part) if part else ["must not be empty"]
-        errors += messages_at(path, part, (f"segment {index}: {message}" for message in messages))
+        if messages:
+            errors += messages_at(below(path, at), part, (f"segment {index}: {message}" for message in messages))
     return errors
 
 
@@ -315,8 +316,12 @@ def node_selector(selector: Document, path: Path) -> FieldErrors:
 
 
 def _node_selector_term(term: Document, path: Path) -> FieldErrors:
-    errors = each(term.get("matchExpressions"), _node_requirement, path.child("matchExpressions"))
-    return errors + each(term.get("matchFields"), _node_field_requirement, path.child("matchFields"))
+    errors: FieldErrors = []
+    if expressions := term.get("matchExpressions"):
+        errors += each(expressions, _node_requirement, path.child("matchExpressions"))
+    if match_fields := term.get("matchFields"):
+        errors += each(match_fields, _node_field_requirement, path.child("matchFields"))
+    return errors
 
 
 def _node_requirement(item: Document, path: Path) -> FieldErrors:

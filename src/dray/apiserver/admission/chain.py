@@ -14,6 +14,7 @@ from dray.apiserver.admission.plugin import (
     ReinvokingPlugin,
     Undo,
 )
+from dray.apiserver.authorization.node import NODES_GROUP
 
 # kube-apiserver's order. ResourceQuota charges a quota and therefore must be the last to refuse.
 PLUGIN_ORDER: Final = (
@@ -79,7 +80,8 @@ class AdmissionChain:
         self._webhooks: Final = next(webhooks, None)
         validating = [plugin for plugin in self.plugins if type(plugin).validate is not AdmissionPlugin.validate]
         self._mutating: Final = _selector(mutating)
-        self._validating: Final = _selector(validating)
+        self._validating_of_nodes: Final = _selector(validating)
+        self._validating: Final = _selector([plugin for plugin in validating if not plugin.validates_nodes_only])
 
     async def admit(self, attributes: AdmissionAttributes) -> None:
         """Run the mutating phase."""
@@ -99,8 +101,9 @@ class AdmissionChain:
     async def validate(self, attributes: AdmissionAttributes) -> Undo:
         """Run the validating phase; await the result if the write is not stored after all."""
         undos: list[Undo] = []
+        select = self._validating_of_nodes if NODES_GROUP in attributes.user.groups else self._validating
         try:
-            for plugin in self._validating(attributes.resource, attributes.subresource, attributes.operation):
+            for plugin in select(attributes.resource, attributes.subresource, attributes.operation):
                 if plugin.configuration.is_empty:
                     continue
                 undo = await plugin.validate(attributes)

@@ -20,13 +20,14 @@ class NodeRestriction(AdmissionPlugin):
     """Refuses writes of a node's agent to what does not belong to its node."""
 
     name = "NodeRestriction"
+    validates_nodes_only = True
 
     def __init__(self, nodes: NodeIndex, authorize: Authorize) -> None:
         self._nodes = nodes
         self._authorize = authorize
 
     def handles(self, _resource: GroupResource, _subresource: str, _operation: Operation) -> bool:
-        """Take part in every write: an agent that names no node may write nothing."""
+        """Take part in every write of a node: an agent that names no node may write nothing."""
         return True
 
     async def validate(self, attributes: AdmissionAttributes) -> None:

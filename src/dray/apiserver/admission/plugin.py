@@ -134,6 +134,8 @@ class AdmissionPlugin:
 
     # Kubernetes' name, as in --disable-admission-plugins.
     name: ClassVar[str]
+    # Whether it validates no writes but those of users in the group of nodes.
+    validates_nodes_only: ClassVar[bool] = False
     # What the plugin acts on; it is skipped while there is nothing.
     configuration: Configuration = _BUILT_IN
 

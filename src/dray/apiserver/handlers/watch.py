@@ -9,6 +9,7 @@ from typing import Final
 from dray.api.document import Document
 from dray.api.errors import APIError, ExpiredError, ServiceUnavailableError
 from dray.apiserver.call import Call, WatchFrame, WatchResult
+from dray.apiserver.document_cache import DocumentCache
 from dray.apiserver.endpoint import Endpoint
 from dray.apiserver.handlers.backend import Backend
 from dray.apiserver.handlers.get import GetHandler
@@ -87,7 +88,7 @@ class WatchHandler:
         self._tasks = tasks
         self._open: set[_WatchTimers] = set()
         # The store passes the same batch to all watches of a prefix in turn.
-        self._unselected: LatestMemo[tuple[Event, ...], None, Sequence[WatchFrame]] = LatestMemo(_whole_frames)
+        self._unselected: LatestMemo[tuple[Event, ...], None, Sequence[WatchFrame]] = LatestMemo(whole_frames)
         # By resource prefix and field; as many as there are indexed fields.
         self._fanouts: dict[tuple[str, str], FieldFanout] = {}
 
@@ -184,35 +185,55 @@ class WatchHandler:
         """Return the frames of the events that this watch selects."""
         if timers.not_before:
             batch = tuple(event for event in batch if event.revision > timers.not_before)
-        matches = selection.matches
-        if matches is None:
-            return self._unselected.get(batch, None)
-        return [frame for event in batch if (frame := self._selected_frame(matches, event)) is not None]
-
-    def _selected_frame(self, matches: Callable[[Document], bool], event: Event) -> WatchFrame | None:
-        """Return the frame of the event for a watch with a selector; None if it does not match."""
-        deleted = event.type is EventType.DELETE
-        # The entry of a deletion is the last one before it.
-        last_seen = event.entry if deleted else event.previous
-        before = last_seen is not None and matches(self._documents.document(last_seen))
-        after = not deleted and matches(self._documents.document(event.entry))
-        if after:
-            return WatchFrame("MODIFIED" if before else "ADDED", event.entry)
-        if not before:
-            return None
-        assert event.previous is not None
-        # The object as it last matched, at the revision of the change.
-        last = event.entry if deleted else _at(event.previous, event.revision)
-        return WatchFrame("DELETED", last)
+        unselected = self._unselected.get(batch, None)
+        if selection.matches is None:
+            return unselected
+        return selected_frames(batch, unselected, selection.matches, self._documents)
 
 
-def _whole_frames(batch: tuple[Event, ...], _purpose: None) -> Sequence[WatchFrame]:
+def whole_frames(batch: tuple[Event, ...], _purpose: None) -> Sequence[WatchFrame]:
     """Return the frames of events for a watch without selector."""
     frames: list[WatchFrame] = []
     for event in batch:
         kind = "DELETED" if event.type is EventType.DELETE else "ADDED" if event.previous is None else "MODIFIED"
         frames.append(WatchFrame(kind, event.entry))
     return frames
+
+
+def selected_frames(
+    batch: tuple[Event, ...],
+    unselected: Sequence[WatchFrame],
+    matches: Callable[[Document], bool],
+    documents: DocumentCache,
+) -> Sequence[WatchFrame]:
+    """Return the frames of events for a watch with a selector, given those for one without.
+
+    They are the same object if the selector makes no difference, as most do most of the time: watches then share what
+    is derived from the frames.
+    """
+    pairs = zip(batch, unselected, strict=True)
+    frames = [found for event, frame in pairs if (found := _selected_frame(event, frame, matches, documents))]
+    return unselected if frames == unselected else frames
+
+
+def _selected_frame(
+    event: Event, unselected: WatchFrame, matches: Callable[[Document], bool], documents: DocumentCache
+) -> WatchFrame | None:
+    """Return the frame of the event for a watch with a selector; None if it does not match."""
+    deleted = event.type is EventType.DELETE
+    # The entry of a deletion is the last one before it.
+    last_seen = event.entry if deleted else event.previous
+    before = last_seen is not None and matches(documents.document(last_seen))
+    after = not deleted and matches(documents.document(event.entry))
+    if after:
+        return unselected if before == (event.previous is not None) else WatchFrame("ADDED", event.entry)
+    if not before:
+        return None
+    if deleted:
+        return unselected
+    assert event.previous is not None
+    # The object as it last matched, at the revision of the change.
+    return WatchFrame("DELETED", _at(event.previous, event.revision))
 
 
 def _at(entry: Entry, revision: int) -> Entry:

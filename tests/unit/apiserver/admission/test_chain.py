@@ -16,12 +16,15 @@ from dray.apiserver.request import UserInfo
 
 PODS = GroupResource("", "pods")
 NODES = GroupResource("", "nodes")
+ALICE = UserInfo("alice")
 
 
-def attributes(resource: GroupResource = PODS, operation: Operation = Operation.CREATE) -> AdmissionAttributes:
+def attributes(
+    resource: GroupResource = PODS, operation: Operation = Operation.CREATE, user: UserInfo = ALICE
+) -> AdmissionAttributes:
     return AdmissionAttributes(
         operation,
-        UserInfo("alice"),
+        user,
         "create",
         resource,
         "v1",
@@ -109,6 +112,21 @@ async def test_a_plugin_takes_part_only_in_what_it_handles_and_is_asked_once() -
         await chain.admit(attributes(PODS))
     assert log == ["admit Priority"] * 3
     assert plugin.handles_calls == 2
+
+
+@pytest.mark.parametrize(("groups", "expected"), [(("system:nodes",), 1), (("system:masters",), 0), ((), 0)])
+async def test_a_plugin_about_nodes_validates_their_writes_alone(groups: tuple[str, ...], expected: int) -> None:
+    log: list[str] = []
+
+    async def validate() -> None:
+        log.append("validate NodeRestriction")
+
+    class AboutNodes(ValidatesOnly):
+        validates_nodes_only = True
+
+    chain = AdmissionChain([AboutNodes(validate)])
+    await chain.validate(attributes(user=UserInfo("system:node:n1", groups=groups)))
+    assert len(log) == expected
 
 
 async def test_a_refusal_undoes_what_earlier_plugins_reserved() -> None:
