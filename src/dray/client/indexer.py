@@ -6,7 +6,7 @@ name itself, and those of one namespace are found without an index.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
@@ -76,7 +76,7 @@ class Lister(Generic[T]):
 
     def __init__(self) -> None:
         # Namespace -> name -> object; no namespace is empty.
-        self._objects: dict[str, dict[str, T]] = {}
+        self._objects: Final[dict[str, dict[str, T]]] = {}
         self._indexes: dict[str, _Index[T]] = {}
 
     def get(self, name: str, namespace: str = "") -> T | None:
@@ -104,6 +104,15 @@ class Lister(Generic[T]):
     def by_index(self, name: str, value: Hashable) -> tuple[T, ...]:
         """Return the objects with a value of an index."""
         return tuple(self._indexes[name].buckets.get(value, {}).values())
+
+    @property
+    def namespaces(self) -> Collection[str]:
+        """The namespaces that have objects, as a collection that follows the cache."""
+        return self._objects
+
+    def index_values(self, name: str) -> Collection[Hashable]:
+        """Return the values of an index that have objects, as a collection that follows the cache."""
+        return self._indexes[name].buckets
 
     def __len__(self) -> int:
         return sum(map(len, self._objects.values()))
@@ -160,7 +169,7 @@ class Indexer(Lister[T]):
     def take_all(self, other: Indexer[T]) -> None:
         """Take the objects of another cache, which is not used any more; this one must be empty."""
         assert not self._objects, "only an empty cache can take all of another"
-        self._objects = other._objects
+        self._objects.update(other._objects)
         for index in self._indexes.values():
             index.put_all(self.items())
 
@@ -186,7 +195,3 @@ class Indexer(Lister[T]):
     def keys_outside(self, wanted: Indexer[T]) -> tuple[NamespacedName, ...]:
         """Return the cached keys that another cache lacks."""
         return tuple(key for key, _ in self.items() if wanted.get_key(key) is None)
-
-    def index_values(self, name: str) -> tuple[Hashable, ...]:
-        """Return the values of an index that have objects."""
-        return tuple(self._indexes[name].buckets)

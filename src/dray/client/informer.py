@@ -11,7 +11,7 @@ Pure: `client.shared_informers` performs the actions and feeds the outcomes back
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
 from typing import Final, Generic, TypeAlias, TypeVar
 
@@ -25,6 +25,9 @@ T = TypeVar("T")
 
 # Called with (old, new) for every change, in order; must not block.
 Handler: TypeAlias = Callable[[T | None, T | None], None]
+
+# The collection of handlers that are always called.
+ALWAYS: Final = (True,)
 
 # The page size client-go uses; one page of 500 keeps the server's answer in memory bounds.
 PAGE_LIMIT: Final = 500
@@ -91,7 +94,8 @@ class Informer(Generic[T]):
         self._rng = rng
         self._cache: Indexer[T] = Indexer(indexes)
         self.lister: Lister[T] = self._cache
-        self._handlers: list[Handler[T]] = []
+        # Each with its `needed_while`.
+        self._handlers: list[tuple[Sized, Handler[T]]] = []
         # Streams the list through the watch; switched off for good when the server refuses or cannot.
         self._watch_list = watch_list
         # Streamed lists in a row that ended before they were complete.
@@ -111,11 +115,17 @@ class Informer(Generic[T]):
 
     # --- Called by the owner. ---
 
-    def add_handler(self, handler: Handler[T]) -> None:
-        """Call the handler on all further changes, beginning with the cached objects as additions."""
-        self._handlers.append(handler)
+    def add_handler(self, handler: Handler[T], *, needed_while: Sized = ALWAYS) -> None:
+        """Call the handler on all further changes, beginning with the cached objects as additions.
+
+        It is not called while the collection `needed_while` is empty, so it has gaps in its chain of calls. This is
+        for handlers without memory of earlier calls that look for something of which there often is nothing: to call
+        all of them for every event of every Pod takes longer than what they do.
+        """
+        self._handlers.append((needed_while, handler))
         for obj in self._cache.list():
-            handler(None, obj)
+            if needed_while:
+                handler(None, obj)
 
     def add_index(self, name: str, function: IndexFunction) -> None:
         """Index the cache by one more function."""
@@ -304,8 +314,9 @@ class Informer(Generic[T]):
         self._notify(old, obj)
 
     def _notify(self, old: T | None, new: T | None) -> None:
-        for handler in self._handlers:
-            handler(old, new)
+        for needed_while, handler in self._handlers:
+            if needed_while:
+                handler(old, new)
 
 
 def _is_too_large_version(error: APIError) -> bool:

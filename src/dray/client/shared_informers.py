@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sized
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from dray.api.errors import APIError
 from dray.client.indexer import IndexFunction, Lister
-from dray.client.informer import STREAM_SECONDS_MAX, Action, DoList, DoWatch, Handler, Informer, Selection
+from dray.client.informer import ALWAYS, STREAM_SECONDS_MAX, Action, DoList, DoWatch, Handler, Informer, Selection
 from dray.client.interface import Bookmark, Client, Resource, WatchEvent
 from dray.client.request_state import RequestState
 from dray.lib.clock import Clock
@@ -69,9 +69,12 @@ class SharedInformer(Generic[T]):
         """Whether the first list is in."""
         return self._informer.synced
 
-    def add_handler(self, handler: Handler[T]) -> None:
-        """Call the handler on every change, beginning with the cached objects as additions."""
-        self._informer.add_handler(handler)
+    def add_handler(self, handler: Handler[T], *, needed_while: Sized = ALWAYS) -> None:
+        """Call the handler on every change, beginning with the cached objects as additions.
+
+        It is not called while the collection `needed_while` is empty; see `Informer.add_handler`.
+        """
+        self._informer.add_handler(handler, needed_while=needed_while)
 
     def add_index(self, name: str, function: IndexFunction) -> None:
         """Index the cache by one more function."""

@@ -31,7 +31,7 @@ class VolumeClaimProtectionController(Reconciler[NamespacedName]):
         self._claims = context.informers.informer(PERSISTENT_VOLUME_CLAIMS)
         self._pods = context.informers.informer(PODS, indexes={PODS_BY_VOLUME_CLAIM: _claim_keys})
         self.controller.follow(self._claims, self._claim_changed)
-        self.controller.follow(self._pods, self._pod_changed)
+        self.controller.follow(self._pods, self._pod_changed, needed_while=self._claims.lister.namespaces)
 
     def _claim_changed(self, _old: Document | None, new: Document | None) -> None:
         if new is not None and _needs_write(new, PVC_PROTECTION):
@@ -39,8 +39,6 @@ class VolumeClaimProtectionController(Reconciler[NamespacedName]):
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         """Look at the claims of a Pod that may no longer use them; another Pod may have taken its name meanwhile."""
-        if not self._claims.lister:
-            return
         keys: set[NamespacedName] = set()
         for pod in (old, new):
             if pod is not None:

@@ -269,6 +269,32 @@ def test_a_recreated_object_is_a_deletion_and_an_addition() -> None:
     assert delivered == [("", "1"), ("1", ""), ("", "2")]
 
 
+def test_a_handler_is_not_called_while_what_it_looks_for_is_empty() -> None:
+    informer = synced_informer(pod("a", resourceVersion="1"))
+    wanted: set[str] = set()
+    delivered: list[str] = []
+    informer.add_handler(lambda _old, new: delivered.append(new["metadata"]["resourceVersion"]), needed_while=wanted)
+    informer.event_received(event(EventType.MODIFIED, pod("a", resourceVersion="2")))
+    wanted.add("a")
+    informer.event_received(event(EventType.MODIFIED, pod("a", resourceVersion="3")))
+    wanted.clear()
+    informer.event_received(event(EventType.MODIFIED, pod("a", resourceVersion="4")))
+    assert delivered == ["3"]
+
+
+def test_collections_of_the_lister_follow_the_cache() -> None:
+    informer: Informer[Document] = Informer(Selection(), random.Random(0))
+    informer.add_index("app", label_values("app"))
+    namespaces, apps = informer.lister.namespaces, informer.lister.index_values("app")
+    delivered: list[bool] = []
+    informer.add_handler(lambda _old, _new: delivered.append(True), needed_while=namespaces)
+    informer.start()
+    informer.page_received(ListPage([pod("a", labels={"app": "x"}, resourceVersion="1")], "1"))
+    assert (set(namespaces), set(apps), delivered) == ({"default"}, {"x"}, [True])
+    informer.event_received(event(EventType.DELETED, pod("a", labels={"app": "x"}, resourceVersion="2")))
+    assert (set(namespaces), set(apps), delivered) == (set(), set(), [True])
+
+
 def test_resync_tells_everything_again() -> None:
     informer = synced_informer(pod("a", resourceVersion="1"))
     delivered: list[bool] = []
