@@ -19,7 +19,7 @@ from dray.api.document import NamespacedName
 from dray.api.errors import APIError
 from dray.client.indexer import Indexer, IndexFunction, Lister
 from dray.client.interface import Bookmark, EventType, ListOptions, ListPage, WatchEvent, WatchOptions
-from dray.client.objects import state_of
+from dray.client.objects import compare_states
 
 T = TypeVar("T")
 
@@ -302,11 +302,10 @@ class Informer(Generic[T]):
     def _put(self, key: NamespacedName, obj: T) -> None:
         old = self._cache.get_key(key)
         if old is not None:
-            old_uid, old_version = state_of(old)
-            uid, version = state_of(obj)
-            if old_version == version:
+            is_same_object, is_same_version = compare_states(old, obj)
+            if is_same_version:
                 return
-            if old_uid != uid:
+            if not is_same_object:
                 self._cache.remove(key)
                 self._notify(old, None)
                 old = None
