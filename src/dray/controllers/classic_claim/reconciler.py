@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from typing import Any, Final
 
 from dray.api import classic_claims as classic
@@ -46,10 +46,14 @@ class ClassicClaimController(ClaimReconciler[ResourceClaim]):
             return
         if new is None:
             self._consumers.mark_deleted(pod)
+        names = classic.claim_names_of(pod)
+        if not names:
+            # It has claims of resource.k8s.io only.
+            return
         if new is not None and not is_pod_done(new):
             self._enqueue_pod(new)
             return
-        for name in classic.claim_names_of(pod):
+        for name in names:
             key = NamespacedName(pod.metadata.namespace or "", name)
             if self._claims.lister.get_key(key) is not None:
                 self.controller.queue.add(ClaimKey(key))
@@ -131,5 +135,6 @@ class ClassicClaimController(ClaimReconciler[ResourceClaim]):
         return await self._client.update_status(CLASSIC_CLAIMS, after)
 
 
-def _claim_keys(pod: Any) -> Iterator[NamespacedName]:
-    return (NamespacedName(pod.metadata.namespace or "", name) for name in classic.claim_names_of(pod))
+def _claim_keys(pod: Any) -> Sequence[NamespacedName]:
+    names = classic.claim_names_of(pod) if pod.spec.resource_claims else ()
+    return [NamespacedName(pod.metadata.namespace or "", name) for name in names] if names else ()
