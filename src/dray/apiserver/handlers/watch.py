@@ -185,25 +185,39 @@ class WatchHandler:
         if timers.not_before:
             batch = tuple(event for event in batch if event.revision > timers.not_before)
         matches = selection.matches
+        whole = self._unselected.get(batch, None)
         if matches is None:
-            return self._unselected.get(batch, None)
-        return [frame for event in batch if (frame := self._selected_frame(matches, event)) is not None]
+            return whole
+        frames: list[WatchFrame] = []
+        for event, frame in zip(batch, whole, strict=True):
+            selected = self._selected_frame(matches, event, frame)
+            if selected is not None:
+                frames.append(selected)
+        # Clients of this process decode identical batches once. A selector often excludes nothing.
+        return whole if frames == whole else frames
 
-    def _selected_frame(self, matches: Callable[[Document], bool], event: Event) -> WatchFrame | None:
-        """Return the frame of the event for a watch with a selector; None if it does not match."""
+    def _selected_frame(
+        self, matches: Callable[[Document], bool], event: Event, whole: WatchFrame
+    ) -> WatchFrame | None:
+        """Return the frame of the event for a watch with a selector; None if it does not match.
+
+        `whole` is the frame for a watch without selector, which is returned if the selector makes no difference.
+        """
         deleted = event.type is EventType.DELETE
         # The entry of a deletion is the last one before it.
         last_seen = event.entry if deleted else event.previous
         before = last_seen is not None and matches(self._documents.document(last_seen))
         after = not deleted and matches(self._documents.document(event.entry))
         if after:
-            return WatchFrame("MODIFIED" if before else "ADDED", event.entry)
+            kind = "MODIFIED" if before else "ADDED"
+            return whole if whole.type == kind else WatchFrame(kind, event.entry)
         if not before:
             return None
+        if deleted:
+            return whole
         assert event.previous is not None
         # The object as it last matched, at the revision of the change.
-        last = event.entry if deleted else _at(event.previous, event.revision)
-        return WatchFrame("DELETED", last)
+        return WatchFrame("DELETED", _at(event.previous, event.revision))
 
 
 def _whole_frames(batch: tuple[Event, ...], _purpose: None) -> Sequence[WatchFrame]:
