@@ -18,7 +18,7 @@ from typing import Final, Generic, TypeAlias, TypeVar
 from dray.api.document import NamespacedName
 from dray.api.errors import APIError
 from dray.client.indexer import Indexer, IndexFunction, Lister
-from dray.client.interface import Bookmark, EventType, ListOptions, ListPage, WatchEvent, WatchOptions
+from dray.client.interface import Bookmark, Deletion, ListOptions, ListPage, WatchEvent, WatchOptions
 from dray.client.objects import compare_states
 
 T = TypeVar("T")
@@ -182,7 +182,7 @@ class Informer(Generic[T]):
         """Record that the server has opened the watch."""
         self.is_watch_open = True
 
-    def event_received(self, event: WatchEvent[T] | Bookmark) -> None:
+    def event_received(self, event: WatchEvent[T] | Deletion | Bookmark) -> None:
         """Apply one event of the watch."""
         self._watch_received = True
         if isinstance(event, Bookmark):
@@ -194,7 +194,7 @@ class Informer(Generic[T]):
         if self._listing is not None:
             self._add_to_listing(event)
             return
-        if event.type is EventType.DELETED:
+        if isinstance(event, Deletion):
             self._remove(event.key)
         else:
             self._put(event.key, event.object)
@@ -269,9 +269,9 @@ class Informer(Generic[T]):
 
     # --- Changing the cache. ---
 
-    def _add_to_listing(self, event: WatchEvent[T]) -> None:
+    def _add_to_listing(self, event: WatchEvent[T] | Deletion) -> None:
         assert self._listing is not None
-        if event.type is EventType.DELETED:
+        if isinstance(event, Deletion):
             self._listing.remove(event.key)
         else:
             self._listing.put(event.key, event.object)

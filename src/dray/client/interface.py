@@ -102,6 +102,13 @@ class WatchEvent(msgspec.Struct, Generic[T], frozen=True):
     resource_version: str
 
 
+class Deletion(msgspec.Struct, frozen=True):
+    """The deletion of an object, without it: a cache has its last state."""
+
+    key: NamespacedName
+    resource_version: str
+
+
 class Bookmark(msgspec.Struct, frozen=True):
     """Everything up to `resource_version` has been delivered; `initial_events_end` closes a streamed list."""
 
@@ -307,10 +314,11 @@ class Client(Protocol):
 
     def watch_batches(
         self, resource: Resource[T], namespace: str = "", options: WatchOptions = WATCH_ALL
-    ) -> AsyncGenerator[Sequence[WatchEvent[T] | Bookmark], None]:
-        """As `watch`, with everything that came at once; a batch may be shared and is not to be changed.
+    ) -> AsyncGenerator[Sequence[WatchEvent[T] | Deletion | Bookmark], None]:
+        """As `watch`, for caches: with everything that came at once, and deletions as `Deletion` without the object.
 
-        An empty batch comes first, when the server has opened the watch.
+        An empty batch comes first, when the server has opened the watch. A batch may be shared and is not to be
+        changed.
         """
 
     async def create(self, resource: Resource[T], obj: T, namespace: str = "", options: WriteOptions = WRITE) -> T:

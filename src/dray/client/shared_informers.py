@@ -13,7 +13,7 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar
 from dray.api.errors import APIError
 from dray.client.indexer import IndexFunction, Lister
 from dray.client.informer import ALWAYS, STREAM_SECONDS_MAX, Action, DoList, DoWatch, Handler, Informer, Selection
-from dray.client.interface import Bookmark, Client, Resource, WatchEvent
+from dray.client.interface import Bookmark, Client, Deletion, Resource, WatchEvent
 from dray.client.request_state import RequestState
 from dray.lib.clock import Clock
 from dray.runtime.logs import fields
@@ -150,8 +150,8 @@ class SharedInformer(Generic[T]):
             self._failed_to_open = not opened
             self._state.failed("watch", error)
 
-    def _transform_event(self, event: WatchEvent[Any] | Bookmark) -> WatchEvent[T] | Bookmark:
-        if isinstance(event, Bookmark):
+    def _transform_event(self, event: WatchEvent[Any] | Deletion | Bookmark) -> WatchEvent[T] | Deletion | Bookmark:
+        if not isinstance(event, WatchEvent):
             return event
         assert self._transform is not None
         return WatchEvent(event.type, self._transform(event.object), event.key, event.resource_version)

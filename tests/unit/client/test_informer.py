@@ -18,6 +18,7 @@ from dray.client.indexer import BY_OWNER_UID, label_values
 from dray.client.informer import DoList, DoWatch, Informer, Selection
 from dray.client.interface import (
     Bookmark,
+    Deletion,
     EventType,
     ListPage,
     LocalRequest,
@@ -37,7 +38,9 @@ def pod(name: str, **metadata: object) -> Document:
     return {"metadata": {"name": name, "namespace": "default", **metadata}}
 
 
-def event(kind: EventType, obj: Document) -> WatchEvent[Document]:
+def event(kind: EventType, obj: Document) -> WatchEvent[Document] | Deletion:
+    if kind is EventType.DELETED:
+        return Deletion(key_of(obj), obj["metadata"]["resourceVersion"])
     return WatchEvent(kind, obj, key_of(obj), obj["metadata"]["resourceVersion"])
 
 
@@ -273,7 +276,9 @@ def test_a_handler_is_not_called_while_what_it_looks_for_is_empty() -> None:
     informer = synced_informer(pod("a", resourceVersion="1"))
     wanted: set[str] = set()
     delivered: list[str] = []
-    informer.add_handler(lambda _old, new: delivered.append(new["metadata"]["resourceVersion"]), needed_while=wanted)
+    informer.add_handler(
+        lambda _old, new: delivered.append((new or {})["metadata"]["resourceVersion"]), needed_while=wanted
+    )
     informer.event_received(event(EventType.MODIFIED, pod("a", resourceVersion="2")))
     wanted.add("a")
     informer.event_received(event(EventType.MODIFIED, pod("a", resourceVersion="3")))
