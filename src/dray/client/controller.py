@@ -57,7 +57,7 @@ class Controller(Generic[K]):
         if metrics is None:
             queue: QueueState[K] = QueueState(limiter)
         else:
-            observer = QueueMetrics(metrics, name, lambda: queue.unfinished_seconds(clock.monotonic()))
+            observer = QueueMetrics(metrics, name, lambda: queue.load(clock.monotonic()))
             queue = QueueState(limiter, observer)
         self.queue = WorkQueue(queue, clock)
 
