@@ -11,7 +11,7 @@ Pure: `client.shared_informers` performs the actions and feeds the outcomes back
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
 from typing import Final, Generic, TypeAlias, TypeVar
 
@@ -178,27 +178,21 @@ class Informer(Generic[T]):
         self.is_watch_open = False
         self._watch_received = False
 
-    def watch_opened(self) -> None:
-        """Record that the server has opened the watch."""
+    def batch_received(self, batch: Iterable[WatchEvent[T] | Deletion | Bookmark]) -> None:
+        """Apply what the watch received at once, in order; an empty batch tells that the server has opened it."""
         self.is_watch_open = True
-
-    def event_received(self, event: WatchEvent[T] | Deletion | Bookmark) -> None:
-        """Apply one event of the watch."""
-        self._watch_received = True
-        if isinstance(event, Bookmark):
-            if self._listing is not None and event.initial_events_end:
-                self._replace_all(event.resource_version)
-            elif self._listing is None:
+        for event in batch:
+            self._watch_received = True
+            if isinstance(event, Bookmark):
+                self._bookmark_received(event)
+            elif self._listing is not None:
+                self._add_to_listing(event)
+            else:
+                if isinstance(event, Deletion):
+                    self._remove(event.key)
+                else:
+                    self._put(event.key, event.object)
                 self._resource_version = event.resource_version
-            return
-        if self._listing is not None:
-            self._add_to_listing(event)
-            return
-        if isinstance(event, Deletion):
-            self._remove(event.key)
-        else:
-            self._put(event.key, event.object)
-        self._resource_version = event.resource_version
 
     def watch_ended(self, error: APIError | None, now: float) -> Action:
         """Resume the watch, or relist when its resource version has expired."""
@@ -268,6 +262,12 @@ class Informer(Generic[T]):
         return max(asked, ceiling * (0.5 + self._rng.random() / 2))
 
     # --- Changing the cache. ---
+
+    def _bookmark_received(self, bookmark: Bookmark) -> None:
+        if self._listing is None:
+            self._resource_version = bookmark.resource_version
+        elif bookmark.initial_events_end:
+            self._replace_all(bookmark.resource_version)
 
     def _add_to_listing(self, event: WatchEvent[T] | Deletion) -> None:
         assert self._listing is not None

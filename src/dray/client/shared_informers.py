@@ -122,11 +122,11 @@ class SharedInformer(Generic[T]):
         try:
             async with asyncio.timeout(STREAM_SECONDS_MAX if streaming else None) as deadline, aclosing(stream):
                 async for batch in stream:
-                    self._informer.watch_opened()
                     if self._state.failure is not None and (batch or self._failed_to_open):
                         self._state.succeeded()
-                    for event in batch if self._transform is None else map(self._transform_event, batch):
-                        self._informer.event_received(event)
+                    self._informer.batch_received(
+                        batch if self._transform is None else map(self._transform_event, batch)
+                    )
                     if streaming and not self._informer.is_listing:
                         streaming = False
                         deadline.reschedule(None)

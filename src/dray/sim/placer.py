@@ -115,12 +115,12 @@ class LocalInformers(SharedInformerFactory):
         """Remove an object."""
         self._version += 1
         self.informer(resource)
-        self._fed[resource][0].event_received(Deletion(key_of(obj), str(self._version)))
+        self._fed[resource][0].batch_received([Deletion(key_of(obj), str(self._version))])
 
     def _apply(self, resource: Resource[T], obj: T) -> None:
         self.informer(resource)
         event = WatchEvent(EventType.MODIFIED, obj, key_of(obj), str(self._version))
-        self._fed[resource][0].event_received(event)
+        self._fed[resource][0].batch_received([event])
 
 
 class OnlyNode:

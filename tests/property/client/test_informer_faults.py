@@ -127,7 +127,7 @@ class Driver:
             quiet = isinstance(fault, ServiceUnavailableError)
             self.action = self.informer.watch_ended(None if quiet else fault, self.now)
             return
-        self.informer.event_received(next(self.stream))
+        self.informer.batch_received([next(self.stream)])
 
     def heal(self) -> None:
         """Without faults, a bounded number of steps brings everything."""
