@@ -7,6 +7,7 @@ name itself, and those of one namespace are found without an index.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
@@ -19,6 +20,17 @@ T = TypeVar("T")
 IndexFunction: TypeAlias = Callable[[Any], Iterable[Hashable]]
 
 BY_OWNER_UID: Final = "owner-uid"
+
+
+@dataclass(frozen=True, slots=True)
+class ImmutableFields:
+    """An index function of fields that never change while an object exists: it is called once for each object."""
+
+    function: IndexFunction
+
+    def __call__(self, obj: Any) -> Iterable[Hashable]:
+        """Return the index values of an object."""
+        return self.function(obj)
 
 
 def label_values(label: str) -> IndexFunction:
@@ -35,7 +47,8 @@ class _Index(Generic[T]):
     """The objects by the values of one index function."""
 
     def __init__(self, function: IndexFunction) -> None:
-        self.function: Final = function
+        self.function: Final[IndexFunction] = function.function if isinstance(function, ImmutableFields) else function
+        self.is_immutable: Final = isinstance(function, ImmutableFields)
         # Value -> key -> object; inner maps are dicts to keep their order of insertion.
         self.buckets: Final[dict[Hashable, dict[NamespacedName, T]]] = {}
         # The values of each object; objects without any are left out.
@@ -138,7 +151,7 @@ class Indexer(Lister[T]):
         index.put_all(self.items())
 
     def put(self, key: NamespacedName, obj: T) -> T | None:
-        """Set the object at the key; return the previous one."""
+        """Set the object at the key; return the previous one, which must be an earlier version of the same object."""
         namespace, name = key
         objects = self._objects.get(namespace)
         if objects is None:
@@ -146,9 +159,10 @@ class Indexer(Lister[T]):
         old = objects.get(name)
         objects[name] = obj
         for index in self._indexes.values():
-            values = tuple(index.function(obj))
+            before = index.values.get(key)
+            values = (before or ()) if old is not None and index.is_immutable else tuple(index.function(obj))
             # Most objects have no values of most indexes.
-            if values or key in index.values:
+            if values or before is not None:
                 index.put(key, obj, values)
         return old
 

@@ -13,6 +13,7 @@ from dray.api.pod_claims import is_pod_done
 from dray.api.types.cdi_v1alpha1 import ResourceClaim
 from dray.api.types.core_v1 import Pod
 from dray.client.controller import Result
+from dray.client.indexer import ImmutableFields
 from dray.client.interface import DeleteOptions, ignore_not_found
 from dray.client.objects import key_of
 from dray.client.resources import CLASSIC_CLAIMS, NODES
@@ -30,7 +31,7 @@ class ClassicClaimController(ClaimReconciler[ResourceClaim]):
     _pod_needs_work = staticmethod(plan.pod_needs_work)
 
     def __init__(self, context: ControllerContext) -> None:
-        super().__init__(context, CLASSIC_CLAIMS, {_PODS_BY_CLAIM: _claim_keys})
+        super().__init__(context, CLASSIC_CLAIMS, {_PODS_BY_CLAIM: ImmutableFields(_claim_keys)})
         metrics = context.metrics or Metrics()
         self._created = metrics.counter("resource_controller_create_total", "Attempts to create a claim")
         self._failed = metrics.counter("resource_controller_create_failures_total", "Failed attempts to create a claim")
