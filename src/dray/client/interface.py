@@ -27,13 +27,14 @@ def _present(**values: str) -> dict[str, str]:
     return {key: value for key, value in values.items() if value}
 
 
-@dataclass(frozen=True, slots=True)
-class Resource(Generic[T]):
+class Resource(msgspec.Struct, Generic[T], frozen=True):
     """A resource at one version, and the Python type its objects have.
 
     `type` is a msgspec structure, or `dict` for documents as they are on the wire. With `metadata_only`
     (documents only) the server may leave out everything but apiVersion, kind and metadata.
     """
+
+    # A structure and not a dataclass: it is a key of caches that are asked for every batch of a watch.
 
     group: str
     version: str
@@ -42,10 +43,6 @@ class Resource(Generic[T]):
     type: type[T]
     namespaced: bool = True
     metadata_only: bool = False
-
-    def __hash__(self) -> int:
-        # A key of caches that are asked for every batch of a watch; other fields rarely make a difference.
-        return hash((self.plural, self.type))
 
     @property
     def group_version(self) -> GroupVersion:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import replace
 from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 import msgspec
@@ -115,7 +114,7 @@ class _OtherVersions:
         version = None if resource is None else self._versions.get(resource.group_resource)
         if resource is None or version is None:
             return call
-        served = replace(resource, version=version)
+        served = msgspec.structs.replace(resource, version=version)
         if isinstance(body, dict) and body.get("apiVersion") == resource.group_version.api_version:
             body = {**body, "apiVersion": served.group_version.api_version}
         return msgspec.structs.replace(call, resource=served, body=body)
