@@ -299,13 +299,15 @@ def classic_entries(pod: Pod, is_classic: Callable[[str], bool]) -> Iterator[Cla
             yield ClassicEntry(entry.name, entry.resource_claim_name, optional=bool(entry.optional))
 
 
-def claim_names_of(pod: Pod) -> Iterator[str]:
+def claim_names_of(pod: Pod) -> list[str]:
     """Return the names of all claims that the Pod refers to, in either group."""
+    names: list[str] = []
     for entry in pod.spec.resource_claims:
         if entry.template is not None:
-            yield f"{pod.metadata.name}-{entry.name}"
+            names.append(f"{pod.metadata.name}-{entry.name}")
         elif entry.resource_claim_name is not None:
-            yield entry.resource_claim_name
+            names.append(entry.resource_claim_name)
+    return names
 
 
 def is_for_pod(claim: ResourceClaim, pod: Pod) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any, Final, TypeVar
 
@@ -26,6 +26,11 @@ SHARED_OBJECTS_MAX: Final = 128
 
 # All caches of a process hold the same objects, or similar ones.
 _PARTS: Final = EqualParts()
+# The types of which there are many objects: the parts of one that are equal to those of others are held only once.
+_SHARE_PARTS: Final[Mapping[type, Callable[[Any], None]]] = {
+    Pod: _PARTS.share_pod,
+    ResourceClaim: _PARTS.share_claim,
+}
 
 
 def decode(resource: Resource[T], document: Document) -> T:
@@ -38,7 +43,9 @@ def decode(resource: Resource[T], document: Document) -> T:
         decoded = msgspec.convert(document, resource.type)
     except msgspec.ValidationError as error:
         raise _undecodable(resource, error) from error
-    _share_parts(decoded)
+    share_parts = _SHARE_PARTS.get(resource.type)
+    if share_parts is not None:
+        share_parts(decoded)
     return decoded
 
 
@@ -48,16 +55,10 @@ def decode_json(resource: Resource[T], body: bytes) -> T:
         decoded: T = _decoder(resource.type).decode(body)  # type: ignore[arg-type]
     except msgspec.DecodeError as error:
         raise _undecodable(resource, error) from error
-    _share_parts(decoded)
+    share_parts = _SHARE_PARTS.get(resource.type)
+    if share_parts is not None:
+        share_parts(decoded)
     return decoded
-
-
-def _share_parts(decoded: object) -> None:
-    """Hold the parts of numerous objects that are equal to those of others only once."""
-    if isinstance(decoded, Pod):
-        _PARTS.share_pod(decoded)
-    elif isinstance(decoded, ResourceClaim):
-        _PARTS.share_claim(decoded)
 
 
 @cache

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Hashable, Iterable
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Sized
 from dataclasses import dataclass
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from dray.api.errors import APIError, ConflictError
-from dray.client.informer import Handler
+from dray.client.informer import ALWAYS, Handler
 from dray.client.shared_informers import SharedInformer
 from dray.client.workqueue import QueueMetrics, QueueState, RetryLimiter, WorkQueue
 from dray.lib.clock import Clock
@@ -57,7 +57,7 @@ class Controller(Generic[K]):
         if metrics is None:
             queue: QueueState[K] = QueueState(limiter)
         else:
-            observer = QueueMetrics(metrics, name, lambda: queue.unfinished_seconds(clock.monotonic()))
+            observer = QueueMetrics(metrics, name, lambda: queue.load(clock.monotonic()))
             queue = QueueState(limiter, observer)
         self.queue = WorkQueue(queue, clock)
 
@@ -72,10 +72,13 @@ class Controller(Generic[K]):
 
         self.follow(informer, handler)
 
-    def follow(self, informer: SharedInformer[T], handler: Handler[T]) -> None:
-        """Add a handler that enqueues keys itself; the workers start when the informer has synced."""
+    def follow(self, informer: SharedInformer[T], handler: Handler[T], *, needed_while: Sized = ALWAYS) -> None:
+        """Add a handler that enqueues keys itself; the workers start when the informer has synced.
+
+        It is not called while the collection `needed_while` is empty; see `Informer.add_handler`.
+        """
         self._informers.append(informer)
-        informer.add_handler(handler)
+        informer.add_handler(handler, needed_while=needed_while)
 
     async def run(self) -> None:
         """Process keys until cancelled."""

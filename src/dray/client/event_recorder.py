@@ -256,6 +256,10 @@ class EventRecorder:
         # One writer for each queue. The events of one object are always in the same queue and so written in order.
         self._queues = tuple(asyncio.Queue[EventRecord]() for _ in range(writers))
         self._waiting = 0
+        # Events that wait or are being written, and whether there are none.
+        self._unwritten = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
 
     def event(
         self,
@@ -280,6 +284,8 @@ class EventRecorder:
             _log.warning("event dropped", extra=fields(object=event.regarding.name, reason=event.reason))
             return
         self._waiting += 1
+        self._unwritten += 1
+        self._idle.clear()
         self._queues[_queue_index(event.regarding) % len(self._queues)].put_nowait(event)
 
     async def run(self) -> None:
@@ -290,9 +296,8 @@ class EventRecorder:
             await group.wait()
 
     async def flush(self) -> None:
-        """Return when every event queued so far has been written or dropped; `run` must be running."""
-        for queue in self._queues:
-            await queue.join()
+        """Return when every queued event has been written or dropped; `run` must be running."""
+        await self._idle.wait()
 
     async def _write_all(self, queue: asyncio.Queue[EventRecord]) -> None:
         while True:
@@ -301,7 +306,9 @@ class EventRecorder:
             try:
                 await self._write(event)
             finally:
-                queue.task_done()
+                self._unwritten -= 1
+                if not self._unwritten:
+                    self._idle.set()
 
     async def _write(self, event: EventRecord) -> None:
         decision = self._correlator.correlate(event, self._clock.now())

@@ -13,7 +13,7 @@ from dray.lib.latest_memo import LatestMemo
 
 # All clients of a process see the same few documents of its server.
 _SHARED: Final = SharedObjects()
-_BATCHES: Final = LatestMemo(reader(_SHARED.decode))
+_BATCHES: Final = LatestMemo(reader(_SHARED.decode, for_cache=True))
 
 
 class InProcessTransport:

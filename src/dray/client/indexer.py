@@ -6,7 +6,8 @@ name itself, and those of one namespace are found without an index.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
@@ -19,6 +20,17 @@ T = TypeVar("T")
 IndexFunction: TypeAlias = Callable[[Any], Iterable[Hashable]]
 
 BY_OWNER_UID: Final = "owner-uid"
+
+
+@dataclass(frozen=True, slots=True)
+class ImmutableFields:
+    """An index function of fields that never change while an object exists: it is called once for each object."""
+
+    function: IndexFunction
+
+    def __call__(self, obj: Any) -> Iterable[Hashable]:
+        """Return the index values of an object."""
+        return self.function(obj)
 
 
 def label_values(label: str) -> IndexFunction:
@@ -35,7 +47,8 @@ class _Index(Generic[T]):
     """The objects by the values of one index function."""
 
     def __init__(self, function: IndexFunction) -> None:
-        self.function: Final = function
+        self.function: Final[IndexFunction] = function.function if isinstance(function, ImmutableFields) else function
+        self.is_immutable: Final = isinstance(function, ImmutableFields)
         # Value -> key -> object; inner maps are dicts to keep their order of insertion.
         self.buckets: Final[dict[Hashable, dict[NamespacedName, T]]] = {}
         # The values of each object; objects without any are left out.
@@ -76,7 +89,7 @@ class Lister(Generic[T]):
 
     def __init__(self) -> None:
         # Namespace -> name -> object; no namespace is empty.
-        self._objects: dict[str, dict[str, T]] = {}
+        self._objects: Final[dict[str, dict[str, T]]] = {}
         self._indexes: dict[str, _Index[T]] = {}
 
     def get(self, name: str, namespace: str = "") -> T | None:
@@ -105,6 +118,15 @@ class Lister(Generic[T]):
         """Return the objects with a value of an index."""
         return tuple(self._indexes[name].buckets.get(value, {}).values())
 
+    @property
+    def namespaces(self) -> Collection[str]:
+        """The namespaces that have objects, as a collection that follows the cache."""
+        return self._objects
+
+    def index_values(self, name: str) -> Collection[Hashable]:
+        """Return the values of an index that have objects, as a collection that follows the cache."""
+        return self._indexes[name].buckets
+
     def __len__(self) -> int:
         return sum(map(len, self._objects.values()))
 
@@ -129,7 +151,7 @@ class Indexer(Lister[T]):
         index.put_all(self.items())
 
     def put(self, key: NamespacedName, obj: T) -> T | None:
-        """Set the object at the key; return the previous one."""
+        """Set the object at the key; return the previous one, which must be an earlier version of the same object."""
         namespace, name = key
         objects = self._objects.get(namespace)
         if objects is None:
@@ -137,9 +159,10 @@ class Indexer(Lister[T]):
         old = objects.get(name)
         objects[name] = obj
         for index in self._indexes.values():
-            values = tuple(index.function(obj))
+            before = index.values.get(key)
+            values = (before or ()) if old is not None and index.is_immutable else tuple(index.function(obj))
             # Most objects have no values of most indexes.
-            if values or key in index.values:
+            if values or before is not None:
                 index.put(key, obj, values)
         return old
 
@@ -160,7 +183,7 @@ class Indexer(Lister[T]):
     def take_all(self, other: Indexer[T]) -> None:
         """Take the objects of another cache, which is not used any more; this one must be empty."""
         assert not self._objects, "only an empty cache can take all of another"
-        self._objects = other._objects
+        self._objects.update(other._objects)
         for index in self._indexes.values():
             index.put_all(self.items())
 
@@ -186,7 +209,3 @@ class Indexer(Lister[T]):
     def keys_outside(self, wanted: Indexer[T]) -> tuple[NamespacedName, ...]:
         """Return the cached keys that another cache lacks."""
         return tuple(key for key, _ in self.items() if wanted.get_key(key) is None)
-
-    def index_values(self, name: str) -> tuple[Hashable, ...]:
-        """Return the values of an index that have objects."""
-        return tuple(self._indexes[name].buckets)

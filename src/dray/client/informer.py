@@ -11,20 +11,23 @@ Pure: `client.shared_informers` performs the actions and feeds the outcomes back
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
 from typing import Final, Generic, TypeAlias, TypeVar
 
 from dray.api.document import NamespacedName
 from dray.api.errors import APIError
 from dray.client.indexer import Indexer, IndexFunction, Lister
-from dray.client.interface import Bookmark, EventType, ListOptions, ListPage, WatchEvent, WatchOptions
-from dray.client.objects import state_of
+from dray.client.interface import Bookmark, Deletion, ListOptions, ListPage, WatchEvent, WatchOptions
+from dray.client.objects import compare_states
 
 T = TypeVar("T")
 
 # Called with (old, new) for every change, in order; must not block.
 Handler: TypeAlias = Callable[[T | None, T | None], None]
+
+# The collection of handlers that are always called.
+ALWAYS: Final = (True,)
 
 # The page size client-go uses; one page of 500 keeps the server's answer in memory bounds.
 PAGE_LIMIT: Final = 500
@@ -91,7 +94,8 @@ class Informer(Generic[T]):
         self._rng = rng
         self._cache: Indexer[T] = Indexer(indexes)
         self.lister: Lister[T] = self._cache
-        self._handlers: list[Handler[T]] = []
+        # Each with its `needed_while`.
+        self._handlers: list[tuple[Sized, Handler[T]]] = []
         # Streams the list through the watch; switched off for good when the server refuses or cannot.
         self._watch_list = watch_list
         # Streamed lists in a row that ended before they were complete.
@@ -111,11 +115,17 @@ class Informer(Generic[T]):
 
     # --- Called by the owner. ---
 
-    def add_handler(self, handler: Handler[T]) -> None:
-        """Call the handler on all further changes, beginning with the cached objects as additions."""
-        self._handlers.append(handler)
+    def add_handler(self, handler: Handler[T], *, needed_while: Sized = ALWAYS) -> None:
+        """Call the handler on all further changes, beginning with the cached objects as additions.
+
+        It is not called while the collection `needed_while` is empty, so it has gaps in its chain of calls. This is
+        for handlers without memory of earlier calls that look for something of which there often is nothing: to call
+        all of them for every event of every Pod takes longer than what they do.
+        """
+        self._handlers.append((needed_while, handler))
         for obj in self._cache.list():
-            handler(None, obj)
+            if needed_while:
+                handler(None, obj)
 
     def add_index(self, name: str, function: IndexFunction) -> None:
         """Index the cache by one more function."""
@@ -168,27 +178,21 @@ class Informer(Generic[T]):
         self.is_watch_open = False
         self._watch_received = False
 
-    def watch_opened(self) -> None:
-        """Record that the server has opened the watch."""
+    def batch_received(self, batch: Iterable[WatchEvent[T] | Deletion | Bookmark]) -> None:
+        """Apply what the watch received at once, in order; an empty batch tells that the server has opened it."""
         self.is_watch_open = True
-
-    def event_received(self, event: WatchEvent[T] | Bookmark) -> None:
-        """Apply one event of the watch."""
-        self._watch_received = True
-        if isinstance(event, Bookmark):
-            if self._listing is not None and event.initial_events_end:
-                self._replace_all(event.resource_version)
-            elif self._listing is None:
+        for event in batch:
+            self._watch_received = True
+            if isinstance(event, Bookmark):
+                self._bookmark_received(event)
+            elif self._listing is not None:
+                self._add_to_listing(event)
+            else:
+                if isinstance(event, Deletion):
+                    self._remove(event.key)
+                else:
+                    self._put(event.key, event.object)
                 self._resource_version = event.resource_version
-            return
-        if self._listing is not None:
-            self._add_to_listing(event)
-            return
-        if event.type is EventType.DELETED:
-            self._remove(event.key)
-        else:
-            self._put(event.key, event.object)
-        self._resource_version = event.resource_version
 
     def watch_ended(self, error: APIError | None, now: float) -> Action:
         """Resume the watch, or relist when its resource version has expired."""
@@ -259,9 +263,15 @@ class Informer(Generic[T]):
 
     # --- Changing the cache. ---
 
-    def _add_to_listing(self, event: WatchEvent[T]) -> None:
+    def _bookmark_received(self, bookmark: Bookmark) -> None:
+        if self._listing is None:
+            self._resource_version = bookmark.resource_version
+        elif bookmark.initial_events_end:
+            self._replace_all(bookmark.resource_version)
+
+    def _add_to_listing(self, event: WatchEvent[T] | Deletion) -> None:
         assert self._listing is not None
-        if event.type is EventType.DELETED:
+        if isinstance(event, Deletion):
             self._listing.remove(event.key)
         else:
             self._listing.put(event.key, event.object)
@@ -292,11 +302,10 @@ class Informer(Generic[T]):
     def _put(self, key: NamespacedName, obj: T) -> None:
         old = self._cache.get_key(key)
         if old is not None:
-            old_uid, old_version = state_of(old)
-            uid, version = state_of(obj)
-            if old_version == version:
+            is_same_object, is_same_version = compare_states(old, obj)
+            if is_same_version:
                 return
-            if old_uid != uid:
+            if not is_same_object:
                 self._cache.remove(key)
                 self._notify(old, None)
                 old = None
@@ -304,8 +313,9 @@ class Informer(Generic[T]):
         self._notify(old, obj)
 
     def _notify(self, old: T | None, new: T | None) -> None:
-        for handler in self._handlers:
-            handler(old, new)
+        for needed_while, handler in self._handlers:
+            if needed_while:
+                handler(old, new)
 
 
 def _is_too_large_version(error: APIError) -> bool:

@@ -27,13 +27,14 @@ def _present(**values: str) -> dict[str, str]:
     return {key: value for key, value in values.items() if value}
 
 
-@dataclass(frozen=True, slots=True)
-class Resource(Generic[T]):
+class Resource(msgspec.Struct, Generic[T], frozen=True):
     """A resource at one version, and the Python type its objects have.
 
     `type` is a msgspec structure, or `dict` for documents as they are on the wire. With `metadata_only`
     (documents only) the server may leave out everything but apiVersion, kind and metadata.
     """
+
+    # A structure and not a dataclass: it is a key of caches that are asked for every batch of a watch.
 
     group: str
     version: str
@@ -42,10 +43,6 @@ class Resource(Generic[T]):
     type: type[T]
     namespaced: bool = True
     metadata_only: bool = False
-
-    def __hash__(self) -> int:
-        # A key of caches that are asked for every batch of a watch; other fields rarely make a difference.
-        return hash((self.plural, self.type))
 
     @property
     def group_version(self) -> GroupVersion:
@@ -98,6 +95,13 @@ class WatchEvent(msgspec.Struct, Generic[T], frozen=True):
 
     type: EventType
     object: T
+    key: NamespacedName
+    resource_version: str
+
+
+class Deletion(msgspec.Struct, frozen=True):
+    """The deletion of an object, without it: a cache has its last state."""
+
     key: NamespacedName
     resource_version: str
 
@@ -307,10 +311,11 @@ class Client(Protocol):
 
     def watch_batches(
         self, resource: Resource[T], namespace: str = "", options: WatchOptions = WATCH_ALL
-    ) -> AsyncGenerator[Sequence[WatchEvent[T] | Bookmark], None]:
-        """As `watch`, with everything that came at once; a batch may be shared and is not to be changed.
+    ) -> AsyncGenerator[Sequence[WatchEvent[T] | Deletion | Bookmark], None]:
+        """As `watch`, for caches: with everything that came at once, and deletions as `Deletion` without the object.
 
-        An empty batch comes first, when the server has opened the watch.
+        An empty batch comes first, when the server has opened the watch. A batch may be shared and is not to be
+        changed.
         """
 
     async def create(self, resource: Resource[T], obj: T, namespace: str = "", options: WriteOptions = WRITE) -> T:

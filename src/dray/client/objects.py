@@ -54,13 +54,12 @@ def resource_version_of(obj: Any) -> str:
     return obj.metadata.resource_version or ""
 
 
-def state_of(obj: Any) -> tuple[str, str]:
-    """Return the object's uid and resource version, which identify its state."""
-    if isinstance(obj, dict):
-        document = obj.get("metadata") or {}
-        return document.get("uid") or "", document.get("resourceVersion") or ""
-    metadata = obj.metadata
-    return metadata.uid or "", metadata.resource_version or ""
+def compare_states(one: Any, other: Any) -> tuple[bool, bool]:
+    """Return whether two objects of a resource have the same uid, and whether they have the same resource version."""
+    if isinstance(one, dict):
+        return uid_of(one) == uid_of(other), resource_version_of(one) == resource_version_of(other)
+    metadata, others = one.metadata, other.metadata
+    return metadata.uid == others.uid, metadata.resource_version == others.resource_version
 
 
 def is_older(one: Any, other: Any) -> bool:

@@ -9,7 +9,16 @@ from typing import Any, Final, Protocol, TypeVar
 from dray.api.document import Document, GroupVersion, NamespacedName
 from dray.api.errors import APIError, InternalError, error_from_status
 from dray.client.codec import decode, decode_json
-from dray.client.interface import Bookmark, EventType, ListPage, Resource, ServedResource, WatchBatch, WatchEvent
+from dray.client.interface import (
+    Bookmark,
+    Deletion,
+    EventType,
+    ListPage,
+    Resource,
+    ServedResource,
+    WatchBatch,
+    WatchEvent,
+)
 
 T = TypeVar("T")
 
@@ -46,9 +55,9 @@ def read_list(resource: Resource[T], document: Document) -> ListPage[T]:
 
 
 def read_event(
-    resource: Resource[T], event_type: str, document: Document, decode: Decode = decode
-) -> WatchEvent[T] | Bookmark:
-    """One watch event; ERROR raises what it reports."""
+    resource: Resource[T], event_type: str, document: Document, decode: Decode = decode, *, for_cache: bool = False
+) -> WatchEvent[T] | Deletion | Bookmark:
+    """One watch event; ERROR raises what it reports. The object of a deletion is not decoded `for_cache`."""
     if event_type == "ERROR":
         raise error_from_status(document)
     metadata: Mapping[str, Any] = document.get("metadata") or {}
@@ -56,6 +65,8 @@ def read_event(
     kind = _EVENT_TYPES.get(event_type)
     if kind is not None:
         key = NamespacedName(metadata.get("namespace") or "", metadata.get("name") or "")
+        if for_cache and kind is EventType.DELETED:
+            return Deletion(key, resource_version)
         return WatchEvent(kind, decode(resource, document), key, resource_version)
     if event_type != "BOOKMARK":
         raise InternalError(f"unknown type of watch event: {event_type!r}")
@@ -64,13 +75,13 @@ def read_event(
 
 
 def read_batch(
-    resource: Resource[T], batch: WatchBatch, decode: Decode = decode
-) -> tuple[Sequence[WatchEvent[T] | Bookmark], APIError | None]:
+    resource: Resource[T], batch: WatchBatch, decode: Decode = decode, *, for_cache: bool = False
+) -> tuple[Sequence[WatchEvent[T] | Deletion | Bookmark], APIError | None]:
     """The events of a batch up to the first that is a failure or cannot be read, and that failure."""
-    events: list[WatchEvent[T] | Bookmark] = []
+    events: list[WatchEvent[T] | Deletion | Bookmark] = []
     try:
         for event_type, document in batch:
-            events.append(read_event(resource, event_type, document, decode))
+            events.append(read_event(resource, event_type, document, decode, for_cache=for_cache))
     except APIError as error:
         return events, error
     return events, None

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import replace
 from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 import msgspec
@@ -22,6 +21,7 @@ from dray.client.interface import (
     WRITE,
     Bookmark,
     DeleteOptions,
+    Deletion,
     IncompleteDiscoveryError,
     ListOptions,
     ListPage,
@@ -85,9 +85,9 @@ class Transport(Protocol):
 ReadBatch: TypeAlias = Callable[[WatchBatch, Resource[Any]], tuple[Sequence[Any], APIError | None]]
 
 
-def reader(decode: Decode) -> ReadBatch:
+def reader(decode: Decode, *, for_cache: bool) -> ReadBatch:
     """Reads batches, decoding objects in a way of its own."""
-    return lambda batch, resource: read_batch(resource, batch, decode)
+    return lambda batch, resource: read_batch(resource, batch, decode, for_cache=for_cache)
 
 
 class _OtherVersions:
@@ -114,7 +114,7 @@ class _OtherVersions:
         version = None if resource is None else self._versions.get(resource.group_resource)
         if resource is None or version is None:
             return call
-        served = replace(resource, version=version)
+        served = msgspec.structs.replace(resource, version=version)
         if isinstance(body, dict) and body.get("apiVersion") == resource.group_version.api_version:
             body = {**body, "apiVersion": served.group_version.api_version}
         return msgspec.structs.replace(call, resource=served, body=body)
@@ -123,14 +123,17 @@ class _OtherVersions:
 class RestClient:
     """Implements `dray.client.interface.Client` over a transport."""
 
-    def __init__(self, transport: Transport, decode: Decode = decode, read: ReadBatch | None = None) -> None:
+    def __init__(self, transport: Transport, decode: Decode = decode, read_for_cache: ReadBatch | None = None) -> None:
         self._transport = transport
         self._decode = decode
-        self._read = read or reader(decode)
+        self._read = reader(decode, for_cache=False)
+        self._read_for_cache = read_for_cache or reader(decode, for_cache=True)
 
     def at_versions(self, versions: Mapping[GroupResource, str]) -> RestClient:
         """Return a client of the same server that uses the given versions of resources, whose form is the same."""
-        return RestClient(_OtherVersions(self._transport, versions), self._decode, self._read) if versions else self
+        if not versions:
+            return self
+        return RestClient(_OtherVersions(self._transport, versions), self._decode, self._read_for_cache)
 
     async def get(self, resource: Resource[T], name: str, namespace: str = "", *, resource_version: str = "") -> T:
         """Read one object."""
@@ -146,19 +149,24 @@ class RestClient:
         self, resource: Resource[T], namespace: str = "", options: WatchOptions = WATCH_ALL
     ) -> AsyncGenerator[WatchEvent[T] | Bookmark, None]:
         """Follow changes."""
-        async with aclosing(self.watch_batches(resource, namespace, options)) as batches:
+        async with aclosing(self._follow(resource, namespace, options, self._read)) as batches:
             async for batch in batches:
                 for event in batch:
                     yield event
 
-    async def watch_batches(
+    def watch_batches(
         self, resource: Resource[T], namespace: str = "", options: WatchOptions = WATCH_ALL
-    ) -> AsyncGenerator[Sequence[WatchEvent[T] | Bookmark], None]:
-        """Follow changes, all that came at once together."""
+    ) -> AsyncGenerator[Sequence[WatchEvent[T] | Deletion | Bookmark], None]:
+        """Follow changes for a cache, all that came at once together."""
+        return self._follow(resource, namespace, options, self._read_for_cache)
+
+    async def _follow(
+        self, resource: Resource[Any], namespace: str, options: WatchOptions, read: ReadBatch
+    ) -> AsyncGenerator[Sequence[Any], None]:
         stream = self._transport.stream(Call("watch", resource, namespace, query=options.query()))
         try:
             async for batch in stream:
-                events, failure = self._read(batch, resource)
+                events, failure = read(batch, resource)
                 if events or not batch:
                     yield events
                 if failure is not None:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sized
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from dray.api.errors import APIError
 from dray.client.indexer import IndexFunction, Lister
-from dray.client.informer import STREAM_SECONDS_MAX, Action, DoList, DoWatch, Handler, Informer, Selection
-from dray.client.interface import Bookmark, Client, Resource, WatchEvent
+from dray.client.informer import ALWAYS, STREAM_SECONDS_MAX, Action, DoList, DoWatch, Handler, Informer, Selection
+from dray.client.interface import Bookmark, Client, Deletion, Resource, WatchEvent
 from dray.client.request_state import RequestState
 from dray.lib.clock import Clock
 from dray.runtime.logs import fields
@@ -69,9 +69,12 @@ class SharedInformer(Generic[T]):
         """Whether the first list is in."""
         return self._informer.synced
 
-    def add_handler(self, handler: Handler[T]) -> None:
-        """Call the handler on every change, beginning with the cached objects as additions."""
-        self._informer.add_handler(handler)
+    def add_handler(self, handler: Handler[T], *, needed_while: Sized = ALWAYS) -> None:
+        """Call the handler on every change, beginning with the cached objects as additions.
+
+        It is not called while the collection `needed_while` is empty; see `Informer.add_handler`.
+        """
+        self._informer.add_handler(handler, needed_while=needed_while)
 
     def add_index(self, name: str, function: IndexFunction) -> None:
         """Index the cache by one more function."""
@@ -119,11 +122,11 @@ class SharedInformer(Generic[T]):
         try:
             async with asyncio.timeout(STREAM_SECONDS_MAX if streaming else None) as deadline, aclosing(stream):
                 async for batch in stream:
-                    self._informer.watch_opened()
                     if self._state.failure is not None and (batch or self._failed_to_open):
                         self._state.succeeded()
-                    for event in batch if self._transform is None else map(self._transform_event, batch):
-                        self._informer.event_received(event)
+                    self._informer.batch_received(
+                        batch if self._transform is None else map(self._transform_event, batch)
+                    )
                     if streaming and not self._informer.is_listing:
                         streaming = False
                         deadline.reschedule(None)
@@ -147,8 +150,8 @@ class SharedInformer(Generic[T]):
             self._failed_to_open = not opened
             self._state.failed("watch", error)
 
-    def _transform_event(self, event: WatchEvent[Any] | Bookmark) -> WatchEvent[T] | Bookmark:
-        if isinstance(event, Bookmark):
+    def _transform_event(self, event: WatchEvent[Any] | Deletion | Bookmark) -> WatchEvent[T] | Deletion | Bookmark:
+        if not isinstance(event, WatchEvent):
             return event
         assert self._transform is not None
         return WatchEvent(event.type, self._transform(event.object), event.key, event.resource_version)

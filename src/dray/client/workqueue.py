@@ -13,7 +13,7 @@ import asyncio
 import heapq
 from collections import deque
 from collections.abc import Callable, Hashable
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary
 
 from dray.lib.clock import Clock
@@ -32,10 +32,10 @@ RETRY_BURST: Final = 100
 class QueueObserver(Protocol):
     """Receives what metrics need."""
 
-    def added(self, depth: int) -> None:
+    def added(self) -> None:
         """Record that a key entered the queue."""
 
-    def started(self, depth: int, waited_seconds: float) -> None:
+    def started(self, waited_seconds: float) -> None:
         """Record that a worker took a key from the queue."""
 
     def finished(self, worked_seconds: float) -> None:
@@ -48,10 +48,10 @@ class QueueObserver(Protocol):
 class NoopObserver:
     """Records nothing."""
 
-    def added(self, depth: int) -> None:
+    def added(self) -> None:
         """Do nothing."""
 
-    def started(self, depth: int, waited_seconds: float) -> None:
+    def started(self, waited_seconds: float) -> None:
         """Do nothing."""
 
     def finished(self, worked_seconds: float) -> None:
@@ -119,6 +119,15 @@ class RetryLimiter(Generic[K]):
         self._failures.pop(key, None)
 
 
+class QueueLoad(NamedTuple):
+    """The keys of a queue at one moment, for metrics."""
+
+    depth: int
+    # Of the keys being processed: the sum, and the longest.
+    unfinished_seconds: float
+    longest_seconds: float
+
+
 class QueueState(Generic[K]):
     """The state of a work queue; time is an argument."""
 
@@ -143,7 +152,7 @@ class QueueState(Generic[K]):
         self._dirty[key] = now
         if key not in self._processing:
             self.waiting.append(key)
-            self._observer.added(len(self.waiting))
+            self._observer.added()
 
     def add_after(self, key: K, delay_seconds: float, now: float) -> None:
         """Add a key when the delay is over."""
@@ -183,7 +192,7 @@ class QueueState(Generic[K]):
         key = self.waiting.popleft()
         added = self._dirty.pop(key)
         self._processing[key] = now
-        self._observer.started(len(self.waiting), now - added)
+        self._observer.started(now - added)
         return key
 
     def done(self, key: K, now: float) -> None:
@@ -192,7 +201,7 @@ class QueueState(Generic[K]):
         self._observer.finished(now - started)
         if key in self._dirty:
             self.waiting.append(key)
-            self._observer.added(len(self.waiting))
+            self._observer.added()
 
     def next_timer(self) -> float | None:
         """Return when the next delayed key is due."""
@@ -200,10 +209,10 @@ class QueueState(Generic[K]):
             heapq.heappop(self._timers)
         return self._timers[0][0] if self._timers else None
 
-    def unfinished_seconds(self, now: float) -> tuple[float, float]:
-        """Return how long the keys being processed have taken so far: the sum, and the longest."""
-        ages = [now - started for started in self._processing.values()]
-        return sum(ages), max(ages, default=0.0)
+    def load(self, now: float) -> QueueLoad:
+        """Return how many keys wait, and how long those being processed have taken so far."""
+        ages = [now - started for started in tuple(self._processing.values())]
+        return QueueLoad(len(self.waiting), sum(ages), max(ages, default=0.0))
 
     @property
     def idle(self) -> bool:
@@ -332,22 +341,22 @@ class WorkQueue(Generic[K]):
 # Kubernetes' buckets: 10 ns to 10 s.
 _BUCKETS: Final = exponential_buckets(start=1e-8, factor=10, count=10)
 
-# Seconds of work in progress: the sum over all keys, and the longest.
-Unfinished = Callable[[], tuple[float, float]]
+ReadLoad: TypeAlias = Callable[[], QueueLoad]
 # The queues by metrics registry and name; those of one name are counted together.
-_queues: WeakKeyDictionary[Metrics, dict[str, list[Unfinished]]] = WeakKeyDictionary()
+_queues: WeakKeyDictionary[Metrics, dict[str, list[ReadLoad]]] = WeakKeyDictionary()
 
 
 class QueueMetrics:
-    """Implements `QueueObserver` with the metrics of client-go's work queues."""
+    """Implements `QueueObserver` with the metrics of client-go's work queues; gauges are read when they are scraped."""
 
-    def __init__(self, metrics: Metrics, name: str, unfinished: Unfinished) -> None:
+    def __init__(self, metrics: Metrics, name: str, load: ReadLoad) -> None:
         labels = ("name",)
         queues = _queues.setdefault(metrics, {}).setdefault(name, [])
-        queues.append(unfinished)
-        self._known_depth = 0
+        queues.append(load)
         self._adds = metrics.counter("workqueue_adds_total", "Adds handled by the queue", labels).labels(name)
-        self._depth = metrics.gauge("workqueue_depth", "Current depth of the queue", labels).labels(name)
+        metrics.gauge("workqueue_depth", "Current depth of the queue", labels).labels(name).set_function(
+            lambda: sum(queue().depth for queue in queues)
+        )
         self._waits = metrics.histogram(
             "workqueue_queue_duration_seconds",
             "Time that an item stays in the queue before it is processed",
@@ -360,19 +369,17 @@ class QueueMetrics:
         self._retries = metrics.counter("workqueue_retries_total", "Retries handled by the queue", labels).labels(name)
         metrics.gauge("workqueue_unfinished_work_seconds", "Total age of the work items in progress", labels).labels(
             name
-        ).set_function(lambda: sum(queue()[0] for queue in queues))
+        ).set_function(lambda: sum(queue().unfinished_seconds for queue in queues))
         metrics.gauge(
             "workqueue_longest_running_processor_seconds", "Age of the longest-running work item", labels
-        ).labels(name).set_function(lambda: max(queue()[1] for queue in queues))
+        ).labels(name).set_function(lambda: max(queue().longest_seconds for queue in queues))
 
-    def added(self, depth: int) -> None:
-        """Count the key and update the depth."""
+    def added(self) -> None:
+        """Count the key."""
         self._adds.inc()
-        self._set_depth(depth)
 
-    def started(self, depth: int, waited_seconds: float) -> None:
+    def started(self, waited_seconds: float) -> None:
         """Observe how long the key waited."""
-        self._set_depth(depth)
         self._waits.observe(waited_seconds)
 
     def finished(self, worked_seconds: float) -> None:
@@ -382,7 +389,3 @@ class QueueMetrics:
     def retried(self) -> None:
         """Count the retry."""
         self._retries.inc()
-
-    def _set_depth(self, depth: int) -> None:
-        self._depth.inc(depth - self._known_depth)
-        self._known_depth = depth

@@ -72,14 +72,12 @@ class ConsumerPods:
         self._pods = pods
         # Uids of Pods whose deletion the informer delivered.
         self._deleted: LRUSet[str] = LRUSet(DELETED_MAX)
+        # Returns whether the Pod of a uid is known to be deleted; False says nothing.
+        self.is_deleted: Final[Callable[[str], bool]] = self._deleted.__contains__
 
     def mark_deleted(self, pod: Pod) -> None:
         """Record that the informer delivered the Pod's deletion."""
         self._deleted.add(pod.metadata.uid or "")
-
-    def is_deleted(self, uid: str) -> bool:
-        """Return whether the Pod is known to be deleted; False says nothing."""
-        return uid in self._deleted
 
     def cached(self, namespace: str) -> FindPod:
         """Return a lookup in the cache."""

@@ -27,7 +27,7 @@ class PodGroupProtectionController(Reconciler[NamespacedName]):
         self._groups = context.informers.informer(POD_GROUPS)
         self._pods = context.informers.informer(PODS, indexes={PODS_BY_GROUP: pod_group_values})
         self.controller.follow(self._groups, self._group_changed)
-        self.controller.follow(self._pods, self._pod_changed)
+        self.controller.follow(self._pods, self._pod_changed, needed_while=self._groups.lister.namespaces)
 
     def _group_changed(self, _old: PodGroup | None, new: PodGroup | None) -> None:
         if new is not None and is_waiting(new):

@@ -19,6 +19,7 @@ from dray.api.features import FeatureGates
 from dray.api.pod_groups import group_key_of
 from dray.client.controller import Controller, Result
 from dray.client.event_recorder import EventRecorder, Source
+from dray.client.indexer import ImmutableFields
 from dray.client.interface import Client
 from dray.client.objects import key_of
 from dray.client.shared_informers import SharedInformerFactory
@@ -126,6 +127,7 @@ def newest(old: T | None, new: T | None) -> T:
     return obj
 
 
+@ImmutableFields
 def pod_group_values(pod: Any) -> tuple[NamespacedName, ...]:
     """Return the Pod's group, for the index `PODS_BY_GROUP`."""
     if pod.spec.scheduling_group is None:

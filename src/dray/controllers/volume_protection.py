@@ -10,6 +10,7 @@ from dray.api.document import Document, NamespacedName
 from dray.api.persistent_volumes import PV_PROTECTION, PVC_PROTECTION, claim_names, is_claim_used_by, phase_of
 from dray.api.types.core_v1 import Pod
 from dray.client.controller import Result
+from dray.client.indexer import ImmutableFields
 from dray.client.interface import ListOptions, ignore_not_found
 from dray.client.objects import key_of
 from dray.client.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PODS
@@ -29,9 +30,9 @@ class VolumeClaimProtectionController(Reconciler[NamespacedName]):
     def __init__(self, context: ControllerContext) -> None:
         super().__init__(context)
         self._claims = context.informers.informer(PERSISTENT_VOLUME_CLAIMS)
-        self._pods = context.informers.informer(PODS, indexes={PODS_BY_VOLUME_CLAIM: _claim_keys})
+        self._pods = context.informers.informer(PODS, indexes={PODS_BY_VOLUME_CLAIM: ImmutableFields(_claim_keys)})
         self.controller.follow(self._claims, self._claim_changed)
-        self.controller.follow(self._pods, self._pod_changed)
+        self.controller.follow(self._pods, self._pod_changed, needed_while=self._claims.lister.namespaces)
 
     def _claim_changed(self, _old: Document | None, new: Document | None) -> None:
         if new is not None and _needs_write(new, PVC_PROTECTION):
@@ -39,8 +40,6 @@ class VolumeClaimProtectionController(Reconciler[NamespacedName]):
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         """Look at the claims of a Pod that may no longer use them; another Pod may have taken its name meanwhile."""
-        if not self._claims.lister:
-            return
         keys: set[NamespacedName] = set()
         for pod in (old, new):
             if pod is not None:

@@ -11,9 +11,9 @@ import logging
 import random
 from collections import deque
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Final
 
+import msgspec
 import orjson
 
 from dray.api.document import Document
@@ -373,7 +373,9 @@ class SharedFeeds:
 def _decoded(kind: str, resource: Resource[Any]) -> Resource[Any]:
     """Return the resource with the type of its objects, if the server has the version that the type is of."""
     type_ = DECODED.get(kind)
-    return resource if type_ is None or resource.version != _DECODED_VERSION else replace(resource, type=type_)
+    if type_ is None or resource.version != _DECODED_VERSION:
+        return resource
+    return msgspec.structs.replace(resource, type=type_)
 
 
 def readable(problems: Mapping[str, str]) -> frozenset[str]:

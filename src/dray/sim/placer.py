@@ -20,7 +20,7 @@ from dray.api.types.core_v1 import Node, Pod
 from dray.api.types.resource_v1 import AllocationResult, ResourceClaim, ResourceClaimConsumerReference
 from dray.client.indexer import IndexFunction
 from dray.client.informer import Informer, Selection
-from dray.client.interface import Client, EventType, ListPage, Resource, WatchEvent
+from dray.client.interface import Client, Deletion, EventType, ListPage, Resource, WatchEvent
 from dray.client.objects import key_of
 from dray.client.resources import NODES, PODS, RESOURCE_CLAIMS
 from dray.client.shared_informers import EVERYTHING, SharedInformer, SharedInformerFactory
@@ -102,24 +102,25 @@ class LocalInformers(SharedInformerFactory):
         given = cast("Any", obj)
         metadata = msgspec.structs.replace(given.metadata, resource_version=version)
         new: T = msgspec.structs.replace(given, metadata=metadata)
-        self._apply(resource, EventType.MODIFIED, new)
+        self._apply(resource, new)
         return new
 
     def put_document(self, resource: Resource[Document], document: Document) -> None:
         """Add or replace an object of an untyped resource."""
         self._version += 1
         metadata = {**document["metadata"], "resourceVersion": str(self._version)}
-        self._apply(resource, EventType.MODIFIED, {**document, "metadata": metadata})
+        self._apply(resource, {**document, "metadata": metadata})
 
     def remove(self, resource: Resource[T], obj: T) -> None:
         """Remove an object."""
         self._version += 1
-        self._apply(resource, EventType.DELETED, obj)
-
-    def _apply(self, resource: Resource[T], kind: EventType, obj: T) -> None:
         self.informer(resource)
-        event = WatchEvent(kind, obj, key_of(obj), str(self._version))
-        self._fed[resource][0].event_received(event)
+        self._fed[resource][0].batch_received([Deletion(key_of(obj), str(self._version))])
+
+    def _apply(self, resource: Resource[T], obj: T) -> None:
+        self.informer(resource)
+        event = WatchEvent(EventType.MODIFIED, obj, key_of(obj), str(self._version))
+        self._fed[resource][0].batch_received([event])
 
 
 class OnlyNode:

@@ -10,7 +10,8 @@ import pytest
 from dray.api.document import Document
 from dray.api.errors import APIError, BadRequestError, ExpiredError, InvalidError
 from dray.apiserver.handlers import get as get_handler
-from tests.local_server import Local
+from dray.client.interface import WatchBatch
+from tests.local_server import Local, local_request
 
 MAPS = "core/v1/configmaps"
 MERGE = "application/merge-patch+json"
@@ -162,6 +163,31 @@ async def test_objects_enter_and_leave_a_selector(api: Local) -> None:
     await relabel(api, "a", k="1")
     await api.request("delete", f"{MAPS}/a@default")
     assert await take(events, 4) == [("DELETED", "a"), ("ADDED", "a"), ("MODIFIED", "a"), ("DELETED", "a")]
+
+
+async def test_a_selector_that_makes_no_difference_shares_the_batch_of_all(api: Local) -> None:
+    start = await create(api, "a", l="x")
+
+    async def batches(selector: str) -> AsyncIterator[WatchBatch]:
+        query = {"resourceVersion": start["metadata"]["resourceVersion"], "labelSelector": selector}
+        return await api.running.local.watch(
+            local_request(api.user, api.groups, "watch", f"{MAPS}@default", query=query, content_type="")
+        )
+
+    everything, all_but_z, only_x = await batches(""), await batches("l!=z"), await batches("l=x")
+    changes = (
+        (relabel(api, "a", k="1"), "MODIFIED", "MODIFIED"),
+        (relabel(api, "a", l="y"), "MODIFIED", "DELETED"),
+        (relabel(api, "a", l="x"), "MODIFIED", "ADDED"),
+        (api.request("delete", f"{MAPS}/a@default"), "DELETED", "DELETED"),
+    )
+    async with asyncio.timeout(WAIT_SECONDS):
+        for change, kind, kind_of_x in changes:
+            await change
+            whole, same, selected = await anext(everything), await anext(all_but_z), await anext(only_x)
+            assert [event_type for event_type, _ in whole] == [kind]
+            assert same is whole
+            assert [event_type for event_type, _ in selected] == [kind_of_x]
 
 
 async def test_a_streamed_list_ends_with_its_bookmark(api: Local) -> None:

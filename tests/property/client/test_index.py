@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dray.api.document import Document, NamespacedName
-from dray.client.indexer import Indexer
+from dray.client.indexer import ImmutableFields, Indexer
 from dray.client.objects import key_of
 
 BY_PARITY, BY_NOTHING = "parity", "nothing"
@@ -81,6 +81,37 @@ def test_a_list_is_taken_as_one_object_after_the_other(
 
     assert list(cache.items()) == list(plain.items())
     assert sorted(map(str, cache.by_index(BY_PARITY, "odd"))) == sorted(map(str, plain.by_index(BY_PARITY, "odd")))
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.tuples(keys, st.none() | st.integers(1, 9)), max_size=30), st.integers(0, 30))
+def test_values_of_immutable_fields_are_computed_once(
+    steps: list[tuple[NamespacedName, int | None]], early: int
+) -> None:
+    asked: list[Document] = []
+
+    def values(obj: Document) -> tuple[str, ...]:
+        asked.append(obj)
+        return _parity_of(obj)
+
+    cache: Indexer[Document] = Indexer()
+    plain: Indexer[Document] = Indexer({BY_PARITY: _parity_of})
+    created = 0
+    for number, (key, version) in enumerate(steps):
+        if number == early:
+            created = len(cache)
+            cache.add_index(BY_PARITY, ImmutableFields(values))
+        if version is None:
+            assert cache.remove(key) == plain.remove(key)
+            continue
+        # All versions of an object have the number of the first one.
+        old = plain.get_key(key)
+        created += old is None and number >= early
+        obj = {"number": version if old is None else old["number"], "version": version}
+        assert cache.put(key, obj) == plain.put(key, obj)
+    if len(steps) > early:
+        assert len(asked) == created
+        assert sorted(map(str, cache.by_index(BY_PARITY, "odd"))) == sorted(map(str, plain.by_index(BY_PARITY, "odd")))
 
 
 def _parity_of(obj: Document) -> tuple[str, ...]:

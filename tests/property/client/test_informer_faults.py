@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from dray.api.document import Document
 from dray.api.errors import APIError, BadRequestError, ExpiredError, ServiceUnavailableError
 from dray.client.informer import Action, DoList, Informer, Selection
-from dray.client.interface import Bookmark, EventType, ListPage, WatchEvent
+from dray.client.interface import Bookmark, Deletion, EventType, ListPage, WatchEvent
 from dray.client.objects import key_of
 
 NAMES = ("a", "b", "c")
@@ -53,7 +53,7 @@ class Driver:
         self.story: dict[str, list[tuple[Document | None, Document | None]]] = {}
         self.informer.add_handler(self._deliver)
         self.action: Action = self.informer.start()
-        self.stream: Iterator[WatchEvent[Document] | Bookmark] | None = None
+        self.stream: Iterator[WatchEvent[Document] | Deletion | Bookmark] | None = None
         self.position = 0
         self.now = 0.0
 
@@ -99,7 +99,7 @@ class Driver:
             return
         self.stream = self._events(options)
 
-    def _events(self, options: Any) -> Iterator[WatchEvent[Document] | Bookmark]:
+    def _events(self, options: Any) -> Iterator[WatchEvent[Document] | Deletion | Bookmark]:
         position = int(options.resource_version or 0)
         if options.send_initial_events:
             position = self.history.revision
@@ -113,7 +113,11 @@ class Driver:
                 yield Bookmark(str(position))
             else:
                 position = following[0]
-                yield WatchEvent(following[1], following[2], key_of(following[2]), str(position))
+                _, kind, obj = following
+                if kind is EventType.DELETED:
+                    yield Deletion(key_of(obj), str(position))
+                else:
+                    yield WatchEvent(kind, obj, key_of(obj), str(position))
 
     def _event_step(self, fault: APIError | None) -> None:
         assert self.stream is not None
@@ -123,7 +127,7 @@ class Driver:
             quiet = isinstance(fault, ServiceUnavailableError)
             self.action = self.informer.watch_ended(None if quiet else fault, self.now)
             return
-        self.informer.event_received(next(self.stream))
+        self.informer.batch_received([next(self.stream)])
 
     def heal(self) -> None:
         """Without faults, a bounded number of steps brings everything."""

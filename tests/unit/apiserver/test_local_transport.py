@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 from contextlib import aclosing
-from dataclasses import replace
 from typing import Any, cast
 
+import msgspec
 import pytest
 
 from dray.api.codec import from_document
@@ -58,7 +58,7 @@ async def test_a_list_that_is_decoded_has_the_same_objects_as_one_of_documents(v
         listed = await server.handle(request("list", version))
         for_decoding = await server.handle(request("list", version, read_only=True))
         client = in_process_client(server, user="admin", groups=("system:masters",))
-        page = await client.list(replace(RESOURCE_CLAIMS, version=version), "default")
+        page = await client.list(msgspec.structs.replace(RESOURCE_CLAIMS, version=version), "default")
     [document], [item] = listed["items"], for_decoding["items"]
     # Only the storage version is at hand as JSON.
     assert isinstance(item, bytes) == (version == "v1")

@@ -18,6 +18,7 @@ from dray.client.indexer import BY_OWNER_UID, label_values
 from dray.client.informer import DoList, DoWatch, Informer, Selection
 from dray.client.interface import (
     Bookmark,
+    Deletion,
     EventType,
     ListPage,
     LocalRequest,
@@ -37,7 +38,9 @@ def pod(name: str, **metadata: object) -> Document:
     return {"metadata": {"name": name, "namespace": "default", **metadata}}
 
 
-def event(kind: EventType, obj: Document) -> WatchEvent[Document]:
+def event(kind: EventType, obj: Document) -> WatchEvent[Document] | Deletion:
+    if kind is EventType.DELETED:
+        return Deletion(key_of(obj), obj["metadata"]["resourceVersion"])
     return WatchEvent(kind, obj, key_of(obj), obj["metadata"]["resourceVersion"])
 
 
@@ -241,7 +244,7 @@ def test_the_server_s_retry_after_is_obeyed() -> None:
 def test_a_watch_resumes_at_the_last_bookmark() -> None:
     informer = synced_informer()
     informer.watch_requested(0)
-    informer.event_received(Bookmark("55"))
+    informer.batch_received([Bookmark("55")])
     following = informer.watch_ended(None, 10)
     assert isinstance(following, DoWatch)
     assert (following.options.resource_version, following.delay_seconds) == ("55", 0)
@@ -265,8 +268,36 @@ def test_a_recreated_object_is_a_deletion_and_an_addition() -> None:
             (old["metadata"]["uid"] if old else "", new["metadata"]["uid"] if new else "")
         )
     )
-    informer.event_received(event(EventType.ADDED, pod("a", uid="2", resourceVersion="9")))
+    informer.batch_received([event(EventType.ADDED, pod("a", uid="2", resourceVersion="9"))])
     assert delivered == [("", "1"), ("1", ""), ("", "2")]
+
+
+def test_a_handler_is_not_called_while_what_it_looks_for_is_empty() -> None:
+    informer = synced_informer(pod("a", resourceVersion="1"))
+    wanted: set[str] = set()
+    delivered: list[str] = []
+    informer.add_handler(
+        lambda _old, new: delivered.append((new or {})["metadata"]["resourceVersion"]), needed_while=wanted
+    )
+    informer.batch_received([event(EventType.MODIFIED, pod("a", resourceVersion="2"))])
+    wanted.add("a")
+    informer.batch_received([event(EventType.MODIFIED, pod("a", resourceVersion="3"))])
+    wanted.clear()
+    informer.batch_received([event(EventType.MODIFIED, pod("a", resourceVersion="4"))])
+    assert delivered == ["3"]
+
+
+def test_collections_of_the_lister_follow_the_cache() -> None:
+    informer: Informer[Document] = Informer(Selection(), random.Random(0))
+    informer.add_index("app", label_values("app"))
+    namespaces, apps = informer.lister.namespaces, informer.lister.index_values("app")
+    delivered: list[bool] = []
+    informer.add_handler(lambda _old, _new: delivered.append(True), needed_while=namespaces)
+    informer.start()
+    informer.page_received(ListPage([pod("a", labels={"app": "x"}, resourceVersion="1")], "1"))
+    assert (set(namespaces), set(apps), delivered) == ({"default"}, {"x"}, [True])
+    informer.batch_received([event(EventType.DELETED, pod("a", labels={"app": "x"}, resourceVersion="2"))])
+    assert (set(namespaces), set(apps), delivered) == (set(), set(), [True])
 
 
 def test_resync_tells_everything_again() -> None:
@@ -284,11 +315,11 @@ def test_indexes_follow_changes() -> None:
     informer.add_index(BY_OWNER_UID, owner_uids)
     assert len(informer.lister.by_index("app", "x")) == 1
     assert len(informer.lister.owned_by("u")) == 1
-    informer.event_received(event(EventType.MODIFIED, pod("a", labels={"app": "y"}, resourceVersion="2")))
+    informer.batch_received([event(EventType.MODIFIED, pod("a", labels={"app": "y"}, resourceVersion="2"))])
     assert informer.lister.by_index("app", "x") == ()
     assert len(informer.lister.by_index("app", "y")) == 1
     assert informer.lister.owned_by("u") == ()
-    informer.event_received(event(EventType.DELETED, pod("a", resourceVersion="3")))
+    informer.batch_received([event(EventType.DELETED, pod("a", resourceVersion="3"))])
     assert informer.lister.by_index("app", "y") == ()
     assert informer.lister.list("default") == ()
 

@@ -10,7 +10,7 @@ import pytest
 from dray.api.document import Document, NamespacedName
 from dray.api.errors import APIError, ExpiredError, InternalError
 from dray.api.types.core_v1 import Pod
-from dray.client.interface import Bookmark, Resource, WatchBatch, WatchEvent
+from dray.client.interface import Bookmark, Deletion, Resource, WatchBatch, WatchEvent
 from dray.client.rest import Call, RestClient
 
 PODS = Resource("", "v1", "pods", "Pod", Pod)
@@ -45,9 +45,11 @@ async def test_events_come_one_by_one_and_together() -> None:
         ("ADDED", NamespacedName("team", "a"), "5"),
         ("DELETED", NamespacedName("team", "b"), "6"),
     ]
-    assert (got[0].object.metadata.name, got[2]) == ("a", Bookmark("7"))
+    assert (got[0].object.metadata.name, got[1].object.metadata.name, got[2]) == ("a", "b", Bookmark("7"))
     batches = [batch async for batch in RestClient(Told(first, second)).watch_batches(PODS)]
     assert [len(batch) for batch in batches] == [2, 1]
+    # A cache has the deleted object.
+    assert batches[0][1] == Deletion(NamespacedName("team", "b"), "6")
 
 
 @pytest.mark.parametrize(

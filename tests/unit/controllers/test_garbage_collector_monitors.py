@@ -12,7 +12,7 @@ from dray.client.codec import decode
 from dray.client.in_process import in_process_client
 from dray.client.informer import Informer, Selection
 from dray.client.interface import unstructured
-from dray.client.objects import key_of, state_of
+from dray.client.objects import key_of, resource_version_of, uid_of
 from dray.client.resources import PODS
 from dray.client.shared_informers import SharedInformer
 from dray.controllers.garbage_collector.deadline_set import DeadlineSet
@@ -120,7 +120,8 @@ def test_little_is_kept_of_most_objects_and_nothing_is_lost(document: Document, 
     assert isinstance(kept, CompactMetadata) is little
     assert full_metadata(METADATA.group_resource, kept) == observe(METADATA.group_resource, document)
     whole = document if document else {"metadata": {}}
-    assert (key_of(kept), state_of(kept)) == (key_of(whole), state_of(whole))
+    for read in (key_of, uid_of, resource_version_of):
+        assert read(kept) == read(whole)
 
 
 def test_all_deadlines_are_equal_and_fire_once() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from typing import Any, Final
 
 from dray.api import classic_claims as classic
@@ -13,6 +13,7 @@ from dray.api.pod_claims import is_pod_done
 from dray.api.types.cdi_v1alpha1 import ResourceClaim
 from dray.api.types.core_v1 import Pod
 from dray.client.controller import Result
+from dray.client.indexer import ImmutableFields
 from dray.client.interface import DeleteOptions, ignore_not_found
 from dray.client.objects import key_of
 from dray.client.resources import CLASSIC_CLAIMS, NODES
@@ -30,7 +31,7 @@ class ClassicClaimController(ClaimReconciler[ResourceClaim]):
     _pod_needs_work = staticmethod(plan.pod_needs_work)
 
     def __init__(self, context: ControllerContext) -> None:
-        super().__init__(context, CLASSIC_CLAIMS, {_PODS_BY_CLAIM: _claim_keys})
+        super().__init__(context, CLASSIC_CLAIMS, {_PODS_BY_CLAIM: ImmutableFields(_claim_keys)})
         metrics = context.metrics or Metrics()
         self._created = metrics.counter("resource_controller_create_total", "Attempts to create a claim")
         self._failed = metrics.counter("resource_controller_create_failures_total", "Failed attempts to create a claim")
@@ -46,10 +47,14 @@ class ClassicClaimController(ClaimReconciler[ResourceClaim]):
             return
         if new is None:
             self._consumers.mark_deleted(pod)
+        names = classic.claim_names_of(pod)
+        if not names:
+            # It has claims of resource.k8s.io only.
+            return
         if new is not None and not is_pod_done(new):
             self._enqueue_pod(new)
             return
-        for name in classic.claim_names_of(pod):
+        for name in names:
             key = NamespacedName(pod.metadata.namespace or "", name)
             if self._claims.lister.get_key(key) is not None:
                 self.controller.queue.add(ClaimKey(key))
@@ -131,5 +136,6 @@ class ClassicClaimController(ClaimReconciler[ResourceClaim]):
         return await self._client.update_status(CLASSIC_CLAIMS, after)
 
 
-def _claim_keys(pod: Any) -> Iterator[NamespacedName]:
-    return (NamespacedName(pod.metadata.namespace or "", name) for name in classic.claim_names_of(pod))
+def _claim_keys(pod: Any) -> Sequence[NamespacedName]:
+    names = classic.claim_names_of(pod) if pod.spec.resource_claims else ()
+    return [NamespacedName(pod.metadata.namespace or "", name) for name in names] if names else ()

@@ -50,8 +50,9 @@ class DaemonSetController(Reconciler[NamespacedName]):
         self._nodes = context.informers.informer(NODES)
         enqueue = enqueue_owners(self._daemon_sets, owner_of, self.controller.queue.add)
         self.controller.watch(self._daemon_sets, own_key)
-        self.controller.follow(self._control.pods, enqueue)
-        self.controller.follow(self._revisions.revisions, enqueue)
+        existing = self._daemon_sets.lister.namespaces
+        self.controller.follow(self._control.pods, enqueue, needed_while=existing)
+        self.controller.follow(self._revisions.revisions, enqueue, needed_while=existing)
         self.controller.follow(self._nodes, self._node_changed)
 
     def _node_changed(self, old: Node | None, new: Node | None) -> None:

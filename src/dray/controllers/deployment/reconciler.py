@@ -42,10 +42,10 @@ class DeploymentController(Reconciler[NamespacedName]):
         self._replica_sets = context.informers.informer(REPLICA_SETS, indexes=OWNER_INDEXES)
         self._pods = context.informers.informer(PODS, indexes=OWNER_INDEXES)
         self.controller.watch(self._deployments, own_key)
-        self.controller.follow(
-            self._replica_sets, enqueue_owners(self._deployments, plan.owner_of, self.controller.queue.add)
-        )
-        self.controller.follow(self._pods, self._pod_changed)
+        existing = self._deployments.lister.namespaces
+        enqueue = enqueue_owners(self._deployments, plan.owner_of, self.controller.queue.add)
+        self.controller.follow(self._replica_sets, enqueue, needed_while=existing)
+        self.controller.follow(self._pods, self._pod_changed, needed_while=existing)
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         """Enqueue the Deployment of a finished Pod: with the strategy Recreate new Pods wait for the last old one."""

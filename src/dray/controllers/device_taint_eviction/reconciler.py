@@ -62,7 +62,8 @@ class DeviceTaintEvictionController(Reconciler[EvictionKey | RuleKey]):
         self._rules: SharedInformer[Document] | None = None
         self.controller.follow(informers.informer(RESOURCE_SLICES), self._slice_changed)
         self.controller.follow(informers.informer(RESOURCE_CLAIMS), self._claim_changed)
-        self.controller.follow(self._pods, self._pod_changed)
+        self.controller.follow(self._pods, self._cancel_if_deleted, needed_while=self._planned)
+        self.controller.follow(self._pods, self._pod_changed, needed_while=self._tainted_claims)
         if context.gates.enabled("DRADeviceTaintRules"):
             self._rules = informers.informer(DEVICE_TAINT_RULES)
             self.controller.follow(self._rules, self._rule_changed)
@@ -110,16 +111,15 @@ class DeviceTaintEvictionController(Reconciler[EvictionKey | RuleKey]):
                 affected.update(self._taints.claims.selected(after.selector))
         self._enqueue_consumers_of(sorted(affected))
 
-    def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
+    def _cancel_if_deleted(self, old: Pod | None, new: Pod | None) -> None:
         if new is None:
             assert old is not None
-            if self._planned:
-                self._planned.pop(EvictionKey.of(old), None)
-        elif (
-            self._tainted_claims
-            and not _uses_same_devices(old, new)
-            and any(key in self._tainted_claims for key in _claim_keys(new))
-        ):
+            self._planned.pop(EvictionKey.of(old), None)
+
+    def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
+        if new is None or _uses_same_devices(old, new):
+            return
+        if any(key in self._tainted_claims for key in _claim_keys(new)):
             self.controller.queue.add(EvictionKey.of(new))
 
     def _enqueue_consumers_of(self, keys: Iterable[NamespacedName]) -> None:

@@ -45,23 +45,24 @@ class DisruptionController(Reconciler[NamespacedName | PodKey]):
         self._pods = informer(PODS)
         self._scales = ControllerScales(context.client, context.informers)
         self.controller.watch(self._budgets, own_key)
-        self.controller.follow(self._pods, self._pod_changed)
+        self.controller.follow(self._pods, self._enqueue_budgets_of, needed_while=self._budgets.lister.namespaces)
+        self.controller.follow(self._pods, self._enqueue_announced)
         for owners in self._scales.informers:
             self.controller.follow(owners, self._owner_changed)
 
     # --- Event handlers. ---
 
-    def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
-        if self._budgets.lister:
-            self._enqueue_budgets_of(old, new)
+    def _enqueue_announced(self, _old: Pod | None, new: Pod | None) -> None:
+        """Enqueue a Pod whose deletion was announced for the moment when that is stale."""
         if new is not None and plan.announced_deletion(new) is not None:
             wait = plan.stale_in_seconds(new, self._clock.now())
             if wait is not None:
                 self.controller.queue.add_after(PodKey(key_of(new)), wait)
 
-    def _enqueue_budgets_of(self, *pods: Pod | None) -> None:
+    def _enqueue_budgets_of(self, old: Pod | None, new: Pod | None) -> None:
+        """Enqueue the budgets that select the Pod, as it was or as it is."""
         keys: dict[NamespacedName, None] = {}
-        for pod in pods:
+        for pod in (old, new):
             for budget in self._budgets_of(pod) if pod is not None else ():
                 keys[key_of(budget)] = None
         for key in keys:

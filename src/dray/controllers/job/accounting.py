@@ -7,6 +7,7 @@ listed and with finalizer, listed, or counted. (Completion indexes need no list:
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -212,6 +213,11 @@ class UntrackedPods:
     def __init__(self) -> None:
         # Uid -> whether the API server has confirmed the removal.
         self._removals: dict[str, bool] = {}
+
+    @property
+    def uids(self) -> Collection[str]:
+        """The uids of the Pods, as a collection that follows them."""
+        return self._removals
 
     def expect_removal(self, uid: str) -> None:
         """Record that the finalizer is about to be removed, perhaps again."""

@@ -66,13 +66,15 @@ class JobController(Reconciler[JobKey | PodKey]):
         # None while Jobs have no groups.
         self._groups = JobGroups(context, self._recorder) if context.gates.enabled("WorkloadWithJob") else None
         self._jobs = context.informers.informer(JOBS)
-        self._enqueue_owners = enqueue_owners(
+        enqueue = enqueue_owners(
             self._jobs,
             lambda job: None if is_finished(job) else owner_of(job),
             lambda key: self.controller.queue.add(JobKey(key)),
         )
         self.controller.follow(self._jobs, self._job_changed)
         self.controller.follow(self._control.pods, self._pod_changed)
+        self.controller.follow(self._control.pods, self._observe_removal, needed_while=self._untracked.uids)
+        self.controller.follow(self._control.pods, enqueue, needed_while=self._jobs.lister.namespaces)
 
     async def reconcile(self, key: JobKey | PodKey) -> Result:
         """Reconcile one Job, or remove the finalizer of one orphaned Pod."""
@@ -112,10 +114,12 @@ class JobController(Reconciler[JobKey | PodKey]):
         tracked = new is not None and TRACKING in new.metadata.finalizers
         if was_tracked or tracked:
             self._metrics.pod_changed(old, new)
-        self._untracked.observe(newest(old, new), tracked=tracked)
-        self._enqueue_owners(old, new)
         if new is not None and tracked:
             self._enqueue_if_orphaned(new)
+
+    def _observe_removal(self, old: Pod | None, new: Pod | None) -> None:
+        tracked = new is not None and TRACKING in new.metadata.finalizers
+        self._untracked.observe(newest(old, new), tracked=tracked)
 
     def _enqueue_if_orphaned(self, pod: Pod) -> None:
         """Enqueue a Pod that has the finalizer although no Job will count it."""

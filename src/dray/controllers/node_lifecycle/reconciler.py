@@ -74,7 +74,7 @@ class NodeLifecycleController(Reconciler[NodeKey | PodKey | ZoneKey]):
         self._pods = context.informers.informer(PODS, indexes={PODS_BY_NODE: node_name_values})
         leases = context.informers.informer(LEASES, Selection(namespace=LEASE_NAMESPACE))
         self.controller.follow(self._nodes, self._node_changed)
-        self.controller.follow(self._pods, self._pod_changed)
+        self.controller.follow(self._pods, self._pod_changed, needed_while=self._unready)
         self.controller.follow(leases, self._lease_changed)
 
     def background_tasks(self) -> Mapping[str, Coroutine[Any, Any, None]]:

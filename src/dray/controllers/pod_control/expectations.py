@@ -8,7 +8,7 @@ which are counters, these are the Pods themselves.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Collection, Hashable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -41,11 +41,21 @@ class PodExpectations:
     """Updated by the controller's writes and by informer events; not persistent, which is safe."""
 
     def __init__(self) -> None:
-        self._creations: dict[NamespacedName, _Creation] = {}
+        self._creations: Final[dict[NamespacedName, _Creation]] = {}
         # Owner uid -> keys of its creations.
         self._by_owner: dict[str, dict[NamespacedName, None]] = {}
         # Pod uid -> expiry.
-        self._deletions: dict[str, float] = {}
+        self._deletions: Final[dict[str, float]] = {}
+
+    @property
+    def creations(self) -> Collection[NamespacedName]:
+        """The creations that the informer has not delivered, as a collection that follows them."""
+        return self._creations
+
+    @property
+    def deletions(self) -> Collection[str]:
+        """The uids of Pods whose deletion the informer has not delivered, as a collection that follows them."""
+        return self._deletions
 
     def expect_creation(self, owner_uid: str, key: NamespacedName, slot: Hashable, now: float) -> None:
         """Record that a Pod is about to be created, perhaps again."""
@@ -78,19 +88,15 @@ class PodExpectations:
         """Drop a deletion whose outcome is unknown."""
         self._deletions.pop(uid, None)
 
-    def observe(self, old: Pod | None, new: Pod | None) -> None:
-        """Handle an informer event: drop the writes that it shows."""
-        # Called for every event of every Pod, also where the controller has nothing to do.
-        if self._creations:
-            self._observe_creation(old, new)
-        if not self._deletions:
-            return
+    def observe_deletion(self, old: Pod | None, new: Pod | None) -> None:
+        """Handle an informer event: drop the deletion that it shows. Needed only while there are `deletions`."""
         if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
             self._deletions.pop(old.metadata.uid or "", None)
         if new is not None and new.metadata.deletion_timestamp is not None:
             self._deletions.pop(new.metadata.uid or "", None)
 
-    def _observe_creation(self, old: Pod | None, new: Pod | None) -> None:
+    def observe_creation(self, old: Pod | None, new: Pod | None) -> None:
+        """Handle an informer event: drop the creation that it shows. Needed only while there are `creations`."""
         pod = new if new is not None else old
         assert pod is not None
         if not self._is_overtaken(old, new):

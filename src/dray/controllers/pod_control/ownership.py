@@ -121,7 +121,7 @@ def enqueue_owners(
 ) -> Callable[[Any, Any], None]:
     """Return an event handler that enqueues the controller of an object, or the owners that could adopt an orphan.
 
-    `owner_of` returns None for owners that adopt nothing any more.
+    It is needed only while there are owners. `owner_of` returns None for owners that adopt nothing any more.
     """
     return _OwnerQueue(owners, owner_of, enqueue).dependent_changed
 

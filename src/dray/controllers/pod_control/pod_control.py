@@ -89,7 +89,8 @@ class PodControl:
         self._finalizer = finalizer
         self.expectations = PodExpectations()
         self.pods: SharedInformer[Pod] = context.informers.informer(PODS, indexes=OWNER_INDEXES)
-        self.pods.add_handler(self.expectations.observe)
+        self.pods.add_handler(self.expectations.observe_creation, needed_while=self.expectations.creations)
+        self.pods.add_handler(self.expectations.observe_deletion, needed_while=self.expectations.deletions)
         context.informers.informer(owners).add_handler(self._owner_changed)
 
     def _owner_changed(self, old: Any, new: Any) -> None:

@@ -34,7 +34,7 @@ def is_terminating(pod: Pod) -> bool:
 
 def is_unscheduled_and_terminating(pod: Pod) -> bool:
     """Return whether the Pod was deleted before it was scheduled."""
-    return is_terminating(pod) and not pod.spec.node_name
+    return pod.metadata.deletion_timestamp is not None and not pod.spec.node_name
 
 
 def is_out_of_service(node: Node) -> bool:

@@ -42,7 +42,9 @@ class ReplicasController(Reconciler[NamespacedName], Generic[T]):
         self._owners: SharedInformer[T] = context.informers.informer(self.resource, indexes=OWNER_INDEXES)
         self.controller.watch(self._owners, own_key)
         self.controller.follow(
-            self._control.pods, enqueue_owners(self._owners, self._owner_of, self.controller.queue.add)
+            self._control.pods,
+            enqueue_owners(self._owners, self._owner_of, self.controller.queue.add),
+            needed_while=self._owners.lister.namespaces,
         )
 
     def _owner_of(self, item: T) -> Owner:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from dray.api.pod_claims import (
     EXTENDED_RESOURCE_ANNOTATION,
@@ -76,8 +76,8 @@ class ClaimMetrics:
             "Allocated claims in the cluster",
             ("admin_access", "source", "prioritized_list"),
         )
-        # Labels -> the gauges that count a claim with them.
-        self._gauges_of: dict[ClaimLabels, tuple[Any, ...]] = {}
+        # The gauges are read from here when they are scraped: a claim changes its labels more often than that.
+        self._counts: dict[ClaimLabels, int] = {}
 
     def created(self, claim: ResourceClaim, *, success: bool) -> None:
         """Count an attempt to create a claim."""
@@ -92,25 +92,23 @@ class ClaimMetrics:
         """Update the gauges for an event of the claim informer."""
         if old is not None and new is not None and _has_same_labels(old, new):
             return
-        if old is not None:
-            self._count(labels_of(old), -1)
-        if new is not None:
-            self._count(labels_of(new), 1)
+        for claim, change in ((old, -1), (new, 1)):
+            if claim is not None:
+                labels = labels_of(claim)
+                if labels not in self._counts:
+                    self._add_gauges(labels)
+                self._counts[labels] += change
 
-    def _count(self, labels: ClaimLabels, change: int) -> None:
-        gauges = self._gauges_of.get(labels)
-        if gauges is None:
-            gauges = self._gauges_of[labels] = self._gauges(labels)
-        for gauge in gauges:
-            gauge.inc(change)
-
-    def _gauges(self, labels: ClaimLabels) -> tuple[Any, ...]:
-        rest = (labels.admin_access, labels.source, labels.prioritized_list)
-        every = (
-            self._claims.labels(labels.allocated, *rest),
-            self._all_claims.labels(labels.allocated, labels.admin_access, labels.source),
+    def _add_gauges(self, labels: ClaimLabels) -> None:
+        """Count claims with labels that no claim had before."""
+        self._counts[labels] = 0
+        self._claims.labels(*labels).set_function(lambda: self._counts[labels])
+        common = labels[:-1]
+        self._all_claims.labels(*common).set_function(
+            lambda: sum(count for other, count in tuple(self._counts.items()) if other[:-1] == common)
         )
-        return (*every, self._allocated_alias.labels(*rest)) if labels.allocated == "true" else every
+        if labels.allocated == "true":
+            self._allocated_alias.labels(*labels[1:]).set_function(lambda: self._counts[labels])
 
 
 def _has_same_labels(old: ResourceClaim, new: ResourceClaim) -> bool:

@@ -14,6 +14,7 @@ from dray.api.types.core_v1 import Pod
 from dray.api.types.resource_v1 import ResourceClaim, ResourceClaimTemplate
 from dray.api.types.scheduling_v1beta1 import PodGroup
 from dray.client.controller import Result
+from dray.client.indexer import ImmutableFields
 from dray.client.interface import DeleteOptions, Patch, PatchType, WriteOptions, ignore_not_found
 from dray.client.objects import key_of
 from dray.client.resources import PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS, FieldManager
@@ -39,8 +40,8 @@ class ResourceClaimController(ClaimReconciler[ResourceClaim]):
 
     def __init__(self, context: ControllerContext) -> None:
         indexes = {
-            _PODS_BY_CLAIM: plan.shared_claims_of,
-            _PODS_BY_TEMPLATE: plan.templates_of,
+            _PODS_BY_CLAIM: ImmutableFields(plan.shared_claims_of),
+            _PODS_BY_TEMPLATE: ImmutableFields(plan.templates_of),
             PODS_BY_GROUP: pod_group_values,
         }
         super().__init__(context, RESOURCE_CLAIMS, indexes)

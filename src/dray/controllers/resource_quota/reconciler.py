@@ -59,13 +59,13 @@ class ResourceQuotaController(Reconciler[NamespacedName]):
         self._quotas = informers.informer(RESOURCE_QUOTAS)
         self._pods = informers.informer(resources.PODS)
         self.controller.follow(self._quotas, self._quota_changed)
-        self.controller.follow(self._pods, self._pod_changed)
+        self.controller.follow(self._pods, self._pod_changed, needed_while=self._by_namespace)
         self._claims: SharedInformer[ResourceClaim] | None = None
         self._classes: SharedInformer[DeviceClass] | None = None
         if gates.enabled("DynamicResourceAllocation"):
             self._claims = informers.informer(RESOURCE_CLAIMS, indexes={BY_OWNER_UID: owner_uids})
             self._classes = informers.informer(DEVICE_CLASSES)
-            self.controller.follow(self._claims, self._claim_changed)
+            self.controller.follow(self._claims, self._claim_changed, needed_while=self._by_namespace)
             self.controller.follow(self._classes, self._class_changed)
 
     def background_tasks(self) -> Mapping[str, Coroutine[Any, Any, None]]:
@@ -228,8 +228,6 @@ class ResourceQuotaController(Reconciler[NamespacedName]):
             self._recount()
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
-        if not self._by_namespace:
-            return
         pod = newest(old, new)
         if (pod.metadata.namespace or "") not in self._by_namespace:
             return
@@ -242,8 +240,6 @@ class ResourceQuotaController(Reconciler[NamespacedName]):
             self._enter_claim(claim)
 
     def _claim_changed(self, old: ResourceClaim | None, new: ResourceClaim | None) -> None:
-        if not self._by_namespace:
-            return
         claim = newest(old, new)
         if (claim.metadata.namespace or "") not in self._by_namespace:
             return

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from dray.api.document import Document
 from dray.api.types.core_v1 import Pod
-from dray.client.objects import labels_of
+from dray.client.objects import key_of, labels_of
 from dray.controllers.pod_control.pod_status import is_finished, is_ready
 
 HEADLESS_LABEL: Final = "service.kubernetes.io/headless"
@@ -49,6 +49,11 @@ def selector_of(service: Document) -> Mapping[str, str]:
     spec = service.get("spec") or {}
     selector: Mapping[str, str] = spec.get("selector") or {}
     return {} if spec.get("type") == "ExternalName" else selector
+
+
+def selecting_namespaces(service: Document) -> tuple[str, ...]:
+    """Return the namespace of a Service that has a selector, for an index."""
+    return (key_of(service).namespace,) if selector_of(service) else ()
 
 
 def is_selected(selector: Mapping[str, str], pod: Pod) -> bool:

@@ -26,6 +26,8 @@ _LEADER: Final = "control-plane.alpha.kubernetes.io/leader"
 _LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 _MANAGED_ENDPOINTS: Final = {"endpoints.kubernetes.io/managed-by": "endpoint-controller"}
 _OVER_CAPACITY: Final = "endpoints.kubernetes.io/over-capacity"
+# The index of Services with a selector, by namespace.
+_WITH_SELECTOR: Final = "with-selector"
 # Kubernetes' bounds for Endpoints, and for each subset that is mirrored.
 ADDRESSES_MAX: Final = 1000
 # Changes of many Pods are written together.
@@ -94,18 +96,20 @@ class ServiceEndpointsController(_SliceController):
     def __init__(self, context: ControllerContext) -> None:
         super().__init__(context)
         informer = context.informers.informer
-        self._services, self._pods, self._nodes = informer(SERVICES), informer(PODS), informer(NODES)
+        self._services = informer(SERVICES, indexes={_WITH_SELECTOR: addresses.selecting_namespaces})
+        self._pods, self._nodes = informer(PODS), informer(NODES)
         self._endpoints = informer(ENDPOINTS)
         self.controller.watch(self._services, own_key)
         self.controller.watch(self._endpoints, own_key)
-        self.controller.follow(self._pods, self._pod_changed)
+        selecting = self._services.lister.index_values(_WITH_SELECTOR)
+        self.controller.follow(self._pods, self._pod_changed, needed_while=selecting)
         self.controller.follow(self._nodes, lambda _old, _new: None)
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         namespace = newest(old, new).metadata.namespace or ""
-        for service in self._services.lister.list(namespace):
+        for service in self._services.lister.by_index(_WITH_SELECTOR, namespace):
             selector = addresses.selector_of(service)
-            if selector and any(pod is not None and addresses.is_selected(selector, pod) for pod in (old, new)):
+            if any(pod is not None and addresses.is_selected(selector, pod) for pod in (old, new)):
                 self.controller.queue.add(key_of(service))
 
     async def reconcile(self, key: NamespacedName) -> Result:

@@ -67,8 +67,9 @@ class StatefulSetController(Reconciler[NamespacedName]):
         # Claims are only read: a change of a claim asks for nothing.
         self.controller.follow(self._claims, lambda _old, _new: None)
         self.controller.watch(self._stateful_sets, own_key)
-        self.controller.follow(self._control.pods, enqueue)
-        self.controller.follow(self._revisions.revisions, enqueue)
+        existing = self._stateful_sets.lister.namespaces
+        self.controller.follow(self._control.pods, enqueue, needed_while=existing)
+        self.controller.follow(self._revisions.revisions, enqueue, needed_while=existing)
 
     async def reconcile(self, key: NamespacedName) -> Result:
         """Take the next step, and update the status."""

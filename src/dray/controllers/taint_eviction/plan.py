@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
@@ -51,6 +51,11 @@ class EvictionSchedule(Generic[K]):
 
     def __init__(self) -> None:
         self._evictions: dict[K, ScheduledEviction] = {}
+
+    @property
+    def pods(self) -> Collection[K]:
+        """The Pods, as a collection that follows the schedule."""
+        return self._evictions
 
     def schedule(self, key: K, seconds: float, now: float) -> ScheduledEviction:
         """Set when the Pod is evicted.

@@ -32,7 +32,8 @@ class TaintEvictionController(Reconciler[EvictionKey]):
         self._nodes = context.informers.informer(NODES)
         self._pods = context.informers.informer(PODS, indexes={PODS_BY_NODE: node_name_values})
         self.controller.follow(self._nodes, self._node_changed)
-        self.controller.follow(self._pods, self._pod_changed)
+        self.controller.follow(self._pods, self._cancel_if_deleted, needed_while=self._evictions.pods)
+        self.controller.follow(self._pods, self._pod_changed, needed_while=self._tainted)
 
     # --- Event handlers. ---
 
@@ -47,11 +48,13 @@ class TaintEvictionController(Reconciler[EvictionKey]):
             for pod in self._pods.lister.by_index(PODS_BY_NODE, name):
                 self.controller.queue.add(EvictionKey.of(pod))
 
-    def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
+    def _cancel_if_deleted(self, old: Pod | None, new: Pod | None) -> None:
         if new is None:
             assert old is not None
             self._evictions.cancel(EvictionKey.of(old))
-        elif new.spec.node_name in self._tainted and not _has_same_placement(old, new):
+
+    def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
+        if new is not None and new.spec.node_name in self._tainted and not _has_same_placement(old, new):
             self.controller.queue.add(EvictionKey.of(new))
 
     # --- One Pod. ---
