@@ -279,7 +279,7 @@ def _last_applied_fields(live: Document, struct: StructType, api_version: str, m
     if not isinstance(last, dict) or last.get("apiVersion") != api_version:
         return FieldSet()
     change = compare(last, live, struct)
-    return fields_of(last, struct) - change.modified - change.added - change.removed
+    return fields_of(last, struct) - change.changed - change.removed
 
 
 def _refresh_last_applied(merged: Document, applied: Document, manager: str) -> Document:

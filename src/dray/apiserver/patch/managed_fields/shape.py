@@ -143,6 +143,8 @@ class Shape:
 
 
 def _set_element(item: Any) -> str:
+    if is_plain(item):
+        return f'v:"{item}"'
     if isinstance(item, dict):
         raise ItemKeyError("associative list without keys has an element that's a map type")
     if isinstance(item, list):
