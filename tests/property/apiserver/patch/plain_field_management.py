@@ -145,6 +145,7 @@ def plain_steps() -> Iterator[None]:
         patch.object(update, "without_unmanaged", lambda fields: fields - update._UNMANAGED),
         patch.object(apply, "compare", _comparison),
         patch.object(apply, "take_over", take_over),
+        patch.object(apply, "plain_fields", lambda *_: None),
         patch.object(apply, "without_unmanaged", lambda fields: fields - update._UNMANAGED),
     ):
         yield

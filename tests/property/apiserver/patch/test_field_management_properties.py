@@ -17,11 +17,13 @@ from dray.apiserver.patch.managed_fields import walk
 from dray.apiserver.patch.managed_fields.apply import apply
 from dray.apiserver.patch.managed_fields.field_set import NOTHING, FieldSet
 from dray.apiserver.patch.managed_fields.shape import struct_shape
+from dray.apiserver.patch.managed_fields.typed_errors import type_errors
 from dray.apiserver.patch.managed_fields.typed_merge import merge
 from dray.apiserver.patch.managed_fields.update import FieldWrite, update_managed_fields
 from dray.apiserver.patch.managed_fields.walk import (
     created_fields,
     fields_of,
+    plain_fields,
     remove,
     with_named_fields,
 )
@@ -369,6 +371,20 @@ def test_a_comparison_is_that_of_plain_steps(struct: StructType, old: Document |
     found, expected = walk.compare(old, new, struct), compare(old, new, struct)
     assert repr((found.changed, found.removed)) == repr((expected.changed, expected.removed))
     assert old is None or walk.compare(old, copy.deepcopy(old), struct) == walk.Comparison(NOTHING, NOTHING)
+
+
+@settings(max_examples=500, deadline=None)
+@given(st.sampled_from([POD, THING]), anything_at_all)
+def test_fields_that_are_found_with_the_types_are_the_fields(struct: StructType, document: Document) -> None:
+    found = plain_fields(document, struct)
+    assert found is None or not type_errors(document, struct)
+    assert found is None or repr(found) == repr(fields_of(document, struct))
+
+
+def test_fields_of_a_status_are_found_with_the_types() -> None:
+    status = {"phase": "Running", "resourceClaimStatuses": [{"name": "b", "resourceClaimName": "c"}, {"name": "a"}]}
+    document = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "status": status}
+    assert plain_fields(document, POD) == fields_of(document, POD)
 
 
 managers = st.sampled_from(["a", "b", "c"])

@@ -40,6 +40,52 @@ def fields_of(document: Document, struct: StructType) -> FieldSet:
     return FieldSet(set_fields(document, struct_shape(struct)))
 
 
+def plain_fields(document: Document, struct: StructType) -> FieldSet | None:
+    """Return the fields of a configuration, in the traversal that checks its types.
+
+    None if it is not of its type, or has anything but messages, maps and lists of text; `type_errors` and `fields_of`
+    then take a closer look.
+    """
+    tree = _plain_map_fields(document, struct_shape(struct))
+    return None if tree is None else FieldSet(tree)
+
+
+def _plain_map_fields(value: Document, shape: Shape) -> Tree | None:
+    tree: Tree = {}
+    slots = shape.slots
+    for name in sorted(value):
+        item = value[name]
+        slot = slots.get(name)
+        if slot is None:
+            return None
+        if item.__class__ is str and slot.is_text:
+            tree[slot.element] = LEAF
+            continue
+        if item.__class__ is dict and slot.shape.form is Form.MAP:
+            node = _plain_map_fields(item, slot.shape)
+        elif item.__class__ is list and slot.shape.form is Form.KEYED:
+            node = _plain_item_fields(item, slot.shape)
+        else:
+            return None
+        if not node:
+            return None
+        tree[slot.element] = node
+    return tree
+
+
+def _plain_item_fields(items: list[Any], shape: Shape) -> Tree | None:
+    tree: Tree = {}
+    for item in items:
+        element = element_of(item, shape)
+        if element is None or element in tree or item.__class__ is not dict or shape.item.form is not Form.MAP:
+            return None
+        node = _plain_map_fields(item, shape.item)
+        if not node:
+            return None
+        tree[element] = {".": LEAF, **node}
+    return ordered(tree)
+
+
 def set_fields(value: Any, shape: Shape) -> Tree:
     """Return the node of a value that is not a leaf."""
     if not isinstance(value, shape.walked):
