@@ -8,8 +8,8 @@ from typing import Final
 
 from dray.api.document import Document, GroupResource
 from dray.apiserver.endpoint import Endpoint
-from dray.apiserver.patch.managed_fields.field_set import FieldSet
-from dray.apiserver.patch.managed_fields.update import NOTHING, FieldWrite, equal_except_times, update_managed_fields
+from dray.apiserver.patch.managed_fields.field_set import NOTHING, FieldSet
+from dray.apiserver.patch.managed_fields.update import FieldWrite, equal_except_times, update_managed_fields
 
 _STATUS: Final = FieldSet.of(("f:status",))
 _SPEC: Final = FieldSet.of(("f:spec",))

@@ -16,8 +16,8 @@ import pytest
 from dray.api.document import GroupVersionKind
 from dray.api.schema.load import kind_type, object_meta
 from dray.api.schema.model import Field, ListOf, ListType, Scalar, StructType
-from dray.apiserver.patch.managed_fields.field_set import FieldSet
-from dray.apiserver.patch.managed_fields.update import NOTHING, FieldWrite, equal_except_times, update_managed_fields
+from dray.apiserver.patch.managed_fields.field_set import NOTHING, FieldSet
+from dray.apiserver.patch.managed_fields.update import FieldWrite, equal_except_times, update_managed_fields
 from dray.apiserver.patch.managed_fields.walk import compare, created_fields
 
 NOW = datetime(2026, 11, 15, 21, 37, 1, tzinfo=UTC)
@@ -238,7 +238,7 @@ def test_the_fast_walk_of_creates_is_the_comparison_with_nothing(name: str, docu
     struct = kind(document["apiVersion"], name)
     change = compare(None, document, struct)
     assert change.removed == NOTHING
-    assert created_fields(document, struct) == change.added | change.modified, expected
+    assert created_fields(document, struct) == change.changed, expected
 
 
 def test_an_object_without_fields_has_no_entry() -> None:
@@ -486,8 +486,8 @@ def test_items_that_share_their_keys_are_owned_as_one() -> None:
     assert created_fields({"items": twice}, struct).tree == {"f:items": {".": {}, 'k:{"name":"a"}': {}}}
     once = compare({"items": twice}, {"items": twice[:1]}, struct)
     assert once.removed.tree == {"f:items": {'k:{"name":"a"}': {}}}
-    assert compare({"items": twice}, {"items": list(reversed(twice))}, struct).modified
-    assert not compare({"items": twice}, {"items": list(twice)}, struct).modified
+    assert compare({"items": twice}, {"items": list(reversed(twice))}, struct).changed
+    assert not compare({"items": twice}, {"items": list(twice)}, struct).changed
 
 
 def test_times_alone_can_be_reported() -> None:
@@ -544,4 +544,4 @@ def test_a_message_may_contain_itself() -> None:
         },
         "f:value": {},
     }
-    assert created_fields(tree, node).tree == compare(None, tree, node).added.tree == expected
+    assert created_fields(tree, node).tree == compare(None, tree, node).changed.tree == expected

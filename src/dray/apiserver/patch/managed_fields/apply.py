@@ -41,7 +41,7 @@ from dray.apiserver.patch.managed_fields.update import (
     without_managed_fields,
     without_unmanaged,
 )
-from dray.apiserver.patch.managed_fields.walk import compare, fields_of, remove, with_named_fields
+from dray.apiserver.patch.managed_fields.walk import compare, fields_of, plain_fields, remove, with_named_fields
 
 _BEFORE_FIRST_APPLY = "before-first-apply"
 
@@ -59,6 +59,8 @@ class _Request(msgspec.Struct, frozen=True):
 
     live: Document
     applied: Document
+    # All fields of the applied configuration.
+    fields: FieldSet
     struct: StructType
     me: Manager
     api_version: str
@@ -83,10 +85,10 @@ def apply(
     me = Manager.of(write.manager, APPLY, write.api_version, write.subresource)
     managed = _stored(live)
     base = without_managed_fields({} if live is None else live)
-    request = _Request(base, applied, write.struct, me, write.api_version, write.ignored, write.convert)
+    fields = _typed_fields(applied, write)
+    request = _Request(base, applied, fields, write.struct, me, write.api_version, write.ignored, write.convert)
     if not managed and live is not None:
         managed = _before_first_apply(request, time)
-    _check_types(request)
     merged, managed = _apply_with_upgrade(request, managed, force=force)
     # An apply without changes keeps its time; a first one without changes has none.
     before = managed.get(me)
@@ -128,13 +130,18 @@ def _before_first_apply(request: _Request, time: str) -> Managed:
     return cap_updaters(take_over({}, change, me, time))
 
 
-def _check_types(request: _Request) -> None:
-    errors = type_errors(request.applied, request.struct)
+def _typed_fields(applied: Document, write: FieldWrite) -> FieldSet:
+    """Return the fields of the configuration, which must be of its type."""
+    fields = plain_fields(applied, write.struct)
+    if fields is not None:
+        return fields
+    errors = type_errors(applied, write.struct)
     if errors:
-        metadata = request.applied.get("metadata") or {}
+        metadata = applied.get("metadata") or {}
         name = f"{metadata.get('namespace') or ''}/{metadata.get('name') or ''}"
-        kind = _kind_text(request.api_version, str(request.applied.get("kind") or ""))
+        kind = _kind_text(write.api_version, str(applied.get("kind") or ""))
         raise PatchFailedError(f"failed to create typed patch object ({name}; {kind}): {joined(errors)}")
+    return fields_of(applied, write.struct)
 
 
 # --- Merging.
@@ -156,7 +163,7 @@ def _apply_with_upgrade(request: _Request, managed: Managed, *, force: bool) -> 
 def _merge_and_claim(request: _Request, managed: Managed, *, force: bool) -> tuple[Document, Managed]:
     merged = merge(request.live, request.applied, request.struct)
     last = managed.get(request.me)
-    claimed = fields_of(request.applied, request.struct).without_below(request.ignored)
+    claimed = request.fields.without_below(request.ignored)
     managed = {**managed, request.me: Entry(claimed, request.api_version, None if last is None else last.time)}
     merged = _prune(request, merged, managed, last)
     change = Change(request.live, merged, request.struct, request.api_version, request.ignored, request.convert)
@@ -279,7 +286,7 @@ def _last_applied_fields(live: Document, struct: StructType, api_version: str, m
     if not isinstance(last, dict) or last.get("apiVersion") != api_version:
         return FieldSet()
     change = compare(last, live, struct)
-    return fields_of(last, struct) - change.modified - change.added - change.removed
+    return fields_of(last, struct) - change.changed - change.removed
 
 
 def _refresh_last_applied(merged: Document, applied: Document, manager: str) -> Document:

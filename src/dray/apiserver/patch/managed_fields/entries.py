@@ -61,30 +61,41 @@ def decode(entries: list[Any] | None, *, trusted: bool) -> Managed:
     """Decode a list; `trusted` means that this server wrote it, so that its order need not be checked."""
     managed: Managed = {}
     for position, entry in enumerate(entries or ()):
-        _check(entry, position)
+        if not isinstance(entry, dict) or (operation := entry.get("operation")) not in (APPLY, UPDATE):
+            raise ManagedFieldsError("operation must be `Apply` or `Update`")
+        api_version = entry.get("apiVersion")
+        if not api_version:
+            raise ManagedFieldsError("apiVersion must not be empty")
+        if entry.get("fieldsType") != "FieldsV1":
+            raise _fields_type_error(entry, position)
         fields = entry.get("fieldsV1")
-        try:
-            found = (
-                FieldSet(fields) if trusted and fields else FieldSet.from_fields_v1({} if fields is None else fields)
-            )
-        except FieldsFormatError as error:
-            raise ManagedFieldsError(f"error decoding set: {error}") from None
-        name, subresource = entry.get("manager") or "", entry.get("subresource") or ""
-        manager = Manager.of(name, entry["operation"], entry["apiVersion"], subresource)
-        managed[manager] = Entry(found, entry["apiVersion"], entry.get("time"), entry if trusted else None)
+        manager = Manager(
+            entry.get("manager") or "",
+            operation,
+            "" if operation == APPLY else api_version,
+            entry.get("subresource") or "",
+        )
+        managed[manager] = Entry(
+            FieldSet(fields) if trusted and fields else _decode_fields(fields),
+            api_version,
+            entry.get("time"),
+            entry if trusted else None,
+        )
     return managed
 
 
-def _check(entry: Any, position: int) -> None:
-    if not isinstance(entry, dict) or entry.get("operation") not in (APPLY, UPDATE):
-        raise ManagedFieldsError("operation must be `Apply` or `Update`")
-    if not entry.get("apiVersion"):
-        raise ManagedFieldsError("apiVersion must not be empty")
-    kind = entry.get("fieldsType") or ""
+def _decode_fields(fields: Any) -> FieldSet:
+    try:
+        return FieldSet.from_fields_v1({} if fields is None else fields)
+    except FieldsFormatError as error:
+        raise ManagedFieldsError(f"error decoding set: {error}") from None
+
+
+def _fields_type_error(entry: Document, position: int) -> ManagedFieldsError:
+    kind = entry.get("fieldsType")
     if not kind:
-        raise ManagedFieldsError(f"missing fieldsType in managed fields entry {position}")
-    if kind != "FieldsV1":
-        raise ManagedFieldsError(f"invalid fieldsType {json.dumps(kind)} in managed fields entry {position}")
+        return ManagedFieldsError(f"missing fieldsType in managed fields entry {position}")
+    return ManagedFieldsError(f"invalid fieldsType {json.dumps(kind)} in managed fields entry {position}")
 
 
 def encode(managed: Managed) -> list[Document] | None:

@@ -84,42 +84,37 @@ class FieldSet(msgspec.Struct, frozen=True):
         yield from _paths(self.tree, ())
 
 
+NOTHING: Final = FieldSet()
+
+
 def is_member(node: Tree) -> bool:
     """Report whether the node's own path is in the set."""
     return not node or "." in node
 
 
-def includes(tree: Tree, other: Tree) -> bool:
-    """Report whether the tree has every path of the other."""
-    for element, node in other.items():
-        mine = tree.get(element)
-        if mine is None or (is_member(node) and not is_member(mine)):
-            return False
-        if node and not includes(mine, node):
-            return False
-    return True
-
-
 def union(left: Tree, right: Tree) -> Tree:
-    """Return the paths of either tree."""
+    """Return the paths of either tree; the left one itself when it has every path of the right one."""
     if not left or not right:
         return left or right
     if len(left) < len(right):
         # The smaller tree is merged into the larger one.
         left, right = right, left
-    result = dict(left)
+    result = left
     for element, node in right.items():
-        mine = result.get(element)
-        result[element] = node if mine is None else _union_nodes(mine, node)
+        mine = left.get(element)
+        both = node if mine is None else _union_nodes(mine, node)
+        if both is not mine:
+            if result is left:
+                result = dict(left)
+            result[element] = both
     return result if len(result) == len(left) else ordered(result)
 
 
 def _union_nodes(left: Tree, right: Tree) -> Tree:
-    if not left:
-        left, right = right, left
-    if not right:
-        return left if is_member(left) else {".": LEAF, **left}
-    return union(left, right)
+    if left and right:
+        return union(left, right)
+    node = left if left or not right else right
+    return node if is_member(node) else {".": LEAF, **node}
 
 
 def intersection(left: Tree, right: Tree) -> Tree:
@@ -140,9 +135,10 @@ def intersection(left: Tree, right: Tree) -> Tree:
 def difference(left: Tree, right: Tree) -> Tree:
     """Return the paths of the left tree that are not in the right one; paths below a removed one stay."""
     result = left
-    # Most trees have no element in common.
-    for element in left.keys() & right.keys():
-        node, other = left[element], right[element]
+    for element in left if len(left) <= len(right) else right:
+        node, other = left.get(element), right.get(element)
+        if node is None or other is None:
+            continue
         kept = None
         if node != other:
             kept = _kept(node, difference(node, other), member=is_member(node) and not is_member(other))
@@ -154,9 +150,9 @@ def difference(left: Tree, right: Tree) -> Tree:
 def recursive_difference(left: Tree, right: Tree) -> Tree:
     """Return the paths of the left tree that are neither in the right one nor below one of its paths."""
     result = left
-    for element in left.keys() & right.keys():
-        node, other = left[element], right[element]
-        if element == ".":
+    for element in left if len(left) <= len(right) else right:
+        node, other = left.get(element), right.get(element)
+        if node is None or other is None or element == ".":
             continue
         kept = None if is_member(other) else _kept(node, recursive_difference(node, other), member=is_member(node))
         if kept is not node:

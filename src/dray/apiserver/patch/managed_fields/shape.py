@@ -51,12 +51,14 @@ class ItemKeyError(ValueError):
 class Slot:
     """A named field of a map."""
 
-    __slots__ = ("drops_empty", "drops_null", "element", "is_leaf", "shape", "writes_null", "zero")
+    __slots__ = ("drops_empty", "drops_null", "element", "is_leaf", "is_text", "shape", "writes_null", "zero")
 
     def __init__(self, struct: StructType, field: Field) -> None:
         self.element = f"f:{field.name}"
         self.shape = shape_of(field.type)
         self.is_leaf = self.shape.is_leaf
+        # Whether it is a leaf of which any string is a value.
+        self.is_text = self.is_leaf and self.shape.takes_text
         built_in = is_built_in(struct)
         self.zero = _zero(struct, field) if built_in else MISSING
         # Go omits empty optional lists and maps, and nil pointers.
@@ -143,6 +145,8 @@ class Shape:
 
 
 def _set_element(item: Any) -> str:
+    if is_plain(item):
+        return f'v:"{item}"'
     if isinstance(item, dict):
         raise ItemKeyError("associative list without keys has an element that's a map type")
     if isinstance(item, list):

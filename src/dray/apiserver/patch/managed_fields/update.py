@@ -24,7 +24,7 @@ from dray.apiserver.patch.managed_fields.entries import (
     is_reset,
     write,
 )
-from dray.apiserver.patch.managed_fields.field_set import FieldSet, includes
+from dray.apiserver.patch.managed_fields.field_set import NOTHING, FieldSet
 from dray.apiserver.patch.managed_fields.walk import Comparison, compare, created_fields
 
 # The object at another version with that version's type; None when the version is no longer served.
@@ -51,7 +51,9 @@ _UNMANAGED: Final = FieldSet.of(
     *(("f:metadata", f"f:{name}") for name in sorted(_UNMANAGED_METADATA)),
 )
 
-NOTHING: Final = FieldSet()
+# The elements that a tree with any of these fields has, at its root and below the metadata.
+_UNMANAGED_ELEMENTS: Final = frozenset(_UNMANAGED.tree) - {"f:metadata"}
+_UNMANAGED_METADATA_ELEMENTS: Final = frozenset(_UNMANAGED.tree["f:metadata"])
 
 
 class FieldWrite(msgspec.Struct, frozen=True, kw_only=True):
@@ -120,7 +122,7 @@ def _created(new: Document, me: Manager, request: FieldWrite) -> list[Document] 
     # What is unmanaged is left out first, so that it is not traversed; the traversal sorts the rest.
     managed = {name: new[name] for name in new.keys() - _UNMANAGED_FIELDS}
     managed["metadata"] = {name: metadata[name] for name in metadata.keys() - _UNMANAGED_METADATA}
-    fields = created_fields(managed, request.struct).without_below(request.ignored) - _UNMANAGED
+    fields = without_unmanaged(created_fields(managed, request.struct).without_below(request.ignored))
     return [write(me, Entry(fields, me.api_version, format_time(request.now)))] if fields else None
 
 
@@ -158,10 +160,13 @@ class Change:
     ) -> None:
         self._old, self._new, self._convert, self._ignored = old, new, convert, ignored
         self.main = compare(old, new, struct).without_below(ignored)
-        self._by_version: dict[str, Comparison | None] = {api_version: self.main}
+        self._api_version = api_version
+        self._by_version: dict[str, Comparison | None] = {}
 
     def at(self, api_version: str) -> Comparison | None:
         """Return the comparison at a version, None when it is no longer served."""
+        if api_version == self._api_version:
+            return self.main
         if api_version not in self._by_version:
             self._by_version[api_version] = self._compare_at(api_version)
         return self._by_version[api_version]
@@ -211,26 +216,29 @@ def conflicts_of(managed: Managed, change: Change, me: Manager) -> Managed:
 
 def take_over(managed: Managed, change: Change, me: Manager, now: str) -> Managed:
     """Return the managers after an update: the updater owns what changed, and no other manager does."""
-    taken = change.main.changed - _UNMANAGED
-    if _writes_own_fields(managed, change, taken, me):
-        return {me: Entry(managed[me].fields, me.api_version, now)}
-    result = without_changed(managed, change)
-    if taken.tree:
-        mine = result.get(me)
-        result[me] = Entry(taken if mine is None else taken | mine.fields, me.api_version, now)
+    main = change.main
+    taken = without_unmanaged(main.changed)
+    if not taken.tree:
+        return without_changed(managed, change)
+    # An updater has most of what it changes already, so that this is not taken from it first.
+    spared = me if taken is main.changed else None
+    result = without_changed(managed, change, spared)
+    mine = result.get(me)
+    if mine is not None:
+        taken = (mine.fields - main.removed if spared else mine.fields) | taken
+    result[me] = Entry(taken, me.api_version, now)
     return result
-
-
-def _writes_own_fields(managed: Managed, change: Change, taken: FieldSet, me: Manager) -> bool:
-    """Report whether the only manager of an object writes new values of fields that are its own already."""
-    mine = managed.get(me)
-    if mine is None or len(managed) > 1 or not taken.tree or change.main.removed.tree:
-        return False
-    return includes(mine.fields.tree, taken.tree)
 
 
 def without_unmanaged(fields: FieldSet) -> FieldSet:
     """Return the fields without those that have no manager."""
+    tree = fields.tree
+    metadata = tree.get("f:metadata")
+    # Most writes do not change any of these.
+    if _UNMANAGED_ELEMENTS.isdisjoint(tree) and (
+        metadata is None or (metadata and _UNMANAGED_METADATA_ELEMENTS.isdisjoint(metadata))
+    ):
+        return fields
     return fields - _UNMANAGED
 
 

@@ -12,45 +12,78 @@ from dray.api.schema.model import StructType
 from dray.api.spec_cache import SpecCache
 from dray.apiserver.patch.managed_fields.field_set import (
     LEAF,
+    NOTHING,
     FieldSet,
     Tree,
     is_member,
     ordered,
-    recursive_difference,
-    union,
 )
 from dray.apiserver.patch.managed_fields.shape import MISSING, Form, ItemKeyError, Shape, Slot, struct_shape
 
 
 class Comparison(msgspec.Struct, frozen=True):
-    """The difference of two documents; the first three sets are disjoint."""
+    """The difference of two documents; only an item with duplicate keys can be in both sets."""
 
-    added: FieldSet
-    modified: FieldSet
-    removed: FieldSet
-    # The modified and the added fields, which an updater takes over.
+    # The added and the modified fields, which an updater takes over.
     changed: FieldSet
-
-    @classmethod
-    def of(cls, added: Tree, modified: Tree, removed: Tree) -> Comparison:
-        """Return the comparison with these results."""
-        return cls(FieldSet(added), FieldSet(modified), FieldSet(removed), FieldSet(union(modified, added)))
+    removed: FieldSet
 
     def without_below(self, ignored: FieldSet) -> Comparison:
         """Return the comparison without some fields and everything below them."""
-        tree = ignored.tree
-        if not tree:
+        if not ignored.tree:
             return self
-        return Comparison.of(
-            recursive_difference(self.added.tree, tree),
-            recursive_difference(self.modified.tree, tree),
-            recursive_difference(self.removed.tree, tree),
-        )
+        return Comparison(self.changed.without_below(ignored), self.removed.without_below(ignored))
 
 
 def fields_of(document: Document, struct: StructType) -> FieldSet:
     """Return the fields that a configuration sets and its applier owns: leaves, list items and map entries."""
     return FieldSet(set_fields(document, struct_shape(struct)))
+
+
+def plain_fields(document: Document, struct: StructType) -> FieldSet | None:
+    """Return the fields of a configuration, in the traversal that checks its types.
+
+    None if it is not of its type, or has anything but messages, maps and lists of text; `type_errors` and `fields_of`
+    then take a closer look.
+    """
+    tree = _plain_map_fields(document, struct_shape(struct))
+    return None if tree is None else FieldSet(tree)
+
+
+def _plain_map_fields(value: Document, shape: Shape) -> Tree | None:
+    tree: Tree = {}
+    slots = shape.slots
+    for name in sorted(value):
+        item = value[name]
+        slot = slots.get(name)
+        if slot is None:
+            return None
+        if item.__class__ is str and slot.is_text:
+            tree[slot.element] = LEAF
+            continue
+        if item.__class__ is dict and slot.shape.form is Form.MAP:
+            node = _plain_map_fields(item, slot.shape)
+        elif item.__class__ is list and slot.shape.form is Form.KEYED:
+            node = _plain_item_fields(item, slot.shape)
+        else:
+            return None
+        if not node:
+            return None
+        tree[slot.element] = node
+    return tree
+
+
+def _plain_item_fields(items: list[Any], shape: Shape) -> Tree | None:
+    tree: Tree = {}
+    for item in items:
+        element = element_of(item, shape)
+        if element is None or element in tree or item.__class__ is not dict or shape.item.form is not Form.MAP:
+            return None
+        node = _plain_map_fields(item, shape.item)
+        if not node:
+            return None
+        tree[element] = {".": LEAF, **node}
+    return ordered(tree)
 
 
 def set_fields(value: Any, shape: Shape) -> Tree:
@@ -103,11 +136,11 @@ def compare(old: Document | None, new: Document, struct: StructType) -> Comparis
     """Compare the old document (None: the empty object of its kind) with the new one."""
     walk = _Walk()
     walk.maps({} if old is None else old, new, struct_shape(struct))
-    # Most changes are of one kind.
-    added = ordered(walk.added) if walk.added else LEAF
-    modified = ordered(walk.modified) if walk.modified else LEAF
-    removed = ordered(walk.removed) if walk.removed else LEAF
-    return Comparison.of(added, modified, removed)
+    # Most changes are of one kind, and in one place.
+    return Comparison(
+        FieldSet(ordered(walk.changed)) if walk.changed else NOTHING,
+        FieldSet(ordered(walk.removed)) if walk.removed else NOTHING,
+    )
 
 
 def created_fields(new: Document, struct: StructType) -> FieldSet:
@@ -135,12 +168,17 @@ def _created(value: Document, shape: Shape) -> Tree:
         if slot is None:
             tree[f"f:{name}"] = everything(item, shape.item)
             continue
-        if not item:
+        if item:
+            if slot.is_leaf:
+                # Every zero value is false.
+                tree[slot.element] = LEAF
+                continue
+        else:
             item = _as_written(item, slot)
             if item is MISSING:
                 continue
         if slot.zero is MISSING:
-            tree[slot.element] = LEAF if slot.is_leaf else everything(item, slot.shape)
+            tree[slot.element] = everything(item, slot.shape)
         elif item != slot.zero:
             _created_from_zero(tree, slot, item)
     return tree
@@ -198,19 +236,19 @@ def _every_item(items: list[Any], shape: Shape) -> Tree:
 
 
 class _Walk(msgspec.Struct):
-    """A comparison in progress: the three trees of one level, still unordered."""
+    """A comparison in progress: the two trees of one level, still unordered."""
 
-    # Every instance has its own three.
-    added: Tree = {}
-    modified: Tree = {}
+    # Every instance has its own two.
+    changed: Tree = {}
     removed: Tree = {}
 
     def maps(self, old: Document, new: Document, shape: Shape) -> None:
         """Compare two maps of a shape, member by member."""
+        get = new.get
         for name, left in old.items():
-            right = new.get(name, MISSING)
+            right = get(name, MISSING)
             # Most members are unchanged.
-            if left is not right and (left != right or type(left) is not type(right)):
+            if left is not right and left != right:
                 self._member(name, left, right, shape)
         if not new.keys() <= old.keys():
             for name, right in new.items():
@@ -218,6 +256,7 @@ class _Walk(msgspec.Struct):
                     self._member(name, MISSING, right, shape)
 
     def _member(self, name: str, left: Any, right: Any, shape: Shape) -> None:
+        """Record the difference of two members that are unequal, or missing."""
         slot = shape.slots.get(name)
         if slot is None:
             self._values(f"f:{name}", left, right, shape.item)
@@ -236,19 +275,20 @@ class _Walk(msgspec.Struct):
     def _values(self, element: str, left: Any, right: Any, shape: Shape) -> None:
         """Record the difference of two values that may be unequal."""
         if left is MISSING:
-            self.added[element] = everything(right, shape)
+            self.changed[element] = everything(right, shape)
         elif right is MISSING:
             self.removed[element] = everything(left, shape)
-        elif not shape.is_leaf:
+        elif shape.is_leaf:
+            if left != right:
+                self.changed[element] = LEAF
+        else:
             self._containers(element, left, right, shape)
-        elif left != right:
-            self.modified[element] = LEAF
 
     def _containers(self, element: str, left: Any, right: Any, shape: Shape) -> None:
         left_is_leaf, right_is_leaf = not isinstance(left, shape.walked), not isinstance(right, shape.walked)
         if (left_is_leaf and right_is_leaf) or not (left or right):
             if left != right:
-                self.modified[element] = LEAF
+                self.changed[element] = LEAF
             return
         below = _Walk()
         if shape.is_map:
@@ -257,17 +297,12 @@ class _Walk(msgspec.Struct):
             below.lists([] if left_is_leaf else left, [] if right_is_leaf else right, shape)
         # Null is an empty list or map; any other leaf was replaced.
         replaced = (left_is_leaf and left is not None) or (right_is_leaf and right is not None)
-        self._attach(element, below, replaced=replaced)
-
-    def _attach(self, element: str, below: _Walk, *, replaced: bool) -> None:
-        if below.added:
-            self.added[element] = ordered(below.added)
         if below.removed:
             self.removed[element] = ordered(below.removed)
         if replaced:
-            self.modified[element] = {".": LEAF, **ordered(below.modified)} if below.modified else LEAF
-        elif below.modified:
-            self.modified[element] = ordered(below.modified)
+            self.changed[element] = {".": LEAF, **ordered(below.changed)} if below.changed else LEAF
+        elif below.changed:
+            self.changed[element] = ordered(below.changed)
 
     def lists(self, old: list[Any], new: list[Any], shape: Shape) -> None:
         """Compare two sets or keyed lists, item by item; order is ignored."""
@@ -284,15 +319,15 @@ class _Walk(msgspec.Struct):
         """Compare items with duplicate keys as a whole."""
         if len(left) > 1 and len(right) > 1:
             if left != right:
-                self.modified[element] = LEAF
+                self.changed[element] = LEAF
         elif len(left) > 1:
             if right:
-                self.added[element] = everything(right[0], shape)
+                self.changed[element] = everything(right[0], shape)
             self.removed[element] = LEAF
         else:
             if left:
                 self.removed[element] = everything(left[0], shape)
-            self.added[element] = LEAF
+            self.changed[element] = LEAF
 
 
 def _as_written(value: Any, slot: Slot) -> Any:
