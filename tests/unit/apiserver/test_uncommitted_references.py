@@ -16,7 +16,7 @@ import msgspec
 import pytest
 
 from dray.api.document import Document
-from dray.api.errors import DeviceInUseError, ServiceUnavailableError
+from dray.api.errors import DeviceInUseError, ForbiddenError, ServiceUnavailableError
 from dray.apiserver.composition import running_server
 from dray.apiserver.device_ledger import Conflict, uses_of
 from dray.apiserver.in_process import in_process_config
@@ -24,6 +24,7 @@ from dray.apiserver.local_transport import LocalTransport
 from dray.apiserver.server import APIServer
 from dray.client.interface import LocalRequest, WatchBatch
 from dray.runtime.system import SystemClock
+from dray.store import pending_writes
 from dray.store.interface import AsynchronousCommit
 from dray.store.sqlite import SQLiteStore
 from tests.local_server import local_request
@@ -31,6 +32,7 @@ from tests.local_server import local_request
 CLAIMS = "resource.k8s.io/v1/resourceclaims"
 SLICES = "resource.k8s.io/v1/resourceslices"
 SLICE_KEY = "/registry/resource.k8s.io/resourceslices/slice"
+DEVICES = "gpu.deviceclass.resource.k8s.io/devices"
 
 
 @dataclass(slots=True)
@@ -176,3 +178,32 @@ async def test_after_a_rollback_allocations_are_checked_against_the_stored_slice
     assert [conflict and conflict.message for conflict in conflicts] == [
         "device gpu.example.com/node-1/gpu-0 has not enough capacity memory, of which claim team/a holds a part"
     ]
+
+
+# --- Pods, and the quota of their claims. ---
+
+
+async def test_the_claim_of_a_pod_that_is_not_committed_is_charged_to_the_pod(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Writes of components are submitted when somebody waits for them.
+    monkeypatch.setattr(pending_writes, "QUIET_ITERATIONS", 1_000_000)
+    monkeypatch.setattr(pending_writes, "DELAY_SECONDS_MAX", 3600.0)
+    device_class = {"metadata": {"name": "gpu"}, "spec": {"extendedResourceName": "example.com/gpu"}}
+    await server.as_user("create", "resource.k8s.io/v1/deviceclasses", device_class)
+    quota = {"metadata": {"name": "quota"}, "spec": {"hard": {DEVICES: "1"}}}
+    quota = await server.as_user("create", "core/v1/resourcequotas@team", quota)
+    quota["status"] = {"hard": {DEVICES: "1"}, "used": {DEVICES: "0"}}
+    await server.as_user("update", "core/v1/resourcequotas/quota/status@team", quota)
+    amounts = {"example.com/gpu": "1"}
+    container = {"name": "c", "image": "i", "resources": {"requests": amounts, "limits": amounts}}
+    pod = {"metadata": {"name": "pod"}, "spec": {"containers": [container]}}
+    created = await server.as_component("create", "core/v1/pods@team", pod)
+    assert server.view.committed("/registry/core/pods/team/pod") is None
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "pod", "uid": created["metadata"]["uid"], "controller": True}
+    annotations = {"resource.kubernetes.io/extended-resource-claim": "true"}
+    spec = {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu"}}]}}
+    metadata: Document = {"name": "a", "annotations": annotations, "ownerReferences": [owner]}
+    await server.as_component("create", f"{CLAIMS}@team", {"metadata": metadata, "spec": spec})
+    with pytest.raises(ForbiddenError, match="exceeded quota"):
+        await server.as_component("create", f"{CLAIMS}@team", {"metadata": {**metadata, "name": "b"}, "spec": spec})
