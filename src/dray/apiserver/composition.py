@@ -11,6 +11,8 @@ from dataclasses import dataclass, field, replace
 from ipaddress import ip_network
 from typing import TYPE_CHECKING, Final
 
+import orjson
+
 from dray.api.document import GroupResource
 from dray.api.features import FeatureGates
 from dray.api.pod_security.policy import PodSecurityConfiguration
@@ -50,10 +52,10 @@ from dray.apiserver.handlers.usage import UsageSource
 from dray.apiserver.healthz import PROBE_TIMEOUT_SECONDS, HealthChecks, PostStartHooks, store_checks
 from dray.apiserver.ip_addresses import IPAddressRecords, IPAddressRepair
 from dray.apiserver.local_transport import LocalTransport
-from dray.apiserver.object_cache import ObjectCache, TokenLookup
+from dray.apiserver.object_cache import SLICES, ObjectCache, TokenLookup
 from dray.apiserver.object_lookup import ObjectLookup
 from dray.apiserver.openapi.documents import OpenAPI
-from dray.apiserver.reflector import StoreReflector
+from dray.apiserver.reflector import StoreReflector, resource_prefix
 from dray.apiserver.registry.builtin import is_served
 from dray.apiserver.request import UserInfo
 from dray.apiserver.server import APIServer, ServerParts, UIPages
@@ -267,8 +269,15 @@ def _component_server(parts: ServerParts) -> APIServer | None:
     store = backend.store.with_asynchronous_commit()
     if store is None:
         return None
-    allocations = AllocationWriter(store, backend.cache.devices, backend.clock)
-    store.on_roll_back(lambda revision: allocations.roll_back(revision, store.committed))
+    ledger = backend.cache.devices
+    allocations = AllocationWriter(store, ledger, backend.clock)
+
+    def roll_back(revision: int) -> None:
+        allocations.roll_back(revision, store.committed)
+        # At once, so that no allocation is checked against slices that could not be stored; the reflector lists later.
+        ledger.replace_slices(orjson.loads(entry.value) for entry in store.committed_under(resource_prefix(SLICES)))
+
+    store.on_roll_back(roll_back)
     return APIServer(replace(parts, backend=replace(backend, store=store, allocations=allocations)))
 
 

@@ -272,6 +272,13 @@ class DeviceLedger:
             if not self._pools[pool].slices:
                 del self._pools[pool]
 
+    def replace_slices(self, documents: Iterable[Document]) -> None:
+        """Apply the only slices that there are."""
+        self._slices.clear()
+        self._pools.clear()
+        for document in documents:
+            self.apply_slice(document)
+
     def _published(self, use: Use) -> _Device | None:
         pool = self._pools.get(use.pool)
         return None if pool is None else pool.published()[0].get(use.device)

@@ -1,5 +1,8 @@
 """Keeps the object cache current from the store: lists every cached resource once, then applies its events.
 
+Slices come from the view with asynchronous commit, if the store has one: the scheduler of the process sees them there
+and allocates their devices before they are committed.
+
 A reflector that fell behind, or that the store does not answer, lists again; objects that vanished meanwhile leave
 the cache. It retries for as long as it runs, and `out_of_sync` says what is stale until then.
 """
@@ -16,7 +19,7 @@ import orjson
 from dray.api.document import Document, GroupResource
 from dray.apiserver.document_cache import DocumentCache
 from dray.apiserver.endpoint import KEY_ROOT
-from dray.apiserver.object_cache import CACHED_RESOURCES, ObjectCache
+from dray.apiserver.object_cache import CACHED_RESOURCES, SLICES, ObjectCache
 from dray.runtime.tasks import TaskGroup
 from dray.store.interface import (
     EventType,
@@ -41,8 +44,10 @@ class StoreReflector:
     """Reflects the store in an `ObjectCache`; call `sync` once, then `run`."""
 
     def __init__(self, store: Store, cache: ObjectCache, documents: DocumentCache) -> None:
+        newest = store.with_asynchronous_commit() or store
         self._resources: Final[Mapping[str, _ResourceReflector]] = {
-            str(resource): _ResourceReflector(store, cache, documents, resource) for resource in CACHED_RESOURCES
+            str(resource): _ResourceReflector(newest if resource == SLICES else store, cache, documents, resource)
+            for resource in CACHED_RESOURCES
         }
 
     async def sync(self) -> None:

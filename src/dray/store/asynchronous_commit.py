@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 from dray.store.buffered_watch import BufferedWatch, ReadPast
@@ -37,6 +37,10 @@ class AsynchronousCommitView:
     def committed(self, key: str) -> Entry | None:
         """Return the newest durable entry of the key, or None."""
         return self._state.index.get(key)
+
+    def committed_under(self, prefix: str) -> Sequence[Entry]:
+        """Return the newest durable entries whose keys begin with the prefix, in key order."""
+        return self._state.page(prefix, limit=0, start_after="").entries
 
     async def revision(self) -> int:
         """Return the newest revision that is shown."""

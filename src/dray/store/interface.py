@@ -21,7 +21,7 @@ Every implementation passes the same suite (`tests/conformance/store`). Guarante
 from __future__ import annotations
 
 import enum
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, Protocol, Self
@@ -271,3 +271,6 @@ class AsynchronousCommit(Store, Protocol):
 
     def committed(self, key: str) -> Entry | None:
         """Return the newest durable entry of the key, or None."""
+
+    def committed_under(self, prefix: str) -> Sequence[Entry]:
+        """Return the newest durable entries whose keys begin with the prefix, in key order."""

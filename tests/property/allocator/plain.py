@@ -88,13 +88,44 @@ def solve(inputs: AllocatorInput, claims: Sequence[r.ResourceClaim]) -> list[Pic
     return _requests(inputs, claims, requests, [])
 
 
+def usable(inputs: AllocatorInput, claim: r.ResourceClaim, name: str, spec: Any, *, admin: bool) -> list[Found]:
+    """The devices that an alternative of a request could use if it were the only one."""
+    picks = [Pick(0, name, spec, item, admin) for item in inputs.found if _matches(inputs, spec, item)]
+    return [pick.device for pick in picks if _allowed(inputs, claim, [], pick)]
+
+
+def unevaluable(inputs: AllocatorInput, spec: Any) -> list[Found]:
+    """The shareable devices whose policies cannot be applied: a range of thousandths, and a finer request."""
+    found = [item for item in inputs.found if _matches(inputs, spec, item) and _shared(item)]
+    return [item for item in found if _is_too_fine(Pick(0, "", spec, item, admin=False))]
+
+
+def _is_too_fine(pick: Pick) -> bool:
+    asked = _asked(pick)
+    if None in asked:
+        return False
+    for name, amount in asked.items():
+        policy = pick.device.spec.capacity[name or ""].request_policy
+        valid = None if policy is None else policy.valid_range
+        if valid is not None and valid.step is not None:
+            bounds = (valid.min, valid.step, valid.max or "0")
+            if any(_nanos(bound) % 10**9 for bound in bounds) and amount % 10**6:
+                return True
+    return False
+
+
+def everything(inputs: AllocatorInput, spec: Any) -> list[Found]:
+    """The devices that mode All stands for."""
+    return [item for item in inputs.found if _matches(inputs, spec, item) and _could_ever(inputs, spec, item)]
+
+
 def _requests(inputs: AllocatorInput, claims: Any, requests: list[Any], picks: list[Pick]) -> list[Pick] | None:
     if not requests:
         return picks
     (number, request), *rest = requests
-    for name, spec, admin in _ways(request):
+    for name, spec, admin in alternatives(request):
         if spec.allocation_mode == "All":
-            every = [item for item in inputs.found if _matches(inputs, spec, item) and _could_ever(inputs, spec, item)]
+            every = everything(inputs, spec)
             groups: Iterator[list[Found]] = iter([every] if every else [])
         else:
             candidates = [item for item in inputs.found if _matches(inputs, spec, item)]
@@ -122,7 +153,8 @@ def _combinations(items: list[Found], count: int) -> Iterator[list[Found]]:
             yield [item, *others]
 
 
-def _ways(request: r.DeviceRequest) -> Iterator[tuple[str, Any, bool]]:
+def alternatives(request: r.DeviceRequest) -> Iterator[tuple[str, Any, bool]]:
+    """The alternatives of a request: name, spec, and whether it has admin access."""
     if request.exactly is not None:
         yield request.name, request.exactly, bool(request.exactly.admin_access)
     for alternative in request.first_available:
@@ -212,33 +244,56 @@ def _constraints_hold(claim: r.ResourceClaim, picks: list[Pick]) -> bool:
     return True
 
 
+def _own_name(item: Found, name: str) -> str | None:
+    """The device's own name of a capacity, with or without its driver's domain."""
+
+    def qualified(short: str) -> str:
+        return short if "/" in short else f"{item.driver}/{short}"
+
+    return next((own for own in item.spec.capacity if qualified(own) == qualified(name)), None)
+
+
+def _asked(pick: Pick) -> dict[str | None, int]:
+    """What a request asks for, by the device's own names; None stands for what the device does not have."""
+    asked = pick.alternative.capacity.requests if pick.alternative.capacity else {}
+    return {_own_name(pick.device, name): Quantity.parse(amount).nanos for name, amount in asked.items()}
+
+
 def _taken(pick: Pick) -> dict[str, int] | None:
-    """What a share takes, with the policies the inputs use: none, or whole steps of two from two to four."""
-    asked = dict(pick.alternative.capacity.requests) if pick.alternative.capacity else {}
+    """What a share takes of each capacity by the device's policies; None if they forbid it."""
+    asked = _asked(pick)
     taken = {}
     for name, capacity in pick.device.spec.capacity.items():
-        amount = asked.pop(name, None)
-        policy = capacity.request_policy
+        amount = _amount(capacity, asked.pop(name, None))
         if amount is None:
-            taken[name] = Quantity.parse(capacity.value if policy is None else policy.default or "").nanos
-            continue
-        units = int(amount)
-        if policy is not None:
-            units = max(2, units + units % 2)
-            if units > 4:
-                return None
-        taken[name] = units * 10**9
+            return None
+        taken[name] = amount
     return None if asked else taken
+
+
+def _amount(capacity: r.DeviceCapacity, asked: int | None) -> int | None:
+    policy = capacity.request_policy or r.CapacityRequestPolicy()
+    if asked is None:
+        return Quantity.parse(policy.default or capacity.value).nanos
+    if policy.valid_values:
+        return min((value for value in map(_nanos, policy.valid_values) if value >= asked), default=None)
+    if policy.valid_range is None:
+        return asked
+    amount = _nanos(policy.valid_range.min)
+    while amount < asked and policy.valid_range.step is not None:
+        amount += _nanos(policy.valid_range.step)
+    amount = max(amount, asked)
+    return None if policy.valid_range.max is not None and amount > _nanos(policy.valid_range.max) else amount
+
+
+def _nanos(text: str) -> int:
+    return Quantity.parse(text).nanos
 
 
 def _has_capacity(inputs: AllocatorInput, picks: list[Pick], pick: Pick) -> bool:
     capacity = pick.device.spec.capacity
     if not _shared(pick.device):
-        asked = pick.alternative.capacity.requests if pick.alternative.capacity else {}
-        return all(
-            name in capacity and Quantity.parse(capacity[name].value) >= Quantity.parse(amount)
-            for name, amount in asked.items()
-        )
+        return all(name is not None and _nanos(capacity[name].value) >= amount for name, amount in _asked(pick).items())
     taken = _taken(pick)
     if taken is None:
         return False

@@ -98,6 +98,8 @@ class QuotaEvaluator:
 
     def __init__(self, store: Store, cache: ObjectCache, gates: FeatureGates, clock: Clock, tasks: ChildTasks) -> None:
         self._store = store
+        # A claim may be charged to a Pod that is not committed yet: the scheduler of this process sees it earlier.
+        self._newest = store.with_asynchronous_commit() or store
         self._cache = cache
         self._clock = clock
         self._tasks = tasks
@@ -162,13 +164,13 @@ class QuotaEvaluator:
     async def _charged_to_owner(self, claim: ResourceClaim) -> Usage | None:
         """Return what the Pod of an extended-resource claim has been charged already."""
         owner, namespace = extended_resource_pod(claim), claim.metadata.namespace
-        entry = await self._store.get(f"{_PODS_PREFIX}{namespace}/{owner.name}") if owner is not None else None
+        entry = await self._newest.get(f"{_PODS_PREFIX}{namespace}/{owner.name}") if owner is not None else None
         if entry is None:
             return None
         pod = decode(Pod, entry.value)
         siblings: tuple[ResourceClaim, ...] = ()
         if pod.status.extended_resource_claim_status is None:
-            page = await self._store.list_page(f"{_CLAIMS_PREFIX}{namespace}/")
+            page = await self._newest.list_page(f"{_CLAIMS_PREFIX}{namespace}/")
             special = (decode(ResourceClaim, item.value) for item in page.entries if _SPECIAL in item.value)
             siblings = tuple(item for item in special if _owner_uid(item) == pod.metadata.uid)
         if not is_charged_to(claim, pod, siblings):
