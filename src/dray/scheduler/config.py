@@ -22,6 +22,8 @@ KIND: Final = "KubeSchedulerConfiguration"
 MULTI_POINT: Final = "multiPoint"
 ALL_PLUGINS: Final = "*"
 PERCENTAGE_MAX: Final = 100
+# Kubernetes' type of weights is int32, so that the sum of all scores is an int64.
+WEIGHT_MAX: Final = 2**31 - 1
 
 PARALLELISM: Final = 16
 # client-go multiplies the period between attempts by up to this.
@@ -216,7 +218,7 @@ def _plugin_set(item: Mapping[str, Any], path: str) -> PluginSet:
 
 def _plugin(entry: Mapping[str, Any], path: str) -> tuple[str, int]:
     given = Arguments(entry, path)
-    name, weight = given.text("name"), given.integer("weight", 0, 0, None)
+    name, weight = given.text("name"), given.integer("weight", 0, 0, WEIGHT_MAX)
     given.end()
     return _required(name, path), weight
 

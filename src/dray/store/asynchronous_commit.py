@@ -6,7 +6,16 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 from dray.store.buffered_watch import BufferedWatch, ReadPast
-from dray.store.interface import NO_GUARDS, Entry, Event, FutureRevisionError, Page, RevisionCompactedError, Store
+from dray.store.interface import (
+    NO_GUARDS,
+    Entry,
+    Event,
+    FutureRevisionError,
+    Page,
+    RevisionCompactedError,
+    Store,
+    StoreUnavailableError,
+)
 from dray.store.pending_writes import PendingWrites, Plan, UncommittedView
 from dray.store.state import REVISION_OF_EMPTY, StoreState
 
@@ -116,7 +125,12 @@ class AsynchronousCommitView:
     async def _write(self, key: str, plan: Plan) -> Entry:
         if not self._view.is_ahead:
             return await self._writes.commit(key, plan)
-        return await self._writes.queue(plan(self._writes.current(key)), waits=False)
+        writes, epoch = self._writes, self._writes.epoch
+        entry = await writes.queue(plan(writes.current(key)), waits=False)
+        if writes.epoch != epoch:
+            # Another write has failed after this one was shown and before its caller continues, who would build on it.
+            raise StoreUnavailableError("the write may have been dropped, because another one could not be stored")
+        return entry
 
     async def _read_past(self, prefix: str, after_revision: int) -> tuple[tuple[Event, ...], int]:
         """Read older events from the store, as soon as it has any after the revision."""

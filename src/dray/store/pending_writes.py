@@ -56,7 +56,8 @@ class PendingWrites:
         self._count = 0
         # The last revision that was assigned.
         self.planned = state.revision
-        self._epoch = 0
+        # Grows when planned writes are dropped because one has failed.
+        self.epoch = 0
         # Planned in this iteration of the event loop.
         self._gathered: list[Write] = []
         # Planned in earlier iterations and not submitted to the writer; nobody waits for their commit.
@@ -120,7 +121,7 @@ class PendingWrites:
             raise StoreUnavailableError(f"{WRITES_PENDING_MAX} writes are waiting for the disk")
         if not self._gathered:
             self._loop.call_soon(self._end_iteration)
-        write = Write(event, self._loop.create_future(), self._epoch, waits)
+        write = Write(event, self._loop.create_future(), self.epoch, waits)
         self._gathered.append(write)
         self._newest[event.entry.key] = write
         self._count += 1
@@ -200,9 +201,9 @@ class PendingWrites:
     def _on_failed(self, writes: list[Write], failure: StoreUnavailableError) -> None:
         """Refuse what the writer could not commit, and everything that was planned after it."""
         self.failure = str(failure)
-        if writes[0].epoch == self._epoch:
+        if writes[0].epoch == self.epoch:
             # All planned writes depend on the failed ones: drop them and restart from the committed state.
-            self._epoch += 1
+            self.epoch += 1
             self._newest.clear()
             self.planned = self._state.revision
             writes = writes + self._unsubmitted + self._gathered
@@ -229,8 +230,8 @@ class PendingWrites:
 
     async def settle(self) -> None:
         """Return when everything that is planned now was committed or has failed."""
-        epoch, target = self._epoch, self.planned
-        while self._epoch == epoch and self._state.revision < target:
+        epoch, target = self.epoch, self.planned
+        while self.epoch == epoch and self._state.revision < target:
             await self.next_outcome()
 
     def _announce_outcome(self) -> None:

@@ -237,7 +237,11 @@ def test_backoff() -> None:
         ),
         (
             "profiles: [{plugins: {score: {enabled: [{name: NodeResourcesFit, weight: -1}]}}}]",
-            "profiles[0].plugins.score.enabled[0].weight: Invalid value: -1: not in valid range [0, inf)",
+            "profiles[0].plugins.score.enabled[0].weight: Invalid value: -1: not in valid range [0, 2147483647]",
+        ),
+        (
+            "profiles: [{plugins: {score: {enabled: [{name: NodeResourcesFit, weight: 2147483648}]}}}]",
+            "weight: Invalid value: 2147483648: not in valid range [0, 2147483647]",
         ),
         (
             "profiles: [{plugins: {score: {enabled: [{name: NodeName}, {name: NodeName}]}}}]",

@@ -182,6 +182,29 @@ async def test_writes_that_a_full_disk_refuses_are_rolled_back_once(
     assert (await view.list_page(PODS)).entries == (created, ahead, kept)
 
 
+async def test_a_write_that_is_taken_back_before_its_caller_continues_is_refused(
+    store: SQLiteStore, view: AsynchronousCommit
+) -> None:
+    rollbacks: list[int] = []
+    view.on_roll_back(rollbacks.append)
+    reported = threading.Event()
+    with full_disk():
+        with slow_disk(store):
+            failing = asyncio.ensure_future(store.create(f"{PODS}failing", b"x" * 100_000))
+            for _ in range(2):
+                await asyncio.sleep(0)
+            store._writer.submit_task(lambda _: reported.set())
+            writing = asyncio.ensure_future(view.create(f"{PODS}a", b""))
+            await asyncio.sleep(0)
+        # The next iteration of the event loop shows the write, then learns of the failure; then the caller continues.
+        assert reported.wait(WAIT_SECONDS)
+        with pytest.raises(StoreUnavailableError):
+            await writing
+        with pytest.raises(StoreUnavailableError):
+            await failing
+    assert rollbacks == [1]
+
+
 async def test_the_view_shows_writes_of_others_too_and_takes_them_back(
     store: SQLiteStore, view: AsynchronousCommit
 ) -> None:
