@@ -11,11 +11,13 @@ from hypothesis import strategies as st
 
 from dray.api.document import Document
 from dray.api.errors import APIError, BadRequestError, ExpiredError, ServiceUnavailableError
+from dray.client.indexer import ImmutableFields
 from dray.client.informer import Action, DoList, Informer, Selection
 from dray.client.interface import Bookmark, Deletion, EventType, ListPage, WatchEvent
-from dray.client.objects import key_of
+from dray.client.objects import key_of, uid_of
 
 NAMES = ("a", "b", "c")
+BY_UID = "uid"
 PAGE = 2
 
 
@@ -49,7 +51,10 @@ class Driver:
 
     def __init__(self, history: History, *, watch_list: bool) -> None:
         self.history = history
-        self.informer: Informer[Document] = Informer(Selection(), random.Random(7), watch_list=watch_list)
+        indexes = {BY_UID: ImmutableFields(lambda obj: (uid_of(obj),))}
+        self.informer: Informer[Document] = Informer(
+            Selection(), random.Random(7), indexes=indexes, watch_list=watch_list
+        )
         self.story: dict[str, list[tuple[Document | None, Document | None]]] = {}
         self.informer.add_handler(self._deliver)
         self.action: Action = self.informer.start()
@@ -176,6 +181,14 @@ def check_story(driver: Driver) -> None:
         assert last == driver.cached().get(name)
 
 
+def check_index(driver: Driver) -> None:
+    """An index over an immutable field has each object as it is cached, also one recreated under the same name."""
+    lister, cached = driver.informer.lister, driver.cached().values()
+    assert set(lister.index_values(BY_UID)) == {uid_of(obj) for obj in cached}
+    for obj in cached:
+        assert lister.by_index(BY_UID, uid_of(obj)) == (obj,)
+
+
 @settings(max_examples=300, deadline=None)
 @given(steps=STEPS, watch_list=st.booleans())
 def test_the_cache_follows_and_the_story_has_no_gaps(steps: list[Any], watch_list: bool) -> None:
@@ -183,8 +196,10 @@ def test_the_cache_follows_and_the_story_has_no_gaps(steps: list[Any], watch_lis
     for kind, argument, delete in steps:
         play(driver, kind, argument, delete)
         check_story(driver)
+        check_index(driver)
     driver.heal()
     check_story(driver)
+    check_index(driver)
     assert driver.informer.synced
     assert driver.cached() == driver.history.states[driver.history.revision]
 
