@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+import threading
+from collections.abc import Coroutine, Mapping
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -16,6 +18,10 @@ from dray.apiserver.allocation_writer import AllocationWriter
 from dray.apiserver.device_ledger import IN_DOUBT_SECONDS, DeviceLedger, uses_of
 from dray.lib.clock import VirtualClock
 from dray.store.interface import NO_GUARDS, Entry, GuardConflictError, RevisionConflictError, StoreUnavailableError
+from dray.store.sqlite import SQLiteStore
+from tests.disk_faults import full_disk, slow_disk
+
+WAIT_SECONDS = 20
 
 
 class ScriptedStore:
@@ -177,3 +183,37 @@ async def test_a_rollback_returns_to_the_durable_allocations() -> None:
     # Their revisions are given again.
     await cluster.give("new", "gpu-1", base=5)
     assert cluster.is_held("gpu-1")
+
+
+async def test_an_allocation_that_is_rolled_back_before_its_writer_continues_is_not_recorded(tmp_path: Path) -> None:
+    """Its revision is assigned again; a record of it would hide the next allocation of the claim."""
+    store = await SQLiteStore.open(tmp_path / "store.db")
+    view = store.with_asynchronous_commit()
+    ledger = DeviceLedger()
+    writer = AllocationWriter(view, ledger, VirtualClock(lambda: asyncio.get_running_loop().create_future()))
+    view.on_roll_back(lambda revision: writer.roll_back(revision, view.committed))
+    prefix = "/registry/resource.k8s.io/resourceclaims/ns/"
+    first, second = [await store.create(f"{prefix}{name}", orjson.dumps(claim(name))) for name in ("a", "b")]
+
+    def allocate(name: str, entry: Entry, device: str) -> Coroutine[Any, Any, Entry]:
+        new = claim(name, device)
+        return writer.update(entry, claim(name), new, orjson.dumps(new))
+
+    reported = threading.Event()
+    with full_disk():
+        with slow_disk(store):
+            failing = asyncio.ensure_future(store.create("/registry/core/pods/ns/failing", b"x" * 100_000))
+            for _ in range(2):
+                await asyncio.sleep(0)
+            store._writer.submit_task(lambda _: reported.set())
+            writing = asyncio.ensure_future(allocate("a", first, "gpu-0"))
+            await asyncio.sleep(0)
+        # The next iteration of the event loop shows the write, then learns of the failure; then the writer continues.
+        assert reported.wait(WAIT_SECONDS)
+        for write in (writing, failing):
+            with pytest.raises(StoreUnavailableError):
+                await write
+    await allocate("a", first, "gpu-1")
+    with pytest.raises(DeviceInUseError):
+        await allocate("b", second, "gpu-1")
+    await store.close()

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-import resource
-import threading
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +24,7 @@ from dray.runtime.system import SystemClock
 from dray.store import pending_writes
 from dray.store.interface import AsynchronousCommit
 from dray.store.sqlite import SQLiteStore
+from tests.disk_faults import full_disk, slow_disk
 from tests.local_server import local_request
 
 CLAIMS = "resource.k8s.io/v1/resourceclaims"
@@ -60,30 +58,9 @@ class Server:
     def view(self) -> AsynchronousCommit:
         return self.store.with_asynchronous_commit()
 
-    @contextmanager
-    def slow_disk(self) -> Iterator[None]:
-        """Nothing is committed inside."""
-        gate = threading.Event()
-        self.store._writer.submit_task(lambda _: gate.wait())
-        try:
-            yield
-        finally:
-            gate.set()
-
 
 def _request(verb: str, path: str, body: Any) -> LocalRequest:
     return local_request("admin", ("system:masters",), verb, path, body)
-
-
-@contextmanager
-def full_disk() -> Iterator[None]:
-    """No file may grow past its first pages."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (8192, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 @pytest.fixture
@@ -136,7 +113,7 @@ async def allocate(server: Server, claim: Document, memory: str) -> None:
 async def test_shares_of_a_device_are_allocated_before_its_slice_is_committed(server: Server) -> None:
     claims = await create_claims(server, "a", "b", "c")
     slices = await server.watch_as_component(SLICES)
-    with server.slow_disk():
+    with slow_disk(server.store):
         publishing = asyncio.ensure_future(server.as_user("create", SLICES, resource_slice("4")))
         await anext(slices)
         await allocate(server, claims[0], "2")
@@ -152,7 +129,7 @@ async def test_a_device_that_has_grown_is_allocated_before_that_is_committed(ser
     stored = await server.as_user("create", SLICES, resource_slice("2"))
     await allocate(server, claims[0], "2")
     slices = await server.watch_as_component(SLICES)
-    with server.slow_disk():
+    with slow_disk(server.store):
         grown = {**resource_slice("4"), "metadata": stored["metadata"]}
         publishing = asyncio.ensure_future(server.as_user("update", f"{SLICES}/slice", grown))
         await anext(slices)

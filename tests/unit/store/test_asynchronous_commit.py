@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import resource
 import threading
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -21,6 +19,7 @@ from dray.store.interface import (
     Watch,
 )
 from dray.store.sqlite import SQLiteStore
+from tests.disk_faults import full_disk, slow_disk
 
 PODS = "/registry/core/pods/ns/"
 WAIT_SECONDS = 20
@@ -36,28 +35,6 @@ async def store(tmp_path: Path) -> AsyncIterator[SQLiteStore]:
 @pytest.fixture
 def view(store: SQLiteStore) -> AsynchronousCommit:
     return store.with_asynchronous_commit()
-
-
-@contextmanager
-def slow_disk(store: SQLiteStore) -> Iterator[None]:
-    """Nothing is committed inside."""
-    gate = threading.Event()
-    store._writer.submit_task(lambda _: gate.wait())
-    try:
-        yield
-    finally:
-        gate.set()
-
-
-@contextmanager
-def full_disk() -> Iterator[None]:
-    """No file may grow past its first pages, as when the disk is full."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (8192, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 async def next_events(watch: Watch) -> tuple[Event, ...]:

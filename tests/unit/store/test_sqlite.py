@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import resource
 import sqlite3
 import threading
-from collections.abc import AsyncIterator, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +27,7 @@ from dray.store.sqlite import SQLiteStore
 from dray.store.sqlite_file import lock, migrate, open_database
 from dray.store.sqlite_rows import BATCH_ROWS_MAX, MIGRATIONS, UNMARKED_VERSION
 from dray.store.state import CompactionPolicy
+from tests.disk_faults import full_disk
 
 PODS = "/registry/core/pods/ns/"
 
@@ -47,17 +47,6 @@ async def store(path: Path) -> AsyncIterator[SQLiteStore]:
 def rows(path: Path, query: str) -> list[tuple[object, ...]]:
     with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
         return connection.execute(query).fetchall()
-
-
-@contextmanager
-def full_disk() -> Iterator[None]:
-    """No file may grow past its first pages, as when the disk is full."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (8192, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 async def test_waiting_writes_share_a_commit(store: SQLiteStore, monkeypatch: pytest.MonkeyPatch) -> None:
