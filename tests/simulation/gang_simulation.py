@@ -1,13 +1,15 @@
 """Gangs that compete for few devices, with every fault, in virtual time from one seed.
 
 Whatever happens to requests, events and processes: no device is used twice, no gang ends with some of its Pods placed
-and too few of them, and once faults have stopped no gang waits for devices that are free.
+and too few of them, unless it has lost others while they were bound, and once faults have stopped no gang waits for
+devices that are free.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
+from collections import defaultdict
 from collections.abc import Coroutine, Mapping
 from typing import Any
 
@@ -31,6 +33,7 @@ from tests.simulation.cluster_simulation import (
     ClusterSimulation,
 )
 from tests.simulation.network import FaultRates
+from tests.simulation.preemption_simulation import is_preempted
 from tests.simulation.processes import SchedulerProgram
 
 POD_GROUPS = unstructured(GroupVersion("scheduling.k8s.io", "v1beta1"), "podgroups", "PodGroup")
@@ -64,22 +67,22 @@ class GangSimulation(ClusterSimulation):
         self.gates = GATES
         self.programs = [SchedulerProgram(name, GATES, self.plugin_args) for name in self.scheduler_names]
         self.controller_program = _controllers
-        # Uids of groups that have had enough Pods with a node, and of those with enough that had a node or devices.
-        self.whole: set[str] = set()
-        self.reserved: set[str] = set()
+        # By the group's uid.
+        self._losses: dict[str, GangLosses] = defaultdict(GangLosses)
 
     def note(self, request: LocalRequest) -> None:
         super().note(request)
         if request.verb == "create" and request.subresource == "binding":
             self.rates.paths["binding"] += 1
 
-    # The names of gangs, and how often a gang is created or deleted, a Pod is, and a process crashes.
+    # The names of gangs, and how often a gang is created or deleted, a Pod is, a process crashes, and a gang loses one.
     names = GANGS
-    weights = (9, 6, 2, 2, 1)
+    weights = (9, 6, 2, 2, 1, 0)
 
     async def _step(self) -> None:
         name = self._rng.choice(self.names)
-        match self._rng.choices(("gang", "delete gang", "alone", "delete", "crash"), self.weights)[0]:
+        actions = ("gang", "delete gang", "alone", "delete", "crash", "delete member")
+        match self._rng.choices(actions, self.weights)[0]:
             case "gang":
                 await self._create_gang(name)
             case "delete gang":
@@ -88,6 +91,8 @@ class GangSimulation(ClusterSimulation):
                 await self.user.create(PODS, self._pod(f"alone-{name}", _ENTRY))
             case "delete":
                 await self.user.delete(PODS, f"alone-{name}", TEAM)
+            case "delete member":
+                await self.user.delete(PODS, f"{name}-{self._rng.randrange(min(SIZES))}", TEAM)
             case _:
                 if self.rates.crash:
                     self._rng.choice(self.processes).crash()
@@ -132,13 +137,11 @@ class GangSimulation(ClusterSimulation):
     async def check(self) -> None:
         await super().check()
         claims, _ = await self.state()
-        holders = {user for claim in claims if checks.devices_of(claim) for user in checks.users_of(claim)}
+        users = {user for claim in claims if checks.devices_of(claim) for user in checks.users_of(claim)}
         for group, pods in await self._gangs():
-            uid, needed = group["metadata"]["uid"], min_count(group)
-            if len(_placed(pods)) >= needed:
-                self.whole.add(uid)
-            if sum(bool(pod["spec"].get("nodeName")) or pod["metadata"]["uid"] in holders for pod in pods) >= needed:
-                self.reserved.add(uid)
+            held = {uid_of(pod) for pod in pods if pod["spec"].get("nodeName") or uid_of(pod) in users}
+            left = {uid_of(pod) for pod in pods if not is_lost(pod)}
+            self._losses[uid_of(group)].observe(min_count(group), held, left)
 
     async def _check_settled(self) -> None:
         claims, pods = await self.state()
@@ -146,8 +149,10 @@ class GangSimulation(ClusterSimulation):
         free = NODE_COUNT * DEVICES_PER_NODE - len(used)
         for group, members in await self._gangs():
             name, placed = group["metadata"]["name"], _placed(members)
-            half = 0 < len(placed) < min_count(group)
-            assert not half or group["metadata"]["uid"] in self.whole, f"{name} is half placed: {_names(placed)}"
+            if len(placed) < min_count(group):
+                excused = self._losses[uid_of(group)].excused
+                half = [pod for pod in placed if uid_of(pod) not in excused]
+                assert not half, f"{name} is half placed: {_names(half)}"
             if not placed and len(members) >= min_count(group):
                 text = f"{name} waits although {free} devices are free: {group.get('status')}"
                 assert free < min_count(group), text
@@ -163,6 +168,45 @@ class GangSimulation(ClusterSimulation):
         for program in self.programs:
             assert program.current is not None
             checks.scheduler_agrees(program.current, claims)
+
+
+class GangLossSimulation(GangSimulation):
+    """One run in which users also delete single Pods of gangs: waiting ones, and while or after they are bound."""
+
+    weights = (9, 3, 2, 2, 1, 9)
+
+
+class GangLosses:
+    """Decides which Pods of a gang may stay, or may still be bound, although the gang has lost too many others.
+
+    None of the Pods is bound before enough of them have devices. From then on they are being bound, each until it has a
+    node or has lost its devices, and this goes on when a member is preempted or deleted meanwhile.
+    """
+
+    def __init__(self) -> None:
+        # Uids of the members that are neither preempted nor deleted.
+        self._left: set[str] = set()
+        # Uids of those that are bound or being bound.
+        self._binding: set[str] = set()
+        # Uids of those that were bound or being bound when a member was lost, and have not lost their devices since.
+        self.excused: set[str] = set()
+
+    def observe(self, needed: int, held: set[str], left: set[str]) -> None:
+        """Record a change, given the members that have a node or devices, and those that are not lost."""
+        if self._left - left:
+            self.excused |= self._binding
+        self.excused &= held
+        self._left = left
+        self._binding = held if len(held) >= needed else self._binding & held
+
+
+def is_lost(pod: Document) -> bool:
+    """Whether the Pod is preempted or being deleted."""
+    return is_preempted(pod) or "deletionTimestamp" in pod["metadata"]
+
+
+def uid_of(document: Document) -> str:
+    return str(document["metadata"]["uid"])
 
 
 def min_count(group: Document) -> int:

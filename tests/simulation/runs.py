@@ -19,7 +19,7 @@ from tests.simulation.device_taint_simulation import DeviceTaintSimulation
 from tests.simulation.eviction_simulation import EvictionSimulation
 from tests.simulation.faults import Faults
 from tests.simulation.gang_preemption_simulation import GangPreemptionSimulation
-from tests.simulation.gang_simulation import GangSimulation
+from tests.simulation.gang_simulation import GangLossSimulation, GangSimulation
 from tests.simulation.hang_guard import CPU_SECONDS_MAX, HangError, hang_guard
 from tests.simulation.housekeeping_simulation import HousekeepingSimulation
 from tests.simulation.network import CRASH_OUTCOMES, FAULTS, CrashPoint, FaultRates
@@ -95,6 +95,8 @@ VARIANTS: Mapping[str, Callable[..., Simulation]] = {
     "gangs": GangSimulation,
     "gangs_two_schedulers": partial(GangSimulation, schedulers=2),
     "gangs_stale_caches": _variant(GangSimulation, **_STALE),
+    "gang_losses": GangLossSimulation,
+    "gang_losses_stale_caches": _variant(GangLossSimulation, **_STALE),
     "gang_preemption": GangPreemptionSimulation,
     "gang_preemption_stale_caches": _variant(GangPreemptionSimulation, **_STALE),
     "preemption": PreemptionSimulation,

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 from collections import Counter
 
+import msgspec
 import pytest
 
+from dray.api.document import NamespacedName
+from dray.api.pod_groups import group_key_of
+from dray.api.types.core_v1 import Pod
+from dray.api.types.scheduling_v1beta1 import PodGroup
+from dray.scheduler.pod_groups import PodGroups
 from tests.simulation.gang_preemption_simulation import GangPreemptionSimulation
+from tests.simulation.gang_simulation import GangLosses
 from tests.simulation.network import FaultRates
-from tests.simulation.runs import declared_faults, outcome_of, run_simulation, seeds
+from tests.simulation.runs import declared_faults, outcome_of, run, run_simulation, seeds
 
 VARIANTS = {
     "gangs": seeds((1, 2, 13, 32, 103)),
+    "gang_losses": seeds((2, 3, 4)),
+    "gang_losses_stale_caches": seeds((2, 10, 12)),
     "gangs_two_schedulers": seeds((2, 3, 6)),
     "gangs_stale_caches": seeds((1, 2, 3)),
 }
@@ -69,3 +78,61 @@ def test_without_faults_a_group_or_a_pod_waits_for_each_victim(seed: int) -> Non
     assert not outcome.violation, outcome.violation
     assert not simulation.in_vain
     assert simulation.preempted
+
+
+# --- The check of half-placed gangs. ---
+
+# Steps in the life of a gang that needs three Pods, each with the Pods that have a node or devices and those that are
+# not lost; and those that may have a node in the end.
+HISTORIES = {
+    "no loss": ([("", "abc"), ("abc", "abc")], ""),
+    "lost after all were bound": ([("", "abc"), ("abc", "abc"), ("abc", "bc"), ("bc", "bc")], "bc"),
+    "lost while all were being bound": ([("", "abc"), ("abc", "abc"), ("abc", "ab"), ("ab", "ab")], "ab"),
+    "lost with two others": ([("abc", "abc"), ("abc", "bc"), ("bc", "c"), ("c", "c")], "c"),
+    "lost before enough had devices": ([("", "abc"), ("ab", "abc"), ("ab", "ab"), ("ab", "ab")], ""),
+    "lost before any had devices": ([("", "abc"), ("", "ab"), ("ab", "ab")], ""),
+    "lost after they had given up their devices": ([("abc", "abc"), ("", "abc"), ("", "ab"), ("ab", "ab")], ""),
+    "devices given up after the loss": ([("abc", "abc"), ("abc", "ab"), ("", "ab"), ("ab", "ab")], ""),
+    "one has given up its devices after the loss": ([("abc", "abc"), ("abc", "ab"), ("a", "ab"), ("ab", "ab")], "a"),
+    "lost while one had to start again": ([("abc", "abc"), ("ab", "abc"), ("ab", "bc"), ("bc", "bc")], "b"),
+}
+
+
+@pytest.mark.parametrize(("steps", "excused"), HISTORIES.values(), ids=HISTORIES.keys())
+def test_pods_are_excused_that_were_bound_or_being_bound_when_another_was_lost(
+    steps: list[tuple[str, str]], excused: str
+) -> None:
+    losses = GangLosses()
+    for held, left in steps:
+        losses.observe(3, set(held), set(left))
+    assert losses.excused == set(excused)
+
+
+@pytest.mark.parametrize("variant", ["gang_losses", "gang_losses_stale_caches"])
+def test_a_gang_that_is_placed_without_the_pods_it_has_lost_is_found(
+    variant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A scheduler that needs one Pod less of a gang for each that was deleted."""
+    lost: Counter[str] = Counter()
+    known, remove = PodGroups.get, PodGroups.remove_pod
+
+    def remove_pod(self: PodGroups, pod: Pod) -> None:
+        key, group = group_key_of(pod), self.group_of(pod)
+        before = 0 if key is None else self.known_count(key)
+        remove(self, pod)
+        if key is not None and group is not None:
+            lost[group.metadata.uid or ""] += before - self.known_count(key)
+
+    def get(self: PodGroups, key: NamespacedName) -> PodGroup | None:
+        group = known(self, key)
+        gang = None if group is None else group.spec.scheduling_policy.gang
+        if group is None or gang is None:
+            return group
+        fewer = msgspec.structs.replace(gang, min_count=max(1, gang.min_count - lost[group.metadata.uid or ""]))
+        policy = msgspec.structs.replace(group.spec.scheduling_policy, gang=fewer)
+        return msgspec.structs.replace(group, spec=msgspec.structs.replace(group.spec, scheduling_policy=policy))
+
+    monkeypatch.setattr(PodGroups, "remove_pod", remove_pod)
+    monkeypatch.setattr(PodGroups, "get", get)
+    violations = [run(variant, seed).violation for seed in range(1, 5)]
+    assert any("is half placed" in violation for violation in violations)
