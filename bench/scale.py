@@ -47,44 +47,44 @@ def _bytes_to(component: str, measurement: Mapping[str, Any]) -> float:
 
 # What a measurement has, and the digits after the point.
 COSTS: Final[Mapping[str, tuple[Callable[[Mapping[str, Any]], float], int]]] = {
-    "processor time a Pod, ms": (lambda found: found["ms"], 2),
-    "processor time a Pod, with a watch for each node, ms": (lambda found: found["agents"]["ms"], 2),
-    "processor time of a Lease's renewal, ms": (lambda found: found["lease_ms"], 2),
+    "processor time per Pod, ms": (lambda found: found["ms"], 2),
+    "processor time per Pod, with a watch for each node, ms": (lambda found: found["agents"]["ms"], 2),
+    "processor time per Lease renewal, ms": (lambda found: found["lease_ms"], 2),
     "peak memory, MB": (lambda found: found["megabytes"], 0),
     "peak memory, with a watch for each node, MB": (lambda found: found["agents"]["megabytes"], 0),
     "processor time of a restart, s": (lambda found: found["start_seconds"], 1),
-    "lists of the scheduler at its start, MB": (lambda found: found["initial_bytes"][SCHEDULER] / 1e6, 1),
-    "lists of the controllers at their start, MB": (lambda found: found["initial_bytes"][CONTROLLERS] / 1e6, 1),
-    "watch events a Pod, scheduler": (lambda found: found["traffic"][SCHEDULER]["events"], 1),
-    "watch traffic a Pod, scheduler, kB": (lambda found: _bytes_to(SCHEDULER, found), 1),
-    "watch traffic a Pod, controllers, kB": (lambda found: _bytes_to(CONTROLLERS, found), 1),
-    "watch events a Pod, agent of its node": (lambda found: found["agents"]["traffic"][AGENTS]["events"], 1),
-    "watch traffic a Pod, agent of its node, kB": (lambda found: _bytes_to(AGENTS, found["agents"]), 1),
+    "lists of the scheduler at startup, MB": (lambda found: found["initial_bytes"][SCHEDULER] / 1e6, 1),
+    "lists of the controllers at startup, MB": (lambda found: found["initial_bytes"][CONTROLLERS] / 1e6, 1),
+    "watch events per Pod, scheduler": (lambda found: found["traffic"][SCHEDULER]["events"], 1),
+    "watch traffic per Pod, scheduler, kB": (lambda found: _bytes_to(SCHEDULER, found), 1),
+    "watch traffic per Pod, controllers, kB": (lambda found: _bytes_to(CONTROLLERS, found), 1),
+    "watch events per Pod, agent of its node": (lambda found: found["agents"]["traffic"][AGENTS]["events"], 1),
+    "watch traffic per Pod, agent of its node, kB": (lambda found: _bytes_to(AGENTS, found["agents"]), 1),
     "database with all nodes, MB": (lambda found: found["database_bytes"] / 1e6, 1),
-    "database a Pod, with history, kB": (lambda found: found["growth_bytes"] / 1e3, 1),
+    "database per Pod, with history, kB": (lambda found: found["growth_bytes"] / 1e3, 1),
     "objects of a Pod in the database, kB": (lambda found: found["content_bytes"] / 1e3, 1),
-    "written to disk a Pod, kB": (lambda found: found["written_bytes"] / 1e3, 1),
+    "written to disk per Pod, kB": (lambda found: found["written_bytes"] / 1e3, 1),
 }
 # The costs of each panel of the picture, by the name of their line.
 PANELS: Final[Mapping[str, Mapping[str, str]]] = {
-    "Processor time a Pod, ms": {
-        "without agents": "processor time a Pod, ms",
-        "one watch a node": "processor time a Pod, with a watch for each node, ms",
+    "Processor time per Pod, ms": {
+        "without agents": "processor time per Pod, ms",
+        "one watch per node": "processor time per Pod, with a watch for each node, ms",
     },
     "Peak memory, MB": {
         "without agents": "peak memory, MB",
-        "one watch a node": "peak memory, with a watch for each node, MB",
+        "one watch per node": "peak memory, with a watch for each node, MB",
     },
-    "Lists at the start, MB": {
-        "scheduler": "lists of the scheduler at its start, MB",
-        "controllers": "lists of the controllers at their start, MB",
+    "Lists at startup, MB": {
+        "scheduler": "lists of the scheduler at startup, MB",
+        "controllers": "lists of the controllers at startup, MB",
     },
-    "Watch events a Pod, kB": {
-        "scheduler": "watch traffic a Pod, scheduler, kB",
-        "its node's agent": "watch traffic a Pod, agent of its node, kB",
+    "Watch events per Pod, kB": {
+        "scheduler": "watch traffic per Pod, scheduler, kB",
+        "its node's agent": "watch traffic per Pod, agent of its node, kB",
     },
     "Database with all nodes, MB": {"": "database with all nodes, MB"},
-    "Disk a Pod, kB": {"written": "written to disk a Pod, kB", "database": "database a Pod, with history, kB"},
+    "Disk per Pod, kB": {"written": "written to disk per Pod, kB", "database": "database per Pod, with history, kB"},
 }
 
 
