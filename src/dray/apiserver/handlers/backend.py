@@ -20,7 +20,7 @@ from dray.apiserver.authorization.escalation import check_binding_write, check_r
 from dray.apiserver.call import Call
 from dray.apiserver.document_cache import DocumentCache
 from dray.apiserver.endpoint import Endpoint
-from dray.apiserver.object_cache import ObjectCache
+from dray.apiserver.object_cache import RBAC_GROUP, ObjectCache
 from dray.apiserver.object_lookup import ObjectLookup
 from dray.apiserver.registry.strategy import Strategy, WriteContext
 from dray.apiserver.request import Attributes
@@ -67,6 +67,8 @@ class Backend:
 
     def check_escalation(self, call: Call, endpoint: Endpoint, new: Document, old: Document | None) -> None:
         """Refuse a role or binding that grants more than its writer has."""
+        if endpoint.resource.group != RBAC_GROUP:
+            return
         check = check_binding_write if endpoint.definition.kind.endswith("Binding") else check_role_write
         check(self.cache.rbac, call.user, new, old, self.authorizer.authorize)
 

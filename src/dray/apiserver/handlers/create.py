@@ -13,7 +13,6 @@ from dray.apiserver.decoding import decode_object_body
 from dray.apiserver.endpoint import Endpoint
 from dray.apiserver.handlers.backend import Backend, validate_new
 from dray.apiserver.metadata import generated_name, merge_duplicate_owners, prepare_new
-from dray.apiserver.object_cache import RBAC_GROUP
 from dray.apiserver.options import WriteOptions, parse_write_options
 from dray.apiserver.ownership import stamp_create
 from dray.store.interface import KeyExistsError
@@ -67,8 +66,7 @@ class CreateHandler:
         strategy = endpoint.definition.strategy
         strategy.prepare_for_create(hub, context)
         validate_new(endpoint, hub, strategy, context)
-        if endpoint.resource.group == RBAC_GROUP:
-            backend.check_escalation(call, endpoint, hub, None)
+        backend.check_escalation(call, endpoint, hub, None)
         undo = await backend.admission.validate(attributes if hub is document else attributes.with_objects(hub))
         call.warnings.extend((*context.warnings, *strategy.warnings(hub, None, context)))
         if endpoint.creation_warning:

@@ -27,7 +27,7 @@ from dray.apiserver.endpoint import Endpoint
 from dray.apiserver.handlers.backend import Backend
 from dray.apiserver.handlers.create import CreateHandler
 from dray.apiserver.metadata import check_place, check_uid, check_update, merge_duplicate_owners, prepare_changed
-from dray.apiserver.object_cache import CLAIMS, RBAC_GROUP
+from dray.apiserver.object_cache import CLAIMS
 from dray.apiserver.options import WriteOptions, parse_revision, parse_write_options
 from dray.apiserver.ownership import differs_in_times_only, stamp_update
 from dray.apiserver.patching import APPLY, PATCH_TYPES, STRATEGIC, PatchRequest, apply_patch
@@ -231,8 +231,7 @@ class UpdateHandler:
         errors += strategy.validate_update(hub, old, context)
         if errors:
             raise InvalidError(endpoint.resource.group, endpoint.definition.kind, call.info.name, errors)
-        if endpoint.resource.group == RBAC_GROUP:
-            backend.check_escalation(call, endpoint, hub, old)
+        backend.check_escalation(call, endpoint, hub, old)
         undo = await backend.admission.validate(attributes)
         call.warnings.extend(strategy.warnings(hub, old, context))
         return hub, undo
