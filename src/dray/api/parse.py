@@ -135,6 +135,8 @@ def _go_text(text: str, error: json.JSONDecodeError) -> str:
         return "unexpected end of JSON input"
     if error.msg.startswith("Invalid \\"):
         return f"invalid character {_go_rune(text[position + 1 : position + 2])} in string escape code"
+    if error.msg in _TRAILING_COMMA:
+        return f"invalid character {_TRAILING_COMMA[error.msg]}"
     return f"invalid character {_go_rune(text[position])} {_go_context(text, error)}"
 
 
@@ -147,9 +149,13 @@ def _go_context(text: str, error: json.JSONDecodeError) -> str:
     return "looking for beginning of value"
 
 
+# From Python 3.13 on these errors point at the comma; Go names what follows it.
+_TRAILING_COMMA: Final = {
+    "Illegal trailing comma before end of object": "'}' looking for beginning of object key string",
+    "Illegal trailing comma before end of array": "']' looking for beginning of value",
+}
 _CONTEXTS: Final = {
     "Expecting property name": "looking for beginning of object key string",
-    "Illegal trailing comma before end of object": "looking for beginning of object key string",
     "Expecting ':' delimiter": "after object key",
     "Extra data": "after top-level value",
     "Invalid control character": "in string literal",

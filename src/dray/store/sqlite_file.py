@@ -175,11 +175,16 @@ def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
         check_same_thread=False,
         cached_statements=STATEMENTS_CACHED,
     )
-    connection.execute(f"PRAGMA cache_size = -{CACHE_KIBIBYTES}")
-    if not read_only:
-        connection.execute("PRAGMA synchronous = FULL")
-        connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
-        connection.execute(f"PRAGMA journal_size_limit = {LOG_BYTES_KEPT}")
+    try:
+        connection.execute(f"PRAGMA cache_size = -{CACHE_KIBIBYTES}")
+        if not read_only:
+            connection.execute("PRAGMA synchronous = FULL")
+            connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
+            connection.execute(f"PRAGMA journal_size_limit = {LOG_BYTES_KEPT}")
+    except sqlite3.Error:
+        # The file is opened only now, and may not be a database.
+        connection.close()
+        raise
     return connection
 
 

@@ -14,6 +14,8 @@ BROKEN = {
     '{"a":': "unexpected end of JSON input",
     '{"a": "b': "unexpected end of JSON input",
     '{"a":1,}': "invalid character '}' looking for beginning of object key string",
+    '{"a":1, }': "invalid character '}' looking for beginning of object key string",
+    "[1,]": "invalid character ']' looking for beginning of value",
     '{"a" 1}': "invalid character '1' after object key",
     '{"a":1 "b":2}': "invalid character '\"' after object key:value pair",
     '{"a":{"]":1} "b":2}': "invalid character '\"' after object key:value pair",

@@ -289,6 +289,19 @@ async def test_a_failed_open_releases_the_lock(damaged: Path) -> None:
     assert raised.value is not None
 
 
+async def test_a_failed_open_closes_the_file(damaged: Path) -> None:
+    with pytest.raises(StoreError) as raised:
+        await SQLiteStore.open(damaged)
+    # The error still refers to the frame that opened the file.
+    assert damaged not in open_files()
+    assert raised.value is not None
+
+
+def open_files() -> set[Path]:
+    """Return the files that this process has open."""
+    return {link.resolve() for link in Path("/proc/self/fd").iterdir()}
+
+
 async def test_a_file_without_a_log_gets_one(path: Path) -> None:
     """SQLite does not report that it could not switch to the log, for example because the disk was full."""
     store = await SQLiteStore.open(path)
