@@ -127,7 +127,7 @@ class AsynchronousCommitView:
             return await self._writes.commit(key, plan)
         writes, epoch = self._writes, self._writes.epoch
         entry = await writes.queue(plan(writes.current(key)), waits=False)
-        if writes.epoch != epoch:
+        if writes.epoch != epoch and self.committed(key) != entry:
             # Another write has failed after this one was shown and before its caller continues, who would build on it.
             raise StoreUnavailableError("the write may have been dropped, because another one could not be stored")
         return entry

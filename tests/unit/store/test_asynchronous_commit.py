@@ -182,6 +182,28 @@ async def test_a_write_that_is_taken_back_before_its_caller_continues_is_refused
     assert rollbacks == [1]
 
 
+async def test_a_write_that_is_committed_before_another_one_fails_is_acknowledged(
+    store: SQLiteStore, view: AsynchronousCommit
+) -> None:
+    reported = threading.Event()
+    with full_disk():
+        with slow_disk(store):
+            writing = asyncio.ensure_future(view.create(f"{PODS}a", b""))
+            await asyncio.sleep(0)
+            store._writes.submit()
+            # Keeps the two writes from sharing a commit.
+            store._writer.submit_task(lambda _: None)
+            failing = store._writes.queue(store._writes.creation(f"{PODS}failing", b"x" * 100_000)(None))
+            store._writes.submit()
+            store._writer.submit_task(lambda _: reported.set())
+        # The next iteration of the event loop shows the write, and learns of the commit and of the failure.
+        assert reported.wait(WAIT_SECONDS)
+        created = await writing
+        with pytest.raises(StoreUnavailableError):
+            await failing
+    assert await store.get(f"{PODS}a") == created
+
+
 async def test_the_view_shows_writes_of_others_too_and_takes_them_back(
     store: SQLiteStore, view: AsynchronousCommit
 ) -> None:
