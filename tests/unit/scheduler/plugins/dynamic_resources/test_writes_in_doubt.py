@@ -187,7 +187,11 @@ def test_a_write_that_arrived_is_assumed_although_the_claim_is_being_deleted() -
 )
 def test_a_write_that_a_full_store_refused_is_not_in_doubt(answers: tuple[str, ...], expected: type[Exception]) -> None:
     base = _with_metadata(claim("mine", version=5), finalizers=(FINALIZER,))
-    meaning = {"full": InsufficientStorageError("full"), "unavailable": ServiceUnavailableError("?"), "base": base}
+    meaning: dict[str, ResourceClaim | Exception] = {
+        "full": InsufficientStorageError("full"),
+        "unavailable": ServiceUnavailableError("?"),
+        "base": base,
+    }
 
     async def scenario() -> None:
         scheduler = Scheduler(*(meaning[answer] for answer in answers))
