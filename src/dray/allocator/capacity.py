@@ -22,7 +22,7 @@ _UNREPRESENTABLE: Final = "capacity request cannot be represented in the device'
 
 
 class CapacityRequestError(Exception):
-    """A request that a device's policy cannot be applied to; it ends the attempt."""
+    """A request that cannot be applied to a device; it ends the attempt."""
 
 
 @lru_cache(maxsize=_CACHE_SIZE)
@@ -33,11 +33,8 @@ def nanos(text: str) -> int:
 
 def offers(content: Content, wanted: Mapping[str, str]) -> bool:
     """Return whether an exclusively used device has the requested capacities."""
-    for name, amount in wanted.items():
-        own = content.capacity_name(name)
-        if own is None or nanos(amount) > nanos(content.capacity[own].value):
-            return False
-    return True
+    asked = _asked(content, wanted)
+    return asked is not None and all(amount <= nanos(content.capacity[own].value) for own, amount in asked.items())
 
 
 def share(content: Content, wanted: Mapping[str, str]) -> dict[str, int] | None:
@@ -45,12 +42,9 @@ def share(content: Content, wanted: Mapping[str, str]) -> dict[str, int] | None:
 
     All capacities are looked at: one that the policy forbids must not hide a `CapacityRequestError` of another one.
     """
-    asked: dict[str, int] = {}
-    for name, amount in wanted.items():
-        own = content.capacity_name(name)
-        if own is None:
-            return None
-        asked[own] = nanos(amount)
+    asked = _asked(content, wanted)
+    if asked is None:
+        return None
     taken: dict[str, int] = {}
     allowed = True
     for name, capacity in content.capacity.items():
@@ -65,12 +59,30 @@ def share(content: Content, wanted: Mapping[str, str]) -> dict[str, int] | None:
 
 
 def request_error(content: Content, wanted: Mapping[str, str]) -> str | None:
-    """Return why the device's policies cannot be applied to the request; None if they can."""
+    """Return why the request cannot be applied to the device; None if it can."""
     try:
-        share(content, wanted)
+        if content.allow_multiple:
+            share(content, wanted)
+        else:
+            offers(content, wanted)
     except CapacityRequestError as error:
         return str(error)
     return None
+
+
+def _asked(content: Content, wanted: Mapping[str, str]) -> dict[str, int] | None:
+    """Return the requested amounts by the device's own names; None if it does not have one of the capacities."""
+    names: dict[str, str] = {}
+    for name in wanted:
+        own = content.capacity_name(name)
+        if own is None:
+            return None
+        other = names.setdefault(own, name)
+        if other != name:
+            # Neither amount is more right than the other one.
+            short, qualified = sorted((name, other), key=len)
+            raise CapacityRequestError(f'capacity "{short}" requested both as "{short}" and as "{qualified}"')
+    return {own: nanos(wanted[name]) for own, name in names.items()}
 
 
 def _amount(name: str, asked: int | None, policy: CapacityRequestPolicy | None, whole: int) -> int | None:

@@ -164,15 +164,19 @@ class Chooser:
     def _with_capacity(self, choice: Choice, devices: int, *, whole: bool = False) -> int:
         """Return the devices with the requested capacity, as if unused if `whole`.
 
-        A share needs some capacity left, even without a request. Devices whose policy cannot be applied are added to
-        the failing ones.
+        A share needs some capacity left, even without a request. Devices that the request cannot be applied to are
+        added to the failing ones.
         """
         alternative, view = choice.alternative, self._view
         if alternative.admin_access or not (alternative.capacity or view.shared):
             return devices
         if alternative.capacity:
             for index in indices(devices & ~view.shared):
-                if not offers(view.devices[index].content, alternative.capacity):
+                try:
+                    if not offers(view.devices[index].content, alternative.capacity):
+                        devices ^= 1 << index
+                except CapacityRequestError:
+                    choice.failing |= 1 << index
                     devices ^= 1 << index
         for key, group in view.capacity_groups:
             members = devices & group

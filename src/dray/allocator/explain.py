@@ -207,9 +207,7 @@ class Explainer:
 
     def _capacity_reason(self, alternative: Alternative, index: int, device: PoolDevice) -> DeviceReason:
         text = "does not have the capacity asked for"
-        problem = None
-        if self._view.shared >> index & 1:
-            problem = request_error(device.content, alternative.capacity)
+        problem = request_error(device.content, alternative.capacity)
         if problem is not None:
             text = problem
         elif self._view.shared >> index & 1:

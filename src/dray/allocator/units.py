@@ -278,12 +278,12 @@ def _taken(part: _Part, use: _Use, capacity: Mapping[str, str]) -> _Use | None:
     """Return how the device is used after one more request; None if it cannot be."""
     if use == _ALONE:
         return None
-    if not part.shared:
-        return _ALONE if use == _FREE and offers(part.content, capacity) else None
     try:
+        if not part.shared:
+            return _ALONE if use == _FREE and offers(part.content, capacity) else None
         taken = share(part.content, capacity)
     except CapacityRequestError:
-        taken = None
+        return None
     if taken is None:
         return None
     names = tuple(part.content.capacity)

@@ -8,8 +8,10 @@ from typing import Any, Final
 from dray.api.document import Document, GroupResource
 from dray.api.field_errors import FieldError, aggregate
 
-# Status codes after which a request was certainly not executed; after others the result is unknown.
+# Status codes after which a request was certainly not executed; after others the result is unknown. A refused request
+# would be refused again, a full store accepts it as soon as there is space.
 _REFUSALS: Final = frozenset({400, 401, 403, 404, 405, 409, 410, 413, 415, 422, 429})
+_STORE_FULL: Final = 507
 
 
 class APIError(Exception):
@@ -45,8 +47,13 @@ class APIError(Exception):
 
 
 def is_refusal(error: APIError) -> bool:
-    """Return whether the request was certainly not executed."""
+    """Return whether the server has refused the request, which was certainly not executed."""
     return error.code in _REFUSALS
+
+
+def is_not_executed(error: APIError) -> bool:
+    """Return whether the request was certainly not executed: it was refused, or there was no space to store it."""
+    return error.code in _REFUSALS or error.code == _STORE_FULL
 
 
 def error_from_status(status: Document) -> APIError:
@@ -308,7 +315,7 @@ class RequestTimeoutError(APIError):
 class InsufficientStorageError(APIError):
     """The store has no space left: the write was not stored. A code of HTTP; Kubernetes has no reason for it."""
 
-    code = 507
+    code = _STORE_FULL
     reason = "InsufficientStorage"
 
 

@@ -20,7 +20,7 @@ from dray.apiserver.device_ledger import Conflict, DeviceLedger, Use, label_of, 
 from dray.apiserver.endpoint import KEY_ROOT
 from dray.apiserver.object_cache import CLAIMS
 from dray.lib.clock import Clock
-from dray.store.interface import NO_GUARDS, Entry, GuardConflictError, Store, StoreUnavailableError
+from dray.store.interface import NO_GUARDS, Entry, GuardConflictError, Store, StoreFullError, StoreUnavailableError
 
 # Writes by other API servers that take from the same pool; in each round one of them made progress.
 _ATTEMPTS_MAX: Final = 64
@@ -90,15 +90,22 @@ class AllocationWriter:
                 written = await self._store.update(entry.key, value, expected_revision=expected, guards=guards)
             else:
                 written = await self._store.update(entry.key, value, expected_revision=expected)
-        except (StoreUnavailableError, asyncio.CancelledError):
-            self._ledger.doubt(reservation, self._clock.monotonic())
-            raise
-        except BaseException:
-            self._ledger.release(reservation)
+        except BaseException as error:
+            if self._is_in_doubt(error):
+                self._ledger.doubt(reservation, self._clock.monotonic())
+            else:
+                self._ledger.release(reservation)
             raise
         self._ledger.confirm(reservation, written.revision)
         self._own_guards.update(dict.fromkeys(guards, written.revision))
         return written
+
+    def _is_in_doubt(self, error: BaseException) -> bool:
+        """Return whether a write that ended with the error may have been committed, or may still be."""
+        if isinstance(error, StoreUnavailableError):
+            # An embedded store has rolled back what it reports as failed.
+            return self._store.shared and not isinstance(error, StoreFullError)
+        return isinstance(error, asyncio.CancelledError)
 
     async def _check(self, claim: str, old: tuple[Use, ...], new: tuple[Use, ...]) -> None:
         """Refuse what conflicts; the last check and the return are one step of the event loop."""

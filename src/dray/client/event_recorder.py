@@ -32,6 +32,8 @@ QUEUE_LENGTH_MAX: Final = 1000
 WRITERS: Final = 4
 ATTEMPTS_MAX: Final = 12
 RETRY_SECONDS: Final = 1.0
+# More than the attempts of one event take.
+FLUSH_SECONDS_MAX: Final = 30.0
 NORMAL: Final = "Normal"
 WARNING: Final = "Warning"
 SIMILAR_MAX: Final = 10
@@ -246,6 +248,15 @@ def _store(cache: OrderedDict[K, V], key: K, value: V) -> None:
         cache.popitem(last=False)
 
 
+class _WriterQueue:
+    """The events of one writer in order, and futures that are done when those before them are written or dropped."""
+
+    def __init__(self) -> None:
+        self.items = asyncio.Queue[EventRecord | asyncio.Future[None]]()
+        # Events that wait or are being written.
+        self.unwritten = 0
+
+
 class EventRecorder:
     """Records core/v1 Events of objects. `event` never waits and never fails."""
 
@@ -254,12 +265,8 @@ class EventRecorder:
         self._clock = clock
         self._correlator = EventCorrelator(source)
         # One writer for each queue. The events of one object are always in the same queue and so written in order.
-        self._queues = tuple(asyncio.Queue[EventRecord]() for _ in range(writers))
+        self._queues = tuple(_WriterQueue() for _ in range(writers))
         self._waiting = 0
-        # Events that wait or are being written, and whether there are none.
-        self._unwritten = 0
-        self._idle = asyncio.Event()
-        self._idle.set()
 
     def event(
         self,
@@ -283,10 +290,10 @@ class EventRecorder:
         if self._waiting >= QUEUE_LENGTH_MAX:
             _log.warning("event dropped", extra=fields(object=event.regarding.name, reason=event.reason))
             return
+        queue = self._queues[_queue_index(event.regarding) % len(self._queues)]
         self._waiting += 1
-        self._unwritten += 1
-        self._idle.clear()
-        self._queues[_queue_index(event.regarding) % len(self._queues)].put_nowait(event)
+        queue.unwritten += 1
+        queue.items.put_nowait(event)
 
     async def run(self) -> None:
         """Write queued events until cancelled. Run it once: each queue must have only one writer."""
@@ -295,20 +302,37 @@ class EventRecorder:
                 group.spawn(self._write_all(queue), f"writer {number}")
             await group.wait()
 
-    async def flush(self) -> None:
-        """Return when every queued event has been written or dropped; `run` must be running."""
-        await self._idle.wait()
+    async def flush(self) -> bool:
+        """Wait until every event that was recorded before the call is written or dropped; `run` must be running.
 
-    async def _write_all(self, queue: asyncio.Queue[EventRecord]) -> None:
+        Returns False if that takes too long.
+        """
+        busy = [queue for queue in self._queues if queue.unwritten]
+        if not busy:
+            return True
+        written = [asyncio.get_running_loop().create_future() for _ in busy]
+        for queue, future in zip(busy, written, strict=True):
+            queue.items.put_nowait(future)
+        try:
+            async with asyncio.timeout(FLUSH_SECONDS_MAX):
+                for future in written:
+                    await future
+        except TimeoutError:
+            return False
+        return True
+
+    async def _write_all(self, queue: _WriterQueue) -> None:
         while True:
-            event = await queue.get()
+            item = await queue.items.get()
+            if isinstance(item, asyncio.Future):
+                if not item.done():
+                    item.set_result(None)
+                continue
             self._waiting -= 1
             try:
-                await self._write(event)
+                await self._write(item)
             finally:
-                self._unwritten -= 1
-                if not self._unwritten:
-                    self._idle.set()
+                queue.unwritten -= 1
 
     async def _write(self, event: EventRecord) -> None:
         decision = self._correlator.correlate(event, self._clock.now())

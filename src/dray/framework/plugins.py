@@ -288,6 +288,35 @@ class CacheableScorer(ScorePlugin, Protocol):
         """Return everything but the node that the scores depend on; None if they must not be cached."""
 
 
+# Shortcuts that plugins may have: what answers for, or describes, a method of an extension point.
+_SHORTCUTS: Final = {
+    "filter_all": "filter",
+    "maybe_feasible": "filter",
+    "needs_filter": "filter",
+    "scan": "filter",
+    "dry_run_signature": "filter",
+    # Of a built-in plugin, it is known what the filter of this name depends on.
+    "name": "filter",
+    "score_all": "score",
+    "score_cache_key": "score",
+}
+
+
+def is_superseded(plugin: object, shortcut: str) -> bool:
+    """Return whether a plugin inherits a shortcut from a class whose `filter`, or `score`, a derived class overrides.
+
+    It knows nothing of the method that overrides, and must not be used instead of it.
+    """
+    method = _SHORTCUTS.get(shortcut)
+    return method is not None and _position(plugin, method) < _position(plugin, shortcut)
+
+
+def _position(plugin: object, name: str) -> int:
+    """Return the position of the class that defines an attribute among those in which it is looked up."""
+    classes = type(plugin).__mro__
+    return next((at for at, each in enumerate(classes) if name in vars(each)), len(classes))
+
+
 class ReservePlugin(Plugin, Protocol):
     """Reserves what the Pod will use, in memory; writes nothing to the API."""
 

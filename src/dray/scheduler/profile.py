@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any, Final, TypeAlias, TypeVar, cast
+from typing import Any, Final, TypeAlias, TypeGuard, TypeVar, cast
 
 import msgspec
 
@@ -43,6 +43,7 @@ from dray.framework.plugins import (
     ScanFilter,
     ScoreNormalizer,
     ScorePlugin,
+    is_superseded,
 )
 from dray.framework.status import SUCCESS, Status, error
 from dray.scheduler.diagnosis import Diagnosis
@@ -73,22 +74,44 @@ class Scorer:
         self.name = plugin.name
         self.weight = weight
         self.score_all: Callable[[CycleState, Pod, Sequence[NodeInfo]], list[int]] = (
-            plugin.score_all if isinstance(plugin, BatchScorer) else _one_by_one(plugin)
+            plugin.score_all
+            if isinstance(plugin, BatchScorer) and not is_superseded(plugin, "score_all")
+            else _one_by_one(plugin)
         )
         # None if the plugin does not normalize, or its scores are never cached.
         self.normalize: Callable[[CycleState, Pod, list[int]], None] | None = (
             plugin.normalize_scores if isinstance(plugin, ScoreNormalizer) else None
         )
         self.cache_key: Callable[[CycleState], Hashable | None] | None = (
-            plugin.score_cache_key if isinstance(plugin, CacheableScorer) else None
+            plugin.score_cache_key
+            if isinstance(plugin, CacheableScorer) and not is_superseded(plugin, "score_cache_key")
+            else None
         )
 
 
 def _filter_all(plugin: FilterPlugin) -> Callable[[CycleState, Pod, Sequence[NodeInfo]], Sequence[Status]]:
-    if isinstance(plugin, BulkFilter):
+    if isinstance(plugin, BulkFilter) and not is_superseded(plugin, "filter_all"):
         return plugin.filter_all
     run = plugin.filter
     return lambda state, pod, nodes: [run(state, pod, node) for node in nodes]
+
+
+def _is_batch(plugin: FilterPlugin) -> TypeGuard[BatchFilter]:
+    methods = ("maybe_feasible", "needs_filter")
+    return isinstance(plugin, BatchFilter) and not any(is_superseded(plugin, method) for method in methods)
+
+
+def _can_scan(plugin: FilterPlugin) -> TypeGuard[ScanFilter]:
+    return isinstance(plugin, ScanFilter) and not is_superseded(plugin, "scan")
+
+
+def _is_signed(plugin: FilterPlugin) -> TypeGuard[DryRunSignature]:
+    return isinstance(plugin, DryRunSignature) and not is_superseded(plugin, "dry_run_signature")
+
+
+def _implementation(plugin: FilterPlugin) -> str:
+    """Return the plugin's name, or another one if its filter is not the one that is known by that name."""
+    return type(plugin).__qualname__ if is_superseded(plugin, "name") else plugin.name
 
 
 def _one_by_one(plugin: ScorePlugin) -> Callable[[CycleState, Pod, Sequence[NodeInfo]], list[int]]:
@@ -108,7 +131,7 @@ class ActiveFilters(msgspec.Struct, frozen=True):
     scans: Mapping[str, ScanFilter]
     # Those that depend on more than the node and fields of the Pod.
     signed: tuple[DryRunSignature, ...]
-    # The names of the others.
+    # The names of the others; of a class that overrides the filter of a known name, that of the class.
     unsigned: frozenset[str]
 
 
@@ -173,14 +196,15 @@ class Profile:
 
     def _make_active_filters(self, skipped: frozenset[str]) -> ActiveFilters:
         plugins = [plugin for plugin in self.at(FILTER) if plugin.name not in skipped]
+        signed = tuple(plugin for plugin in plugins if _is_signed(plugin))
         return ActiveFilters(
             plain=tuple((plugin.name, plugin.filter) for plugin in plugins),
             timed=tuple((plugin.name, plugin.filter) for plugin in self.timed_filter if plugin.name not in skipped),
             bulk=tuple((plugin.name, _filter_all(plugin)) for plugin in plugins),
-            batch=tuple(plugin for plugin in plugins if isinstance(plugin, BatchFilter)),
-            scans={plugin.name: plugin for plugin in plugins if isinstance(plugin, ScanFilter)},
-            signed=tuple(plugin for plugin in plugins if isinstance(plugin, DryRunSignature)),
-            unsigned=frozenset(plugin.name for plugin in plugins if not isinstance(plugin, DryRunSignature)),
+            batch=tuple(plugin for plugin in plugins if _is_batch(plugin)),
+            scans={plugin.name: plugin for plugin in plugins if _can_scan(plugin)},
+            signed=signed,
+            unsigned=frozenset(_implementation(plugin) for plugin in plugins if plugin not in signed),
         )
 
     def timed(self, timer: Callable[[], float], observe: Observe) -> Profile:

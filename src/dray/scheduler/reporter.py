@@ -158,4 +158,6 @@ class _EventQueue:
                 self.recorder.record(self._events.popleft())
             if not self._events:
                 self._wake.clear()
-            await self.recorder.flush()
+            while not await self.recorder.flush():
+                # Its queue is shorter than this one: it would drop events.
+                _log.info("events are not written in time", extra=fields(profile=self.name))

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
-from dray.framework.plugins import EXTENSION_POINTS, ExtensionPoint, Plugin
+from dray.framework.plugins import EXTENSION_POINTS, ExtensionPoint, Plugin, is_superseded
 from dray.framework.status import Status
 
 # Called with (plugin, extension point, status, seconds).
@@ -25,7 +25,9 @@ class TimedPlugin:
     def __init__(self, plugin: Plugin, timer: Callable[[], float], observe: Observe) -> None:
         self.name = plugin.name
         for name in dir(plugin):
-            if not name.startswith("_") and callable(method := getattr(plugin, name)):
+            if name.startswith("_") or is_superseded(plugin, name):
+                continue
+            if callable(method := getattr(plugin, name)):
                 setattr(self, name, method)
         for point in EXTENSION_POINTS.values():
             self._time_point(point, timer, observe)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from dray.store.buffered_watch import BufferedWatch, ReadPast
@@ -18,6 +19,7 @@ from dray.store.interface import (
 )
 from dray.store.pending_writes import PendingWrites, Plan, UncommittedView
 from dray.store.state import REVISION_OF_EMPTY, StoreState
+from dray.store.watch_hub import WatchHub
 
 
 class AsynchronousCommitView:
@@ -92,13 +94,13 @@ class AsynchronousCommitView:
 
     async def watch(self, prefix: str, *, after_revision: int) -> BufferedWatch:
         """Watch the keys under `prefix` for events with revision > `after_revision`."""
-        compacted, shown = await self._store.compacted_revision(), self._view.hub.revision
-        if after_revision > shown:
-            raise FutureRevisionError(after_revision, shown)
+        compacted, hub = await self._store.compacted_revision(), self._view.hub
+        if after_revision > hub.revision:
+            raise FutureRevisionError(after_revision, hub.revision)
         if after_revision < compacted:
-            raise RevisionCompactedError(compacted, shown)
+            raise RevisionCompactedError(compacted, hub.revision)
         start = max(after_revision, REVISION_OF_EMPTY)
-        return BufferedWatch(self._view.hub, prefix, after_revision=start, read_past=self._read_past)
+        return BufferedWatch(hub, prefix, after_revision=start, read_past=partial(self._read_past, hub))
 
     async def compact(self, revision: int) -> None:
         """Forget history before `revision`."""
@@ -127,13 +129,16 @@ class AsynchronousCommitView:
             return await self._writes.commit(key, plan)
         writes, epoch = self._writes, self._writes.epoch
         entry = await writes.queue(plan(writes.current(key)), waits=False)
-        if writes.epoch != epoch:
+        if writes.epoch != epoch and self.committed(key) != entry:
             # Another write has failed after this one was shown and before its caller continues, who would build on it.
             raise StoreUnavailableError("the write may have been dropped, because another one could not be stored")
         return entry
 
-    async def _read_past(self, prefix: str, after_revision: int) -> tuple[tuple[Event, ...], int]:
+    async def _read_past(self, hub: WatchHub, prefix: str, after_revision: int) -> tuple[tuple[Event, ...], int]:
         """Read older events from the store, as soon as it has any after the revision."""
         while self._state.revision <= after_revision:
+            if hub.ended:
+                # What the watch waits for was rolled back; other writes may have its revisions.
+                raise StoreUnavailableError("the watch has ended")
             await self._writes.next_outcome()
         return await self._read_committed_past(prefix, after_revision)

@@ -412,7 +412,21 @@ class EtcdStore:
         read = rpc_pb2.RequestOp(request_range=rpc_pb2.RangeRequest(key=name))
         request = rpc_pb2.TxnRequest(compare=[unchanged], success=operations, failure=[read])
         self._guards.extend(request, guards)
-        return await self._call("Txn", request)
+        try:
+            return await self._call("Txn", request)
+        except StoreFullError as full:
+            await self._check_not_applied(name, expected_revision, full)
+            raise
+
+    async def _check_not_applied(self, name: bytes, expected_revision: int, full: StoreFullError) -> None:
+        """Raise if a write may have been applied although etcd reports that it has no space.
+
+        It checks its quota before it accepts a write, and again when it applies it. The second check does not prevent
+        the write (etcd's server/etcdserver/apply/quota.go), and both give the same answer.
+        """
+        found = (await self._call("Range", rpc_pb2.RangeRequest(key=name, keys_only=True))).kvs
+        if (found[0].mod_revision if found else 0) != expected_revision:
+            raise StoreUnavailableError(f"{full}; the write may have been applied") from full
 
     def _check_guard(
         self, response: Any, key: str, expected_revision: int, guards: Mapping[str, int] = NO_GUARDS

@@ -96,7 +96,10 @@ class WritesLostError(StoreDamagedError):
 
 
 class StoreUnavailableError(StoreError):
-    """The back end is unavailable (etcd down, disk full, store closed); a write may or may not have been committed."""
+    """The back end is unavailable (etcd down, disk fails, store closed); a write may or may not have been committed.
+
+    An embedded store has rolled the write back: nobody sees it while this process runs.
+    """
 
 
 class StoreFullError(StoreUnavailableError):

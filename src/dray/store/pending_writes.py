@@ -131,9 +131,9 @@ class PendingWrites:
     def show(self) -> None:
         """Make the writes that were planned until now visible to components of this process."""
         self._take_gathered()
-        writes, self._unshown = self._unshown, []
-        if not writes or self.view is None:
+        if self.view is None:
             return
+        writes, self._unshown = self._unshown, []
         self.view.planned([write.event for write in writes])
         for write in writes:
             if not write.waits and not write.done.done():
@@ -192,7 +192,6 @@ class PendingWrites:
         self._state.apply([write.event for write in writes])
         if self.view is not None:
             self.show()
-            self.view.committed()
         for write in writes:
             if not write.done.done():
                 write.done.set_result(write.event.entry)
@@ -275,16 +274,14 @@ class UncommittedView:
         return writes.current(key)
 
     def planned(self, events: Sequence[Event]) -> None:
-        """Show the events of planned writes, with those held back before them."""
-        self._held_back += events
-        if self.is_ahead:
-            self._publish(len(self._held_back))
+        """Show the events of planned writes, with those held back before them; after a failure, hold all of them back.
 
-    def committed(self) -> None:
-        """Show the events that are committed now and were held back."""
-        if self._held_back:
-            revision = self._state.revision
-            self._publish(sum(event.revision <= revision for event in self._held_back))
+        Also called after a commit, with which the failure is over: what was held back is shown even if nothing is new.
+        """
+        self._held_back += events
+        if self._held_back and self.is_ahead:
+            events, self._held_back = self._held_back, []
+            self.hub.publish(events, events[-1].revision)
 
     def roll_back(self) -> None:
         """Return to the committed state; watches that were ahead of it end."""
@@ -295,8 +292,3 @@ class UncommittedView:
         hub.close(RolledBackError(f"writes after revision {self._state.revision} could not be stored"))
         for listener in self.on_roll_back:
             listener(self._state.revision)
-
-    def _publish(self, count: int) -> None:
-        events, self._held_back = self._held_back[:count], self._held_back[count:]
-        if events:
-            self.hub.publish(events, events[-1].revision)

@@ -7,6 +7,7 @@ commit, not for every row, which matters when the event loop is busy. The event 
 from __future__ import annotations
 
 import asyncio
+import logging
 import sqlite3
 import threading
 from collections.abc import Callable
@@ -19,6 +20,8 @@ import msgspec
 from dray.store.interface import Entry, Event, StoreFullError, StoreUnavailableError
 from dray.store.sqlite_file import is_full
 from dray.store.sqlite_rows import BATCH_ROWS_MAX, insertion
+
+_log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -59,7 +62,9 @@ class WriterThread:
         self._inbox: SimpleQueue[list[Write] | _Task | None] = SimpleQueue()
         # Later writes of an epoch with a failure depend on what was rolled back. Used by the thread only.
         self._broken_epoch = -1
-        self._broken = sqlite3.Error()
+        self._broken: Exception = sqlite3.Error()
+        # The thread takes nothing out of the inbox any more after what is in it now.
+        self._stopping = False
         self._stopped: asyncio.Future[None] = self._loop.create_future()
         self._thread = threading.Thread(target=self._work, name="store-writer", daemon=True)
         self._thread.start()
@@ -75,11 +80,15 @@ class WriterThread:
     def submit_task(self, task: Callable[[sqlite3.Connection], T]) -> asyncio.Future[T]:
         """Queue a function, to be run on the connection between commits."""
         done: asyncio.Future[T] = self._loop.create_future()
+        if self._stopping:
+            done.set_exception(StoreUnavailableError("the store is closed"))
+            return done
         self._inbox.put(_Task(task, done))  # type: ignore[arg-type]
         return done
 
     async def stop(self) -> None:
         """Commit the queued writes and end the thread."""
+        self._stopping = True
         self._inbox.put(None)
         await asyncio.shield(self._stopped)
         self._thread.join()
@@ -129,10 +138,10 @@ class WriterThread:
     def _insert(self, writes: list[Write]) -> None:
         # All of one epoch: the event loop starts the next one only after a failure was reported.
         try:
-            self._connection.execute(*insertion([write.event for write in writes]))
-        except sqlite3.Error as error:
-            self._broken_epoch, self._broken = writes[0].epoch, error
             self._undo()
+            self._connection.execute(*insertion([write.event for write in writes]))
+        except Exception as error:  # noqa: BLE001 - the thread must go on, and whoever waits must be told
+            self._broken_epoch, self._broken = writes[0].epoch, error
             self._report(self._failed, writes, _failure(error, "the write could not be stored"))
         else:
             self._record(writes[-1].event.entry.revision)
@@ -140,15 +149,19 @@ class WriterThread:
 
     def _perform(self, task: _Task) -> None:
         try:
-            result = task.run(self._connection)
-        except sqlite3.Error as error:
             self._undo()
+            result = task.run(self._connection)
+        except Exception as error:  # noqa: BLE001 - the thread must go on, and whoever waits must be told
             self._report(_reject, task.done, _failure(error, "the database could not be changed"))
         else:
             self._report(_resolve, task.done, result)
 
     def _undo(self) -> None:
-        # SQLite usually rolls back by itself; some errors leave the transaction open.
+        """Roll back what failed before: SQLite usually does so by itself, but some errors leave the transaction open.
+
+        Done before the next work and not after the failure, since it can fail, too. What is written in that transaction
+        would be lost with it.
+        """
         if self._connection.in_transaction:
             self._connection.execute("ROLLBACK")
 
@@ -160,9 +173,11 @@ class WriterThread:
             return
 
 
-def _failure(error: sqlite3.Error, what: str) -> StoreUnavailableError:
+def _failure(error: Exception, what: str) -> StoreUnavailableError:
     if is_full(error):
         return StoreFullError(f"{what}: no space is left on the disk")
+    if not isinstance(error, sqlite3.Error):
+        _log.error("%s because of a bug", what, exc_info=error)
     return StoreUnavailableError(f"{what}: {error}")
 
 

@@ -109,6 +109,26 @@ def test_a_request_that_cannot_be_represented_precedes_one_that_does_not_fit() -
             allocated(Case([claim(request(capacity=wanted))], [slice_of(shared("a", capacity))]))
 
 
+@pytest.mark.parametrize("make", [shared, device], ids=["shared", "exclusive"])
+@pytest.mark.parametrize("own", ["cap", "driver-a/cap"])
+@pytest.mark.parametrize("wanted", [{"cap": "1", "driver-a/cap": "2"}, {"driver-a/cap": "2", "cap": "1"}])
+def test_a_capacity_that_is_requested_by_two_names_ends_the_attempt(make: Any, own: str, wanted: Any) -> None:
+    """As in kubernetes/kubernetes#142202; no order of the names gives one of them precedence."""
+    case = Case([claim(request(capacity=wanted))], [slice_of(make("a", capacity={own: "4"}))])
+    with pytest.raises(AllocationError) as caught:
+        allocated(case)
+    problem = 'capacity "cap" requested both as "cap" and as "driver-a/cap"'
+    assert str(caught.value) == f"claim ns/claim-0, request req-0, device driver-a/pool-1/a: {problem}"
+
+
+def test_two_names_end_the_attempt_only_at_a_device_that_has_the_capacity() -> None:
+    wanted = {"cap": "1", "driver-b/cap": "2"}
+    case = Case([claim(request(capacity=wanted))], [slice_of(device("a", capacity={"cap": "4"}))])
+    assert allocated(case) is None
+    both = {"cap": "4", "driver-b/cap": "4"}
+    assert allocated(Case(case.claims, [slice_of(device("a", capacity=both))])) is not None
+
+
 @pytest.mark.behaviour("N-97")
 def test_a_device_that_is_not_reached_does_not_end_the_attempt() -> None:
     case = Case(

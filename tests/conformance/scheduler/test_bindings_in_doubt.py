@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from dray.api.document import Document
-from dray.api.errors import APIError, ConflictError, ForbiddenError, ServiceUnavailableError
+from dray.api.errors import APIError, ConflictError, ForbiddenError, InsufficientStorageError, ServiceUnavailableError
 from dray.api.types.core_v1 import Pod
 from dray.api.types.scheduling_v1beta1 import PodGroup
 from dray.client.in_process import InProcessTransport
@@ -177,6 +177,20 @@ def test_a_rejection_of_the_repetition_does_not_settle_the_first_request() -> No
         cluster.network.on_binding = lose_then_forbid
         assert not (await cluster.bind()).is_success
         assert not await cluster.arrives_late(cluster.network.bindings[0])
+
+    drive(story)
+
+
+def test_a_binding_that_a_full_store_refused_is_not_in_doubt() -> None:
+    async def story(cluster: Fixture) -> None:
+        async def refuse(_call: Call) -> Document:
+            raise InsufficientStorageError("the store is full")
+
+        cluster.network.on_binding = cluster.network.on_patch = refuse
+        async with asyncio.timeout(1):
+            status = await cluster.bind()
+        assert "the store is full" in status.message
+        assert (await cluster.live()).metadata.resource_version == cluster.pod.metadata.resource_version
 
     drive(story)
 

@@ -50,6 +50,33 @@ async def test_an_etcd_without_space_refuses_writes_and_is_not_ready(tmp_path: P
             await store.check_ready(TIMEOUT_SECONDS)
 
 
+@pytest.mark.parametrize("applied", [True, False])
+async def test_a_write_that_etcd_applies_in_spite_of_its_quota_is_not_reported_as_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, applied: bool
+) -> None:
+    """Etcd checks its quota again when it applies a write; it reports that there is no space, and applies it."""
+    async with connected(tmp_path) as store:
+        call = store._endpoints.call
+        entry = await store.create(KEY.format("known"), b"1")
+
+        async def exceeded(method: str, request: Any) -> Any:
+            if method == "Txn" and not applied:
+                raise StoreFullError("no space")
+            response = await call(method, request)
+            if method == "Txn":
+                raise StoreFullError("no space")
+            return response
+
+        monkeypatch.setattr(store._endpoints, "call", exceeded)
+        for write in (
+            store.create(KEY.format("new"), b"1"),
+            store.update(entry.key, b"2", expected_revision=entry.revision),
+        ):
+            with pytest.raises(StoreUnavailableError, match="no space") as failure:
+                await write
+            assert isinstance(failure.value, StoreFullError) is not applied
+
+
 async def test_a_watch_that_is_interrupted_fails_readiness_until_it_runs_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

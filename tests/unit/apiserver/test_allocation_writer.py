@@ -17,7 +17,14 @@ from dray.apiserver import allocation_writer
 from dray.apiserver.allocation_writer import AllocationWriter
 from dray.apiserver.device_ledger import IN_DOUBT_SECONDS, DeviceLedger, uses_of
 from dray.lib.clock import VirtualClock
-from dray.store.interface import NO_GUARDS, Entry, GuardConflictError, RevisionConflictError, StoreUnavailableError
+from dray.store.interface import (
+    NO_GUARDS,
+    Entry,
+    GuardConflictError,
+    RevisionConflictError,
+    StoreFullError,
+    StoreUnavailableError,
+)
 from dray.store.sqlite import SQLiteStore
 from tests.disk_faults import full_disk, slow_disk
 
@@ -99,15 +106,46 @@ async def test_a_refused_write_frees_its_device() -> None:
     await cluster.give("b", "gpu")
 
 
-@pytest.mark.parametrize("failure", [StoreUnavailableError("gone"), asyncio.CancelledError()])
-async def test_a_write_without_an_answer_holds_its_device_for_a_time(failure: Any) -> None:
-    cluster = Cluster(failure, 6)
+@pytest.mark.parametrize(
+    ("failure", "shared"),
+    [(StoreUnavailableError("gone"), True), (asyncio.CancelledError(), True), (asyncio.CancelledError(), False)],
+)
+async def test_a_write_without_an_answer_holds_its_device_for_a_time(failure: Any, shared: bool) -> None:
+    cluster = Cluster(failure, 6, shared=shared)
     with pytest.raises(type(failure)):
         await cluster.give("a", "gpu")
     with pytest.raises(DeviceInUseError):
         await cluster.give("b", "gpu")
     cluster.clock.advance(IN_DOUBT_SECONDS)
     await cluster.give("b", "gpu")
+
+
+@pytest.mark.parametrize("shared", [True, False])
+async def test_a_write_that_a_full_store_refused_frees_its_device(shared: bool) -> None:
+    cluster = Cluster(StoreFullError("no space is left"), 6, shared=shared)
+    with pytest.raises(StoreFullError):
+        await cluster.give("a", "gpu")
+    await cluster.give("b", "gpu")
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+async def test_a_write_that_an_embedded_store_could_not_store_frees_its_device(
+    tmp_path: Path, asynchronous: bool
+) -> None:
+    store = await SQLiteStore.open(tmp_path / "store.db")
+    view = store.with_asynchronous_commit() if asynchronous else store
+    ledger = DeviceLedger()
+    writer = AllocationWriter(view, ledger, VirtualClock(lambda: asyncio.get_running_loop().create_future()))
+    old = claim("a")
+    entry = await store.create("/registry/resource.k8s.io/resourceclaims/ns/a", orjson.dumps(old))
+    with full_disk():
+        # From now on the view waits for the disk, too.
+        with pytest.raises(StoreUnavailableError):
+            await store.create("/registry/core/pods/ns/failing", b"x" * 100_000)
+        with pytest.raises(StoreUnavailableError):
+            await writer.update(entry, old, claim("a", "gpu"), b"x" * 100_000)
+    assert ledger.check("ns/b", (), uses_of(claim("b", "gpu"))) is None
+    await store.close()
 
 
 async def test_a_deleted_claim_frees_its_device_before_the_event() -> None:
@@ -213,6 +251,7 @@ async def test_an_allocation_that_is_rolled_back_before_its_writer_continues_is_
         for write in (writing, failing):
             with pytest.raises(StoreUnavailableError):
                 await write
+    assert ledger.check("ns/b", (), uses_of(claim("b", "gpu-0"))) is None, "what was rolled back is not in doubt"
     await allocate("a", first, "gpu-1")
     with pytest.raises(DeviceInUseError):
         await allocate("b", second, "gpu-1")

@@ -10,6 +10,7 @@ import pytest
 
 from dray.api.document import Document, GroupVersionKind
 from dray.api.errors import ServiceUnavailableError
+from dray.client import event_recorder
 from dray.client.event_recorder import (
     QUEUE_LENGTH_MAX,
     WARNING,
@@ -148,6 +149,55 @@ async def test_objects_do_not_wait_for_each_other_and_an_objects_events_keep_the
     assert sorted(client.begun) == sorted(f"{number} {step}" for number in range(100) for step in ("first", "second"))
     for number in range(100):
         assert client.begun.index(f"{number} first") < client.begun.index(f"{number} second")
+
+
+class BusyClient:
+    """Records another event with each one that is written, until it is stopped."""
+
+    def __init__(self) -> None:
+        self.recorder = EventRecorder(cast(Client, self), clock_here(), Source("test"))
+        self.written: list[str] = []
+        self.stopped = False
+
+    async def create(self, _resource: object, document: Document, *_: object) -> Document:
+        self.written.append(document["involvedObject"]["name"])
+        if not self.stopped:
+            self.recorder.record(event("more", ObjectReference(POD, "default", f"more-{len(self.written)}")))
+        await asyncio.sleep(0)
+        return document
+
+
+async def test_a_flush_waits_only_for_what_was_recorded_before() -> None:
+    client = BusyClient()
+    recorder = client.recorder
+    writing = asyncio.create_task(recorder.run())
+    for number in range(20):
+        recorder.record(event("no", ObjectReference(POD, "default", f"before-{number}")))
+    async with asyncio.timeout(10):
+        assert await recorder.flush()
+        assert {f"before-{number}" for number in range(20)} <= set(client.written)
+        client.stopped = True
+        assert await recorder.flush()
+    writing.cancel()
+    await asyncio.gather(writing, return_exceptions=True)
+    assert len(set(client.written)) == len(client.written)
+
+
+async def test_a_flush_ends_after_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_recorder, "FLUSH_SECONDS_MAX", 0.01)
+    client = SlowClient()
+    recorder = EventRecorder(cast(Client, client), clock_here(), Source("test"))
+    assert await recorder.flush(), "nothing was recorded"
+    writing = asyncio.create_task(recorder.run())
+    recorder.record(event("no"))
+    async with asyncio.timeout(10):
+        assert not await recorder.flush()
+        client.go_on.set()
+        while not await recorder.flush():
+            pass
+    assert client.begun == ["no"]
+    writing.cancel()
+    await asyncio.gather(writing, return_exceptions=True)
 
 
 async def test_who_falls_too_far_behind_drops_events(caplog: pytest.LogCaptureFixture) -> None:

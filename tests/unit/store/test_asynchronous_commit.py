@@ -182,6 +182,28 @@ async def test_a_write_that_is_taken_back_before_its_caller_continues_is_refused
     assert rollbacks == [1]
 
 
+async def test_a_write_that_is_committed_before_another_one_fails_is_acknowledged(
+    store: SQLiteStore, view: AsynchronousCommit
+) -> None:
+    reported = threading.Event()
+    with full_disk():
+        with slow_disk(store):
+            writing = asyncio.ensure_future(view.create(f"{PODS}a", b""))
+            await asyncio.sleep(0)
+            store._writes.submit()
+            # Keeps the two writes from sharing a commit.
+            store._writer.submit_task(lambda _: None)
+            failing = store._writes.queue(store._writes.creation(f"{PODS}failing", b"x" * 100_000)(None))
+            store._writes.submit()
+            store._writer.submit_task(lambda _: reported.set())
+        # The next iteration of the event loop shows the write, and learns of the commit and of the failure.
+        assert reported.wait(WAIT_SECONDS)
+        created = await writing
+        with pytest.raises(StoreUnavailableError):
+            await failing
+    assert await store.get(f"{PODS}a") == created
+
+
 async def test_the_view_shows_writes_of_others_too_and_takes_them_back(
     store: SQLiteStore, view: AsynchronousCommit
 ) -> None:
@@ -194,6 +216,39 @@ async def test_the_view_shows_writes_of_others_too_and_takes_them_back(
                 await store.create(f"{PODS}a", b"x" * 100_000)
     assert [event.entry.key for event in await following] == [f"{PODS}a"]
     assert rollbacks == [1]
+
+
+async def test_after_a_failure_and_a_commit_gets_and_watches_show_the_same(
+    store: SQLiteStore, view: AsynchronousCommit
+) -> None:
+    """A write that was held back when another one failed is shown to both as soon as one is committed."""
+    with full_disk(), pytest.raises(StoreUnavailableError):
+        await store.create(f"{PODS}failing", b"x" * 100_000)
+    watch = await view.watch(PODS, after_revision=1)
+    first = asyncio.ensure_future(store.create(f"{PODS}a", b""))
+    for _ in range(2):
+        await asyncio.sleep(0)
+    with slow_disk(store):
+        second = asyncio.ensure_future(store.create(f"{PODS}b", b""))
+        created = await first
+        found = await view.get(f"{PODS}b")
+        assert found is not None
+        assert not second.done()
+        assert [event.entry for event in await next_events(watch)] == [created, found]
+        async with await view.watch(PODS, after_revision=found.revision) as following:
+            assert following.progress == found.revision
+    assert await second == found
+
+
+async def test_a_watch_that_waits_for_a_write_ends_if_that_is_taken_back(store: SQLiteStore) -> None:
+    with full_disk():
+        writing = asyncio.ensure_future(store.create(f"{PODS}a", b"x" * 100_000))
+        await asyncio.sleep(0)
+        watch = await store.with_asynchronous_commit().watch(PODS, after_revision=1)
+        with pytest.raises(RolledBackError):
+            await next_events(watch)
+        with pytest.raises(StoreUnavailableError):
+            await writing
 
 
 async def test_a_view_that_is_opened_during_a_write_shows_it(store: SQLiteStore) -> None:

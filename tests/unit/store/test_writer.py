@@ -6,6 +6,7 @@ import asyncio
 import sqlite3
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -85,6 +86,75 @@ async def test_a_failed_task_leaves_no_transaction_open(tmp_path: Path) -> None:
         await writer.stop()
     assert reports.committed == ["later"]
     assert connection.execute("SELECT count(*) FROM state WHERE name = 'left'").fetchone() == (0,)
+    connection.close()
+
+
+class NoRollback(sqlite3.Connection):
+    """A connection that cannot roll back, as long as that is so."""
+
+    broken = True
+
+    def execute(self, statement: str, *arguments: Any) -> sqlite3.Cursor:
+        if statement == "ROLLBACK" and self.broken:
+            raise sqlite3.OperationalError("disk I/O error")
+        return super().execute(statement, *arguments)
+
+
+async def test_nothing_is_acknowledged_in_a_transaction_that_cannot_be_rolled_back(tmp_path: Path) -> None:
+    """It would be lost with the transaction."""
+    open_database(tmp_path / "state.db")[0].close()
+    connection = sqlite3.connect(
+        tmp_path / "state.db", isolation_level=None, check_same_thread=False, factory=NoRollback
+    )
+    reports = Reports()
+    writer = reports.writer(connection)
+
+    def fail(inside: sqlite3.Connection) -> None:
+        inside.execute("BEGIN")
+        raise sqlite3.OperationalError("disk I/O error")
+
+    async with asyncio.timeout(WAIT_SECONDS):
+        with pytest.raises(StoreUnavailableError):
+            await writer.run(fail)
+        writer.submit([write("refused", 2, 0)])
+        with pytest.raises(StoreUnavailableError):
+            await writer.run(lambda _: None)
+        assert (reports.committed, list(reports.failed)) == ([], ["refused"])
+        connection.broken = False
+        writer.submit([write("later", 2, 1)])
+        await writer.stop()
+    connection.close()
+    reopened, loaded = open_database(tmp_path / "state.db")
+    assert reports.committed == list(loaded.entries) == ["later"]
+    reopened.close()
+
+
+async def test_a_write_that_sqlite_cannot_take_fails_like_any_other(tmp_path: Path) -> None:
+    connection, _ = open_database(tmp_path / "state.db")
+    reports = Reports()
+    writer = reports.writer(connection)
+
+    def fail(_: sqlite3.Connection) -> None:
+        raise ValueError("a bug")
+
+    async with asyncio.timeout(WAIT_SECONDS):
+        writer.submit([write("not valid \udcff", 10, 0)])
+        with pytest.raises(StoreUnavailableError, match="a bug"):
+            await writer.run(fail)
+        writer.submit([write("later", 10, 1)])
+        await writer.stop()
+    assert list(reports.failed) == ["not valid \udcff"]
+    assert reports.committed == ["later"]
+    connection.close()
+
+
+async def test_a_task_after_the_end_is_refused(tmp_path: Path) -> None:
+    connection, _ = open_database(tmp_path / "state.db")
+    writer = Reports().writer(connection)
+    async with asyncio.timeout(WAIT_SECONDS):
+        await writer.stop()
+        with pytest.raises(StoreUnavailableError, match="the store is closed"):
+            await writer.run(lambda _: None)
     connection.close()
 
 

@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from dray.api.document import Document
-from dray.api.errors import APIError, ConflictError, is_refusal
+from dray.api.errors import APIError, ConflictError, is_not_executed, is_refusal
 from dray.api.timestamps import format_time
 from dray.api.types.core_v1 import Pod
 from dray.client.interface import Patch, PatchType, WriteOptions, ignore_not_found
@@ -122,7 +122,7 @@ class DefaultBinder:
         try:
             await self._client.create_subresource(PODS, name, namespace, _BINDING, body)
         except APIError as failure:
-            if not is_refusal(failure):
+            if not is_not_executed(failure):
                 binding.doubt, binding.unanswered = binding.version, True
             raise
 

@@ -12,7 +12,7 @@ import msgspec
 
 from dray.allocator import claim_label
 from dray.allocator.pools import pool_key
-from dray.api.errors import APIError, ConflictError, DeviceInUseError, is_refusal
+from dray.api.errors import APIError, ConflictError, DeviceInUseError, is_not_executed, is_refusal
 from dray.api.pod_claims import FINALIZER
 from dray.api.types.core_v1 import Pod
 from dray.api.types.resource_v1 import AllocationResult, ResourceClaim, ResourceClaimConsumerReference
@@ -132,7 +132,7 @@ class ClaimWriter:
             pending.doubt = None
             raise
         except APIError as error:
-            if is_refusal(error):
+            if is_not_executed(error):
                 pending.doubt = before
             raise
         pending.doubt = None
@@ -238,7 +238,7 @@ class ClaimWriter:
         try:
             freed = await self._client.update_status(RESOURCE_CLAIMS, writes.freed(claim))
         except APIError as failure:
-            if not is_refusal(failure):
+            if not is_not_executed(failure):
                 await self.settle(claim)
             raise
         self._tracker.assume(freed)

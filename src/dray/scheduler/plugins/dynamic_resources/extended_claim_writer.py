@@ -14,7 +14,7 @@ import msgspec
 
 from dray.allocator import claim_label
 from dray.api.document import Document
-from dray.api.errors import AlreadyExistsError, APIError, ConflictError, is_refusal
+from dray.api.errors import AlreadyExistsError, APIError, ConflictError, is_not_executed, is_refusal
 from dray.api.pod_claims import FINALIZER, extended_resource_claim_name
 from dray.api.types.core_v1 import Pod, PodExtendedResourceClaimStatus
 from dray.api.types.resource_v1 import ResourceClaim
@@ -125,9 +125,9 @@ class ExtendedClaimWriter:
                 written = await self._set_status(current, wanted)
             except APIError as error:
                 failure = error
-                if not is_refusal(error):
+                if not is_not_executed(error):
                     self._uncertain.add(uid)
-                elif not isinstance(error, ConflictError):
+                elif is_refusal(error) and not isinstance(error, ConflictError):
                     break
             else:
                 return written.metadata.resource_version or ""

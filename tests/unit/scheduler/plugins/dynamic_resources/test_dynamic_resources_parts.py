@@ -10,7 +10,14 @@ import pytest
 
 from dray.allocator import Allocations
 from dray.api.document import Document, NamespacedName
-from dray.api.errors import ConflictError, NotFoundError, ServiceUnavailableError, is_refusal
+from dray.api.errors import (
+    ConflictError,
+    InsufficientStorageError,
+    NotFoundError,
+    ServiceUnavailableError,
+    is_not_executed,
+    is_refusal,
+)
 from dray.api.features import FeatureGates
 from dray.api.pod_claims import reservation_of
 from dray.api.types.core_v1 import Pod
@@ -354,3 +361,10 @@ def test_only_a_refusal_says_that_nothing_was_written() -> None:
     assert is_refusal(ConflictError(place, "x", "y"))
     assert is_refusal(NotFoundError(place, "x"))
     assert not is_refusal(ServiceUnavailableError("x"))
+    assert is_not_executed(ConflictError(place, "x", "y"))
+    assert not is_not_executed(ServiceUnavailableError("x"))
+
+
+def test_what_a_full_store_refused_was_not_written_but_can_be_repeated() -> None:
+    assert is_not_executed(InsufficientStorageError("x"))
+    assert not is_refusal(InsufficientStorageError("x"))

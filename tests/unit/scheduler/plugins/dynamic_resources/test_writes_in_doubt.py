@@ -11,7 +11,14 @@ import msgspec
 import pytest
 
 from dray.allocator import Allocations
-from dray.api.errors import ConflictError, ForbiddenError, NotFoundError, ServiceUnavailableError, TooManyRequestsError
+from dray.api.errors import (
+    ConflictError,
+    ForbiddenError,
+    InsufficientStorageError,
+    NotFoundError,
+    ServiceUnavailableError,
+    TooManyRequestsError,
+)
 from dray.api.features import FeatureGates
 from dray.api.pod_claims import FINALIZER, reservation_of
 from dray.api.types.resource_v1 import ResourceClaim
@@ -28,7 +35,7 @@ from dray.scheduler.plugins.dynamic_resources.claim_writer import RETRY_SECONDS,
 from dray.scheduler.plugins.dynamic_resources.pod_state import PodState
 from dray.scheduler.plugins.dynamic_resources.pre_binder import PreBinder
 from dray.scheduler.plugins.dynamic_resources.tracker import ClaimTracker
-from dray.scheduler.plugins.dynamic_resources.writes import ClaimChangedError
+from dray.scheduler.plugins.dynamic_resources.writes import ClaimChangedError, InDoubtError
 from dray.sim.replica.virtual_time import LoopClock, run_virtually
 from tests.unit.scheduler.plugins.dynamic_resources.test_dynamic_resources_parts import claim, pod
 
@@ -167,6 +174,44 @@ def test_a_write_that_arrived_is_assumed_although_the_claim_is_being_deleted() -
         assert list(scheduler.allocations.keys_in_use("gpu.example.com/pool")) == ["gpu.example.com/pool/gpu-0"]
 
     run_virtually(scenario())
+
+
+@pytest.mark.behaviour("SP-100")
+@pytest.mark.parametrize(
+    ("answers", "expected"),
+    [
+        pytest.param(("full",), InsufficientStorageError, id="full"),
+        pytest.param(("full", "base", "unavailable", "base", "full"), InDoubtError, id="unanswered_before"),
+        pytest.param(("unavailable", "unavailable"), InDoubtError, id="unanswered"),
+    ],
+)
+def test_a_write_that_a_full_store_refused_is_not_in_doubt(answers: tuple[str, ...], expected: type[Exception]) -> None:
+    base = _with_metadata(claim("mine", version=5), finalizers=(FINALIZER,))
+    meaning: dict[str, ResourceClaim | Exception] = {
+        "full": InsufficientStorageError("full"),
+        "unavailable": ServiceUnavailableError("?"),
+        "base": base,
+    }
+
+    async def scenario() -> None:
+        scheduler = Scheduler(*(meaning[answer] for answer in answers))
+        scheduler.observe(6, base)
+        with pytest.raises(expected):
+            await scheduler.writer.take(
+                base, claim("mine", devices=("gpu-0",)).status.allocation, reservation_of(pod("mine"))
+            )
+
+    run_virtually(scenario())
+
+
+def test_a_deallocation_that_a_full_store_refused_is_not_settled() -> None:
+    async def scenario() -> list[str]:
+        scheduler = Scheduler(InsufficientStorageError("full"))
+        with pytest.raises(InsufficientStorageError):
+            await scheduler.writer.free(claim("mine", version=5, devices=("gpu-0",)))
+        return scheduler.server.calls
+
+    assert run_virtually(scenario()) == ["update_status"]
 
 
 @pytest.mark.behaviour("SP-102")
