@@ -65,6 +65,8 @@ class PendingWrites:
         # Planned in earlier iterations and not visible to components of this process.
         self._unshown: list[Write] = []
         self._quiet_iterations = 0
+        # Whether `_end_iteration` will be called; once for each iteration, since it counts them.
+        self._is_end_scheduled = False
         self._submit_at = 0.0
         self._outcome: asyncio.Future[None] | None = None
         # Why the last write failed; None after one that succeeded.
@@ -119,8 +121,7 @@ class PendingWrites:
         """Add a planned write; the future is done when it is committed or, if nobody waits for that, visible."""
         if self._count >= WRITES_PENDING_MAX:
             raise StoreUnavailableError(f"{WRITES_PENDING_MAX} writes are waiting for the disk")
-        if not self._gathered:
-            self._loop.call_soon(self._end_iteration)
+        self._schedule_end()
         write = Write(event, self._loop.create_future(), self.epoch, waits)
         self._gathered.append(write)
         self._newest[event.entry.key] = write
@@ -167,8 +168,14 @@ class PendingWrites:
                 self._submit_at = 0.0
                 break
 
+    def _schedule_end(self) -> None:
+        if not self._is_end_scheduled:
+            self._is_end_scheduled = True
+            self._loop.call_soon(self._end_iteration)
+
     def _end_iteration(self) -> None:
         """Submit the writes if somebody waits for them, if there was a pause, or if they have waited long enough."""
+        self._is_end_scheduled = False
         if self._count > SHOWN_AT_ONCE_MAX:
             self._take_gathered()
         elif self._gathered or self._unshown:
@@ -179,7 +186,7 @@ class PendingWrites:
         if self._quiet_iterations > QUIET_ITERATIONS or self._loop.time() >= self._submit_at:
             self.submit()
         else:
-            self._loop.call_soon(self._end_iteration)
+            self._schedule_end()
 
     def _on_committed(self, writes: list[Write]) -> None:
         """Apply what the writer has committed, and acknowledge it."""

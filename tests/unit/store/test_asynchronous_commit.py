@@ -19,6 +19,7 @@ from dray.store.interface import (
     Watch,
 )
 from dray.store.sqlite import SQLiteStore
+from dray.store.writer import Write, WriterThread
 from tests.disk_faults import full_disk, slow_disk
 
 PODS = "/registry/core/pods/ns/"
@@ -129,6 +130,29 @@ async def test_writes_of_the_view_are_committed_after_a_pause_or_a_while(
     outside = await store.watch(PODS, after_revision=1)
     created = await view.create(f"{PODS}a", b"")
     assert [event.entry for event in await next_events(outside)] == [created]
+
+
+async def test_writes_with_short_pauses_between_them_are_committed_together(
+    store: SQLiteStore, view: AsynchronousCommit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pending_writes, "QUIET_ITERATIONS", 6)
+    monkeypatch.setattr(pending_writes, "DELAY_SECONDS_MAX", 3600.0)
+    submitted: list[int] = []
+    submit = WriterThread.submit
+
+    def count(writer: WriterThread, writes: list[Write]) -> None:
+        submitted.append(len(writes))
+        submit(writer, writes)
+
+    monkeypatch.setattr(WriterThread, "submit", count)
+    for number in range(6):
+        await view.create(f"{PODS}{number}", b"")
+        for _ in range(4):
+            await asyncio.sleep(0)
+    assert submitted == []
+    for _ in range(4):
+        await asyncio.sleep(0)
+    assert submitted == [6]
 
 
 async def test_writes_that_a_full_disk_refuses_are_rolled_back_once(
