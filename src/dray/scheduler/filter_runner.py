@@ -92,7 +92,9 @@ class FilterRunner:
         pod = state.pod_info.pod
         for plugin in self._extensions:
             if plugin.name not in state.skip_filter:
-                _check(plugin.add_pod(state, pod, other, changed), plugin.name, "AddPod")
+                status = plugin.add_pod(state, pod, other, changed)
+                if status is not SUCCESS:
+                    _check(status, plugin.name, "AddPod")
         return changed
 
     def add_pods(self, state: CycleState, others: Sequence[PodInfo], node: NodeInfo) -> NodeInfo:
@@ -101,7 +103,9 @@ class FilterRunner:
         pod = state.pod_info.pod
         for plugin in self._extensions:
             for other in others if plugin.name not in state.skip_filter else ():
-                _check(plugin.add_pod(state, pod, other, changed), plugin.name, "AddPod")
+                status = plugin.add_pod(state, pod, other, changed)
+                if status is not SUCCESS:
+                    _check(status, plugin.name, "AddPod")
         return changed
 
     def remove_pods(self, state: CycleState, others: Sequence[PodInfo], node: NodeInfo) -> NodeInfo:
@@ -110,7 +114,9 @@ class FilterRunner:
         pod = state.pod_info.pod
         for plugin in self._extensions:
             for other in others if plugin.name not in state.skip_filter else ():
-                _check(plugin.remove_pod(state, pod, other, changed), plugin.name, "RemovePod")
+                status = plugin.remove_pod(state, pod, other, changed)
+                if status is not SUCCESS:
+                    _check(status, plugin.name, "RemovePod")
         return changed
 
 
@@ -136,5 +142,5 @@ def _checked(status: Status) -> Status:
 
 
 def _check(status: Status, plugin: str, method: str) -> None:
-    if status is not SUCCESS and not status.is_success:
+    if not status.is_success:
         raise AttemptError(f'running {method} on PreFilter plugin "{plugin}": {status.message}')
