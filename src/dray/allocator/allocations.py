@@ -330,6 +330,12 @@ def device_uses(allocation: AllocationResult) -> tuple[DeviceUse, ...]:
     return tuple(uses)
 
 
+def device_keys(allocation: AllocationResult) -> list[str]:
+    """Return the keys of the devices that an allocation uses."""
+    results = allocation.devices.results
+    return [f"{pool_key(item.driver, item.pool)}/{item.device}" for item in results if not item.admin_access]
+
+
 def _consumed(result: DeviceRequestAllocationResult) -> tuple[tuple[str, int], ...]:
     if not result.consumed_capacity:
         return ()
