@@ -51,17 +51,23 @@ class AllocationOverlay:
 
     # ---- changes
 
-    def take_out(self, identity: str) -> None:
-        """Leave out a claim, by uid, that is allocated below; twice is the same as once."""
-        holding = None if identity in self._out else self._base.uses_of(identity)
-        if holding is not None:
-            uses = self._out[identity] = holding[1]
+    def take_out(self, *identities: str) -> None:
+        """Leave out claims, by uid, that are allocated below; twice is the same as once."""
+        uses: list[DeviceUse] = []
+        for identity in identities:
+            holding = None if identity in self._out else self._base.uses_of(identity)
+            if holding is not None:
+                self._out[identity] = holding[1]
+                uses += holding[1]
+        if uses:
             self._count(uses, -1)
 
-    def put_back(self, identity: str) -> None:
+    def put_back(self, *identities: str) -> None:
         """Undo `take_out`."""
-        uses = self._out.pop(identity, None)
-        if uses is not None:
+        uses: list[DeviceUse] = []
+        for identity in identities:
+            uses += self._out.pop(identity, ())
+        if uses:
             self._count(uses, 1)
 
     def is_out(self, identity: str) -> bool:

@@ -16,16 +16,17 @@ from hypothesis import strategies as st
 
 from dray.api.timestamps import format_time
 from dray.client.resources import PODS
+from dray.framework.cycle_state import CycleState
 from dray.framework.node_info import NodeInfo
 from dray.framework.pod_info import PodInfo
-from dray.framework.status import Status, unschedulable
+from dray.framework.status import SUCCESS, Status, unschedulable
 from dray.scheduler.filter_runner import runner_of
 from dray.scheduler.preemption.candidates import choose, find_candidates
 from dray.scheduler.preemption.dry_run import Candidate, DryRun
 from dray.scheduler.preemption.dry_run_cache import DryRunCache
 from tests.unit.scheduler.builders import node_info, pod_info
 from tests.unit.scheduler.builders import pod as pod_object
-from tests.unit.scheduler.preemption.device_cluster import DeviceCluster, request
+from tests.unit.scheduler.preemption.device_cluster import DRIVER, DeviceCluster, request
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 NODES = 4
@@ -133,6 +134,46 @@ def test_a_cached_candidate_that_is_current_is_what_a_dry_run_finds() -> None:
     # Otherwise this shows nothing.
     assert compared > 100
     assert outdated > 10
+
+
+# --- Several Pods at once. ---
+
+
+def device_state(state: CycleState) -> Any:
+    own = state["DynamicResources"]
+    if own.overlay is None:
+        return own.removed, own.released, None
+    keys = [f"{DRIVER}/n{number}/d{device}" for number in range(NODES) for device in range(DEVICES)]
+    in_use = [own.overlay.in_use(key, shareable=False) for key in keys]
+    return own.removed, own.released, (own.overlay.out, in_use)
+
+
+@pytest.mark.behaviour("PE-56")
+@pytest.mark.parametrize("seed", range(20))
+def test_removing_and_adding_several_pods_is_the_same_as_one_by_one(seed: int) -> None:
+    world = SharedClaims(seed)
+    for _ in range(10):
+        world.change()
+    devices, rng = world.cluster.devices, world.rng
+    pod = world.cluster.pending("urgent", request(), priority=100)
+    state, _ = world.cluster.place(pod)
+    released = 0
+    for node in world.cluster.handle.snapshot:
+        single, several = state.clone(), state.clone()
+        present, removed = list(node.pods.values()), list[PodInfo]()
+        for _ in range(6):
+            source, target = (present, removed) if rng.random() < 0.6 else (removed, present)
+            chosen = rng.sample(source, rng.randint(0, len(source)))
+            for other in chosen:
+                source.remove(other)
+                change = devices.remove_pod if target is removed else devices.add_pod
+                assert change(single, pod, other, node) is SUCCESS
+            target += chosen
+            change_all = devices.remove_pods if target is removed else devices.add_pods
+            assert change_all(several, pod, chosen, node) is SUCCESS
+            assert device_state(several) == device_state(single)
+            released += len(several["DynamicResources"].released)
+    assert released
 
 
 # --- The search and the choice. ---

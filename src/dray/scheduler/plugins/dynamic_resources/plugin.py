@@ -327,14 +327,22 @@ class DynamicResources:
 
     def add_pod(self, state: CycleState, _pod: Pod, other: PodInfo, node: NodeInfo) -> Status:
         """Put back the claims of a removed Pod; hold the devices of a nominated one."""
+        return self.add_pods(state, _pod, (other,), node)
+
+    def add_pods(self, state: CycleState, _pod: Pod, others: Sequence[PodInfo], node: NodeInfo) -> Status:
+        """Do the same for several Pods."""
         if self._preemption is not None:
-            self._preemption.add_pod(state[NAME], other, node)
+            self._preemption.add_pods(state[NAME], others, node)
         return SUCCESS
 
     def remove_pod(self, state: CycleState, _pod: Pod, other: PodInfo, node: NodeInfo) -> Status:
         """Release the claims of a Pod that nobody else uses."""
+        return self.remove_pods(state, _pod, (other,), node)
+
+    def remove_pods(self, state: CycleState, _pod: Pod, others: Sequence[PodInfo], node: NodeInfo) -> Status:
+        """Do the same for several Pods."""
         if self._preemption is not None:
-            self._preemption.remove_pod(state[NAME], state.pod_info.priority, other, node)
+            self._preemption.remove_pods(state[NAME], state.pod_info.priority, others, node)
         return SUCCESS
 
     def dry_run_signature(self, state: CycleState) -> Hashable | None:

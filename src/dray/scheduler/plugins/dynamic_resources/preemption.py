@@ -49,19 +49,22 @@ class DevicePreemption:
 
     # --- Removing and adding Pods. ---
 
-    def remove_pod(self, own: PodState, priority: int, other: PodInfo, node: NodeInfo) -> None:
-        """Release the claims that nobody else uses."""
+    def remove_pods(self, own: PodState, priority: int, others: Sequence[PodInfo], node: NodeInfo) -> None:
+        """Release the claims that nobody else uses, of one Pod after the other."""
         own.in_dry_run = True
-        own.removed[other.uid] = other.key
-        claims = own.claims_of_removed.get(other.uid)
-        if claims is None:
-            claims = own.claims_of_removed[other.uid] = self.claims_of(other.pod)
-        for claim in claims:
-            uid = claim.metadata.uid or ""
-            if uid not in own.released and self._is_released(own, priority, claim, node):
-                overlay = own.overlay or self._overlay(own)
-                overlay.take_out(uid)
-                own.released[uid] = claim
+        released: list[str] = []
+        for other in others:
+            own.removed[other.uid] = other.key
+            claims = own.claims_of_removed.get(other.uid)
+            if claims is None:
+                claims = own.claims_of_removed[other.uid] = self.claims_of(other.pod)
+            for claim in claims:
+                uid = claim.metadata.uid or ""
+                if uid not in own.released and self._is_released(own, priority, claim, node):
+                    own.released[uid] = claim
+                    released.append(uid)
+        if released:
+            self._overlay(own).take_out(*released)
 
     def released_with(self, own: PodState, priority: int, other: PodInfo, node: NodeInfo) -> Iterator[ResourceClaim]:
         """Yield the claims of a removed Pod that nobody else uses, and that are not released yet."""
@@ -69,16 +72,25 @@ class DevicePreemption:
             if claim.metadata.uid not in own.released and self._is_released(own, priority, claim, node):
                 yield claim
 
-    def add_pod(self, own: PodState, other: PodInfo, node: NodeInfo) -> None:
-        """Put the claims of a removed Pod back; hold what a nominated Pod will get."""
-        if other.uid in own.removed:
-            del own.removed[other.uid]
+    def add_pods(self, own: PodState, others: Sequence[PodInfo], node: NodeInfo) -> None:
+        """Put the claims of removed Pods back; hold what nominated Pods will get."""
+        allocated: list[str] = []
+        nominated: list[PodInfo] = []
+        for other in others:
+            if own.removed.pop(other.uid, None) is None:
+                nominated.append(other)
+                continue
             for claim in own.claims_of_removed[other.uid]:
                 uid = claim.metadata.uid or ""
                 if own.released.pop(uid, None) is not None:
-                    overlay = own.overlay or self._overlay(own)
-                    overlay.put_back(uid)
-            return
+                    allocated.append(uid)
+        if allocated:
+            self._overlay(own).put_back(*allocated)
+        for other in nominated:
+            self._hold(own, other, node)
+
+    def _hold(self, own: PodState, other: PodInfo, node: NodeInfo) -> None:
+        """Hold what a nominated Pod will get."""
         record = self._nominees.get(other.uid) or self._record_anew(own, other, node)
         if record is None or record.node_name != node.name:
             return
@@ -138,13 +150,14 @@ class DevicePreemption:
         """Return the claims of the Pods below a priority, and whom they are in flight for; None if others use them."""
         potential = {uid: other.pod for uid, other in node.pods.items() if other.priority < priority}
         found: list[object] = []
+        in_flight = self._tracker.in_flight_pods
         for uid, pod in potential.items():
             claims = own.claims_of_removed.get(uid)
             for claim in self.claims_of(pod) if claims is None else claims:
                 for user in claim.status.reserved_for:
                     if user.uid not in potential:
                         return None
-                found += claim, self._tracker.in_flight_pod(claim)
+                found += claim, in_flight.get(claim.metadata.uid or "")
         return found
 
     def may_help(self, priority: int, node: NodeInfo) -> bool:
@@ -164,7 +177,7 @@ class DevicePreemption:
     def _is_released(self, own: PodState, priority: int, claim: ResourceClaim, node: NodeInfo) -> bool:
         if claim.metadata.uid in own.claims_by_uid:
             return False
-        in_flight = self._tracker.in_flight_pod(claim)
+        in_flight = self._tracker.in_flight_pods.get(claim.metadata.uid or "")
         if in_flight and in_flight not in own.removed:
             return False
         users = claim.status.reserved_for
