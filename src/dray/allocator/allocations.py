@@ -90,14 +90,14 @@ class AllocatedDevices(UsedDevicesWithShares, Protocol):
     def dedicated(self) -> Container[str]:
         """Return the devices that are used by one claim alone."""
 
-    def has_any(self, pool: str) -> bool:
-        """Return whether any device of the pool is in use."""
-
     def keys_in_use(self, pool: str) -> Collection[str]:
         """Return the pool's devices that are in use, alone or shared."""
 
     def in_use(self, key: str, *, shareable: bool) -> bool:
         """Return whether no other claim can use the device."""
+
+    def has_shares(self) -> bool:
+        """Return whether claims may have shares of devices, of any pool."""
 
     def is_shared(self, key: str) -> bool:
         """Return whether claims have shares of the device."""
@@ -218,6 +218,10 @@ class Allocations:
     def in_use(self, key: str, *, shareable: bool) -> bool:
         """Return whether no other claim can use the device; shares of a no longer shareable device count."""
         return key in self.dedicated or (not shareable and key in self._shares)
+
+    def has_shares(self) -> bool:
+        """Return whether claims have shares of devices, of any pool."""
+        return bool(self._shares)
 
     def is_shared(self, key: str) -> bool:
         """Return whether claims have shares of the device."""

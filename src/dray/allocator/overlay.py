@@ -100,11 +100,6 @@ class AllocationOverlay:
         """Return a number that changes with every change of the overlay."""
         return self._stamp if pool in self._keys else -1
 
-    def has_any(self, pool: str) -> bool:
-        """Return whether any device of the pool is in use."""
-        keys = self._keys.get(pool)
-        return self._base.has_any(pool) if keys is None else bool(keys)
-
     def keys_in_use(self, pool: str) -> Collection[str]:
         """Return the pool's devices that are in use, alone or shared."""
         keys = self._keys.get(pool)
@@ -113,6 +108,10 @@ class AllocationOverlay:
     def in_use(self, key: str, *, shareable: bool) -> bool:
         """Return whether no other claim can use the device."""
         return key in self.dedicated or (not shareable and self.is_shared(key))
+
+    def has_shares(self) -> bool:
+        """Return whether claims may have shares of devices, of any pool."""
+        return bool(self._shares) or self._base.has_shares()
 
     def is_shared(self, key: str) -> bool:
         """Return whether claims have shares of the device."""
