@@ -180,6 +180,6 @@ def scheduler_agrees(scheduler: Scheduler, claims: list[Document]) -> None:
     assert used == {device for claim in claims for device in devices_of(claim)}
     assert not scheduler.cache.assumed_count()
     assert not cluster.tracker._assumed
-    assert not cluster.tracker._in_flight
+    assert not cluster.tracker.in_flight_pods
     assert not cluster.tracker._watchers
     assert not cluster.tracker._removed

@@ -1,7 +1,7 @@
 """Structured device allocation: finds devices for claims on a node. Writes nothing, no I/O."""
 
 from dray.allocator.allocation_cache import AllocationQuery
-from dray.allocator.allocations import Allocations, claim_label
+from dray.allocator.allocations import Allocations, claim_label, device_keys
 from dray.allocator.allocator import Allocator
 from dray.allocator.errors import (
     AllocationError,
@@ -34,6 +34,7 @@ __all__ = [
     "StopReason",
     "allocation_score",
     "claim_label",
+    "device_keys",
     "normalized_scores",
     "with_share_ids",
 ]

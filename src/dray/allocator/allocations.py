@@ -90,14 +90,14 @@ class AllocatedDevices(UsedDevicesWithShares, Protocol):
     def dedicated(self) -> Container[str]:
         """Return the devices that are used by one claim alone."""
 
-    def has_any(self, pool: str) -> bool:
-        """Return whether any device of the pool is in use."""
-
     def keys_in_use(self, pool: str) -> Collection[str]:
         """Return the pool's devices that are in use, alone or shared."""
 
     def in_use(self, key: str, *, shareable: bool) -> bool:
         """Return whether no other claim can use the device."""
+
+    def has_shares(self) -> bool:
+        """Return whether claims may have shares of devices, of any pool."""
 
     def is_shared(self, key: str) -> bool:
         """Return whether claims have shares of the device."""
@@ -219,6 +219,10 @@ class Allocations:
         """Return whether no other claim can use the device; shares of a no longer shareable device count."""
         return key in self.dedicated or (not shareable and key in self._shares)
 
+    def has_shares(self) -> bool:
+        """Return whether claims have shares of devices, of any pool."""
+        return bool(self._shares)
+
     def is_shared(self, key: str) -> bool:
         """Return whether claims have shares of the device."""
         return key in self._shares
@@ -328,6 +332,15 @@ def device_uses(allocation: AllocationResult) -> tuple[DeviceUse, ...]:
         pool = pool_key(result.driver, result.pool)
         uses.append(DeviceUse(pool, f"{pool}/{result.device}", result.share_id, _consumed(result)))
     return tuple(uses)
+
+
+def device_keys(allocation: AllocationResult) -> list[str]:
+    """Return the keys of the devices that an allocation uses."""
+    keys = []
+    for result in allocation.devices.results:
+        if not result.admin_access:
+            keys.append(f"{pool_key(result.driver, result.pool)}/{result.device}")  # noqa: PERF401 - a call less
+    return keys
 
 
 def _consumed(result: DeviceRequestAllocationResult) -> tuple[tuple[str, int], ...]:

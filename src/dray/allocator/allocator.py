@@ -7,7 +7,7 @@ from functools import partial
 from typing import Final
 
 from dray.allocator.allocation_cache import AllocationCache, AllocationQuery
-from dray.allocator.allocations import AllocatedDevices, Allocations, device_uses
+from dray.allocator.allocations import AllocatedDevices, Allocations
 from dray.allocator.choices import Chooser, RequestChoices
 from dray.allocator.device_policy import DevicePolicy
 from dray.allocator.errors import INVALID_POOLS, AllocationError, NodeAllocationError
@@ -108,6 +108,9 @@ class Allocator:
             return self._no_fit(view, _NO_FIT)
         find = partial(self._results, plan, view, allocations, policy)
         if _is_decided(view, choices) and not limits.expired():
+            if allocations is not self.allocations:
+                # Such an outcome is not cached, so the choices may be kept for the results.
+                find = partial(find, choices)
             return Outcome(None, find=find)
         search = Search(plan, choices, view, allocations, limits)
         if search.run():
@@ -119,10 +122,16 @@ class Allocator:
         return self._no_fit(view, Outcome(None, search.steps))
 
     def _results(
-        self, plan: Plan, view: NodeView, allocations: AllocatedDevices, policy: DevicePolicy | None
+        self,
+        plan: Plan,
+        view: NodeView,
+        allocations: AllocatedDevices,
+        policy: DevicePolicy | None,
+        choices: Sequence[RequestChoices] | None = None,
     ) -> tuple[AllocationResult, ...] | None:
         """Return the allocations on a node where the claims fit."""
-        choices = Chooser(plan, view, allocations, self.inventory.taint_rules).choices()
+        if choices is None:
+            choices = Chooser(plan, view, allocations, self.inventory.taint_rules).choices()
         if choices is None:
             return None
         if policy is not None:
@@ -134,12 +143,9 @@ class Allocator:
         """Return whether the devices of earlier results are free in another state of allocations."""
         return still_fits(self.inventory.node_view(node, self.gates), allocations, state)
 
-    def is_local(self, node: Node, allocation: AllocationResult) -> bool:
-        """Return whether the allocation uses devices of this node alone, all of which exist."""
-        view = self.inventory.node_view(node, self.gates)
-        devices = view.by_key()
-        found = (devices.get(use.key) for use in device_uses(allocation))
-        return all(device is not None and view.is_local(device) for device in found)
+    def local_devices(self, node: Node) -> frozenset[str]:
+        """Return the keys of the node's devices that no other node can use."""
+        return self.inventory.node_view(node, self.gates).local_keys()
 
     def explain(self, node: Node, claims: Sequence[ResourceClaim]) -> Explanation:
         """Return for each request and device why the claims do not fit on the node; never raises."""

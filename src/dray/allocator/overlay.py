@@ -51,17 +51,23 @@ class AllocationOverlay:
 
     # ---- changes
 
-    def take_out(self, identity: str) -> None:
-        """Leave out a claim, by uid, that is allocated below; twice is the same as once."""
-        holding = None if identity in self._out else self._base.uses_of(identity)
-        if holding is not None:
-            uses = self._out[identity] = holding[1]
+    def take_out(self, *identities: str) -> None:
+        """Leave out claims, by uid, that are allocated below; twice is the same as once."""
+        uses: list[DeviceUse] = []
+        for identity in identities:
+            holding = None if identity in self._out else self._base.uses_of(identity)
+            if holding is not None:
+                self._out[identity] = holding[1]
+                uses += holding[1]
+        if uses:
             self._count(uses, -1)
 
-    def put_back(self, identity: str) -> None:
+    def put_back(self, *identities: str) -> None:
         """Undo `take_out`."""
-        uses = self._out.pop(identity, None)
-        if uses is not None:
+        uses: list[DeviceUse] = []
+        for identity in identities:
+            uses += self._out.pop(identity, ())
+        if uses:
             self._count(uses, 1)
 
     def is_out(self, identity: str) -> bool:
@@ -94,11 +100,6 @@ class AllocationOverlay:
         """Return a number that changes with every change of the overlay."""
         return self._stamp if pool in self._keys else -1
 
-    def has_any(self, pool: str) -> bool:
-        """Return whether any device of the pool is in use."""
-        keys = self._keys.get(pool)
-        return self._base.has_any(pool) if keys is None else bool(keys)
-
     def keys_in_use(self, pool: str) -> Collection[str]:
         """Return the pool's devices that are in use, alone or shared."""
         keys = self._keys.get(pool)
@@ -107,6 +108,10 @@ class AllocationOverlay:
     def in_use(self, key: str, *, shareable: bool) -> bool:
         """Return whether no other claim can use the device."""
         return key in self.dedicated or (not shareable and self.is_shared(key))
+
+    def has_shares(self) -> bool:
+        """Return whether claims may have shares of devices, of any pool."""
+        return bool(self._shares) or self._base.has_shares()
 
     def is_shared(self, key: str) -> bool:
         """Return whether claims have shares of the device."""

@@ -113,16 +113,23 @@ class Segment:
         if self._counted_at == at:
             return
         self._counted_at, self._blocked, self._partly_consumed = at, 0, 0
-        if allocations.has_any(self.pool.key):
-            dedicated = self._members(allocations.dedicated)
-            shared = 0
-            for index in indices(self._members(allocations.keys_in_use(self.pool.key)) & ~dedicated):
-                if allocations.is_shared(self._keys[index]):
-                    shared |= 1 << index
-            self._blocked = dedicated | (shared & ~self.shared)
+        keys = allocations.keys_in_use(self.pool.key)
+        if keys:
+            in_use = self._members(keys)
+            # What is not shared is used by one claim alone.
+            shared = self._shared_among(in_use, allocations) if allocations.has_shares() else 0
             self._partly_consumed = shared & self.shared
+            self._blocked = in_use & ~self._partly_consumed
         if self.consumers:
             self._blocked |= self._without_counters(allocations)
+
+    def _shared_among(self, in_use: int, allocations: AllocatedDevices) -> int:
+        """Return the devices in use of which claims have shares, without those that a claim uses alone."""
+        shared = 0
+        for index in indices(in_use & ~self._members(allocations.dedicated)):
+            if allocations.is_shared(self._keys[index]):
+                shared |= 1 << index
+        return shared
 
     def _members(self, keys: Container[str]) -> int:
         """Return the devices whose keys are in a collection: the sum of their different bits."""

@@ -142,6 +142,12 @@ class NodeView:
         """Return whether no other node can use the device."""
         return self.name in (device.entry.node_name, device.spec.node_name)
 
+    def local_keys(self) -> frozenset[str]:
+        """Return the keys of the devices that no other node can use."""
+        name = self.name
+        # As `is_local`, without a call for each device.
+        return frozenset([item.key for item in self.devices if name in (item.entry.node_name, item.spec.node_name)])
+
     def _locate(self, index: int) -> tuple[Segment, int]:
         number = bisect_right(self._offsets, index) - 1
         return self.segments[number], index - self._offsets[number]

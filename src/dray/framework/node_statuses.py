@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence
-from itertools import chain
+from itertools import chain, compress
 from operator import itemgetter
 from typing import Final, TypeAlias
 
@@ -129,7 +129,14 @@ class NodeStatuses(MutableMapping[str, Status]):
         if not wanted:
             return []
         nodes, by_index = self._snapshot.nodes, self.by_index
-        return [nodes[index].name for index in self._order() if id(by_index[index]) in wanted]
+        selected = bytearray(_UNNUMBERED + 1)
+        for key in wanted:
+            selected[self._shared[key].number] = 1
+        if selected[_UNNUMBERED]:
+            return [nodes[index].name for index in self._order() if id(by_index[index]) in wanted]
+        # No node is touched that has another status.
+        flags = self._numbers.translate(selected)
+        return [nodes[index].name for index in compress(self._order(), flags[self._start :] + flags[: self._start])]
 
     def nodes_with(self, statuses: Collection[Status]) -> Sequence[NodeInfo]:
         """Return the nodes that have one of the statuses, in the order of the snapshot."""

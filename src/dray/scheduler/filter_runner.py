@@ -10,11 +10,10 @@ from collections.abc import Sequence
 
 from dray.framework.cycle_state import CycleState
 from dray.framework.node_info import NodeInfo
-from dray.framework.plugins import PreFilterExtensions
 from dray.framework.pod_info import PodInfo
 from dray.framework.status import SUCCESS, Code, Status
 from dray.scheduler.nominations import Nominations
-from dray.scheduler.profile import ActiveFilters, Filter, Profile
+from dray.scheduler.profile import ActiveFilters, Filter, PodChanges, Profile
 
 
 class AttemptError(Exception):
@@ -26,9 +25,7 @@ class FilterRunner:
 
     __slots__ = ("_extensions", "_filters", "_nominations")
 
-    def __init__(
-        self, filters: Sequence[Filter], extensions: Sequence[PreFilterExtensions], nominations: Nominations
-    ) -> None:
+    def __init__(self, filters: Sequence[Filter], extensions: Sequence[PodChanges], nominations: Nominations) -> None:
         self._filters = filters
         self._extensions = extensions
         self._nominations = nominations
@@ -89,28 +86,26 @@ class FilterRunner:
     def add_pod(self, state: CycleState, other: PodInfo, node: NodeInfo) -> NodeInfo:
         """Return the node with the Pod, and update the state, which must be a copy."""
         changed = node.with_pod(other)
-        pod = state.pod_info.pod
-        for plugin in self._extensions:
-            if plugin.name not in state.skip_filter:
-                _check(plugin.add_pod(state, pod, other, changed), plugin.name, "AddPod")
+        self._update_for_added(state, (other,), changed)
         return changed
 
     def add_pods(self, state: CycleState, others: Sequence[PodInfo], node: NodeInfo) -> NodeInfo:
         """Return the node with several Pods, none of which it has, and update the state, which must be a copy."""
         changed = node.with_pods(others)
-        pod = state.pod_info.pod
-        for plugin in self._extensions:
-            for other in others if plugin.name not in state.skip_filter else ():
-                _check(plugin.add_pod(state, pod, other, changed), plugin.name, "AddPod")
+        self._update_for_added(state, others, changed)
         return changed
+
+    def _update_for_added(self, state: CycleState, others: Sequence[PodInfo], node: NodeInfo) -> None:
+        for plugin in self._extensions:
+            if plugin.name not in state.skip_filter:
+                _check(plugin.add_pods(state, state.pod_info.pod, others, node), plugin.name, "AddPod")
 
     def remove_pods(self, state: CycleState, others: Sequence[PodInfo], node: NodeInfo) -> NodeInfo:
         """Return the node without the Pods, and update the state, which must be a copy."""
         changed = node.without_pods([other.uid for other in others])
-        pod = state.pod_info.pod
         for plugin in self._extensions:
-            for other in others if plugin.name not in state.skip_filter else ():
-                _check(plugin.remove_pod(state, pod, other, changed), plugin.name, "RemovePod")
+            if plugin.name not in state.skip_filter:
+                _check(plugin.remove_pods(state, state.pod_info.pod, others, changed), plugin.name, "RemovePod")
         return changed
 
 

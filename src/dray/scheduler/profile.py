@@ -26,6 +26,7 @@ from dray.framework.plugins import (
     BatchFilter,
     BatchScorer,
     BulkFilter,
+    BulkPreFilterExtensions,
     CacheableScorer,
     DryRunSignature,
     EnqueueExtensions,
@@ -45,6 +46,7 @@ from dray.framework.plugins import (
     ScorePlugin,
     is_superseded,
 )
+from dray.framework.pod_info import PodInfo
 from dray.framework.status import SUCCESS, Status, error
 from dray.scheduler.diagnosis import Diagnosis
 from dray.scheduler.timing import Observe, timed_points
@@ -87,6 +89,34 @@ class Scorer:
             if isinstance(plugin, CacheableScorer) and not is_superseded(plugin, "score_cache_key")
             else None
         )
+
+
+# Of a plugin, for Pods that are added to a node or removed from it.
+ChangePods: TypeAlias = Callable[[CycleState, Pod, Sequence[PodInfo], NodeInfo], Status]
+
+
+class PodChanges:
+    """The functions of a plugin that update its state for Pods added to a node, or removed from it."""
+
+    __slots__ = ("add_pods", "name", "remove_pods")
+
+    def __init__(self, plugin: PreFilterExtensions, *, bulk: bool) -> None:
+        self.name = plugin.name
+        self.add_pods: ChangePods = _for_each(plugin.add_pod)
+        self.remove_pods: ChangePods = _for_each(plugin.remove_pod)
+        if bulk and isinstance(plugin, BulkPreFilterExtensions):
+            self.add_pods, self.remove_pods = plugin.add_pods, plugin.remove_pods
+
+
+def _for_each(change_pod: Callable[[CycleState, Pod, PodInfo, NodeInfo], Status]) -> ChangePods:
+    def change_pods(state: CycleState, pod: Pod, others: Sequence[PodInfo], node: NodeInfo) -> Status:
+        for other in others:
+            status = change_pod(state, pod, other, node)
+            if status is not SUCCESS and not status.is_success:
+                return status
+        return SUCCESS
+
+    return change_pods
 
 
 def _filter_all(plugin: FilterPlugin) -> Callable[[CycleState, Pod, Sequence[NodeInfo]], Sequence[Status]]:
@@ -156,8 +186,10 @@ class Profile:
         self.timed_filter: Sequence[FilterPlugin] = (
             () if timed_points is None else cast("Sequence[FilterPlugin]", timed_points[FILTER.name])
         )
+        # Every Pod that is added or removed is timed by itself.
+        bulk = timed_points is None
         self.pre_filter_extensions = tuple(
-            plugin for plugin in self.at(PRE_FILTER) if isinstance(plugin, PreFilterExtensions)
+            PodChanges(plugin, bulk=bulk) for plugin in self.at(PRE_FILTER) if isinstance(plugin, PreFilterExtensions)
         )
         self.nomination_extensions = tuple(
             plugin for plugin in self.at(PRE_FILTER) if isinstance(plugin, NominationExtensions)

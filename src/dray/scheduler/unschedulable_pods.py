@@ -20,6 +20,11 @@ class UnschedulablePods:
         self._registrations: dict[str, list[EventRegistration]] = {}
         for plugin, items in registrations:
             self._registrations.setdefault(plugin, []).extend(items)
+        # The functions that return the keys of a Pod, each once: several registrations have the same one.
+        self._key_functions = {
+            plugin: tuple(dict.fromkeys(item.keys.of_pod for item in items if item.keys is not None))
+            for plugin, items in self._registrations.items()
+        }
         # In the order in which they were added; changed only here.
         self.pods: dict[str, tuple[int, QueuedPod, frozenset[str]]] = {}
         self._by_plugin: dict[str, dict[str, None]] = {}
@@ -125,9 +130,9 @@ class UnschedulablePods:
         pod = queued.pod
         found: list[tuple[str, str]] = []
         for plugin in plugins:
-            for item in self._registrations.get(plugin, ()):
-                if item.keys is not None:
-                    found += [(plugin, key) for key in item.keys.of_pod(pod)]
+            for keys_of_pod in self._key_functions.get(plugin, ()):
+                for key in keys_of_pod(pod):
+                    found.append((plugin, key))  # noqa: PERF401 - a comprehension is a call for each function
         return found
 
 

@@ -44,6 +44,9 @@ class Pools:
     def parts_changed_since(self, version: int) -> Iterable[str] | None:
         return self.changes[version:]
 
+    def dry_run_dependencies(self, *_given: object) -> Sequence[object] | None:
+        raise NotImplementedError
+
 
 def pool_of(name: str) -> str:
     return f"pool{int(name.removeprefix('n')) // 2}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import pytest
@@ -151,3 +152,40 @@ def test_a_plugin_that_cannot_add_a_pod_fails_the_attempt() -> None:
     attempt, runner = prepare(Alone(broken=True), pod_info("expected"))
     with pytest.raises(AttemptError, match=r'running AddPod on PreFilter plugin "Alone": broken'):
         runner.run(attempt, node_info("n"))
+
+
+class AloneInBulk(Alone):
+    """Updates its state for several Pods at once, and counts the calls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[tuple[str, int]] = []
+
+    def add_pods(self, state: CycleState, _pod: Pod, others: Sequence[PodInfo], _node: NodeInfo) -> Status:
+        self.calls.append(("add", len(others)))
+        state[self.name].names.update(other.key.name for other in others)
+        return SUCCESS
+
+    def remove_pods(self, state: CycleState, _pod: Pod, others: Sequence[PodInfo], _node: NodeInfo) -> Status:
+        self.calls.append(("remove", len(others)))
+        state[self.name].names.difference_update(other.key.name for other in others)
+        return SUCCESS
+
+
+def test_a_plugin_may_update_its_state_for_several_pods_in_one_call() -> None:
+    """In a timed attempt each Pod is observed by itself."""
+    plugin, observed = AloneInBulk(), list[str]()
+    plain = profile(plugin)
+    timed = plain.timed(lambda: 0.0, lambda _name, point, _status, _seconds: observed.append(point))
+    pods = [pod_info(f"p{number}") for number in range(3)]
+    for used in (plain, timed):
+        attempt = state(pod_info("preemptor"))
+        run_pre_filter(used, attempt, 1)
+        runner = runner_of(used, attempt, Nominations())
+        with_pods = runner.add_pods(attempt, pods, node_info())
+        assert attempt["Alone"].names == {"p0", "p1", "p2"}
+        assert list(runner.remove_pods(attempt, pods[:2], with_pods).pods) == ["uid-p2"]
+        assert attempt["Alone"].names == {"p2"}
+    assert plugin.calls == [("add", 3), ("remove", 2)]
+    assert observed.count("PreFilterExtensionAddPod") == 3
+    assert observed.count("PreFilterExtensionRemovePod") == 2

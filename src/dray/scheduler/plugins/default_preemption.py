@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from dray.api.types.core_v1 import Pod
@@ -15,6 +15,7 @@ from dray.framework.events import ASSIGNED_POD, Action, ClusterEvent, EventRegis
 from dray.framework.node_info import NodeInfo
 from dray.framework.node_statuses import NodeStatuses, distinct_statuses
 from dray.framework.plugins import PlacedMember, PostFilterResult
+from dray.framework.pod_info import PodInfo
 from dray.framework.snapshot import Snapshot
 from dray.framework.status import SUCCESS, Code, Status, error, unresolvable, unschedulable
 from dray.scheduler.cluster_events import UNFINISHED
@@ -22,9 +23,16 @@ from dray.scheduler.equivalence_class import has_known_filters
 from dray.scheduler.filter_runner import FilterRunner, runner_of
 from dray.scheduler.handle import Handle
 from dray.scheduler.preemption.budget_cache import BudgetCache
-from dray.scheduler.preemption.candidates import Search, SearchLimits, choose, find_candidates, rejection_message
+from dray.scheduler.preemption.candidates import (
+    NOTHING_KNOWN,
+    Search,
+    SearchLimits,
+    choose,
+    find_candidates,
+    rejection_message,
+)
 from dray.scheduler.preemption.dry_run import Candidate, DryRun
-from dray.scheduler.preemption.dry_run_cache import DryRunCache
+from dray.scheduler.preemption.dry_run_cache import CachedDryRun, DryRunCache, DryRunOn
 from dray.scheduler.preemption.executor import Executor, is_preempted, pod_preemptor
 from dray.scheduler.preemption.group_preemption import NEVER, GroupPreemption
 from dray.scheduler.preemption.metrics import POD, PreemptionMetrics
@@ -164,27 +172,40 @@ class DefaultPreemption:
     def _find(
         self, dry_run: DryRun, state: CycleState, statuses: Mapping[str, Status]
     ) -> tuple[Candidate | None, Search]:
-        """Return the best candidate; one that was found by cached dry runs alone is confirmed first."""
+        """Return the best candidate; one whose cached result may be outdated is confirmed first."""
         nodes = _candidates(self._handle.snapshot, statuses)
         profile = self._profile_of(state.pod_info.pod)
         # The Pods of a group that is evicted as a whole are on several nodes, and a result is cached by node.
         cached = None
         if not self._handle.pod_groups.any_disrupted_as_a_whole:
             cached = self._cache.cached(profile, state, self._budgets.version, dry_run.on)
-        search = self._search(nodes, state, cached or dry_run.on)
+        if cached is None:
+            search = self._search(nodes, state, dry_run.on, NOTHING_KNOWN)
+        else:
+            search = self._search(nodes, state, cached.on, cached.known)
         now = self._handle.clock.now()
         while search.candidates:
             candidate = choose(search.candidates, now)
-            node = self._handle.snapshot.get(candidate.node_name)
-            if cached is None or (node is not None and _is_confirmed(candidate, dry_run.on(node))):
+            if cached is None or self._is_confirmed(candidate, cached, dry_run):
                 return self._chosen(candidate), search
             search.candidates.remove(candidate)
         if cached is not None:
             self._cache.clear()
-            search = self._search(nodes, state, dry_run.on)
+            search = self._search(nodes, state, dry_run.on, NOTHING_KNOWN)
             if search.candidates:
                 return self._chosen(choose(search.candidates, now)), search
         return None, search
+
+    def _is_confirmed(self, candidate: Candidate, cached: CachedDryRun, dry_run: DryRun) -> bool:
+        """Return whether a dry run has the same victims now."""
+        node = self._handle.snapshot.get(candidate.node_name)
+        if node is None:
+            return False
+        # The priorities of groups, which are those of their Pods, are no part of what a result is known to depend on.
+        if not self._handle.pod_groups and cached.is_current(node):
+            return True
+        found = dry_run.on(node)
+        return isinstance(found, Candidate) and _uids(found.victims) == _uids(candidate.victims)
 
     def _chosen(self, candidate: Candidate) -> Candidate:
         """Let the next search start after the chosen node, so that equivalent preemptors spread over nodes."""
@@ -192,22 +213,20 @@ class DefaultPreemption:
         return candidate
 
     def _search(
-        self, nodes: Sequence[NodeInfo], state: CycleState, dry_run: Callable[[NodeInfo], Candidate | Status]
+        self, nodes: Sequence[NodeInfo], state: CycleState, dry_run: DryRunOn, known: Mapping[str, Candidate | Status]
     ) -> Search:
-        with_victims = nodes
-        if not self._handle.pod_groups:
+        start, wanted = self._start(nodes), self._limits.wanted(len(nodes))
+        if self._handle.pod_groups:
             # Of the Pods of a group its own priority counts.
-            priority = state.pod_info.priority
-            with_victims = [node for node in nodes if node.priority_floor < priority]
-        without_victims = len(nodes) - len(with_victims)
-        if not with_victims:
-            return Search(without_victims=without_victims)
-        index_of = self._handle.snapshot.index_of
-        start = bisect_left(with_victims, self._next_node, key=lambda node: index_of(node.name) or 0)
-        wanted = self._limits.wanted(len(nodes))
-        search = find_candidates(with_victims, start % len(with_victims), wanted, dry_run)
-        search.without_victims = without_victims
-        return search
+            return find_candidates(nodes, start, wanted, dry_run, known=known)
+        return find_candidates(nodes, start, wanted, dry_run, known=known, priority=state.pod_info.priority)
+
+    def _start(self, nodes: Sequence[NodeInfo]) -> int:
+        """Return the position of the node where the search starts; they are in the order of the snapshot."""
+        snapshot = self._handle.snapshot
+        if nodes is snapshot.nodes:
+            return self._next_node
+        return bisect_left(nodes, self._next_node, key=lambda node: snapshot.index_of(node.name) or 0)
 
     def _no_candidate(self, search: Search) -> tuple[PostFilterResult | None, Status]:
         failures = [status.message for status in search.statuses.values() if not status.is_rejected]
@@ -217,10 +236,8 @@ class DefaultPreemption:
         return PostFilterResult(""), unschedulable(text)
 
 
-def _is_confirmed(candidate: Candidate, found: Candidate | Status) -> bool:
-    if isinstance(found, Status):
-        return False
-    return [pod.uid for pod in found.victims] == [pod.uid for pod in candidate.victims]
+def _uids(pods: Sequence[PodInfo]) -> list[str]:
+    return [pod.uid for pod in pods]
 
 
 def _candidates(snapshot: Snapshot, statuses: Mapping[str, Status]) -> Sequence[NodeInfo]:

@@ -39,6 +39,8 @@ def split_by_violation(
 
     The former come with the number of their Pods that violate one.
     """
+    if not budgets:
+        return (), tuple(units)
     left = [budget.disruptions_allowed for budget in budgets]
     violating: list[tuple[Unit, int]] = []
     others: list[Unit] = []

@@ -6,9 +6,11 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import chain, islice
+from math import inf
 from typing import Final
 
-from dray.framework.node_info import NodeInfo
+from dray.framework.node_info import NO_PRIORITY, NodeInfo
 from dray.framework.status import Code, Status
 from dray.scheduler.filter_runner import AttemptError
 from dray.scheduler.preemption.dry_run import NO_VICTIMS, Candidate
@@ -16,6 +18,9 @@ from dray.scheduler.preemption.dry_run import NO_VICTIMS, Candidate
 NOT_HELPFUL: Final = "Preemption is not helpful for scheduling"
 PERCENTAGE_DEFAULT: Final = 10
 ABSOLUTE_DEFAULT: Final = 100
+# Above the floor of every node, even of one without Pods.
+_ANY_PRIORITY: Final = NO_PRIORITY + 1
+NOTHING_KNOWN: Final[Mapping[str, Candidate | Status]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,32 +43,45 @@ class Search:
     candidates: list[Candidate] = field(default_factory=list)
     statuses: dict[str, Status] = field(default_factory=dict)
     tried: int = 0
-    # Further nodes, none of which has a Pod of lower priority.
+    # Nodes that were passed over, since none of them has a Pod of lower priority.
     without_victims: int = 0
 
 
 def find_candidates(
-    nodes: Sequence[NodeInfo], start: int, wanted: int, dry_run: Callable[[NodeInfo], Candidate | Status]
+    nodes: Sequence[NodeInfo],
+    start: int,
+    wanted: int,
+    dry_run: Callable[[NodeInfo], Candidate | Status],
+    *,
+    known: Mapping[str, Candidate | Status] = NOTHING_KNOWN,
+    priority: int = _ANY_PRIORITY,
 ) -> Search:
     """Try the nodes from `start` on, and around, until there are enough candidates.
 
-    At least one of them violates no disruption budget, unless all do.
+    At least one of them violates no disruption budget, unless all do. Nodes with `known` results are not tried again,
+    and those without a Pod below `priority` are passed over.
     """
     search = Search()
     respecting: list[Candidate] = []
     violating: list[Candidate] = []
-    for index in range(len(nodes)):
-        if respecting and len(respecting) + len(violating) >= wanted:
+    count = 0
+    for node in chain(islice(nodes, start, None), islice(nodes, start)):
+        if count >= wanted and respecting:
             break
-        node = nodes[(start + index) % len(nodes)]
+        if node.priority_floor >= priority:
+            search.without_victims += 1
+            continue
         search.tried += 1
-        found = _try(dry_run, node)
+        found = known.get(node.name)
+        if found is None:
+            found = _try(dry_run, node)
         if isinstance(found, Status):
             search.statuses[node.name] = found
             continue
         kept = violating if found.violations else respecting
         if len(kept) < wanted:
             kept.append(found)
+            count += 1
     search.candidates = respecting + violating
     return search
 
@@ -82,11 +100,19 @@ def choose(candidates: Sequence[Candidate], now: datetime) -> Candidate:
     Fewest violations of budgets; lowest priority of the most important victim; lowest sum of priorities; fewest
     victims; latest start of the victims with the highest priority; the first one that was found.
     """
-    least = min(candidate.harm for candidate in candidates)
-    equal = [candidate for candidate in candidates if candidate.harm == least]
     # A Pod that has not started counts as started now.
     started_now = now.timestamp()
-    return max(equal, key=lambda item: started_now if item.earliest_start is None else item.earliest_start)
+    best, least, latest = candidates[0], candidates[0].harm, -inf
+    for candidate in candidates:
+        harm = candidate.harm
+        if harm > least:
+            continue
+        started = candidate.earliest_start
+        if started is None:
+            started = started_now
+        if harm < least or started > latest:
+            best, least, latest = candidate, harm, started
+    return best
 
 
 def rejection_message(node_count: int, statuses: Mapping[str, Status], without_victims: int = 0) -> str:

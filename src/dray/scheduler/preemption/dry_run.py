@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
+from operator import methodcaller
 from typing import Final
 
 from dray.framework.cycle_state import CycleState
@@ -20,7 +21,7 @@ from dray.framework.status import SUCCESS, Status, error, unresolvable
 from dray.scheduler.filter_runner import FilterRunner
 from dray.scheduler.pod_groups import PodGroups
 from dray.scheduler.preemption.budgets import Budget, split_by_violation
-from dray.scheduler.preemption.units import Unit, unit_of, units_of
+from dray.scheduler.preemption.units import Unit, units_of
 
 NO_VICTIMS: Final = "No preemption victims found for incoming pod"
 _NO_VICTIMS: Final = unresolvable(NO_VICTIMS)
@@ -76,7 +77,8 @@ class DryRun:
         self._runner = runner
         self._state = state
         self._budgets = budgets
-        self._now = now
+        # The key by which units are ordered, the most important first.
+        self._importance = methodcaller("importance", now)
         # Whether no filter accepts a node only because of other Pods there, so that several can be put back at once.
         self._monotonic = monotonic
         # The groups whose Pods are evicted together, and the nodes where those are; None if there are no such groups.
@@ -87,12 +89,12 @@ class DryRun:
         """Return the victims on the node, or why the preemptor would not fit without any Pod of lower priority."""
         priority = self._state.pod_info.priority
         if self._groups is None:
-            potential = [unit_of(pod) for pod in node.pods.values() if pod.priority < priority]
+            potential = [Unit((pod,), pod.priority) for pod in node.pods.values() if pod.priority < priority]
         else:
             potential = [unit for unit in units_of(node.pods.values(), self._groups) if unit.priority < priority]
         if not potential:
             return _NO_VICTIMS
-        potential.sort(key=self.importance)
+        potential.sort(key=self._importance)
         attempt = _Attempt(self._runner, self._state.clone(), node, self._snapshot)
         attempt.remove(potential)
         status = attempt.run()
@@ -105,17 +107,13 @@ class DryRun:
         victims += reprieve(others)
         if not victims:
             return error(f'expected at least one victim pod on node "{node.name}"')
-        victims.sort(key=self.importance)
+        victims.sort(key=self._importance)
         return Candidate(node.name, tuple(pod for unit in victims for pod in unit.pods), violations)
 
     def without(self, victims: Sequence[PodInfo], node: NodeInfo) -> tuple[CycleState, NodeInfo]:
         """Return copies of the preemptor's state and of the node without the victims."""
         attempt = _Attempt(self._runner, self._state.clone(), node, self._snapshot)
         return attempt.remove([Unit(tuple(victims), 0)])
-
-    def importance(self, unit: Unit) -> tuple[int, bool, int, datetime]:
-        """Return the key by which units are ordered, the most important first."""
-        return unit.importance(self._now)
 
 
 class _Attempt:

@@ -1,13 +1,13 @@
 """Cached results of dry runs, by equivalence class of the preemptor and by node.
 
 Logs of changes tell which results are outdated: those of nodes, of nominations, and of what plugins name besides
-(devices). Users of shared claims are not part of what a result is known to depend on, so the result on the chosen node
-is always confirmed by another dry run.
+(devices). What has no log is compared on the chosen node alone: the claims of its Pods. If that does not suffice, since
+Pods elsewhere use them, too, or Pods are nominated to the node, the result is confirmed by another dry run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from dray.framework.cycle_state import CycleState
@@ -34,6 +34,8 @@ class _NodeResults:
         self._nominations = nominations
         self._plugins = tuple(plugins)
         self.by_node: dict[str, Candidate | Status] = {}
+        # Of candidates: what they depend on besides what has logs, as the plugins name it.
+        self._dependencies: dict[str, tuple[Sequence[object] | None, ...]] = {}
         # Part of a plugin -> the nodes whose results depend on it.
         self._by_part: dict[tuple[str, str], dict[str, None]] = {}
         self._versions: list[Any] = [None] * (2 + len(self._plugins))
@@ -56,20 +58,63 @@ class _NodeResults:
             names = None if version is None else changed_since(version)
             if names is None:
                 self.by_node.clear()
+                self._dependencies.clear()
                 self._by_part.clear()
                 return
             for name in names:
                 changed.extend(self._by_part.pop((plugin, name), ()) if plugin else (name,))
         for name in changed:
             self.by_node.pop(name, None)
+            self._dependencies.pop(name, None)
 
-    def keep(self, node: NodeInfo, result: Candidate | Status) -> None:
+    def keep(self, state: CycleState, node: NodeInfo, result: Candidate | Status) -> None:
         """Keep the result on a node, as of the last refresh."""
         name = node.name
         self.by_node[name] = result
+        if isinstance(result, Candidate):
+            self._dependencies[name] = self._dependencies_of(state, node)
         for plugin in self._plugins:
             for part in plugin.parts_of(node):
                 self._by_part.setdefault((plugin.name, part), {})[name] = None
+
+    def is_current(self, state: CycleState, node: NodeInfo) -> bool:
+        """Return whether a candidate, kept since the last refresh, is known to be what a dry run would return now."""
+        # What is kept for nominated Pods has no log.
+        if node.name in self._nominations.by_node:
+            return False
+        kept = self._dependencies[node.name]
+        return None not in kept and kept == self._dependencies_of(state, node)
+
+    def _dependencies_of(self, state: CycleState, node: NodeInfo) -> tuple[Sequence[object] | None, ...]:
+        return tuple([plugin.dry_run_dependencies(state, node) for plugin in self._plugins])
+
+
+class CachedDryRun:
+    """Dry runs for one preemptor, with the results of earlier ones of its equivalence class."""
+
+    def __init__(self, results: _NodeResults, state: CycleState, dry_run: DryRunOn, own_node: str) -> None:
+        self._results = results
+        self._state = state
+        self._dry_run = dry_run
+        # Devices held for the Pod's own nomination are not available to others of its class.
+        self._own_node = own_node
+        self.known: Mapping[str, Candidate | Status] = results.by_node
+        if own_node in self.known:
+            self.known = {name: result for name, result in self.known.items() if name != own_node}
+        # The nodes without an earlier result.
+        self._tried: set[str] = set()
+
+    def on(self, node: NodeInfo) -> Candidate | Status:
+        """Return the result of a dry run on a node that is not known, and keep it."""
+        found = self._dry_run(node)
+        self._tried.add(node.name)
+        if node.name != self._own_node:
+            self._results.keep(self._state, node, found)
+        return found
+
+    def is_current(self, node: NodeInfo) -> bool:
+        """Return whether the candidate on a node is known to be what another dry run would return now."""
+        return node.name in self._tried or self._results.is_current(self._state, node)
 
 
 class DryRunCache:
@@ -81,26 +126,15 @@ class DryRunCache:
         # The most recently used is the last.
         self._classes: dict[Hashable, _NodeResults] = {}
 
-    def cached(self, profile: Profile, state: CycleState, budgets_version: int, dry_run: DryRunOn) -> DryRunOn | None:
-        """Return a dry run that looks up earlier results; None if the Pod's equivalence class is not known."""
+    def cached(
+        self, profile: Profile, state: CycleState, budgets_version: int, dry_run: DryRunOn
+    ) -> CachedDryRun | None:
+        """Return the dry run with earlier results; None if the Pod's equivalence class is not known."""
         equivalence_class = equivalence_class_of(profile, state)
         if equivalence_class is None:
             return None
         results = self._results(profile, state, (budgets_version, equivalence_class))
-        known = results.by_node
-        # Devices held for the Pod's own nomination are not available to others of its class.
-        own = self._nominations.node_of(state.pod_info.uid)
-
-        def run(node: NodeInfo) -> Candidate | Status:
-            if node.name == own:
-                return dry_run(node)
-            found = known.get(node.name)
-            if found is None:
-                found = dry_run(node)
-                results.keep(node, found)
-            return found
-
-        return run
+        return CachedDryRun(results, state, dry_run, self._nominations.node_of(state.pod_info.uid))
 
     def clear(self) -> None:
         """Drop all results."""

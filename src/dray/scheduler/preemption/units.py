@@ -25,8 +25,11 @@ class Unit(msgspec.Struct, frozen=True, gc=False):
 
     def importance(self, now: datetime) -> tuple[int, bool, int, datetime]:
         """Return the key by which units are ordered, the most important first; a Pod without a start starts now."""
-        started = [pod.pod.status.start_time or now for pod in self.pods]
-        return -self.priority, not self.is_group, -len(self.pods), min(started)
+        pods = self.pods
+        started = pods[0].pod.status.start_time or now
+        if len(pods) > 1:
+            started = min([pod.pod.status.start_time or now for pod in pods])
+        return -self.priority, not self.is_group, -len(pods), started
 
 
 def unit_of(pod: PodInfo) -> Unit:

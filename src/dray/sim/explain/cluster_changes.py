@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from dray.allocator import AllocationOverlay, Allocator, AllocatorError, Reason, claim_label
+from dray.allocator import AllocationOverlay, Allocator, AllocatorError, Reason, claim_label, device_keys
 from dray.api.quantity import Format, Quantity
 from dray.api.timestamps import age
 from dray.api.types.core_v1 import Node, Pod
@@ -235,9 +235,10 @@ def _added_nodes(cluster: Surroundings, answers: Sequence[NodeAnswer]) -> Iterat
             continue
         wanted = cluster.filters.wanted_on(info)
         overlay = AllocationOverlay(cluster.allocator.allocations)
+        local = cluster.allocator.local_devices(info.node)
         for claim in cluster.claims:
             # Devices that several nodes use are not multiplied with the node.
-            if claim.status.allocation and cluster.allocator.is_local(info.node, claim.status.allocation):
+            if claim.status.allocation and local.issuperset(device_keys(claim.status.allocation)):
                 overlay.take_out(_identity(claim))
         if not wanted or _fits(cluster.allocator, info, wanted, overlay):
             yield Change(f"add a node like {answer.node}", ("the new node",), Size.ADD_NODE)

@@ -49,7 +49,7 @@ class GroupClaims:
         reserved = state.group.reserved if state.group is not None else ()
         for claim in claims:
             allocation = self._tracker.in_flight_allocation(claim) if claim.status.allocation is None else None
-            if allocation is not None and self._tracker.in_flight_pod(claim) in reserved:
+            if allocation is not None and self._tracker.in_flight_pods.get(claim.metadata.uid or "") in reserved:
                 shared[claim.metadata.uid or ""] = (claim, allocation)
         own = PodState(pod, [_as_shared(claim, shared.get(claim.metadata.uid or "")) for claim in claims])
         own.in_group, own.shared = state.group is not None, shared

@@ -327,14 +327,22 @@ class DynamicResources:
 
     def add_pod(self, state: CycleState, _pod: Pod, other: PodInfo, node: NodeInfo) -> Status:
         """Put back the claims of a removed Pod; hold the devices of a nominated one."""
+        return self.add_pods(state, _pod, (other,), node)
+
+    def add_pods(self, state: CycleState, _pod: Pod, others: Sequence[PodInfo], node: NodeInfo) -> Status:
+        """Do the same for several Pods."""
         if self._preemption is not None:
-            self._preemption.add_pod(state[NAME], other, node)
+            self._preemption.add_pods(state[NAME], others, node)
         return SUCCESS
 
     def remove_pod(self, state: CycleState, _pod: Pod, other: PodInfo, node: NodeInfo) -> Status:
         """Release the claims of a Pod that nobody else uses."""
+        return self.remove_pods(state, _pod, (other,), node)
+
+    def remove_pods(self, state: CycleState, _pod: Pod, others: Sequence[PodInfo], node: NodeInfo) -> Status:
+        """Do the same for several Pods."""
         if self._preemption is not None:
-            self._preemption.remove_pod(state[NAME], state.pod_info.priority, other, node)
+            self._preemption.remove_pods(state[NAME], state.pod_info.priority, others, node)
         return SUCCESS
 
     def dry_run_signature(self, state: CycleState) -> Hashable | None:
@@ -354,6 +362,12 @@ class DynamicResources:
         if version[0] != self._inventory.version:
             return None
         return self._devices.allocations.changed_since(version[1])
+
+    def dry_run_dependencies(self, state: CycleState, node: NodeInfo) -> Sequence[object] | None:
+        """Return the claims of the Pods that may be removed; None if other Pods use them, too."""
+        if self._preemption is None:
+            return ()
+        return self._preemption.dependencies(state[NAME], state.pod_info.priority, node)
 
     def check_preemption(self, _pod: Pod, node: NodeInfo) -> Status:
         """Let a preemptor wait until the claims of its victims are deallocated."""

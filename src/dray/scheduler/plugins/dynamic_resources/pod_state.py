@@ -58,6 +58,7 @@ class PodState:
         "claim_statuses",
         "claims",
         "claims_by_uid",
+        "claims_of_removed",
         "classes",
         "created",
         "creating",
@@ -71,6 +72,7 @@ class PodState:
         "in_dry_run",
         "in_group",
         "last_found",
+        "local_devices",
         "names",
         "needs",
         "node_allocations",
@@ -146,6 +148,10 @@ class PodState:
         self.overlay: AllocationOverlay | None = None
         self.in_dry_run = False
         self.removed: dict[str, NamespacedName] = {}
+        # The claims of Pods that are or were removed, by uid of the Pod, and by node the keys of its local devices.
+        # Shared by all copies: nothing else changes during the dry runs of an attempt.
+        self.claims_of_removed: dict[str, Sequence[ResourceClaim]] = {}
+        self.local_devices: dict[str, frozenset[str]] = {}
         self.released: dict[str, ResourceClaim] = {}
         self.tracked_out: list[str] = []
         # Whether nominated Pods hold devices in the overlay.

@@ -7,14 +7,14 @@ does not free them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from dray.allocator import AllocationOverlay, Allocator, AllocatorError
+from dray.allocator import AllocationOverlay, Allocator, AllocatorError, device_keys
 from dray.api.document import NamespacedName
 from dray.api.pod_claims import pod_claims
 from dray.api.types.core_v1 import Node, Pod
-from dray.api.types.resource_v1 import ResourceClaim, ResourceClaimConsumerReference
+from dray.api.types.resource_v1 import AllocationResult, ResourceClaim, ResourceClaimConsumerReference
 from dray.framework.node_info import NodeInfo
 from dray.framework.pod_info import PodInfo
 from dray.scheduler.plugins.dynamic_resources.checks import FindPod, IsClassic
@@ -49,14 +49,22 @@ class DevicePreemption:
 
     # --- Removing and adding Pods. ---
 
-    def remove_pod(self, own: PodState, priority: int, other: PodInfo, node: NodeInfo) -> None:
-        """Release the claims that nobody else uses."""
+    def remove_pods(self, own: PodState, priority: int, others: Sequence[PodInfo], node: NodeInfo) -> None:
+        """Release the claims that nobody else uses, of one Pod after the other."""
         own.in_dry_run = True
-        own.removed[other.uid] = other.key
-        for claim in self.released_with(own, priority, other, node):
-            uid = claim.metadata.uid or ""
-            self._overlay(own).take_out(uid)
-            own.released[uid] = claim
+        released: list[str] = []
+        for other in others:
+            own.removed[other.uid] = other.key
+            claims = own.claims_of_removed.get(other.uid)
+            if claims is None:
+                claims = own.claims_of_removed[other.uid] = self.claims_of(other.pod)
+            for claim in claims:
+                uid = claim.metadata.uid or ""
+                if uid not in own.released and self._is_released(own, priority, claim, node):
+                    own.released[uid] = claim
+                    released.append(uid)
+        if released:
+            self._overlay(own).take_out(*released)
 
     def released_with(self, own: PodState, priority: int, other: PodInfo, node: NodeInfo) -> Iterator[ResourceClaim]:
         """Yield the claims of a removed Pod that nobody else uses, and that are not released yet."""
@@ -64,15 +72,25 @@ class DevicePreemption:
             if claim.metadata.uid not in own.released and self._is_released(own, priority, claim, node):
                 yield claim
 
-    def add_pod(self, own: PodState, other: PodInfo, node: NodeInfo) -> None:
-        """Put the claims of a removed Pod back; hold what a nominated Pod will get."""
-        if other.uid in own.removed:
-            del own.removed[other.uid]
-            for claim in self.claims_of(other.pod):
+    def add_pods(self, own: PodState, others: Sequence[PodInfo], node: NodeInfo) -> None:
+        """Put the claims of removed Pods back; hold what nominated Pods will get."""
+        allocated: list[str] = []
+        nominated: list[PodInfo] = []
+        for other in others:
+            if own.removed.pop(other.uid, None) is None:
+                nominated.append(other)
+                continue
+            for claim in own.claims_of_removed[other.uid]:
                 uid = claim.metadata.uid or ""
                 if own.released.pop(uid, None) is not None:
-                    self._overlay(own).put_back(uid)
-            return
+                    allocated.append(uid)
+        if allocated:
+            self._overlay(own).put_back(*allocated)
+        for other in nominated:
+            self._hold(own, other, node)
+
+    def _hold(self, own: PodState, other: PodInfo, node: NodeInfo) -> None:
+        """Hold what a nominated Pod will get."""
         record = self._nominees.get(other.uid) or self._record_anew(own, other, node)
         if record is None or record.node_name != node.name:
             return
@@ -107,20 +125,40 @@ class DevicePreemption:
             own.overlay = AllocationOverlay(self._allocator.allocations)
         return own.overlay
 
-    def claims_of(self, pod: Pod) -> Iterator[ResourceClaim]:
-        """Yield the Pod's claims, each once, including the one for its extended resources."""
+    def claims_of(self, pod: Pod) -> Sequence[ResourceClaim]:
+        """Return the Pod's claims, each once, including the one for its extended resources."""
         namespace = pod.metadata.namespace or ""
-        names = {entry.claim_name: entry.generated for entry in pod_claims(pod) if entry.claim_name is not None}
+        # Name -> whether the claim is generated.
+        names: dict[str, bool] = {}
+        for entry in pod_claims(pod):
+            if entry.claim_name is not None:
+                names[entry.claim_name] = bool(entry.template)
         status = pod.status.extended_resource_claim_status
         if status is not None:
             names.setdefault(status.resource_claim_name, True)
+        found: list[ResourceClaim] = []
         for name, generated in names.items():
             key = NamespacedName(namespace, name)
             if not generated and self._is_classic(key):
                 continue
             claim = self._tracker.get(key)
             if claim is not None:
-                yield claim
+                found.append(claim)
+        return found
+
+    def dependencies(self, own: PodState, priority: int, node: NodeInfo) -> Sequence[object] | None:
+        """Return the claims of the Pods below a priority, and whom they are in flight for; None if others use them."""
+        potential = {uid: other.pod for uid, other in node.pods.items() if other.priority < priority}
+        found: list[object] = []
+        in_flight = self._tracker.in_flight_pods
+        for uid, pod in potential.items():
+            claims = own.claims_of_removed.get(uid)
+            for claim in self.claims_of(pod) if claims is None else claims:
+                for user in claim.status.reserved_for:
+                    if user.uid not in potential:
+                        return None
+                found += claim, in_flight.get(claim.metadata.uid or "")
+        return found
 
     def may_help(self, priority: int, node: NodeInfo) -> bool:
         """Return whether devices of the node may be freed: by a Pod of lower priority, or by one that is gone."""
@@ -139,27 +177,29 @@ class DevicePreemption:
     def _is_released(self, own: PodState, priority: int, claim: ResourceClaim, node: NodeInfo) -> bool:
         if claim.metadata.uid in own.claims_by_uid:
             return False
-        in_flight = self._tracker.in_flight_pod(claim)
+        in_flight = self._tracker.in_flight_pods.get(claim.metadata.uid or "")
         if in_flight and in_flight not in own.removed:
             return False
         users = claim.status.reserved_for
         if not users and not in_flight:
             return False
-        if not all(self._is_removed(own, priority, user, claim, node) for user in users):
-            return False
+        for user in users:
+            if user.uid not in own.removed and not self._is_gone(priority, user, claim, node):
+                return False
         allocation = claim.status.allocation or self._tracker.in_flight_allocation(claim)
-        return allocation is None or self._allocator.is_local(node.node, allocation)
+        return allocation is None or self._is_local(own, node, allocation)
 
-    def _is_removed(
-        self,
-        own: PodState,
-        priority: int,
-        user: ResourceClaimConsumerReference,
-        claim: ResourceClaim,
-        node: NodeInfo,
+    def _is_local(self, own: PodState, node: NodeInfo, allocation: AllocationResult) -> bool:
+        """Return whether the allocation uses devices of the node alone."""
+        devices = own.local_devices.get(node.name)
+        if devices is None:
+            devices = own.local_devices[node.name] = self._allocator.local_devices(node.node)
+        return devices.issuperset(device_keys(allocation))
+
+    def _is_gone(
+        self, priority: int, user: ResourceClaimConsumerReference, claim: ResourceClaim, node: NodeInfo
     ) -> bool:
-        if user.uid in own.removed:
-            return True
+        """Return whether a user that is not removed does not exist any more, or is being deleted anyway."""
         if user.api_group or user.resource != "pods":
             return False
         pod = self._find_pod(NamespacedName(claim.metadata.namespace or "", user.name))

@@ -41,8 +41,8 @@ class ClaimTracker:
         self._removed: dict[str, None] = {}
         # Written claims, until the informer observes the write.
         self._assumed: dict[NamespacedName, ResourceClaim] = {}
-        # Uid of a claim -> uid of the Pod whose attempt is allocating it.
-        self._in_flight: dict[str, str] = {}
+        # Uid of a claim -> uid of the Pod whose attempt is allocating it. Changed only here, and read by dry runs.
+        self.in_flight_pods: dict[str, str] = {}
         # Uid of a claim -> what it is being allocated, and uids of further Pods, of the same group, that use that.
         self._in_flight_allocations: dict[str, AllocationResult] = {}
         self._sharers: dict[str, set[str]] = {}
@@ -109,7 +109,7 @@ class ClaimTracker:
 
     def start_in_flight(self, claim: ResourceClaim, allocation: AllocationResult, pod_uid: str) -> None:
         """Mark an allocation that the Pod's attempt is about to write."""
-        self._in_flight[claim.metadata.uid or ""] = pod_uid
+        self.in_flight_pods[claim.metadata.uid or ""] = pod_uid
         self._in_flight_allocations[claim.metadata.uid or ""] = allocation
         self.allocations.start_in_flight(claim, allocation)
 
@@ -122,15 +122,15 @@ class ClaimTracker:
         uid = claim.metadata.uid or ""
         sharers = self._sharers.get(uid) if self._sharers else None
         if sharers:
-            if self._in_flight.get(uid) == pod_uid:
-                self._in_flight[uid] = sharers.pop()
+            if self.in_flight_pods.get(uid) == pod_uid:
+                self.in_flight_pods[uid] = sharers.pop()
             sharers.discard(pod_uid)
             if not sharers:
                 del self._sharers[uid]
             return False
-        if self._in_flight.get(uid) != pod_uid:
+        if self.in_flight_pods.get(uid) != pod_uid:
             return False
-        del self._in_flight[uid]
+        del self.in_flight_pods[uid]
         del self._in_flight_allocations[uid]
         self.allocations.end_in_flight(claim)
         return True
@@ -157,15 +157,11 @@ class ClaimTracker:
 
     def is_in_flight(self, claim: ResourceClaim) -> bool:
         """Return whether the claim is being allocated."""
-        return (claim.metadata.uid or "") in self._in_flight
+        return (claim.metadata.uid or "") in self.in_flight_pods
 
     def in_flight_allocation(self, claim: ResourceClaim) -> AllocationResult | None:
         """Return what the claim is being allocated."""
         return self._in_flight_allocations.get(claim.metadata.uid or "")
-
-    def in_flight_pod(self, claim: ResourceClaim) -> str:
-        """Return the uid of the Pod whose attempt is allocating the claim; empty if there is none."""
-        return self._in_flight.get(claim.metadata.uid or "", "")
 
     def conflicting_claims(self, claim: ResourceClaim, allocation: AllocationResult | None) -> tuple[str, ...]:
         """Return other claims with exclusive use of a device of the allocation; only after a race of two schedulers.
