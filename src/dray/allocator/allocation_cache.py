@@ -16,6 +16,7 @@ from typing import Final, Protocol, TypeAlias, TypeVar
 import msgspec
 
 from dray.allocator.allocations import Allocations
+from dray.allocator.counting import counted_request
 from dray.allocator.device_policy import FIRST, DevicePolicy
 from dray.allocator.inventory import Inventory
 from dray.allocator.outcome import Outcome
@@ -101,12 +102,15 @@ class AllocationQuery:
         "_maybe_feasible",
         "_needs_filter",
         "_results",
+        "counted",
         "plan",
     )
 
     def __init__(self, plan: Plan, inventory: Inventory, allocations: Allocations) -> None:
         # The plan for the claims of the first query.
         self.plan = plan
+        # Its request, if the number of available devices decides about it.
+        self.counted = counted_request(plan)
         self._inventory = inventory
         self._allocations = allocations
         # All are current at this version of the allocations.

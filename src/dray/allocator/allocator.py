@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
-from dray.allocator.allocation_cache import AllocationCache, AllocationQuery
+from dray.allocator.allocation_cache import AllocationCache, AllocationQuery, NodeEntry
 from dray.allocator.allocations import AllocatedDevices, Allocations, device_uses
 from dray.allocator.choices import Chooser, RequestChoices
+from dray.allocator.counting import fits_by_count
 from dray.allocator.device_policy import DevicePolicy
 from dray.allocator.errors import INVALID_POOLS, AllocationError, NodeAllocationError
 from dray.allocator.explain import Explainer, Explanation
@@ -95,6 +96,40 @@ class Allocator:
             self._query.add(view, outcome)
         return outcome
 
+    def fits_all(
+        self, nodes: Sequence[NodeEntry], claims: Sequence[ResourceClaim], policy: DevicePolicy | None = None
+    ) -> list[bool | None]:
+        """Return whether the claims fit on each of the nodes; None where `find` has to search.
+
+        Cached results decide, and for a claim with a single request the number of available devices.
+        """
+        plan = self.plan(claims, policy)
+        found = self._query.lookup_all(nodes)
+        if self._query.counted is not None:
+            for position, fits in enumerate(found):
+                if fits is None:
+                    found[position] = self._count(plan, nodes[position].node, policy)
+        return found
+
+    def _count(self, plan: Plan, node: Node, policy: DevicePolicy | None) -> bool | None:
+        """Return whether the claims fit on a node by the number of available devices, and cache the result."""
+        view = self.inventory.node_view(node, self.gates)
+        outcome = self._outcome_by_count(plan, view, self.allocations, policy)
+        if outcome is None:
+            return None
+        self._query.add(view, outcome)
+        return outcome.fits
+
+    def _outcome_by_count(
+        self, plan: Plan, view: NodeView, allocations: AllocatedDevices, policy: DevicePolicy | None
+    ) -> Outcome | None:
+        """Return the outcome that the number of available devices decides; None if a search is needed."""
+        request = self._query.counted
+        fits = None if request is None else fits_by_count(request, view, allocations, self.inventory.taint_rules)
+        if fits is None:
+            return None
+        return Outcome(None, find=partial(self._results, plan, view, allocations, policy)) if fits else _NO_FIT
+
     def _search(
         self,
         plan: Plan,
@@ -103,6 +138,9 @@ class Allocator:
         allocations: AllocatedDevices,
         policy: DevicePolicy | None,
     ) -> Outcome:
+        counted = self._outcome_by_count(plan, view, allocations, policy)
+        if counted is not None:
+            return counted
         choices = Chooser(plan, view, allocations, self.inventory.taint_rules).choices()
         if choices is None:
             return self._no_fit(view, _NO_FIT)
