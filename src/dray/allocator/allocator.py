@@ -48,7 +48,7 @@ class Allocator:
         self._plan = Plan((), ())
         self._cache = AllocationCache(inventory, allocations)
         # The cached results for the last plan.
-        self._query = AllocationQuery(self._plan, inventory, allocations)
+        self._query = AllocationQuery(self._plan, self._cache.generations)
 
     def query(self, claims: Sequence[ResourceClaim], policy: DevicePolicy | None = None) -> AllocationQuery:
         """Return the cached results for the claims."""
@@ -90,7 +90,7 @@ class Allocator:
         view = self.inventory.node_view(node, self.gates)
         if overlay is not None:
             return self._search(plan, view, Limits(expired, steps_max), overlay, policy)
-        outcome = self._query.lookup_view(view, node)
+        outcome = self._query.lookup_view(view)
         if outcome is None:
             outcome = self._search(plan, view, Limits(expired, steps_max), self.allocations, policy)
             self._query.add(view, outcome)
