@@ -272,13 +272,14 @@ class Cycle:
 
         They were found beside nominated Pods or device plugins.
         """
-        nodes, nominated, has_claims = self._snapshot.nodes, self._nominations.by_node, bool(filters.signed)
-        if not nominated and not has_claims:
+        nodes, nominated = self._snapshot.nodes, self._nominations.by_node
+        with_plugin_devices = self._snapshot.with_extended_requests if filters.signed else ()
+        if not nominated and not with_plugin_devices:
             return ()
         return [
             index
             for index, status in zip(indices, statuses, strict=True)
-            if status is SUCCESS and ((has_claims and nodes[index].requested.scalars) or nodes[index].name in nominated)
+            if status is SUCCESS and (nodes[index].name in with_plugin_devices or nodes[index].name in nominated)
         ]
 
     def _maybe_feasible(self, batch: Sequence[BatchFilter], state: CycleState, start: int) -> Iterable[int] | None:

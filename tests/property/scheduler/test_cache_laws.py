@@ -107,6 +107,7 @@ def test_cache_equals_a_recount(steps: list[tuple[str, str, str]]) -> None:  # n
     assert [snapshot.get(info.name) for info in snapshot] == list(snapshot)
     assert snapshot.image_counts == Counter(name for info in snapshot for name in info.image_sizes)
     assert snapshot.with_affinity_pods.keys() == {info.name for info in snapshot if info.affinity_pods}
+    assert snapshot.with_extended_requests.keys() == {info.name for info in snapshot if info.requested.scalars}
 
 
 def test_the_snapshot_takes_over_changed_nodes_only() -> None:
