@@ -3,19 +3,23 @@
 Invariant: a result that the cache returns equals the outcome of a fresh search.
 
 The outcome of a search depends on the specs of the claims and the device classes (`QueryKey`), on the node's devices
-and their taints (`NodeView`, `TaintRules`), and on which devices of the node's pools are allocated (the stamps of the
-pools). It does not depend on the identity of the claims, so Pods of one template share their results. A result is
-returned only while all of these are unchanged. Shares have no ID yet: `with_share_ids` gives them that of the claim.
+and their taints (`NodeView`, `TaintRules`), and on which devices of the node's pools are allocated (the change log of
+the allocations). It does not depend on the identity of the claims, so Pods of one template share their results. A
+result is returned only while all of these are unchanged, which is one `Generation` of the node. Shares have no ID yet:
+`with_share_ids` gives them that of the claim.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Final, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
-from dray.allocator.allocations import Allocations
+from dray.allocator.allocations import CHANGES_MAX, Allocations
+from dray.allocator.counting import counted_request
 from dray.allocator.device_policy import FIRST, DevicePolicy
 from dray.allocator.inventory import Inventory
 from dray.allocator.outcome import Outcome
@@ -27,6 +31,9 @@ from dray.lib.index_set import IndexedItems, IndexSet
 
 # Results cached over all queries, each of which counts as one more; beyond that the least recently used query goes.
 RESULTS_MAX: Final = 50_000
+
+# Nodes whose generation is known; beyond that all of them begin a new one.
+GENERATIONS_MAX: Final = 50_000
 
 # The version of the device classes, the encoded specs of the claims in order, and the policy of devices.
 QueryKey: TypeAlias = tuple[int, tuple[bytes, ...], str]
@@ -64,59 +71,106 @@ class ResultScope(Protocol[N_contra]):
         """Return whether it does for every Pod with the same query."""
 
 
-class CachedResult:
-    """An outcome, and the state for which it was found."""
+class Generation:
+    """A node between two changes of its devices or of their allocations. Results of one generation stay valid."""
 
-    __slots__ = ("feasible", "node", "outcome", "reason", "rules", "stamps", "version", "view")
+    __slots__ = ("node", "rules", "version", "view")
 
-    def __init__(self, view: NodeView, inventory: Inventory, allocations: Allocations, outcome: Outcome) -> None:
+    def __init__(self, view: NodeView, inventory: Inventory) -> None:
         self.view = view
         self.rules = inventory.taint_rules
-        self.stamps = tuple([(pool, allocations.stamp(pool)) for pool in view.pool_keys])
-        self.outcome = outcome
-        self.feasible = outcome.fits
-        # Why the claims do not fit, once a caller has explained it.
-        self.reason = ""
         # The node and the inventory's version for which the view is known to be the newest.
         self.node: Node = view.node
         self.version = inventory.version
 
-    def is_current(self, allocations: Allocations) -> bool:
-        """Return whether no device of the node's pools was allocated or freed since."""
-        stamp_of = allocations.stamp
-        for pool, stamp in self.stamps:  # noqa: SIM110 - a generator costs twice as much here
-            if stamp_of(pool) != stamp:
-                return False
-        return True
+
+class Generations:
+    """The current generations of the nodes, by name; shared by all queries, so that a change is read once."""
+
+    def __init__(self, inventory: Inventory, allocations: Allocations) -> None:
+        self.inventory = inventory
+        self._allocations = allocations
+        # All are current at this version of the allocations.
+        self.current: dict[str, Generation] = {}
+        self._allocations_version = 0
+        # The nodes that have devices of a pool.
+        self._by_pool: dict[str, dict[str, None]] = {}
+        # Grows with each generation that ended because of allocations; the log has the nodes, newest last.
+        self.version = 0
+        self._ended: deque[str] = deque(maxlen=CHANGES_MAX)
+
+    def of(self, view: NodeView) -> Generation:
+        """Return the current generation of a node, whose view was just returned by the inventory."""
+        self.refresh()
+        inventory = self.inventory
+        generation = self.current.get(view.name)
+        if generation is None or generation.view is not view or generation.rules is not inventory.taint_rules:
+            if len(self.current) >= GENERATIONS_MAX:
+                self._end_all()
+            generation = self.current[view.name] = Generation(view, inventory)
+            for pool in view.pool_keys:
+                self._by_pool.setdefault(pool, {})[view.name] = None
+        generation.node, generation.version = view.node, inventory.version
+        return generation
+
+    def refresh(self) -> None:
+        """End the generations of nodes some of whose devices were allocated or freed."""
+        if self._allocations_version == self._allocations.version:
+            return
+        changed = self._allocations.changed_since(self._allocations_version)
+        self._allocations_version = self._allocations.version
+        if changed is None:
+            self._end_all()
+            return
+        for pool in changed:
+            for name in self._by_pool.pop(pool, ()):
+                if self.current.pop(name, None) is not None:
+                    self.version += 1
+                    self._ended.append(name)
+
+    def ended_since(self, version: int) -> Iterable[str] | None:
+        """Return the nodes whose generation ended after the version; None means all."""
+        count = self.version - version
+        return None if count > len(self._ended) else islice(reversed(self._ended), count)
+
+    def _end_all(self) -> None:
+        self.current.clear()
+        self._by_pool.clear()
+        self._ended.clear()
+        self.version += 1
+
+
+class CachedResult:
+    """An outcome, and the generation of the node for which it was found."""
+
+    __slots__ = ("feasible", "generation", "outcome", "reason")
+
+    def __init__(self, generation: Generation, outcome: Outcome) -> None:
+        self.generation = generation
+        self.outcome = outcome
+        self.feasible = outcome.fits
+        # Why the claims do not fit, once a caller has explained it.
+        self.reason = ""
 
 
 class AllocationQuery:
     """The cached results of one query, by node."""
 
-    __slots__ = (
-        "_allocations",
-        "_allocations_version",
-        "_by_pool",
-        "_inventory",
-        "_maybe_feasible",
-        "_needs_filter",
-        "_results",
-        "plan",
-    )
+    __slots__ = ("_generations", "_maybe_feasible", "_needs_filter", "_read_version", "_results", "counted", "plan")
 
-    def __init__(self, plan: Plan, inventory: Inventory, allocations: Allocations) -> None:
+    def __init__(self, plan: Plan, generations: Generations) -> None:
         # The plan for the claims of the first query.
         self.plan = plan
-        self._inventory = inventory
-        self._allocations = allocations
-        # All are current at this version of the allocations.
+        # Its request, if the number of available devices decides about it.
+        self.counted = counted_request(plan)
+        self._generations = generations
+        # Also those of generations that have ended, until there is a newer one for the node.
         self._results: dict[str, CachedResult] = {}
-        self._allocations_version = 0
-        # The nodes that have devices of a pool.
-        self._by_pool: dict[str, dict[str, None]] = {}
-        # Supersets of the nodes that have no cached negative result, and of those that have no cached positive one.
+        # Supersets of the nodes that have no cached negative result, and of those that have no cached positive one;
+        # with the generations that had ended at this version.
         self._maybe_feasible = IndexSet()
         self._needs_filter = IndexSet()
+        self._read_version = 0
 
     @property
     def size(self) -> int:
@@ -125,85 +179,71 @@ class AllocationQuery:
 
     def lookup(self, name: str, node: Node) -> Outcome | None:
         """Return the outcome on a node of which nothing has changed; None if a search is needed."""
-        if self._allocations_version != self._allocations.version:
-            self._drop_stale()
-        result = self._results.get(name)
-        if result is None or result.node is not node or result.version != self._inventory.version:
-            return None
-        return result.outcome
+        self._generations.refresh()
+        result = self._current_result(name, node)
+        return None if result is None else result.outcome
 
     def lookup_all(self, nodes: Sequence[NodeEntry]) -> list[bool | None]:
         """Return whether the claims fit on each of the nodes; None where a search is needed."""
-        if self._allocations_version != self._allocations.version:
-            self._drop_stale()
-        version, result_on = self._inventory.version, self._results.get
+        self._generations.refresh()
+        version = self._generations.inventory.version
+        generation_of, result_on = self._generations.current.get, self._results.get
+        # As `_current_result` does.
         return [
             None
-            if (result := result_on(node.name)) is None or result.node is not node.node or result.version != version
+            if (result := result_on(node.name)) is None
+            or (generation := result.generation) is not generation_of(node.name)
+            or generation.node is not node.node
+            or generation.version != version
             else result.feasible
             for node in nodes
         ]
 
-    def lookup_view(self, view: NodeView, node: Node) -> Outcome | None:
+    def lookup_view(self, view: NodeView) -> Outcome | None:
         """Return the outcome on a node that still has the same view; None if a search is needed."""
+        generation = self._generations.of(view)
         result = self._results.get(view.name)
-        if result is None or result.view is not view or result.rules is not self._inventory.taint_rules:
-            return None
-        result.node, result.version = node, self._inventory.version
-        return result.outcome if result.is_current(self._allocations) else None
+        return result.outcome if result is not None and result.generation is generation else None
 
     def allocations_on(self, name: str) -> tuple[AllocationResult, ...] | None:
         """Return the allocations on a node that was found feasible in this scheduling cycle."""
-        result = self._results.get(name)
+        result = self.result_on(name)
         return None if result is None else result.outcome.allocations
 
     def result_on(self, name: str) -> CachedResult | None:
         """Return the cached result on a node that was looked up in this scheduling cycle."""
-        return self._results.get(name)
+        result = self._results.get(name)
+        return result if result is not None and result.generation is self._generations.current.get(name) else None
 
     def add(self, view: NodeView, outcome: Outcome) -> None:
         """Cache the outcome of a search that just ended."""
         name = view.name
-        result = self._results[name] = CachedResult(view, self._inventory, self._allocations, outcome)
+        result = self._results[name] = CachedResult(self._generations.of(view), outcome)
         # The other set still has the node, until a reader discards it because of this result.
         (self._maybe_feasible if result.feasible else self._needs_filter).add(name)
-        for pool, _ in result.stamps:
-            self._by_pool.setdefault(pool, {})[name] = None
 
     def maybe_feasible(self, nodes: NodeList[N], first_index: int, scope: ResultScope[N]) -> Iterator[int]:
         """Yield the indices of nodes not cached as infeasible, starting at first_index and wrapping around."""
-        self._drop_stale()
-        version, results, indices = self._inventory.version, self._results, self._maybe_feasible
+        self._read_ended()
+        version, indices = self._generations.inventory.version, self._maybe_feasible
         for index in indices.starting_at(first_index, nodes, version):
             node = nodes.nodes[index]
-            result = results.get(node.name)
-            if (
-                result is None
-                or result.feasible
-                or result.node is not node.node
-                or result.version != version
-                or not scope.covers(node)
-            ):
+            result = self._current_result(node.name, node.node)
+            if result is None or result.feasible or not scope.covers(node):
                 yield index
             elif scope.covers_every_pod(node):
                 indices.discard(index)
 
     def needs_filter(self, nodes: NodeList[N], bounds: range, scope: ResultScope[N]) -> list[int]:
         """Return the indices within the bounds whose nodes are not cached as feasible."""
-        self._drop_stale()
-        version, results, indices = self._inventory.version, self._results, self._needs_filter
+        self._read_ended()
+        version, indices = self._generations.inventory.version, self._needs_filter
         found: list[int] = []
         kept: list[int] = []
         for index in indices.within(bounds, nodes, version):
             node = nodes.nodes[index]
-            result = results.get(node.name)
-            if (
-                result is None
-                or not result.feasible
-                or result.node is not node.node
-                or result.version != version
-                or not scope.covers(node)
-            ):
+            result = self._current_result(node.name, node.node)
+            if result is None or not result.feasible or not scope.covers(node):
                 found.append(index)
                 kept.append(index)
             elif not scope.covers_every_pod(node):
@@ -211,25 +251,30 @@ class AllocationQuery:
         indices.replace_within(bounds, kept)
         return found
 
-    def _drop_stale(self) -> None:
-        """Drop the results of nodes some of whose devices were allocated or freed."""
-        changed = self._allocations.changed_since(self._allocations_version)
-        self._allocations_version = self._allocations.version
-        if changed is None:
-            self._results.clear()
-            self._by_pool.clear()
+    def _current_result(self, name: str, node: Node) -> CachedResult | None:
+        """Return the result on a node of which nothing has changed; the generations are up to date."""
+        result = self.result_on(name)
+        if (
+            result is None
+            or result.generation.node is not node
+            or result.generation.version != self._generations.inventory.version
+        ):
+            return None
+        return result
+
+    def _read_ended(self) -> None:
+        """Add the nodes whose results are no longer valid to both sets of indices."""
+        generations = self._generations
+        generations.refresh()
+        ended = generations.ended_since(self._read_version)
+        self._read_version = generations.version
+        if ended is None:
             self._maybe_feasible.add_all()
             self._needs_filter.add_all()
             return
-        for pool in changed:
-            for name in self._by_pool.pop(pool, ()):
-                result = self._results.get(name)
-                if result is not None and result.is_current(self._allocations):
-                    self._by_pool.setdefault(pool, {})[name] = None
-                else:
-                    self._results.pop(name, None)
-                    self._maybe_feasible.add(name)
-                    self._needs_filter.add(name)
+        for name in ended:
+            self._maybe_feasible.add(name)
+            self._needs_filter.add(name)
 
 
 class AllocationCache:
@@ -237,7 +282,7 @@ class AllocationCache:
 
     def __init__(self, inventory: Inventory, allocations: Allocations, results_max: int = RESULTS_MAX) -> None:
         self._inventory = inventory
-        self._allocations = allocations
+        self.generations = Generations(inventory, allocations)
         self._results_max = results_max
         # The most recently used goes last.
         self._queries: dict[QueryKey, AllocationQuery] = {}
@@ -250,7 +295,7 @@ class AllocationCache:
         key = (self._inventory.classes_version, specs, policy.name if policy is not None else FIRST)
         query = self._queries.pop(key, None)
         if query is None:
-            query = AllocationQuery(plan(), self._inventory, self._allocations)
+            query = AllocationQuery(plan(), self.generations)
             self._evict()
         self._queries[key] = query
         return query

@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
-from dray.allocator.allocation_cache import AllocationCache, AllocationQuery
+from dray.allocator.allocation_cache import AllocationCache, AllocationQuery, NodeEntry
 from dray.allocator.allocations import AllocatedDevices, Allocations
 from dray.allocator.choices import Chooser, RequestChoices
+from dray.allocator.counting import fits_by_count
 from dray.allocator.device_policy import DevicePolicy
 from dray.allocator.errors import INVALID_POOLS, AllocationError, NodeAllocationError
 from dray.allocator.explain import Explainer, Explanation
@@ -47,7 +48,7 @@ class Allocator:
         self._plan = Plan((), ())
         self._cache = AllocationCache(inventory, allocations)
         # The cached results for the last plan.
-        self._query = AllocationQuery(self._plan, inventory, allocations)
+        self._query = AllocationQuery(self._plan, self._cache.generations)
 
     def query(self, claims: Sequence[ResourceClaim], policy: DevicePolicy | None = None) -> AllocationQuery:
         """Return the cached results for the claims."""
@@ -89,11 +90,45 @@ class Allocator:
         view = self.inventory.node_view(node, self.gates)
         if overlay is not None:
             return self._search(plan, view, Limits(expired, steps_max), overlay, policy)
-        outcome = self._query.lookup_view(view, node)
+        outcome = self._query.lookup_view(view)
         if outcome is None:
             outcome = self._search(plan, view, Limits(expired, steps_max), self.allocations, policy)
             self._query.add(view, outcome)
         return outcome
+
+    def fits_all(
+        self, nodes: Sequence[NodeEntry], claims: Sequence[ResourceClaim], policy: DevicePolicy | None = None
+    ) -> list[bool | None]:
+        """Return whether the claims fit on each of the nodes; None where `find` has to search.
+
+        Cached results decide, and for a claim with a single request the number of available devices.
+        """
+        plan = self.plan(claims, policy)
+        found = self._query.lookup_all(nodes)
+        if self._query.counted is not None:
+            for position, fits in enumerate(found):
+                if fits is None:
+                    found[position] = self._count(plan, nodes[position].node, policy)
+        return found
+
+    def _count(self, plan: Plan, node: Node, policy: DevicePolicy | None) -> bool | None:
+        """Return whether the claims fit on a node by the number of available devices, and cache the result."""
+        view = self.inventory.node_view(node, self.gates)
+        outcome = self._outcome_by_count(plan, view, self.allocations, policy)
+        if outcome is None:
+            return None
+        self._query.add(view, outcome)
+        return outcome.fits
+
+    def _outcome_by_count(
+        self, plan: Plan, view: NodeView, allocations: AllocatedDevices, policy: DevicePolicy | None
+    ) -> Outcome | None:
+        """Return the outcome that the number of available devices decides; None if a search is needed."""
+        request = self._query.counted
+        fits = None if request is None else fits_by_count(request, view, allocations, self.inventory.taint_rules)
+        if fits is None:
+            return None
+        return Outcome(None, find=partial(self._results, plan, view, allocations, policy)) if fits else _NO_FIT
 
     def _search(
         self,
@@ -103,14 +138,14 @@ class Allocator:
         allocations: AllocatedDevices,
         policy: DevicePolicy | None,
     ) -> Outcome:
+        counted = self._outcome_by_count(plan, view, allocations, policy)
+        if counted is not None:
+            return counted
         choices = Chooser(plan, view, allocations, self.inventory.taint_rules).choices()
         if choices is None:
             return self._no_fit(view, _NO_FIT)
         find = partial(self._results, plan, view, allocations, policy)
         if _is_decided(view, choices) and not limits.expired():
-            if allocations is not self.allocations:
-                # Such an outcome is not cached, so the choices may be kept for the results.
-                find = partial(find, choices)
             return Outcome(None, find=find)
         search = Search(plan, choices, view, allocations, limits)
         if search.run():
@@ -122,16 +157,10 @@ class Allocator:
         return self._no_fit(view, Outcome(None, search.steps))
 
     def _results(
-        self,
-        plan: Plan,
-        view: NodeView,
-        allocations: AllocatedDevices,
-        policy: DevicePolicy | None,
-        choices: Sequence[RequestChoices] | None = None,
+        self, plan: Plan, view: NodeView, allocations: AllocatedDevices, policy: DevicePolicy | None
     ) -> tuple[AllocationResult, ...] | None:
         """Return the allocations on a node where the claims fit."""
-        if choices is None:
-            choices = Chooser(plan, view, allocations, self.inventory.taint_rules).choices()
+        choices = Chooser(plan, view, allocations, self.inventory.taint_rules).choices()
         if choices is None:
             return None
         if policy is not None:

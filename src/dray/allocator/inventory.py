@@ -146,14 +146,15 @@ class Inventory:
         """Return the node's view; the same object until it changes."""
         name = node.metadata.name or ""
         view = self._views.get(name)
+        if view is not None and view.version == self.version and view.node is node and view.gates is gates:
+            return view
         local = self._local.get(name)
         versions = (0 if local is None else local.version, self._wide.version)
-        if view is not None and view.is_current(node, gates, versions):
-            return view
-        entries = [] if local is None else list(local.entries.values())
-        segments, inputs = self._gather(node, entries, gates)
-        view = NodeView(node, gates, versions, segments, inputs)
-        self._views[name] = view
+        if view is None or not view.is_current(node, gates, versions):
+            entries = [] if local is None else list(local.entries.values())
+            segments, inputs = self._gather(node, entries, gates)
+            view = self._views[name] = NodeView(node, gates, versions, segments, inputs)
+        view.version = self.version
         return view
 
     def find_device(self, node: Node, gates: Gates, result: DeviceRequestAllocationResult) -> Device | None:

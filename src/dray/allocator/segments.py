@@ -81,12 +81,16 @@ class Segment:
 
     def matches(self, group: SelectorGroup) -> tuple[int, int]:
         """Return the devices that all selectors match, and those for which one fails."""
-        known = self._matches.get(group)
+        known = self.known_matches(group)
         if known is None:
             if len(self._matches) >= _MASKS_MAX:
                 self._matches.clear()
             known = self._matches[group] = self._evaluate(group)
         return known
+
+    def known_matches(self, group: SelectorGroup) -> tuple[int, int] | None:
+        """Return what `matches` returns; None if the selectors were not evaluated yet."""
+        return self._matches.get(group)
 
     def _evaluate(self, group: SelectorGroup) -> tuple[int, int]:
         matching = failing = 0
@@ -107,6 +111,11 @@ class Segment:
         """Return the shareable devices of which claims have shares."""
         self._count_uses(allocations)
         return self._partly_consumed
+
+    def uses(self, allocations: AllocatedDevices) -> tuple[int, int]:
+        """Return what `blocked` and `partly_consumed` return."""
+        self._count_uses(allocations)
+        return self._blocked, self._partly_consumed
 
     def _count_uses(self, allocations: AllocatedDevices) -> None:
         at = (allocations, allocations.stamp(self.pool.key), self.pool.version)

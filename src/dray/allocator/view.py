@@ -53,6 +53,7 @@ class NodeView:
         "pool_keys",
         "segments",
         "shared",
+        "version",
     )
 
     def __init__(
@@ -68,6 +69,8 @@ class NodeView:
         self.gates = gates
         self._versions = versions
         self._inputs = inputs
+        # Of the inventory, when the view was last found to be current; set by the inventory.
+        self.version = -1
         pools = {entry.pool.key: entry.pool for entry, _ in found}
         self._pools = tuple((pool, pool.refresh(gates)) for pool in pools.values())
         # Slices of an older generation are ignored, even while the latest one is incomplete.

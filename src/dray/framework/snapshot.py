@@ -24,6 +24,7 @@ class Snapshot:
         self._changes: deque[int] = deque(maxlen=CHANGES_MAX)
         # Names of the nodes with rare properties: plugins skip their work if there are none.
         self.with_affinity_pods: dict[str, None] = {}
+        self.with_extended_requests: dict[str, None] = {}
         self.unschedulable: dict[str, None] = {}
         self.hard_tainted: dict[str, None] = {}
         self.soft_tainted: dict[str, None] = {}
@@ -64,6 +65,7 @@ class Snapshot:
         self._changes.clear()
         for names in (
             self.with_affinity_pods,
+            self.with_extended_requests,
             self.unschedulable,
             self.hard_tainted,
             self.soft_tainted,
@@ -82,6 +84,8 @@ class Snapshot:
         self._changes.append(index)
         if node.affinity_pods or before.affinity_pods:
             _set(self.with_affinity_pods, node.name, present=bool(node.affinity_pods))
+        if node.requested.scalars or before.requested.scalars:
+            _set(self.with_extended_requests, node.name, present=bool(node.requested.scalars))
         # A change of Pods keeps the same object.
         if node.node is not before.node:
             self._update_properties(node)
@@ -89,6 +93,7 @@ class Snapshot:
 
     def _update_properties(self, node: NodeInfo) -> None:
         _set(self.with_affinity_pods, node.name, present=bool(node.affinity_pods))
+        _set(self.with_extended_requests, node.name, present=bool(node.requested.scalars))
         _set(self.unschedulable, node.name, present=node.unschedulable)
         _set(self.hard_tainted, node.name, present=bool(node.hard_taints))
         _set(self.soft_tainted, node.name, present=bool(node.soft_taints))

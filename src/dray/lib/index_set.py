@@ -51,6 +51,9 @@ class IndexSet:
 
     def add(self, name: str) -> None:
         """Make an item's index a member."""
+        if self._epoch < 0:
+            # The next reader finds all indices: a set that nobody reads takes no memory.
+            return
         if len(self._pending) >= PENDING_MAX:
             self.add_all()
         self._pending[name] = None

@@ -261,6 +261,36 @@ async def pause(clock: Clock, wake: asyncio.Event, seconds: float | None) -> Non
         await first_completed(wake.wait(), clock.sleep(max(seconds, 0.0)))
 
 
+class WakeUpTimer:
+    """Sets an event at a time; for a loop that waits often and hardly ever until that time.
+
+    Waiting with `pause` takes two tasks each time. This takes one for as long as it runs.
+    """
+
+    def __init__(self, clock: Clock, wake: asyncio.Event) -> None:
+        self._clock = clock
+        self._wake = wake
+        # When the event will be set, in monotonic seconds; None means never.
+        self.due: float | None = None
+        self._is_earlier = asyncio.Event()
+
+    def set_at(self, due: float) -> None:
+        """Set the event at this time, unless it will be set earlier: whoever waits finds out what to do then."""
+        if self.due is None or due < self.due:
+            self.due = due
+            self._is_earlier.set()
+
+    async def run(self) -> None:
+        """Keep the time until cancelled."""
+        while True:
+            self._is_earlier.clear()
+            now = self._clock.monotonic()
+            if self.due is not None and self.due <= now:
+                self.due = None
+                self._wake.set()
+            await pause(self._clock, self._is_earlier, None if self.due is None else self.due - now)
+
+
 async def cancel_and_wait(tasks: Collection[asyncio.Future[Any]]) -> None:
     """Cancel the tasks and return when all have ended; their results are the caller's to read."""
     for task in tasks:

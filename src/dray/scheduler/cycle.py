@@ -145,27 +145,23 @@ class Cycle:
         cacheable, others, key = _scorers(profile, state)
         by_plugin = {scorer.name: weighted_scores(scorer, state, nodes) for scorer in others}
         summed = list(by_plugin.values())
-        table = None
         if cacheable:
-            table = self._tables.table(key)
-            summed.append(
-                table.scores(
-                    snapshot, indices, lambda changed: [weighted_scores(scorer, state, changed) for scorer in cacheable]
-                )
-            )
+
+            def sum_of_cacheable(changed: Sequence[NodeInfo]) -> list[int]:
+                return sum_scores([weighted_scores(scorer, state, changed) for scorer in cacheable], len(changed))
+
+            summed.append(self._tables.table(key).scores(snapshot, indices, sum_of_cacheable))
         totals = sum_scores(summed, len(indices))
         if not self._records:
             return indices[totals.index(max(totals))], ()
         best = highest_positions(totals, SCORED_NODES_MAX)
-        names = [scorer.name for scorer in cacheable]
+        recorded = {name: [scores[position] for position in best] for name, scores in by_plugin.items()}
+        # Of the cached scores only the sums are kept.
+        best_nodes = [nodes[position] for position in best]
+        recorded.update((scorer.name, weighted_scores(scorer, state, best_nodes)) for scorer in cacheable)
         scores = [
-            NodeScore(
-                snapshot.nodes[indices[position]].name,
-                totals[position],
-                {name: found[position] for name, found in by_plugin.items()}
-                | (dict(zip(names, table.parts(indices[position]), strict=True)) if table is not None else {}),
-            )
-            for position in best
+            NodeScore(node.name, totals[position], {name: values[rank] for name, values in recorded.items()})
+            for rank, (position, node) in enumerate(zip(best, best_nodes, strict=True))
         ]
         return indices[best[0]], tuple(scores)
 
@@ -276,13 +272,14 @@ class Cycle:
 
         They were found beside nominated Pods or device plugins.
         """
-        nodes, nominated, has_claims = self._snapshot.nodes, self._nominations.by_node, bool(filters.signed)
-        if not nominated and not has_claims:
+        nodes, nominated = self._snapshot.nodes, self._nominations.by_node
+        with_plugin_devices = self._snapshot.with_extended_requests if filters.signed else ()
+        if not nominated and not with_plugin_devices:
             return ()
         return [
             index
             for index, status in zip(indices, statuses, strict=True)
-            if status is SUCCESS and ((has_claims and nodes[index].requested.scalars) or nodes[index].name in nominated)
+            if status is SUCCESS and (nodes[index].name in with_plugin_devices or nodes[index].name in nominated)
         ]
 
     def _maybe_feasible(self, batch: Sequence[BatchFilter], state: CycleState, start: int) -> Iterable[int] | None:

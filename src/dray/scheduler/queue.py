@@ -359,6 +359,9 @@ class SchedulingQueue:
         """Return when `pop` has something to do by itself, or a gated Pod is to be reported; None if there is none."""
         if self._unfinished:
             return 0.0
+        # Most Pods are gated for a moment only, until their claims exist.
+        while self._gate_reports and self._gated.get(self._gate_reports[0][1]) is None:
+            self._gate_reports.popleft()
         due = self._gate_reports[0][0] if self._gate_reports else None
         for heap in (self._backoff, self._error_backoff):
             if heap.entries:

@@ -26,7 +26,7 @@ from dray.framework.status import Code, Status, unresolvable
 from dray.lib.clock import Clock
 from dray.runtime.logs import fields
 from dray.runtime.metrics import Metrics
-from dray.runtime.tasks import ChildTasks, TaskGroup, pause
+from dray.runtime.tasks import ChildTasks, TaskGroup, WakeUpTimer
 from dray.scheduler import metrics as results
 from dray.scheduler.binder import Attempt, Binder, WaitingPodsMap
 from dray.scheduler.cache import Cache
@@ -95,8 +95,7 @@ class Scheduler:
         self._waiting_pods = WaitingPodsMap()
         self._nominations = Nominations()
         self._wake = asyncio.Event()
-        # When the scheduling loop wakes up by itself; None means never.
-        self._due: float | None = None
+        self._timer = WakeUpTimer(clock, self._wake)
         self._reporter = Reporter(client, clock, [profile.scheduler_name for profile in config.profiles])
         self._binder = Binder(clock, self._waiting_pods)
         self._bindings = ChildTasks("bindings")
@@ -234,6 +233,7 @@ class Scheduler:
                 for key, _ in self.handle.pod_groups.all():
                     self._groups.pod_bound(key)
             group.spawn(self._flush(), "queue flush")
+            group.spawn(self._timer.run(), "wake-up timer")
             group.spawn(self._schedule(), "scheduling")
             await group.wait()
 
@@ -259,8 +259,10 @@ class Scheduler:
 
     async def _wait_for_work(self) -> None:
         self._wake.clear()
-        self._due = due = self.queue.next_due()
-        await pause(self._clock, self._wake, None if due is None else due - self._clock.monotonic())
+        due = self.queue.next_due()
+        if due is not None:
+            self._timer.set_at(due)
+        await self._wake.wait()
 
     async def _flush(self) -> None:
         while True:
@@ -454,7 +456,7 @@ class Scheduler:
 
     def _on_change(self, _old: object, _new: object) -> None:
         """Wake the scheduling loop if the change gave it work: most changes are its own writes."""
-        if not self._wake.is_set() and self.queue.has_work_before(self._due):
+        if not self._wake.is_set() and self.queue.has_work_before(self._timer.due):
             self._wake.set()
 
     def _on_pod_change(self, old: Pod | None, new: Pod | None) -> None:

@@ -34,41 +34,32 @@ def positions_of(value: int, values: Sequence[int], count_max: int | None = None
 class ScoreTable:
     """The scores of nodes for one cache key."""
 
-    __slots__ = ("_parts", "_scores", "_version")
+    __slots__ = ("_scores", "_version")
 
     def __init__(self) -> None:
         # By index; negative if not computed since the node changed. An array, because a Pod reads hundreds of them.
         self._scores = array("q")
-        # The scores of the single plugins, by index; current where the sum is.
-        self._parts: list[tuple[int, ...]] = []
         # Of the snapshot; no snapshot has version -1.
         self._version = -1
 
     def scores(
-        self, snapshot: Snapshot, indices: Sequence[int], compute: Callable[[Sequence[NodeInfo]], Sequence[list[int]]]
+        self, snapshot: Snapshot, indices: Sequence[int], compute: Callable[[Sequence[NodeInfo]], list[int]]
     ) -> list[int]:
-        """Return the sums of scores of the nodes at these indices; missing ones are computed by plugin."""
+        """Return the scores of the nodes at these indices; missing ones are computed."""
         self._drop_changed(snapshot)
         scores = self._scores
         found = list(map(scores.__getitem__, indices))
         missing = positions_of(_MISSING, found)
         if missing:
             computed = compute([snapshot.nodes[indices[position]] for position in missing])
-            for position, parts in zip(missing, zip(*computed, strict=True), strict=True):
-                index = indices[position]
-                self._parts[index] = parts
-                found[position] = scores[index] = sum(parts)
+            for position, score in zip(missing, computed, strict=True):
+                found[position] = scores[indices[position]] = score
         return found
-
-    def parts(self, index: int) -> tuple[int, ...]:
-        """Return the scores of the single plugins for a node whose sum was returned last."""
-        return self._parts[index]
 
     def _drop_changed(self, snapshot: Snapshot) -> None:
         changed = snapshot.indices_changed_since(self._version)
         if changed is None:
             self._scores = array("q", (_MISSING,)) * len(snapshot)
-            self._parts = [()] * len(snapshot)
         else:
             scores = self._scores
             for index in changed:

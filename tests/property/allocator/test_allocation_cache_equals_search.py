@@ -199,11 +199,21 @@ def check_lookups(cluster: Cluster, claims: tuple[r.ResourceClaim, ...], fresh: 
     assert set(range(len(snapshot))) - feasible <= set(query.needs_filter(snapshot, range(len(snapshot)), scope))
 
 
+def check_all(cluster: Cluster, claims: tuple[r.ResourceClaim, ...], fresh: list[object]) -> None:
+    found = cluster.allocator.fits_all(cluster.snapshot.nodes, claims)
+    for fits, expected in zip(found, fresh, strict=True):
+        assert fits in (None, isinstance(expected, tuple) and not_an_error(expected))
+        assert fits is None or expected is None or not_an_error(expected)
+
+
 def check(cluster: Cluster) -> None:
     claims, snapshot = cluster.query(), cluster.snapshot
     fresh = [
         outcome_of(Allocator(cluster.inventory, cluster.allocations, GATES), info, claims) for info in snapshot.nodes
     ]
+    # Sometimes several nodes are decided at once.
+    if cluster.rng.random() < 0.5:
+        check_all(cluster, claims, fresh)
     # Sometimes the node is searched before anything is looked up.
     if cluster.rng.random() < 0.5:
         check_lookups(cluster, claims, fresh)
@@ -216,8 +226,8 @@ def check(cluster: Cluster) -> None:
         check_lookups(cluster, claims, fresh)
 
 
-def not_an_error(outcome: tuple[object, ...]) -> bool:
-    return not isinstance(outcome[0], type)
+def not_an_error(outcome: object) -> bool:
+    return not (isinstance(outcome, tuple) and isinstance(outcome[0], type))
 
 
 @pytest.mark.behaviour("N-89", "N-101", "N-107")

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from dray.allocator import Allocations, Allocator, Inventory
 from dray.allocator.choices import Choice, Chooser
+from dray.allocator.counting import counted_request, fits_by_count
 from dray.allocator.errors import AllocationError
 from dray.api.types import resource_v1 as r
 from tests.conformance.allocator.builders import (
@@ -251,3 +252,28 @@ def test_shares_of_several_requests_are_the_first_solution(data: st.DataObject) 
         [(item.request, item.driver, item.pool, item.device) for item in allocation.devices.results]
         for allocation in outcome.allocations
     ]
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.data())
+def test_a_count_decides_as_the_first_solution_does(data: st.DataObject) -> None:
+    available = data.draw(pools(pools_max=1))
+    asked = [claim(data.draw(requests("r0", AMOUNTS)))]
+    allocations = Allocations()
+    allocator = Allocator(inventory_of(available), allocations)
+    view = allocator.inventory.node_view(NODE, allocator.gates)
+    counted = counted_request(allocator.plan(asked))
+    for _ in range(ROUNDS_MAX):
+        present = data.draw(holders(available))
+        for item in present.values():
+            allocations.apply_claim(item)
+        solution = solve(AllocatorInput(NODE, available, list(present.values()), dict(CLASSES)), asked)
+        fits = None
+        if counted is not None:
+            fits = fits_by_count(counted, view, allocations, allocator.inventory.taint_rules)
+        event(f"by count: {fits}")
+        assert fits in (None, solution is not None)
+        # A search evaluates what later counts need.
+        assert allocator.find(NODE, asked).fits is (solution is not None)
+        for item in present.values():
+            allocations.remove_claim(item)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from dray.allocator import AllocationError, Allocations, Allocator, Inventory, Outcome
+from dray.allocator import AllocationError, Allocations, Allocator, Inventory, Outcome, allocation_cache
 from dray.allocator.allocation_cache import AllocationCache
 from dray.allocator.allocations import CHANGES_MAX
 from dray.allocator.plan import Plan
@@ -206,3 +206,41 @@ def test_nodes_that_need_the_filter_and_that_may_be_feasible() -> None:
         assert list(query.maybe_feasible(snapshot, 1, every)) == [1, 3, 0]
     for _ in range(2):
         assert list(query.maybe_feasible(snapshot, 1, NoNode())) == [1, 3, 0]
+
+
+def test_a_node_that_is_updated_without_effect_keeps_the_results_of_all_queries() -> None:
+    allocator = new_allocator()
+    one, other = claims_for(), claims_for(count=2)
+    outcomes = [allocator.find(HERE, claims) for claims in (one, other)]
+    updated = node()
+    assert cached(allocator, one, updated) is None
+    assert allocator.find(updated, one) is outcomes[0]
+    assert cached(allocator, other, updated) is outcomes[1]
+
+
+def test_an_allocation_ends_the_results_of_all_queries() -> None:
+    allocator = new_allocator()
+    one, other = claims_for(), claims_for(count=2)
+    for claims in (one, other):
+        allocator.find(HERE, claims)
+    allocator.allocations.apply_claim(holding("driver-a/pool-1/x"))
+    assert allocator.find(HERE, one).fits
+    assert cached(allocator, other) is None
+    assert allocator.query(other).result_on("node-1") is None
+
+
+def test_beyond_the_bound_all_nodes_begin_a_new_generation(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(allocation_cache, "GENERATIONS_MAX", 2)
+    allocator = new_allocator()
+    names = ("n0", "n1", "n2")
+    for name in names:
+        allocator.inventory.apply_slice(slice_of("x", pool=name, node_name=name))
+    snapshot = Snapshot([NodeInfo(node(name)) for name in names])
+    query, every = allocator.query(claims_for()), EveryNode()
+    assert query.needs_filter(snapshot, range(3), every) == [0, 1, 2]
+    for entry in snapshot.nodes[:2]:
+        allocator.find(entry.node, claims_for())
+    assert query.needs_filter(snapshot, range(3), every) == [2]
+    allocator.find(snapshot.nodes[2].node, claims_for())
+    assert query.lookup_all(snapshot.nodes) == [None, None, True]
+    assert query.needs_filter(snapshot, range(3), every) == [0, 1]

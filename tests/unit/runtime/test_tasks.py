@@ -17,6 +17,7 @@ from dray.runtime.tasks import (
     CoalescedCall,
     TaskGroup,
     Timer,
+    WakeUpTimer,
     first_completed,
     pause,
     remove_signal_handlers,
@@ -384,6 +385,36 @@ async def test_a_pause_ends_with_the_time_or_the_event() -> None:
     woken = asyncio.create_task(pause(clock, wake, None))
     wake.set()
     await woken
+
+
+async def test_a_wake_up_timer_sets_the_event_at_the_earliest_time() -> None:
+    clock = VirtualClock(asyncio.get_running_loop().create_future)
+    wake = asyncio.Event()
+    timer = WakeUpTimer(clock, wake)
+    timer.set_at(9.0)
+    running = asyncio.create_task(timer.run())
+    await settle()
+    for due in (5.0, 7.0):
+        timer.set_at(due)
+        await settle()
+    assert timer.due == 5.0
+    clock.advance(4.9)
+    await settle()
+    assert not wake.is_set()
+    clock.advance(0.1)
+    await settle()
+    assert (wake.is_set(), timer.due) == (True, None)
+    wake.clear()
+    clock.advance(10.0)
+    await settle()
+    assert not wake.is_set()
+    # A time in the past.
+    timer.set_at(0.0)
+    await settle()
+    assert wake.is_set()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
 
 
 # --- Calls that are shared. ---

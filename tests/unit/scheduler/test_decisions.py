@@ -14,7 +14,7 @@ from dray.scheduler.diagnosis import REASON_UNSCHEDULABLE, Diagnosis, Failure
 from dray.scheduler.nominations import Nominations
 from dray.scheduler.queued_pod import QueuedPod
 from tests.unit.scheduler.builders import node_info, pod_info, state
-from tests.unit.scheduler.test_cycle import Recorder, profile
+from tests.unit.scheduler.test_cycle import Recorder, Steady, profile
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
@@ -37,6 +37,19 @@ def test_a_placement_keeps_scores_by_plugin_and_runners_up() -> None:
         ("x", 25, {"A": 10, "B": 15}),
     ]
     assert (current.evaluation.feasible, current.evaluation.evaluated, current.evaluation.node_count) == (3, 3, 3)
+
+
+def test_a_placement_keeps_cached_scores_by_plugin() -> None:
+    cycle, plugins = recording("1", "9", "3"), (Steady(), Recorder("B", [], **{"score 3": 50}))
+    for _ in range(2):
+        current = state(pod_info())
+        cycle.place(profile(*plugins, weights={"Steady": 2}), current)
+        assert current.evaluation is not None
+        assert [(item.node, item.total, item.by_plugin) for item in current.evaluation.scores] == [
+            ("3", 56, {"B": 50, "Steady": 6}),
+            ("9", 18, {"B": 0, "Steady": 18}),
+            ("1", 2, {"B": 0, "Steady": 2}),
+        ]
 
 
 def test_a_placement_keeps_the_reasons_of_rejected_nodes() -> None:

@@ -310,6 +310,17 @@ def test_a_pod_made_again_under_its_name_is_another_one() -> None:
     assert popped(queue, 20.0) == ""
 
 
+def test_nothing_is_due_for_a_pod_that_is_no_longer_gated() -> None:
+    queue = make_queue()
+    gated = pod_info("a", schedulingGates=[{"name": "g"}])
+    queue.add(gated, 0.0)
+    assert queue.next_due() == 5.0
+    queue.update(pod_info("a"), GATES_GONE, gated.pod, 2.0)
+    assert queue.next_due() is None
+    queue.add(pod_info("b", schedulingGates=[{"name": "g"}]), 3.0)
+    assert queue.next_due() == 8.0
+
+
 @pytest.mark.behaviour("CL-56")
 def test_a_gated_pod_is_reported_once_after_a_while() -> None:
     queue = make_queue()

@@ -122,11 +122,11 @@ class DeviceFilter:
 
     def filter_all(self, own: PodState, nodes: Sequence[NodeInfo]) -> list[Status]:
         """Return what `filter` returns for each node."""
-        query = None if own.overlay is not None or own.first_pass else self._deciding_query(own)
-        if query is None:
+        if own.overlay is not None or own.first_pass or self._deciding_query(own) is None:
             return [self.filter(own, node) for node in nodes]
         statuses: list[Status] = []
-        for node, fits in zip(nodes, query.lookup_all(nodes), strict=True):
+        found = self._allocator.fits_all(nodes, own.plain.claims, self._policy)
+        for node, fits in zip(nodes, found, strict=True):
             if node.requested.scalars:
                 statuses.append(self.filter(own, node))
             elif fits is None:
@@ -136,7 +136,7 @@ class DeviceFilter:
         return statuses
 
     def _search(self, own: PodState, node: NodeInfo) -> Status:
-        """Check a node that has no cached result and no device plugins."""
+        """Check a node on which neither a cached result nor a count decides, and which has no device plugins."""
         try:
             fits = self._allocate(own.plain, node).fits
         except AllocatorError as failure:
