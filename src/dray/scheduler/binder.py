@@ -223,8 +223,8 @@ class Binder:
                 gang.ended(attempt.queued.uid)
         if not succeeded:
             return status
-        await first_completed(gang.ready(attempt.queued.uid), running.cancelled.wait())
-        if running.message or gang.is_bound(attempt.queued.uid):
+        is_bound = await gang.ready(attempt.queued.uid)
+        if running.message or is_bound:
             return SUCCESS
         attempt.state.preempted = True
         return error(NOT_TOGETHER)
