@@ -102,6 +102,9 @@ class WaitingPodsMap:
         """Return all of them."""
         return tuple(self._waiting.values())
 
+    def __len__(self) -> int:
+        return len(self._waiting)
+
     def add(self, pod: Pod, node_name: str, waits: dict[str, float], now: float) -> None:
         """Make a Pod wait, for some seconds on behalf of each plugin."""
         self._waiting[pod.metadata.uid or ""] = PermitWaiter(pod, node_name, waits, now)

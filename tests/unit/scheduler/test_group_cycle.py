@@ -344,6 +344,9 @@ class _Waiting:
     def __init__(self) -> None:
         self.allowed: list[str] = []
 
+    def __len__(self) -> int:
+        return 2
+
     def get(self, uid: str) -> Any:
         outer = self
 

@@ -203,9 +203,9 @@ class DynamicResources:
             extended_claim = self._tracker.extended_resource_claim_of(pod.metadata.uid or "") if names else None
             if not claims and extended_claim is None and not any(map(self._variants.serves, names)):
                 return None, SKIP
-            own = state[NAME] = PodState(pod, claims)
-            if pod.spec.scheduling_group is not None:
-                own = state[NAME] = self._group_claims.state_of(state, pod, claims)
+            in_group = pod.spec.scheduling_group is not None
+            own = self._group_claims.state_of(state, pod, claims) if in_group else PodState(pod, claims)
+            state[NAME] = own
             self._filter.steps = 0
             if self._node_allocatable is not None:
                 state.claim_statuses = lambda node_name: own.on_node(node_name).claim_statuses.get(node_name, ())
