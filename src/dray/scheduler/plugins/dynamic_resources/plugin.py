@@ -119,12 +119,11 @@ class DynamicResources:
 
     def pre_enqueue(self, pod: Pod) -> Status:
         """Check that the Pod's claims exist, belong to it, and are not being deleted."""
-        if self._handle.waits_for_group(pod):
-            return SUCCESS  # GangScheduling says what it waits for.
         try:
             claims_of(pod, self._tracker.get, self._is_classic)
         except NotReadyError as why:
-            return unresolvable(str(why))
+            # Of a group that does not exist, GangScheduling says that the Pod waits for it.
+            return SUCCESS if self._handle.waits_for_group(pod) else unresolvable(str(why))
         return SUCCESS
 
     def events_to_register(self) -> Sequence[EventRegistration]:
