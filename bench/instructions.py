@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import dataclasses
 import os
 import re
 import shutil
@@ -28,7 +27,7 @@ _SECONDS_MAX: Final = 3600
 def run(name: str, pods: int) -> None:
     """Run a workload with so many Pods in this process."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(scheduler.measure(dataclasses.replace(workloads.BY_NAME[name], pods=pods)))
+        runner.run(scheduler.measure(workloads.with_pods(workloads.BY_NAME[name], pods)))
 
 
 def start(valgrind: str, name: str, pods: int) -> subprocess.Popen[str]:
@@ -62,7 +61,7 @@ def main() -> None:
     valgrind = shutil.which("valgrind")
     if valgrind is None:
         raise SystemExit("Valgrind is not installed; on Debian: apt-get install valgrind")
-    few, many = given.pods
+    few, many = (workloads.with_pods(workloads.BY_NAME[given.workload], pods).pods for pods in given.pods)
     if few >= many:
         parser.error("the first number of Pods must be the smaller one")
     first, second = start(valgrind, given.workload, few), start(valgrind, given.workload, many)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import dataclasses
 import signal
 import time
 from collections import Counter
@@ -128,14 +127,15 @@ def main() -> None:
     """Profile the selected workload."""
     parser = argparse.ArgumentParser(prog="bench.profile", description=__doc__)
     parser.add_argument("workload", choices=workloads.BY_NAME, metavar="WORKLOAD", help="the whole name of a workload")
-    parser.add_argument("--pods", type=int, default=4000, help="how many Pods come")
+    parser.add_argument("--pods", type=int, default=4000, help="how many Pods come, rounded up to whole gangs")
     parser.add_argument("--below", metavar="NAME", help="count only below this function")
     parser.add_argument("--components", action="store_true", help="show the share of each component")
     parser.add_argument("--top", type=int, default=60, help="how many functions to show")
     given = parser.parse_args()
+    workload = workloads.with_pods(workloads.BY_NAME[given.workload], given.pods)
     sampler = Sampler()
-    profile(dataclasses.replace(workloads.BY_NAME[given.workload], pods=given.pods), sampler)
-    print(f"main thread: {1000 * sampler.main_thread_seconds / given.pods:.2f} ms/pod")
+    profile(workload, sampler)
+    print(f"main thread: {1000 * sampler.main_thread_seconds / workload.pods:.2f} ms/pod")
     stacks = below(sampler.stacks, given.below) if given.below else sampler.stacks
     if given.components:
         for component, count in by_component(stacks).most_common():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, Final
 
@@ -46,6 +46,12 @@ class Workload:
     against_target: Target | None = None
     # The maximum number of API requests per Pod, of all clients.
     requests_target: Target | None = None
+
+
+def with_pods(workload: Workload, pods: int) -> Workload:
+    """Return the workload with that many Pods, rounded up to whole gangs: the Pods of an incomplete one never run."""
+    size = workload.gang_size or 1
+    return replace(workload, pods=-(-pods // size) * size)
 
 
 def at_least(pods_per_second: float) -> Target:

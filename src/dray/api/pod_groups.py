@@ -30,10 +30,10 @@ def group_name_of(pod: Pod) -> str:
 
 def group_key_of(pod: Pod) -> NamespacedName | None:
     """Return the key of the Pod's group; None if it has none."""
-    if pod.spec.scheduling_group is None:
+    group = pod.spec.scheduling_group
+    if group is None or not group.pod_group_name:
         return None
-    name = group_name_of(pod)
-    return NamespacedName(pod.metadata.namespace or "", name) if name else None
+    return NamespacedName(pod.metadata.namespace or "", group.pod_group_name)
 
 
 def min_count(group: PodGroup) -> int:

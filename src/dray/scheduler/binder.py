@@ -102,6 +102,9 @@ class WaitingPodsMap:
         """Return all of them."""
         return tuple(self._waiting.values())
 
+    def __len__(self) -> int:
+        return len(self._waiting)
+
     def add(self, pod: Pod, node_name: str, waits: dict[str, float], now: float) -> None:
         """Make a Pod wait, for some seconds on behalf of each plugin."""
         self._waiting[pod.metadata.uid or ""] = PermitWaiter(pod, node_name, waits, now)
@@ -223,8 +226,8 @@ class Binder:
                 gang.ended(attempt.queued.uid)
         if not succeeded:
             return status
-        await first_completed(gang.ready(attempt.queued.uid), running.cancelled.wait())
-        if running.message or gang.is_bound(attempt.queued.uid):
+        is_bound = await gang.ready(attempt.queued.uid)
+        if running.message or is_bound:
             return SUCCESS
         attempt.state.preempted = True
         return error(NOT_TOGETHER)

@@ -59,14 +59,17 @@ class EventHandlers:
         """Handle a change of a Pod of a group: of how many Pods the group has, or how many are scheduled."""
         pod = new if new is not None else old
         assert pod is not None
-        if new is not None:
-            groups.add_pod(new)
-        else:
+        if new is None:
             groups.remove_pod(pod)
+        elif old is None:
+            groups.add_pod(new)
         self._pod_changed(old, new)
         if pod.spec.node_name:
             groups.pod_bound(pod)
-        if old is None or new is None or bool(old.spec.node_name) != bool(new.spec.node_name):
+        if old is not None and new is not None and bool(old.spec.node_name) == bool(new.spec.node_name):
+            return
+        # A Pod that was queued just now has been counted by the queue.
+        if new is None or new.spec.node_name or (new.metadata.uid or "") not in self._queue:
             self._group_changed(group_key_of(pod))
 
     def group_changed(self, old: PodGroup | None, new: PodGroup | None) -> None:

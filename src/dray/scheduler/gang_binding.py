@@ -21,32 +21,43 @@ class GangBinding:
         self._needed = needed
         self._ready: set[str] = set()
         self._expected: set[str] = set()
-        self._decided: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        # Whether the ready Pods are bound; None until that is known.
+        self._decision: bool | None = None
+        # The futures of the ready Pods, by uid, and who else is told; until it is decided.
+        self._waiting: dict[str, asyncio.Future[bool]] = {}
+        self._listeners: list[Callable[[bool], None]] = []
 
     @property
     def is_decided(self) -> bool:
         """Return whether it is known if the Pods are bound."""
-        return self._decided.done()
+        return self._decision is not None
 
     def is_bound(self, uid: str) -> bool:
         """Return whether it is decided that the Pod is bound."""
-        decided = self._decided
-        return uid in self._ready and decided.done() and not decided.cancelled() and decided.result()
+        return self._decision is True and uid in self._ready
 
-    def on_success(self, act: Callable[[], None]) -> None:
-        """Call a function when enough Pods can be bound."""
-        self._decided.add_done_callback(lambda decided: act() if not decided.cancelled() and decided.result() else None)
+    def on_decision(self, act: Callable[[bool], None]) -> None:
+        """Call a function with whether enough Pods can be bound, as soon as that is known."""
+        if self._decision is None:
+            self._listeners.append(act)
+        else:
+            act(self._decision)
 
     def expect(self, uid: str) -> None:
         """Add a Pod whose binding cycle begins."""
         self._expected.add(uid)
 
     def ready(self, uid: str) -> asyncio.Future[bool]:
-        """Count a Pod as ready; the result is True as soon as enough are, and False if they will not be."""
+        """Count a Pod as ready; the result is True as soon as enough are, and False if they or this one will not be."""
         self._expected.discard(uid)
         self._ready.add(uid)
         self._decide()
-        return asyncio.shield(self._decided)
+        future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        if self._decision is None:
+            self._waiting[uid] = future
+        else:
+            future.set_result(self._decision)
+        return future
 
     def ended(self, uid: str) -> None:
         """Remove a Pod whose binding cycle has ended; without an effect if it was ready."""
@@ -56,12 +67,26 @@ class GangBinding:
     def cancelled(self, uid: str) -> None:
         """Remove a Pod that is preempted, also if it was ready."""
         self._ready.discard(uid)
+        self._answer(uid, is_bound=False)
         self.ended(uid)
 
     def _decide(self) -> None:
-        if self._decided.done():
+        if self._decision is not None:
             return
         if len(self._ready) >= self._needed:
-            self._decided.set_result(True)
+            self._decision = True
         elif len(self._ready) + len(self._expected) < self._needed:
-            self._decided.set_result(False)
+            self._decision = False
+        else:
+            return
+        listeners, self._listeners = self._listeners, []
+        for act in listeners:
+            act(self._decision)
+        for uid in list(self._waiting):
+            self._answer(uid, is_bound=self._decision)
+
+    def _answer(self, uid: str, *, is_bound: bool) -> None:
+        """Tell a Pod, if it is ready and its binding cycle was not stopped meanwhile."""
+        future = self._waiting.pop(uid, None)
+        if future is not None and not future.done():
+            future.set_result(is_bound)

@@ -53,10 +53,11 @@ class GroupQueue(SchedulingQueue):
         self._put(group, queued)
         if group.in_flight:
             return
-        if not self._is_queued(group):
+        if self._is_queued(group):
+            if self._gate_member(group, queued, now, ADD.label):
+                self._remove(group.uid)
+        elif self._may_be_ungated_by(group, queued):
             self._consider(group, now, ADD)
-        elif self._gate_member(group, queued, now, ADD.label):
-            self._remove(group.uid)
 
     def update(self, info: PodInfo, event: ClusterEvent, old: Pod, now: float) -> None:
         """Update a pending Pod; `event` describes the change."""
@@ -104,6 +105,11 @@ class GroupQueue(SchedulingQueue):
         if group is None:
             group = self._groups[key] = QueuedGroup(key, first, now)
         return group
+
+    def _may_be_ungated_by(self, group: QueuedGroup, added: QueuedPod) -> bool:
+        """Return whether the plugin that gates a group may let it go because of a new member; True if none gates it."""
+        gated = group.members.get(group.gated_uid)
+        return gated is None or bool(self._helped(gated, frozenset((gated.gated_by,)), ADD, None, added.pod))
 
     def _put(self, group: QueuedGroup, queued: QueuedPod) -> None:
         """Add a Pod to a group; while the group is being tried, to those that join it afterwards."""
@@ -246,14 +252,19 @@ class GroupQueue(SchedulingQueue):
         self._observe("backoff", label)
 
     def _gate(self, queued: QueuedPod, now: float, label: str) -> bool:
-        """Run PreEnqueue, for a group until it rejects a member, starting at the one it rejected the last time."""
+        """Run PreEnqueue, for a group until it rejects a member, starting at the one it rejected the last time.
+
+        Those after it come next: claims are created in the order of the Pods, so that one of them is likely rejected.
+        """
         if not isinstance(queued, QueuedGroup):
             return super()._gate(queued, now, label)
-        first = queued.members.get(queued.gated_uid)
+        members = list(queued.members.values())
+        gated = queued.members.get(queued.gated_uid)
         queued.gated_uid = ""
-        if first is not None and self._gate_member(queued, first, now, label):
-            return True
-        return any(self._gate_member(queued, item, now, label) for item in queued.members.values() if item is not first)
+        if gated is not None:
+            position = members.index(gated)
+            members = members[position:] + members[:position]
+        return any(self._gate_member(queued, member, now, label) for member in members)
 
     def _gate_member(self, group: QueuedGroup, member: QueuedPod, now: float, label: str) -> bool:
         if super()._gate(member, now, label):

@@ -172,7 +172,7 @@ class GroupScheduler:
         if gang is None:
             self._reporter.set_condition(group, SCHEDULED, "")
         else:
-            gang.on_success(lambda: self._reporter.set_condition(group, SCHEDULED, ""))
+            gang.on_decision(lambda is_bound: self._reporter.set_condition(group, SCHEDULED, "") if is_bound else None)
         attempts = [self._attempt_of(member, profile, gang, started) for member in placed]
         for attempt in attempts:
             self._nominations.remove(attempt.queued.uid)
@@ -206,12 +206,15 @@ class GroupScheduler:
         if needed <= 0:
             self._gangs.pop(key, None)
             return None
-        for other in [other for other, gang in self._gangs.items() if gang.is_decided]:
-            del self._gangs[other]
         gang = self._gangs.get(key)
         if gang is None:
             gang = self._gangs[key] = GangBinding(needed)
+            gang.on_decision(lambda _is_bound: self._forget_gang(key, gang))
         return gang
+
+    def _forget_gang(self, key: NamespacedName, gang: GangBinding) -> None:
+        if self._gangs.get(key) is gang:
+            del self._gangs[key]
 
     # --- Failure. ---
 

@@ -63,6 +63,9 @@ class WaitingPods(Protocol):
     def all(self) -> tuple[WaitingPod, ...]:
         """Return all of them."""
 
+    def __len__(self) -> int:
+        """Return how many there are."""
+
 
 class ExtendedResourceProvider(Protocol):
     """Serves extended resources by devices."""
@@ -164,7 +167,7 @@ class Handle:
     def waits_for_group(self, pod: Pod) -> bool:
         """Return whether the Pod's PodGroup does not exist; nobody creates claims for the Pod until it does."""
         key = group_key_of(pod)
-        return key is not None and self.features.enabled("GenericWorkload") and self.pod_groups.get(key) is None
+        return key is not None and self.pod_groups.get(key) is None and self.features.enabled("GenericWorkload")
 
 
 # Constructs a plugin from its `pluginConfig` args.

@@ -166,6 +166,8 @@ class SchedulingQueue:
         self._error_backoff = _Heap()
         self._unschedulable = UnschedulablePods(registrations)
         self._gated = UnschedulablePods(registrations)
+        # The registrations of each profile for each kind of event.
+        self._interested: dict[tuple[Rules, str, Action], Sequence[tuple[str, EventRegistration]]] = {}
         # (time, uid) of gated Pods whose status is to be written; in order, since the delay is the same for all.
         self._gate_reports: deque[tuple[float, str]] = deque()
         self._unfinished: deque[_UnfinishedEvent] = deque()
@@ -485,14 +487,25 @@ class SchedulingQueue:
         if event.resource == WILDCARD:
             return plugins
         pod = queued.pod
-        registrations = self._rules(pod).registrations()
-        helped: list[str] = []
-        for plugin in plugins:
-            for item in registrations.get(plugin, ()):
-                if _says_queue(item, pod, event, old, new):
-                    helped.append(plugin)
-                    break
+        helped: set[str] = set()
+        for plugin, item in self._registrations_for(event, self._rules(pod)):
+            is_asked = plugin in plugins and plugin not in helped
+            if is_asked and (item.hint is None or item.hint(pod, old, new) is Hint.QUEUE):
+                helped.add(plugin)
         return frozenset(helped)
+
+    def _registrations_for(self, event: ClusterEvent, rules: Rules) -> Sequence[tuple[str, EventRegistration]]:
+        """Return the plugins of a profile that are registered for such events, with their registrations."""
+        kind = (rules, event.resource, event.action)
+        found = self._interested.get(kind)
+        if found is None:
+            found = self._interested[kind] = [
+                (plugin, item)
+                for plugin, items in rules.registrations().items()
+                for item in items
+                if item.event.covers(event)
+            ]
+        return found
 
     def _back_off(self, queued: QueuedPod, now: float, label: str) -> None:
         failed = queued.errors_in_a_row > 0
@@ -538,9 +551,3 @@ class SchedulingQueue:
 def _concerns(item: _EventRecord, uid: str) -> bool:
     """Return whether an event concerns the Pod; a change of a pending Pod concerns only itself."""
     return item.event.resource != UNSCHEDULED_POD or item.new.metadata.uid == uid
-
-
-def _says_queue(item: EventRegistration, pod: Pod, event: ClusterEvent, old: Any, new: Any) -> bool:
-    if not item.event.covers(event):
-        return False
-    return item.hint is None or item.hint(pod, old, new) is Hint.QUEUE

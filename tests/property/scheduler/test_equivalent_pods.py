@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dray.framework.cycle_state import CycleState
+from dray.framework.cycle_state import CycleState, GroupState
 from dray.framework.node_info import NodeInfo
 from dray.framework.pod_info import PodInfo
 from dray.framework.status import SUCCESS, Status
@@ -18,6 +18,7 @@ from dray.scheduler.filter_runner import runner_of
 from dray.scheduler.preemption.dry_run import Candidate, DryRun
 from dray.scheduler.preemption.dry_run_cache import DryRunCache
 from tests.unit.scheduler.preemption.device_cluster import NOW, DeviceCluster, request
+from tests.unit.scheduler.test_group_queue import pod_group
 
 NODES = 12
 STEPS = 60
@@ -40,6 +41,8 @@ class Twins:
         self.waiting: dict[str, Any] = {}
         self.count = 0
         self.rejected = 0
+        # Gangs of which several Pods got a place.
+        self.placed_together = 0
 
     # --- Changes. ---
 
@@ -95,23 +98,56 @@ class Twins:
     def attempt(self) -> None:
         again = self.waiting and self.rng.random() < 0.3
         pod = self.waiting[self.rng.choice(list(self.waiting))] if again else self.pod()
-        cluster, handle = self.cluster, self.cluster.handle
-        fresh = Cycle(handle.snapshot, handle.nominations)
-        fresh._start = self.kept._start
-        state, found = self._place(self.kept, pod)
-        _, expected = self._place(fresh, pod)
-        assert _answer(found) == _answer(expected), pod.metadata.name
-        assert fresh._start == self.kept._start
+        state, found = self._compare_places(pod)
         if isinstance(found, Placement):
-            assert found.feasible == self._accepted(pod), pod.metadata.name
             return
         self.waiting[pod.metadata.name] = pod
         self.rejected += 1
-        self.kept.rejected(cluster.profile, state, found.statuses)
+        self.kept.rejected(self.cluster.profile, state, found.statuses)
         self._compare_dry_runs(state)
 
-    def _place(self, cycle: Cycle, pod: Any) -> tuple[CycleState, Any]:
+    def attempt_gang(self) -> None:
+        """Place Pods one after the other, each with the earlier ones reserved; they may share a claim. Undo it all."""
+        group, devices = GroupState(pod_group()), self.cluster.devices
+        self.count += 1
+        claims = (f"shared{self.count}",) if self.rng.random() < 0.4 else ()
+        for name in claims:
+            self.cluster.add_claim(name, request())
+        requests, priority, cpu = self.rng.choice(KINDS)
+        placed: list[tuple[CycleState, PodInfo]] = []
+        for _ in range(self.rng.randrange(1, 6)):
+            self.count += 1
+            own = (request(requests),) if requests else ()
+            words: Any = {"priority": priority, "requests": {"cpu": cpu}, "schedulingGroup": {"podGroupName": "team"}}
+            pod = self.cluster.pending(f"g{self.count}", *own, claims=claims, **words)
+            state, found = self._compare_places(pod, group)
+            if isinstance(found, Placement):
+                assumed = state.pod_on(found.node_name)
+                self.cluster.assume(assumed, found.node_name)
+                assert devices.reserve(state, assumed.pod, found.node_name) is SUCCESS
+                group.reserved.add(assumed.uid)
+                placed.append((state, assumed))
+        self.placed_together += len(placed) > 1
+        for state, assumed in reversed(placed):
+            node_name = assumed.pod.spec.node_name or ""
+            devices.unreserve(state, assumed.pod, node_name)
+            self.cluster.forget(assumed, node_name)
+
+    def _compare_places(self, pod: Any, group: GroupState | None = None) -> tuple[CycleState, Any]:
+        handle = self.cluster.handle
+        fresh = Cycle(handle.snapshot, handle.nominations)
+        fresh._start = self.kept._start
+        state, found = self._place(self.kept, pod, group)
+        _, expected = self._place(fresh, pod, group)
+        assert _answer(found) == _answer(expected), pod.metadata.name
+        assert fresh._start == self.kept._start
+        if isinstance(found, Placement):
+            assert found.feasible == self._accepted(pod, group), pod.metadata.name
+        return state, found
+
+    def _place(self, cycle: Cycle, pod: Any, group: GroupState | None = None) -> tuple[CycleState, Any]:
         state = CycleState(PodInfo(pod))
+        state.group = group
         found = cycle.place(self.cluster.profile, state)
         if not isinstance(found, Placement):
             statuses = dict(found.statuses)
@@ -119,10 +155,11 @@ class Twins:
             found = replace(found, statuses=statuses)
         return state, found
 
-    def _accepted(self, pod: Any) -> int:
+    def _accepted(self, pod: Any, group: GroupState | None) -> int:
         """How many nodes the filters accept, one by one; one if the Pod gets the node that is kept for it."""
         profile, nominations = self.cluster.profile, self.cluster.handle.nominations
         state = CycleState(PodInfo(pod))
+        state.group = group
         run_pre_filter(profile, state, NODES)
         runner = runner_of(profile, state, nominations)
         accepted = [node.name for node in self.cluster.handle.snapshot if runner.run(state, node) is SUCCESS]
@@ -162,6 +199,41 @@ def test_searches_and_dry_runs_are_the_same_with_and_without_memory(seed: int) -
             twins.change()
         twins.attempt()
     assert twins.rejected >= STEPS // 12
+
+
+@pytest.mark.behaviour("GW-28")
+@pytest.mark.parametrize("seed", range(25))
+def test_pods_of_gangs_are_placed_the_same_with_and_without_memory(seed: int) -> None:
+    twins = Twins(seed)
+    for _ in range(STEPS):
+        for _ in range(twins.rng.randrange(3)):
+            twins.change()
+        twins.rng.choice((twins.attempt, twins.attempt_gang))()
+    assert twins.placed_together >= STEPS // 12
+
+
+def test_only_changed_nodes_are_filtered_for_the_next_pod_of_a_gang(monkeypatch: pytest.MonkeyPatch) -> None:
+    twins = Twins(0)
+    cluster, devices = twins.cluster, twins.cluster.devices
+    filtered: list[str] = []
+    plain = devices.filter_all
+
+    def counted(state: CycleState, pod: Any, nodes: Sequence[NodeInfo]) -> Sequence[Status]:
+        filtered.extend(node.name for node in nodes)
+        return plain(state, pod, nodes)
+
+    monkeypatch.setattr(devices, "filter_all", counted)
+    group, last = GroupState(pod_group()), ""
+    for number in range(4):
+        pod = cluster.pending(f"g{number}", request(), schedulingGroup={"podGroupName": "team"})
+        filtered.clear()
+        state, found = twins._place(twins.kept, pod, group)
+        assert filtered == ([last] if number else [f"n{index}" for index in range(NODES)])
+        last = found.node_name
+        assumed = state.pod_on(last)
+        cluster.assume(assumed, last)
+        devices.reserve(state, assumed.pod, last)
+        group.reserved.add(assumed.uid)
 
 
 def test_only_what_has_changed_is_filtered_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -344,6 +344,9 @@ class _Waiting:
     def __init__(self) -> None:
         self.allowed: list[str] = []
 
+    def __len__(self) -> int:
+        return 2
+
     def get(self, uid: str) -> Any:
         outer = self
 
@@ -415,6 +418,68 @@ def test_a_ready_pod_can_be_preempted_until_the_gang_is_bound(needed: int) -> No
         assert not await gang.ready("b")
 
     asyncio.run(run())
+
+
+@pytest.mark.behaviour("GW-58", "PE-33")
+def test_a_preempted_pod_does_not_wait_for_the_others() -> None:
+    async def run() -> None:
+        gang = GangBinding(2)
+        for uid in ("a", "b", "c"):
+            gang.expect(uid)
+        preempted, other = gang.ready("a"), gang.ready("b")
+        assert await other
+        assert await preempted
+        gang = GangBinding(2)
+        for uid in ("a", "b", "c"):
+            gang.expect(uid)
+        preempted = gang.ready("a")
+        assert RunningBinding("a", gang).cancel("preempted") is not None
+        assert preempted.done()
+        assert not gang.is_decided
+        other = gang.ready("b")
+        assert not other.done()
+        assert await gang.ready("c")
+        assert await other
+        assert not gang.is_bound("a")
+
+    asyncio.run(run())
+
+
+@pytest.mark.behaviour("GW-58")
+def test_a_binding_cycle_that_is_stopped_does_not_disturb_the_others() -> None:
+    async def run() -> None:
+        gang = GangBinding(2)
+        gang.expect("a")
+        gang.expect("b")
+
+        async def wait() -> bool:
+            return await gang.ready("a")
+
+        stopped = asyncio.ensure_future(wait())
+        await asyncio.sleep(0)
+        stopped.cancel()
+        await asyncio.wait((stopped,))
+        assert await gang.ready("b")
+
+    asyncio.run(run())
+
+
+@pytest.mark.behaviour("GW-58")
+@pytest.mark.parametrize("fine", [True, False])
+def test_listeners_hear_the_decision_once(fine: bool) -> None:
+    async def run() -> list[bool]:
+        gang, heard = GangBinding(1), list[bool]()
+        gang.on_decision(heard.append)
+        gang.expect("a")
+        assert heard == []
+        if fine:
+            gang.ready("a")
+        gang.ended("a")
+        gang.ended("a")
+        gang.on_decision(heard.append)
+        return heard
+
+    assert asyncio.run(run()) == [fine, fine]
 
 
 # --- The condition. ---

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from dray.api.codec import from_document
 from dray.api.document import NamespacedName
 from dray.api.types.core_v1 import Pod
 from dray.api.types.scheduling_v1beta1 import PodGroup
+from dray.framework.events import EventRegistration
 from dray.framework.pod_info import PodInfo
 from dray.framework.status import SUCCESS, Status
 from dray.scheduler.group_queue import GroupQueue
@@ -38,6 +40,7 @@ class Parts:
     def __init__(self) -> None:
         self.groups = PodGroups()
         rules, parts = _Rules(), handle()
+        self.checked = rules.checked
         object.__setattr__(parts, "pod_groups", self.groups)
         rules.gang = GangScheduling(parts)
         self.queue = GroupQueue(lambda _pod: rules, [rules], has_group=lambda key: self.groups.get(key) is not None)
@@ -66,7 +69,15 @@ class Parts:
 class _Rules(FakeRules):
     gang: GangScheduling
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.checked: list[str] = []
+
+    def registrations(self) -> Mapping[str, Sequence[EventRegistration]]:
+        return {**super().registrations(), "GangScheduling": self.gang.events_to_register()}
+
     def pre_enqueue(self, pod: Pod) -> Status:
+        self.checked.append(pod.metadata.name or "")
         status = super().pre_enqueue(pod)
         if status is not SUCCESS:
             return status
@@ -253,3 +264,41 @@ def test_all_pods_of_a_gated_group_are_reported() -> None:
     assert all(map(parts.queue.is_gated, reported))
     parts.add(member("c"))
     assert not any(map(parts.queue.is_gated, reported))
+
+
+@pytest.mark.behaviour("GW-20")
+def test_ungating_one_pod_after_the_other_does_not_check_the_whole_group_each_time() -> None:
+    parts, count = Parts(), 8
+    parts.set(pod_group(min_count=count))
+    gated = [member(f"p{number}", schedulingGates=[{"name": "g"}]) for number in range(count)]
+    for info in gated:
+        parts.groups.add_pod(info.pod)
+        parts.queue.add(info, 0.0)
+    # New members cannot help one that has gates.
+    assert parts.checked == ["p0"]
+    parts.checked.clear()
+    for info in gated[:-1]:
+        parts.queue.update(member(info.key.name), GATES_GONE, info.pod, 0.0)
+        assert parts.queue.pop(0.0) is None
+    # Each time the one that was gated, and the next one.
+    assert parts.checked == [name for number in range(count - 1) for name in (f"p{number}", f"p{number + 1}")]
+    parts.checked.clear()
+    parts.queue.update(member("p7"), GATES_GONE, gated[-1].pod, 0.0)
+    assert parts.checked == ["p7", *(f"p{number}" for number in range(count - 1))]
+    assert len(names(parts.pop())) == count
+
+
+@pytest.mark.behaviour("GW-20")
+def test_a_pod_that_is_gated_again_is_found_before_the_group_is_tried() -> None:
+    parts = Parts()
+    parts.set(pod_group(min_count=2))
+    gated = member("b", schedulingGates=[{"name": "g"}])
+    parts.add(member("a"))
+    parts.add(gated)
+    # It cannot get gates again in a cluster; a claim that is deleted is a case like it.
+    again = member("a", schedulingGates=[{"name": "g"}])
+    parts.queue.update(again, GATES_GONE, member("a").pod, 0.0)
+    parts.queue.update(member("b"), GATES_GONE, gated.pod, 0.0)
+    assert parts.queue.pop(0.0) is None
+    parts.queue.update(member("a"), GATES_GONE, again.pod, 0.0)
+    assert names(parts.pop()) == ["a", "b"]

@@ -256,6 +256,11 @@ class DeviceCluster:
         self._nodes[node_name] = self._nodes[node_name].with_pod(info)
         self._refresh()
 
+    def forget(self, info: PodInfo, node_name: str) -> None:
+        """A Pod that was not bound after all."""
+        self._nodes[node_name] = self._nodes[node_name].without_pod(info.uid)
+        self._refresh()
+
     def delete(self, name: str) -> None:
         """The Pod object goes; its claim stays allocated."""
         key = NamespacedName("default", name)

@@ -81,12 +81,13 @@ class ClassicResources:
 
     def pre_enqueue(self, pod: Pod) -> Status:
         """Check that the Pod's claims exist, belong to it, and are not being deleted."""
-        if not pod.spec.resource_claims or self._handle.waits_for_group(pod):
+        if not pod.spec.resource_claims:
             return SUCCESS
         try:
             self._claims_of(pod)
         except NotReadyError as why:
-            return unresolvable(str(why))
+            # Of a group that does not exist, GangScheduling says that the Pod waits for it.
+            return SUCCESS if self._handle.waits_for_group(pod) else unresolvable(str(why))
         return SUCCESS
 
     def events_to_register(self) -> Sequence[EventRegistration]:

@@ -244,7 +244,7 @@ class DeviceFilter:
     def signature(self, own: PodState) -> Hashable | None:
         """Return what the decisions for the Pod depend on; None if it is more than its unallocated claims."""
         # What other Pods of the group have chosen in this cycle is known to their states alone.
-        return None if own.in_group else self._deciding_query(own)
+        return None if own.shared else self._deciding_query(own)
 
     def _deciding_query(self, own: PodState) -> AllocationQuery | None:
         """Return the cached results that decide for the Pod, on nodes without device plugins; None if more decides."""

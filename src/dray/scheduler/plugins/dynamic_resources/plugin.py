@@ -119,12 +119,11 @@ class DynamicResources:
 
     def pre_enqueue(self, pod: Pod) -> Status:
         """Check that the Pod's claims exist, belong to it, and are not being deleted."""
-        if self._handle.waits_for_group(pod):
-            return SUCCESS  # GangScheduling says what it waits for.
         try:
             claims_of(pod, self._tracker.get, self._is_classic)
         except NotReadyError as why:
-            return unresolvable(str(why))
+            # Of a group that does not exist, GangScheduling says that the Pod waits for it.
+            return SUCCESS if self._handle.waits_for_group(pod) else unresolvable(str(why))
         return SUCCESS
 
     def events_to_register(self) -> Sequence[EventRegistration]:
@@ -203,9 +202,9 @@ class DynamicResources:
             extended_claim = self._tracker.extended_resource_claim_of(pod.metadata.uid or "") if names else None
             if not claims and extended_claim is None and not any(map(self._variants.serves, names)):
                 return None, SKIP
-            own = state[NAME] = PodState(pod, claims)
-            if pod.spec.scheduling_group is not None:
-                own = state[NAME] = self._group_claims.state_of(state, pod, claims)
+            in_group = pod.spec.scheduling_group is not None
+            own = self._group_claims.state_of(state, pod, claims) if in_group else PodState(pod, claims)
+            state[NAME] = own
             self._filter.steps = 0
             if self._node_allocatable is not None:
                 state.claim_statuses = lambda node_name: own.on_node(node_name).claim_statuses.get(node_name, ())

@@ -194,11 +194,22 @@ class PreBinder:
         self, claim: ResourceClaim, allocation: AllocationResult, user: ResourceClaimConsumerReference
     ) -> ResourceClaim:
         """Let one Pod of the group write the allocation; the others find it, and add their reservations together."""
-        async with self._claim_locks.setdefault(claim.metadata.uid or "", asyncio.Lock()):
-            current = self._current(claim)
-            if current is None or not writes.same_devices(current.status.allocation, allocation):
+        if not self._tracker.is_shared_in_flight(claim):
+            # Nobody else writes it, or not any more.
+            current = self._with_allocation(claim, allocation)
+            if current is None:
                 return await self._writer.take(claim, allocation, user)
+        else:
+            async with self._claim_locks.setdefault(claim.metadata.uid or "", asyncio.Lock()):
+                current = self._with_allocation(claim, allocation)
+                if current is None:
+                    return await self._writer.take(claim, allocation, user)
         return await self._writer.reserve(current, user)
+
+    def _with_allocation(self, claim: ResourceClaim, allocation: AllocationResult) -> ResourceClaim | None:
+        """Return the claim as last written, if it has these devices."""
+        current = self._current(claim)
+        return current if current is not None and writes.same_devices(current.status.allocation, allocation) else None
 
     def _observe_wait(self, claim: ResourceClaim, allocation: AllocationResult) -> None:
         created = claim.metadata.creation_timestamp

@@ -159,6 +159,10 @@ class ClaimTracker:
         """Return whether the claim is being allocated."""
         return (claim.metadata.uid or "") in self.in_flight_pods
 
+    def is_shared_in_flight(self, claim: ResourceClaim) -> bool:
+        """Return whether several Pods use the allocation in flight."""
+        return (claim.metadata.uid or "") in self._sharers
+
     def in_flight_allocation(self, claim: ResourceClaim) -> AllocationResult | None:
         """Return what the claim is being allocated."""
         return self._in_flight_allocations.get(claim.metadata.uid or "")
