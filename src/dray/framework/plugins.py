@@ -312,6 +312,8 @@ _SHORTCUTS: Final = {
     "needs_filter": "filter",
     "scan": "filter",
     "dry_run_signature": "filter",
+    "add_pods": "add_pod",
+    "remove_pods": "remove_pod",
     # Of a built-in plugin, it is known what the filter of this name depends on.
     "name": "filter",
     "score_all": "score",
@@ -320,7 +322,7 @@ _SHORTCUTS: Final = {
 
 
 def is_superseded(plugin: object, shortcut: str) -> bool:
-    """Return whether a plugin inherits a shortcut from a class whose `filter`, or `score`, a derived class overrides.
+    """Return whether a plugin inherits a shortcut from a class whose `filter`, for example, a derived class overrides.
 
     It knows nothing of the method that overrides, and must not be used instead of it.
     """

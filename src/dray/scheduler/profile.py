@@ -105,7 +105,10 @@ class PodChanges:
         self.add_pods: ChangePods = _for_each(plugin.add_pod)
         self.remove_pods: ChangePods = _for_each(plugin.remove_pod)
         if bulk and isinstance(plugin, BulkPreFilterExtensions):
-            self.add_pods, self.remove_pods = plugin.add_pods, plugin.remove_pods
+            if not is_superseded(plugin, "add_pods"):
+                self.add_pods = plugin.add_pods
+            if not is_superseded(plugin, "remove_pods"):
+                self.remove_pods = plugin.remove_pods
 
 
 def _for_each(change_pod: Callable[[CycleState, Pod, PodInfo, NodeInfo], Status]) -> ChangePods:

@@ -8,6 +8,7 @@ from dray.api.types.core_v1 import Pod
 from dray.framework.cycle_state import CycleState
 from dray.framework.node_info import NodeInfo
 from dray.framework.plugins import is_superseded
+from dray.framework.pod_info import PodInfo
 from dray.framework.status import SUCCESS, Status, unschedulable
 from dray.scheduler.cycle import Cycle
 from dray.scheduler.diagnosis import Diagnosis
@@ -15,6 +16,7 @@ from dray.scheduler.nominations import Nominations
 from dray.scheduler.plugins.dynamic_resources.plugin import DynamicResources
 from dray.scheduler.plugins.inter_pod_affinity.plugin import InterPodAffinity
 from dray.scheduler.plugins.node_resources_fit import NodeResourcesFit
+from dray.scheduler.profile import PodChanges
 from tests.unit.scheduler.builders import handle, node_info, pod_info, state
 from tests.unit.scheduler.test_cycle import profile
 
@@ -43,6 +45,13 @@ class ClosedAtOnce(ClosedNodes):
 
 class OtherDevices(DynamicResources):
     def filter(self, state: CycleState, pod: Pod, node: NodeInfo) -> Status:
+        return SUCCESS
+
+
+class HeldDevices(DynamicResources):
+    """Of Pods that are removed, the devices stay in use."""
+
+    def remove_pod(self, state: CycleState, _pod: Pod, other: PodInfo, node: NodeInfo) -> Status:
         return SUCCESS
 
 
@@ -83,6 +92,16 @@ def test_inherited_shortcuts_of_an_overridden_method_are_not_used() -> None:
             assert closed is overridden
             scores = scorer.score_all(attempt, attempt.pod_info.pod, NODES[:3])
             assert (scores == [0, 1, 2]) is overridden
+
+
+def test_the_inherited_removal_of_several_pods_is_not_used_instead_of_an_overridden_one() -> None:
+    # Only the classes matter.
+    inherited, held = DynamicResources.__new__(DynamicResources), HeldDevices.__new__(HeldDevices)
+    assert PodChanges(inherited, bulk=True).remove_pods == inherited.remove_pods
+    changes = PodChanges(held, bulk=True)
+    assert changes.add_pods == held.add_pods
+    attempt = state(pod_info())
+    assert changes.remove_pods(attempt, attempt.pod_info.pod, [pod_info("a"), pod_info("b")], NODES[0]) is SUCCESS
 
 
 def test_which_methods_are_superseded() -> None:
