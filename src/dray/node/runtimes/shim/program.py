@@ -28,6 +28,7 @@ import struct
 import sys
 import termios
 import time
+import warnings  # noqa: F401 - os.execvpe imports it, which the container's user may not be allowed to read
 from typing import Any, Final
 
 CHUNK_BYTES: Final = 65536
