@@ -8,10 +8,8 @@ from typing import Any, Final
 from dray.api.document import Document, GroupResource
 from dray.api.field_errors import FieldError, aggregate
 
-# Status codes after which a request was certainly not executed; after others the result is unknown. A refused request
-# would be refused again, a full store accepts it as soon as there is space.
+# Status codes after which a request was certainly not executed, and would be refused again.
 _REFUSALS: Final = frozenset({400, 401, 403, 404, 405, 409, 410, 413, 415, 422, 429})
-_STORE_FULL: Final = 507
 
 
 class APIError(Exception):
@@ -52,8 +50,11 @@ def is_refusal(error: APIError) -> bool:
 
 
 def is_not_executed(error: APIError) -> bool:
-    """Return whether the request was certainly not executed: it was refused, or there was no space to store it."""
-    return error.code in _REFUSALS or error.code == _STORE_FULL
+    """Return whether the request was certainly not executed: it was refused, or the store has no space for it now.
+
+    The code of the latter is not enough: proxies use it, too, and Envoy does after it has passed a request on.
+    """
+    return error.code in _REFUSALS or isinstance(error, InsufficientStorageError)
 
 
 def error_from_status(status: Document) -> APIError:
@@ -315,7 +316,7 @@ class RequestTimeoutError(APIError):
 class InsufficientStorageError(APIError):
     """The store has no space left: the write was not stored. A code of HTTP; Kubernetes has no reason for it."""
 
-    code = _STORE_FULL
+    code = 507
     reason = "InsufficientStorage"
 
 

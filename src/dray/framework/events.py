@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -120,3 +120,12 @@ class EventRegistration:
     event: ClusterEvent
     hint: HintFunction | None = None
     keys: EventKeys | None = None
+
+
+def registered_for(
+    event: ClusterEvent, registrations: Mapping[str, Sequence[EventRegistration]]
+) -> tuple[tuple[str, EventRegistration], ...]:
+    """Return the plugins that are registered for such events, with their registrations for it."""
+    return tuple(
+        (plugin, item) for plugin, items in registrations.items() for item in items if item.event.covers(event)
+    )

@@ -27,6 +27,7 @@ from dray.framework.events import (
     ClusterEvent,
     EventRegistration,
     Hint,
+    registered_for,
 )
 from dray.framework.pod_info import PodInfo
 from dray.framework.status import SUCCESS, Status
@@ -166,8 +167,8 @@ class SchedulingQueue:
         self._error_backoff = _Heap()
         self._unschedulable = UnschedulablePods(registrations)
         self._gated = UnschedulablePods(registrations)
-        # The registrations of each profile for each kind of event.
-        self._interested: dict[tuple[Rules, str, Action], Sequence[tuple[str, EventRegistration]]] = {}
+        # The registrations of each profile for each kind of event, of which there are few.
+        self._interested: dict[tuple[Rules, str, Action], tuple[tuple[str, EventRegistration], ...]] = {}
         # (time, uid) of gated Pods whose status is to be written; in order, since the delay is the same for all.
         self._gate_reports: deque[tuple[float, str]] = deque()
         self._unfinished: deque[_UnfinishedEvent] = deque()
@@ -494,17 +495,12 @@ class SchedulingQueue:
                 helped.add(plugin)
         return frozenset(helped)
 
-    def _registrations_for(self, event: ClusterEvent, rules: Rules) -> Sequence[tuple[str, EventRegistration]]:
+    def _registrations_for(self, event: ClusterEvent, rules: Rules) -> tuple[tuple[str, EventRegistration], ...]:
         """Return the plugins of a profile that are registered for such events, with their registrations."""
         kind = (rules, event.resource, event.action)
         found = self._interested.get(kind)
         if found is None:
-            found = self._interested[kind] = [
-                (plugin, item)
-                for plugin, items in rules.registrations().items()
-                for item in items
-                if item.event.covers(event)
-            ]
+            found = self._interested[kind] = registered_for(event, rules.registrations())
         return found
 
     def _back_off(self, queued: QueuedPod, now: float, label: str) -> None:

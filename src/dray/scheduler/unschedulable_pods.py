@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from dray.framework.events import Action, ClusterEvent, EventRegistration
+from dray.framework.events import Action, ClusterEvent, EventRegistration, registered_for
 from dray.scheduler.queued_pod import QueuedPod
 
 
@@ -70,12 +70,7 @@ class UnschedulablePods:
         kind = (event.resource, event.action)
         found = self._interested.get(kind)
         if found is None:
-            found = self._interested[kind] = tuple(
-                (plugin, item)
-                for plugin, items in self._registrations.items()
-                for item in items
-                if item.event.covers(event)
-            )
+            found = self._interested[kind] = registered_for(event, self._registrations)
         return found
 
     @property

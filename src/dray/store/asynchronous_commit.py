@@ -129,16 +129,17 @@ class AsynchronousCommitView:
             return await self._writes.commit(key, plan)
         writes, epoch = self._writes, self._writes.epoch
         entry = await writes.queue(plan(writes.current(key)), waits=False)
-        if writes.epoch != epoch and self.committed(key) != entry:
+        if writes.epoch != epoch and entry.revision > self._state.revision:
             # Another write has failed after this one was shown and before its caller continues, who would build on it.
-            raise StoreUnavailableError("the write may have been dropped, because another one could not be stored")
+            # No other write has its revision yet: what is planned after the failure is committed after this.
+            raise StoreUnavailableError("the write was dropped, because another one could not be stored")
         return entry
 
     async def _read_past(self, hub: WatchHub, prefix: str, after_revision: int) -> tuple[tuple[Event, ...], int]:
         """Read older events from the store, as soon as it has any after the revision."""
-        while self._state.revision <= after_revision:
-            if hub.ended:
-                # What the watch waits for was rolled back; other writes may have its revisions.
-                raise StoreUnavailableError("the watch has ended")
+        while not hub.ended and self._state.revision <= after_revision:
             await self._writes.next_outcome()
+        if hub.ended:
+            # What the watch has seen or waits for was rolled back; other writes may have its revisions.
+            raise StoreUnavailableError("the watch has ended")
         return await self._read_committed_past(prefix, after_revision)

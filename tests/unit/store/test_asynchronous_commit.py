@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dray.store import pending_writes
+from dray.store import pending_writes, watch_hub
 from dray.store.interface import (
     AsynchronousCommit,
     Event,
@@ -206,13 +206,21 @@ async def test_a_write_that_is_taken_back_before_its_caller_continues_is_refused
     assert rollbacks == [1]
 
 
+@pytest.mark.parametrize("deletes", [False, True])
 async def test_a_write_that_is_committed_before_another_one_fails_is_acknowledged(
-    store: SQLiteStore, view: AsynchronousCommit
+    store: SQLiteStore, view: AsynchronousCommit, deletes: bool
 ) -> None:
     reported = threading.Event()
+    known = await store.create(f"{PODS}known", b"") if deletes else None
+    # Leaves space for another small write in the log.
+    await store._writer.run(lambda connection: connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone())
     with full_disk():
         with slow_disk(store):
-            writing = asyncio.ensure_future(view.create(f"{PODS}a", b""))
+            writing = asyncio.ensure_future(
+                view.create(f"{PODS}a", b"")
+                if known is None
+                else view.delete(known.key, expected_revision=known.revision)
+            )
             await asyncio.sleep(0)
             store._writes.submit()
             # Keeps the two writes from sharing a commit.
@@ -222,10 +230,10 @@ async def test_a_write_that_is_committed_before_another_one_fails_is_acknowledge
             store._writer.submit_task(lambda _: reported.set())
         # The next iteration of the event loop shows the write, and learns of the commit and of the failure.
         assert reported.wait(WAIT_SECONDS)
-        created = await writing
+        written = await writing
         with pytest.raises(StoreUnavailableError):
             await failing
-    assert await store.get(f"{PODS}a") == created
+    assert await store.get(written.key) == (None if deletes else written)
 
 
 async def test_the_view_shows_writes_of_others_too_and_takes_them_back(
@@ -273,6 +281,23 @@ async def test_a_watch_that_waits_for_a_write_ends_if_that_is_taken_back(store: 
             await next_events(watch)
         with pytest.raises(StoreUnavailableError):
             await writing
+
+
+async def test_a_watch_from_a_revision_that_was_taken_back_has_no_events_of_its_successor(
+    store: SQLiteStore, view: AsynchronousCommit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch_hub, "JOIN_EVENTS_MAX", 1)
+    with full_disk():
+        with slow_disk(store):
+            for name in ("a", "b", "c"):
+                await view.create(f"{PODS}{name}", b"x" * 100_000)
+            # Two events behind, so that it will read them from the file.
+            watch = await view.watch(PODS, after_revision=2)
+        assert (await view.list_page(PODS)).entries == ()
+    for name in ("d", "e", "f"):
+        assert (await store.create(f"{PODS}{name}", b"")).revision <= 4
+    with pytest.raises(RolledBackError):
+        await next_events(watch)
 
 
 async def test_a_view_that_is_opened_during_a_write_shows_it(store: SQLiteStore) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Final
 from weakref import WeakValueDictionary
 
@@ -194,22 +195,20 @@ class PreBinder:
         self, claim: ResourceClaim, allocation: AllocationResult, user: ResourceClaimConsumerReference
     ) -> ResourceClaim:
         """Let one Pod of the group write the allocation; the others find it, and add their reservations together."""
-        if not self._tracker.is_shared_in_flight(claim):
-            # Nobody else writes it, or not any more.
-            current = self._with_allocation(claim, allocation)
-            if current is None:
+        async with self._write_lock(claim):
+            current = self._current(claim)
+            if current is None or not writes.same_devices(current.status.allocation, allocation):
                 return await self._writer.take(claim, allocation, user)
-        else:
-            async with self._claim_locks.setdefault(claim.metadata.uid or "", asyncio.Lock()):
-                current = self._with_allocation(claim, allocation)
-                if current is None:
-                    return await self._writer.take(claim, allocation, user)
         return await self._writer.reserve(current, user)
 
-    def _with_allocation(self, claim: ResourceClaim, allocation: AllocationResult) -> ResourceClaim | None:
-        """Return the claim as last written, if it has these devices."""
-        current = self._current(claim)
-        return current if current is not None and writes.same_devices(current.status.allocation, allocation) else None
+    def _write_lock(self, claim: ResourceClaim) -> AbstractAsyncContextManager[None]:
+        """Return a lock if other Pods of the group are to write the claim, too.
+
+        None is added while one writes it: Pods share an allocation from the group cycle on, before their bindings.
+        """
+        if not self._tracker.is_shared_in_flight(claim):
+            return nullcontext()
+        return self._claim_locks.setdefault(claim.metadata.uid or "", asyncio.Lock())
 
     def _observe_wait(self, claim: ResourceClaim, allocation: AllocationResult) -> None:
         created = claim.metadata.creation_timestamp

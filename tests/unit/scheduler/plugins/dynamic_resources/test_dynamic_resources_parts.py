@@ -15,6 +15,7 @@ from dray.api.errors import (
     InsufficientStorageError,
     NotFoundError,
     ServiceUnavailableError,
+    error_from_status,
     is_not_executed,
     is_refusal,
 )
@@ -22,6 +23,7 @@ from dray.api.features import FeatureGates
 from dray.api.pod_claims import reservation_of
 from dray.api.types.core_v1 import Pod
 from dray.api.types.resource_v1 import ResourceClaim
+from dray.client.http import read_failure
 from dray.client.objects import is_older
 from dray.client.resources import RESOURCE_CLAIMS
 from dray.framework.events import Action, Hint
@@ -366,5 +368,13 @@ def test_only_a_refusal_says_that_nothing_was_written() -> None:
 
 
 def test_what_a_full_store_refused_was_not_written_but_can_be_repeated() -> None:
-    assert is_not_executed(InsufficientStorageError("x"))
-    assert not is_refusal(InsufficientStorageError("x"))
+    received = error_from_status(InsufficientStorageError("x").status())
+    assert is_not_executed(received)
+    assert not is_refusal(received)
+
+
+def test_a_proxy_without_space_does_not_say_that_nothing_was_written() -> None:
+    """Envoy answers so when it has no space to repeat a request that it has passed on before."""
+    answer = read_failure(507, b"exceeded request buffer limit while retrying upstream", "")
+    assert answer.code == 507
+    assert not is_not_executed(answer)
