@@ -34,7 +34,8 @@ async def connected(folder: Path, *options: str) -> AsyncIterator[EtcdStore]:
 
 
 async def fill(store: EtcdStore) -> None:
-    for number in range(2 * QUOTA_BYTES // 1_000_000):
+    """Write more than the quota, several times: etcd learns its size only from time to time."""
+    for number in range(20 * QUOTA_BYTES // 1_000_000):
         await store.create(KEY.format(number), b"x" * 1_000_000)
 
 
