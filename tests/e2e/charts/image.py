@@ -11,10 +11,15 @@ from pathlib import Path
 from py_compile import PycInvalidationMode
 
 STUB = Path(__file__).with_name("stub.py")
-# Prints the files of every module that the stub has imported, the interpreter's own included.
-_LIST_FILES = "import runpy, sys\nrunpy.run_path(sys.argv[1], run_name='stub')\n" + (
-    "print(*(f for m in list(sys.modules.values()) if (f := getattr(m, '__file__', None))), sep='\\n')"
-)
+# Prints the files of every module that the stub has imported, the interpreter's own included. Some replace themselves
+# by another module, such as collections.abc, so that their names count, too.
+_LIST_FILES = """
+import os, runpy, sys
+runpy.run_path(sys.argv[1], run_name="stub")
+for name, module in list(sys.modules.items()):
+    named = os.path.join(os.path.dirname(os.__file__), *name.split(".")) + ".py"
+    print(getattr(module, "__file__", None) or "", named if os.path.exists(named) else "")
+"""
 # Python looks for this module to find out where it is installed.
 _LANDMARK = "os.py"
 
