@@ -849,6 +849,22 @@ def test_when_a_cached_result_is_confirmed(case: str, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.behaviour("PE-84")
+def test_a_cached_result_is_confirmed_for_a_preemptor_that_uses_a_claim_of_a_victim() -> None:
+    """Its own claim is not released; without a node selector, it does not tell the Pod from others of its class."""
+    cluster = DeviceCluster()
+    claims = cluster.informers.informer(RESOURCE_CLAIMS)
+    for name in ("n0", "n1", "n2"):
+        cluster.add_node(name, "d0")
+        cluster.run(f"{name}-low", name, "d0")
+        held = claims.get(f"{name}-low", "default")
+        anywhere = msgspec.structs.replace(held.status.allocation, node_selector=None)
+        claims.apply(msgspec.structs.replace(held, status=msgspec.structs.replace(held.status, allocation=anywhere)))
+    assert cluster.nominated(cluster.pending("first", request(), **HIGH)) == ["n0-low"]
+    assert cluster.nominated(cluster.pending("second", request(), claims=["n1-low"], **HIGH)) == ["n2-low"]
+    assert cluster.nominated(cluster.pending("third", request(), **HIGH)) == ["n1-low"]
+
+
+@pytest.mark.behaviour("PE-84")
 def test_a_claim_in_flight_is_part_of_what_a_result_depends_on() -> None:
     """It may pass from one Pod of a group to another, which changes no allocation."""
     cluster = DeviceCluster()
