@@ -93,9 +93,9 @@ class Generations:
         # All are current at this version of the allocations.
         self.current: dict[str, Generation] = {}
         self._allocations_version = 0
-        # The nodes that have devices of a pool.
+        # The nodes among them that have devices of a pool.
         self._by_pool: dict[str, dict[str, None]] = {}
-        # Grows with each generation that ended because of allocations; the log has the nodes, newest last.
+        # Grows with each generation that ended; the log has the nodes, newest last.
         self.version = 0
         self._ended: deque[str] = deque(maxlen=CHANGES_MAX)
 
@@ -105,6 +105,8 @@ class Generations:
         inventory = self.inventory
         generation = self.current.get(view.name)
         if generation is None or generation.view is not view or generation.rules is not inventory.taint_rules:
+            if generation is not None:
+                self._end(generation)
             if len(self.current) >= GENERATIONS_MAX:
                 self._end_all()
             generation = self.current[view.name] = Generation(view, inventory)
@@ -123,15 +125,24 @@ class Generations:
             self._end_all()
             return
         for pool in changed:
-            for name in self._by_pool.pop(pool, ()):
-                if self.current.pop(name, None) is not None:
-                    self.version += 1
-                    self._ended.append(name)
+            for name in tuple(self._by_pool.get(pool, ())):
+                self._end(self.current[name])
 
     def ended_since(self, version: int) -> Iterable[str] | None:
         """Return the nodes whose generation ended after the version; None means all."""
         count = self.version - version
         return None if count > len(self._ended) else islice(reversed(self._ended), count)
+
+    def _end(self, generation: Generation) -> None:
+        view = generation.view
+        del self.current[view.name]
+        for pool in view.pool_keys:
+            nodes = self._by_pool[pool]
+            del nodes[view.name]
+            if not nodes:
+                del self._by_pool[pool]
+        self.version += 1
+        self._ended.append(view.name)
 
     def _end_all(self) -> None:
         self.current.clear()
@@ -164,7 +175,7 @@ class AllocationQuery:
         # Its request, if the number of available devices decides about it.
         self.counted = counted_request(plan)
         self._generations = generations
-        # Also those of generations that have ended, until there is a newer one for the node.
+        # Also those of generations that have ended, until there is a newer one for the node, or too many of them.
         self._results: dict[str, CachedResult] = {}
         # Supersets of the nodes that have no cached negative result, and of those that have no cached positive one;
         # with the generations that had ended at this version.
@@ -219,6 +230,9 @@ class AllocationQuery:
         """Cache the outcome of a search that just ended."""
         name = view.name
         result = self._results[name] = CachedResult(self._generations.of(view), outcome)
+        if len(self._results) > 2 * len(self._generations.current):
+            # At least half of them are of generations that have ended, for example of nodes that are gone.
+            self._results = {each: found for each in self._results if (found := self.result_on(each)) is not None}
         # The other set still has the node, until a reader discards it because of this result.
         (self._maybe_feasible if result.feasible else self._needs_filter).add(name)
 

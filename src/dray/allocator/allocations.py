@@ -205,11 +205,6 @@ class Allocations:
             return None
         return frozenset(islice(reversed(self._changes), count))
 
-    def has_any(self, pool: str) -> bool:
-        """Return whether any device of the pool is in use."""
-        use = self._pools.get(pool)
-        return use is not None and bool(use.keys)
-
     def keys_in_use(self, pool: str) -> Collection[str]:
         """Return the pool's devices that are in use, alone or shared."""
         use = self._pools.get(pool)

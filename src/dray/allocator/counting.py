@@ -58,7 +58,10 @@ def fits_by_count(
 def _count_with_shares(
     request: Alternative, segment: Segment, available: int, partly_consumed: int, allocations: AllocatedDevices
 ) -> bool | None:
-    """Return whether enough of the available devices have the capacity that is left to be consumed."""
+    """Return whether enough of the available devices have the capacity that is left to be consumed.
+
+    All groups are looked at: a search may try a device that cannot be evaluated before it has found enough others.
+    """
     count = (available & ~segment.shared).bit_count()
     for key, group in segment.capacity_groups:
         members = available & group
@@ -71,9 +74,7 @@ def _count_with_shares(
             continue
         unused = members & ~partly_consumed
         count += unused.bit_count()
-        if count >= request.count:
-            return True
-        for index in indices(members ^ unused):
+        for index in indices(members ^ unused) if count < request.count else ():
             count += _has_left(allocations.consumed(segment.devices[index].key), most)
     return count >= request.count
 

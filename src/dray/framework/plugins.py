@@ -305,19 +305,21 @@ class CacheableScorer(ScorePlugin, Protocol):
         """Return everything but the node that the scores depend on; None if they must not be cached."""
 
 
-# Shortcuts that plugins may have: what answers for, or describes, a method of an extension point.
-_SHORTCUTS: Final = {
-    "filter_all": "filter",
-    "maybe_feasible": "filter",
-    "needs_filter": "filter",
-    "scan": "filter",
-    "dry_run_signature": "filter",
-    "add_pods": "add_pod",
-    "remove_pods": "remove_pod",
+# Shortcuts that plugins may have: what answers for, or describes, methods of extension points.
+_SHORTCUTS: Final[Mapping[str, Sequence[str]]] = {
+    "filter_all": ("filter",),
+    "maybe_feasible": ("filter",),
+    "needs_filter": ("filter",),
+    "scan": ("filter",),
+    # It describes dry runs, too, in which Pods are removed and added.
+    "dry_run_signature": ("filter", "add_pod", "add_pods", "remove_pod", "remove_pods"),
+    "add_pods": ("add_pod",),
+    "remove_pods": ("remove_pod",),
     # Of a built-in plugin, it is known what the filter of this name depends on.
-    "name": "filter",
-    "score_all": "score",
-    "score_cache_key": "score",
+    "name": ("filter",),
+    "score_all": ("score",),
+    # Scores that are normalized depend on those of other nodes.
+    "score_cache_key": ("score", "normalize_scores"),
 }
 
 
@@ -326,8 +328,8 @@ def is_superseded(plugin: object, shortcut: str) -> bool:
 
     It knows nothing of the method that overrides, and must not be used instead of it.
     """
-    method = _SHORTCUTS.get(shortcut)
-    return method is not None and _position(plugin, method) < _position(plugin, shortcut)
+    position = _position(plugin, shortcut)
+    return any(_position(plugin, method) < position for method in _SHORTCUTS.get(shortcut, ()))
 
 
 def _position(plugin: object, name: str) -> int:

@@ -144,7 +144,11 @@ def _is_signed(plugin: FilterPlugin) -> TypeGuard[DryRunSignature]:
 
 def _implementation(plugin: FilterPlugin) -> str:
     """Return the plugin's name, or another one if its filter is not the one that is known by that name."""
-    return type(plugin).__qualname__ if is_superseded(plugin, "name") else plugin.name
+    implementation = type(plugin)
+    # With the module, since a class that overrides the filter may have the name of the class that it inherits from.
+    return (
+        f"{implementation.__module__}.{implementation.__qualname__}" if is_superseded(plugin, "name") else plugin.name
+    )
 
 
 def _one_by_one(plugin: ScorePlugin) -> Callable[[CycleState, Pod, Sequence[NodeInfo]], list[int]]:

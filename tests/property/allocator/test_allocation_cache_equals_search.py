@@ -69,6 +69,7 @@ class Cluster:
             (self._taint_rule, 1),
             (self._update_class, 1),
             (self._replace_nodes, 1),
+            (self._search_on_another_object, 2),
         ]
 
     def change(self) -> None:
@@ -160,6 +161,10 @@ class Cluster:
     def _replace_nodes(self) -> None:
         numbers = self.rng.sample(range(NODE_COUNT), self.rng.randrange(1, NODE_COUNT + 1))
         self.snapshot.replace_all([self._node(number) for number in numbers])
+
+    def _search_on_another_object(self) -> None:
+        """Search as for a node with other labels, which the snapshot does not have."""
+        outcome_of(self.allocator, self._node(self.rng.randrange(NODE_COUNT)), self.query())
 
     def _taint_rule(self) -> None:
         if self.rng.random() < 0.5:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, event, given, settings
+from hypothesis import HealthCheck, event, example, given, settings
 from hypothesis import strategies as st
 
 from dray.allocator import Allocations, Allocator, Inventory
@@ -40,6 +40,7 @@ ROUNDS_MAX = 3
 Offers = tuple[dict[str, Any], ...]
 
 THOUSANDTHS: dict[str, Any] = {"memory": ranged("4", default="500m", least="500m", step="250m", most="4")}
+PLAIN_RANGE: dict[str, Any] = {"memory": ranged("6")}
 # What devices offer; few different ones, so that several devices of a node usually have equal capacities.
 OFFERS: Offers = (
     {},
@@ -47,7 +48,7 @@ OFFERS: Offers = (
     # Equal to the previous one, but written differently.
     {"memory": "4000m"},
     {"memory": "6"},
-    {"memory": ranged("6")},
+    PLAIN_RANGE,
     # The same value with another policy.
     {"memory": ranged("6", default="4")},
     {"memory": ranged("6", least="1", step="1", most="6")},
@@ -64,7 +65,7 @@ AMOUNTS = ("1", "2", "3", "4", "5", "750m", "0")
 TOO_FINE = "1500u"
 CASES: dict[str, tuple[Offers, tuple[str, ...]]] = {
     "any policy": (OFFERS, AMOUNTS),
-    "policies that cannot be applied": ((THOUSANDTHS, {"memory": ranged("6")}), ("2", TOO_FINE)),
+    "policies that cannot be applied": ((THOUSANDTHS, PLAIN_RANGE), ("2", TOO_FINE)),
 }
 
 
@@ -277,3 +278,40 @@ def test_a_count_decides_as_the_first_solution_does(data: st.DataObject) -> None
         assert allocator.find(NODE, asked).fits is (solution is not None)
         for item in present.values():
             allocations.remove_claim(item)
+
+
+def _found(allocator: Allocator, asked: list[r.ResourceClaim]) -> object:
+    """Return whether the claims fit, or the error."""
+    try:
+        return allocator.find(NODE, asked).fits
+    except AllocationError as error:
+        return str(error)
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    st.lists(st.tuples(st.sampled_from(CASES["policies that cannot be applied"][0]), st.booleans()), max_size=5),
+    st.integers(1, 3),
+    st.sampled_from(("2", TOO_FINE)),
+)
+@example([(PLAIN_RANGE, False), (THOUSANDTHS, False), (PLAIN_RANGE, False)], 2, TOO_FINE)
+def test_a_count_does_not_hide_a_policy_that_cannot_be_applied(
+    devices: list[tuple[dict[str, Any], bool]], count: int, amount: str
+) -> None:
+    members = [
+        device(f"d{number}", {"kind": "red"}, capacity=offer, allow_multiple_allocations=True)
+        for number, (offer, _) in enumerate(devices)
+    ]
+    allocations = Allocations()
+    for number, (_, in_use) in enumerate(devices):
+        if in_use:
+            fields: dict[str, Any] = {"share_id": f"share-{number}", "consumed_capacity": {"memory": "4"}}
+            allocations.apply_claim(holding(f"{DRIVER_A}/pool-1/d{number}", name=f"holder-{number}", **fields))
+    inventory = inventory_of([slice_of(*members)])
+    asked = [claim(request("r0", "any", count, capacity={"memory": amount}))]
+    # The first search evaluates what the count needs.
+    allocator = Allocator(inventory, allocations)
+    expected = _found(allocator, asked)
+    event(f"found: {expected if isinstance(expected, bool) else 'an error'}")
+    allocations.apply_claim(holding(f"{DRIVER_A}/pool-1/unknown"))
+    assert _found(allocator, asked) == expected

@@ -244,3 +244,29 @@ def test_beyond_the_bound_all_nodes_begin_a_new_generation(monkeypatch: pytest.M
     allocator.find(snapshot.nodes[2].node, claims_for())
     assert query.lookup_all(snapshot.nodes) == [None, None, True]
     assert query.needs_filter(snapshot, range(3), every) == [0, 1]
+
+
+def test_nothing_is_kept_of_nodes_and_pools_that_are_gone() -> None:
+    allocator = new_allocator()
+    # Every node has a device of it, and nobody uses one.
+    allocator.inventory.apply_slice(slice_of("w", pool="everywhere", all_nodes=True, name="everywhere"))
+    query, generations = allocator.query(claims_for()), allocator.query(claims_for())._generations
+    for number in range(20):
+        name, pool = f"n{number}", f"p{number}"
+        # One node comes and goes; the other one stays, and gets another pool.
+        for node_name in (name, "stays"):
+            allocator.inventory.apply_slice(
+                slice_of("x", pool=f"{pool}-{node_name}", node_name=node_name, name=node_name)
+            )
+            assert allocator.find(node(node_name), claims_for()).fits
+            holder = holding(f"driver-a/{pool}-{node_name}/x")
+            allocator.allocations.apply_claim(holder)
+            assert allocator.find(node(node_name), claims_for()).fits
+            if node_name == name:
+                allocator.allocations.remove_claim(holder)
+        allocator.inventory.remove_slice(name)
+        allocator.inventory.remove_node(name)
+        generations.refresh()
+        assert generations._by_pool.keys() == {"driver-a/everywhere", f"driver-a/{pool}-stays"}
+        assert generations._by_pool["driver-a/everywhere"].keys() == generations.current.keys() == {"stays"}
+        assert query.size <= 4

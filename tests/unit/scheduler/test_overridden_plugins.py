@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pytest
+
 from dray.api.types.core_v1 import Pod
 from dray.framework.cycle_state import CycleState
 from dray.framework.node_info import NodeInfo
@@ -55,14 +57,25 @@ class HeldDevices(DynamicResources):
         return SUCCESS
 
 
+class NormalizedFit(NodeResourcesFit):
+    def normalize_scores(self, _state: CycleState, _pod: Pod, scores: list[int]) -> None:
+        highest = max(scores)
+        scores[:] = [100 * (score == highest) for score in scores]
+
+
 class OtherAffinity(InterPodAffinity):
     def filter(self, state: CycleState, pod: Pod, node: NodeInfo) -> Status:
         return SUCCESS
 
 
-def test_the_filter_of_the_subclass_decides_for_every_pod() -> None:
+# With the name of the class that it is derived from.
+SAME_NAME = type("NodeResourcesFit", (ClosedNodes,), {})
+
+
+@pytest.mark.parametrize("implementation", [ClosedNodes, SAME_NAME])
+def test_the_filter_of_the_subclass_decides_for_every_pod(implementation: type[ClosedNodes]) -> None:
     framework_handle = handle(*NODES)
-    plugin = ClosedNodes({}, framework_handle)
+    plugin = implementation({}, framework_handle)
     cycle, own = Cycle(framework_handle.snapshot, Nominations()), profile(plugin)
     for number in range(3):
         found = cycle.place(own, state(pod_info(f"p{number}")))
@@ -94,6 +107,12 @@ def test_inherited_shortcuts_of_an_overridden_method_are_not_used() -> None:
             assert (scores == [0, 1, 2]) is overridden
 
 
+def test_scores_that_a_subclass_normalizes_are_not_cached() -> None:
+    framework_handle = handle(*NODES)
+    [scorer] = profile(NormalizedFit({}, framework_handle)).scorers
+    assert scorer.cache_key is None
+
+
 def test_the_inherited_removal_of_several_pods_is_not_used_instead_of_an_overridden_one() -> None:
     # Only the classes matter.
     inherited, held = DynamicResources.__new__(DynamicResources), HeldDevices.__new__(HeldDevices)
@@ -109,6 +128,9 @@ def test_which_methods_are_superseded() -> None:
     # Only the classes matter.
     assert [is_superseded(DynamicResources.__new__(DynamicResources), name) for name in shortcuts] == [False] * 4
     assert [is_superseded(OtherDevices.__new__(OtherDevices), name) for name in shortcuts] == [True] * 4
+    held = HeldDevices.__new__(HeldDevices)
+    # The filter is the same, but its results in dry runs are not.
+    assert [is_superseded(held, name) for name in shortcuts] == [False, False, False, True]
     assert not is_superseded(InterPodAffinity.__new__(InterPodAffinity), "scan")
     assert is_superseded(OtherAffinity.__new__(OtherAffinity), "scan")
     fit = ClosedAtOnce({}, handle())

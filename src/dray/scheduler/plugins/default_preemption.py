@@ -178,7 +178,9 @@ class DefaultPreemption:
         # The Pods of a group that is evicted as a whole are on several nodes, and a result is cached by node.
         cached = None
         if not self._handle.pod_groups.any_disrupted_as_a_whole:
-            cached = self._cache.cached(profile, state, self._budgets.version, dry_run.on)
+            # Of the Pods of a group its own priority counts, which is theirs again when there are no groups.
+            versions = self._budgets.version, bool(self._handle.pod_groups)
+            cached = self._cache.cached(profile, state, versions, dry_run.on)
         if cached is None:
             search = self._search(nodes, state, dry_run.on, NOTHING_KNOWN)
         else:

@@ -126,14 +126,15 @@ class DryRunCache:
         # The most recently used is the last.
         self._classes: dict[Hashable, _NodeResults] = {}
 
-    def cached(
-        self, profile: Profile, state: CycleState, budgets_version: int, dry_run: DryRunOn
-    ) -> CachedDryRun | None:
-        """Return the dry run with earlier results; None if the Pod's equivalence class is not known."""
+    def cached(self, profile: Profile, state: CycleState, versions: Hashable, dry_run: DryRunOn) -> CachedDryRun | None:
+        """Return the dry run with earlier results; None if the Pod's equivalence class is not known.
+
+        Results depend on `versions`, too: those of everything that concerns all nodes.
+        """
         equivalence_class = equivalence_class_of(profile, state)
         if equivalence_class is None:
             return None
-        results = self._results(profile, state, (budgets_version, equivalence_class))
+        results = self._results(profile, state, (versions, equivalence_class))
         return CachedDryRun(results, state, dry_run, self._nominations.node_of(state.pod_info.uid))
 
     def clear(self) -> None:

@@ -436,7 +436,7 @@ async def test_every_failing_write_is_undone(fail: Callable[[Call], Any], create
 async def freed(cluster: Bench) -> None:
     """Until no device counts as used."""
     allocations = cluster.plugin._tracker.allocations
-    await until(lambda: not allocations.has_any("gpu.example.com/worker"))
+    await until(lambda: not allocations.keys_in_use("gpu.example.com/worker"))
 
 
 @pytest.mark.behaviour("XR-26", "XR-28")

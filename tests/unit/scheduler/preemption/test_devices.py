@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from dray.allocator import Allocator, SearchStoppedError, StopReason
-from dray.api.document import Document
+from dray.api.document import Document, NamespacedName
 from dray.api.types.core_v1 import Pod
 from dray.api.types.resource_v1 import AllocationResult, ResourceClaimConsumerReference
 from dray.client.resources import RESOURCE_CLAIMS
@@ -25,6 +25,7 @@ from dray.scheduler.plugins.dynamic_resources.preemption import SETTLING
 from dray.scheduler.preemption.dry_run import Candidate, DryRun
 from tests.unit.scheduler.builders import pod as pod_object
 from tests.unit.scheduler.preemption.device_cluster import DRIVER, NOW, DeviceCluster, allocation, request
+from tests.unit.scheduler.test_group_queue import pod_group
 
 HIGH: dict[str, Any] = {"priority": 100}
 
@@ -846,6 +847,38 @@ def test_when_a_cached_result_is_confirmed(case: str, monkeypatch: pytest.Monkey
     monkeypatch.setattr(DryRun, "on", counted)
     cluster.nominated(cluster.pending("second", request(), **HIGH))
     assert runs == ["n0", *(["n1"] if is_repeated else [])]
+
+
+@pytest.mark.behaviour("PE-84")
+def test_a_cached_result_is_confirmed_for_a_preemptor_that_uses_a_claim_of_a_victim() -> None:
+    """Its own claim is not released; without a node selector, it does not tell the Pod from others of its class."""
+    cluster = DeviceCluster()
+    claims = cluster.informers.informer(RESOURCE_CLAIMS)
+    for name in ("n0", "n1", "n2"):
+        cluster.add_node(name, "d0")
+        cluster.run(f"{name}-low", name, "d0")
+        held = claims.get(f"{name}-low", "default")
+        anywhere = msgspec.structs.replace(held.status.allocation, node_selector=None)
+        claims.apply(msgspec.structs.replace(held, status=msgspec.structs.replace(held.status, allocation=anywhere)))
+    assert cluster.nominated(cluster.pending("first", request(), **HIGH)) == ["n0-low"]
+    assert cluster.nominated(cluster.pending("second", request(), claims=["n1-low"], **HIGH)) == ["n2-low"]
+    assert cluster.nominated(cluster.pending("third", request(), **HIGH)) == ["n1-low"]
+
+
+@pytest.mark.behaviour("PE-84")
+def test_a_result_from_before_the_last_group_was_deleted_is_not_used() -> None:
+    """Until then the priority of a Pod was that of its group."""
+    cluster = DeviceCluster()
+    groups, key = cluster.handle.pod_groups, NamespacedName("default", "team")
+    for name in ("n0", "n1"):
+        cluster.add_node(name, "d0", "d1")
+        cluster.run(f"{name}-low", name, "d0", priority=1)
+        cluster.run(f"{name}-member", name, "d1", priority=500, schedulingGroup={"podGroupName": "team"})
+    groups.set(key, pod_group(priority=0))
+    assert cluster.nominated(cluster.pending("first", request(), priority=100)) == ["n0-member"]
+    groups.set(key, None)
+    victims = [cluster.nominated(cluster.pending(name, request(), priority=100)) for name in ("second", "third")]
+    assert sorted(victims) == [["n0-low"], ["n1-low"]]
 
 
 @pytest.mark.behaviour("PE-84")
