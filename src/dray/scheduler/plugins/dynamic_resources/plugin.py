@@ -141,7 +141,7 @@ class DynamicResources:
             EventRegistration(
                 ClusterEvent(UNSCHEDULED_POD, Action.UPDATE_POD_GENERATED_RESOURCE_CLAIM), self._hints.pod_changed
             ),
-            *classic_events(self._features),
+            *classic_events(self._features, self._hints.keys_of_pod),
             EventRegistration(
                 ClusterEvent(DEVICE_CLASS, Action.ADD | Action.UPDATE | Action.DELETE), self._hints.class_changed
             ),
