@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, MutableMapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, MutableMapping, Sequence
 from typing import Final
 
 from dray.allocator import (
@@ -120,14 +120,18 @@ class DeviceFilter:
             return _failed(failure, node, in_dry_run=own.in_dry_run)
         return SUCCESS if fits else _CANNOT_ALLOCATE
 
-    def filter_all(self, own: PodState, nodes: Sequence[NodeInfo]) -> list[Status]:
-        """Return what `filter` returns for each node."""
+    def filter_all(
+        self, own: PodState, nodes: Sequence[NodeInfo], with_extended_requests: Collection[str]
+    ) -> list[Status]:
+        """Return what `filter` returns for each node; some nodes have Pods with extended resources."""
         if own.overlay is not None or own.first_pass or self._deciding_query(own) is None:
             return [self.filter(own, node) for node in nodes]
-        statuses: list[Status] = []
         found = self._allocator.fits_all(nodes, own.plain.claims, self._policy)
+        if not with_extended_requests and None not in found:
+            return [SUCCESS if fits else _CANNOT_ALLOCATE for fits in found]
+        statuses: list[Status] = []
         for node, fits in zip(nodes, found, strict=True):
-            if node.requested.scalars:
+            if node.name in with_extended_requests:
                 statuses.append(self.filter(own, node))
             elif fits is None:
                 statuses.append(self._search(own, node))

@@ -283,7 +283,7 @@ class DynamicResources:
         own: PodState = state[NAME]
         if own.reduced or not self._are_results_enough():
             return [self.filter(state, pod, node) for node in nodes]
-        return self._filter.filter_all(own, nodes)
+        return self._filter.filter_all(own, nodes, self._handle.snapshot.with_extended_requests)
 
     def _filter_devices(self, own: PodState, info: PodInfo, node: NodeInfo) -> Status:
         status = self._filter.filter(own, node)
