@@ -285,16 +285,17 @@ class DeviceFilter:
             node = snapshot.get(name)
             assert node is not None, f"{name} was filtered and is not in the snapshot"
             reason = self._reason(own.variant_on(name), node, explained)
-            statuses[name] = self._status(may_help(node), reason, statuses[name].code)
+            statuses[name] = self._status(may_help(node), reason)
 
-    def _status(self, may_help: bool, reason: str, code: Code) -> Status:  # noqa: FBT001 - part of the key
+    def _status(self, may_help: bool, reason: str) -> Status:  # noqa: FBT001 - part of the key
         """Return an explained rejection; most nodes have the same, also in the attempts of other Pods."""
         key = may_help, reason
         found = self._statuses.get(key)
         if found is None:
             if len(self._statuses) >= STATUSES_MAX:
                 self._statuses.clear()
-            found = self._statuses[key] = Status(Code.UNSCHEDULABLE if may_help else code, (reason,), NAME)
+            code = Code.UNSCHEDULABLE if may_help else _CANNOT_ALLOCATE.code
+            found = self._statuses[key] = Status(code, (reason,), NAME)
         return found
 
     def _reason(self, variant: Variant, node: NodeInfo, explained: dict[Hashable, str]) -> str:
