@@ -32,11 +32,8 @@ class PodClaim(msgspec.Struct, frozen=True, gc=False):
     template: str = ""
     # The Pod can run without the claim.
     optional: bool = False
-
-    @property
-    def generated(self) -> bool:
-        """Report whether the claim is generated for this Pod."""
-        return bool(self.template)
+    # Whether the claim is generated for this Pod, from the template.
+    generated: bool = False
 
 
 def pod_claims(pod: Pod) -> Sequence[PodClaim]:
@@ -54,7 +51,8 @@ def pod_claims(pod: Pod) -> Sequence[PodClaim]:
         elif entry.resource_claim_template_name is not None:
             name = statuses.get(entry.name)
             if name is not None or entry.name not in statuses:
-                found.append(PodClaim(entry.name, name, entry.resource_claim_template_name, bool(entry.optional)))
+                template = entry.resource_claim_template_name
+                found.append(PodClaim(entry.name, name, template, bool(entry.optional), generated=True))
     return found
 
 

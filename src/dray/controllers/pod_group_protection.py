@@ -35,8 +35,10 @@ class PodGroupProtectionController(Reconciler[NamespacedName]):
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         """Look at the group of a Pod that has finished or is gone."""
+        if new is not None and not is_finished(new):
+            return
         key = group_key_of(newest(old, new))
-        if key is None or (new is not None and not is_finished(new)):
+        if key is None:
             return
         group = self._groups.lister.get_key(key)
         if group is not None and is_waiting(group):

@@ -108,6 +108,7 @@ class EventKeys:
     Use it where many Pods are pending and most changes affect one of them. Neither function may raise.
     """
 
+    # Called for a rejected Pod, and again when its spec, labels, annotations or claims change or its nomination ends.
     of_pod: Callable[[Pod], Iterable[str]]
     # Called with (old, new); None means all Pods.
     of_change: Callable[[Any, Any], Iterable[str] | None]

@@ -177,7 +177,7 @@ class NodeStatuses(MutableMapping[str, Status]):
         return (nodes[index].name for index in self._order() if by_index[index] is not None)
 
     def __len__(self) -> int:
-        return sum(item.count for item in self._shared.values())
+        return sum([item.count for item in self._shared.values()])
 
 
 class _Shared:

@@ -128,7 +128,7 @@ class BulkFilter(FilterPlugin, Protocol):
     """A filter plugin that filters many nodes in one call, for speed."""
 
     def filter_all(self, state: CycleState, pod: Pod, nodes: Sequence[NodeInfo]) -> Sequence[Status]:
-        """Return what `filter` would return for each node; called instead of it."""
+        """Return what `filter` would return for each node, as in the snapshot; called instead of it."""
 
 
 @runtime_checkable

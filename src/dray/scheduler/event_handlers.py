@@ -121,9 +121,9 @@ class EventHandlers:
         """Set or clear a nomination; Pods that left room for it may have more of it now."""
         before = self._nominations.node_of(info.uid)
         self._nominations.set(info, node_name)
-        if before != node_name:
-            self._queue.keys_changed(info.uid)
         if before and before != node_name:
+            # What plugins keep for a Pod from their decision on, they drop when its nomination ends.
+            self._queue.keys_changed(info.uid)
             event, priority = ASSIGNED_POD_DELETE, info.priority
             self._queue.requeue_for_event(event, info.pod, None, self._now(), priority_max=priority)
 

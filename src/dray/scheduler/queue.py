@@ -204,7 +204,7 @@ class SchedulingQueue:
         if uid in self._gated.pods:
             if not self._ungate_if_helped(queued, event, old, info.pod, now):
                 self._gated.changed(uid)
-        elif not self._requeue_if_helped(queued, event, old, info.pod, now):
+        elif not self._requeue_if_helped(queued, event, old, info.pod, now) and _may_change_keys(old, info.pod):
             self._unschedulable.changed(uid)
 
     def delete(self, uid: str) -> None:
@@ -547,3 +547,14 @@ class SchedulingQueue:
 def _concerns(item: _EventRecord, uid: str) -> bool:
     """Return whether an event concerns the Pod; a change of a pending Pod concerns only itself."""
     return item.event.resource != UNSCHEDULED_POD or item.new.metadata.uid == uid
+
+
+def _may_change_keys(old: Pod, new: Pod) -> bool:
+    """Return whether more of a rejected Pod has changed than the status that the scheduler writes after its attempt."""
+    return (
+        old.spec != new.spec
+        or old.metadata.labels != new.metadata.labels
+        or old.metadata.annotations != new.metadata.annotations
+        or old.status.resource_claim_statuses != new.status.resource_claim_statuses
+        or old.status.extended_resource_claim_status != new.status.extended_resource_claim_status
+    )

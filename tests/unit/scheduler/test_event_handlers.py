@@ -167,6 +167,15 @@ def test_a_nomination_in_memory_survives_updates_that_do_not_mention_it() -> Non
     assert not parts.nominations
 
 
+def test_keys_are_read_again_when_a_nomination_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = Parts()
+    changed: list[str] = []
+    monkeypatch.setattr(parts.queue, "keys_changed", changed.append)
+    for node_name, expected in (("n", 0), ("n", 0), ("m", 1), ("", 2), ("", 2)):
+        parts.follower.nominate(pod_info("a"), node_name)
+        assert changed == ["uid-a"] * expected
+
+
 @pytest.mark.behaviour("PE-41")
 @pytest.mark.parametrize(("priority", "requeued"), [(5, True), (6, False)])
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from dray.framework.events import (
 )
 from dray.framework.pod_info import PodInfo
 from dray.framework.status import SUCCESS, Status, unresolvable
+from dray.scheduler.cluster_events import pod_event
 from dray.scheduler.queue import ACTIVE_FEW, UNFINISHED_EVENTS_MAX, WOKEN_AT_ONCE_MAX, Backoff, SchedulingQueue
 from tests.unit.scheduler.builders import node, pod_info
 
@@ -264,6 +265,37 @@ def test_updates_reach_a_queued_pod() -> None:
     queued = queue.pop(0.0)
     assert queued is not None
     assert queued.pod.metadata.labels == {"x": "y"}
+
+
+CONDITION = {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]}
+
+
+@pytest.mark.parametrize(
+    ("change", "read_again"),
+    [
+        pytest.param({"labels": {"x": "2"}}, True, id="labels"),
+        pytest.param({"requests": {"cpu": "2"}}, True, id="spec"),
+        pytest.param({"status": {"resourceClaimStatuses": [{"name": "gpu"}]}}, True, id="claims"),
+        pytest.param({"status": {"nominatedNodeName": "n", **CONDITION}}, False, id="what-the-scheduler-writes"),
+    ],
+)
+def test_keys_follow_a_rejected_pod(change: dict[str, Any], read_again: bool) -> None:
+    asked: list[Pod] = []
+
+    def of_pod(pod: Pod) -> list[str]:
+        asked.append(pod)
+        return [*pod.metadata.labels.values()]
+
+    rules = FakeRules()
+    keys = EventKeys(of_pod, BY_LABEL.of_change)
+    rules.registrations = lambda: {"Labelled": (EventRegistration(NODE_ADD, None, keys),)}  # type: ignore[method-assign]
+    queue = SchedulingQueue(lambda _pod: rules, [rules])
+    rejected(queue, "a", "Labelled", labels={"x": "1"})
+    old, new = pod_info("a", labels={"x": "1"}), pod_info("a", **{"labels": {"x": "1"}, **change})
+    queue.update(new, pod_event(old.pod, new.pod), old.pod, 0.0)
+    assert asked[1:] == ([new.pod] if read_again else [])
+    queue.requeue_for_event(NODE_ADD, None, node("n", labels=new.pod.metadata.labels), 0.1)
+    assert queue.counts()["unschedulable"] == 0
 
 
 def test_deleted_pods_are_gone_wherever_they_were() -> None:

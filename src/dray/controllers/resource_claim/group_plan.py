@@ -66,7 +66,7 @@ class Membership:
 def template_entries(group: PodGroup) -> list[PodClaim]:
     """Return the entries of a group that get a claim from a template."""
     return [
-        PodClaim(entry.name, claim_name_of(group, entry.name), entry.resource_claim_template_name)
+        PodClaim(entry.name, claim_name_of(group, entry.name), entry.resource_claim_template_name, generated=True)
         for entry in group.spec.resource_claims
         if entry.resource_claim_template_name is not None
     ]

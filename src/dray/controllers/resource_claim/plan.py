@@ -84,7 +84,7 @@ def generate_name(pod_name: str, entry: str) -> str:
 
 def names_to_confirm(pod: Pod, find: FindClaim) -> tuple[str, ...]:
     """Return the generated claims that the Pod's status names and the caches lack: the caches may be stale."""
-    if needs_no_claims(pod):
+    if not pod.status.resource_claim_statuses or needs_no_claims(pod):
         return ()
     return tuple(
         claim.claim_name

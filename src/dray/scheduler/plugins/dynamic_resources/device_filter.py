@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, MutableMapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, MutableMapping, Sequence
 from typing import Final
 
 from dray.allocator import (
@@ -120,14 +120,18 @@ class DeviceFilter:
             return _failed(failure, node, in_dry_run=own.in_dry_run)
         return SUCCESS if fits else _CANNOT_ALLOCATE
 
-    def filter_all(self, own: PodState, nodes: Sequence[NodeInfo]) -> list[Status]:
-        """Return what `filter` returns for each node."""
+    def filter_all(
+        self, own: PodState, nodes: Sequence[NodeInfo], with_extended_requests: Collection[str]
+    ) -> list[Status]:
+        """Return what `filter` returns for each node; some nodes have Pods with extended resources."""
         if own.overlay is not None or own.first_pass or self._deciding_query(own) is None:
             return [self.filter(own, node) for node in nodes]
-        statuses: list[Status] = []
         found = self._allocator.fits_all(nodes, own.plain.claims, self._policy)
+        if not with_extended_requests and None not in found:
+            return [SUCCESS if fits else _CANNOT_ALLOCATE for fits in found]
+        statuses: list[Status] = []
         for node, fits in zip(nodes, found, strict=True):
-            if node.requested.scalars:
+            if node.name in with_extended_requests:
                 statuses.append(self.filter(own, node))
             elif fits is None:
                 statuses.append(self._search(own, node))
@@ -281,16 +285,17 @@ class DeviceFilter:
             node = snapshot.get(name)
             assert node is not None, f"{name} was filtered and is not in the snapshot"
             reason = self._reason(own.variant_on(name), node, explained)
-            statuses[name] = self._status(may_help(node), reason, statuses[name].code)
+            statuses[name] = self._status(may_help(node), reason)
 
-    def _status(self, may_help: bool, reason: str, code: Code) -> Status:  # noqa: FBT001 - part of the key
+    def _status(self, may_help: bool, reason: str) -> Status:  # noqa: FBT001 - part of the key
         """Return an explained rejection; most nodes have the same, also in the attempts of other Pods."""
         key = may_help, reason
         found = self._statuses.get(key)
         if found is None:
             if len(self._statuses) >= STATUSES_MAX:
                 self._statuses.clear()
-            found = self._statuses[key] = Status(Code.UNSCHEDULABLE if may_help else code, (reason,), NAME)
+            code = Code.UNSCHEDULABLE if may_help else _CANNOT_ALLOCATE.code
+            found = self._statuses[key] = Status(code, (reason,), NAME)
         return found
 
     def _reason(self, variant: Variant, node: NodeInfo, explained: dict[Hashable, str]) -> str:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from dray.api.document import NamespacedName
 from dray.api.extended_resources import implicit_extended_resource_name
 from dray.api.features import FeatureGates
-from dray.api.pod_claims import pod_claims
+from dray.api.pod_claims import PodClaim, pod_claims
 from dray.api.types import cdi_v1alpha1 as cdi
 from dray.api.types.core_v1 import Pod
 from dray.api.types.resource_v1 import DeviceClass, ResourceClaim
@@ -81,10 +81,14 @@ class Hints:
 
     def keys_of_pod(self, pod: Pod) -> list[str]:
         """Return the keys of changes that concern a Pod; of victims' claims, those on a preemptor's own node do."""
-        keys = keys_of_pod(pod)
+        entries = pod_claims(pod)
+        keys = _keys_of_entries(pod, entries)
         record = None if self._nominees is None else self._nominees.get(pod.metadata.uid or "")
         if record is not None:
             keys.append(f"{_FREED_ON}{record.node_name}")
+        if self._wanted is not None and any(entry.claim_name is None for entry in entries):
+            # It waits for its claims, and until then for no devices.
+            return keys
         prefix = _FREED_FOR if record is None else _FREED_FOR_PREEMPTOR
         numbers = (ANY,) if self._wanted is None else self._wanted.of_pod(pod)
         keys += [f"{prefix}{number}" for number in numbers]
@@ -170,7 +174,9 @@ class PotentialVictims:
         if old is None or new is None or new.status.allocation is None:
             return None
         users = new.status.reserved_for
-        if not users or not {user.uid for user in old.status.reserved_for}.difference(user.uid for user in users):
+        if not users or not old.status.reserved_for:
+            return None
+        if not {user.uid for user in old.status.reserved_for}.difference(user.uid for user in users):
             return None
         namespace = new.metadata.namespace or ""
         pods = [self._find_pod(NamespacedName(namespace, user.name)) for user in users if user.resource == "pods"]
@@ -200,7 +206,15 @@ def claim_keys_of(pod: Pod) -> list[str]:
 
 def keys_of_pod(pod: Pod) -> list[str]:
     """Return the keys of the Pod's claims, and its uid as the owner of an extended-resource claim."""
-    return [*claim_keys_of(pod), pod.metadata.uid or ""]
+    return _keys_of_entries(pod, pod_claims(pod))
+
+
+def _keys_of_entries(pod: Pod, entries: Sequence[PodClaim]) -> list[str]:
+    keys = [pod.metadata.uid or ""]
+    for entry in entries:
+        if entry.claim_name is not None:
+            keys.append(f"{pod.metadata.namespace}/{entry.claim_name}")  # noqa: PERF401 - a comprehension is a call
+    return keys
 
 
 def keys_of_claim(old: ResourceClaim | None, new: ResourceClaim | None) -> tuple[str, ...] | None:
@@ -263,9 +277,9 @@ def _same_name(pod: Pod, old: cdi.ResourceClaim | None, new: cdi.ResourceClaim |
     return Hint.SKIP if set(_keys_of_change(old, new)).isdisjoint(claim_keys_of(pod)) else Hint.QUEUE
 
 
-def classic_events(features: FeatureGates) -> tuple[EventRegistration, ...]:
-    """Return the registration for claims of the other API group with the same name."""
+def classic_events(features: FeatureGates, of_pod: Callable[[Pod], Sequence[str]]) -> tuple[EventRegistration, ...]:
+    """Return the registration for claims of the other API group with the same name; `of_pod` has the Pod's claims."""
     if not features.enabled(GATE):
         return ()
     event = ClusterEvent(CLASSIC_CLAIM, Action.ADD | Action.DELETE)
-    return (EventRegistration(event, _same_name, EventKeys(claim_keys_of, _keys_of_change)),)
+    return (EventRegistration(event, _same_name, EventKeys(of_pod, _keys_of_change)),)

@@ -141,7 +141,7 @@ class DynamicResources:
             EventRegistration(
                 ClusterEvent(UNSCHEDULED_POD, Action.UPDATE_POD_GENERATED_RESOURCE_CLAIM), self._hints.pod_changed
             ),
-            *classic_events(self._features),
+            *classic_events(self._features, self._hints.keys_of_pod),
             EventRegistration(
                 ClusterEvent(DEVICE_CLASS, Action.ADD | Action.UPDATE | Action.DELETE), self._hints.class_changed
             ),
@@ -283,7 +283,7 @@ class DynamicResources:
         own: PodState = state[NAME]
         if own.reduced or not self._are_results_enough():
             return [self.filter(state, pod, node) for node in nodes]
-        return self._filter.filter_all(own, nodes)
+        return self._filter.filter_all(own, nodes, self._handle.snapshot.with_extended_requests)
 
     def _filter_devices(self, own: PodState, info: PodInfo, node: NodeInfo) -> Status:
         status = self._filter.filter(own, node)

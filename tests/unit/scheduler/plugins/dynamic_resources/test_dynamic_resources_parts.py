@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -21,15 +22,17 @@ from dray.api.errors import (
 )
 from dray.api.features import FeatureGates
 from dray.api.pod_claims import reservation_of
+from dray.api.types import cdi_v1alpha1 as cdi
 from dray.api.types.core_v1 import Pod
 from dray.api.types.resource_v1 import ResourceClaim
 from dray.client.http import read_failure
 from dray.client.objects import is_older
 from dray.client.resources import RESOURCE_CLAIMS
-from dray.framework.events import Action, Hint
+from dray.framework.events import CLASSIC_CLAIM, Action, Hint
 from dray.scheduler.plugins.dynamic_resources.arguments import read_arguments
 from dray.scheduler.plugins.dynamic_resources.binding_conditions import Readiness, evaluate
-from dray.scheduler.plugins.dynamic_resources.hints import Hints, keys_of_claim, keys_of_pod
+from dray.scheduler.plugins.dynamic_resources.hints import GATE, Hints, keys_of_claim, keys_of_pod
+from dray.scheduler.plugins.dynamic_resources.plugin import DynamicResources
 from dray.scheduler.plugins.dynamic_resources.tracker import ClaimTracker
 from dray.scheduler.plugins.dynamic_resources.writes import (
     ClaimChangedError,
@@ -38,7 +41,7 @@ from dray.scheduler.plugins.dynamic_resources.writes import (
     taken,
 )
 from dray.scheduler.registry import BUILT_IN, DEFAULT_PLUGINS
-from tests.unit.scheduler.plugins.dynamic_resources.registered import registered
+from tests.unit.scheduler.plugins.dynamic_resources.registered import handle_of_nothing, registered
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 KEY = NamespacedName("team", "claim")
@@ -108,6 +111,25 @@ def test_claim_changes(old: ResourceClaim | None, new: ResourceClaim | None, exp
     keys = keys_of_claim(old, new)
     if expected is Hint.QUEUE:
         assert keys is None or set(keys) & set(keys_of_pod(waiting))
+
+
+def test_a_pod_without_its_claims_waits_for_no_devices() -> None:
+    plugin = DynamicResources({}, handle_of_nothing())
+    waiting = pod("shared", template="t")
+    assert sorted(plugin._hints.keys_of_pod(waiting)) == ["pod", "team/shared"]
+    # Nor does one whose claim was named and is not there; without claims every device concerns it.
+    assert sorted(plugin._hints.keys_of_pod(pod(template="t", named="generated"))) == ["pod", "team/generated"]
+    assert sorted(plugin._hints.keys_of_pod(pod())) == ["freed for -1", "pod"]
+
+
+def test_a_classic_claim_with_the_same_name_has_the_key_of_the_pod() -> None:
+    handle = replace(handle_of_nothing(), features=FeatureGates.parse(f"{GATE}=true"))
+    plugin = DynamicResources({}, handle)
+    [keys] = [item.keys for item in plugin.events_to_register() if item.event.resource == CLASSIC_CLAIM]
+    assert keys is not None
+    changed = msgspec.convert({"metadata": {"name": "shared", "namespace": "team"}}, cdi.ResourceClaim)
+    assert set(keys.of_pod(pod("shared"))).intersection(keys.of_change(None, changed) or ())
+    assert not set(keys.of_pod(pod("other"))).intersection(keys.of_change(changed, None) or ())
 
 
 @pytest.mark.behaviour("SP-90")
