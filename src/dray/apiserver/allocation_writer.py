@@ -91,7 +91,7 @@ class AllocationWriter:
             else:
                 written = await self._store.update(entry.key, value, expected_revision=expected)
         except BaseException as error:
-            if self._is_in_doubt(error):
+            if _is_in_doubt(error):
                 self._ledger.doubt(reservation, self._clock.monotonic())
             else:
                 self._ledger.release(reservation)
@@ -99,13 +99,6 @@ class AllocationWriter:
         self._ledger.confirm(reservation, written.revision)
         self._own_guards.update(dict.fromkeys(guards, written.revision))
         return written
-
-    def _is_in_doubt(self, error: BaseException) -> bool:
-        """Return whether a write that ended with the error may have been committed, or may still be."""
-        if isinstance(error, StoreUnavailableError):
-            # An embedded store has rolled back what it reports as failed.
-            return self._store.shared and not isinstance(error, StoreFullError)
-        return isinstance(error, asyncio.CancelledError)
 
     async def _check(self, claim: str, old: tuple[Use, ...], new: tuple[Use, ...]) -> None:
         """Refuse what conflicts; the last check and the return are one step of the event loop."""
@@ -153,6 +146,11 @@ class AllocationWriter:
         if self._progress is not None:
             self._progress.set_result(None)
             self._progress = None
+
+
+def _is_in_doubt(error: BaseException) -> bool:
+    """Return whether a write that ended with the error may have been committed, or may still be."""
+    return isinstance(error, StoreUnavailableError | asyncio.CancelledError) and not isinstance(error, StoreFullError)
 
 
 def _key(claim: str) -> str:

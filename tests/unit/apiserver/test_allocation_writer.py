@@ -106,10 +106,8 @@ async def test_a_refused_write_frees_its_device() -> None:
     await cluster.give("b", "gpu")
 
 
-@pytest.mark.parametrize(
-    ("failure", "shared"),
-    [(StoreUnavailableError("gone"), True), (asyncio.CancelledError(), True), (asyncio.CancelledError(), False)],
-)
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("failure", [StoreUnavailableError("gone"), asyncio.CancelledError()])
 async def test_a_write_without_an_answer_holds_its_device_for_a_time(failure: Any, shared: bool) -> None:
     cluster = Cluster(failure, 6, shared=shared)
     with pytest.raises(type(failure)):
@@ -126,26 +124,6 @@ async def test_a_write_that_a_full_store_refused_frees_its_device(shared: bool) 
     with pytest.raises(StoreFullError):
         await cluster.give("a", "gpu")
     await cluster.give("b", "gpu")
-
-
-@pytest.mark.parametrize("asynchronous", [False, True])
-async def test_a_write_that_an_embedded_store_could_not_store_frees_its_device(
-    tmp_path: Path, asynchronous: bool
-) -> None:
-    store = await SQLiteStore.open(tmp_path / "store.db")
-    view = store.with_asynchronous_commit() if asynchronous else store
-    ledger = DeviceLedger()
-    writer = AllocationWriter(view, ledger, VirtualClock(lambda: asyncio.get_running_loop().create_future()))
-    old = claim("a")
-    entry = await store.create("/registry/resource.k8s.io/resourceclaims/ns/a", orjson.dumps(old))
-    with full_disk():
-        # From now on the view waits for the disk, too.
-        with pytest.raises(StoreUnavailableError):
-            await store.create("/registry/core/pods/ns/failing", b"x" * 100_000)
-        with pytest.raises(StoreUnavailableError):
-            await writer.update(entry, old, claim("a", "gpu"), b"x" * 100_000)
-    assert ledger.check("ns/b", (), uses_of(claim("b", "gpu"))) is None
-    await store.close()
 
 
 async def test_a_deleted_claim_frees_its_device_before_the_event() -> None:
@@ -251,7 +229,6 @@ async def test_an_allocation_that_is_rolled_back_before_its_writer_continues_is_
         for write in (writing, failing):
             with pytest.raises(StoreUnavailableError):
                 await write
-    assert ledger.check("ns/b", (), uses_of(claim("b", "gpu-0"))) is None, "what was rolled back is not in doubt"
     await allocate("a", first, "gpu-1")
     with pytest.raises(DeviceInUseError):
         await allocate("b", second, "gpu-1")
