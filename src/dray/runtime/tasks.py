@@ -275,7 +275,7 @@ class WakeUpTimer:
         self._is_earlier = asyncio.Event()
 
     def set_at(self, due: float) -> None:
-        """Set the event at this time, unless it will be set earlier: whoever waits finds out what to do then."""
+        """Set the event at this time, unless it will be set earlier: the loop then finds out what to do."""
         if self.due is None or due < self.due:
             self.due = due
             self._is_earlier.set()

@@ -23,7 +23,7 @@ class GangBinding:
         self._expected: set[str] = set()
         # Whether the ready Pods are bound; None until that is known.
         self._decision: bool | None = None
-        # The futures of the ready Pods, by uid, and who else is told; until it is decided.
+        # The futures of the ready Pods, by uid, and other callbacks; until it is decided.
         self._waiting: dict[str, asyncio.Future[bool]] = {}
         self._listeners: list[Callable[[bool], None]] = []
 

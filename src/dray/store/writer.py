@@ -140,7 +140,7 @@ class WriterThread:
         try:
             self._undo()
             self._connection.execute(*insertion([write.event for write in writes]))
-        except Exception as error:  # noqa: BLE001 - the thread must go on, and whoever waits must be told
+        except Exception as error:  # noqa: BLE001 - the thread must go on, and the caller gets the error
             self._broken_epoch, self._broken = writes[0].epoch, error
             self._report(self._failed, writes, _failure(error, "the write could not be stored"))
         else:
@@ -151,7 +151,7 @@ class WriterThread:
         try:
             self._undo()
             result = task.run(self._connection)
-        except Exception as error:  # noqa: BLE001 - the thread must go on, and whoever waits must be told
+        except Exception as error:  # noqa: BLE001 - the thread must go on, and the caller gets the error
             self._report(_reject, task.done, _failure(error, "the database could not be changed"))
         else:
             self._report(_resolve, task.done, result)
