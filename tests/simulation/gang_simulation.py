@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import defaultdict
-from collections.abc import Coroutine, Mapping
+from collections.abc import Container, Coroutine, Mapping
 from typing import Any
 
 from dray.api.document import Document, GroupVersion
@@ -138,10 +138,17 @@ class GangSimulation(ClusterSimulation):
         await super().check()
         claims, _ = await self.state()
         users = {user for claim in claims if checks.devices_of(claim) for user in checks.users_of(claim)}
+        known = self._pods_known_to_schedulers()
         for group, pods in await self._gangs():
             held = {uid_of(pod) for pod in pods if pod["spec"].get("nodeName") or uid_of(pod) in users}
             left = {uid_of(pod) for pod in pods if not is_lost(pod)}
-            self._losses[uid_of(group)].observe(min_count(group), held, left)
+            self._losses[uid_of(group)].observe(min_count(group), held, left, known)
+
+    def _pods_known_to_schedulers(self) -> set[str]:
+        """The uids of Pods that exist as far as the schedulers know; their watches may be behind."""
+        schedulers = [program.current for program in self.programs if program.current is not None]
+        known = (pod.metadata for scheduler in schedulers for pod in scheduler._pods.lister.list())
+        return {metadata.uid or "" for metadata in known if metadata.deletion_timestamp is None}
 
     async def _check_settled(self) -> None:
         claims, pods = await self.state()
@@ -180,7 +187,8 @@ class GangLosses:
     """Decides which Pods of a gang may stay, or may still be bound, although the gang has lost too many others.
 
     None of the Pods is bound before enough of them have devices. From then on they are being bound, each until it has a
-    node or has lost its devices, and this goes on when a member is preempted or deleted meanwhile.
+    node or has lost its devices, and this goes on when a member is preempted or deleted meanwhile. A member that is
+    lost counts until its scheduler knows.
     """
 
     def __init__(self) -> None:
@@ -190,14 +198,24 @@ class GangLosses:
         self._binding: set[str] = set()
         # Uids of those that were bound or being bound when a member was lost, and have not lost their devices since.
         self.excused: set[str] = set()
+        # Uids of lost members that the scheduler believes to exist, and perhaps to have devices.
+        self._unnoticed: set[str] = set()
 
-    def observe(self, needed: int, held: set[str], left: set[str]) -> None:
-        """Record a change, given the members that have a node or devices, and those that are not lost."""
-        if self._left - left:
+    def observe(self, needed: int, held: set[str], left: set[str], known: Container[str] = ()) -> None:
+        """Record a change, given the members that have a node or devices, and those that are not lost.
+
+        `known` are the Pods that the scheduler believes to exist.
+        """
+        lost = self._left - left
+        self._unnoticed = {uid for uid in self._unnoticed | lost if uid in known}
+        self._left = left
+        if lost:
+            self.excused |= self._binding
+        counted = held | self._unnoticed
+        self._binding = counted if len(counted) >= needed else self._binding & held
+        if self._binding & self._unnoticed:
             self.excused |= self._binding
         self.excused &= held
-        self._left = left
-        self._binding = held if len(held) >= needed else self._binding & held
 
 
 def is_lost(pod: Document) -> bool:

@@ -19,7 +19,7 @@ from tests.simulation.runs import declared_faults, outcome_of, run, run_simulati
 
 VARIANTS = {
     "gangs": seeds((1, 2, 13, 32, 103)),
-    "gang_losses": seeds((2, 3, 4)),
+    "gang_losses": seeds((2, 3, 4, 13, 172)),
     "gang_losses_stale_caches": seeds((2, 10, 12)),
     "gangs_two_schedulers": seeds((2, 3, 6)),
     "gangs_stale_caches": seeds((1, 2, 3)),
@@ -105,6 +105,17 @@ def test_pods_are_excused_that_were_bound_or_being_bound_when_another_was_lost(
     losses = GangLosses()
     for held, left in steps:
         losses.observe(3, set(held), set(left))
+    assert losses.excused == set(excused)
+
+
+@pytest.mark.parametrize(("known", "excused"), [("abc", "ab"), ("ab", "")])
+def test_pods_are_excused_that_are_bound_while_the_scheduler_does_not_know_of_the_loss(
+    known: str, excused: str
+) -> None:
+    losses = GangLosses()
+    losses.observe(3, set("ac"), set("abc"), "abc")
+    losses.observe(3, set("a"), set("ab"), known)
+    losses.observe(3, set("ab"), set("ab"), known)
     assert losses.excused == set(excused)
 
 

@@ -67,7 +67,7 @@ class CycleState(dict[str, Any]):
         self.claim_statuses: Callable[[str], Statuses] | None = None
         # The resourceVersion that the Pod must still have when it is bound; empty means any.
         self.pod_version = ""
-        # Whether the attempt was ended in PreBind for a Pod of higher priority, which gets what this one reserved.
+        # Whether the attempt was ended in PreBind, so that others get what it reserved.
         self.preempted = False
         # The group cycle that the attempt is part of; None for a Pod alone.
         self.group: GroupState | None = None

@@ -26,6 +26,7 @@ _log = logging.getLogger(__name__)
 BINDS_MAX: Final = 512
 # The longest time that a Permit plugin can make a Pod wait.
 PERMIT_SECONDS_MAX: Final = 900.0
+POD_DELETED: Final = "the pod was deleted while it was being bound"
 
 
 class Attempt(msgspec.Struct, frozen=True):
@@ -56,6 +57,11 @@ class PermitWaiter:
     def pending_plugins(self) -> tuple[str, ...]:
         """Return the plugins that have not allowed it yet."""
         return tuple(self._deadlines)
+
+    @property
+    def is_decided(self) -> bool:
+        """Return whether it is allowed or rejected."""
+        return self._decided.done()
 
     def allow(self, plugin: str) -> None:
         """Allow the Pod on behalf of a plugin; it proceeds when all have."""
@@ -145,6 +151,14 @@ class RunningBinding:
         self.cancelled.set()
         return self.ended
 
+    def cancel_with_gang(self) -> None:
+        """Cancel it as soon as it is known that its gang cannot be bound."""
+        if self._gang is not None:
+            self._gang.on_decision(lambda is_bound: None if is_bound else self._gang_failed())
+
+    def _gang_failed(self) -> None:
+        self.cancel(NOT_TOGETHER)
+
 
 class Binder:
     """Runs the extension points from Reserve to the end of an attempt."""
@@ -184,10 +198,21 @@ class Binder:
         running = self._running.get(uid)
         return None if running is None else running.cancel(message)
 
+    def pod_deleted(self, uid: str) -> None:
+        """End the attempt of a deleted Pod, unless it is being bound: the others of its gang must not rely on it."""
+        waiter = self._waiting.get(uid)
+        if waiter is None or waiter.is_decided:
+            self.cancel(uid, POD_DELETED)
+        else:
+            waiter.reject("", "removed")
+
     def cancellation(self, uid: str) -> asyncio.Event | None:
-        """Return the event that is set when the attempt of a Pod is cancelled."""
+        """Return the event that is set when the attempt of a Pod is cancelled, or its gang cannot be bound."""
         running = self._running.get(uid)
-        return None if running is None else running.cancelled
+        if running is None:
+            return None
+        running.cancel_with_gang()
+        return running.cancelled
 
     def will_wait(self, attempt: Attempt) -> bool:
         """Return whether `bind` is going to wait at Permit, or in PreBind for what others do."""

@@ -65,7 +65,7 @@ class GangBinding:
         self._decide()
 
     def cancelled(self, uid: str) -> None:
-        """Remove a Pod that is preempted, also if it was ready."""
+        """Remove a Pod that is preempted or deleted, also if it was ready."""
         self._ready.discard(uid)
         self._answer(uid, is_bound=False)
         self.ended(uid)

@@ -465,10 +465,8 @@ class Scheduler:
             key = group_key_of(new)
             if key is not None and (old is None or not old.spec.node_name):
                 self._groups.pod_bound(key)
-        if new is None and old is not None:
-            waiting = self._waiting_pods.get(old.metadata.uid or "")
-            if waiting is not None:
-                waiting.reject("", "removed")
+        if old is not None and not old.spec.node_name and (new is None or new.metadata.deletion_timestamp is not None):
+            self._binder.pod_deleted(old.metadata.uid or "")
 
     def _notify(self, event: ClusterEvent, old: object, new: object) -> None:
         if self._groups is not None and self._groups.is_undoing:

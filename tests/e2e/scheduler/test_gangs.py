@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dray.api.document import Document, GroupVersion
-from dray.client.interface import DeleteOptions, Patch, PatchType, unstructured
+from dray.client.interface import DeleteOptions, Patch, PatchType, WriteOptions, unstructured
 from dray.runtime.metrics import Metrics
 from tests.e2e.scheduler.cluster import EVENTS, NODES, PODS, Cluster, node, pod, started
 
@@ -215,6 +215,46 @@ def test_a_gang_whose_last_pod_fits_nowhere_leaves_nothing_behind(tmp_path: Path
             await cluster.node_of(f"alone-{number}")
 
     run(tmp_path, test)
+
+
+CONDITIONS = {"bindsToNode": True, "bindingConditions": ["ready"], "bindingFailureConditions": ["broken"]}
+
+
+@pytest.mark.behaviour("GW-58")
+def test_a_gang_that_loses_a_pod_while_it_waits_for_devices_is_not_bound(tmp_path: Path) -> None:
+    """No Pod is left behind with devices: neither one whose device is ready, nor one that waits for its driver."""
+
+    async def test(cluster: Cluster) -> None:
+        await create_devices(cluster, 1, 3, **CONDITIONS)
+        cluster.start_controllers()
+        cluster.start_scheduler()
+        await create_gang(cluster, "gang", 3, GPU)
+        for number in range(3):
+            assert await cluster.event_messages(f"gang-{number}", "BindingConditionsPending")
+        await device_is_ready(cluster, "gang-0")
+        await cluster.client.delete(PODS, "gang-1", "default", NOW)
+        await cluster.eventually(lambda: allocated(cluster), lambda claims: not claims)
+        assert not any(item["spec"].get("nodeName") for item in await pods_of(cluster, "gang"))
+        # Others get the devices at once.
+        await cluster.client.create(PODS, _alone("alone"))
+        assert await cluster.event_messages("alone", "BindingConditionsPending")
+
+    run(tmp_path, test)
+
+
+async def device_is_ready(cluster: Cluster, pod_name: str) -> None:
+    """Report the device of a Pod as ready, like its driver."""
+
+    async def read() -> list[Document]:
+        return [item for item in await allocated(cluster) if item["metadata"]["ownerReferences"][0]["name"] == pod_name]
+
+    claim = (await cluster.eventually(read, bool))[0]
+    (result,) = claim["status"]["allocation"]["devices"]["results"]
+    since = "2026-01-01T00:00:00Z"
+    ready = {"type": "ready", "status": "True", "reason": "r", "message": "", "lastTransitionTime": since}
+    device = {key: result[key] for key in ("driver", "pool", "device")} | {"conditions": [ready]}
+    patch = Patch(PatchType.MERGE, {"status": {"devices": [device]}})
+    await cluster.client.patch(CLAIMS, claim["metadata"]["name"], "default", patch, WriteOptions(subresource="status"))
 
 
 def _alone(name: str) -> Document:

@@ -20,7 +20,7 @@ from dray.framework.status import SUCCESS, Code, Status, error, unschedulable
 from dray.scheduler.binder import PermitWaiter, RunningBinding
 from dray.scheduler.cache import Cache
 from dray.scheduler.cycle import Cycle
-from dray.scheduler.gang_binding import GangBinding
+from dray.scheduler.gang_binding import NOT_TOGETHER, GangBinding
 from dray.scheduler.group_cycle import GroupCycle, GroupOutcome, best_placement, check_members
 from dray.scheduler.group_reporter import plan_condition
 from dray.scheduler.nominations import Nominations
@@ -441,6 +441,21 @@ def test_a_preempted_pod_does_not_wait_for_the_others() -> None:
         assert await gang.ready("c")
         assert await other
         assert not gang.is_bound("a")
+
+    asyncio.run(run())
+
+
+@pytest.mark.behaviour("GW-58", "PE-33")
+def test_a_pod_that_waits_in_pre_bind_is_cancelled_when_its_gang_cannot_be_bound() -> None:
+    async def run() -> None:
+        gang = GangBinding(2)
+        gang.expect("a")
+        gang.expect("b")
+        running = RunningBinding("b", gang)
+        running.cancel_with_gang()
+        gang.ended("a")
+        assert running.cancelled.is_set()
+        assert running.message == NOT_TOGETHER
 
     asyncio.run(run())
 
