@@ -32,6 +32,7 @@ from dray.cmd.controllers import spawn_controllers
 from dray.cmd.main import GC_THRESHOLDS
 from dray.cmd.scheduler import spawn_scheduler
 from dray.cmd.settings import APIServerSettings, NodeControl
+from dray.runtime import huge_pages
 from dray.runtime.tasks import TaskGroup
 from dray.scheduler.config import SchedulerConfig
 from dray.scheduler.decisions import DecisionLog
@@ -97,6 +98,8 @@ async def cluster(
                 await client.create(SERVICE_ACCOUNTS, {"metadata": {"name": "default", "namespace": "default"}})
             await setup(client)
             async with TaskGroup("bench") as group:
+                # As for a process of Dray.
+                group.spawn(huge_pages.run(), "huge pages")
                 _spawn(group, running, counted.with_server(running.components), settings, config or SchedulerConfig())
                 await until_quiet(client)
                 gc.freeze()

@@ -52,12 +52,15 @@ def run_until_stopped(name: str, run: Any, settings: Any) -> int:
 
     import uvloop
 
-    from dray.runtime.tasks import stop_on_signals
+    from dray.runtime import huge_pages
+    from dray.runtime.tasks import TaskGroup, stop_on_signals
 
     async def body() -> None:
         stop = asyncio.Event()
         stop_on_signals(stop)
-        await run(settings, stop)
+        async with TaskGroup(name) as group:
+            group.spawn(huge_pages.run(), "huge pages")
+            await run(settings, stop)
 
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
