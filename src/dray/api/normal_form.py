@@ -7,7 +7,7 @@ faster than a traversal. It may miss a part in normal form, never accept another
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from functools import lru_cache
 from types import GenericAlias
 from typing import Annotated, Any, ClassVar, Final
@@ -17,7 +17,7 @@ from msgspec import Meta
 
 from dray.api.schema.model import Field, MapOf, Scalar, StructType, Type
 from dray.api.shorthands import SHORTHANDS
-from dray.api.strict_scalars import SCALARS
+from dray.api.strict_scalars import SCALARS, Check
 
 
 class _ScalarForm:
@@ -70,21 +70,24 @@ _NONZERO_SCALARS: Final[dict[Scalar, Any]] = _SCALARS | {
 }
 
 
-def recognizer(struct: StructType, kept_empty: Collection[tuple[str, str]]) -> Callable[[Any], bool]:
-    """Return a test whether a JSON value is a message of a built-in type in normal form.
+def unless_normal(struct: StructType, kept_empty: Collection[tuple[str, str]], check: Check) -> Check:
+    """Return the check of messages of a built-in type, which is left out for JSON values in normal form.
 
     `kept_empty` has the lists, by type and field, that stay when they are empty.
     """
     form = _Forms(kept_empty).of_struct(struct, ())
 
-    def is_normal(value: Any) -> bool:
+    def check_other(value: Any, unknown: list[str]) -> Any:
         try:
             msgspec.convert(value, form, dec_hook=_scalar_form)  # type: ignore[arg-type]  # types are hashable
         except msgspec.ValidationError:
-            return False
-        return True
+            # Checked below, so that errors of the check do not refer to this one.
+            pass
+        else:
+            return value
+        return check(value, unknown)
 
-    return is_normal if form is not None else lambda _: False
+    return check if form is None else check_other
 
 
 class _Forms:

@@ -417,18 +417,29 @@ class FieldSelector:
 
     def compile(self, getters: Mapping[str, Callable[[Any], str]]) -> Callable[[Any], bool]:
         """Return a matcher with the fields bound to getters of an object; every field must have one."""
-        checks = [(getters[item.field], item.value, item.operator == "=") for item in self.requirements]
+        fields = dict.fromkeys(item.field for item in self.requirements)
+        checks = [(getters[field], *self._values(field)) for field in fields]
         if len(checks) == 1:
-            (get, value, equal), *_ = checks
-            return lambda obj: (get(obj) == value) is equal
+            # Several requirements of one field are usual: Pods that have neither succeeded nor failed.
+            ((get, values, is_in),) = checks
+            return lambda obj: (get(obj) in values) is is_in
 
         def matches(obj: Any) -> bool:
-            for get, value, equal in checks:  # noqa: SIM110 - a generator costs twice as much here
-                if (get(obj) == value) is not equal:
+            for get, values, is_in in checks:  # noqa: SIM110 - a generator costs twice as much here
+                if (get(obj) in values) is not is_in:
                     return False
             return True
 
         return matches
+
+    def _values(self, field: str) -> tuple[tuple[str, ...], bool]:
+        """Return the only values that the field may have (True), or those that it may not have (False)."""
+        excluded = tuple(item.value for item in self.requirements if item.field == field and item.operator != "=")
+        wanted = {item.value for item in self.requirements if item.field == field and item.operator == "="}
+        if not wanted:
+            return excluded, False
+        # No value is equal to two different ones.
+        return tuple(wanted.difference(excluded)) if len(wanted) == 1 else (), True
 
     def exact(self, field: str) -> str | None:
         """Return the value that the selector requires of the field, None when it requires none."""

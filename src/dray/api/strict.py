@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any, Final
 
 from dray.api.document import Document
-from dray.api.normal_form import recognizer
+from dray.api.normal_form import unless_normal
 from dray.api.parse import ParseError, parse_json, parse_yaml
 from dray.api.schema.model import Field, ListOf, MapOf, Scalar, StructType, Type
 from dray.api.shorthands import SHORTHANDS
@@ -208,12 +208,7 @@ def _remembering(spec_type: StructType, check: Check) -> Check:
 
 def _recognizing(part_type: StructType, check: Check) -> Check:
     """Return the check of another part of an object, which is left out for a part in normal form."""
-    is_normal = recognizer(part_type, _CLEARED_BY_EMPTY)
-
-    def check_part(part: Any, unknown: list[str]) -> Any:
-        return part if is_normal(part) else check(part, unknown)
-
-    return check_part
+    return unless_normal(part_type, _CLEARED_BY_EMPTY, check)
 
 
 def _maker(struct_type: StructType) -> Callable[[], Document]:

@@ -44,18 +44,14 @@ class TimeFormatError(ValueError):
 
 def format_time(moment: datetime) -> str:
     """Format with whole seconds in UTC, as `metav1.Time` does."""
-    return _utc_text(moment)[:19] + "Z"
+    # The JSON encoder is several times faster than `isoformat`.
+    text: str = msgspec.to_builtins(moment if moment.tzinfo is UTC else moment.astimezone(UTC))
+    return text[:19] + "Z"
 
 
 def format_micro_time(moment: datetime) -> str:
     """Format with six fractional digits in UTC, as `metav1.MicroTime` does."""
-    return f"{_utc_text(moment)[:19]}.{moment.microsecond:06}Z"
-
-
-def _utc_text(moment: datetime) -> str:
-    """Return RFC 3339 in UTC; the JSON encoder is several times faster than `isoformat`."""
-    text: str = msgspec.to_builtins(moment if moment.tzinfo is UTC else moment.astimezone(UTC))
-    return text
+    return f"{format_time(moment)[:-1]}.{moment.microsecond:06}Z"
 
 
 # An object's times recur in each of its writes.

@@ -75,12 +75,17 @@ class LocalTransport:
 
     def _batch(self, frames: Sequence[WatchFrame], endpoint: Endpoint) -> WatchBatch:
         batch: list[tuple[str, Document]] = []
+        shared, is_storage_version = self.documents.document, endpoint.is_storage_version
         for frame in frames:
-            if frame.entry is not None:
-                document = _shared_document(endpoint, frame.entry, self.documents)
-            else:
+            entry = frame.entry
+            if entry is None:
                 assert frame.document is not None
                 document = frame.document
+            elif is_storage_version and not entry.value.endswith(MARK):
+                # As `_shared_document`, which would be a call for each event.
+                document = shared(entry)
+            else:
+                document = _plain_document(endpoint, entry)
             batch.append((frame.type, document))
         return batch
 
@@ -88,9 +93,24 @@ class LocalTransport:
 def _call(request: LocalRequest) -> Call:
     # A list is the body of a JSON patch.
     body: Any = request.body
+    method = _METHODS.get(request.verb, "GET")
     # In the order of the fields: keywords take twice as long.
+    if request.path:
+        info = parse_request(method, request.path, request.query)
+    else:
+        info = RequestInfo(
+            method,
+            "",
+            request.verb,
+            request.group,
+            request.version,
+            request.resource,
+            request.subresource,
+            request.namespace,
+            request.name,
+        )
     return Call(
-        _info(request),
+        info,
         request.query,
         _user(request.user, request.groups),
         body,
@@ -105,23 +125,6 @@ def _user(name: str, groups: tuple[str, ...]) -> UserInfo:
     return UserInfo(name, groups=(*groups, "system:authenticated"))
 
 
-def _info(request: LocalRequest) -> RequestInfo:
-    method = _METHODS.get(request.verb, "GET")
-    if request.path:
-        return parse_request(method, request.path, request.query)
-    return RequestInfo(
-        method,
-        "",
-        request.verb,
-        request.group,
-        request.version,
-        request.resource,
-        request.subresource,
-        request.namespace,
-        request.name,
-    )
-
-
 def _plain_document(endpoint: Endpoint, entry: Entry) -> Document:
     """Return a new document of an entry as a client over HTTP would decode it, without raw numbers."""
     document = served_document(endpoint, entry)
@@ -132,9 +135,9 @@ def _plain_document(endpoint: Endpoint, entry: Entry) -> Document:
 
 def _shared_document(endpoint: Endpoint, entry: Entry, documents: DocumentCache) -> Document:
     """Return the document of an entry, shared by all callers that use the storage version."""
-    if entry.value.endswith(MARK):
-        return _plain_document(endpoint, entry)
-    return documents.document(entry) if endpoint.is_storage_version else served_document(endpoint, entry)
+    if endpoint.is_storage_version and not entry.value.endswith(MARK):
+        return documents.document(entry)
+    return _plain_document(endpoint, entry)
 
 
 def _document(result: Result) -> Document:

@@ -93,7 +93,7 @@ CACHED_RESOURCES: Final = (
 )
 
 
-_NODE_RELATED: Final = frozenset({PODS, NODES, SLICES, VOLUMES})
+_NODE_RELATED: Final = frozenset({NODES, SLICES, VOLUMES})
 _QUOTA_RELATED: Final = frozenset({QUOTAS, DEVICE_CLASSES, LIMIT_RANGES})
 # Cluster-scoped objects that are cached as they are, and the attribute of the cache.
 _BY_NAME: Final = {
@@ -148,6 +148,9 @@ class ObjectCache:
         """Apply the newest state of one object, which it has since the revision."""
         if resource == CLAIMS:
             self._apply_claim(document, deleted=deleted, revision=revision)
+            return
+        if resource == PODS:
+            self.nodes.remove_pod(key_of(document)) if deleted else self.nodes.apply_pod(document)
             return
         key = key_of(document)
         if resource in _NODE_RELATED:
@@ -204,9 +207,7 @@ class ObjectCache:
         self, resource: GroupResource, key: NamespacedName, document: Document, *, deleted: bool
     ) -> None:
         index = self.nodes
-        if resource == PODS:
-            index.remove_pod(key) if deleted else index.apply_pod(document)
-        elif resource == NODES:
+        if resource == NODES:
             index.remove_node(key.name) if deleted else index.apply_node(document)
             labels = {} if deleted else document["metadata"].get("labels") or {}
             topology = {name: labels[name] for name in TOPOLOGY_LABELS if name in labels}

@@ -184,16 +184,13 @@ class APIServer:
     async def execute(self, call: Call) -> Result:
         """Run one authenticated request to its result, or raise the `APIError` that the client sees."""
         info = call.info
-        if self.pages is not None and info.path.startswith(UI_DATA):
-            return await self._ui_data(self.pages, call)
-        if info.path == DECISIONS and self._decisions.is_served:
-            return self._decisions.serve(call)
-        if info.path == USAGE and self._usage.is_served:
-            return await self._usage.serve(call)
-        self._authorize(call)
+        if not info.resource:
+            return await self._execute_path(call)
+        if call.audit is None:
+            self.authorizer.check(attributes_of(call))
+        else:
+            self._authorize_audited(call, call.audit)
         try:
-            if not info.resource:
-                return await self._nonresource.serve(call)
             endpoint = self._endpoint(info)
             if endpoint.custom:
                 endpoint.check_served()
@@ -208,14 +205,29 @@ class APIServer:
             raise store_error(error) from error
         return result
 
-    def _authorize(self, call: Call) -> None:
-        attributes = attributes_of(call)
+    async def _execute_path(self, call: Call) -> Result:
+        """Run a request whose path is not that of a resource."""
+        path = call.info.path
+        if self.pages is not None and path.startswith(UI_DATA):
+            return await self._ui_data(self.pages, call)
+        if path == DECISIONS and self._decisions.is_served:
+            return self._decisions.serve(call)
+        if path == USAGE and self._usage.is_served:
+            return await self._usage.serve(call)
         if call.audit is None:
-            self.authorizer.check(attributes)
-            return
+            self.authorizer.check(attributes_of(call))
+        else:
+            self._authorize_audited(call, call.audit)
+        try:
+            return await self._nonresource.serve(call)
+        except StoreError as error:
+            raise store_error(error) from error
+
+    def _authorize_audited(self, call: Call, audit: dict[str, str]) -> None:
+        attributes = attributes_of(call)
         decision = self.authorizer.authorize(attributes)
-        call.audit["authorization.k8s.io/decision"] = "allow" if decision.allowed else "forbid"
-        call.audit["authorization.k8s.io/reason"] = decision.reason
+        audit["authorization.k8s.io/decision"] = "allow" if decision.allowed else "forbid"
+        audit["authorization.k8s.io/reason"] = decision.reason
         self.authorizer.check(attributes)
 
     async def _ui_data(self, pages: UIPages, call: Call) -> Result:

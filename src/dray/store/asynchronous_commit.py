@@ -125,9 +125,11 @@ class AsynchronousCommitView:
         await self._store.close()
 
     async def _write(self, key: str, plan: Plan) -> Entry:
-        if not self._view.is_ahead:
-            return await self._writes.commit(key, plan)
-        writes, epoch = self._writes, self._writes.epoch
+        writes = self._writes
+        # As `UncommittedView.is_ahead`, without a call for each write.
+        if writes.failure is not None:
+            return await writes.commit(key, plan)
+        epoch = writes.epoch
         entry = await writes.queue(plan(writes.current(key)), waits=False)
         if writes.epoch != epoch and entry.revision > self._state.revision:
             # Another write has failed after this one was shown and before its caller continues, who would build on it.

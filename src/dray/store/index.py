@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
+from typing import Final
 
 from dray.store.interface import Entry
 
@@ -93,13 +94,11 @@ class EntryIndex:
     def __init__(self, entries: Mapping[str, Entry] | None = None) -> None:
         self._entries: dict[str, Entry] = dict(entries or {})
         self._keys = OrderedKeys(self._entries)
+        # Returns the entry of a key, or None; the method of the dict, since each write and read calls it.
+        self.get: Final[Callable[[str], Entry | None]] = self._entries.get
 
     def __len__(self) -> int:
         return len(self._entries)
-
-    def get(self, key: str) -> Entry | None:
-        """Return the entry of a key, or None."""
-        return self._entries.get(key)
 
     def put(self, entry: Entry) -> None:
         """Set the entry of its key."""

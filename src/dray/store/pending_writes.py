@@ -121,7 +121,8 @@ class PendingWrites:
         """Add a planned write; the future is done when it is committed or, if nobody waits for that, visible."""
         if self._count >= WRITES_PENDING_MAX:
             raise StoreUnavailableError(f"{WRITES_PENDING_MAX} writes are waiting for the disk")
-        self._schedule_end()
+        if not self._is_end_scheduled:
+            self._schedule_end()
         write = Write(event, self._loop.create_future(), self.epoch, waits)
         self._gathered.append(write)
         self._newest[event.entry.key] = write
@@ -169,9 +170,8 @@ class PendingWrites:
                 break
 
     def _schedule_end(self) -> None:
-        if not self._is_end_scheduled:
-            self._is_end_scheduled = True
-            self._loop.call_soon(self._end_iteration)
+        self._is_end_scheduled = True
+        self._loop.call_soon(self._end_iteration)
 
     def _end_iteration(self) -> None:
         """Submit the writes if somebody waits for them, if there was a pause, or if they have waited long enough."""
@@ -272,9 +272,10 @@ class UncommittedView:
 
     def get(self, key: str) -> Entry | None:
         """Return the newest entry of a key that is shown."""
-        if not self.is_ahead:
-            return self._state.index.get(key)
         writes = self._writes
+        # As `is_ahead`, without a call for each read.
+        if writes.failure is not None:
+            return self._state.index.get(key)
         # Usually everything is shown that was planned.
         if self.hub.revision < writes.planned and not writes.is_shown(key):
             writes.show()

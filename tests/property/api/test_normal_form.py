@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 import pytest
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from dray.api import strict
 from dray.api.document import Document, GroupVersionKind
-from dray.api.normal_form import recognizer
+from dray.api.normal_form import unless_normal
 from dray.api.schema.load import kind_type, kinds
 from dray.api.schema.model import Field, ListOf, MapOf, Scalar, StructType, Type
 from dray.api.strict import check_fields
@@ -86,6 +86,19 @@ def values(draw: st.DrawFn, kind: Type) -> Any:
         name: draw(values(kind.fields[name].type)) for name in dict.fromkeys((*always, *names)) if name in kind.fields
     }
     return found | ({"unknown": "x"} if draw(st.integers(0, 19)) == 19 else {})
+
+
+def recognizer(struct: StructType, kept_empty: Collection[tuple[str, str]]) -> Callable[[Any], bool]:
+    """Return a test whether the check of a value is left out."""
+    checked: list[Any] = []
+    check = unless_normal(struct, kept_empty, lambda value, _: checked.append(value))
+
+    def is_normal(value: Any) -> bool:
+        checked.clear()
+        check(value, [])
+        return not checked
+
+    return is_normal
 
 
 @settings(deadline=None, max_examples=400)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
+from operator import itemgetter
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dray.api.selectors import FieldSelector, LabelSelector, Operator, Requirement, SelectorError
+from dray.api.selectors import FieldRequirement, FieldSelector, LabelSelector, Operator, Requirement, SelectorError
 
 KEYS = st.sampled_from(["a", "b", "example.com/c", "in"])
 VALUES = st.sampled_from(["", "x", "y", "1", "2", "10"])
@@ -81,3 +82,19 @@ def test_field_selector_round_trip(terms: list[tuple[str, str, str]]) -> None:
     parsed = FieldSelector.parse(",".join(escaped))
     found = [(item.field, item.operator, item.value) for item in parsed.requirements]
     assert sorted(found) == sorted(terms)
+
+
+FIELDS = ("a", "b")
+FIELD_REQUIREMENTS = st.builds(
+    FieldRequirement, st.sampled_from(FIELDS), st.sampled_from(["=", "!="]), st.sampled_from(["", "x", "y"])
+)
+
+
+@settings(max_examples=500, deadline=None)
+@given(st.lists(FIELD_REQUIREMENTS, max_size=5), st.fixed_dictionaries(dict.fromkeys(FIELDS, st.sampled_from("xyz"))))
+def test_compiled_field_selector_agrees_with_plain_evaluation(
+    items: list[FieldRequirement], obj: dict[str, str]
+) -> None:
+    selector = FieldSelector(tuple(items))
+    compiled = selector.compile({field: itemgetter(field) for field in FIELDS})
+    assert compiled(obj) is selector.matches(obj.__getitem__)

@@ -435,7 +435,7 @@ def validate_pod_status_update(new: Document, old: Document) -> FieldErrors:
         path = STATUS.child("containerStatuses")
         errors += _validate_state_transitions(status, previous, spec.get("restartPolicy") or "", path)
     qos, old_qos = status.get("qosClass"), previous.get("qosClass")
-    if old_qos:
+    if old_qos and qos != old_qos:
         errors += validate_immutable(qos, old_qos, STATUS.child("qosClass"))
     nominated = status.get("nominatedNodeName")
     if nominated:
@@ -465,6 +465,8 @@ def _validate_state_transitions(new: Document, old: Document, restart: str, path
 def _validate_addresses(status: Document) -> FieldErrors:
     errors: FieldErrors = []
     for field in ("podIPs", "hostIPs"):
+        if not status.get(field):
+            continue
         addresses = [item.get("ip") or "" for item in status.get(field) or ()]
         for i, address in enumerate(addresses):
             errors += validate_ip(address, STATUS.child(field).index(i))

@@ -35,8 +35,9 @@ def validate_pod_resource_claims(pod_spec: Document, path: Path, *, metadata: Do
         errors.append(forbidden(path, "may not be set for static pods"))
     seen: set[str] = set()
     for index, claim in enumerate(claims):
-        errors += _claim_name(claim, path.index(index), seen, (metadata or {}).get("name"))
-        errors += _claim_source(claim, path.index(index))
+        at = path.index(index)
+        errors += _claim_name(claim, at, seen, (metadata or {}).get("name"))
+        errors += _claim_source(claim, at)
     return errors
 
 
@@ -76,7 +77,7 @@ def _claim_source(claim: Document, path: Path) -> FieldErrors:
         errors.append(invalid(path, internal_form(POD_CLAIM, claim), text))
     for source in _SOURCES[:2]:
         if claim.get(source) is not None:
-            errors += fields.subdomain(claim[source], path.child(source))
+            errors += fields.subdomain(claim[source], path, source)
     if claim.get("template") is not None:
         errors += validate_claim_template(claim["template"], path.child("template"))
     return errors
@@ -143,15 +144,17 @@ def validate_resource_claim_statuses(status: Document, pod_spec: Document, path:
     errors: FieldErrors = []
     seen: set[str] = set()
     for index, item in enumerate(status.get("resourceClaimStatuses") or ()):
-        at = path.child("resourceClaimStatuses").index(index).child("name")
+        # The path of the name, below that of the status.
+        at = f"resourceClaimStatuses[{index}].name"
         name = item.get("name") or ""
         if name not in known:
-            errors.append(invalid(at, name, "must match the name of an entry in `spec.resourceClaims`"))
+            text = "must match the name of an entry in `spec.resourceClaims`"
+            errors.append(invalid(path.child(at), name, text))
         if name in seen:
-            errors.append(duplicate(at, name))
+            errors.append(duplicate(path.child(at), name))
         seen.add(name)
         if item.get("resourceClaimName") is not None:
-            errors += fields.subdomain(item["resourceClaimName"], at)
+            errors += fields.subdomain(item["resourceClaimName"], path, at)
     return errors
 
 

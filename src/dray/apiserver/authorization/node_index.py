@@ -219,8 +219,10 @@ def _add_volume_names(volume: Document, found: list[tuple[str, str]]) -> None:
             continue
         if kind == "projected":
             for part in source.get("sources") or ():
-                found.append(("secrets", _name(part.get("secret"))))
-                found.append(("configmaps", _name(part.get("configMap"))))
+                if secret := part.get("secret"):
+                    found.append(("secrets", _name(secret)))
+                if config_map := part.get("configMap"):
+                    found.append(("configmaps", _name(config_map)))
         elif kind == "secret":
             found.append(("secrets", source.get("secretName") or ""))
         elif kind == "configMap":

@@ -43,17 +43,15 @@ class Backend:
     authorizer: Authorizer
     random: random.Random
 
-    def encode(self, endpoint: Endpoint, hub: Document) -> bytes:
-        """Return the value to store; watchers of the write need not parse it."""
+    def encode(self, endpoint: Endpoint, hub: Document, *, bounded: bool = False) -> bytes:
+        """Return the value to store; watchers of the write need not parse it.
+
+        A `bounded` one is refused if patches have grown the object beyond what one request could write.
+        """
         content = endpoint.content(hub)
         value = endpoint.dump(content)
         self.documents.add(value, content)
-        return value
-
-    def encode_bounded(self, endpoint: Endpoint, hub: Document) -> bytes:
-        """Return the value to store, unless patches have grown the object beyond what one request could write."""
-        value = self.encode(endpoint, hub)
-        if len(value) > EXPANDED_BYTES_MAX:
+        if bounded and len(value) > EXPANDED_BYTES_MAX:
             raise RequestEntityTooLargeError(f"Request entity too large: limit is {EXPANDED_BYTES_MAX}")
         return value
 

@@ -86,7 +86,8 @@ class CreateHandler:
                     raise AlreadyExistsError(endpoint.resource, metadata["name"])
                 return DocumentResult(endpoint.served(hub), 201, endpoint)
             try:
-                return ObjectResult(endpoint, await store.create(key, self._backend.encode_bounded(endpoint, hub)), 201)
+                value = self._backend.encode(endpoint, hub, bounded=True)
+                return ObjectResult(endpoint, await store.create(key, value), 201)
             except KeyExistsError as error:
                 if named:
                     raise AlreadyExistsError(endpoint.resource, metadata["name"]) from error

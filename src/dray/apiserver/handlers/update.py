@@ -252,7 +252,7 @@ class UpdateHandler:
     # No coroutine itself: that would be resumed as well when the write is done.
     def _replace(self, endpoint: Endpoint, entry: Entry, old: Document, hub: Document) -> Coroutine[Any, Any, Entry]:
         """Write the new document."""
-        value = self._backend.encode_bounded(endpoint, hub)
+        value = self._backend.encode(endpoint, hub, bounded=True)
         if endpoint.resource == CLAIMS:
             return self._backend.allocations.update(entry, old, hub, value)
         return self._backend.store.update(entry.key, value, expected_revision=entry.revision)

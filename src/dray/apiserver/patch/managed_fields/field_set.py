@@ -69,13 +69,16 @@ class FieldSet(msgspec.Struct, frozen=True):
 
     def __sub__(self, other: FieldSet) -> FieldSet:
         """Return the difference; the set itself when they are disjoint."""
-        if not other.tree:
+        # The keys of two trees are compared first, since most sets have nothing in common.
+        if self.tree.keys().isdisjoint(other.tree):
             return self
         kept = difference(self.tree, other.tree)
         return self if kept is self.tree else FieldSet(kept)
 
     def without_below(self, other: FieldSet) -> FieldSet:
         """Return the set without the other's paths and everything below them; the set itself when they are disjoint."""
+        if self.tree.keys().isdisjoint(other.tree):
+            return self
         kept = recursive_difference(self.tree, other.tree)
         return self if kept is self.tree else FieldSet(kept)
 
