@@ -186,10 +186,7 @@ class APIServer:
         info = call.info
         if not info.resource:
             return await self._execute_path(call)
-        if call.audit is None:
-            self.authorizer.check(attributes_of(call))
-        else:
-            self._authorize_audited(call, call.audit)
+        self._authorize(call)
         try:
             endpoint = self._endpoint(info)
             if endpoint.custom:
@@ -214,20 +211,18 @@ class APIServer:
             return self._decisions.serve(call)
         if path == USAGE and self._usage.is_served:
             return await self._usage.serve(call)
-        if call.audit is None:
-            self.authorizer.check(attributes_of(call))
-        else:
-            self._authorize_audited(call, call.audit)
+        self._authorize(call)
         try:
             return await self._nonresource.serve(call)
         except StoreError as error:
             raise store_error(error) from error
 
-    def _authorize_audited(self, call: Call, audit: dict[str, str]) -> None:
+    def _authorize(self, call: Call) -> None:
         attributes = attributes_of(call)
-        decision = self.authorizer.authorize(attributes)
-        audit["authorization.k8s.io/decision"] = "allow" if decision.allowed else "forbid"
-        audit["authorization.k8s.io/reason"] = decision.reason
+        if call.audit is not None:
+            decision = self.authorizer.authorize(attributes)
+            call.audit["authorization.k8s.io/decision"] = "allow" if decision.allowed else "forbid"
+            call.audit["authorization.k8s.io/reason"] = decision.reason
         self.authorizer.check(attributes)
 
     async def _ui_data(self, pages: UIPages, call: Call) -> Result:
