@@ -103,7 +103,7 @@ class SharedClaims:
         pod = self.cluster.pending(f"w{self.count}", request(self.rng.choice((1, 2))), priority=100)
         state, _ = self.cluster.place(pod)
         profile, nominations = self.cluster.profile, self.cluster.handle.nominations
-        dry_run = DryRun(runner_of(profile, state, nominations), state, (), NOW, monotonic=True)
+        dry_run = DryRun(runner_of(profile, state, nominations), state, (), monotonic=True)
         cached = self.cache.cached(profile, state, 0, dry_run.on)
         assert cached is not None
         for node in self.cluster.handle.snapshot:

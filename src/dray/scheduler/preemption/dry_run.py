@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from functools import cached_property
-from operator import methodcaller
 from typing import Final
 
 from dray.framework.cycle_state import CycleState
@@ -63,12 +61,11 @@ class Candidate:
 class DryRun:
     """Dry runs for one preemptor; changes copies of its state and of the nodes only."""
 
-    def __init__(  # noqa: PLR0913 - what a dry run depends on
+    def __init__(
         self,
         runner: FilterRunner,
         state: CycleState,
         budgets: Sequence[Budget],
-        now: datetime,
         *,
         monotonic: bool = False,
         groups: PodGroups | None = None,
@@ -77,8 +74,6 @@ class DryRun:
         self._runner = runner
         self._state = state
         self._budgets = budgets
-        # The key by which units are ordered, the most important first.
-        self._importance = methodcaller("importance", now)
         # Whether no filter accepts a node only because of other Pods there, so that several can be put back at once.
         self._monotonic = monotonic
         # The groups whose Pods are evicted together, and the nodes where those are; None if there are no such groups.
@@ -94,7 +89,7 @@ class DryRun:
             potential = [unit for unit in units_of(node.pods.values(), self._groups) if unit.priority < priority]
         if not potential:
             return _NO_VICTIMS
-        potential.sort(key=self._importance)
+        potential.sort(key=Unit.importance)
         attempt = _Attempt(self._runner, self._state.clone(), node, self._snapshot)
         attempt.remove(potential)
         status = attempt.run()
@@ -107,7 +102,7 @@ class DryRun:
         victims += reprieve(others)
         if not victims:
             return error(f'expected at least one victim pod on node "{node.name}"')
-        victims.sort(key=self._importance)
+        victims.sort(key=Unit.importance)
         return Candidate(node.name, tuple(pod for unit in victims for pod in unit.pods), violations)
 
     def without(self, victims: Sequence[PodInfo], node: NodeInfo) -> tuple[CycleState, NodeInfo]:

@@ -24,7 +24,7 @@ from dray.scheduler.filter_runner import runner_of
 from dray.scheduler.plugins.dynamic_resources.preemption import SETTLING
 from dray.scheduler.preemption.dry_run import Candidate, DryRun
 from tests.unit.scheduler.builders import pod as pod_object
-from tests.unit.scheduler.preemption.device_cluster import DRIVER, NOW, DeviceCluster, allocation, request
+from tests.unit.scheduler.preemption.device_cluster import DRIVER, DeviceCluster, allocation, request
 from tests.unit.scheduler.test_group_queue import pod_group
 
 HIGH: dict[str, Any] = {"priority": 100}
@@ -479,7 +479,7 @@ def test_the_best_alternative_without_all_victims_is_kept() -> None:
     node = cluster.handle.snapshot.get("n")
     assert node is not None
     runner = runner_of(cluster.profile, state, cluster.handle.nominations)
-    copy, without = DryRun(runner, state, (), NOW).without(list(node.pods.values()), node)
+    copy, without = DryRun(runner, state, ()).without(list(node.pods.values()), node)
     own = copy["DynamicResources"]
     # As if the last Pod that was put back had left the lesser one.
     own.overlay.add("other", [msgspec.convert(allocation("n", "big"), AllocationResult)])
@@ -758,7 +758,7 @@ def searches(cluster: DeviceCluster, pod: Pod, *, monotonic: bool) -> int:
     assert node is not None
     runner = runner_of(cluster.profile, state, cluster.handle.nominations)
     with mock.patch.object(Allocator, "_search", autospec=True, side_effect=Allocator._search) as search:
-        assert isinstance(DryRun(runner, state, (), NOW, monotonic=monotonic).on(node), Candidate)
+        assert isinstance(DryRun(runner, state, (), monotonic=monotonic).on(node), Candidate)
     return search.call_count
 
 
@@ -941,6 +941,6 @@ def test_putting_back_several_at_once_is_the_same_as_one_by_one(seed: int) -> No
     node = cluster.handle.snapshot.get("n")
     assert node is not None
     runner = runner_of(cluster.profile, state, cluster.handle.nominations)
-    results = [DryRun(runner, state, (), NOW, monotonic=monotonic).on(node) for monotonic in (False, True)]
+    results = [DryRun(runner, state, (), monotonic=monotonic).on(node) for monotonic in (False, True)]
     names = [[pod.key.name for pod in item.victims] if isinstance(item, Candidate) else item for item in results]
     assert names[0] == names[1]
