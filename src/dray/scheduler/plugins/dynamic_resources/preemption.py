@@ -59,8 +59,8 @@ class DevicePreemption:
             if claims is None:
                 claims = own.claims_of_removed[other.uid] = self.claims_of(other.pod)
             for claim in claims:
-                uid = claim.metadata.uid or ""
-                if uid not in own.released and self._is_released(own, priority, claim, node):
+                if self._is_newly_released(own, priority, claim, node):
+                    uid = claim.metadata.uid or ""
                     own.released[uid] = claim
                     released.append(uid)
         if released:
@@ -69,7 +69,7 @@ class DevicePreemption:
     def released_with(self, own: PodState, priority: int, other: PodInfo, node: NodeInfo) -> Iterator[ResourceClaim]:
         """Yield the claims of a removed Pod that nobody else uses, and that are not released yet."""
         for claim in self.claims_of(other.pod):
-            if claim.metadata.uid not in own.released and self._is_released(own, priority, claim, node):
+            if self._is_newly_released(own, priority, claim, node):
                 yield claim
 
     def add_pods(self, own: PodState, others: Sequence[PodInfo], node: NodeInfo) -> None:
@@ -179,10 +179,12 @@ class DevicePreemption:
             amount and not available.get(name) and self._serves(name) for name, amount in other.requests.scalars.items()
         )
 
-    def _is_released(self, own: PodState, priority: int, claim: ResourceClaim, node: NodeInfo) -> bool:
-        if claim.metadata.uid in own.claims_by_uid:
+    def _is_newly_released(self, own: PodState, priority: int, claim: ResourceClaim, node: NodeInfo) -> bool:
+        """Return whether the removed Pods were the last users of a claim that is not released yet."""
+        uid = claim.metadata.uid or ""
+        if uid in own.released or uid in own.claims_by_uid:
             return False
-        in_flight = self._tracker.in_flight_pods.get(claim.metadata.uid or "")
+        in_flight = self._tracker.in_flight_pods.get(uid)
         if in_flight and in_flight not in own.removed:
             return False
         users = claim.status.reserved_for
