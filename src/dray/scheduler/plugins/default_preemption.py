@@ -202,7 +202,7 @@ class DefaultPreemption:
         if node is None:
             return False
         # The priorities of groups, which are those of their Pods, are no part of what a result is known to depend on.
-        if not self._handle.pod_groups and cached.is_current(node):
+        if not self._handle.pod_groups and cached.is_current(candidate):
             return True
         found = dry_run.on(node)
         return isinstance(found, Candidate) and _uids(found.victims) == _uids(candidate.victims)

@@ -898,7 +898,7 @@ def test_a_claim_in_flight_is_part_of_what_a_result_depends_on() -> None:
         state, _ = cluster.place(cluster.pending("urgent", request(), **HIGH))
         node = cluster.handle.snapshot.get("n")
         assert node is not None
-        return cluster.devices.dry_run_dependencies(state, node)
+        return cluster.devices.dry_run_dependencies(state, [node.pods["uid-low"]])
 
     before = dependencies()
     assert before == dependencies()
@@ -921,6 +921,25 @@ def test_a_cached_result_is_confirmed_before_anybody_goes() -> None:
     cluster.run("high", "m", claims=["shared"], priority=100)
     cluster.allocate("shared", "n", "d", users=["a", "high"])
     assert cluster.nominated(cluster.pending("second", request(), **HIGH)) == ["b"]
+
+
+@pytest.mark.behaviour("PE-75", "PE-84")
+def test_a_cached_result_depends_on_pods_that_were_put_back_after_the_victim() -> None:
+    """The eviction of the least important Pod did not help, as long as a Pod elsewhere used its claim, too."""
+    cluster = DeviceCluster()
+    cluster.add_node("n", "d0", "d1")
+    cluster.add_node("m", "d")
+    cluster.run("important", "n", "d0", priority=5)
+    cluster.add_claim("shared")
+    cluster.run("least", "n", claims=["shared"], priority=1)
+    cluster.run("elsewhere", "m", claims=["shared"], priority=100)
+    cluster.allocate("shared", "n", "d1", users=["least", "elsewhere"])
+    cluster.run("low", "m", "d", priority=0)
+    assert cluster.victims(cluster.pending("probe", request(), **HIGH), "n") == ["important"]
+    # The result on the other node is cached, too.
+    assert cluster.nominated(cluster.pending("first", request(), **HIGH)) == ["low"]
+    cluster.allocate("shared", "n", "d1", users=["least"])
+    assert cluster.nominated(cluster.pending("second", request(), **HIGH)) == ["least"]
 
 
 @pytest.mark.behaviour("PE-19")

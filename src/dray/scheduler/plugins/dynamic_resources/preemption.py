@@ -146,21 +146,21 @@ class DevicePreemption:
                 found.append(claim)
         return found
 
-    def dependencies(self, own: PodState, priority: int, node: NodeInfo) -> Sequence[object] | None:
-        """Return the claims of the Pods below a priority, and whom they are in flight for; None if others use them.
+    def dependencies(self, own: PodState, removed: Sequence[PodInfo]) -> Sequence[object] | None:
+        """Return the claims of removed Pods, and whom they are in flight for; None if others use them.
 
         The preemptor may be one of these: its claims are not released, while those of others of its class may be.
         """
-        potential = {uid: other.pod for uid, other in node.pods.items() if other.priority < priority}
+        uids = {other.uid for other in removed}
         found: list[object] = []
         in_flight = self._tracker.in_flight_pods
-        for uid, pod in potential.items():
-            claims = own.claims_of_removed.get(uid)
-            for claim in self.claims_of(pod) if claims is None else claims:
+        for other in removed:
+            claims = own.claims_of_removed.get(other.uid)
+            for claim in self.claims_of(other.pod) if claims is None else claims:
                 if claim.metadata.uid in own.claims_by_uid:
                     return None
                 for user in claim.status.reserved_for:
-                    if user.uid not in potential:
+                    if user.uid not in uids:
                         return None
                 found += claim, in_flight.get(claim.metadata.uid or "")
         return found
