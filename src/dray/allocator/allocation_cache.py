@@ -98,6 +98,7 @@ class Generations:
         # Grows with each generation that ended; the log has the nodes, newest last.
         self.version = 0
         self._ended: deque[str] = deque(maxlen=CHANGES_MAX)
+        inventory.on_node_removed(self._node_removed)
 
     def of(self, view: NodeView) -> Generation:
         """Return the current generation of a node, whose view was just returned by the inventory."""
@@ -132,6 +133,12 @@ class Generations:
         """Return the nodes whose generation ended after the version; None means all."""
         count = self.version - version
         return None if count > len(self._ended) else islice(reversed(self._ended), count)
+
+    def _node_removed(self, name: str) -> None:
+        """End the generation of a node that is gone: no later view would end it."""
+        generation = self.current.get(name)
+        if generation is not None:
+            self._end(generation)
 
     def _end(self, generation: Generation) -> None:
         view = generation.view

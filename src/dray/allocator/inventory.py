@@ -6,7 +6,7 @@ its declared features change.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 from dray.allocator.compatibility import has_groups
@@ -55,6 +55,12 @@ class Inventory:
         self.node_allocatable_slices = 0
         self._rules: dict[str, TaintRule] = {}
         self.taint_rules = TaintRules()
+        # Called with the name of a node that is removed.
+        self._node_listeners: list[Callable[[str], None]] = []
+
+    def on_node_removed(self, listener: Callable[[str], None]) -> None:
+        """Call a function with the name of each node that is removed; it is kept as long as the inventory."""
+        self._node_listeners.append(listener)
 
     # --- Changes. ---
 
@@ -95,6 +101,8 @@ class Inventory:
         local = self._local.get(name)
         if local is not None and not local.entries:
             del self._local[name]
+        for listener in self._node_listeners:
+            listener(name)
 
     def apply_class(self, device_class: DeviceClass) -> None:
         """Add or update a class."""

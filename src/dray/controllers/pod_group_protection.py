@@ -26,22 +26,25 @@ class PodGroupProtectionController(Reconciler[NamespacedName]):
         super().__init__(context)
         self._groups = context.informers.informer(POD_GROUPS)
         self._pods = context.informers.informer(PODS, indexes={PODS_BY_GROUP: pod_group_values})
+        # The groups that are being deleted and still have the finalizer.
+        self._waiting: set[NamespacedName] = set()
         self.controller.follow(self._groups, self._group_changed)
-        self.controller.follow(self._pods, self._pod_changed, needed_while=self._groups.lister.namespaces)
+        self.controller.follow(self._pods, self._pod_changed, needed_while=self._waiting)
 
-    def _group_changed(self, _old: PodGroup | None, new: PodGroup | None) -> None:
+    def _group_changed(self, old: PodGroup | None, new: PodGroup | None) -> None:
+        key = key_of(newest(old, new))
         if new is not None and is_waiting(new):
-            self.controller.queue.add(key_of(new))
+            self._waiting.add(key)
+            self.controller.queue.add(key)
+        else:
+            self._waiting.discard(key)
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         """Look at the group of a Pod that has finished or is gone."""
         if new is not None and not is_finished(new):
             return
         key = group_key_of(newest(old, new))
-        if key is None:
-            return
-        group = self._groups.lister.get_key(key)
-        if group is not None and is_waiting(group):
+        if key in self._waiting:
             self.controller.queue.add(key)
 
     async def reconcile(self, key: NamespacedName) -> Result:

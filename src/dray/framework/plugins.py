@@ -260,10 +260,10 @@ class DryRunSignature(FilterPlugin, Protocol):
     def parts_changed_since(self, version: Any) -> Iterable[str] | None:
         """Return the parts that have changed since a version; None if that is not known, or concerns all nodes."""
 
-    def dry_run_dependencies(self, state: CycleState, node: NodeInfo) -> Sequence[object] | None:
-        """Return what else they depend on at a node to which no Pod is nominated; None if not all of it is known.
+    def dry_run_dependencies(self, state: CycleState, removed: Sequence[PodInfo]) -> Sequence[object] | None:
+        """Return what else they depend on if Pods are removed from their node; None if not all of it is known.
 
-        Decisions made with equal dependencies are equal.
+        No Pod is nominated to the node. Decisions made with equal dependencies are equal.
         """
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dray.api.document import Document, GroupVersion
+from dray.api.features import FeatureGates
 from dray.client.in_process import InProcessTransport
 from dray.client.interface import ListOptions, Patch, PatchType, WatchBatch, WriteOptions, unstructured
 from dray.client.rest import Call, RestClient
@@ -170,10 +171,11 @@ async def running_cluster(
     scheduler: bool = True,
     prepare: Any = None,
     metrics: Metrics | None = None,
+    gates: FeatureGates | None = None,
 ) -> AsyncIterator[Cluster]:
     """A cluster for the time of a `with` block; `prepare` may furnish it before the controllers start."""
     clock, rng = LoopClock(), random.Random(7)
-    async with in_process_server(clock, random.Random(1), TEAM, "kube-node-lease") as server:
+    async with in_process_server(clock, random.Random(1), TEAM, "kube-node-lease", gates=gates) as server:
 
         def client(name: str) -> InProcessTransport:
             return InProcessTransport(server, user=name, groups=("system:masters",), user_agent=name)

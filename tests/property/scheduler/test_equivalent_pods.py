@@ -17,7 +17,7 @@ from dray.scheduler.cycle import Cycle, Placement, run_pre_filter
 from dray.scheduler.filter_runner import runner_of
 from dray.scheduler.preemption.dry_run import Candidate, DryRun
 from dray.scheduler.preemption.dry_run_cache import DryRunCache
-from tests.unit.scheduler.preemption.device_cluster import NOW, DeviceCluster, request
+from tests.unit.scheduler.preemption.device_cluster import DeviceCluster, request
 from tests.unit.scheduler.test_group_queue import pod_group
 
 NODES = 12
@@ -167,7 +167,7 @@ class Twins:
 
     def _compare_dry_runs(self, state: CycleState) -> None:
         profile, nominations = self.cluster.profile, self.cluster.handle.nominations
-        dry_run = DryRun(runner_of(profile, state, nominations), state, (), NOW, monotonic=True)
+        dry_run = DryRun(runner_of(profile, state, nominations), state, (), monotonic=True)
         cached = self.dry_runs.cached(profile, state, 0, dry_run.on)
         assert cached is not None
         for node in self.cluster.handle.snapshot:

@@ -270,3 +270,30 @@ def test_nothing_is_kept_of_nodes_and_pools_that_are_gone() -> None:
         assert generations._by_pool.keys() == {"driver-a/everywhere", f"driver-a/{pool}-stays"}
         assert generations._by_pool["driver-a/everywhere"].keys() == generations.current.keys() == {"stays"}
         assert query.size <= 4
+
+
+@pytest.mark.parametrize("slices_first", [True, False])
+def test_a_node_that_is_gone_has_no_generation(*, slices_first: bool) -> None:
+    """No allocation changes, and nobody looks at the node again, so that nothing else would end it."""
+    allocator = new_allocator()
+    query, generations = allocator.query(claims_for()), allocator.query(claims_for())._generations
+    allocator.find(HERE, claims_for())
+    for number in range(20):
+        name = f"n{number}"
+        allocator.inventory.apply_slice(slice_of("x", pool=name, node_name=name, name=name))
+        assert allocator.find(node(name), claims_for()).fits
+        if slices_first:
+            allocator.inventory.remove_slice(name)
+        allocator.inventory.remove_node(name)
+        if not slices_first:
+            allocator.inventory.remove_slice(name)
+        assert generations.current.keys() == {"node-1"}
+        assert generations._by_pool.keys() == {"driver-a/pool-1"}
+        # At most twice as many results as there were generations, and the query itself.
+        assert query.size <= 5
+    # A node that comes back under its name is searched again.
+    allocator.inventory.apply_slice(slice_of("y", pool="n0", node_name="n0", name="n0"))
+    found = allocator.find(node("n0"), claims_for())
+    assert found.allocations is not None
+    assert found.allocations[0].devices.results[0].device == "y"
+    assert allocator.find(HERE, claims_for()).fits

@@ -109,7 +109,6 @@ class DefaultPreemption:
         obstacle = self._obstacle(current, statuses)
         if obstacle:
             return None, unschedulable(obstacle), 0
-        now = self._handle.clock.now()
         runner = runner_of(self._profile_of(pod), state, self._handle.nominations)
         monotonic = has_known_filters(self._profile_of(pod), state)
         groups, snapshot = self._handle.pod_groups, self._handle.snapshot
@@ -117,7 +116,6 @@ class DefaultPreemption:
             runner,
             state,
             self._budgets.all(),
-            now,
             monotonic=monotonic,
             groups=groups if groups else None,
             snapshot=snapshot,
@@ -204,7 +202,7 @@ class DefaultPreemption:
         if node is None:
             return False
         # The priorities of groups, which are those of their Pods, are no part of what a result is known to depend on.
-        if not self._handle.pod_groups and cached.is_current(node):
+        if not self._handle.pod_groups and cached.is_current(candidate):
             return True
         found = dry_run.on(node)
         return isinstance(found, Candidate) and _uids(found.victims) == _uids(candidate.victims)

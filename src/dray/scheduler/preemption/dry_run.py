@@ -1,16 +1,15 @@
 """The dry run of preemption on one node: which Pods of lower priority would have to go. Pure.
 
 All Pods of lower priority are removed; if the preemptor then fits, they are put back one by one, the most important
-first, as long as it still fits. Those that cannot be put back are the victims.
+first, as long as it still fits. Those that cannot be put back are the victims. Most often that is the least important
+Pod alone, so that its removal is tried first, where fewer Pods are never worse than more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
-from operator import methodcaller
 from typing import Final
 
 from dray.framework.cycle_state import CycleState
@@ -41,6 +40,9 @@ class Candidate:
     victims: tuple[PodInfo, ...]
     # The number of victims whose eviction violates a disruption budget.
     violations: int = 0
+    # The Pods of which it matters what their removal frees: the victims, and those that were still removed when a
+    # victim could not be put back.
+    decisive: tuple[PodInfo, ...] = field(default=(), compare=False)
 
     @cached_property
     def harm(self) -> tuple[int, int, int, int]:
@@ -63,12 +65,11 @@ class Candidate:
 class DryRun:
     """Dry runs for one preemptor; changes copies of its state and of the nodes only."""
 
-    def __init__(  # noqa: PLR0913 - what a dry run depends on
+    def __init__(
         self,
         runner: FilterRunner,
         state: CycleState,
         budgets: Sequence[Budget],
-        now: datetime,
         *,
         monotonic: bool = False,
         groups: PodGroups | None = None,
@@ -77,13 +78,13 @@ class DryRun:
         self._runner = runner
         self._state = state
         self._budgets = budgets
-        # The key by which units are ordered, the most important first.
-        self._importance = methodcaller("importance", now)
         # Whether no filter accepts a node only because of other Pods there, so that several can be put back at once.
         self._monotonic = monotonic
         # The groups whose Pods are evicted together, and the nodes where those are; None if there are no such groups.
         self._groups = groups
         self._snapshot = snapshot or Snapshot()
+        # Whether the removal of the least important unit alone has been enough so far.
+        self._is_last_enough = True
 
     def on(self, node: NodeInfo) -> Candidate | Status:
         """Return the victims on the node, or why the preemptor would not fit without any Pod of lower priority."""
@@ -94,21 +95,40 @@ class DryRun:
             potential = [unit for unit in units_of(node.pods.values(), self._groups) if unit.priority < priority]
         if not potential:
             return _NO_VICTIMS
-        potential.sort(key=self._importance)
+        potential.sort(key=Unit.importance)
+        violating, others = split_by_violation(potential, self._budgets)
+        # In the order in which they are put back.
+        units = [*(unit for unit, _ in violating), *others]
+        victims = self._victims(units, node)
+        if isinstance(victims, Status):
+            return victims
+        if not victims:
+            return error(f'expected at least one victim pod on node "{node.name}"')
+        # Where fewer Pods are never worse than more, those before the first victim stay whatever their removal frees.
+        decisive = units[units.index(victims[0]) :] if self._monotonic else units
+        violations = sum(count for unit, count in violating if unit in victims)
+        victims.sort(key=Unit.importance)
+        return Candidate(node.name, _pods_of(victims), violations, _pods_of(decisive))
+
+    def _victims(self, units: Sequence[Unit], node: NodeInfo) -> list[Unit] | Status:
+        """Return the units that cannot be put back, in this order, or why the preemptor does not fit without all."""
         attempt = _Attempt(self._runner, self._state.clone(), node, self._snapshot)
-        attempt.remove(potential)
+        reprieve = attempt.reprieve_several if self._monotonic else attempt.reprieve_each
+        last = [units[-1]]
+        if self._monotonic and self._is_last_enough and len(units) > 1:
+            attempt.remove(last)
+            if attempt.run() is SUCCESS:
+                return [] if attempt.fits_with(last) else last
+            attempt.remove(units[:-1])
+            reprieve = attempt.reprieve_some
+        else:
+            attempt.remove(units)
         status = attempt.run()
         if status is not SUCCESS:
             return status
-        violating, others = split_by_violation(potential, self._budgets)
-        reprieve = attempt.reprieve_several if self._monotonic else attempt.reprieve_each
-        victims = reprieve([unit for unit, _ in violating])
-        violations = sum(count for unit, count in violating if unit in victims)
-        victims += reprieve(others)
-        if not victims:
-            return error(f'expected at least one victim pod on node "{node.name}"')
-        victims.sort(key=self._importance)
-        return Candidate(node.name, tuple(pod for unit in victims for pod in unit.pods), violations)
+        victims = reprieve(units)
+        self._is_last_enough = victims == last
+        return victims
 
     def without(self, victims: Sequence[PodInfo], node: NodeInfo) -> tuple[CycleState, NodeInfo]:
         """Return copies of the preemptor's state and of the node without the victims."""
@@ -144,13 +164,21 @@ class _Attempt:
         """Do the same in fewer steps: usually the least important Pods alone have to go."""
         return reprieve_several(units, self._put_back)
 
-    def _put_back(self, units: Sequence[Unit]) -> bool:
-        """Put the Pods back, if the preemptor then still fits."""
+    def reprieve_some(self, units: Sequence[Unit]) -> list[Unit]:
+        """Do the same where all but the last are known not to fit."""
+        return reprieve_some(units, self._put_back)
+
+    def fits_with(self, units: Sequence[Unit]) -> bool:
+        """Put the Pods back, and return whether the preemptor still fits."""
         here, elsewhere = self._split(units)
         self._node = self._runner.add_pods(self._state, here, self._node)
         for pod, node in elsewhere:
             self._runner.add_pods(self._state, (pod,), node.without_pod(pod.uid))
-        if self.run() is SUCCESS:
+        return self.run() is SUCCESS
+
+    def _put_back(self, units: Sequence[Unit]) -> bool:
+        """Put the Pods back, if the preemptor then still fits."""
+        if self.fits_with(units):
             return True
         self.remove(units)
         return False
@@ -168,6 +196,10 @@ class _Attempt:
         return here, elsewhere
 
 
+def _pods_of(units: Iterable[Unit]) -> tuple[PodInfo, ...]:
+    return tuple([pod for unit in units for pod in unit.pods])
+
+
 def reprieve_several(units: Sequence[Unit], put_back: Callable[[Sequence[Unit]], bool]) -> list[Unit]:
     """Put back as many units as possible, the first ones first, in few steps; return the others.
 
@@ -177,6 +209,11 @@ def reprieve_several(units: Sequence[Unit], put_back: Callable[[Sequence[Unit]],
         return [unit for unit in units if not put_back((unit,))]
     if put_back(units[:-1]):
         return reprieve_several(units[-1:], put_back)
+    return reprieve_some(units, put_back)
+
+
+def reprieve_some(units: Sequence[Unit], put_back: Callable[[Sequence[Unit]], bool]) -> list[Unit]:
+    """Do the same for several units of which all but the last cannot be put back together."""
     if len(units) <= SINGLY_MAX:
         # What was tried just now is not tried again.
         known = units[:1] if len(units) == 2 else ()  # noqa: PLR2004 - a pair

@@ -1,8 +1,9 @@
 """Cached results of dry runs, by equivalence class of the preemptor and by node.
 
 Logs of changes tell which results are outdated: those of nodes, of nominations, and of what plugins name besides
-(devices). What has no log is compared on the chosen node alone: the claims of its Pods. If that does not suffice, since
-Pods elsewhere use them, too, or Pods are nominated to the node, the result is confirmed by another dry run.
+(devices). What has no log is compared on the chosen node alone: the claims of the Pods whose removal was decisive. If
+that does not suffice, since other Pods use them, too, or Pods are nominated to the node, the result is confirmed by
+another dry run.
 """
 
 from __future__ import annotations
@@ -72,21 +73,21 @@ class _NodeResults:
         name = node.name
         self.by_node[name] = result
         if isinstance(result, Candidate):
-            self._dependencies[name] = self._dependencies_of(state, node)
+            self._dependencies[name] = self._dependencies_of(state, result)
         for plugin in self._plugins:
             for part in plugin.parts_of(node):
                 self._by_part.setdefault((plugin.name, part), {})[name] = None
 
-    def is_current(self, state: CycleState, node: NodeInfo) -> bool:
+    def is_current(self, state: CycleState, candidate: Candidate) -> bool:
         """Return whether a candidate, kept since the last refresh, is known to be what a dry run would return now."""
         # What is kept for nominated Pods has no log.
-        if node.name in self._nominations.by_node:
+        if candidate.node_name in self._nominations.by_node:
             return False
-        kept = self._dependencies[node.name]
-        return None not in kept and kept == self._dependencies_of(state, node)
+        kept = self._dependencies[candidate.node_name]
+        return None not in kept and kept == self._dependencies_of(state, candidate)
 
-    def _dependencies_of(self, state: CycleState, node: NodeInfo) -> tuple[Sequence[object] | None, ...]:
-        return tuple([plugin.dry_run_dependencies(state, node) for plugin in self._plugins])
+    def _dependencies_of(self, state: CycleState, candidate: Candidate) -> tuple[Sequence[object] | None, ...]:
+        return tuple([plugin.dry_run_dependencies(state, candidate.decisive) for plugin in self._plugins])
 
 
 class CachedDryRun:
@@ -112,9 +113,9 @@ class CachedDryRun:
             self._results.keep(self._state, node, found)
         return found
 
-    def is_current(self, node: NodeInfo) -> bool:
-        """Return whether the candidate on a node is known to be what another dry run would return now."""
-        return node.name in self._tried or self._results.is_current(self._state, node)
+    def is_current(self, candidate: Candidate) -> bool:
+        """Return whether a candidate is known to be what another dry run would return now."""
+        return candidate.node_name in self._tried or self._results.is_current(self._state, candidate)
 
 
 class DryRunCache:

@@ -8,7 +8,6 @@ units are first hidden on some nodes only, those with the least important Pods, 
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from datetime import datetime
 from functools import partial
 from typing import Final
 
@@ -82,19 +81,19 @@ def group_dry_runs(
             pods = (pod for node in handle.snapshot for pod in node.pods.values())
             units = [unit for unit in units_of(pods, handle.pod_groups) if unit.priority < priority]
             potential = units_within(units, width)
-            found = find_group_victims(dry_run, potential, budgets(), handle.clock.now())
+            found = find_group_victims(dry_run, potential, budgets())
         yield found
         if isinstance(found, GroupCandidate) or len(potential) == len(units):
             return
 
 
 def find_group_victims(
-    dry_run: GroupDryRun, units: Sequence[Unit], budgets: Sequence[Budget], now: datetime
+    dry_run: GroupDryRun, units: Sequence[Unit], budgets: Sequence[Budget]
 ) -> GroupCandidate | Status:
     """Return where the group fits without which Pods, or why it does not; what it gets there is kept by plugins."""
     if not units:
         return unschedulable(NO_VICTIMS)
-    potential = sorted(units, key=lambda unit: unit.importance(now))
+    potential = sorted(units, key=Unit.importance)
     dry_run.hide([pod for unit in potential for pod in unit.pods])
     outcome, nodes = dry_run.place()
     if not outcome.status.is_success:

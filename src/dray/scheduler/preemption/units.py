@@ -7,13 +7,17 @@ one unit, on whatever nodes they are. Either way the priority is that of the gro
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import UTC, datetime
+from typing import Final
 
 import msgspec
 
 from dray.api.pod_groups import group_key_of, is_disrupted_as_a_whole, priority_of
 from dray.framework.pod_info import PodInfo
 from dray.scheduler.pod_groups import PodGroups
+
+# Later than any start: a Pod that has not started.
+_NOT_STARTED: Final = datetime.max.replace(tzinfo=UTC)
 
 
 class Unit(msgspec.Struct, frozen=True, gc=False):
@@ -23,12 +27,16 @@ class Unit(msgspec.Struct, frozen=True, gc=False):
     priority: int
     is_group: bool = False
 
-    def importance(self, now: datetime) -> tuple[int, bool, int, datetime]:
-        """Return the key by which units are ordered, the most important first; a Pod without a start starts now."""
+    def importance(self) -> tuple[int, bool, int, datetime]:
+        """Return the key by which units are ordered, the most important first; a Pod without a start is the last.
+
+        It does not depend on the time, so that the order of a cached dry run is that of a new one. With the time as
+        the start of a Pod without one, Pods whose start is still to come, by a clock that is ahead, would pass it.
+        """
         pods = self.pods
-        started = pods[0].pod.status.start_time or now
+        started = pods[0].pod.status.start_time or _NOT_STARTED
         if len(pods) > 1:
-            started = min([pod.pod.status.start_time or now for pod in pods])
+            started = min([pod.pod.status.start_time or _NOT_STARTED for pod in pods])
         return -self.priority, not self.is_group, -len(pods), started
 
 

@@ -69,7 +69,7 @@ class PreemptionDryRun:
         if filters.obstacle:
             return None
         state = filters.state
-        dry_run = DryRun(runner_of(self._profile, state, nominations), state, self._budgets, self._now)
+        dry_run = DryRun(runner_of(self._profile, state, nominations), state, self._budgets)
         nodes = filters.preemptible_nodes()
 
         search = find_candidates(nodes, 0, _CANDIDATES_MAX, dry_run.on)

@@ -329,7 +329,7 @@ class DeviceCluster:
         runner = runner_of(self.profile, state, self.handle.nominations)
         node = self.handle.snapshot.get(node_name)
         assert node is not None
-        return DryRun(runner, state, budgets, NOW).on(node)
+        return DryRun(runner, state, budgets).on(node)
 
     def victims(self, pod: Pod, node_name: str) -> list[str]:
         """Return who would have to go; empty if nobody's eviction helps."""

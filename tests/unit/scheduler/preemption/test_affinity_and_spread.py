@@ -47,7 +47,7 @@ def outcome(preemptor: PodInfo, nodes: Sequence[NodeInfo], nominated: PodInfo | 
         nominations.set(nominated, nodes[0].name)
     attempt = state(preemptor)
     run_pre_filter(used, attempt, len(nodes))
-    found: Candidate | Status = DryRun(runner_of(used, attempt, nominations), attempt, (), NOW).on(nodes[0])
+    found: Candidate | Status = DryRun(runner_of(used, attempt, nominations), attempt, ()).on(nodes[0])
     return [item.key.name for item in found.victims] if isinstance(found, Candidate) else found.message
 
 

@@ -24,7 +24,7 @@ from dray.scheduler.filter_runner import runner_of
 from dray.scheduler.plugins.dynamic_resources.preemption import SETTLING
 from dray.scheduler.preemption.dry_run import Candidate, DryRun
 from tests.unit.scheduler.builders import pod as pod_object
-from tests.unit.scheduler.preemption.device_cluster import DRIVER, NOW, DeviceCluster, allocation, request
+from tests.unit.scheduler.preemption.device_cluster import DRIVER, DeviceCluster, allocation, request
 from tests.unit.scheduler.test_group_queue import pod_group
 
 HIGH: dict[str, Any] = {"priority": 100}
@@ -479,7 +479,7 @@ def test_the_best_alternative_without_all_victims_is_kept() -> None:
     node = cluster.handle.snapshot.get("n")
     assert node is not None
     runner = runner_of(cluster.profile, state, cluster.handle.nominations)
-    copy, without = DryRun(runner, state, (), NOW).without(list(node.pods.values()), node)
+    copy, without = DryRun(runner, state, ()).without(list(node.pods.values()), node)
     own = copy["DynamicResources"]
     # As if the last Pod that was put back had left the lesser one.
     own.overlay.add("other", [msgspec.convert(allocation("n", "big"), AllocationResult)])
@@ -758,7 +758,7 @@ def searches(cluster: DeviceCluster, pod: Pod, *, monotonic: bool) -> int:
     assert node is not None
     runner = runner_of(cluster.profile, state, cluster.handle.nominations)
     with mock.patch.object(Allocator, "_search", autospec=True, side_effect=Allocator._search) as search:
-        assert isinstance(DryRun(runner, state, (), NOW, monotonic=monotonic).on(node), Candidate)
+        assert isinstance(DryRun(runner, state, (), monotonic=monotonic).on(node), Candidate)
     return search.call_count
 
 
@@ -898,7 +898,7 @@ def test_a_claim_in_flight_is_part_of_what_a_result_depends_on() -> None:
         state, _ = cluster.place(cluster.pending("urgent", request(), **HIGH))
         node = cluster.handle.snapshot.get("n")
         assert node is not None
-        return cluster.devices.dry_run_dependencies(state, node)
+        return cluster.devices.dry_run_dependencies(state, [node.pods["uid-low"]])
 
     before = dependencies()
     assert before == dependencies()
@@ -923,6 +923,25 @@ def test_a_cached_result_is_confirmed_before_anybody_goes() -> None:
     assert cluster.nominated(cluster.pending("second", request(), **HIGH)) == ["b"]
 
 
+@pytest.mark.behaviour("PE-75", "PE-84")
+def test_a_cached_result_depends_on_pods_that_were_put_back_after_the_victim() -> None:
+    """The eviction of the least important Pod did not help, as long as a Pod elsewhere used its claim, too."""
+    cluster = DeviceCluster()
+    cluster.add_node("n", "d0", "d1")
+    cluster.add_node("m", "d")
+    cluster.run("important", "n", "d0", priority=5)
+    cluster.add_claim("shared")
+    cluster.run("least", "n", claims=["shared"], priority=1)
+    cluster.run("elsewhere", "m", claims=["shared"], priority=100)
+    cluster.allocate("shared", "n", "d1", users=["least", "elsewhere"])
+    cluster.run("low", "m", "d", priority=0)
+    assert cluster.victims(cluster.pending("probe", request(), **HIGH), "n") == ["important"]
+    # The result on the other node is cached, too.
+    assert cluster.nominated(cluster.pending("first", request(), **HIGH)) == ["low"]
+    cluster.allocate("shared", "n", "d1", users=["least"])
+    assert cluster.nominated(cluster.pending("second", request(), **HIGH)) == ["least"]
+
+
 @pytest.mark.behaviour("PE-19")
 @pytest.mark.parametrize("seed", range(40))
 def test_putting_back_several_at_once_is_the_same_as_one_by_one(seed: int) -> None:
@@ -941,6 +960,6 @@ def test_putting_back_several_at_once_is_the_same_as_one_by_one(seed: int) -> No
     node = cluster.handle.snapshot.get("n")
     assert node is not None
     runner = runner_of(cluster.profile, state, cluster.handle.nominations)
-    results = [DryRun(runner, state, (), NOW, monotonic=monotonic).on(node) for monotonic in (False, True)]
+    results = [DryRun(runner, state, (), monotonic=monotonic).on(node) for monotonic in (False, True)]
     names = [[pod.key.name for pod in item.victims] if isinstance(item, Candidate) else item for item in results]
     assert names[0] == names[1]

@@ -49,7 +49,7 @@ def dry_run(
         nominations.set(item, name)
     attempt = state(preemptor)
     run_pre_filter(used, attempt, len(nodes))
-    return DryRun(runner_of(used, attempt, nominations), attempt, budgets, NOW)
+    return DryRun(runner_of(used, attempt, nominations), attempt, budgets)
 
 
 def victims(found: Candidate | Status) -> list[str]:
@@ -85,7 +85,13 @@ def on_one_node(preemptor: PodInfo, *pods: PodInfo, **words: Any) -> Candidate |
             running("p", "2", priority=10),
             [running("started", "2", minutes=1), running("waiting", "2")],
             ["waiting"],
-            id="a Pod that has not started counts as started now",
+            id="a Pod that has not started counts as started last",
+        ),
+        pytest.param(
+            running("p", "2", priority=10),
+            [running("waiting", "2"), running("ahead", "2", minutes=-1)],
+            ["waiting"],
+            id="also after one whose start is yet to come, by the clock of its node",
         ),
         pytest.param(
             running("p", "4", priority=10),

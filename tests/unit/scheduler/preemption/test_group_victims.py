@@ -40,7 +40,7 @@ from dray.scheduler.preemption.units import group_units, units_of
 from dray.scheduler.profile import explain
 from tests.unit.scheduler.builders import handle, node, state
 from tests.unit.scheduler.preemption.device_cluster import DeviceCluster
-from tests.unit.scheduler.preemption.test_dry_run import NOW, running
+from tests.unit.scheduler.preemption.test_dry_run import running
 from tests.unit.scheduler.test_cycle import profile
 
 WEB = {"app": "web"}
@@ -91,7 +91,7 @@ class World:
         with GroupDryRun(self.cycle, self.cache, self.snapshot, self.profile, gang, members) as dry_run:
             pods = [pod for item in self.snapshot for pod in item.pods.values()]
             units = [unit for unit in units_of(pods, self.groups) if unit.priority < priority]
-            found = find_group_victims(dry_run, units_within(units, width), budgets, NOW)
+            found = find_group_victims(dry_run, units_within(units, width), budgets)
         assert self.content() == before, "a dry run changes nothing"
         return found
 
@@ -260,7 +260,7 @@ def test_the_preemption_of_a_pod_takes_the_whole_group_along() -> None:
     runner = runner_of(world.profile, attempt, Nominations())
     where = world.snapshot.get("a")
     assert where is not None
-    found = DryRun(runner, attempt, (), NOW, groups=world.groups, snapshot=world.snapshot).on(where)
+    found = DryRun(runner, attempt, (), groups=world.groups, snapshot=world.snapshot).on(where)
     assert isinstance(found, Candidate)
     assert sorted(pod.key.name for pod in found.victims) == ["o1", "o2"]
 

@@ -362,11 +362,9 @@ class DynamicResources:
             return None
         return self._devices.allocations.changed_since(version[1])
 
-    def dry_run_dependencies(self, state: CycleState, node: NodeInfo) -> Sequence[object] | None:
-        """Return the claims of the Pods that may be removed; None if other Pods use them, too."""
-        if self._preemption is None:
-            return ()
-        return self._preemption.dependencies(state[NAME], state.pod_info.priority, node)
+    def dry_run_dependencies(self, state: CycleState, removed: Sequence[PodInfo]) -> Sequence[object] | None:
+        """Return the claims of the removed Pods; None if other Pods use them, too."""
+        return () if self._preemption is None else self._preemption.dependencies(state[NAME], removed)
 
     def check_preemption(self, _pod: Pod, node: NodeInfo) -> Status:
         """Let a preemptor wait until the claims of its victims are deallocated."""

@@ -59,8 +59,8 @@ class DevicePreemption:
             if claims is None:
                 claims = own.claims_of_removed[other.uid] = self.claims_of(other.pod)
             for claim in claims:
-                uid = claim.metadata.uid or ""
-                if uid not in own.released and self._is_released(own, priority, claim, node):
+                if self._is_newly_released(own, priority, claim, node):
+                    uid = claim.metadata.uid or ""
                     own.released[uid] = claim
                     released.append(uid)
         if released:
@@ -69,7 +69,7 @@ class DevicePreemption:
     def released_with(self, own: PodState, priority: int, other: PodInfo, node: NodeInfo) -> Iterator[ResourceClaim]:
         """Yield the claims of a removed Pod that nobody else uses, and that are not released yet."""
         for claim in self.claims_of(other.pod):
-            if claim.metadata.uid not in own.released and self._is_released(own, priority, claim, node):
+            if self._is_newly_released(own, priority, claim, node):
                 yield claim
 
     def add_pods(self, own: PodState, others: Sequence[PodInfo], node: NodeInfo) -> None:
@@ -146,21 +146,21 @@ class DevicePreemption:
                 found.append(claim)
         return found
 
-    def dependencies(self, own: PodState, priority: int, node: NodeInfo) -> Sequence[object] | None:
-        """Return the claims of the Pods below a priority, and whom they are in flight for; None if others use them.
+    def dependencies(self, own: PodState, removed: Sequence[PodInfo]) -> Sequence[object] | None:
+        """Return the claims of removed Pods, and whom they are in flight for; None if others use them.
 
         The preemptor may be one of these: its claims are not released, while those of others of its class may be.
         """
-        potential = {uid: other.pod for uid, other in node.pods.items() if other.priority < priority}
+        uids = {other.uid for other in removed}
         found: list[object] = []
         in_flight = self._tracker.in_flight_pods
-        for uid, pod in potential.items():
-            claims = own.claims_of_removed.get(uid)
-            for claim in self.claims_of(pod) if claims is None else claims:
+        for other in removed:
+            claims = own.claims_of_removed.get(other.uid)
+            for claim in self.claims_of(other.pod) if claims is None else claims:
                 if claim.metadata.uid in own.claims_by_uid:
                     return None
                 for user in claim.status.reserved_for:
-                    if user.uid not in potential:
+                    if user.uid not in uids:
                         return None
                 found += claim, in_flight.get(claim.metadata.uid or "")
         return found
@@ -179,10 +179,12 @@ class DevicePreemption:
             amount and not available.get(name) and self._serves(name) for name, amount in other.requests.scalars.items()
         )
 
-    def _is_released(self, own: PodState, priority: int, claim: ResourceClaim, node: NodeInfo) -> bool:
-        if claim.metadata.uid in own.claims_by_uid:
+    def _is_newly_released(self, own: PodState, priority: int, claim: ResourceClaim, node: NodeInfo) -> bool:
+        """Return whether the removed Pods were the last users of a claim that is not released yet."""
+        uid = claim.metadata.uid or ""
+        if uid in own.released or uid in own.claims_by_uid:
             return False
-        in_flight = self._tracker.in_flight_pods.get(claim.metadata.uid or "")
+        in_flight = self._tracker.in_flight_pods.get(uid)
         if in_flight and in_flight not in own.removed:
             return False
         users = claim.status.reserved_for
