@@ -58,9 +58,8 @@ class _Index:
 
     def put(self, key: NamespacedName, values: tuple[Hashable, ...]) -> None:
         """Set the values of an object."""
-        if self.values.get(key, ()) == values:
-            return
-        self.remove(key)
+        if key in self.values:
+            self.remove(key)
         if values:
             self.values[key] = values
         for value in values:
@@ -166,8 +165,8 @@ class Indexer(Lister[T]):
         objects[name] = obj
         for index in self._indexes.values() if old is None else self._mutable_indexes:
             values = tuple(index.function(obj))
-            # Most objects have no values of most indexes.
-            if values or key in index.values:
+            # Most objects have no values of most indexes, and most updates change none.
+            if values != index.values.get(key, ()):
                 index.put(key, values)
         return old
 
