@@ -157,18 +157,35 @@ class Indexer(Lister[T]):
 
     def put(self, key: NamespacedName, obj: T) -> T | None:
         """Set the object at the key; return the previous one, which must be an earlier version of the same object."""
+        old = self.get_key(key)
+        if old is None:
+            self.add(key, obj)
+        else:
+            self.update(key, obj)
+        return old
+
+    def add(self, key: NamespacedName, obj: T) -> None:
+        """Add an object at a key that has none."""
         namespace, name = key
         objects = self._objects.get(namespace)
         if objects is None:
             objects = self._objects[namespace] = {}
-        old = objects.get(name)
         objects[name] = obj
-        for index in self._indexes.values() if old is None else self._mutable_indexes:
+        for index in self._indexes.values():
             values = tuple(index.function(obj))
-            # Most objects have no values of most indexes, and most updates change none.
+            # Most objects have no values of most indexes.
+            if values:
+                index.put(key, values)
+
+    def update(self, key: NamespacedName, obj: T) -> None:
+        """Replace an object by a later version of it."""
+        namespace, name = key
+        self._objects[namespace][name] = obj
+        for index in self._mutable_indexes:
+            values = tuple(index.function(obj))
+            # Most updates change no values.
             if values != index.values.get(key, ()):
                 index.put(key, values)
-        return old
 
     def put_all(self, objects: Iterable[T]) -> None:
         """Set all of the objects at their keys: as `put`, without a pair for every key of a long list."""
