@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Hashable, Mapping
 from datetime import datetime
 from typing import Any, Final, TypeAlias, TypeVar
@@ -248,13 +248,41 @@ def _store(cache: OrderedDict[K, V], key: K, value: V) -> None:
         cache.popitem(last=False)
 
 
+class _Flush:
+    """A wait for the events that some queues had when it began."""
+
+    def __init__(self, queues: int) -> None:
+        self._queues = queues
+        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def queue_done(self) -> None:
+        """Count a queue whose events are written or dropped."""
+        self._queues -= 1
+        if not self._queues and not self.done.done():
+            self.done.set_result(None)
+
+
 class _WriterQueue:
-    """The events of one writer in order, and futures that are done when those before them are written or dropped."""
+    """The events of one writer in order, and those who wait until the events so far are written or dropped."""
 
     def __init__(self) -> None:
-        self.items = asyncio.Queue[EventRecord | asyncio.Future[None]]()
+        self.events = asyncio.Queue[EventRecord]()
         # Events that wait or are being written.
         self.unwritten = 0
+        # Events that are written or dropped.
+        self._finished = 0
+        # Each with the number of finished events that it waits for, in order.
+        self._flushes: deque[tuple[int, _Flush]] = deque()
+
+    def add_flush(self, flush: _Flush) -> None:
+        """Tell a flush when the events that are unwritten now are finished."""
+        self._flushes.append((self._finished + self.unwritten, flush))
+
+    def event_finished(self) -> None:
+        """Count an event that is written or dropped."""
+        self._finished += 1
+        while self._flushes and self._flushes[0][0] <= self._finished:
+            self._flushes.popleft()[1].queue_done()
 
 
 class EventRecorder:
@@ -293,7 +321,7 @@ class EventRecorder:
         queue = self._queues[_queue_index(event.regarding) % len(self._queues)]
         self._waiting += 1
         queue.unwritten += 1
-        queue.items.put_nowait(event)
+        queue.events.put_nowait(event)
 
     async def run(self) -> None:
         """Write queued events until cancelled. Run it once: each queue must have only one writer."""
@@ -310,29 +338,25 @@ class EventRecorder:
         busy = [queue for queue in self._queues if queue.unwritten]
         if not busy:
             return True
-        written = [asyncio.get_running_loop().create_future() for _ in busy]
-        for queue, future in zip(busy, written, strict=True):
-            queue.items.put_nowait(future)
+        flush = _Flush(len(busy))
+        for queue in busy:
+            queue.add_flush(flush)
         try:
             async with asyncio.timeout(FLUSH_SECONDS_MAX):
-                for future in written:
-                    await future
+                await flush.done
         except TimeoutError:
             return False
         return True
 
     async def _write_all(self, queue: _WriterQueue) -> None:
         while True:
-            item = await queue.items.get()
-            if isinstance(item, asyncio.Future):
-                if not item.done():
-                    item.set_result(None)
-                continue
+            event = await queue.events.get()
             self._waiting -= 1
             try:
-                await self._write(item)
+                await self._write(event)
             finally:
                 queue.unwritten -= 1
+            queue.event_finished()
 
     async def _write(self, event: EventRecord) -> None:
         decision = self._correlator.correlate(event, self._clock.now())

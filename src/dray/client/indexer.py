@@ -2,6 +2,8 @@
 
 Objects are held by namespace and then by name: a pair of the two for every object would take as much memory as the
 name itself, and those of one namespace are found without an index.
+
+Indexes hold the keys of objects: the next version of an object, which mostly has the same values, changes no index.
 """
 
 from __future__ import annotations
@@ -43,35 +45,30 @@ def label_values(label: str) -> IndexFunction:
     return values
 
 
-class _Index(Generic[T]):
-    """The objects by the values of one index function."""
+class _Index:
+    """The keys of objects by the values of one index function."""
 
     def __init__(self, function: IndexFunction) -> None:
         self.function: Final[IndexFunction] = function.function if isinstance(function, ImmutableFields) else function
         self.is_immutable: Final = isinstance(function, ImmutableFields)
-        # Value -> key -> object; inner maps are dicts to keep their order of insertion.
-        self.buckets: Final[dict[Hashable, dict[NamespacedName, T]]] = {}
+        # Value -> keys, as a dict to keep their order of insertion.
+        self.buckets: Final[dict[Hashable, dict[NamespacedName, None]]] = {}
         # The values of each object; objects without any are left out.
         self.values: Final[dict[NamespacedName, tuple[Hashable, ...]]] = {}
 
-    def put(self, key: NamespacedName, obj: T, values: tuple[Hashable, ...]) -> None:
-        """Add or replace an object."""
-        before = self.values.get(key)
-        if before == values:
-            for value in values:
-                self.buckets[value][key] = obj
-            return
-        if before is not None:
+    def put(self, key: NamespacedName, values: tuple[Hashable, ...]) -> None:
+        """Set the values of an object."""
+        if key in self.values:
             self.remove(key)
         if values:
             self.values[key] = values
         for value in values:
-            self.buckets.setdefault(value, {})[key] = obj
+            self.buckets.setdefault(value, {})[key] = None
 
-    def put_all(self, objects: Iterable[tuple[NamespacedName, T]]) -> None:
+    def put_all(self, objects: Iterable[tuple[NamespacedName, Any]]) -> None:
         """Add objects."""
         for key, obj in objects:
-            self.put(key, obj, tuple(self.function(obj)))
+            self.put(key, tuple(self.function(obj)))
 
     def remove(self, key: NamespacedName) -> None:
         """Remove an object."""
@@ -90,7 +87,7 @@ class Lister(Generic[T]):
     def __init__(self) -> None:
         # Namespace -> name -> object; no namespace is empty.
         self._objects: Final[dict[str, dict[str, T]]] = {}
-        self._indexes: dict[str, _Index[T]] = {}
+        self._indexes: dict[str, _Index] = {}
 
     def get(self, name: str, namespace: str = "") -> T | None:
         """Return an object, or None."""
@@ -116,7 +113,11 @@ class Lister(Generic[T]):
 
     def by_index(self, name: str, value: Hashable) -> tuple[T, ...]:
         """Return the objects with a value of an index."""
-        return tuple(self._indexes[name].buckets.get(value, {}).values())
+        keys = self._indexes[name].buckets.get(value)
+        if keys is None:
+            return ()
+        objects = self._objects
+        return tuple([objects[namespace][object_name] for namespace, object_name in keys])
 
     @property
     def namespaces(self) -> Collection[str]:
@@ -140,6 +141,8 @@ class Indexer(Lister[T]):
 
     def __init__(self, indexes: Mapping[str, IndexFunction] | None = None) -> None:
         super().__init__()
+        # The indexes whose values an update may change.
+        self._mutable_indexes: list[_Index] = []
         for name, function in (indexes or {}).items():
             self.add_index(name, function)
 
@@ -148,23 +151,41 @@ class Indexer(Lister[T]):
         if name in self._indexes:
             return
         index = self._indexes[name] = _Index(function)
+        if not index.is_immutable:
+            self._mutable_indexes.append(index)
         index.put_all(self.items())
 
     def put(self, key: NamespacedName, obj: T) -> T | None:
         """Set the object at the key; return the previous one, which must be an earlier version of the same object."""
+        old = self.get_key(key)
+        if old is None:
+            self.add(key, obj)
+        else:
+            self.update(key, obj)
+        return old
+
+    def add(self, key: NamespacedName, obj: T) -> None:
+        """Add an object at a key that has none."""
         namespace, name = key
         objects = self._objects.get(namespace)
         if objects is None:
             objects = self._objects[namespace] = {}
-        old = objects.get(name)
         objects[name] = obj
         for index in self._indexes.values():
-            before = index.values.get(key)
-            values = (before or ()) if old is not None and index.is_immutable else tuple(index.function(obj))
+            values = tuple(index.function(obj))
             # Most objects have no values of most indexes.
-            if values or before is not None:
-                index.put(key, obj, values)
-        return old
+            if values:
+                index.put(key, values)
+
+    def update(self, key: NamespacedName, obj: T) -> None:
+        """Replace an object by a later version of it."""
+        namespace, name = key
+        self._objects[namespace][name] = obj
+        for index in self._mutable_indexes:
+            values = tuple(index.function(obj))
+            # Most updates change no values.
+            if values != index.values.get(key, ()):
+                index.put(key, values)
 
     def put_all(self, objects: Iterable[T]) -> None:
         """Set all of the objects at their keys: as `put`, without a pair for every key of a long list."""

@@ -305,12 +305,14 @@ class Informer(Generic[T]):
             is_same_object, is_same_version = compare_states(old, obj)
             if is_same_version:
                 return
-            if not is_same_object:
-                self._cache.remove(key)
-                self._notify(old, None)
-                old = None
-        self._cache.put(key, obj)
-        self._notify(old, obj)
+            if is_same_object:
+                self._cache.update(key, obj)
+                self._notify(old, obj)
+                return
+            self._cache.remove(key)
+            self._notify(old, None)
+        self._cache.add(key, obj)
+        self._notify(None, obj)
 
     def _notify(self, old: T | None, new: T | None) -> None:
         for needed_while, handler in self._handlers:

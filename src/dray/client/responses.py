@@ -64,7 +64,8 @@ def read_event(
     resource_version = metadata.get("resourceVersion") or ""
     kind = _EVENT_TYPES.get(event_type)
     if kind is not None:
-        key = NamespacedName(metadata.get("namespace") or "", metadata.get("name") or "")
+        # As in `key_of`.
+        key = tuple.__new__(NamespacedName, (metadata.get("namespace") or "", metadata.get("name") or ""))
         if for_cache and kind is EventType.DELETED:
             return Deletion(key, resource_version)
         return WatchEvent(kind, decode(resource, document), key, resource_version)

@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
-from dray.api.document import Document, GroupResource, NamespacedName
+from dray.api.document import Document, GroupResource
 from dray.api.errors import APIError, ServiceUnavailableError
 from dray.client.codec import decode, encode
 from dray.client.interface import (
@@ -34,7 +34,7 @@ from dray.client.interface import (
     WatchOptions,
     WriteOptions,
 )
-from dray.client.objects import key_of
+from dray.client.objects import names_of
 from dray.client.responses import (
     Decode,
     discovery_path,
@@ -181,16 +181,16 @@ class RestClient:
         self, resource: Resource[T], obj: T, namespace: str = "", options: WriteOptions = WRITE
     ) -> Coroutine[Any, Any, T]:
         """Create."""
-        place = namespace or key_of(obj).namespace
-        return self._write("create", resource, obj, NamespacedName(place, ""), options, options.subresource)
+        place = namespace or names_of(obj)[0]
+        return self._write("create", resource, obj, (place, ""), options, options.subresource)
 
     def update(self, resource: Resource[T], obj: T, options: WriteOptions = WRITE) -> Coroutine[Any, Any, T]:
         """Replace the object that has its namespace and name."""
-        return self._write("update", resource, obj, key_of(obj), options, options.subresource)
+        return self._write("update", resource, obj, names_of(obj), options, options.subresource)
 
     def update_status(self, resource: Resource[T], obj: T, options: WriteOptions = WRITE) -> Coroutine[Any, Any, T]:
         """Replace the object's status."""
-        return self._write("update", resource, obj, key_of(obj), options, "status")
+        return self._write("update", resource, obj, names_of(obj), options, "status")
 
     async def patch(
         self, resource: Resource[T], name: str, namespace: str, patch: Patch, options: WriteOptions = WRITE
@@ -266,14 +266,15 @@ class RestClient:
         await self._transport.close()
 
     async def _write(
-        self, verb: str, resource: Resource[T], obj: T, key: NamespacedName, options: WriteOptions, subresource: str
+        self, verb: str, resource: Resource[T], obj: T, names: tuple[str, str], options: WriteOptions, subresource: str
     ) -> T:
+        namespace, name = names
         query = {} if options is WRITE else options.query()
         call = Call(
             verb,
             resource,
-            key.namespace,
-            key.name,
+            namespace,
+            name,
             subresource,
             query=query,
             body=encode(resource, obj),

@@ -28,6 +28,10 @@ class Code(enum.Enum):
     # Reserve, PreBind: waiting for something that was started; the Pod is requeued without backoff.
     PENDING = "Pending"
 
+    def __init__(self, label: str) -> None:
+        # The value as an attribute: `value` is computed by two calls.
+        self.label: Final = label
+
 
 class Status(msgspec.Struct, frozen=True):
     """The result of a plugin call; `plugin` is set by the caller."""

@@ -112,7 +112,7 @@ class Cycle:
 
     def rejected(self, profile: Profile, state: CycleState, statuses: Mapping[str, Status]) -> None:
         """Keep the explanations of rejections for Pods that are like this one."""
-        results = self._filter_results.of(profile, state)
+        results = self._filter_results.of(profile, state, profile.active_filters(state))
         if results is not None and not self._nominations.node_of(state.pod_info.uid):
             results.explain(self._snapshot, statuses)
 
@@ -179,7 +179,8 @@ class Cycle:
         return search if search.feasible else None
 
     def _search_all(self, profile: Profile, state: CycleState, subset: NodeSubset) -> Search:
-        filters, runner = profile.active_filters(state), runner_of(profile, state, self._nominations)
+        filters = profile.active_filters(state)
+        runner = FilterRunner(filters.plain, profile.pre_filter_extensions, self._nominations)
         if subset is not None:
             indices = [index for name in sorted(subset[0]) if (index := self._snapshot.index_of(name)) is not None]
             search = Search(len(indices))
@@ -220,7 +221,7 @@ class Cycle:
         self, profile: Profile, state: CycleState, filters: ActiveFilters, runner: FilterRunner
     ) -> Search | None:
         """Search with what is known from Pods that are like this one; None if it is not known which are."""
-        results = self._filter_results.of(profile, state)
+        results = self._filter_results.of(profile, state, filters)
         if results is None:
             return None
         snapshot, count = self._snapshot, len(self._snapshot)

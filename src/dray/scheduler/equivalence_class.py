@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from dray.framework.cycle_state import CycleState
-from dray.scheduler.profile import Profile
+from dray.scheduler.profile import ActiveFilters, Profile
 
 # Filters that depend on the node and on these fields of the Pod alone.
 _BY_FIELDS: Final = frozenset(
@@ -28,7 +28,11 @@ def has_known_filters(profile: Profile, state: CycleState) -> bool:
 
 def equivalence_class_of(profile: Profile, state: CycleState) -> Hashable | None:
     """Return everything about the Pod that its filters depend on; None if that is not known."""
-    filters = profile.active_filters(state)
+    return equivalence_class_for(profile.active_filters(state), profile, state)
+
+
+def equivalence_class_for(filters: ActiveFilters, profile: Profile, state: CycleState) -> Hashable | None:
+    """As `equivalence_class_of`, with the active filters of the attempt."""
     if not filters.unsigned <= _BY_FIELDS:
         return None
     signatures = tuple([plugin.dry_run_signature(state) for plugin in filters.signed])

@@ -153,7 +153,8 @@ class EventHandlers:
         if self._cache.is_assumed(uid):
             # It is being bound; the attempt is not repeated for a later change.
             return
-        known = self._queue.info_of(uid)
+        # A new Pod is not in the queue.
+        known = None if old is None else self._queue.info_of(uid)
         info = PodInfo(new) if known is None else known.updated(new)
         nominated = new.status.nominated_node_name or ""
         if old is not None and nominated == (old.status.nominated_node_name or ""):

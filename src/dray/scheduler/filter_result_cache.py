@@ -17,9 +17,9 @@ from dray.framework.node_statuses import NodeStatuses, StatusCount
 from dray.framework.plugins import DryRunSignature
 from dray.framework.snapshot import Snapshot
 from dray.framework.status import SUCCESS, Status
-from dray.scheduler.equivalence_class import equivalence_class_of
+from dray.scheduler.equivalence_class import equivalence_class_for
 from dray.scheduler.nominations import Nominations
-from dray.scheduler.profile import Profile
+from dray.scheduler.profile import ActiveFilters, Profile
 
 # Kinds of Pods whose results are cached, with a byte for each node; beyond that the least recently used is evicted.
 KINDS_MAX: Final = 256
@@ -221,12 +221,12 @@ class FilterResultCache:
         self._kinds: dict[Hashable, FilterResults] = {}
         self._parts: dict[DryRunSignature, PartIndex] = {}
 
-    def of(self, profile: Profile, state: CycleState) -> FilterResults | None:
+    def of(self, profile: Profile, state: CycleState, filters: ActiveFilters) -> FilterResults | None:
         """Return what is known now for Pods like this one; None if it is not known which are."""
-        kind = equivalence_class_of(profile, state)
+        kind = equivalence_class_for(filters, profile, state)
         if kind is None:
             return None
-        parts = [(plugin, self._nodes_of(plugin)) for plugin in profile.active_filters(state).signed]
+        parts = [(plugin, self._nodes_of(plugin)) for plugin in filters.signed]
         results = self._kinds.pop(kind, None) or FilterResults()
         results.refresh(self._snapshot, self._nominations, parts)
         self._kinds[kind] = results

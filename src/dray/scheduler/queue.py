@@ -321,7 +321,7 @@ class SchedulingQueue:
         return self._sort_key(queued), queued.uid
 
     def _sort_key(self, queued: QueuedPod) -> Any:
-        return self._rules(queued.pod).sort_key(queued.info.priority, queued.queued_at)
+        return self._rules(queued.info.pod).sort_key(queued.info.priority, queued.queued_at)
 
     def keys_changed(self, uid: str) -> None:
         """Update by which events a rejected Pod is concerned, after something besides the Pod itself has changed."""
@@ -446,7 +446,7 @@ class SchedulingQueue:
 
     def _gate(self, queued: QueuedPod, now: float, label: str) -> bool:
         """Run PreEnqueue; add the Pod to the gated ones if it is rejected, and return whether it is."""
-        pod = queued.pod
+        pod = queued.info.pod
         status = self._rules(pod).pre_enqueue(pod)
         if status is SUCCESS or status.is_success:
             queued.gated_by = queued.gated_message = queued.reported_gate = ""
@@ -487,7 +487,7 @@ class SchedulingQueue:
         """Return those of the plugins that return Queue for the event."""
         if event.resource == WILDCARD:
             return plugins
-        pod = queued.pod
+        pod = queued.info.pod
         helped: set[str] = set()
         for plugin, item in self._registrations_for(event, self._rules(pod)):
             is_asked = plugin in plugins and plugin not in helped

@@ -95,6 +95,8 @@ class Scheduler:
         self._waiting_pods = WaitingPodsMap()
         self._nominations = Nominations()
         self._wake = asyncio.Event()
+        # What an idle scheduling loop waits for; empty while the loop has work, so that no change has to wake it.
+        self._idle: set[asyncio.Event] = set()
         self._timer = WakeUpTimer(clock, self._wake)
         self._reporter = Reporter(client, clock, [profile.scheduler_name for profile in config.profiles])
         self._binder = Binder(clock, self._waiting_pods)
@@ -208,14 +210,15 @@ class Scheduler:
         for resource in sorted(registered & RESOURCES_BY_EVENT.keys()):
             informer = informers.informer(RESOURCES_BY_EVENT[resource])
             informer.add_handler(handlers.handler_of(resource))
-            informer.add_handler(self._on_change)
+            informer.add_handler(self._on_change, needed_while=self._idle)
         nodes = informers.informer(NODES)
         nodes.add_handler(handlers.node_changed)
-        nodes.add_handler(self._on_change)
+        nodes.add_handler(self._on_change, needed_while=self._idle)
         if self._groups is not None:
             informers.informer(POD_GROUPS).add_handler(handlers.group_changed)
-            informers.informer(POD_GROUPS).add_handler(self._on_change)
+            informers.informer(POD_GROUPS).add_handler(self._on_change, needed_while=self._idle)
         self._pods.add_handler(handlers.pod_changed)
+        self._pods.add_handler(self._on_change, needed_while=self._idle)
         self._pods.add_handler(self._on_pod_change)
 
     # --- Running. ---
@@ -262,7 +265,11 @@ class Scheduler:
         due = self.queue.next_due()
         if due is not None:
             self._timer.set_at(due)
-        await self._wake.wait()
+        self._idle.add(self._wake)
+        try:
+            await self._wake.wait()
+        finally:
+            self._idle.clear()
 
     async def _flush(self) -> None:
         while True:
@@ -455,12 +462,12 @@ class Scheduler:
     # --- Events. ---
 
     def _on_change(self, _old: object, _new: object) -> None:
-        """Wake the scheduling loop if the change gave it work: most changes are its own writes."""
-        if not self._wake.is_set() and self.queue.has_work_before(self._timer.due):
+        """Wake the idle scheduling loop if the change gave it work: most changes are its own writes."""
+        if self.queue.has_work_before(self._timer.due):
+            self._idle.clear()
             self._wake.set()
 
     def _on_pod_change(self, old: Pod | None, new: Pod | None) -> None:
-        self._on_change(old, new)
         if self._groups is not None and new is not None and new.spec.node_name:
             key = group_key_of(new)
             if key is not None and (old is None or not old.spec.node_name):

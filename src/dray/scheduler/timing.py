@@ -96,5 +96,5 @@ def _status_label(result: Any) -> str:
     """Return the code in a result; a result without a status is a success."""
     for part in result if isinstance(result, tuple) else (result,):
         if isinstance(part, Status):
-            return part.code.value
+            return part.code.label
     return "Success"

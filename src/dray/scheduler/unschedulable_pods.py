@@ -122,7 +122,7 @@ class UnschedulablePods:
                 del self._by_key[key]
 
     def _keys_of(self, queued: QueuedPod, plugins: frozenset[str]) -> list[tuple[str, str]]:
-        pod = queued.pod
+        pod = queued.info.pod
         found: list[tuple[str, str]] = []
         for plugin in plugins:
             for keys_of_pod in self._key_functions.get(plugin, ()):

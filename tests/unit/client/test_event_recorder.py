@@ -183,6 +183,29 @@ async def test_a_flush_waits_only_for_what_was_recorded_before() -> None:
     assert len(set(client.written)) == len(client.written)
 
 
+async def test_each_flush_waits_for_its_own_events() -> None:
+    client = SlowClient()
+    recorder = EventRecorder(cast(Client, client), clock_here(), Source("test"), writers=1)
+    writing = asyncio.create_task(recorder.run())
+    recorder.record(event("first"))
+    earlier = asyncio.create_task(recorder.flush())
+    await asyncio.sleep(0)
+    recorder.record(event("second", ObjectReference(POD, "default", "b", "uid-b")))
+    later = asyncio.create_task(recorder.flush())
+    abandoned = asyncio.create_task(recorder.flush())
+    await asyncio.sleep(0)
+    abandoned.cancel()
+    client.go_on.set()
+    async with asyncio.timeout(10):
+        assert await earlier
+        assert "first" in client.begun
+        assert await later
+    assert client.begun == ["first", "second"]
+    assert await recorder.flush()
+    writing.cancel()
+    await asyncio.gather(writing, abandoned, return_exceptions=True)
+
+
 async def test_a_flush_ends_after_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(event_recorder, "FLUSH_SECONDS_MAX", 0.01)
     client = SlowClient()

@@ -16,7 +16,7 @@ from dray.client.objects import key_of, resource_version_of, uid_of
 from dray.client.resources import PODS
 from dray.client.shared_informers import SharedInformer
 from dray.controllers.garbage_collector.deadline_set import DeadlineSet
-from dray.controllers.garbage_collector.graph import observe
+from dray.controllers.garbage_collector.graph import Graph, observe
 from dray.controllers.garbage_collector.monitors import (
     CompactMetadata,
     Monitor,
@@ -93,6 +93,24 @@ async def test_what_is_taken_from_an_object(kind: type[Monitor], document: Docum
 )
 async def test_what_is_relevant_change(kind: type[Monitor], old: Document, new: Document, expected: bool) -> None:
     assert monitor(kind).is_relevant_change(cached(kind, old), cached(kind, new)) is expected
+
+
+@pytest.mark.parametrize("kind", [Monitor, SharedMonitor])
+@pytest.mark.parametrize(
+    ("document", "expected"),
+    [
+        pytest.param(short(labels={"a": "b"}), False, id="neither"),
+        pytest.param(short(ownerReferences=[]), False, id="empty list"),
+        pytest.param(short(ownerReferences=[OWNER]), True, id="owned"),
+        pytest.param(short(deletionTimestamp=WHEN), True, id="being deleted"),
+    ],
+)
+async def test_which_new_objects_the_graph_stores(kind: type[Monitor], document: Document, expected: bool) -> None:
+    watched, obj = monitor(kind), cached(kind, document)
+    assert watched.may_be_dependent(obj) is expected
+    graph = Graph()
+    graph.put(watched.observe(obj))
+    assert bool(len(graph)) is expected
 
 
 @pytest.mark.parametrize(

@@ -103,6 +103,10 @@ class Monitor:
         """Return what the graph needs of a cached object."""
         return full_metadata(self.kind, obj)
 
+    def may_be_dependent(self, obj: Any) -> bool:
+        """Return whether the object may have owners or be deleted: the graph has all others only as owners."""
+        return not isinstance(obj, CompactMetadata)
+
     def is_relevant_change(self, old: Any, new: Any) -> bool:
         """Return whether owners, finalizers or deletion have changed; most writes change a status only."""
         if isinstance(old, CompactMetadata) and isinstance(new, CompactMetadata):
@@ -122,6 +126,11 @@ class SharedMonitor(Monitor):
     def observe(self, obj: Any) -> Observed:
         """Return what the graph needs of a cached object."""
         return observe_structure(self.kind, obj)
+
+    def may_be_dependent(self, obj: Any) -> bool:
+        """Return whether the object has owners or is being deleted: the graph has all others only as owners."""
+        metadata = obj.metadata
+        return bool(metadata.owner_references) or metadata.deletion_timestamp is not None
 
     def is_relevant_change(self, old: Any, new: Any) -> bool:
         """Return whether owners, finalizers or deletion have changed; most writes change a status only."""

@@ -164,7 +164,13 @@ class GarbageCollector(Reconciler[UID]):
     def _changed(self, monitor: Monitor, old: Any, new: Any) -> None:
         if new is None:
             self._gone(uid_of(old))
-        elif old is None or monitor.is_relevant_change(old, new):
+            return
+        if old is not None:
+            concerns_graph = monitor.is_relevant_change(old, new)
+        else:
+            # Most new objects have no owners, and nothing references them yet.
+            concerns_graph = monitor.may_be_dependent(new) or self._graph.node(uid_of(new)) is not None
+        if concerns_graph:
             observed = monitor.observe(new)
             self._add_owners(observed)
             self._enqueue(self._graph.put(observed))

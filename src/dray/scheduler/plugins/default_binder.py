@@ -11,6 +11,7 @@ without it. It gives up only if the server refuses the binding, or the Pod is go
 from __future__ import annotations
 
 import logging
+from functools import cached_property
 from typing import Final
 
 import msgspec
@@ -19,6 +20,7 @@ from dray.api.document import Document
 from dray.api.errors import APIError, ConflictError, is_not_executed, is_refusal
 from dray.api.timestamps import format_time
 from dray.api.types.core_v1 import Pod
+from dray.client.indexer import Lister
 from dray.client.interface import Patch, PatchType, WriteOptions, ignore_not_found
 from dray.client.objects import key_of
 from dray.client.resources import PODS
@@ -66,6 +68,11 @@ class DefaultBinder:
         self._clock = handle.clock
         self._informers = handle.informers
 
+    @cached_property
+    def _pods(self) -> Lister[Pod]:
+        """The Pods of the scheduler, whose informer exists when a Pod is bound."""
+        return self._informers.informer(PODS, UNFINISHED).lister
+
     async def bind(self, state: CycleState, pod: Pod, node_name: str) -> Status:
         """Write the binding; a failure is certain. The API rejects a Pod that already has a node."""
         binding = _Binding(pod, node_name, state.pod_version or self._latest_version(pod))
@@ -97,7 +104,7 @@ class DefaultBinder:
 
     def _latest_version(self, pod: Pod) -> str:
         """Return the observed version: conditions written since the attempt began change nothing in the decision."""
-        observed = self._informers.informer(PODS, UNFINISHED).lister.get_key(key_of(pod))
+        observed = self._pods.get_key(key_of(pod))
         same = observed is not None and observed.metadata.uid == pod.metadata.uid
         return (observed if same and observed is not None else pod).metadata.resource_version or ""
 

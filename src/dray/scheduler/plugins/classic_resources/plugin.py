@@ -37,7 +37,7 @@ from dray.scheduler.plugins.classic_resources import writes
 from dray.scheduler.plugins.classic_resources.classic_state import ABANDONED, NAME, classic_state_of
 from dray.scheduler.plugins.classic_resources.hints import CLAIM_KEYS, Hints, same_name
 from dray.scheduler.plugins.classic_resources.nominated_places import NominatedPlaces
-from dray.scheduler.plugins.classic_resources.pod_state import PodState, Wanted, claims_of
+from dray.scheduler.plugins.classic_resources.pod_state import PodState, Wanted, claims_of, may_use_classic
 from dray.scheduler.plugins.classic_resources.pre_binder import (
     WAIT_ALLOCATION,
     ClassicBinder,
@@ -81,7 +81,7 @@ class ClassicResources:
 
     def pre_enqueue(self, pod: Pod) -> Status:
         """Check that the Pod's claims exist, belong to it, and are not being deleted."""
-        if not pod.spec.resource_claims:
+        if not may_use_classic(pod):
             return SUCCESS
         try:
             self._claims_of(pod)
@@ -108,7 +108,7 @@ class ClassicResources:
 
     def pre_filter(self, state: CycleState, pod: Pod) -> tuple[PreFilterResult | None, Status]:
         """Skip Pods without classic claims; wait for claims that a driver is working on."""
-        if not pod.spec.resource_claims:
+        if not may_use_classic(pod):
             return None, SKIP
         try:
             wanted = self._claims_of(pod)

@@ -111,6 +111,14 @@ class Wanted:
     optional: bool = False
 
 
+def may_use_classic(pod: Pod) -> bool:
+    """Return whether an entry of the Pod may be of cdi.k8s.io: most are templates of resource.k8s.io, and cannot."""
+    for entry in pod.spec.resource_claims:
+        if entry.template is not None or entry.resource_claim_name is not None:
+            return True
+    return False
+
+
 def claims_of(pod: Pod, find: FindClaim, has_structured: HasStructured) -> list[Wanted]:
     """Return the Pod's classic claims in the order of its entries, each once; raises `NotReadyError`.
 

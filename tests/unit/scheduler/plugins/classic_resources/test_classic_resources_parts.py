@@ -15,7 +15,7 @@ from dray.framework.events import Hint
 from dray.scheduler.plugins.classic_resources import writes
 from dray.scheduler.plugins.classic_resources.hints import Hints, is_news
 from dray.scheduler.plugins.classic_resources.plugin import read_arguments
-from dray.scheduler.plugins.classic_resources.pod_state import PodState, Wanted, claims_of
+from dray.scheduler.plugins.classic_resources.pod_state import PodState, Wanted, claims_of, may_use_classic
 from dray.scheduler.plugins.classic_resources.tracker import ClassicTracker
 from dray.scheduler.plugins.classic_resources.writes import ClaimChangedError, InUseError
 from dray.scheduler.plugins.dynamic_resources.checks import NotReadyError
@@ -110,6 +110,22 @@ def test_claims_that_are_not_ready(case: str) -> None:
 
 
 @pytest.mark.behaviour("CL-14", "CL-20")
+@pytest.mark.parametrize(
+    ("entries", "expected"),
+    [
+        ([], False),
+        ([{"name": "a", "resourceClaimTemplateName": "t"}], False),
+        ([{"name": "a", "resourceClaimTemplateName": "t"}, INLINE], True),
+        ([{"name": "a", "resourceClaimName": "c"}], True),
+    ],
+)
+def test_which_pods_may_use_classic_claims(entries: list[dict[str, Any]], expected: bool) -> None:
+    asked = pod("p", resourceClaims=entries)
+    assert may_use_classic(asked) is expected
+    is_classic = bool(list(classic.classic_entries(asked, lambda _name: True)))
+    assert is_classic is expected
+
+
 def test_claims_that_are() -> None:
     own = _owned("p")
     assert claims_of(pod("p", resourceClaims=[INLINE]), _found(own), lambda _: False) == [Wanted(own)]
