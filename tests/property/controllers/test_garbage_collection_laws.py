@@ -89,7 +89,7 @@ async def collect(ownership: Ownership, *, shared: bool) -> None:
     collector = GarbageCollector(ControllerContext(client, informers, clock), shared=(WHOLE_PODS,) if shared else ())
     tasks = [asyncio.create_task(informers.run()), asyncio.create_task(collector.run())]
     try:
-        async with asyncio.timeout(1):
+        async with asyncio.timeout(30):
             while not followed(server):  # noqa: ASYNC110 - the condition is the server's state
                 await asyncio.sleep(0)
             options = DeleteOptions(propagation_policy=ownership.policy)
