@@ -13,14 +13,19 @@ from typing import Final
 NOT_TOGETHER: Final = "not enough pods of the gang can be bound"
 
 
+def _ignore() -> None:
+    pass
+
+
 class GangBinding:
     """The binding cycles of one gang between PreBind and Bind."""
 
     def __init__(self, needed: int) -> None:
-        # How many Pods have to be ready, and the uids of those that are, and of those that are on their way.
+        # How many Pods have to be ready, and the uids of those that are.
         self._needed = needed
         self._ready: set[str] = set()
-        self._expected: set[str] = set()
+        # The uids of those that are on their way, each with what is called if too few others can be bound.
+        self._expected: dict[str, Callable[[], object]] = {}
         # Whether the ready Pods are bound; None until that is known.
         self._decision: bool | None = None
         # The futures of the ready Pods, by uid, and other callbacks; until it is decided.
@@ -43,13 +48,20 @@ class GangBinding:
         else:
             act(self._decision)
 
+    def on_failure(self, uid: str, act: Callable[[], object]) -> None:
+        """Call this function, the last one of the Pod, if it is not ready yet when too few others can be bound."""
+        if self._decision is False:
+            act()
+        elif uid in self._expected:
+            self._expected[uid] = act
+
     def expect(self, uid: str) -> None:
         """Add a Pod whose binding cycle begins."""
-        self._expected.add(uid)
+        self._expected[uid] = _ignore
 
     def ready(self, uid: str) -> asyncio.Future[bool]:
         """Count a Pod as ready; the result is True as soon as enough are, and False if they or this one will not be."""
-        self._expected.discard(uid)
+        self._expected.pop(uid, None)
         self._ready.add(uid)
         self._decide()
         future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
@@ -61,7 +73,7 @@ class GangBinding:
 
     def ended(self, uid: str) -> None:
         """Remove a Pod whose binding cycle has ended; without an effect if it was ready."""
-        self._expected.discard(uid)
+        self._expected.pop(uid, None)
         self._decide()
 
     def cancelled(self, uid: str) -> None:
@@ -84,6 +96,9 @@ class GangBinding:
             act(self._decision)
         for uid in list(self._waiting):
             self._answer(uid, is_bound=self._decision)
+        if not self._decision:
+            for cancel in list(self._expected.values()):
+                cancel()
 
     def _answer(self, uid: str, *, is_bound: bool) -> None:
         """Tell a Pod, if it is ready and its binding cycle was not stopped meanwhile."""
