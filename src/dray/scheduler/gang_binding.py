@@ -37,6 +37,11 @@ class GangBinding:
         """Return whether it is known if the Pods are bound."""
         return self._decision is not None
 
+    @property
+    def ready_uids(self) -> frozenset[str]:
+        """Return the uids of the Pods that are ready."""
+        return frozenset(self._ready)
+
     def is_bound(self, uid: str) -> bool:
         """Return whether it is decided that the Pod is bound."""
         return self._decision is True and uid in self._ready
@@ -47,6 +52,11 @@ class GangBinding:
             self._listeners.append(act)
         else:
             act(self._decision)
+
+    def need(self, needed: int) -> None:
+        """Change how many Pods have to be ready; without an effect if it is decided."""
+        self._needed = needed
+        self._decide()
 
     def on_failure(self, uid: str, act: Callable[[], object]) -> None:
         """Call this function, the last one of the Pod, if it is not ready yet when too few others can be bound."""

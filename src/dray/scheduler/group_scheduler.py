@@ -88,11 +88,24 @@ class GroupScheduler:
         # The bindings of gangs that are not decided yet.
         self._gangs: dict[NamespacedName, GangBinding] = {}
 
-    def pod_bound(self, key: NamespacedName) -> None:
-        """Write the condition of a group that has enough bound Pods; a restart may have prevented it before."""
+    def bound_pods_changed(self, key: NamespacedName) -> None:
+        """Look again how many Pods a group still needs, after a change of the PodGroup or of its bound Pods.
+
+        The condition of a group that has enough is written here, too: a restart may have prevented it before.
+        """
         group = self._pod_groups.get(key)
-        if group is not None and self._pod_groups.bound_count(key) >= min_count(group):
+        if group is None:
+            return
+        needed = self._needed(key, group)
+        if needed <= 0:
             self._reporter.set_condition(group, SCHEDULED, "")
+        gang = self._gangs.get(key)
+        if gang is not None:
+            gang.need(needed)
+
+    def _needed(self, key: NamespacedName, group: PodGroup) -> int:
+        """Return how many more Pods of a group have to be bound."""
+        return min_count(group) - self._pod_groups.bound_count(key)
 
     async def attempt(self, queued: QueuedGroup, profile: Profile) -> None:
         """Run the group cycle; the Pods are bound beside the next one."""
@@ -202,19 +215,20 @@ class GroupScheduler:
 
     def _gang(self, key: NamespacedName, group: PodGroup) -> GangBinding | None:
         """Return what the Pods wait for between PreBind and Bind; None if enough Pods are bound."""
-        needed = min_count(group) - self._pod_groups.bound_count(key)
+        needed = self._needed(key, group)
         if needed <= 0:
-            self._gangs.pop(key, None)
             return None
         gang = self._gangs.get(key)
         if gang is None:
             gang = self._gangs[key] = GangBinding(needed)
-            gang.on_decision(lambda _is_bound: self._forget_gang(key, gang))
+            gang.on_decision(lambda is_bound: self._gang_decided(key, gang, is_bound=is_bound))
         return gang
 
-    def _forget_gang(self, key: NamespacedName, gang: GangBinding) -> None:
-        if self._gangs.get(key) is gang:
-            del self._gangs[key]
+    def _gang_decided(self, key: NamespacedName, gang: GangBinding, *, is_bound: bool) -> None:
+        del self._gangs[key]
+        if is_bound:
+            # Pods that come while these are being bound need not wait for others.
+            self._pod_groups.gang_bound(key, gang.ready_uids)
 
     # --- Failure. ---
 

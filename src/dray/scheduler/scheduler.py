@@ -15,6 +15,7 @@ from dray.api.types.core_v1 import Pod
 from dray.api.types.scheduling_v1beta1 import PodGroup
 from dray.client.event_recorder import NORMAL, WARNING
 from dray.client.interface import Client
+from dray.client.objects import key_of
 from dray.client.resources import NODES, POD_GROUPS, PODS
 from dray.client.shared_informers import SharedInformerFactory
 from dray.framework.cycle_state import CycleState
@@ -214,7 +215,7 @@ class Scheduler:
         nodes.add_handler(self._on_change)
         if self._groups is not None:
             informers.informer(POD_GROUPS).add_handler(handlers.group_changed)
-            informers.informer(POD_GROUPS).add_handler(self._on_change)
+            informers.informer(POD_GROUPS).add_handler(self._on_group_change)
         self._pods.add_handler(handlers.pod_changed)
         self._pods.add_handler(self._on_pod_change)
 
@@ -231,7 +232,7 @@ class Scheduler:
             await self.handle.informers.wait_for_sync()
             if self._groups is not None:
                 for key, _ in self.handle.pod_groups.all():
-                    self._groups.pod_bound(key)
+                    self._groups.bound_pods_changed(key)
             group.spawn(self._flush(), "queue flush")
             group.spawn(self._timer.run(), "wake-up timer")
             group.spawn(self._schedule(), "scheduling")
@@ -390,6 +391,8 @@ class Scheduler:
         if self.cache.forget(queued.uid):
             # Its resources are available to other Pods again.
             self.queue.requeue_for_event(ASSIGNED_POD_DELETE, attempt.pod, None, self._clock.monotonic())
+            if attempt.gang is not None:
+                self._bound_pods_changed(group_key_of(attempt.pod))
         failure = _error(status.message, at_once=status.at_once)
         if status.is_rejected:
             plugins = frozenset((status.plugin,)) if status.plugin else frozenset()
@@ -461,12 +464,23 @@ class Scheduler:
 
     def _on_pod_change(self, old: Pod | None, new: Pod | None) -> None:
         self._on_change(old, new)
-        if self._groups is not None and new is not None and new.spec.node_name:
-            key = group_key_of(new)
-            if key is not None and (old is None or not old.spec.node_name):
-                self._groups.pod_bound(key)
+        if self._groups is not None:
+            if new is None:
+                # It may have been on its way to a node.
+                self._bound_pods_changed(None if old is None else group_key_of(old))
+            elif new.spec.node_name and (old is None or not old.spec.node_name):
+                self._bound_pods_changed(group_key_of(new))
         if old is not None and not old.spec.node_name and (new is None or new.metadata.deletion_timestamp is not None):
             self._binder.pod_deleted(old.metadata.uid or "")
+
+    def _on_group_change(self, old: PodGroup | None, new: PodGroup | None) -> None:
+        self._on_change(old, new)
+        if new is not None:
+            self._bound_pods_changed(key_of(new))
+
+    def _bound_pods_changed(self, key: NamespacedName | None) -> None:
+        if self._groups is not None and key is not None:
+            self._groups.bound_pods_changed(key)
 
     def _notify(self, event: ClusterEvent, old: object, new: object) -> None:
         if self._groups is not None and self._groups.is_undoing:
