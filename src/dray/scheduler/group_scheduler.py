@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from dray.api.document import NamespacedName
-from dray.api.pod_groups import SCHEDULED, SCHEDULER_ERROR, UNSCHEDULABLE, min_count
+from dray.api.pod_groups import SCHEDULED, SCHEDULER_ERROR, UNSCHEDULABLE, group_key_of, min_count
 from dray.api.types.scheduling_v1beta1 import PodGroup
 from dray.framework.pod_info import PodInfo
 from dray.framework.snapshot import Snapshot
@@ -169,6 +169,20 @@ class GroupScheduler:
         for other in together:
             if other != uid:
                 self._steps.end_nomination(other)
+
+    def end_nominations_without_enough_pods(self) -> None:
+        """End the nominations of Pods whose group lacks others: it may never be tried, and they hold room in vain.
+
+        Such a nomination is left in the status of a Pod when the scheduler was stopped, or could not remove it.
+        """
+        for info in self._nominations.all():
+            key = group_key_of(info.pod)
+            if key is not None and self._lacks_pods(key):
+                self._steps.end_nomination(info.uid)
+
+    def _lacks_pods(self, key: NamespacedName) -> bool:
+        group = self._pod_groups.get(key)
+        return group is None or self._pod_groups.known_count(key) < min_count(group)
 
     def _forget_nominated(self, uids: Iterable[str]) -> None:
         """Let the nominations of Pods end one by one."""

@@ -269,6 +269,8 @@ class Scheduler:
         while True:
             await self._clock.sleep(FLUSH_EVERY_SECONDS)
             self.queue.flush(self._clock.monotonic())
+            if self._groups is not None:
+                self._groups.end_nominations_without_enough_pods()
             self._wake.set()
 
     # --- One attempt. ---

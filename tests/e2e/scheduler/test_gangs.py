@@ -342,6 +342,29 @@ class HeldBindings:
         return await self._client.create_subresource(resource, name, *arguments)
 
 
+@pytest.mark.behaviour("GW-57")
+def test_a_gang_that_lacks_pods_keeps_no_devices_for_a_nomination_from_before_a_restart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dray.scheduler.scheduler.FLUSH_EVERY_SECONDS", 0.5)
+
+    async def test(cluster: Cluster) -> None:
+        await create_devices(cluster, 1, 1)
+        cluster.start_controllers()
+        await cluster.client.create(POD_GROUPS, group("gang", min_count=2))
+        await cluster.client.create(PODS, member("gang-0", "gang", GPU))
+        nominated = Patch(PatchType.MERGE, {"status": {"nominatedNodeName": "n0"}})
+        await cluster.client.patch(PODS, "gang-0", "default", nominated, WriteOptions(subresource="status"))
+        await cluster.client.create(PODS, _alone("alone"))
+        cluster.start_scheduler()
+        assert await cluster.node_of("alone") == "n0"
+        await cluster.eventually(
+            lambda: cluster.pod("gang-0"), lambda item: not item["status"].get("nominatedNodeName")
+        )
+
+    run(tmp_path, test)
+
+
 async def device_is_ready(cluster: Cluster, pod_name: str) -> None:
     """Report the device of a Pod as ready, like its driver."""
 
