@@ -20,9 +20,11 @@ def _ignore() -> None:
 class GangBinding:
     """The binding cycles of one gang between PreBind and Bind."""
 
-    def __init__(self, needed: int) -> None:
+    def __init__(self, needed: int, still_needed: Callable[[], int] | None = None) -> None:
         # How many Pods have to be ready, and the uids of those that are.
         self._needed = needed
+        # Returns how many Pods the gang lacks after all, when some are bound; for Pods that are ready later.
+        self._still_needed = still_needed
         self._ready: set[str] = set()
         # The uids of those that are on their way, each with what is called if too few others can be bound.
         self._expected: dict[str, Callable[[], object]] = {}
@@ -77,9 +79,15 @@ class GangBinding:
         future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         if self._decision is None:
             self._waiting[uid] = future
-        else:
-            future.set_result(self._decision)
+            return future
+        if self._lacks_others():
+            self._ready.discard(uid)
+        future.set_result(self.is_bound(uid))
         return future
+
+    def _lacks_others(self) -> bool:
+        """Return whether so many Pods are gone since they were bound that one more is not enough."""
+        return self._still_needed is not None and self._still_needed() > 1
 
     def ended(self, uid: str) -> None:
         """Remove a Pod whose binding cycle has ended; without an effect if it was ready."""

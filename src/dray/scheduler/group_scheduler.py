@@ -107,6 +107,10 @@ class GroupScheduler:
         """Return how many more Pods of a group have to be bound."""
         return min_count(group) - self._pod_groups.bound_count(key)
 
+    def _still_needed(self, key: NamespacedName) -> int:
+        group = self._pod_groups.get(key)
+        return 0 if group is None else self._needed(key, group)
+
     async def attempt(self, queued: QueuedGroup, profile: Profile) -> None:
         """Run the group cycle; the Pods are bound beside the next one."""
         started = self._clock.monotonic()
@@ -196,15 +200,11 @@ class GroupScheduler:
     ) -> None:
         placed = outcome.placed
         gang = self._gang(queued.key, group)
-        if gang is None:
-            self._reporter.set_condition(group, SCHEDULED, "")
-        else:
-            gang.on_decision(lambda is_bound: self._reporter.set_condition(group, SCHEDULED, "") if is_bound else None)
+        gang.on_decision(lambda is_bound: self._reporter.set_condition(group, SCHEDULED, "") if is_bound else None)
         attempts = [self._attempt_of(member, profile, gang, started) for member in placed]
         for attempt in attempts:
             self._nominations.remove(attempt.queued.uid)
-            if gang is not None:
-                gang.expect(attempt.queued.uid)
+            gang.expect(attempt.queued.uid)
         rejected: list[tuple[Attempt, Status]] = []
         for attempt in attempts:
             status = self._binder.permit(attempt)
@@ -216,25 +216,25 @@ class GroupScheduler:
         for member in left:
             self._steps.report(member.queued, profile, started, _own_failure(member))
         for attempt, status in rejected:
-            if gang is not None:
-                gang.ended(attempt.queued.uid)
+            gang.ended(attempt.queued.uid)
             await self._steps.undo(attempt, status)
         now = self._clock.monotonic()
         self._queue.finish_group(queued, [member.queued for member in left], now, placed=True)
         self._metrics.attempted(results.SCHEDULED, profile.scheduler_name, now - started)
 
-    def _attempt_of(self, member: Member, profile: Profile, gang: GangBinding | None, started: float) -> Attempt:
+    def _attempt_of(self, member: Member, profile: Profile, gang: GangBinding, started: float) -> Attempt:
         assert member.assumed is not None
         return Attempt(member.queued, profile, member.state, member.assumed.pod, member.node_name, started, gang=gang)
 
-    def _gang(self, key: NamespacedName, group: PodGroup) -> GangBinding | None:
-        """Return what the Pods wait for between PreBind and Bind; None if enough Pods are bound."""
+    def _gang(self, key: NamespacedName, group: PodGroup) -> GangBinding:
+        """Return what the Pods wait for between PreBind and Bind; one does not if enough others are bound."""
         needed = self._needed(key, group)
-        if needed <= 0:
-            return None
         gang = self._gangs.get(key)
         if gang is None:
-            gang = self._gangs[key] = GangBinding(needed)
+            gang = GangBinding(needed, lambda: self._still_needed(key))
+            if needed <= 0:
+                return gang
+            self._gangs[key] = gang
             gang.on_decision(lambda is_bound: self._gang_decided(key, gang, is_bound=is_bound))
         return gang
 

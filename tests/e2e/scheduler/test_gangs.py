@@ -263,6 +263,31 @@ def test_a_gang_that_loses_a_bound_pod_while_others_wait_for_devices_is_not_boun
     run(tmp_path, test)
 
 
+@pytest.mark.behaviour("GW-58")
+@pytest.mark.parametrize("comes_later", [False, True])
+def test_a_further_pod_of_a_gang_is_not_bound_when_the_others_are_gone(tmp_path: Path, comes_later: bool) -> None:
+    async def test(cluster: Cluster) -> None:
+        await create_devices(cluster, 1, 3, **CONDITIONS)
+        cluster.start_controllers()
+        cluster.start_scheduler()
+        await cluster.client.create(POD_GROUPS, group("gang", min_count=2))
+        for number in range(2 if comes_later else 3):
+            await cluster.client.create(PODS, member(f"gang-{number}", "gang", GPU))
+        for number in range(2):
+            await device_is_ready(cluster, f"gang-{number}")
+        await placed(cluster, "gang", 2)
+        if comes_later:
+            await cluster.client.create(PODS, member("gang-2", "gang", GPU))
+        assert await cluster.event_messages("gang-2", "BindingConditionsPending")
+        for number in range(2):
+            await cluster.client.delete(PODS, f"gang-{number}", "default", NOW)
+        await device_is_ready(cluster, "gang-2")
+        await cluster.eventually(lambda: allocated(cluster), lambda claims: not claims)
+        assert not (await cluster.pod("gang-2"))["spec"].get("nodeName")
+
+    run(tmp_path, test)
+
+
 @pytest.mark.behaviour("GW-58", "GW-77")
 def test_pods_whose_devices_are_ready_are_bound_when_the_gang_needs_no_more(tmp_path: Path) -> None:
     async def test(cluster: Cluster) -> None:
