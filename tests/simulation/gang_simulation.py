@@ -10,12 +10,13 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import defaultdict
-from collections.abc import Container, Coroutine, Mapping
+from collections.abc import Container, Coroutine, Mapping, Sequence
 from typing import Any
 
-from dray.api.document import Document, GroupVersion
+from dray.api.document import Document, GroupVersion, NamespacedName
 from dray.api.errors import APIError
 from dray.api.features import FeatureGates
+from dray.api.pod_groups import min_count as known_min_count
 from dray.client.interface import LocalRequest, unstructured
 from dray.client.rest import RestClient
 from dray.client.shared_informers import SharedInformerFactory
@@ -43,7 +44,7 @@ GATES = FeatureGates.parse(
 GANGS = tuple(f"gang-{number}" for number in range(5))
 # Two gangs of these sizes rarely fit on the six devices.
 SIZES = (2, 3, 4, 5)
-_ENTRY: Document = {"name": "gpu", "resourceClaimTemplateName": "template"}
+ENTRY: Document = {"name": "gpu", "resourceClaimTemplateName": "template"}
 
 
 def _controllers(client: RestClient, rng: random.Random, clock: Clock) -> list[Coroutine[Any, Any, Any]]:
@@ -75,6 +76,7 @@ class GangSimulation(ClusterSimulation):
         if request.verb == "create" and request.subresource == "binding":
             self.rates.paths["binding"] += 1
 
+    sizes: Sequence[int] = SIZES
     # The names of gangs, and how often a gang is created or deleted, a Pod is, a process crashes, and a gang loses one.
     names = GANGS
     weights = (9, 6, 2, 2, 1, 0)
@@ -88,21 +90,21 @@ class GangSimulation(ClusterSimulation):
             case "delete gang":
                 await self._delete_gang(name)
             case "alone":
-                await self.user.create(PODS, self._pod(f"alone-{name}", _ENTRY))
+                await self.user.create(PODS, self._pod(f"alone-{name}", ENTRY))
             case "delete":
                 await self.user.delete(PODS, f"alone-{name}", TEAM)
             case "delete member":
-                await self.user.delete(PODS, f"{name}-{self._rng.randrange(min(SIZES))}", TEAM)
+                await self.user.delete(PODS, f"{name}-{self._rng.randrange(min(self.sizes))}", TEAM)
             case _:
                 if self.rates.crash:
                     self._rng.choice(self.processes).crash()
 
     async def _create_gang(self, name: str) -> None:
-        size, scheduler = self._rng.choice(SIZES), self._rng.choice(self.scheduler_names)
+        size, scheduler = self._rng.choice(self.sizes), self._rng.choice(self.scheduler_names)
         spec: Document = {"schedulingPolicy": {"gang": {"minCount": size}}} | self._group_spec()
         await self.user.create(POD_GROUPS, {"metadata": {"name": name, "namespace": TEAM}, "spec": spec})
         for number in range(size):
-            pod = self._pod(f"{name}-{number}", _ENTRY)
+            pod = self._pod(f"{name}-{number}", ENTRY)
             pod["spec"] |= {"schedulerName": scheduler, "schedulingGroup": {"podGroupName": name}}
             if "priorityClassName" in spec:
                 pod["spec"]["priorityClassName"] = spec["priorityClassName"]
@@ -142,7 +144,20 @@ class GangSimulation(ClusterSimulation):
         for group, pods in await self._gangs():
             held = {uid_of(pod) for pod in pods if pod["spec"].get("nodeName") or uid_of(pod) in users}
             left = {uid_of(pod) for pod in pods if not is_lost(pod)}
-            self._losses[uid_of(group)].observe(min_count(group), held, left, known)
+            losses = self._losses[uid_of(group)]
+            losses.observe(self._needed_by_schedulers(group), held, left, known)
+            alone = [pod for pod in _placed(pods) if not losses.may_be_bound(uid_of(pod))]
+            assert not alone, f"{group['metadata']['name']}: {_names(alone)} bound without enough others"
+
+    def _needed_by_schedulers(self, group: Document) -> int:
+        """The least minCount that a scheduler believes in, perhaps that of a deleted group with the same name.
+
+        Their watches may be behind, and a Pod does not say which of the groups it belongs to.
+        """
+        key = NamespacedName(TEAM, group["metadata"]["name"])
+        schedulers = [program.current for program in self.programs if program.current is not None]
+        known = (scheduler.handle.pod_groups.get(key) for scheduler in schedulers)
+        return min([min_count(group), *(known_min_count(item) for item in known if item is not None)])
 
     def _pods_known_to_schedulers(self) -> set[str]:
         """The uids of Pods that exist as far as the schedulers know; their watches may be behind."""
@@ -188,15 +203,17 @@ class GangLosses:
 
     None of the Pods is bound before enough of them have devices. From then on they are being bound, each until it has a
     node or has lost its devices, and this goes on when a member is preempted or deleted meanwhile. A member that is
-    lost counts until its scheduler knows.
+    lost counts until its scheduler knows. The same holds when the gang needs more Pods than before.
     """
 
     def __init__(self) -> None:
+        self._needed = 0
         # Uids of the members that are neither preempted nor deleted.
         self._left: set[str] = set()
         # Uids of those that are bound or being bound.
         self._binding: set[str] = set()
-        # Uids of those that were bound or being bound when a member was lost, and have not lost their devices since.
+        # Uids of those that were bound or being bound when a member was lost, or when more were needed, and have not
+        # lost their devices since.
         self.excused: set[str] = set()
         # Uids of lost members that the scheduler believes to exist, and perhaps to have devices.
         self._unnoticed: set[str] = set()
@@ -209,13 +226,18 @@ class GangLosses:
         lost = self._left - left
         self._unnoticed = {uid for uid in self._unnoticed | lost if uid in known}
         self._left = left
-        if lost:
+        if lost or needed > self._needed:
             self.excused |= self._binding
+        self._needed = needed
         counted = held | self._unnoticed
         self._binding = counted if len(counted) >= needed else self._binding & held
         if self._binding & self._unnoticed:
             self.excused |= self._binding
         self.excused &= held
+
+    def may_be_bound(self, uid: str) -> bool:
+        """Whether enough others had devices when this Pod got its own, or later."""
+        return uid in self._binding or uid in self.excused
 
 
 def is_lost(pod: Document) -> bool:

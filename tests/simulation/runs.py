@@ -18,6 +18,7 @@ from tests.simulation.cluster_simulation import ClusterSimulation
 from tests.simulation.device_taint_simulation import DeviceTaintSimulation
 from tests.simulation.eviction_simulation import EvictionSimulation
 from tests.simulation.faults import Faults
+from tests.simulation.gang_change_simulation import GangChangeSimulation
 from tests.simulation.gang_preemption_simulation import GangPreemptionSimulation
 from tests.simulation.gang_simulation import GangLossSimulation, GangSimulation
 from tests.simulation.hang_guard import CPU_SECONDS_MAX, HangError, hang_guard
@@ -97,6 +98,8 @@ VARIANTS: Mapping[str, Callable[..., Simulation]] = {
     "gangs_stale_caches": _variant(GangSimulation, **_STALE),
     "gang_losses": GangLossSimulation,
     "gang_losses_stale_caches": _variant(GangLossSimulation, **_STALE),
+    "gang_changes": GangChangeSimulation,
+    "gang_changes_stale_caches": _variant(GangChangeSimulation, **_STALE),
     "gang_preemption": GangPreemptionSimulation,
     "gang_preemption_stale_caches": _variant(GangPreemptionSimulation, **_STALE),
     "preemption": PreemptionSimulation,

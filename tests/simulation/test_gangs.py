@@ -18,9 +18,11 @@ from tests.simulation.network import FaultRates
 from tests.simulation.runs import declared_faults, outcome_of, run, run_simulation, seeds
 
 VARIANTS = {
-    "gangs": seeds((1, 2, 13, 32, 103)),
+    "gangs": seeds((1, 2, 13, 32, 103, 6010)),
     "gang_losses": seeds((2, 3, 4, 13, 172)),
     "gang_losses_stale_caches": seeds((2, 10, 12)),
+    "gang_changes": seeds((1, 2, 3)),
+    "gang_changes_stale_caches": seeds((1, 2, 3)),
     "gangs_two_schedulers": seeds((2, 3, 6)),
     "gangs_stale_caches": seeds((1, 2, 3)),
 }
@@ -105,6 +107,15 @@ def test_pods_are_excused_that_were_bound_or_being_bound_when_another_was_lost(
     losses = GangLosses()
     for held, left in steps:
         losses.observe(3, set(held), set(left))
+    assert losses.excused == set(excused)
+
+
+@pytest.mark.parametrize(("held", "excused"), [("ab", "ab"), ("a", "")])
+def test_pods_are_excused_that_were_bound_or_being_bound_when_more_were_needed(held: str, excused: str) -> None:
+    losses = GangLosses()
+    losses.observe(2, set(held), set("ab"))
+    losses.observe(3, set(held), set("ab"))
+    losses.observe(3, set("ab"), set("ab"))
     assert losses.excused == set(excused)
 
 

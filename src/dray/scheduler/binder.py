@@ -123,17 +123,22 @@ class WaitingPodsMap:
         try:
             return await waiter.wait(clock)
         finally:
-            del self._waiting[uid]
+            self.remove(uid)
+
+    def remove(self, uid: str) -> None:
+        """Forget a Pod that does not wait any more."""
+        self._waiting.pop(uid, None)
 
 
 class RunningBinding:
     """An attempt from Reserve to Bind, which can be cancelled until Bind begins."""
 
-    __slots__ = ("_gang", "_uid", "bind_begun", "cancelled", "ended", "message")
+    __slots__ = ("_gang", "_state", "_uid", "bind_begun", "cancelled", "ended", "message")
 
-    def __init__(self, uid: str = "", gang: GangBinding | None = None) -> None:
+    def __init__(self, uid: str = "", gang: GangBinding | None = None, state: CycleState | None = None) -> None:
         self._uid = uid
         self._gang = gang
+        self._state = state
         self.message = ""
         self.bind_begun = False
         # Set when it is cancelled, for plugins that wait in PreBind.
@@ -147,17 +152,17 @@ class RunningBinding:
             return None
         if self._gang is not None:
             self._gang.cancelled(self._uid)
+        if self._state is not None:
+            # Also for an attempt that has failed already and is being undone.
+            self._state.preempted = True
         self.message = message
         self.cancelled.set()
         return self.ended
 
     def cancel_with_gang(self) -> None:
-        """Cancel it as soon as it is known that its gang cannot be bound."""
+        """Cancel it as soon as it is known that its gang cannot be bound, unless it fails itself."""
         if self._gang is not None:
-            self._gang.on_decision(lambda is_bound: None if is_bound else self._gang_failed())
-
-    def _gang_failed(self) -> None:
-        self.cancel(NOT_TOGETHER)
+            self._gang.on_failure(self._uid, lambda: self.cancel(NOT_TOGETHER))
 
 
 class Binder:
@@ -180,13 +185,17 @@ class Binder:
 
     def begin(self, attempt: Attempt) -> None:
         """Register an attempt whose `bind` is about to run."""
-        self._running[attempt.queued.uid] = RunningBinding(attempt.queued.uid, attempt.gang)
+        uid = attempt.queued.uid
+        self._running[uid] = RunningBinding(uid, attempt.gang, attempt.state)
 
     def end(self, attempt: Attempt) -> None:
         """Forget an attempt that has ended, with or without a binding."""
+        uid = attempt.queued.uid
         if attempt.gang is not None:
-            attempt.gang.ended(attempt.queued.uid)
-        running = self._running.pop(attempt.queued.uid, None)
+            attempt.gang.ended(uid)
+        # It may have failed before it waited.
+        self._waiting.remove(uid)
+        running = self._running.pop(uid, None)
         if running is not None:
             running.ended.set()
 
@@ -234,10 +243,7 @@ class Binder:
             status = await self._pre_bind_in_gang(attempt, attempt.gang, running)
         if status.is_success and not running.message:
             status = await self._bind(attempt, running)
-        if not running.message:
-            return status
-        attempt.state.preempted = True
-        return error(running.message)
+        return error(running.message) if running.message else status
 
     async def _pre_bind_in_gang(self, attempt: Attempt, gang: GangBinding, running: RunningBinding) -> Status:
         """Wait after PreBind until enough Pods of the gang can be bound; what one that cannot has is for others."""
@@ -259,17 +265,24 @@ class Binder:
 
     async def _pre_bind(self, attempt: Attempt, running: RunningBinding) -> Status:
         state, pod, node_name = attempt.state, attempt.pod, attempt.node_name
-        if self._waiting.get(attempt.queued.uid) is not None:
-            status = await self._waiting.wait(attempt.queued.uid, self._clock)
+        waiter = self._waiting.get(attempt.queued.uid)
+        if waiter is not None:
+            status = await self._wait_at_permit(attempt, waiter)
             if not status.is_success:
                 return status
         for plugin in attempt.profile.at(PRE_BIND):
+            if running.message:
+                return SUCCESS
             status = await plugin.pre_bind(state, pod, node_name)
             if status is not SUCCESS and not status.is_success:
                 return _failed(status, "PreBind", plugin.name)
-            if running.message:
-                return SUCCESS
         return SUCCESS
+
+    async def _wait_at_permit(self, attempt: Attempt, waiter: PermitWaiter) -> Status:
+        uid = attempt.queued.uid
+        if attempt.gang is not None:
+            attempt.gang.on_failure(uid, lambda: waiter.preempt(NOT_TOGETHER))
+        return await self._waiting.wait(uid, self._clock)
 
     async def _bind(self, attempt: Attempt, running: RunningBinding) -> Status:
         async with self._bind_slots:

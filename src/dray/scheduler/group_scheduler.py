@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from dray.api.document import NamespacedName
-from dray.api.pod_groups import SCHEDULED, SCHEDULER_ERROR, UNSCHEDULABLE, min_count
+from dray.api.pod_groups import SCHEDULED, SCHEDULER_ERROR, UNSCHEDULABLE, group_key_of, min_count
 from dray.api.types.scheduling_v1beta1 import PodGroup
 from dray.framework.pod_info import PodInfo
 from dray.framework.snapshot import Snapshot
@@ -88,11 +88,28 @@ class GroupScheduler:
         # The bindings of gangs that are not decided yet.
         self._gangs: dict[NamespacedName, GangBinding] = {}
 
-    def pod_bound(self, key: NamespacedName) -> None:
-        """Write the condition of a group that has enough bound Pods; a restart may have prevented it before."""
+    def bound_pods_changed(self, key: NamespacedName) -> None:
+        """Look again how many Pods a group still needs, after a change of the PodGroup or of its bound Pods.
+
+        The condition of a group that has enough is written here, too: a restart may have prevented it before.
+        """
         group = self._pod_groups.get(key)
-        if group is not None and self._pod_groups.bound_count(key) >= min_count(group):
+        if group is None:
+            return
+        needed = self._needed(key, group)
+        if needed <= 0:
             self._reporter.set_condition(group, SCHEDULED, "")
+        gang = self._gangs.get(key)
+        if gang is not None:
+            gang.need(needed)
+
+    def _needed(self, key: NamespacedName, group: PodGroup) -> int:
+        """Return how many more Pods of a group have to be bound."""
+        return min_count(group) - self._pod_groups.bound_count(key)
+
+    def _still_needed(self, key: NamespacedName) -> int:
+        group = self._pod_groups.get(key)
+        return 0 if group is None else self._needed(key, group)
 
     async def attempt(self, queued: QueuedGroup, profile: Profile) -> None:
         """Run the group cycle; the Pods are bound beside the next one."""
@@ -157,6 +174,20 @@ class GroupScheduler:
             if other != uid:
                 self._steps.end_nomination(other)
 
+    def end_nominations_without_enough_pods(self) -> None:
+        """End the nominations of Pods whose group lacks others: it may never be tried, and they hold room in vain.
+
+        Such a nomination is left in the status of a Pod when the scheduler was stopped, or could not remove it.
+        """
+        for info in self._nominations.all():
+            key = group_key_of(info.pod)
+            if key is not None and self._lacks_pods(key):
+                self._steps.end_nomination(info.uid)
+
+    def _lacks_pods(self, key: NamespacedName) -> bool:
+        group = self._pod_groups.get(key)
+        return group is None or self._pod_groups.known_count(key) < min_count(group)
+
     def _forget_nominated(self, uids: Iterable[str]) -> None:
         """Let the nominations of Pods end one by one."""
         for uid in uids:
@@ -169,15 +200,11 @@ class GroupScheduler:
     ) -> None:
         placed = outcome.placed
         gang = self._gang(queued.key, group)
-        if gang is None:
-            self._reporter.set_condition(group, SCHEDULED, "")
-        else:
-            gang.on_decision(lambda is_bound: self._reporter.set_condition(group, SCHEDULED, "") if is_bound else None)
+        gang.on_decision(lambda is_bound: self._reporter.set_condition(group, SCHEDULED, "") if is_bound else None)
         attempts = [self._attempt_of(member, profile, gang, started) for member in placed]
         for attempt in attempts:
             self._nominations.remove(attempt.queued.uid)
-            if gang is not None:
-                gang.expect(attempt.queued.uid)
+            gang.expect(attempt.queued.uid)
         rejected: list[tuple[Attempt, Status]] = []
         for attempt in attempts:
             status = self._binder.permit(attempt)
@@ -189,32 +216,33 @@ class GroupScheduler:
         for member in left:
             self._steps.report(member.queued, profile, started, _own_failure(member))
         for attempt, status in rejected:
-            if gang is not None:
-                gang.ended(attempt.queued.uid)
+            gang.ended(attempt.queued.uid)
             await self._steps.undo(attempt, status)
         now = self._clock.monotonic()
         self._queue.finish_group(queued, [member.queued for member in left], now, placed=True)
         self._metrics.attempted(results.SCHEDULED, profile.scheduler_name, now - started)
 
-    def _attempt_of(self, member: Member, profile: Profile, gang: GangBinding | None, started: float) -> Attempt:
+    def _attempt_of(self, member: Member, profile: Profile, gang: GangBinding, started: float) -> Attempt:
         assert member.assumed is not None
         return Attempt(member.queued, profile, member.state, member.assumed.pod, member.node_name, started, gang=gang)
 
-    def _gang(self, key: NamespacedName, group: PodGroup) -> GangBinding | None:
-        """Return what the Pods wait for between PreBind and Bind; None if enough Pods are bound."""
-        needed = min_count(group) - self._pod_groups.bound_count(key)
-        if needed <= 0:
-            self._gangs.pop(key, None)
-            return None
+    def _gang(self, key: NamespacedName, group: PodGroup) -> GangBinding:
+        """Return what the Pods wait for between PreBind and Bind; one does not if enough others are bound."""
+        needed = self._needed(key, group)
         gang = self._gangs.get(key)
         if gang is None:
-            gang = self._gangs[key] = GangBinding(needed)
-            gang.on_decision(lambda _is_bound: self._forget_gang(key, gang))
+            gang = GangBinding(needed, lambda: self._still_needed(key))
+            if needed <= 0:
+                return gang
+            self._gangs[key] = gang
+            gang.on_decision(lambda is_bound: self._gang_decided(key, gang, is_bound=is_bound))
         return gang
 
-    def _forget_gang(self, key: NamespacedName, gang: GangBinding) -> None:
-        if self._gangs.get(key) is gang:
-            del self._gangs[key]
+    def _gang_decided(self, key: NamespacedName, gang: GangBinding, *, is_bound: bool) -> None:
+        del self._gangs[key]
+        if is_bound:
+            # Pods that come while these are being bound need not wait for others.
+            self._pod_groups.gang_bound(key, gang.ready_uids)
 
     # --- Failure. ---
 

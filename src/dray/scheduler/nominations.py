@@ -92,6 +92,10 @@ class Nominations:
         """Return the Pods nominated to the node."""
         return tuple(self.by_node.get(node_name, {}).values())
 
+    def all(self) -> tuple[PodInfo, ...]:
+        """Return all nominated Pods."""
+        return tuple(info for pods in self.by_node.values() for info in pods.values())
+
     def respected_by(self, pod: PodInfo, node: NodeInfo) -> list[PodInfo]:
         """Return the Pods nominated to the node for which another Pod leaves room: those of at least its priority."""
         return [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import Final
 
 from dray.api.document import NamespacedName
@@ -24,7 +24,7 @@ class PodGroups:
         # Uids of unfinished Pods, and the scheduled ones among them, assumed or bound.
         self._known: dict[NamespacedName, set[str]] = {}
         self._scheduled: dict[NamespacedName, dict[str, PodInfo]] = {}
-        # Uids of the scheduled Pods that are bound.
+        # Uids of the scheduled Pods that are bound, or are being bound together.
         self._bound: dict[NamespacedName, set[str]] = {}
 
     # --- Changes. ---
@@ -80,6 +80,12 @@ class PodGroups:
         if key is not None and pod.metadata.uid in self._scheduled.get(key, _NONE):
             self._bound.setdefault(key, set()).add(pod.metadata.uid or "")
 
+    def gang_bound(self, key: NamespacedName, uids: Set[str]) -> None:
+        """Count scheduled Pods that are being bound together: nothing but the server can prevent it any more."""
+        found = uids & self._scheduled.get(key, _NONE).keys()
+        if found:
+            self._bound.setdefault(key, set()).update(found)
+
     # --- Lookups. ---
 
     def __bool__(self) -> bool:
@@ -107,7 +113,7 @@ class PodGroups:
         return len(scheduled.keys() | known) if known else len(scheduled)
 
     def bound_count(self, key: NamespacedName) -> int:
-        """Return the number of Pods of a group that are bound."""
+        """Return the number of Pods of a group that are bound, or are being bound together."""
         return len(self._bound.get(key, ()))
 
     def all(self) -> tuple[tuple[NamespacedName, PodGroup], ...]:

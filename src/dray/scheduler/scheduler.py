@@ -15,6 +15,7 @@ from dray.api.types.core_v1 import Pod
 from dray.api.types.scheduling_v1beta1 import PodGroup
 from dray.client.event_recorder import NORMAL, WARNING
 from dray.client.interface import Client
+from dray.client.objects import key_of
 from dray.client.resources import NODES, POD_GROUPS, PODS
 from dray.client.shared_informers import SharedInformerFactory
 from dray.framework.cycle_state import CycleState
@@ -217,6 +218,7 @@ class Scheduler:
         if self._groups is not None:
             informers.informer(POD_GROUPS).add_handler(handlers.group_changed)
             informers.informer(POD_GROUPS).add_handler(self._on_change, needed_while=self._idle)
+            informers.informer(POD_GROUPS).add_handler(self._on_group_change)
         self._pods.add_handler(handlers.pod_changed)
         self._pods.add_handler(self._on_change, needed_while=self._idle)
         self._pods.add_handler(self._on_pod_change)
@@ -234,7 +236,7 @@ class Scheduler:
             await self.handle.informers.wait_for_sync()
             if self._groups is not None:
                 for key, _ in self.handle.pod_groups.all():
-                    self._groups.pod_bound(key)
+                    self._groups.bound_pods_changed(key)
             group.spawn(self._flush(), "queue flush")
             group.spawn(self._timer.run(), "wake-up timer")
             group.spawn(self._schedule(), "scheduling")
@@ -275,6 +277,8 @@ class Scheduler:
         while True:
             await self._clock.sleep(FLUSH_EVERY_SECONDS)
             self.queue.flush(self._clock.monotonic())
+            if self._groups is not None:
+                self._groups.end_nominations_without_enough_pods()
             self._wake.set()
 
     # --- One attempt. ---
@@ -397,6 +401,8 @@ class Scheduler:
         if self.cache.forget(queued.uid):
             # Its resources are available to other Pods again.
             self.queue.requeue_for_event(ASSIGNED_POD_DELETE, attempt.pod, None, self._clock.monotonic())
+            if attempt.gang is not None:
+                self._bound_pods_changed(group_key_of(attempt.pod))
         failure = _error(status.message, at_once=status.at_once)
         if status.is_rejected:
             plugins = frozenset((status.plugin,)) if status.plugin else frozenset()
@@ -468,12 +474,22 @@ class Scheduler:
             self._wake.set()
 
     def _on_pod_change(self, old: Pod | None, new: Pod | None) -> None:
-        if self._groups is not None and new is not None and new.spec.node_name:
-            key = group_key_of(new)
-            if key is not None and (old is None or not old.spec.node_name):
-                self._groups.pod_bound(key)
+        if self._groups is not None:
+            if new is None:
+                # It may have been on its way to a node.
+                self._bound_pods_changed(None if old is None else group_key_of(old))
+            elif new.spec.node_name and (old is None or not old.spec.node_name):
+                self._bound_pods_changed(group_key_of(new))
         if old is not None and not old.spec.node_name and (new is None or new.metadata.deletion_timestamp is not None):
             self._binder.pod_deleted(old.metadata.uid or "")
+
+    def _on_group_change(self, _old: PodGroup | None, new: PodGroup | None) -> None:
+        if new is not None:
+            self._bound_pods_changed(key_of(new))
+
+    def _bound_pods_changed(self, key: NamespacedName | None) -> None:
+        if self._groups is not None and key is not None:
+            self._groups.bound_pods_changed(key)
 
     def _notify(self, event: ClusterEvent, old: object, new: object) -> None:
         if self._groups is not None and self._groups.is_undoing:

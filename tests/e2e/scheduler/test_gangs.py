@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from dray.api.document import Document, GroupVersion
-from dray.client.interface import DeleteOptions, Patch, PatchType, WriteOptions, unstructured
+from dray.client.in_process import in_process_client
+from dray.client.interface import Client, DeleteOptions, ListOptions, Patch, PatchType, WriteOptions, unstructured
 from dray.runtime.metrics import Metrics
 from tests.e2e.scheduler.cluster import EVENTS, NODES, PODS, Cluster, node, pod, started
 
@@ -238,6 +239,153 @@ def test_a_gang_that_loses_a_pod_while_it_waits_for_devices_is_not_bound(tmp_pat
         # Others get the devices at once.
         await cluster.client.create(PODS, _alone("alone"))
         assert await cluster.event_messages("alone", "BindingConditionsPending")
+
+    run(tmp_path, test)
+
+
+@pytest.mark.behaviour("GW-58")
+def test_a_gang_that_loses_a_bound_pod_while_others_wait_for_devices_is_not_bound(tmp_path: Path) -> None:
+    async def test(cluster: Cluster) -> None:
+        await create_devices(cluster, 1, 2, **CONDITIONS)
+        cluster.start_controllers()
+        cluster.start_scheduler()
+        await create_gang(cluster, "gang", 2, GPU)
+        for number in range(2):
+            await device_is_ready(cluster, f"gang-{number}")
+        await placed(cluster, "gang", 2)
+        await cluster.client.delete(PODS, "gang-1", "default", NOW)
+        await cluster.client.create(PODS, member("gang-2", "gang", GPU))
+        assert await cluster.event_messages("gang-2", "BindingConditionsPending")
+        await cluster.client.delete(PODS, "gang-0", "default", NOW)
+        await cluster.eventually(lambda: allocated(cluster), lambda claims: not claims)
+        assert not (await cluster.pod("gang-2"))["spec"].get("nodeName")
+
+    run(tmp_path, test)
+
+
+@pytest.mark.behaviour("GW-58")
+@pytest.mark.parametrize("comes_later", [False, True])
+def test_a_further_pod_of_a_gang_is_not_bound_when_the_others_are_gone(tmp_path: Path, comes_later: bool) -> None:
+    async def test(cluster: Cluster) -> None:
+        await create_devices(cluster, 1, 3, **CONDITIONS)
+        cluster.start_controllers()
+        cluster.start_scheduler()
+        await cluster.client.create(POD_GROUPS, group("gang", min_count=2))
+        for number in range(2 if comes_later else 3):
+            await cluster.client.create(PODS, member(f"gang-{number}", "gang", GPU))
+        for number in range(2):
+            await device_is_ready(cluster, f"gang-{number}")
+        await placed(cluster, "gang", 2)
+        if comes_later:
+            await cluster.client.create(PODS, member("gang-2", "gang", GPU))
+        assert await cluster.event_messages("gang-2", "BindingConditionsPending")
+        for number in range(2):
+            await cluster.client.delete(PODS, f"gang-{number}", "default", NOW)
+        await device_is_ready(cluster, "gang-2")
+        await cluster.eventually(lambda: allocated(cluster), lambda claims: not claims)
+        assert not (await cluster.pod("gang-2"))["spec"].get("nodeName")
+
+    run(tmp_path, test)
+
+
+@pytest.mark.behaviour("GW-58", "GW-77")
+def test_pods_whose_devices_are_ready_are_bound_when_the_gang_needs_no_more(tmp_path: Path) -> None:
+    async def test(cluster: Cluster) -> None:
+        await create_devices(cluster, 1, 3, **CONDITIONS)
+        cluster.start_controllers()
+        cluster.start_scheduler()
+        await create_gang(cluster, "gang", 3, GPU)
+        for number in range(2):
+            await device_is_ready(cluster, f"gang-{number}")
+        assert await cluster.event_messages("gang-2", "BindingConditionsPending")
+        fewer = Patch(PatchType.MERGE, {"spec": {"schedulingPolicy": {"gang": {"minCount": 2}}}})
+        await cluster.client.patch(POD_GROUPS, "gang", "default", fewer)
+        assert {item["metadata"]["name"] for item in await placed(cluster, "gang", 2)} == {"gang-0", "gang-1"}
+        assert (await condition(cluster, "gang", "Scheduled"))["status"] == "True"
+        await device_is_ready(cluster, "gang-2")
+        await placed(cluster, "gang", 3)
+
+    run(tmp_path, test)
+
+
+@pytest.mark.behaviour("GW-58")
+def test_pods_whose_devices_are_ready_are_not_bound_when_the_gang_needs_more(tmp_path: Path) -> None:
+    async def test(cluster: Cluster) -> None:
+        await create_devices(cluster, 1, 3, **CONDITIONS)
+        cluster.start_controllers()
+        cluster.start_scheduler()
+        await create_gang(cluster, "gang", 2, GPU)
+        await device_is_ready(cluster, "gang-0")
+        assert await cluster.event_messages("gang-1", "BindingConditionsPending")
+        more = Patch(PatchType.MERGE, {"spec": {"schedulingPolicy": {"gang": {"minCount": 3}}}})
+        await cluster.client.patch(POD_GROUPS, "gang", "default", more)
+        await cluster.eventually(lambda: allocated(cluster), lambda claims: not claims)
+        await cluster.client.create(PODS, member("gang-2", "gang", GPU))
+        for number in range(3):
+            await device_is_ready(cluster, f"gang-{number}")
+        await placed(cluster, "gang", 3)
+
+    run(tmp_path, test)
+
+
+@pytest.mark.behaviour("GW-34", "GW-58")
+def test_a_pod_that_comes_while_its_gang_is_being_bound_is_bound_too(tmp_path: Path) -> None:
+    async def test(cluster: Cluster) -> None:
+        await create_devices(cluster, 1, 3)
+        cluster.start_controllers()
+        client = HeldBindings(in_process_client(cluster.running.components, user="system:kube-scheduler"))
+        cluster.start_scheduler(client=cast(Client, client))
+        await create_gang(cluster, "gang", 2, GPU)
+        await cluster.eventually(client.pods_to_bind, lambda names: names == {"gang-0", "gang-1"})
+        await cluster.client.create(PODS, member("gang-2", "gang", GPU))
+        await cluster.eventually(client.pods_to_bind, lambda names: names == {"gang-0", "gang-1", "gang-2"})
+        client.may_bind.set()
+        await placed(cluster, "gang", 3)
+        selector = ListOptions(field_selector="reason=FailedScheduling")
+        assert not (await cluster.client.list(EVENTS, "default", selector)).items
+
+    run(tmp_path, test)
+
+
+class HeldBindings:
+    """A client that sends bindings when it may."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._names: set[str] = set()
+        self.may_bind = asyncio.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+    async def pods_to_bind(self) -> set[str]:
+        return set(self._names)
+
+    async def create_subresource(self, resource: Any, name: str, *arguments: Any) -> Any:
+        self._names.add(name)
+        await self.may_bind.wait()
+        return await self._client.create_subresource(resource, name, *arguments)
+
+
+@pytest.mark.behaviour("GW-57")
+def test_a_gang_that_lacks_pods_keeps_no_devices_for_a_nomination_from_before_a_restart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dray.scheduler.scheduler.FLUSH_EVERY_SECONDS", 0.5)
+
+    async def test(cluster: Cluster) -> None:
+        await create_devices(cluster, 1, 1)
+        cluster.start_controllers()
+        await cluster.client.create(POD_GROUPS, group("gang", min_count=2))
+        await cluster.client.create(PODS, member("gang-0", "gang", GPU))
+        nominated = Patch(PatchType.MERGE, {"status": {"nominatedNodeName": "n0"}})
+        await cluster.client.patch(PODS, "gang-0", "default", nominated, WriteOptions(subresource="status"))
+        await cluster.client.create(PODS, _alone("alone"))
+        cluster.start_scheduler()
+        assert await cluster.node_of("alone") == "n0"
+        await cluster.eventually(
+            lambda: cluster.pod("gang-0"), lambda item: not item["status"].get("nominatedNodeName")
+        )
 
     run(tmp_path, test)
 

@@ -10,11 +10,15 @@ from typing import Any
 import pytest
 
 from dray.api.document import Document, GroupVersion
-from dray.client.interface import DeleteOptions, unstructured
+from dray.client.interface import DeleteOptions, Patch, PatchType, WriteOptions, unstructured
 from dray.client.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES
 from tests.e2e.scheduler.cluster import EVENTS, PODS, Cluster, node, pod, started
 
 STORAGE_CLASSES = unstructured(GroupVersion("storage.k8s.io", "v1"), "storageclasses", "StorageClass", namespaced=False)
+DRA = GroupVersion("resource.k8s.io", "v1")
+DEVICE_CLASSES = unstructured(DRA, "deviceclasses", "DeviceClass", namespaced=False)
+RESOURCE_SLICES = unstructured(DRA, "resourceslices", "ResourceSlice", namespaced=False)
+RESOURCE_CLAIMS = unstructured(DRA, "resourceclaims", "ResourceClaim")
 NOW = DeleteOptions(grace_period_seconds=0)
 
 
@@ -179,3 +183,47 @@ def test_volumes_in_use_outlive_their_deletion(tmp_path: Path) -> None:
         await cluster.eventually(left, lambda names: names == [])
 
     run(tmp_path, test)
+
+
+@pytest.mark.behaviour("SC-06")
+def test_a_pod_that_is_deleted_while_its_volume_is_bound_holds_no_devices(tmp_path: Path) -> None:
+    async def test(cluster: Cluster) -> None:
+        await cluster.create(node("a", labels={"kubernetes.io/hostname": "a"}))
+        await create_device(cluster, "a")
+        # Without a controller that completes the binding.
+        await cluster.client.create(PERSISTENT_VOLUMES, volume("v", "a"))
+        available = Patch(PatchType.MERGE, {"status": {"phase": "Available"}})
+        await cluster.client.patch(PERSISTENT_VOLUMES, "v", "", available, WriteOptions(subresource="status"))
+        await cluster.client.create(PERSISTENT_VOLUME_CLAIMS, claim("data"))
+        cluster.start_scheduler()
+        await cluster.create(consumer("first", "data", **await with_device(cluster, "first")))
+        await cluster.eventually(
+            lambda: cluster.client.get(PERSISTENT_VOLUMES, "v"), lambda item: "claimRef" in item["spec"]
+        )
+        await cluster.create(consumer("second", **await with_device(cluster, "second")))
+        await cluster.condition("second", "Unschedulable")
+        await cluster.client.delete(PODS, "first", "default", NOW)
+        assert await cluster.node_of("second") == "a"
+
+    async def main() -> None:
+        async with started(tmp_path) as cluster:
+            storage = {"provisioner": "kubernetes.io/no-provisioner", "volumeBindingMode": "WaitForFirstConsumer"}
+            await cluster.client.create(STORAGE_CLASSES, {"metadata": {"name": "local"}, **storage})
+            await test(cluster)
+
+    asyncio.run(main())
+
+
+async def create_device(cluster: Cluster, on: str) -> None:
+    """Create a device on the node, and its class."""
+    await cluster.client.create(DEVICE_CLASSES, {"metadata": {"name": "gpu"}, "spec": {}})
+    pool = {"name": on, "generation": 1, "resourceSliceCount": 1}
+    spec = {"nodeName": on, "driver": "gpu.example.com", "pool": pool, "devices": [{"name": "gpu-0"}]}
+    await cluster.client.create(RESOURCE_SLICES, {"metadata": {"name": on}, "spec": spec})
+
+
+async def with_device(cluster: Cluster, name: str) -> Document:
+    """Create a claim of a device; return what the spec of a Pod says about it."""
+    spec = {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu"}}]}}
+    await cluster.client.create(RESOURCE_CLAIMS, {"metadata": {"name": name, "namespace": "default"}, "spec": spec})
+    return {"resourceClaims": [{"name": "gpu", "resourceClaimName": name}]}

@@ -395,6 +395,22 @@ def test_pods_of_a_gang_are_bound_together(needed: int, fine: int, bound: bool) 
     assert asyncio.run(run()) == [bound] * fine
 
 
+@pytest.mark.behaviour("GW-58")
+@pytest.mark.parametrize(("now_needed", "decision"), [(1, True), (2, None), (3, None), (4, False)])
+def test_a_gang_may_need_more_or_fewer_pods_before_it_is_decided(now_needed: int, decision: bool | None) -> None:
+    async def run() -> None:
+        gang = GangBinding(3)
+        for uid in ("a", "b", "c"):
+            gang.expect(uid)
+        ready = gang.ready("a")
+        gang.need(now_needed)
+        assert (ready.result() if ready.done() else None) is decision
+        gang.need(3)
+        assert gang.is_decided == (decision is not None)
+
+    asyncio.run(run())
+
+
 @pytest.mark.behaviour("GW-58", "PE-33")
 @pytest.mark.parametrize("needed", [1, 2])
 def test_a_ready_pod_can_be_preempted_until_the_gang_is_bound(needed: int) -> None:
@@ -549,9 +565,15 @@ def test_known_pods_of_a_group() -> None:
     assert groups.known_count(TEAM) == 2
     groups.pod_bound(a.pod)
     assert groups.bound_count(TEAM) == 1
+    # Of Pods that are being bound together, one may have lost its place.
+    groups.gang_bound(TEAM, {a.uid, b.uid, "lost"})
+    assert groups.bound_count(TEAM) == 2
+    groups.pod_unplaced(b)
+    assert groups.bound_count(TEAM) == 1
     groups.pod_unplaced(a)
     assert groups.bound_count(TEAM) == 0
-    groups.pod_unplaced(b)
+    groups.gang_bound(TEAM, {a.uid})
+    assert groups.bound_count(TEAM) == 0
     groups.remove_pod(a.pod)
     assert groups.known_count(TEAM) == 0
     groups.add_pod(pod("alone"))

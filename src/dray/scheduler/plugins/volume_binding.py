@@ -88,6 +88,7 @@ class VolumeBinding:
             text = "invalid BindTimeoutSeconds, should not be a negative value"
             raise ValueError(f"bindTimeoutSeconds: Invalid value: {self._timeout_seconds}: {text}")
         self._choices = volume_choices_of(handle)
+        self._cancellation = handle.binding_cancellation
         self._classes: Lister[Document] = handle.informers.informer(STORAGE_CLASSES).lister
         self._lenient = lenient
         self._waits = waits
@@ -156,10 +157,13 @@ class VolumeBinding:
         """Return whether claims have to be bound, which the controller takes part in."""
         return SUCCESS if self._chosen(state, node_name) else SKIP
 
-    async def pre_bind(self, state: CycleState, _pod: Pod, node_name: str) -> Status:
+    async def pre_bind(self, state: CycleState, pod: Pod, node_name: str) -> Status:
         """Bind the claims that waited for the Pod."""
         chosen = self._chosen(state, node_name)
-        return await self._choices.bind(chosen, node_name, self._timeout_seconds) if chosen else SUCCESS
+        if not chosen:
+            return SUCCESS
+        cancelled = self._cancellation(pod.metadata.uid or "")
+        return await self._choices.bind(chosen, node_name, self._timeout_seconds, cancelled)
 
     def _chosen(self, state: CycleState, node_name: str) -> tuple[Chosen, ...]:
         own: VolumeState | None = state.get(_NAME)

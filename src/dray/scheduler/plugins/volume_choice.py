@@ -32,7 +32,7 @@ from dray.client.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, 
 from dray.framework.node_info import NodeInfo
 from dray.framework.node_selectors import compile_selector
 from dray.framework.status import SUCCESS, Status, error
-from dray.runtime.tasks import pause
+from dray.runtime.tasks import first_completed
 from dray.scheduler.handle import Handle
 
 # A claim, and the volume that it gets on a node; None if that is to be provisioned there.
@@ -92,7 +92,9 @@ class VolumeChoices:
             if self._reserved.get(name) == (claim["metadata"].get("uid") or ""):
                 del self._reserved[name]
 
-    async def bind(self, chosen: Sequence[Chosen], node_name: str, timeout_seconds: float) -> Status:
+    async def bind(
+        self, chosen: Sequence[Chosen], node_name: str, timeout_seconds: float, cancelled: asyncio.Event | None
+    ) -> Status:
         """Write the references of volumes to their claims, or the node of new ones, and wait for the controller."""
         try:
             for claim, volume in chosen:
@@ -102,7 +104,7 @@ class VolumeChoices:
                     await self._client.update(PERSISTENT_VOLUMES, wanted)
         except APIError as failure:
             return error(f"binding volumes: {failure.message}")
-        return await self._wait(chosen, timeout_seconds)
+        return await self._wait(chosen, timeout_seconds, cancelled or asyncio.Event())
 
     async def _select_node(self, claim: Document, node_name: str) -> None:
         if selected_node(claim) == node_name:
@@ -118,7 +120,7 @@ class VolumeChoices:
         patch = Patch(PatchType.MERGE, body)
         await self._client.patch(PERSISTENT_VOLUME_CLAIMS, metadata["name"], metadata.get("namespace") or "", patch)
 
-    async def _wait(self, chosen: Sequence[Chosen], timeout_seconds: float) -> Status:
+    async def _wait(self, chosen: Sequence[Chosen], timeout_seconds: float, cancelled: asyncio.Event) -> Status:
         deadline = self._clock.monotonic() + timeout_seconds
         changed = asyncio.Event()
         self._waiting.add(changed)
@@ -130,13 +132,15 @@ class VolumeChoices:
                 left = [item for item in chosen if not self._is_bound(*item)]
                 if not left:
                     return SUCCESS
+                if cancelled.is_set():
+                    return error("binding volumes: context canceled")
                 problem = self._problem([claim for claim, _ in left], selected)
                 if problem:
                     return error(f"binding volumes: {problem}")
                 remaining = deadline - self._clock.monotonic()
                 if remaining <= 0:
                     return error("binding volumes: context deadline exceeded")
-                await pause(self._clock, changed, remaining)
+                await first_completed(changed.wait(), cancelled.wait(), self._clock.sleep(remaining))
         finally:
             self._waiting.discard(changed)
 
