@@ -472,7 +472,7 @@ class Scheduler:
             key = group_key_of(new)
             if key is not None and (old is None or not old.spec.node_name):
                 self._groups.pod_bound(key)
-        if old is not None and not old.spec.node_name and (new is None or new.metadata.deletion_timestamp is not None):
+        if old is not None and (new is None or new.metadata.deletion_timestamp is not None):
             self._binder.pod_deleted(old.metadata.uid or "")
 
     def _notify(self, event: ClusterEvent, old: object, new: object) -> None:
