@@ -78,10 +78,11 @@ async def cluster(
     *,
     data_dir: str = "",
     counted_by: type[Counted] = Counted,
+    uses_huge_pages: bool = True,
 ) -> AsyncIterator[tuple[Client, Counted]]:
     """Run a cluster whose controllers and scheduler start after the setup; yield a client and the request counts.
 
-    Without a data directory, the state is deleted in the end.
+    Without a data directory, the state is deleted in the end. Huge pages are used as by a process of Dray.
     """
     gc.set_threshold(*GC_THRESHOLDS)
     with tempfile.TemporaryDirectory() as folder:
@@ -98,8 +99,8 @@ async def cluster(
                 await client.create(SERVICE_ACCOUNTS, {"metadata": {"name": "default", "namespace": "default"}})
             await setup(client)
             async with TaskGroup("bench") as group:
-                # As for a process of Dray.
-                group.spawn(huge_pages.run(), "huge pages")
+                if uses_huge_pages:
+                    group.spawn(huge_pages.run(), "huge pages")
                 _spawn(group, running, counted.with_server(running.components), settings, config or SchedulerConfig())
                 await until_quiet(client)
                 gc.freeze()

@@ -26,8 +26,10 @@ _SECONDS_MAX: Final = 3600
 
 def run(name: str, pods: int) -> None:
     """Run a workload with so many Pods in this process."""
+    workload = workloads.with_pods(workloads.BY_NAME[name], pods)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(scheduler.measure(workloads.with_pods(workloads.BY_NAME[name], pods)))
+        # Huge pages are asked for every few seconds, so that the count would depend on how long the run takes.
+        runner.run(scheduler.measure(workload, uses_huge_pages=False))
 
 
 def start(valgrind: str, name: str, pods: int) -> subprocess.Popen[str]:

@@ -127,10 +127,11 @@ def peak_megabytes() -> float:
     raise SystemExit("the kernel does not tell the peak of memory")
 
 
-async def measure(workload: Workload, kind: type[Run] = Run) -> Measured:
+async def measure(workload: Workload, kind: type[Run] = Run, *, uses_huge_pages: bool = True) -> Measured:
     """Run one workload in this process."""
     prepare = partial(workloads.prepare, workload=workload)
-    async with cluster(prepare, feature_gates=workload.feature_gates) as (client, counted):
+    running = cluster(prepare, feature_gates=workload.feature_gates, uses_huge_pages=uses_huge_pages)
+    async with running as (client, counted):
         return await kind(workload, client, counted).measure()
 
 

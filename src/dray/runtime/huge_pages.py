@@ -12,6 +12,7 @@ import ctypes
 import sys
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -56,7 +57,9 @@ async def run() -> None:
         return
     advice = HugePageAdvice(_system_call())
     while True:
-        await asyncio.to_thread(advice.give)
+        # Without a file descriptor or a thread to spare, the process must go on without more huge pages.
+        with suppress(OSError, RuntimeError):
+            await asyncio.to_thread(advice.give)
         await asyncio.sleep(SECONDS_BETWEEN)
 
 
@@ -65,16 +68,22 @@ def is_supported() -> bool:
     if sys.platform != "linux":
         return False
     try:
-        return "[never]" not in _SETTING.read_text() and bool(_MAPPINGS.read_text())
+        return "[never]" not in _SETTING.read_text() and bool(read_mappings())
     except OSError:
         return False
+
+
+def read_mappings() -> str:
+    """Return what the kernel says of the memory of this process; names of files may be in any encoding."""
+    return _MAPPINGS.read_text(errors="replace")
 
 
 def heap_mappings(smaps: str) -> Iterator[Mapping]:
     """Yield the private, writable memory without a file, as `/proc/PID/smaps` lists it."""
     head: list[str] = []
     sizes: dict[str, int] = {}
-    for line in [*smaps.splitlines(), "0-0 ---p"]:
+    # Not `splitlines`: in the names of files, the kernel escapes no other line breaks.
+    for line in [*smaps.split("\n"), "0-0 ---p"]:
         name, separator, value = line.partition(":")
         if separator and " " not in name:
             number = value.removesuffix(" kB").strip()
@@ -102,7 +111,7 @@ class HugePageAdvice:
 
     def give(self) -> None:
         """Ask for huge pages for all memory that gains from them."""
-        self.advise([mapping for mapping in heap_mappings(_MAPPINGS.read_text()) if mapping.gains])
+        self.advise([mapping for mapping in heap_mappings(read_mappings()) if mapping.gains])
 
     def advise(self, mappings: list[Mapping]) -> None:
         """Ask for huge pages for these mappings, which are in the order of their addresses."""

@@ -480,7 +480,7 @@ class Scheduler:
                 self._bound_pods_changed(None if old is None else group_key_of(old))
             elif new.spec.node_name and (old is None or not old.spec.node_name):
                 self._bound_pods_changed(group_key_of(new))
-        if old is not None and not old.spec.node_name and (new is None or new.metadata.deletion_timestamp is not None):
+        if old is not None and (new is None or new.metadata.deletion_timestamp is not None):
             self._binder.pod_deleted(old.metadata.uid or "")
 
     def _on_group_change(self, _old: PodGroup | None, new: PodGroup | None) -> None:

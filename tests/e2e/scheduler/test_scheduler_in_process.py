@@ -265,6 +265,17 @@ async def test_a_node_that_another_component_nominates_is_tried_first(cluster: C
     assert await cluster.node_of("p") == "other"
 
 
+async def test_a_pod_that_was_bound_by_another_scheduler_does_not_wait_after_its_deletion(cluster: Cluster) -> None:
+    probe = Waiting()
+    start(cluster, probe)
+    await cluster.create(node("n"), pod("p"))
+    await probe.held(cluster)
+    binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "p"}, "target": {"name": "n"}}
+    await cluster.client.create_subresource(PODS, "p", "default", "binding", binding)
+    await cluster.client.delete(PODS, "p", "default", _now())
+    await cluster.eventually(lambda: asyncio.sleep(0, probe.calls), lambda calls: "unreserve_writes" in calls)
+
+
 async def test_permit_gives_up_in_time(cluster: Cluster) -> None:
     probe = Probe()
     probe.answers["permit"] = Status(Code.WAIT)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import mmap
+import os
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from dray.runtime import huge_pages
 from dray.runtime.huge_pages import COLLAPSES_MAX, FAILURES_MAX, HUGE_PAGE_BYTES, HugePageAdvice, Mapping, heap_mappings
+from dray.runtime.tasks import TaskGroup
 
 MIB = 1 << 20
 
@@ -41,6 +46,39 @@ def test_private_writable_memory_without_a_file_is_found() -> None:
         Mapping(0x5646B7000000, 0x5646B7400000, 4000 * 1024, 2 * MIB),
         Mapping(0x7F0000000000, 0x7F0000800000, 8 * MIB, 0),
     ]
+
+
+def test_a_line_break_in_the_name_of_a_file_is_no_end_of_a_line() -> None:
+    name = "/a\u2028b\f7f0000000000-7f0000800000 rw-p 00000000 00:00 0"
+    assert not list(heap_mappings(f"7f0000a00000-7f0000c00000 rw-p 00000000 fe:00 5  {name}\nRss:  8192 kB\n"))
+
+
+def test_names_of_files_may_be_in_any_encoding(tmp_path: Path) -> None:
+    if not huge_pages._MAPPINGS.exists():
+        pytest.skip("the system has no /proc")
+    path = os.fsencode(tmp_path) + b"/\xff"
+    with open(path, "w+b") as file:
+        file.truncate(4096)
+        with mmap.mmap(file.fileno(), 4096):
+            assert "\ufffd" in huge_pages.read_mappings()
+
+
+async def test_a_failure_does_not_end_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As without a file descriptor to spare; it is tried again."""
+    tried = asyncio.Event()
+    failures: list[Exception] = [OSError("Too many open files"), RuntimeError("can't start new thread")]
+
+    async def to_thread(_function: Any) -> None:
+        if failures:
+            raise failures.pop()
+        tried.set()
+
+    monkeypatch.setattr(huge_pages, "is_supported", lambda: True)
+    monkeypatch.setattr(huge_pages, "SECONDS_BETWEEN", 0.0)
+    monkeypatch.setattr(asyncio, "to_thread", to_thread)
+    async with TaskGroup("test") as group:
+        group.spawn(huge_pages.run(), "huge pages")
+        await asyncio.wait_for(tried.wait(), 10)
 
 
 @pytest.mark.parametrize(
@@ -116,7 +154,7 @@ def test_the_kernel_gives_huge_pages() -> None:
         memory.write(b"x" * (16 * MIB))
         advice = HugePageAdvice(huge_pages._system_call())
         advice.give()
-        text = huge_pages._MAPPINGS.read_text()
-        assert any(mapping.huge for mapping in heap_mappings(text)), "MADV_COLLAPSE needs Linux 6.1"
+        mappings = heap_mappings(huge_pages.read_mappings())
+        assert any(mapping.huge for mapping in mappings), "MADV_COLLAPSE needs Linux 6.1"
         memory.seek(0)
         assert memory.read() == b"x" * (16 * MIB)

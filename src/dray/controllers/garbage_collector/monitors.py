@@ -104,7 +104,7 @@ class Monitor:
         return full_metadata(self.kind, obj)
 
     def may_be_dependent(self, obj: Any) -> bool:
-        """Return whether the object may have owners or be deleted: the graph has all others only as owners."""
+        """Return whether it may have owners, or may be being deleted: the graph has other objects only as owners."""
         return not isinstance(obj, CompactMetadata)
 
     def is_relevant_change(self, old: Any, new: Any) -> bool:
@@ -128,7 +128,7 @@ class SharedMonitor(Monitor):
         return observe_structure(self.kind, obj)
 
     def may_be_dependent(self, obj: Any) -> bool:
-        """Return whether the object has owners or is being deleted: the graph has all others only as owners."""
+        """Return whether it has owners or is being deleted: the graph has other objects only as owners."""
         metadata = obj.metadata
         return bool(metadata.owner_references) or metadata.deletion_timestamp is not None
 

@@ -183,9 +183,8 @@ class DefaultPreemption:
             search = self._search(nodes, state, dry_run.on, NOTHING_KNOWN)
         else:
             search = self._search(nodes, state, cached.on, cached.known)
-        now = self._handle.clock.now()
         while search.candidates:
-            candidate = choose(search.candidates, now)
+            candidate = choose(search.candidates)
             if cached is None or self._is_confirmed(candidate, cached, dry_run):
                 return self._chosen(candidate), search
             search.candidates.remove(candidate)
@@ -193,7 +192,7 @@ class DefaultPreemption:
             self._cache.clear()
             search = self._search(nodes, state, dry_run.on, NOTHING_KNOWN)
             if search.candidates:
-                return self._chosen(choose(search.candidates, now)), search
+                return self._chosen(choose(search.candidates)), search
         return None, search
 
     def _is_confirmed(self, candidate: Candidate, cached: CachedDryRun, dry_run: DryRun) -> bool:

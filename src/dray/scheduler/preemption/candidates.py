@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from itertools import chain, islice
 from math import inf
 from typing import Final
@@ -94,24 +93,19 @@ def _try(dry_run: Callable[[NodeInfo], Candidate | Status], node: NodeInfo) -> C
         return Status(Code.ERROR, (str(failure),))
 
 
-def choose(candidates: Sequence[Candidate], now: datetime) -> Candidate:
+def choose(candidates: Sequence[Candidate]) -> Candidate:
     """Return the candidate that does the least harm; each criterion decides among those equal so far.
 
     Fewest violations of budgets; lowest priority of the most important victim; lowest sum of priorities; fewest
     victims; latest start of the victims with the highest priority; the first one that was found.
     """
-    # A Pod that has not started counts as started now.
-    started_now = now.timestamp()
     best, least, latest = candidates[0], candidates[0].harm, -inf
     for candidate in candidates:
         harm = candidate.harm
         if harm > least:
             continue
-        started = candidate.earliest_start
-        if started is None:
-            started = started_now
-        if harm < least or started > latest:
-            best, least, latest = candidate, harm, started
+        if harm < least or candidate.earliest_start > latest:
+            best, least, latest = candidate, harm, candidate.earliest_start
     return best
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import inf
 from typing import Final
 
 from dray.framework.cycle_state import CycleState
@@ -55,11 +56,11 @@ class Candidate:
         )
 
     @cached_property
-    def earliest_start(self) -> float | None:
-        """Return when the first of the most important victims was started, as a timestamp; None if none was."""
+    def earliest_start(self) -> float:
+        """Return when the first of the most important victims was started, as a timestamp; infinite if none was."""
         highest = self.victims[0].priority
         started = [pod.pod.status.start_time for pod in self.victims if pod.priority == highest]
-        return min((start.timestamp() for start in started if start is not None), default=None)
+        return min((start.timestamp() for start in started if start is not None), default=inf)
 
 
 class DryRun:
@@ -83,7 +84,7 @@ class DryRun:
         # The groups whose Pods are evicted together, and the nodes where those are; None if there are no such groups.
         self._groups = groups
         self._snapshot = snapshot or Snapshot()
-        # Whether the removal of the least important unit alone has been enough so far.
+        # Whether the least important unit was the only victim on the last node that had victims.
         self._is_last_enough = True
 
     def on(self, node: NodeInfo) -> Candidate | Status:
@@ -165,7 +166,7 @@ class _Attempt:
         return reprieve_several(units, self._put_back)
 
     def reprieve_some(self, units: Sequence[Unit]) -> list[Unit]:
-        """Do the same where all but the last are known not to fit."""
+        """Do the same if it is known that all but the last cannot be put back together."""
         return reprieve_some(units, self._put_back)
 
     def fits_with(self, units: Sequence[Unit]) -> bool:

@@ -263,9 +263,7 @@ def _victims(
     scheduler = replica.scheduler
     profile = scheduler.profiles[pod.spec.scheduler_name or DEFAULT_SCHEDULER_NAME]
     budgets = BudgetCache(scheduler.handle.informers).all()
-    dry_run = PreemptionDryRun(
-        profile, nodes, budgets, lambda raised: Filters(profile, nodes, allocator, raised), question.now
-    )
+    dry_run = PreemptionDryRun(profile, nodes, budgets, lambda raised: Filters(profile, nodes, allocator, raised))
     classes = question.snapshot.documents.get("PriorityClass", ())
     return dry_run.find(pod, classes, scheduler.handle.nominations)
 

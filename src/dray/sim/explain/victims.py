@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from datetime import datetime
 from typing import Final
 
 import msgspec
@@ -40,13 +39,11 @@ class PreemptionDryRun:
         nodes: Snapshot,
         budgets: Sequence[Budget],
         make_filters: MakeFilters,
-        now: datetime,
     ) -> None:
         self._profile = profile
         self._nodes = nodes
         self._budgets = budgets
         self._make_filters = make_filters
-        self._now = now
 
     def find(self, pod: Pod, classes: Iterable[Document], nominations: Nominations) -> Victims | None:
         """Return the victims at the lowest priority that helps; None if none would."""
@@ -73,7 +70,7 @@ class PreemptionDryRun:
         nodes = filters.preemptible_nodes()
 
         search = find_candidates(nodes, 0, _CANDIDATES_MAX, dry_run.on)
-        return choose(search.candidates, self._now) if search.candidates else None
+        return choose(search.candidates) if search.candidates else None
 
 
 def class_for(priority: int, classes: Iterable[Document]) -> str:

@@ -112,6 +112,35 @@ def test_a_shared_claim(users: list[tuple[str, str, int]], expected: list[str]) 
 
 
 @pytest.mark.behaviour("PE-52")
+@pytest.mark.parametrize("monotonic", [False, True])
+@pytest.mark.parametrize(
+    ("priority", "user_priority", "expected"),
+    [
+        pytest.param(2, 1, ["binding", "user"], id="more important than the user"),
+        pytest.param(1, 2, ["binding", "user"], id="less important than the user"),
+        pytest.param(100, 1, [], id="cannot be preempted"),
+    ],
+)
+def test_a_pod_that_is_being_bound_uses_a_claim_before_it_is_reserved(
+    priority: int, user_priority: int, expected: list[str], monotonic: bool
+) -> None:
+    """The user of a claim does not go in vain if another Pod is about to use it, too."""
+    cluster = DeviceCluster()
+    cluster.add_node("n", "d")
+    cluster.add_claim("shared")
+    cluster.allocate("shared", "n", "d", users=["user"])
+    cluster.run("user", "n", claims=["shared"], priority=user_priority)
+    cluster.assume(PodInfo(cluster.pending("binding", claims=["shared"], priority=priority)), "n")
+    state, _ = cluster.place(cluster.pending("urgent", request(), **HIGH))
+    runner = runner_of(cluster.profile, state, cluster.handle.nominations)
+    node = cluster.handle.snapshot.get("n")
+    assert node is not None
+    found = DryRun(runner, state, (), monotonic=monotonic).on(node)
+    victims = found.victims if isinstance(found, Candidate) else ()
+    assert sorted(victim.key.name for victim in victims) == expected
+
+
+@pytest.mark.behaviour("PE-52")
 @pytest.mark.parametrize("how", ["gone", "replaced", "other kind"])
 def test_users_that_are_no_pods_of_the_node(how: str) -> None:
     """A user whose Pod does not exist any more does not keep a claim; another kind of user does."""

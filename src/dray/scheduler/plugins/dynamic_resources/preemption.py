@@ -1,7 +1,8 @@
 """Dry runs of preemption with devices: which claims the removal of Pods releases, and what nominated Pods hold. Pure.
 
-A claim is released when every user in `reservedFor` is removed; counting is not enough, the uids must match. Claims of
-the preemptor itself are never released, nor claims with devices that other nodes can use: evicting on this node alone
+A claim is released when every user in `reservedFor` is removed; counting is not enough, the uids must match. A Pod on
+the node that refers to a claim by its name is a user, too: while it is being bound, `reservedFor` may lack it. The
+preemptor's own claims are never released, nor claims with devices that other nodes can use: evicting on this node alone
 does not free them.
 """
 
@@ -194,7 +195,9 @@ class DevicePreemption:
             if user.uid not in own.removed and not self._is_gone(priority, user, claim, node):
                 return False
         allocation = claim.status.allocation or self._tracker.in_flight_allocation(claim)
-        return allocation is None or self._is_local(own, node, allocation)
+        if allocation is not None and not self._is_local(own, node, allocation):
+            return False
+        return not _is_used_by_name(own, claim, node)
 
     def _is_local(self, own: PodState, node: NodeInfo, allocation: AllocationResult) -> bool:
         """Return whether the allocation uses devices of the node alone."""
@@ -235,3 +238,16 @@ class DevicePreemption:
 
 def _may_hold_devices(pod: Pod) -> bool:
     return bool(pod.spec.resource_claims) or pod.status.extended_resource_claim_status is not None
+
+
+def _is_used_by_name(own: PodState, claim: ResourceClaim, node: NodeInfo) -> bool:
+    """Return whether a Pod on the node that is neither removed nor in `reservedFor` refers to the claim."""
+    name, namespace = claim.metadata.name, claim.metadata.namespace
+    for other in node.pods.values():
+        for entry in other.pod.spec.resource_claims:
+            if entry.resource_claim_name == name and other.pod.metadata.namespace == namespace:
+                # Users in `reservedFor` are examined before.
+                is_reserved = any(user.uid == other.uid for user in claim.status.reserved_for)
+                if other.uid not in own.removed and not is_reserved:
+                    return True
+    return False
