@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import mmap
 import sys
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
@@ -16,7 +17,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
-SECONDS_BETWEEN: Final = 5.0
+SECONDS_BETWEEN: Final = 2.0
+# Parsing the mappings takes some milliseconds. It is done only if the resident memory has changed by this much, and now
+# and then, since memory may have been freed and allocated again.
+CHANGE_BYTES_MIN: Final = 8 << 20
+ROUNDS_SKIPPED_MAX: Final = 30
 HUGE_PAGE_BYTES: Final = 2 << 20
 # A failed attempt may have moved pages in vain, so a round ends after some, or after half a gigabyte.
 FAILURES_MAX: Final = 8
@@ -25,6 +30,7 @@ COLLAPSES_MAX: Final = 256
 _RESIDENT_MIN: Final = 7 / 8
 _SETTING: Final = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 _MAPPINGS: Final = Path("/proc/self/smaps")
+_SIZES: Final = Path("/proc/self/statm")
 # Of the kernel's interface; not in Python's `mmap` for memory that it did not map itself.
 _MADV_HUGEPAGE: Final = 14
 _MADV_COLLAPSE: Final = 25
@@ -52,15 +58,17 @@ class Mapping(NamedTuple):
 
 
 async def run() -> None:
-    """Ask for them again and again, since the process grows."""
+    """Ask for them whenever the process has grown."""
     if not is_supported():
         return
     advice = HugePageAdvice(_system_call())
     while True:
+        # A process that ends soon does not pay for it.
+        await asyncio.sleep(SECONDS_BETWEEN)
         # Without a file descriptor or a thread to spare, the process must go on without more huge pages.
         with suppress(OSError, RuntimeError):
-            await asyncio.to_thread(advice.give)
-        await asyncio.sleep(SECONDS_BETWEEN)
+            if advice.is_due(resident_bytes()):
+                await asyncio.to_thread(advice.give)
 
 
 def is_supported() -> bool:
@@ -71,6 +79,11 @@ def is_supported() -> bool:
         return "[never]" not in _SETTING.read_text() and bool(read_mappings())
     except OSError:
         return False
+
+
+def resident_bytes() -> int:
+    """Return how much memory this process has."""
+    return int(_SIZES.read_text().split()[1]) * mmap.PAGESIZE
 
 
 def read_mappings() -> str:
@@ -108,6 +121,17 @@ class HugePageAdvice:
         self._madvise = madvise
         # Where the next round goes on.
         self._next = 0
+        # The resident memory in the last round, and how many have been skipped since.
+        self._resident = 0
+        self._skipped = 0
+
+    def is_due(self, resident: int) -> bool:
+        """Return whether it is time for another round, and count it."""
+        if abs(resident - self._resident) < CHANGE_BYTES_MIN and self._skipped < ROUNDS_SKIPPED_MAX:
+            self._skipped += 1
+            return False
+        self._resident, self._skipped = resident, 0
+        return True
 
     def give(self) -> None:
         """Ask for huge pages for all memory that gains from them."""

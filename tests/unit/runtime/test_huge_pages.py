@@ -11,7 +11,16 @@ from typing import Any
 import pytest
 
 from dray.runtime import huge_pages
-from dray.runtime.huge_pages import COLLAPSES_MAX, FAILURES_MAX, HUGE_PAGE_BYTES, HugePageAdvice, Mapping, heap_mappings
+from dray.runtime.huge_pages import (
+    CHANGE_BYTES_MIN,
+    COLLAPSES_MAX,
+    FAILURES_MAX,
+    HUGE_PAGE_BYTES,
+    ROUNDS_SKIPPED_MAX,
+    HugePageAdvice,
+    Mapping,
+    heap_mappings,
+)
 from dray.runtime.tasks import TaskGroup
 
 MIB = 1 << 20
@@ -127,6 +136,25 @@ class Kernel:
         assert length == HUGE_PAGE_BYTES
         self.collapsed.append(start)
         return self._succeeds
+
+
+def test_a_round_is_due_after_a_change_or_a_while() -> None:
+    advice = HugePageAdvice(Kernel(succeeds=True).madvise)
+    size = 10 * CHANGE_BYTES_MIN
+    assert advice.is_due(size)
+    assert not advice.is_due(size + CHANGE_BYTES_MIN - 1)
+    assert advice.is_due(size + CHANGE_BYTES_MIN)
+    assert advice.is_due(size)
+    assert [advice.is_due(size) for _ in range(ROUNDS_SKIPPED_MAX)] == [False] * ROUNDS_SKIPPED_MAX
+    assert advice.is_due(size)
+
+
+def test_the_resident_memory_is_read() -> None:
+    if not huge_pages.is_supported():
+        pytest.skip("the kernel gives no huge pages")
+    before = huge_pages.resident_bytes()
+    memory = bytearray(64 * MIB)
+    assert huge_pages.resident_bytes() - before > len(memory) // 2
 
 
 def test_a_round_is_bounded_and_the_next_one_goes_on() -> None:
