@@ -35,11 +35,6 @@ class GangBinding:
         self._listeners: list[Callable[[bool], None]] = []
 
     @property
-    def is_decided(self) -> bool:
-        """Return whether it is known if the Pods are bound."""
-        return self._decision is not None
-
-    @property
     def ready_uids(self) -> frozenset[str]:
         """Return the uids of the Pods that are ready."""
         return frozenset(self._ready)
@@ -119,7 +114,7 @@ class GangBinding:
                 cancel()
 
     def _answer(self, uid: str, *, is_bound: bool) -> None:
-        """Tell a Pod, if it is ready and its binding cycle was not stopped meanwhile."""
+        """Set the result for a Pod, if it is ready and its binding cycle was not stopped meanwhile."""
         future = self._waiting.pop(uid, None)
         if future is not None and not future.done():
             future.set_result(is_bound)

@@ -405,8 +405,10 @@ def test_a_gang_may_need_more_or_fewer_pods_before_it_is_decided(now_needed: int
         ready = gang.ready("a")
         gang.need(now_needed)
         assert (ready.result() if ready.done() else None) is decision
+        # A decision is final.
         gang.need(3)
-        assert gang.is_decided == (decision is not None)
+        assert ready.done() == (decision is not None)
+        assert gang.is_bound("a") == bool(decision)
 
     asyncio.run(run())
 
@@ -451,7 +453,6 @@ def test_a_preempted_pod_does_not_wait_for_the_others() -> None:
         preempted = gang.ready("a")
         assert RunningBinding("a", gang).cancel("preempted") is not None
         assert preempted.done()
-        assert not gang.is_decided
         other = gang.ready("b")
         assert not other.done()
         assert await gang.ready("c")
