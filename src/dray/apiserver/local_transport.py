@@ -75,17 +75,12 @@ class LocalTransport:
 
     def _batch(self, frames: Sequence[WatchFrame], endpoint: Endpoint) -> WatchBatch:
         batch: list[tuple[str, Document]] = []
-        shared, is_storage_version = self.documents.document, endpoint.is_storage_version
         for frame in frames:
-            entry = frame.entry
-            if entry is None:
+            if frame.entry is not None:
+                document = _shared_document(endpoint, frame.entry, self.documents)
+            else:
                 assert frame.document is not None
                 document = frame.document
-            elif is_storage_version and not entry.value.endswith(MARK):
-                # As `_shared_document`, which would be a call for each event.
-                document = shared(entry)
-            else:
-                document = _plain_document(endpoint, entry)
             batch.append((frame.type, document))
         return batch
 

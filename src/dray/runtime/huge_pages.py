@@ -76,7 +76,7 @@ def is_supported() -> bool:
     if sys.platform != "linux":
         return False
     try:
-        return "[never]" not in _SETTING.read_text() and bool(read_mappings())
+        return "[never]" not in _SETTING.read_text() and _MAPPINGS.exists()
     except OSError:
         return False
 

@@ -175,7 +175,7 @@ class GroupScheduler:
                 self._steps.end_nomination(other)
 
     def end_nominations_without_enough_pods(self) -> None:
-        """End the nominations of Pods whose group lacks others: it may never be tried, and they hold room in vain.
+        """End the nominations of Pods whose group lacks others: it may never be tried, and they hold devices in vain.
 
         Such a nomination is left in the status of a Pod when the scheduler was stopped, or could not remove it.
         """

@@ -126,7 +126,6 @@ class AsynchronousCommitView:
 
     async def _write(self, key: str, plan: Plan) -> Entry:
         writes = self._writes
-        # As `UncommittedView.is_ahead`, without a call for each write.
         if writes.failure is not None:
             return await writes.commit(key, plan)
         epoch = writes.epoch

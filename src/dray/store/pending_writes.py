@@ -69,7 +69,8 @@ class PendingWrites:
         self._is_end_scheduled = False
         self._submit_at = 0.0
         self._outcome: asyncio.Future[None] | None = None
-        # Why the last write failed; None after one that succeeded.
+        # Why the last write failed; None after one that succeeded. Only while it is None, planned writes are shown and
+        # acknowledged before they are committed.
         self.failure: str | None = None
         # None until a component of this process needs it.
         self.view: UncommittedView | None = None
@@ -265,15 +266,9 @@ class UncommittedView:
         # Called with the committed revision after writes that were shown have failed.
         self.on_roll_back: list[Callable[[int], None]] = []
 
-    @property
-    def is_ahead(self) -> bool:
-        """Whether planned writes are shown and acknowledged before they are committed."""
-        return self._writes.failure is None
-
     def get(self, key: str) -> Entry | None:
         """Return the newest entry of a key that is shown."""
         writes = self._writes
-        # As `is_ahead`, without a call for each read.
         if writes.failure is not None:
             return self._state.index.get(key)
         # Usually everything is shown that was planned.
@@ -287,7 +282,7 @@ class UncommittedView:
         Also called after a commit, with which the failure is over: what was held back is shown even if nothing is new.
         """
         self._held_back += events
-        if self._held_back and self.is_ahead:
+        if self._held_back and self._writes.failure is None:
             events, self._held_back = self._held_back, []
             self.hub.publish(events, events[-1].revision)
 

@@ -465,9 +465,10 @@ def _validate_state_transitions(new: Document, old: Document, restart: str, path
 def _validate_addresses(status: Document) -> FieldErrors:
     errors: FieldErrors = []
     for field in ("podIPs", "hostIPs"):
-        if not status.get(field):
+        items = status.get(field)
+        if not items:
             continue
-        addresses = [item.get("ip") or "" for item in status.get(field) or ()]
+        addresses = [item.get("ip") or "" for item in items]
         for i, address in enumerate(addresses):
             errors += validate_ip(address, STATUS.child(field).index(i))
         errors += _validate_dual_stack(addresses, STATUS.child(field))
