@@ -188,6 +188,8 @@ def make_claim(
             labels=dict(template.spec.metadata.labels),
             annotations={**template.spec.metadata.annotations, POD_CLAIM_NAME_ANNOTATION: entry.entry},
             owner_references=(controller_reference(kind, owner.metadata),),
+            # The scheduler would have to add it before it writes the allocation.
+            finalizers=(FINALIZER,),
         ),
         spec=template.spec.spec,
     )
@@ -273,7 +275,7 @@ def plan_claim(
     if protected and not users and claim.metadata.deletion_timestamp is not None:
         held = claim.status.allocation is not None
         return ClaimPlan(ResourceClaimStatus() if held else None, remove_finalizer=True)
-    return ClaimPlan(delete=delete)
+    return ClaimPlan(remove_finalizer=delete and protected and claim.status.allocation is None, delete=delete)
 
 
 def _is_gone(

@@ -10,7 +10,7 @@ import pytest
 from dray.api.codec import from_document
 from dray.api.document import UID, Document
 from dray.api.features import FeatureGates
-from dray.api.pod_claims import POD_CLAIM_NAME_ANNOTATION, is_for_pod, is_reserved_for, not_created_for
+from dray.api.pod_claims import FINALIZER, POD_CLAIM_NAME_ANNOTATION, is_for_pod, is_reserved_for, not_created_for
 from dray.api.types.core_v1 import Pod, PodSchedulingGroup
 from dray.api.types.meta_v1 import OwnerReference
 from dray.api.types.resource_v1 import ResourceClaim, ResourceClaimConsumerReference
@@ -118,6 +118,7 @@ def test_one_claim_for_the_group() -> None:
     assert isinstance(made, ResourceClaim)
     assert made.metadata.generate_name == "team-gpu-"
     assert made.metadata.annotations[POD_CLAIM_NAME_ANNOTATION] == "gpu"
+    assert made.metadata.finalizers == (FINALIZER,)
     owner = made.metadata.owner_references[0]
     assert (owner.api_version, owner.kind, owner.controller) == ("scheduling.k8s.io/v1beta1", "PodGroup", True)
     assert isinstance(make_claim(of, entry, None, ON), Problem)

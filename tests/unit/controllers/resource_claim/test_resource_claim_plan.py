@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from dray.api.features import FeatureGates
-from dray.api.pod_claims import POD_CLAIM_NAME_ANNOTATION
+from dray.api.pod_claims import FINALIZER, POD_CLAIM_NAME_ANNOTATION
 from dray.api.types.core_v1 import Pod
 from dray.api.types.resource_v1 import ResourceClaim, ResourceClaimConsumerReference, ResourceClaimTemplate
 from dray.controllers.resource_claim.created_claims import ENTRIES_MAX, EXPIRY_SECONDS, CreatedClaims
@@ -186,6 +186,7 @@ def test_fields_of_a_generated_claim() -> None:
     assert (owner.api_version, owner.kind, owner.name, owner.uid) == ("v1", "Pod", "pod", "pod-uid")
     assert owner.controller
     assert owner.block_owner_deletion
+    assert made.metadata.finalizers == (FINALIZER,)
     assert made.spec == source.spec.spec
 
 
@@ -310,6 +311,14 @@ CLAIM_CASES = {
     "delete-unreserved-claim-when-done": (
         ClaimCase(claim(owner="pod-uid", entry="gpu"), (DONE,), delete=True),
         ["SP-86"],
+    ),
+    "delete-never-allocated-claim-when-done": (
+        ClaimCase(claim(owner="pod-uid", entry="gpu", protected=True), (DONE,), remove_finalizer=True, delete=True),
+        ["SP-86"],
+    ),
+    "delete-allocated-but-never-reserved-claim-when-done": (
+        ClaimCase(claim(owner="pod-uid", entry="gpu", allocated=True, protected=True), (DONE,), delete=True),
+        ["SP-84", "SP-86"],
     ),
     "delete-claim-of-replaced-pod": (
         ClaimCase(claim(owner="old-uid", entry="gpu"), (RUNNING,), delete=True),
