@@ -70,7 +70,7 @@ def _steady(nodes: int, fullness: str, in_use: float, target: Target | None = No
         in_use=in_use,
         churn=10,
         target=target,
-        requests_target=Target(11.5),
+        requests_target=Target(10.5),
     )
 
 
@@ -90,7 +90,7 @@ FILL = Workload(
     devices=10,
     requests=made.ONE_DEVICE,
     target=at_least(300),
-    requests_target=Target(7.5),
+    requests_target=Target(6.5),
 )
 EXTENDED = Workload(
     "fill through extended resources, 500 nodes",
