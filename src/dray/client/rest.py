@@ -204,7 +204,7 @@ class RestClient:
             options.subresource,
             query=options.query(),
             body=patch.body,
-            content_type=patch.type.value,
+            content_type=str(patch.type),
             read_only=options.read_only,
             timeout_seconds=options.timeout_seconds,
         )

@@ -59,22 +59,23 @@ class ResourceClaimController(ClaimReconciler[ResourceClaim]):
     # --- Event handlers. ---
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
+        if new is not None and not is_pod_done(new):
+            if new.spec.resource_claims:
+                self._enqueue_pod(new)
+            return
         pod = newest(old, new)
-        done = new is None or is_pod_done(pod)
+        owned = self._claims.lister.owned_by(pod.metadata.uid or "")
         named = pod.spec.resource_claims or pod.status.extended_resource_claim_status is not None
         # An extended-resource claim may exist although the Pod's status does not name it.
-        if not named and not (done and self._claims.lister.owned_by(pod.metadata.uid or "")):
+        if not named and not owned:
             return
         if new is None:
             self._consumers.mark_deleted(pod)
-        if done:
-            namespace = pod.metadata.namespace or ""
-            for name in plan.claim_names_of(pod):
-                self.controller.queue.add(ClaimKey(NamespacedName(namespace, name)))
-            for claim in self._claims.lister.owned_by(pod.metadata.uid or ""):
-                self.controller.queue.add(ClaimKey(key_of(claim)))
-        else:
-            self._enqueue_pod(pod)
+        namespace = pod.metadata.namespace or ""
+        for name in plan.claim_names_of(pod):
+            self.controller.queue.add(ClaimKey(NamespacedName(namespace, name)))
+        for claim in owned:
+            self.controller.queue.add(ClaimKey(key_of(claim)))
 
     def _claim_changed(self, old: ResourceClaim | None, new: ResourceClaim | None) -> None:
         self._metrics.changed(old, new)
