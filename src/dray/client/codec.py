@@ -21,8 +21,9 @@ from dray.client.interface import Resource
 
 T = TypeVar("T")
 
-# The events of a group commit; a watcher that is further behind decodes by itself.
-SHARED_OBJECTS_MAX: Final = 128
+# The events of a group commit; a watcher that is further behind decodes by itself. With 128, one object in ten was
+# decoded twice while 3,000 Pods with claims were created.
+SHARED_OBJECTS_MAX: Final = 256
 
 # All caches of a process hold the same objects, or similar ones.
 _PARTS: Final = EqualParts()

@@ -151,6 +151,7 @@ class EventCorrelator:
 
     def __init__(self, source: Source) -> None:
         self._source = source
+        self._source_document: Final = source.document()
         self._observations: OrderedDict[_Key, _Observation] = OrderedDict()
         self._similar: OrderedDict[_Key, _Similar] = OrderedDict()
         self._buckets: OrderedDict[_Key, TokenBucket] = OrderedDict()
@@ -211,7 +212,7 @@ class EventCorrelator:
             "involvedObject": event.regarding.document(),
             "reason": event.reason,
             "message": message,
-            "source": self._source.document(),
+            "source": dict(self._source_document),
             "firstTimestamp": observed.first_timestamp,
             "lastTimestamp": time,
             "count": observed.count,

@@ -19,7 +19,6 @@ from dray.client.interface import (
     WatchBatch,
     WatchEvent,
 )
-from dray.client.objects import key_of, resource_version_of
 
 T = TypeVar("T")
 
@@ -63,14 +62,21 @@ def read_event(
     if kind is None:
         return _read_bookmark(event_type, document)
     if for_cache and kind is EventType.DELETED:
-        return Deletion(key_of(document), resource_version_of(document))
+        return Deletion(*_key_and_version(document))
     obj = decode(resource, document)
     if resource.type is dict:
-        return WatchEvent(kind, obj, key_of(document), resource_version_of(document))
+        return WatchEvent(kind, obj, *_key_and_version(document))
     # Read from the object: another client may have decoded it, and then the document is not touched.
     metadata = obj.metadata  # type: ignore[attr-defined]
     key = tuple.__new__(NamespacedName, (metadata.namespace or "", metadata.name or ""))
     return WatchEvent(kind, obj, key, metadata.resource_version or "")
+
+
+def _key_and_version(document: Document) -> tuple[NamespacedName, str]:
+    metadata = document.get("metadata") or {}
+    # As in `key_of`.
+    key = tuple.__new__(NamespacedName, (metadata.get("namespace") or "", metadata.get("name") or ""))
+    return key, metadata.get("resourceVersion") or ""
 
 
 def _read_bookmark(event_type: str, document: Document) -> Bookmark:
@@ -78,8 +84,9 @@ def _read_bookmark(event_type: str, document: Document) -> Bookmark:
         raise error_from_status(document)
     if event_type != "BOOKMARK":
         raise InternalError(f"unknown type of watch event: {event_type!r}")
-    annotations = (document.get("metadata") or {}).get("annotations") or {}
-    return Bookmark(resource_version_of(document), annotations.get(INITIAL_EVENTS_END) == "true")
+    metadata = document.get("metadata") or {}
+    annotations = metadata.get("annotations") or {}
+    return Bookmark(metadata.get("resourceVersion") or "", annotations.get(INITIAL_EVENTS_END) == "true")
 
 
 def read_batch(

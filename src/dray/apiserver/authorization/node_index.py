@@ -53,10 +53,11 @@ class NodeIndex:
     def apply_pod(self, document: Document) -> None:
         """Add or update a pod."""
         key = key_of(document)
-        pod = _read_pod(document)
-        if self._pods.get(key) == pod:
+        pod, known = _read_pod(document), self._pods.get(key)
+        if known == pod:
             return
-        self.remove_pod(key)
+        if known is not None and known.node_name:
+            self.remove_pod(key)
         self._pods[key] = pod
         if pod.node_name:
             for reference in pod.references:
