@@ -137,7 +137,8 @@ class ResourceClaimController(ClaimReconciler[ResourceClaim]):
         pod = self._pods.lister.get_key(key)
         if pod is None:
             return
-        await self._confirm_claims(pod)
+        if pod.status.resource_claim_statuses:
+            await self._confirm_claims(pod)
         wanted = plan.plan_pod(
             pod,
             lambda name: self._find_claim(NamespacedName(key.namespace, name)),
