@@ -120,7 +120,8 @@ class ChildTasks:
 
     def spawn(self, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
         """Start a task."""
-        task = asyncio.create_task(work, name=name)
+        # By the method of the loop, which `asyncio.create_task` takes two more calls for.
+        task = asyncio.get_running_loop().create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._on_done)
         return task

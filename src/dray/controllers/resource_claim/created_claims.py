@@ -32,7 +32,8 @@ class CreatedClaims:
     def add(self, claim: ResourceClaim, now: float) -> None:
         """Add a claim as the API server returned it."""
         key = key_of(claim)
-        self.discard(key)
+        if key in self._entries:
+            self.discard(key)
         self._entries[key] = _Entry(claim, now + EXPIRY_SECONDS)
         for owner in claim.metadata.owner_references:
             self._by_owner.setdefault(owner.uid, {})[key] = None
