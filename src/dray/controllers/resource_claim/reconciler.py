@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -90,7 +91,7 @@ class ResourceClaimController(ClaimReconciler[ResourceClaim]):
 
     def _enqueue_claim(self, key: NamespacedName, claim: ResourceClaim) -> None:
         """Enqueue the claim if there is work; most events are writes of this controller or a scheduler."""
-        find_pod, is_gone = self._consumers.cached(key.namespace), self._groups.is_gone(key.namespace)
+        find_pod, is_gone = self._consumers.cached(key.namespace), partial(self._groups.is_gone, key.namespace)
         if not self._pods.synced or plan.claim_needs_work(claim, find_pod, self._consumers.is_deleted, is_gone):
             self.controller.queue.add(ClaimKey(key))
 
