@@ -16,7 +16,7 @@ _SHARED: Final = SharedObjects()
 _BATCHES: Final = LatestMemo(reader(_SHARED.decode, for_cache=True))
 
 
-class _Watch:
+class LocalWatch:
     """A watch of a server in this process: an empty batch when it is open, then what the server yields.
 
     Not a generator, which would have to be resumed whenever the server's own is.
@@ -62,9 +62,9 @@ class InProcessTransport:
         """Have the server handle it."""
         return self._server.handle(self._request(call))
 
-    def stream(self, call: Call) -> AsyncIterator[WatchBatch]:
+    def stream(self, call: Call) -> LocalWatch:
         """Follow the server's own watch."""
-        return _Watch(self._server, self._request(call))
+        return LocalWatch(self._server, self._request(call))
 
     async def close(self) -> None:
         """Nothing is held."""

@@ -8,7 +8,7 @@ import pytest
 
 from dray.api.document import Document
 from dray.api.errors import ForbiddenError
-from dray.client.in_process import InProcessTransport
+from dray.client.in_process import InProcessTransport, LocalWatch
 from dray.client.interface import LocalRequest, WatchBatch
 from dray.client.resources import PODS
 from dray.client.rest import Call
@@ -41,7 +41,7 @@ class Server:
             self.closed += 1
 
 
-def stream(server: Server) -> AsyncIterator[WatchBatch]:
+def stream(server: Server) -> LocalWatch:
     transport = InProcessTransport(server, user="u", groups=(), user_agent="test")
     return transport.stream(Call("watch", PODS))
 
@@ -63,7 +63,7 @@ async def test_the_servers_watch_is_closed_with_it() -> None:
     watch = stream(server)
     await anext(watch)
     assert await anext(watch) == BATCHES[0]
-    await watch.aclose()  # type: ignore[attr-defined]
+    await watch.aclose()
     assert server.closed == 1
     with pytest.raises(StopAsyncIteration):
         await anext(watch)
@@ -72,7 +72,7 @@ async def test_the_servers_watch_is_closed_with_it() -> None:
 async def test_a_watch_that_was_closed_is_not_opened() -> None:
     server = Server()
     watch = stream(server)
-    await watch.aclose()  # type: ignore[attr-defined]
+    await watch.aclose()
     assert [batch async for batch in watch] == []
     assert server.opened == 0
 
