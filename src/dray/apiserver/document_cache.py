@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from dray.api.document import Document
-from dray.api.raw_numbers import load_stored
+from dray.api.raw_numbers import MARK, load_stored
 from dray.store.interface import Entry
 
 # A burst of events; older ones are parsed again, which is only slower. More documents do not stay in the processor's
@@ -27,6 +27,8 @@ class _Known(msgspec.Struct):
     document: Document
     # None until first use: the document has no resourceVersion yet and is not shared.
     revision: int | None
+    # Recorded, so that nobody has to read the value, which is in no processor cache any more when it is shown.
+    has_raw_numbers: bool
 
 
 class DocumentCache:
@@ -49,6 +51,18 @@ class DocumentCache:
             _show_at(known, revision)
         return known.document
 
+    def plain_document(self, entry: Entry) -> Document | None:
+        """Return the hub document of an entry as `document` does; None if it has raw numbers."""
+        value, revision = entry.value, entry.revision
+        known = self._known.get(id(value))
+        if known is None:
+            return None if value.endswith(MARK) else self.document(entry)
+        if known.has_raw_numbers:
+            return None
+        if known.revision != revision:
+            _show_at(known, revision)
+        return known.document
+
     def add(self, value: bytes, document: Document) -> _Known:
         """Cache the content of a value that is stored, or about to be; it must not be changed any more."""
         cached, size = self._known, self._bytes + len(value)
@@ -56,7 +70,7 @@ class DocumentCache:
             _, oldest = cached.popitem(last=False)
             size -= len(oldest.value)
         self._bytes = size
-        known = cached[id(value)] = _Known(value, document, None)
+        known = cached[id(value)] = _Known(value, document, None, value.endswith(MARK))
         return known
 
 

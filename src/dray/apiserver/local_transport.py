@@ -75,12 +75,15 @@ class LocalTransport:
 
     def _batch(self, frames: Sequence[WatchFrame], endpoint: Endpoint) -> WatchBatch:
         batch: list[tuple[str, Document]] = []
+        is_shared, plain_document = endpoint.is_storage_version, self.documents.plain_document
         for frame in frames:
-            if frame.entry is not None:
-                document = _shared_document(endpoint, frame.entry, self.documents)
-            else:
-                assert frame.document is not None
-                document = frame.document
+            entry, document = frame.entry, frame.document
+            if entry is not None:
+                # As in `_shared_document`, without a call for every event.
+                document = plain_document(entry) if is_shared else None
+                if document is None:
+                    document = _plain_document(endpoint, entry)
+            assert document is not None
             batch.append((frame.type, document))
         return batch
 
@@ -130,9 +133,8 @@ def _plain_document(endpoint: Endpoint, entry: Entry) -> Document:
 
 def _shared_document(endpoint: Endpoint, entry: Entry, documents: DocumentCache) -> Document:
     """Return the document of an entry, shared by all callers that use the storage version."""
-    if endpoint.is_storage_version and not entry.value.endswith(MARK):
-        return documents.document(entry)
-    return _plain_document(endpoint, entry)
+    document = documents.plain_document(entry) if endpoint.is_storage_version else None
+    return _plain_document(endpoint, entry) if document is None else document
 
 
 def _document(result: Result) -> Document:

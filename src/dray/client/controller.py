@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Sized
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from dray.client.workqueue import QueueMetrics, QueueState, RetryLimiter, WorkQu
 from dray.lib.clock import Clock
 from dray.runtime.logs import fields
 from dray.runtime.metrics import Metrics
-from dray.runtime.tasks import TaskGroup
+from dray.runtime.tasks import TaskGroup, yield_to_others
 
 _log = logging.getLogger(__name__)
 
@@ -102,7 +101,7 @@ class Controller(Generic[K]):
                 self.queue.done(key)
             # A reconcile that never suspends must still let the informers run.
             if len(self.queue):
-                await asyncio.sleep(0)
+                await yield_to_others()
 
     async def _process(self, key: K) -> None:
         try:

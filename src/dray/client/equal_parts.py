@@ -53,12 +53,12 @@ class EqualParts:
             self._share(claim, "spec", claim.spec)
 
     def _share(self, owner: msgspec.Struct, name: str, part: Any) -> None:
+        """Replace a part by the first one that is equal to it."""
         text = self._encode(part)
-        if text != _EMPTY:
-            msgspec.structs.force_setattr(owner, name, self._first((name, text), part))
-
-    def _first(self, key: tuple[str, bytes], part: Any) -> Any:
-        known = self._known.setdefault(key, part)
-        if len(self._known) > self._count_max:
+        if text == _EMPTY:
+            return
+        first = self._known.setdefault((name, text), part)
+        if first is not part:
+            msgspec.structs.force_setattr(owner, name, first)
+        elif len(self._known) > self._count_max:
             self._known.popitem(last=False)
-        return known

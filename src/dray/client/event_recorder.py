@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict, deque
-from collections.abc import Hashable, Mapping
+from collections.abc import Coroutine, Hashable, Mapping
 from datetime import datetime
 from typing import Any, Final, TypeAlias, TypeVar
 from zlib import crc32
@@ -16,7 +16,7 @@ from dray.api.document import Document, GroupVersionKind
 from dray.api.errors import AlreadyExistsError, APIError, NotFoundError
 from dray.api.timestamps import format_time
 from dray.client.interface import Client, Patch, PatchType, WriteOptions
-from dray.client.objects import key_of, resource_version_of, uid_of
+from dray.client.objects import names_of, resource_version_of, uid_of
 from dray.client.resources import EVENTS
 from dray.client.responses import is_retriable
 from dray.client.workqueue import TokenBucket
@@ -78,8 +78,8 @@ class ObjectReference(msgspec.Struct, frozen=True, gc=False):
 
 def reference_to(kind: GroupVersionKind, obj: Any, *, field_path: str = "") -> ObjectReference:
     """Return a reference to a document or typed object of the kind."""
-    key = key_of(obj)
-    return ObjectReference(kind, key.namespace, key.name, uid_of(obj), resource_version_of(obj), field_path)
+    namespace, name = names_of(obj)
+    return ObjectReference(kind, namespace, name, uid_of(obj), resource_version_of(obj), field_path)
 
 
 class Source(msgspec.Struct, frozen=True, gc=False):
@@ -151,6 +151,7 @@ class EventCorrelator:
 
     def __init__(self, source: Source) -> None:
         self._source = source
+        self._source_document: Final = source.document()
         self._observations: OrderedDict[_Key, _Observation] = OrderedDict()
         self._similar: OrderedDict[_Key, _Similar] = OrderedDict()
         self._buckets: OrderedDict[_Key, TokenBucket] = OrderedDict()
@@ -211,7 +212,7 @@ class EventCorrelator:
             "involvedObject": event.regarding.document(),
             "reason": event.reason,
             "message": message,
-            "source": self._source.document(),
+            "source": dict(self._source_document),
             "firstTimestamp": observed.first_timestamp,
             "lastTimestamp": time,
             "count": observed.count,
@@ -266,13 +267,32 @@ class _WriterQueue:
     """The events of one writer in order, and those who wait until the events so far are written or dropped."""
 
     def __init__(self) -> None:
-        self.events = asyncio.Queue[EventRecord]()
+        # Those that wait.
+        self._events: deque[EventRecord] = deque()
+        # Done when there are events; None unless the writer waits.
+        self._filled: asyncio.Future[None] | None = None
         # Events that wait or are being written.
         self.unwritten = 0
         # Events that are written or dropped.
         self._finished = 0
         # Each with the number of finished events that it waits for, in order.
         self._flushes: deque[tuple[int, _Flush]] = deque()
+
+    def add(self, event: EventRecord) -> None:
+        """Add an event, and wake the writer if it waits."""
+        self.unwritten += 1
+        self._events.append(event)
+        if self._filled is not None:
+            if not self._filled.done():
+                self._filled.set_result(None)
+            self._filled = None
+
+    async def get(self) -> EventRecord:
+        """Return the next event, as soon as there is one."""
+        while not self._events:
+            self._filled = asyncio.get_running_loop().create_future()
+            await self._filled
+        return self._events.popleft()
 
     def add_flush(self, flush: _Flush) -> None:
         """Tell a flush when the events that are unwritten now are finished."""
@@ -320,8 +340,7 @@ class EventRecorder:
             return
         queue = self._queues[_queue_index(event.regarding) % len(self._queues)]
         self._waiting += 1
-        queue.unwritten += 1
-        queue.events.put_nowait(event)
+        queue.add(event)
 
     async def run(self) -> None:
         """Write queued events until cancelled. Run it once: each queue must have only one writer."""
@@ -350,7 +369,7 @@ class EventRecorder:
 
     async def _write_all(self, queue: _WriterQueue) -> None:
         while True:
-            event = await queue.events.get()
+            event = await queue.get()
             self._waiting -= 1
             try:
                 await self._write(event)
@@ -374,10 +393,10 @@ class EventRecorder:
                 return
         _log.warning("event dropped after retries", extra=fields(object=event.regarding.name, reason=event.reason))
 
-    async def _perform(self, decision: CreateEvent | PatchEvent) -> None:
-        if isinstance(decision, CreateEvent):
-            await self._create(decision)
-            return
+    def _perform(self, decision: CreateEvent | PatchEvent) -> Coroutine[Any, Any, None]:
+        return self._create(decision) if isinstance(decision, CreateEvent) else self._patch(decision)
+
+    async def _patch(self, decision: PatchEvent) -> None:
         patch = Patch(PatchType.STRATEGIC, decision.body)
         try:
             await self._client.patch(EVENTS, decision.name, decision.namespace, patch, _WRITE)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Coroutine
 from typing import Any, Final
 
 from dray.api.document import Document
@@ -14,6 +14,39 @@ from dray.lib.latest_memo import LatestMemo
 # All clients of a process see the same few documents of its server.
 _SHARED: Final = SharedObjects()
 _BATCHES: Final = LatestMemo(reader(_SHARED.decode, for_cache=True))
+
+
+class LocalWatch:
+    """A watch of a server in this process: an empty batch when it is open, then what the server yields.
+
+    Not a generator, which would have to be resumed whenever the server's own is.
+    """
+
+    def __init__(self, server: LocalServer, request: LocalRequest) -> None:
+        self._server = server
+        self._request = request
+        # The server's watch; None until it is open.
+        self._batches: AsyncIterator[WatchBatch] | None = None
+        self._closed = False
+
+    def __aiter__(self) -> AsyncIterator[WatchBatch]:
+        return self
+
+    def __anext__(self) -> Awaitable[WatchBatch]:
+        return self._open() if self._batches is None else self._batches.__anext__()
+
+    async def aclose(self) -> None:
+        """End the watch."""
+        self._closed = True
+        close = getattr(self._batches, "aclose", None)
+        if close is not None:
+            await close()
+
+    async def _open(self) -> WatchBatch:
+        if self._closed:
+            raise StopAsyncIteration
+        self._batches = await self._server.watch(self._request)
+        return ()
 
 
 class InProcessTransport:
@@ -29,17 +62,9 @@ class InProcessTransport:
         """Have the server handle it."""
         return self._server.handle(self._request(call))
 
-    async def stream(self, call: Call) -> AsyncGenerator[WatchBatch, None]:
+    def stream(self, call: Call) -> LocalWatch:
         """Follow the server's own watch."""
-        batches = await self._server.watch(self._request(call))
-        try:
-            yield ()
-            async for batch in batches:
-                yield batch
-        finally:
-            close = getattr(batches, "aclose", None)
-            if close is not None:
-                await close()
+        return LocalWatch(self._server, self._request(call))
 
     async def close(self) -> None:
         """Nothing is held."""

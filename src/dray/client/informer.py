@@ -307,12 +307,15 @@ class Informer(Generic[T]):
                 return
             if is_same_object:
                 self._cache.update(key, obj)
-                self._notify(old, obj)
-                return
-            self._cache.remove(key)
-            self._notify(old, None)
-        self._cache.add(key, obj)
-        self._notify(None, obj)
+            else:
+                self._remove(key)
+                old = None
+        if old is None:
+            self._cache.add(key, obj)
+        # As `_notify`, without a call for every event.
+        for needed_while, handler in self._handlers:
+            if needed_while:
+                handler(old, obj)
 
     def _notify(self, old: T | None, new: T | None) -> None:
         for needed_while, handler in self._handlers:

@@ -13,7 +13,8 @@ from __future__ import annotations
 import enum
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+from functools import lru_cache
+from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
@@ -174,8 +175,7 @@ class WatchOptions:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class WriteOptions:
+class WriteOptions(msgspec.Struct, frozen=True, gc=False):
     """How to write; `subresource` directs an update or patch to e.g. `status` or `finalize`."""
 
     field_manager: str = ""
@@ -190,15 +190,24 @@ class WriteOptions:
     # How long to wait for a server to respond; 0 leaves it to the transport.
     timeout_seconds: float = 0.0
 
-    def query(self) -> dict[str, str]:
-        """Return the URL query."""
-        return _present(
-            # Not a member of an enumeration: in the same process it becomes part of the stored object.
-            fieldManager=str(self.field_manager),
-            dryRun="All" if self.dry_run else "",
-            fieldValidation=self.field_validation,
-            force="true" if self.force else "",
-        )
+    def query(self) -> Mapping[str, str]:
+        """Return the URL query, which must not be changed."""
+        return _write_query(self)
+
+
+# A component writes with few different options, which are constants.
+_WRITE_QUERIES_MAX: Final = 256
+
+
+@lru_cache(_WRITE_QUERIES_MAX)
+def _write_query(options: WriteOptions) -> Mapping[str, str]:
+    return _present(
+        # Not a member of an enumeration: in the same process it becomes part of the stored object.
+        fieldManager=str(options.field_manager),
+        dryRun="All" if options.dry_run else "",
+        fieldValidation=options.field_validation,
+        force="true" if options.force else "",
+    )
 
 
 class PatchType(enum.StrEnum):

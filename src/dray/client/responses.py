@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any, Final, Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from dray.api.document import Document, GroupVersion, NamespacedName
 from dray.api.errors import APIError, InternalError, error_from_status
@@ -58,21 +58,35 @@ def read_event(
     resource: Resource[T], event_type: str, document: Document, decode: Decode = decode, *, for_cache: bool = False
 ) -> WatchEvent[T] | Deletion | Bookmark:
     """One watch event; ERROR raises what it reports. The object of a deletion is not decoded `for_cache`."""
+    kind = _EVENT_TYPES.get(event_type)
+    if kind is None:
+        return _read_bookmark(event_type, document)
+    if for_cache and kind is EventType.DELETED:
+        return Deletion(*_key_and_version(document))
+    obj = decode(resource, document)
+    if resource.type is dict:
+        return WatchEvent(kind, obj, *_key_and_version(document))
+    # Read from the object: another client may have decoded it, and then the document is not touched.
+    metadata = obj.metadata  # type: ignore[attr-defined]
+    key = tuple.__new__(NamespacedName, (metadata.namespace or "", metadata.name or ""))
+    return WatchEvent(kind, obj, key, metadata.resource_version or "")
+
+
+def _key_and_version(document: Document) -> tuple[NamespacedName, str]:
+    metadata = document.get("metadata") or {}
+    # As in `key_of`.
+    key = tuple.__new__(NamespacedName, (metadata.get("namespace") or "", metadata.get("name") or ""))
+    return key, metadata.get("resourceVersion") or ""
+
+
+def _read_bookmark(event_type: str, document: Document) -> Bookmark:
     if event_type == "ERROR":
         raise error_from_status(document)
-    metadata: Mapping[str, Any] = document.get("metadata") or {}
-    resource_version = metadata.get("resourceVersion") or ""
-    kind = _EVENT_TYPES.get(event_type)
-    if kind is not None:
-        # As in `key_of`.
-        key = tuple.__new__(NamespacedName, (metadata.get("namespace") or "", metadata.get("name") or ""))
-        if for_cache and kind is EventType.DELETED:
-            return Deletion(key, resource_version)
-        return WatchEvent(kind, decode(resource, document), key, resource_version)
     if event_type != "BOOKMARK":
         raise InternalError(f"unknown type of watch event: {event_type!r}")
+    metadata = document.get("metadata") or {}
     annotations = metadata.get("annotations") or {}
-    return Bookmark(resource_version, annotations.get(INITIAL_EVENTS_END) == "true")
+    return Bookmark(metadata.get("resourceVersion") or "", annotations.get(INITIAL_EVENTS_END) == "true")
 
 
 def read_batch(

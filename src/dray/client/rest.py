@@ -196,17 +196,19 @@ class RestClient:
         self, resource: Resource[T], name: str, namespace: str, patch: Patch, options: WriteOptions = WRITE
     ) -> T:
         """Change an object by a patch."""
+        # In the order of the fields: a call with names takes twice as long.
         call = Call(
             "patch",
             resource,
             namespace,
             name,
             options.subresource,
-            query=options.query(),
-            body=patch.body,
-            content_type=patch.type.value,
-            read_only=options.read_only,
-            timeout_seconds=options.timeout_seconds,
+            "",
+            options.query(),
+            patch.body,
+            str(patch.type),
+            options.read_only,
+            options.timeout_seconds,
         )
         return self._decode(resource, await self._transport.send(call))
 
@@ -269,17 +271,19 @@ class RestClient:
         self, verb: str, resource: Resource[T], obj: T, names: tuple[str, str], options: WriteOptions, subresource: str
     ) -> T:
         namespace, name = names
-        query = {} if options is WRITE else options.query()
+        # In the order of the fields: a call with names takes twice as long.
         call = Call(
             verb,
             resource,
             namespace,
             name,
             subresource,
-            query=query,
-            body=encode(resource, obj),
-            read_only=options.read_only,
-            timeout_seconds=options.timeout_seconds,
+            "",
+            {} if options is WRITE else options.query(),
+            encode(resource, obj),
+            _JSON,
+            options.read_only,
+            options.timeout_seconds,
         )
         return self._decode(resource, await self._transport.send(call))
 

@@ -35,10 +35,10 @@ class QueueObserver(Protocol):
     def added(self) -> None:
         """Record that a key entered the queue."""
 
-    def started(self, waited_seconds: float) -> None:
+    def started(self, waited_seconds: float, /) -> None:
         """Record that a worker took a key from the queue."""
 
-    def finished(self, worked_seconds: float) -> None:
+    def finished(self, worked_seconds: float, /) -> None:
         """Record that a worker is done with a key."""
 
     def retried(self) -> None:
@@ -353,39 +353,28 @@ class QueueMetrics:
         labels = ("name",)
         queues = _queues.setdefault(metrics, {}).setdefault(name, [])
         queues.append(load)
-        self._adds = metrics.counter("workqueue_adds_total", "Adds handled by the queue", labels).labels(name)
+        adds = metrics.counter("workqueue_adds_total", "Adds handled by the queue", labels).labels(name)
         metrics.gauge("workqueue_depth", "Current depth of the queue", labels).labels(name).set_function(
             lambda: sum(queue().depth for queue in queues)
         )
-        self._waits = metrics.histogram(
+        waits = metrics.histogram(
             "workqueue_queue_duration_seconds",
             "Time that an item stays in the queue before it is processed",
             labels,
             _BUCKETS,
         ).labels(name)
-        self._works = metrics.histogram(
+        works = metrics.histogram(
             "workqueue_work_duration_seconds", "Time to process an item", labels, _BUCKETS
         ).labels(name)
-        self._retries = metrics.counter("workqueue_retries_total", "Retries handled by the queue", labels).labels(name)
+        retries = metrics.counter("workqueue_retries_total", "Retries handled by the queue", labels).labels(name)
         metrics.gauge("workqueue_unfinished_work_seconds", "Total age of the work items in progress", labels).labels(
             name
         ).set_function(lambda: sum(queue().unfinished_seconds for queue in queues))
         metrics.gauge(
             "workqueue_longest_running_processor_seconds", "Age of the longest-running work item", labels
         ).labels(name).set_function(lambda: max(queue().longest_seconds for queue in queues))
-
-    def added(self) -> None:
-        """Count the key."""
-        self._adds.inc()
-
-    def started(self, waited_seconds: float) -> None:
-        """Observe how long the key waited."""
-        self._waits.observe(waited_seconds)
-
-    def finished(self, worked_seconds: float) -> None:
-        """Observe how long processing the key took."""
-        self._works.observe(worked_seconds)
-
-    def retried(self) -> None:
-        """Count the retry."""
-        self._retries.inc()
+        # The methods of the metrics themselves, since each key calls three of them.
+        self.added: Callable[[], None] = adds.inc
+        self.started: Callable[[float], None] = waits.observe
+        self.finished: Callable[[float], None] = works.observe
+        self.retried: Callable[[], None] = retries.inc

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Generic, TypeAlias, TypeVar
@@ -110,15 +110,14 @@ class ClaimReconciler(Reconciler[PodKey | ClaimKey | GroupKey], Generic[C]):
         self.controller.follow(self._claims, self._claim_changed)
         self.controller.follow(self._pods, self._pod_changed)
 
-    async def reconcile(self, key: PodKey | ClaimKey | GroupKey) -> Result:
+    # Not a coroutine itself, which would be resumed whenever the one that it returns is.
+    def reconcile(self, key: PodKey | ClaimKey | GroupKey) -> Coroutine[Any, Any, Result]:
         """Reconcile one Pod, one PodGroup or one claim."""
         if isinstance(key, PodKey):
-            await self._reconcile_pod(key.key)
-            return None
+            return self._reconcile_pod(key.key)
         if isinstance(key, GroupKey):
-            await self._reconcile_group(key.key)
-            return None
-        return await self._reconcile_claim(key.key)
+            return self._reconcile_group(key.key)
+        return self._reconcile_claim(key.key)
 
     def _enqueue_pod(self, pod: Pod) -> None:
         find = partial(self._claims.lister.get, namespace=pod.metadata.namespace or "")

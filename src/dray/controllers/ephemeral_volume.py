@@ -49,8 +49,12 @@ class EphemeralVolumeController(Reconciler[NamespacedName]):
         self.controller.follow(self._pods, self._pod_changed)
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
-        if old is None and new is not None and any(item.ephemeral is not None for item in new.spec.volumes):
-            self.controller.queue.add(key_of(new))
+        if old is not None or new is None:
+            return
+        for volume in new.spec.volumes:
+            if volume.ephemeral is not None:
+                self.controller.queue.add(key_of(new))
+                return
 
     async def reconcile(self, key: NamespacedName) -> Result:
         """Create the missing claims of a Pod."""

@@ -39,19 +39,16 @@ class PooledRandom(random.SystemRandom):
 
     def random(self) -> float:
         """Return a number in [0.0, 1.0)."""
-        return (int.from_bytes(self._take(7)) >> 3) * 2.0**-53
+        return self.getrandbits(53) * 2.0**-53
 
     def getrandbits(self, k: int) -> int:
         """Return an integer with k random bits."""
         size = (k + 7) // 8
-        return int.from_bytes(self._take(size)) >> (size * 8 - k)
-
-    def _take(self, size: int) -> bytes:
         if size > _POOL_BYTES:
-            return os.urandom(size)
+            return int.from_bytes(os.urandom(size)) >> (size * 8 - k)
         end = self._used + size
         if end > len(self._pool):
             self._pool, self._used, end = os.urandom(_POOL_BYTES), 0, size
         taken = self._pool[self._used : end]
         self._used = end
-        return taken
+        return int.from_bytes(taken) >> (size * 8 - k)

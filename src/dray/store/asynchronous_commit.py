@@ -18,7 +18,7 @@ from dray.store.interface import (
     StoreUnavailableError,
 )
 from dray.store.pending_writes import PendingWrites, Plan, UncommittedView
-from dray.store.state import REVISION_OF_EMPTY, StoreState
+from dray.store.state import REVISION_OF_EMPTY, StoreState, plan_create, plan_delete, plan_update
 from dray.store.watch_hub import WatchHub
 
 
@@ -70,17 +70,17 @@ class AsynchronousCommitView:
 
     def create(self, key: str, value: bytes) -> Coroutine[Any, Any, Entry]:
         """Write a key that must not exist."""
-        return self._write(key, self._writes.creation(key, value))
+        return self._write(key, partial(plan_create, key, value))
 
     def update(
         self, key: str, value: bytes, *, expected_revision: int, guards: Mapping[str, int] = NO_GUARDS
     ) -> Coroutine[Any, Any, Entry]:
         """Replace the value if the key is still at `expected_revision`."""
-        return self._write(key, self._writes.replacement(key, value, expected_revision))
+        return self._write(key, partial(plan_update, key, value, expected_revision))
 
     def delete(self, key: str, *, expected_revision: int) -> Coroutine[Any, Any, Entry]:
         """Remove the key if it is still at `expected_revision`."""
-        return self._write(key, self._writes.deletion(key, expected_revision))
+        return self._write(key, partial(plan_delete, key, expected_revision))
 
     async def list_page(self, prefix: str, *, limit: int = 0, start_after: str = "", revision: int = 0) -> Page:
         """Return durable entries under the prefix in key order; all earlier writes are among them."""
@@ -129,7 +129,7 @@ class AsynchronousCommitView:
         if writes.failure is not None:
             return await writes.commit(key, plan)
         epoch = writes.epoch
-        entry = await writes.queue(plan(writes.current(key)), waits=False)
+        entry = await writes.queue(plan(writes.current(key), writes.planned + 1), waits=False)
         if writes.epoch != epoch and entry.revision > self._state.revision:
             # Another write has failed after this one was shown and before its caller continues, who would build on it.
             # No other write has its revision yet: what is planned after the failure is committed after this.

@@ -11,7 +11,6 @@ from dray.store.state import (
     CompactionPolicy,
     CompactionSchedule,
     StoreState,
-    guard,
     plan_create,
     plan_delete,
     plan_update,
@@ -55,21 +54,19 @@ class MemoryStore:
     async def create(self, key: str, value: bytes) -> Entry:
         """Write a key that must not exist."""
         state = self._open_state()
-        return self._commit(plan_create(state.index.get(key), key, value, revision=state.revision + 1))
+        return self._commit(plan_create(key, value, state.index.get(key), state.revision + 1))
 
     async def update(
         self, key: str, value: bytes, *, expected_revision: int, guards: Mapping[str, int] = NO_GUARDS
     ) -> Entry:
         """Replace the value if the key is still at `expected_revision`."""
         state = self._open_state()
-        current = guard(state.index.get(key), key, expected_revision)
-        return self._commit(plan_update(current, value, revision=state.revision + 1))
+        return self._commit(plan_update(key, value, expected_revision, state.index.get(key), state.revision + 1))
 
     async def delete(self, key: str, *, expected_revision: int) -> Entry:
         """Remove the key if it is still at `expected_revision`."""
         state = self._open_state()
-        current = guard(state.index.get(key), key, expected_revision)
-        return self._commit(plan_delete(current, revision=state.revision + 1))
+        return self._commit(plan_delete(key, expected_revision, state.index.get(key), state.revision + 1))
 
     async def list_page(self, prefix: str, *, limit: int = 0, start_after: str = "", revision: int = 0) -> Page:
         """Return entries under the prefix in key order."""

@@ -25,7 +25,7 @@ from dray.store.interface import (
     RolledBackError,
     StoreUnavailableError,
 )
-from dray.store.state import StoreState, guard, plan_create, plan_delete, plan_update
+from dray.store.state import StoreState
 from dray.store.watch_hub import EventHistory, WatchHub
 from dray.store.writer import Write, WriterThread
 
@@ -40,8 +40,9 @@ DELAY_SECONDS_MAX = 0.01
 # many batches of few events takes more processor time than few batches of many, and no component is idle meanwhile.
 SHOWN_AT_ONCE_MAX = 16
 
-# Returns the event of a write, given the entry that it builds on; raises what the caller gets if it is refused.
-Plan = Callable[[Entry | None], Event]
+# Returns the event of a write, given the entry that it builds on and its revision; raises what the caller gets if it is
+# refused. See `dray.store.state`.
+Plan = Callable[[Entry | None, int], Event]
 
 
 class PendingWrites:
@@ -76,26 +77,6 @@ class PendingWrites:
         self.view: UncommittedView | None = None
         self._closed = False
 
-    def creation(self, key: str, value: bytes) -> Plan:
-        """Return the plan of a write whose key must not exist."""
-        return lambda current: plan_create(current, key, value, revision=self.planned + 1)
-
-    def replacement(self, key: str, value: bytes, expected_revision: int) -> Plan:
-        """Return the plan of a write that replaces the value at the expected revision."""
-
-        def plan(current: Entry | None) -> Event:
-            return plan_update(guard(current, key, expected_revision), value, revision=self.planned + 1)
-
-        return plan
-
-    def deletion(self, key: str, expected_revision: int) -> Plan:
-        """Return the plan of a write that removes the key at the expected revision."""
-
-        def plan(current: Entry | None) -> Event:
-            return plan_delete(guard(current, key, expected_revision), revision=self.planned + 1)
-
-        return plan
-
     def current(self, key: str) -> Entry | None:
         """Return the entry that a write builds on: the newest, committed or not."""
         if self._closed:
@@ -109,7 +90,7 @@ class PendingWrites:
         """Plan a write; return when it is committed."""
         while True:
             try:
-                event = plan(self.current(key))
+                event = plan(self.current(key), self.planned + 1)
             except (KeyExistsError, KeyNotFoundError, RevisionConflictError):
                 # A refusal must describe a committed state: wait for pending writes of the key first.
                 if key not in self._newest:

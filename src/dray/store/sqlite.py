@@ -12,6 +12,7 @@ import sqlite3
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
@@ -45,6 +46,9 @@ from dray.store.state import (
     CompactionPolicy,
     CompactionSchedule,
     StoreState,
+    plan_create,
+    plan_delete,
+    plan_update,
 )
 from dray.store.watch_hub import EventHistory, covers
 
@@ -134,17 +138,17 @@ class SQLiteStore:
 
     def create(self, key: str, value: bytes) -> Coroutine[Any, Any, Entry]:
         """Write a key that must not exist."""
-        return self._writes.commit(key, self._writes.creation(key, value))
+        return self._writes.commit(key, partial(plan_create, key, value))
 
     def update(
         self, key: str, value: bytes, *, expected_revision: int, guards: Mapping[str, int] = NO_GUARDS
     ) -> Coroutine[Any, Any, Entry]:
         """Replace the value if the key is still at `expected_revision`."""
-        return self._writes.commit(key, self._writes.replacement(key, value, expected_revision))
+        return self._writes.commit(key, partial(plan_update, key, value, expected_revision))
 
     def delete(self, key: str, *, expected_revision: int) -> Coroutine[Any, Any, Entry]:
         """Remove the key if it is still at `expected_revision`."""
-        return self._writes.commit(key, self._writes.deletion(key, expected_revision))
+        return self._writes.commit(key, partial(plan_delete, key, expected_revision))
 
     async def count(self, prefix: str) -> int:
         """Return the number of keys that begin with the prefix."""

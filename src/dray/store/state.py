@@ -21,36 +21,39 @@ from dray.store.interface import (
     Page,
     RevisionCompactedError,
     RevisionConflictError,
+    StoreError,
 )
 from dray.store.watch_hub import EventHistory, WatchHub
 
 REVISION_OF_EMPTY = 1
 
 
-def plan_create(current: Entry | None, key: str, value: bytes, *, revision: int) -> Event:
+# The plans of writes: what is written first, then the current entry of the key and the revision of the write.
+
+
+def plan_create(key: str, value: bytes, current: Entry | None, revision: int) -> Event:
     """Return the event that creates a key; raise KeyExistsError if it exists."""
     if current is not None:
         raise KeyExistsError(key)
     return Event(EventType.PUT, Entry(key, value, revision, revision), None)
 
 
-def plan_update(current: Entry, value: bytes, *, revision: int) -> Event:
-    """Return the event that replaces an entry's value."""
+def plan_update(key: str, value: bytes, expected_revision: int, current: Entry | None, revision: int) -> Event:
+    """Return the event that replaces an entry's value; raise if it does not have the expected revision."""
+    if current is None or current.revision != expected_revision:
+        raise _refusal(key, current)
     return Event(EventType.PUT, Entry(current.key, value, revision, current.create_revision), current)
 
 
-def plan_delete(current: Entry, *, revision: int) -> Event:
-    """Return the event that removes an entry."""
+def plan_delete(key: str, expected_revision: int, current: Entry | None, revision: int) -> Event:
+    """Return the event that removes an entry; raise if it does not have the expected revision."""
+    if current is None or current.revision != expected_revision:
+        raise _refusal(key, current)
     return Event(EventType.DELETE, Entry(current.key, current.value, revision, current.create_revision), current)
 
 
-def guard(current: Entry | None, key: str, expected_revision: int) -> Entry:
-    """Return the current entry if it has the expected revision; raise otherwise."""
-    if current is None:
-        raise KeyNotFoundError(key)
-    if current.revision != expected_revision:
-        raise RevisionConflictError(current)
-    return current
+def _refusal(key: str, current: Entry | None) -> StoreError:
+    return KeyNotFoundError(key) if current is None else RevisionConflictError(current)
 
 
 class StoreState:

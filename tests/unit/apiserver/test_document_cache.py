@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import orjson
 
+from dray.api.raw_numbers import MARK, RawNumber, dump_stored
 from dray.apiserver.document_cache import DocumentCache
 from dray.store.interface import Entry
 
@@ -50,3 +51,23 @@ def test_it_is_bounded_by_number_and_by_size() -> None:
     kept = [documents.document(entry(content, 6)) for content in large]
     assert documents.document(entry(large[1], 6)) is kept[1]
     assert documents.document(entry(large[0], 6)) is not kept[0]
+
+
+def test_a_document_with_raw_numbers_is_not_plain() -> None:
+    documents, content = DocumentCache(), dump_stored({"metadata": {"name": "a"}, "data": {"n": RawNumber("1e400")}})
+    assert content.endswith(MARK)
+    assert documents.plain_document(entry(content, 5)) is None
+    documents.document(entry(content, 5))
+    assert documents.plain_document(entry(content, 5)) is None
+    documents.add(written := bytes(bytearray(content)), {"metadata": {"name": "a"}})
+    assert documents.plain_document(entry(written, 6)) is None
+
+
+def test_a_plain_document_is_the_shared_one() -> None:
+    documents, content = DocumentCache(), value("a")
+    put = documents.plain_document(entry(content, 7))
+    assert put is documents.document(entry(content, 7))
+    gone = documents.plain_document(entry(content, 8))
+    assert gone is documents.document(entry(content, 8))
+    assert gone is not None
+    assert gone["metadata"]["resourceVersion"] == "8"

@@ -9,8 +9,10 @@ import pytest
 
 from dray.api.document import Document, NamespacedName
 from dray.api.errors import APIError, ExpiredError, InternalError
-from dray.api.types.core_v1 import Pod
+from dray.api.types.core_v1 import Node, Pod
+from dray.client.codec import SharedObjects
 from dray.client.interface import Bookmark, Deletion, Resource, WatchBatch, WatchEvent
+from dray.client.responses import read_event
 from dray.client.rest import Call, RestClient
 
 PODS = Resource("", "v1", "pods", "Pod", Pod)
@@ -66,3 +68,46 @@ async def test_a_failure_comes_after_what_came_with_it(failure: tuple[str, Docum
     assert event.key.name == "a"
     with pytest.raises(kind):
         await anext(stream)
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        {"name": "a", "namespace": "team", "resourceVersion": "5"},
+        {"name": "a", "namespace": None, "resourceVersion": None},
+        {"name": "a"},
+        {},
+    ],
+)
+@pytest.mark.parametrize("event_type", ["ADDED", "MODIFIED", "DELETED"])
+@pytest.mark.parametrize("for_cache", [False, True])
+def test_key_and_version_are_the_same_for_objects_and_documents(
+    metadata: Document, event_type: str, *, for_cache: bool
+) -> None:
+    document = {"metadata": metadata}
+    typed, plain = (
+        read_event(resource, event_type, document, for_cache=for_cache) for resource in (PODS, PODS.unstructured)
+    )
+    assert isinstance(typed, WatchEvent | Deletion)
+    assert isinstance(plain, WatchEvent | Deletion)
+    key = NamespacedName(metadata.get("namespace") or "", metadata.get("name") or "")
+    assert (typed.key, typed.resource_version) == (plain.key, plain.resource_version)
+    assert (typed.key, typed.resource_version) == (key, metadata.get("resourceVersion") or "")
+
+
+def test_a_document_is_decoded_once_for_each_type() -> None:
+    shared, document = SharedObjects(), pod("a", "5")
+    first = shared.decode(PODS, document)
+    assert shared.decode(PODS, document) is first
+    assert shared.decode(PODS, dict(document)) is not first
+    node = Resource("", "v1", "nodes", "Node", Node)
+    assert isinstance(shared.decode(node, document), Node)
+    assert isinstance(shared.decode(PODS, document), Pod)
+
+
+def test_shared_objects_are_bounded() -> None:
+    shared, documents = SharedObjects(size_max=2), [pod(name, "5") for name in "abc"]
+    decoded = [shared.decode(PODS, document) for document in documents]
+    assert shared.decode(PODS, documents[2]) is decoded[2]
+    assert shared.decode(PODS, documents[1]) is decoded[1]
+    assert shared.decode(PODS, documents[0]) is not decoded[0]

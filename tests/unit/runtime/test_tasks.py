@@ -23,6 +23,7 @@ from dray.runtime.tasks import (
     remove_signal_handlers,
     run_to_completion,
     stop_on_signals,
+    yield_to_others,
 )
 
 
@@ -539,3 +540,15 @@ async def test_work_that_is_run_to_completion_returns_or_raises() -> None:
     assert await run_to_completion(asyncio.sleep(0, "done")) == "done"
     with pytest.raises(ValueError, match="no"):
         await run_to_completion(fail())
+
+
+async def test_yielding_lets_other_tasks_run_once() -> None:
+    order: list[str] = []
+
+    async def work(name: str) -> None:
+        for number in range(2):
+            order.append(f"{name}{number}")
+            await yield_to_others()
+
+    await asyncio.gather(work("a"), work("b"))
+    assert order == ["a0", "b0", "a1", "b1"]

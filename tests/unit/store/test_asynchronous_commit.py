@@ -19,6 +19,7 @@ from dray.store.interface import (
     Watch,
 )
 from dray.store.sqlite import SQLiteStore
+from dray.store.state import plan_create
 from dray.store.writer import Write, WriterThread
 from tests.disk_faults import full_disk, slow_disk
 
@@ -225,7 +226,9 @@ async def test_a_write_that_is_committed_before_another_one_fails_is_acknowledge
             store._writes.submit()
             # Keeps the two writes from sharing a commit.
             store._writer.submit_task(lambda _: None)
-            failing = store._writes.queue(store._writes.creation(f"{PODS}failing", b"x" * 100_000)(None))
+            failing = store._writes.queue(
+                plan_create(f"{PODS}failing", b"x" * 100_000, None, store._writes.planned + 1)
+            )
             store._writes.submit()
             store._writer.submit_task(lambda _: reported.set())
         # The next iteration of the event loop shows the write, and learns of the commit and of the failure.

@@ -42,8 +42,8 @@ class ClassicClaimController(ClaimReconciler[ResourceClaim]):
     # --- Event handlers. ---
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
-        pod = newest(old, new)
-        if not pod.spec.resource_claims:
+        pod = old if new is None else new
+        if pod is None or not pod.spec.resource_claims:
             return
         if new is None:
             self._consumers.mark_deleted(pod)

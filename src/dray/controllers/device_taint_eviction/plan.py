@@ -89,8 +89,8 @@ class Pools:
     def __init__(self) -> None:
         # Pool -> name of a slice -> the slice.
         self._slices: dict[tuple[str, str], dict[str, _Slice]] = {}
-        # Pool -> device -> its NoExecute taints.
-        self._taints: dict[tuple[str, str], dict[str, tuple[DeviceTaint, ...]]] = {}
+        # Pool -> device -> its NoExecute taints; pools without any are left out.
+        self.tainted: dict[tuple[str, str], dict[str, tuple[DeviceTaint, ...]]] = {}
 
     def change(self, old: ResourceSlice | None, new: ResourceSlice | None) -> list[DeviceId]:
         """Update a slice; return the devices whose taints changed."""
@@ -103,7 +103,7 @@ class Pools:
 
     def taints(self, device: DeviceId) -> tuple[DeviceTaint, ...]:
         """Return the NoExecute taints of one device."""
-        return self._taints.get((device.driver, device.pool), {}).get(device.device, ())
+        return self.tainted.get((device.driver, device.pool), {}).get(device.device, ())
 
     def count_selected(self, rule: TaintRule) -> int:
         """Return how many published devices a rule selects."""
@@ -121,10 +121,10 @@ class Pools:
             slices.pop(name, None)
         else:
             slices[name] = new
-        before = self._taints.pop(pool, {})
+        before = self.tainted.pop(pool, {})
         after = {device: taints for item in _newest(slices) for device, taints in item.tainted.items()}
         if after:
-            self._taints[pool] = after
+            self.tainted[pool] = after
         if not slices:
             del self._slices[pool]
         names = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
@@ -184,6 +184,8 @@ class DeviceTaints:
 
     def claim_eviction(self, claim: ResourceClaim, simulated: Rule | None = None) -> Eviction | None:
         """Return when the consumers of a claim are evicted; with a simulated rule only that rule counts."""
+        if simulated is None and not self.rules and not self.pools.tainted:
+            return None
         first: tuple[datetime, float] | None = None
         rules: set[str] = set()
         for result in results_of(claim):

@@ -54,7 +54,7 @@ class DisruptionController(Reconciler[NamespacedName | PodKey]):
 
     def _enqueue_announced(self, _old: Pod | None, new: Pod | None) -> None:
         """Enqueue a Pod whose deletion was announced for the moment when that is stale."""
-        if new is not None and plan.announced_deletion(new) is not None:
+        if new is not None and new.status.conditions and plan.announced_deletion(new) is not None:
             wait = plan.stale_in_seconds(new, self._clock.now())
             if wait is not None:
                 self.controller.queue.add_after(PodKey(key_of(new)), wait)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -91,15 +90,14 @@ def observe_structure(resource: GroupResource, obj: Any) -> Observed:
 _NONE: Final[Mapping[UID, Node]] = MappingProxyType({})
 
 
-@dataclass(slots=True)
-class Node:
+class Node(msgspec.Struct, eq=False):
     """One uid; changed only by `Graph`."""
 
     uid: UID
     # None until the object itself was seen.
     observed: Observed | None = None
     # Dependents by uid, in the order they were seen; objects without any share one empty map.
-    dependents: Mapping[UID, Node] = field(default_factory=lambda: _NONE)
+    dependents: Mapping[UID, Node] = _NONE
 
     def adopt(self, dependent: Node) -> None:
         """Add a dependent."""
@@ -158,7 +156,7 @@ class Graph:
             self._relink(node, before, new.owners, check)
         if new.being_deleted:
             self._note_transitions(node, old, new, check)
-        if old is None and any(not self.is_observed(owner.uid) for owner in new.owners):
+        if old is None and new.owners and not self._has_observed_owners(new):
             # Its owner may have been deleted before: only a live read can tell.
             check[new.uid] = None
         if old is not None and not new.being_deleted and old.owners != new.owners:
@@ -190,6 +188,12 @@ class Graph:
         """Return whether the object itself is in the graph, not only its uid."""
         node = self._nodes.get(uid)
         return node is not None and node.observed is not None
+
+    def _has_observed_owners(self, dependent: Observed) -> bool:
+        for owner in dependent.owners:  # noqa: SIM110 - a generator costs twice as much here
+            if not self.is_observed(owner.uid):
+                return False
+        return True
 
     def _relink(
         self,

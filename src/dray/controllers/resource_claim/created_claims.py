@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from dray.api.document import NamespacedName
 from dray.api.types.resource_v1 import ResourceClaim
@@ -13,7 +15,7 @@ EXPIRY_SECONDS: Final = 60.0
 ENTRIES_MAX: Final = 10_000
 
 
-class _Entry(NamedTuple):
+class _Entry(msgspec.Struct, frozen=True):
     claim: ResourceClaim
     expires: float
 
@@ -30,7 +32,8 @@ class CreatedClaims:
     def add(self, claim: ResourceClaim, now: float) -> None:
         """Add a claim as the API server returned it."""
         key = key_of(claim)
-        self.discard(key)
+        if key in self._entries:
+            self.discard(key)
         self._entries[key] = _Entry(claim, now + EXPIRY_SECONDS)
         for owner in claim.metadata.owner_references:
             self._by_owner.setdefault(owner.uid, {})[key] = None
@@ -57,5 +60,7 @@ class CreatedClaims:
 
     def owned_by(self, uid: str, now: float) -> tuple[ResourceClaim, ...]:
         """Return the claims with that owner."""
-        entries = (self._entries[key] for key in self._by_owner.get(uid, ()))
-        return tuple(entry.claim for entry in entries if entry.expires >= now)
+        keys = self._by_owner.get(uid)
+        if keys is None:
+            return ()
+        return tuple(entry.claim for entry in map(self._entries.__getitem__, keys) if entry.expires >= now)

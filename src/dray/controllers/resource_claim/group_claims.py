@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, Final
 
 from dray.api.document import NamespacedName
@@ -71,19 +72,19 @@ class GroupClaims:
         """Return the groups that need claims from a template."""
         return self.groups.lister.by_index(_BY_TEMPLATE, key_of(template)) if self._manages_claims else ()
 
-    def is_gone(self, namespace: str) -> Callable[[ResourceClaimConsumerReference], bool]:
-        """Return a function that tells whether a consumer is a group that the cache does not have."""
-        return lambda user: self._manages_claims and is_group_reference(user) and not self._is_cached(user, namespace)
+    def is_gone(self, namespace: str, user: ResourceClaimConsumerReference) -> bool:
+        """Return whether a consumer of a claim is a group that the cache does not have."""
+        return self._manages_claims and is_group_reference(user) and not self._is_cached(user, namespace)
 
     def _is_cached(self, user: ResourceClaimConsumerReference, namespace: str) -> bool:
         group = self.groups.lister.get(user.name, namespace)
         return group is not None and group.metadata.uid == user.uid
 
     async def confirmed_gone(self, claim: ResourceClaim) -> Callable[[ResourceClaimConsumerReference], bool]:
-        """Return the same, confirmed by live reads of the groups that the cache does not have."""
+        """Return a function that tells the same, confirmed by live reads of the groups that the cache does not have."""
         namespace = claim.metadata.namespace or ""
         gone: set[str] = set()
-        for user in filter(self.is_gone(namespace), claim.status.reserved_for):
+        for user in filter(partial(self.is_gone, namespace), claim.status.reserved_for):
             live = await ignore_not_found(self._client.get(POD_GROUPS, user.name, namespace))
             if live is None or live.metadata.uid != user.uid:
                 gone.add(user.uid)

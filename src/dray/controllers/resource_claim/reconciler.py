@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -59,22 +60,23 @@ class ResourceClaimController(ClaimReconciler[ResourceClaim]):
     # --- Event handlers. ---
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
+        if new is not None and not is_pod_done(new):
+            if new.spec.resource_claims:
+                self._enqueue_pod(new)
+            return
         pod = newest(old, new)
-        done = new is None or is_pod_done(pod)
+        owned = self._claims.lister.owned_by(pod.metadata.uid or "")
         named = pod.spec.resource_claims or pod.status.extended_resource_claim_status is not None
         # An extended-resource claim may exist although the Pod's status does not name it.
-        if not named and not (done and self._claims.lister.owned_by(pod.metadata.uid or "")):
+        if not named and not owned:
             return
         if new is None:
             self._consumers.mark_deleted(pod)
-        if done:
-            namespace = pod.metadata.namespace or ""
-            for name in plan.claim_names_of(pod):
-                self.controller.queue.add(ClaimKey(NamespacedName(namespace, name)))
-            for claim in self._claims.lister.owned_by(pod.metadata.uid or ""):
-                self.controller.queue.add(ClaimKey(key_of(claim)))
-        else:
-            self._enqueue_pod(pod)
+        namespace = pod.metadata.namespace or ""
+        for name in plan.claim_names_of(pod):
+            self.controller.queue.add(ClaimKey(NamespacedName(namespace, name)))
+        for claim in owned:
+            self.controller.queue.add(ClaimKey(key_of(claim)))
 
     def _claim_changed(self, old: ResourceClaim | None, new: ResourceClaim | None) -> None:
         self._metrics.changed(old, new)
@@ -89,7 +91,7 @@ class ResourceClaimController(ClaimReconciler[ResourceClaim]):
 
     def _enqueue_claim(self, key: NamespacedName, claim: ResourceClaim) -> None:
         """Enqueue the claim if there is work; most events are writes of this controller or a scheduler."""
-        find_pod, is_gone = self._consumers.cached(key.namespace), self._groups.is_gone(key.namespace)
+        find_pod, is_gone = self._consumers.cached(key.namespace), partial(self._groups.is_gone, key.namespace)
         if not self._pods.synced or plan.claim_needs_work(claim, find_pod, self._consumers.is_deleted, is_gone):
             self.controller.queue.add(ClaimKey(key))
 
@@ -136,7 +138,8 @@ class ResourceClaimController(ClaimReconciler[ResourceClaim]):
         pod = self._pods.lister.get_key(key)
         if pod is None:
             return
-        await self._confirm_claims(pod)
+        if pod.status.resource_claim_statuses:
+            await self._confirm_claims(pod)
         wanted = plan.plan_pod(
             pod,
             lambda name: self._find_claim(NamespacedName(key.namespace, name)),
