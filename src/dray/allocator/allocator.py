@@ -9,7 +9,7 @@ from typing import Final
 from dray.allocator.allocation_cache import AllocationCache, AllocationQuery, NodeEntry
 from dray.allocator.allocations import AllocatedDevices, Allocations
 from dray.allocator.choices import Chooser, RequestChoices
-from dray.allocator.counting import fits_by_count
+from dray.allocator.counting import first_devices, fits_by_count
 from dray.allocator.device_policy import DevicePolicy
 from dray.allocator.errors import INVALID_POOLS, AllocationError, NodeAllocationError
 from dray.allocator.explain import Explainer, Explanation
@@ -18,7 +18,7 @@ from dray.allocator.inventory import Inventory
 from dray.allocator.outcome import Outcome
 from dray.allocator.overlay import AllocationOverlay, still_fits
 from dray.allocator.plan import Plan, Planner
-from dray.allocator.result import results, with_share_ids
+from dray.allocator.result import result, results, with_share_ids
 from dray.allocator.search import STEPS_MAX, Limits, Search
 from dray.allocator.selection import SelectorGroups
 from dray.allocator.view import NodeView
@@ -128,7 +128,7 @@ class Allocator:
         fits = None if request is None else fits_by_count(request, view, allocations, self.inventory.taint_rules)
         if fits is None:
             return None
-        return Outcome(None, find=partial(self._results, plan, view, allocations, policy)) if fits else _NO_FIT
+        return Outcome(None, find=partial(self._counted_results, plan, view, allocations, policy)) if fits else _NO_FIT
 
     def _search(
         self,
@@ -167,6 +167,19 @@ class Allocator:
             _set_orders(policy, view, allocations, choices)
         search = Search(plan, choices, view, allocations, Limits(_never))
         return results(search) if search.run() else None
+
+    def _counted_results(
+        self, plan: Plan, view: NodeView, allocations: AllocatedDevices, policy: DevicePolicy | None
+    ) -> tuple[AllocationResult, ...] | None:
+        """Return what `_results` returns for a counted request; most need no search."""
+        request = plan.requests[0].alternatives[0]
+        devices = None
+        # A claim without requests has a result, too.
+        if policy is None and len(plan.claims) == 1:
+            devices = first_devices(request, view, allocations, self.inventory.taint_rules)
+        if devices is None:
+            return self._results(plan, view, allocations, policy)
+        return (result(view, plan.claims[0], [(request, index, None) for index in devices]),)
 
     def still_fits(self, node: Node, allocations: Sequence[AllocationResult], state: AllocatedDevices) -> bool:
         """Return whether the devices of earlier results are free in another state of allocations."""

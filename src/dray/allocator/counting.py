@@ -1,12 +1,13 @@
 """Decides about the most common claim, which has one request without alternatives, by counting devices.
 
 Any of the available devices satisfies such a request, so that it fits if there are enough of them. `Chooser` and
-`Search` decide the same for every claim. They also find the devices, and take several times as long for a node.
+`Search` decide the same for every claim, and find the same devices. They take several times as long for a node.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import islice
 from typing import Final
 
 from dray.allocator.allocations import AllocatedDevices
@@ -37,6 +38,30 @@ def fits_by_count(
     It does where the devices are those of several slices or consume shared counters, and where something was not
     evaluated yet: that may take long, or end with an error.
     """
+    available = _available(request, view, allocations, rules)
+    if available is None:
+        return None
+    segment = view.segments[0]
+    if available & segment.shared:
+        return _count_with_shares(request, segment, available, segment.partly_consumed(allocations), allocations)
+    return available.bit_count() >= request.count
+
+
+def first_devices(
+    request: Alternative, view: NodeView, allocations: AllocatedDevices, rules: TaintRules
+) -> list[int] | None:
+    """Return the devices that a search finds for a counted request; None if it has to find them, or there are few.
+
+    A search also computes what shares consume.
+    """
+    available = _available(request, view, allocations, rules)
+    if available is None or available & view.shared or available.bit_count() < request.count:
+        return None
+    return list(islice(indices(available), request.count))
+
+
+def _available(request: Alternative, view: NodeView, allocations: AllocatedDevices, rules: TaintRules) -> int | None:
+    """Return the devices that are available to a counted request, shares disregarded; None if that is not known."""
     if len(view.segments) != 1:
         return None
     segment = view.segments[0]
@@ -44,15 +69,12 @@ def fits_by_count(
     # A device that cannot be evaluated, or a pool that is invalid, is an error if the others are not enough.
     if matches is None or matches[1] or view.invalid:
         return None
-    blocked, partly_consumed = segment.uses(allocations)
-    available = matches[0] & ~blocked
+    available = matches[0] & ~segment.blocked(allocations)
     if available and view.gates.taints:
         available &= ~segment.untolerated(request.tolerations, rules if view.gates.taint_rules else NO_RULES)
     if available & segment.consumers or (request.capacity and available & ~segment.shared):
         return None
-    if available & segment.shared:
-        return _count_with_shares(request, segment, available, partly_consumed, allocations)
-    return available.bit_count() >= request.count
+    return available
 
 
 def _count_with_shares(

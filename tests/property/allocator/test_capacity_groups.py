@@ -275,7 +275,11 @@ def test_a_count_decides_as_the_first_solution_does(data: st.DataObject) -> None
         event(f"by count: {fits}")
         assert fits in (None, solution is not None)
         # A search evaluates what later counts need.
-        assert allocator.find(NODE, asked).fits is (solution is not None)
+        outcome = allocator.find(NODE, asked)
+        assert outcome.fits is (solution is not None)
+        if outcome.fits:
+            searched = allocator._results(allocator.plan(asked), view, allocations, None)
+            assert outcome.allocations == searched
         for item in present.values():
             allocations.remove_claim(item)
 
