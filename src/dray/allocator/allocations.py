@@ -228,8 +228,8 @@ class Allocations:
 
     def holders(self, key: str) -> tuple[str, ...]:
         """Return the claims that use the device."""
-        shares = (label for label, _ in self._shares.get(key, ()))
-        return (*self.dedicated.get(key, ()), *shares)
+        alone, shares = self.dedicated.get(key, ()), self._shares.get(key)
+        return (*alone, *(label for label, _ in shares)) if shares else tuple(alone)
 
     def uses_of(self, identity: str) -> tuple[str, tuple[DeviceUse, ...]] | None:
         """Return the label of a claim, by uid, and the devices that it uses; None if it is not allocated."""

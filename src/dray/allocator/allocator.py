@@ -212,11 +212,13 @@ class Allocator:
         """Return the plan for the claims; the last one is reused while claims, classes and policy are the same."""
         version = self.inventory.classes_version
         if version != self._planned_at or policy is not self._planned_for or not _same(self._planned, claims):
-            planner = Planner(self.gates, self._groups, self.inventory.classes)
-            self._query = self._cache.query(claims, lambda: planner.plan(claims), policy)
+            self._query = self._cache.query(claims, self._new_plan, policy)
             self._plan = self._query.plan.for_claims(claims)
             self._planned, self._planned_at, self._planned_for = tuple(claims), version, policy
         return self._plan
+
+    def _new_plan(self, claims: Sequence[ResourceClaim]) -> Plan:
+        return Planner(self.gates, self._groups, self.inventory.classes).plan(claims)
 
     def _no_fit(self, view: NodeView, outcome: Outcome) -> Outcome:
         """Return a negative outcome, or raise if the node has an invalid pool."""
