@@ -252,13 +252,22 @@ class PreBinder:
         """Return whether devices have conditions that must be met before the Pod is bound."""
         if not self._conditions:
             return False
-        earlier = (claim.status.allocation for claim in own.claims)
-        return any(map(has_conditions, own.node_allocations.get(node_name, ()))) or any(map(has_conditions, earlier))
+        for allocation in own.node_allocations.get(node_name, ()):
+            if has_conditions(allocation):
+                return True
+        # Those with an earlier allocation.
+        for claim in own.claims:
+            if claim.status.allocation is not None and has_conditions(claim.status.allocation):
+                return True
+        return False
 
     async def _wait_for_conditions(self, own: PodState, pod: Pod, node_name: str) -> Status:
         claims = own.claims if own.created is None else (*own.claims, own.created)
-        waiting = [claim for claim in map(self._current, claims) if claim is not None]
-        waiting = [claim for claim in waiting if has_conditions(claim.status.allocation)]
+        waiting: list[ResourceClaim] = []
+        for claim in claims:
+            current = self._current(claim)
+            if current is not None and has_conditions(current.status.allocation):
+                waiting.append(current)
         for claim in waiting:
             started = self._clock.monotonic()
             verdict = await self._until_ready(claim, pod, node_name)

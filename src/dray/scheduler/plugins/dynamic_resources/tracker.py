@@ -180,7 +180,9 @@ class ClaimTracker:
             if result.admin_access or result.share_id is not None:
                 continue
             key = f"{pool_key(result.driver, result.pool)}/{result.device}"
-            found |= dict.fromkeys(holder for holder in self.allocations.holders(key) if holder != label)
+            for holder in self.allocations.holders(key):
+                if holder != label:
+                    found[holder] = None
         return tuple(found)
 
     # --- Waiting. ---
