@@ -263,7 +263,7 @@ class Binder:
             status = await self._pre_bind(attempt, running)
         else:
             status = await self._pre_bind_in_gang(attempt, attempt.gang, running)
-        if status.is_success and not running.message:
+        if (status is SUCCESS or status.is_success) and not running.message:
             status = await self._bind(attempt, running)
         return error(running.message) if running.message else status
 
@@ -318,7 +318,7 @@ class Binder:
             status = await plugin.bind(attempt.state, attempt.pod, attempt.node_name)
             if status.code is Code.SKIP:
                 continue
-            return status if status.is_success else _failed(status, "Bind", plugin.name)
+            return status if status is SUCCESS or status.is_success else _failed(status, "Bind", plugin.name)
         return error("no bind plugin took the pod")
 
     def post_bind(self, attempt: Attempt) -> None:

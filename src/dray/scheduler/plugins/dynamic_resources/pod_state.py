@@ -223,7 +223,7 @@ class PodState:
 
     def allocation_of(self, claim: ResourceClaim, node_name: str) -> AllocationResult | None:
         """Return the allocation for a claim on the node."""
-        found = self.found_on(node_name) or ()
+        found = self.node_allocations.get(node_name) or self.found_on(node_name) or ()
         for pending, allocation in zip(self.variant_on(node_name).claims, found, strict=False):
             if pending is claim:
                 return allocation
