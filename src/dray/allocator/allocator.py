@@ -144,7 +144,8 @@ class Allocator:
         choices = Chooser(plan, view, allocations, self.inventory.taint_rules).choices()
         if choices is None:
             return self._no_fit(view, _NO_FIT)
-        find = partial(self._results, plan, view, allocations, policy)
+        results_of = self._results if self._query.counted is None else self._counted_results
+        find = partial(results_of, plan, view, allocations, policy)
         if _is_decided(view, choices) and not limits.expired():
             return Outcome(None, find=find)
         search = Search(plan, choices, view, allocations, limits)
