@@ -165,13 +165,13 @@ class PreBinder:
         if isinstance(written, Status):
             return written
         own.written[uid] = written
-        self._tracker.assume(written)
+        is_observed = self._tracker.assume(written)
         # After `assume`, so that the devices are never free.
         self._tracker.end_in_flight(claim, pod.metadata.uid or "")
         if allocation is None:
             return SUCCESS
         self._observe_wait(written, allocation)
-        return await self._check_conflicts(written, pod)
+        return await self._check_conflicts(written, pod, is_observed=is_observed)
 
     async def _write_claim(
         self, own: PodState, claim: ResourceClaim, allocation: AllocationResult | None
@@ -231,12 +231,12 @@ class PreBinder:
             return _not_observed(claim)
         return _conflict(claim, conflicting_claims) if conflicting_claims else SUCCESS
 
-    async def _check_conflicts(self, claim: ResourceClaim, pod: Pod) -> Status:
+    async def _check_conflicts(self, claim: ResourceClaim, pod: Pod, *, is_observed: bool) -> Status:
         """Check that no other claim was allocated the devices earlier; otherwise deallocate this claim."""
         allocation = claim.status.allocation
         assert allocation is not None
         try:
-            conflicting_claims = await self._writer.conflicting_claims(claim)
+            conflicting_claims = await self._writer.conflicting_claims(claim, is_observed=is_observed)
             if not conflicting_claims:
                 return SUCCESS
             await self._writer.give_up(claim, allocation, pod)
