@@ -174,6 +174,8 @@ class Cycle:
 
     def _search_nominated(self, profile: Profile, state: CycleState, subset: NodeSubset) -> Search | None:
         """Try the nominated node alone first."""
+        if not self._nominations.by_node:
+            return None
         nominated = self._nominations.node_of(state.pod_info.uid)
         index = self._snapshot.index_of(nominated)
         if index is None or (subset is not None and nominated not in subset[0]):
@@ -233,9 +235,11 @@ class Cycle:
         start = self._start % count
         search = Search(_wanted(profile, count))
         # What is kept for the Pod itself was kept from the others.
-        own = snapshot.index_of(self._nominations.node_of(state.pod_info.uid))
-        special = [] if own is None else [own]
-        results.invalidate(special)
+        special: list[int] = []
+        if self._nominations.by_node:
+            own = snapshot.index_of(self._nominations.node_of(state.pod_info.uid))
+            special = [] if own is None else [own]
+            results.invalidate(special)
 
         def decide(indices: Sequence[int]) -> Sequence[Status]:
             statuses = self._decide(state, indices, filters, runner)
@@ -248,7 +252,8 @@ class Cycle:
             search.statuses = results.rejections(start)
         elif self._records:
             search.rejected = results.counted_rejections(snapshot, start, evaluated)
-        results.invalidate(special)
+        if special:
+            results.invalidate(special)
         search.skipped = evaluated - search.evaluated
         self._mostly_infeasible = len(search.feasible) < evaluated // 2
         self._start = (start + evaluated) % count

@@ -116,7 +116,9 @@ class FilterResults:
         if self._version < 0:
             return None
         indices = snapshot.indices_changed_since(self._version)
-        nominated = nominations.changed_since(self._nominations_version)
+        nominated: Iterable[str] | None = ()
+        if nominations.version != self._nominations_version:
+            nominated = nominations.changed_since(self._nominations_version)
         if indices is None or nominated is None:
             return None
         changed = set(indices)
