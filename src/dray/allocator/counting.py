@@ -38,12 +38,12 @@ def fits_by_count(
     It does where the devices are those of several slices or consume shared counters, and where something was not
     evaluated yet: that may take long, or end with an error.
     """
-    available = _available(request, view, allocations, rules)
-    if available is None:
+    found = _available(request, view, allocations, rules)
+    if found is None:
         return None
-    segment = view.segments[0]
-    if available & segment.shared:
-        return _count_with_shares(request, segment, available, segment.partly_consumed(allocations), allocations)
+    available, partly_consumed = found
+    if available & view.shared:
+        return _count_with_shares(request, view.segments[0], available, partly_consumed, allocations)
     return available.bit_count() >= request.count
 
 
@@ -54,14 +54,22 @@ def first_devices(
 
     A search also computes what shares consume.
     """
-    available = _available(request, view, allocations, rules)
-    if available is None or available & view.shared or available.bit_count() < request.count:
+    found = _available(request, view, allocations, rules)
+    if found is None:
+        return None
+    available, _ = found
+    if available & view.shared or available.bit_count() < request.count:
         return None
     return list(islice(indices(available), request.count))
 
 
-def _available(request: Alternative, view: NodeView, allocations: AllocatedDevices, rules: TaintRules) -> int | None:
-    """Return the devices that are available to a counted request, shares disregarded; None if that is not known."""
+def _available(
+    request: Alternative, view: NodeView, allocations: AllocatedDevices, rules: TaintRules
+) -> tuple[int, int] | None:
+    """Return the devices available to a counted request, and those that are partly consumed; None if not known.
+
+    Of those that can be shared, some may not have enough left.
+    """
     if len(view.segments) != 1:
         return None
     segment = view.segments[0]
@@ -69,12 +77,13 @@ def _available(request: Alternative, view: NodeView, allocations: AllocatedDevic
     # A device that cannot be evaluated, or a pool that is invalid, is an error if the others are not enough.
     if matches is None or matches[1] or view.invalid:
         return None
-    available = matches[0] & ~segment.blocked(allocations)
+    blocked, partly_consumed = segment.uses(allocations)
+    available = matches[0] & ~blocked
     if available and view.gates.taints:
         available &= ~segment.untolerated(request.tolerations, rules if view.gates.taint_rules else NO_RULES)
     if available & segment.consumers or (request.capacity and available & ~segment.shared):
         return None
-    return available
+    return available, partly_consumed
 
 
 def _count_with_shares(

@@ -112,6 +112,11 @@ class Segment:
         self._count_uses(allocations)
         return self._partly_consumed
 
+    def uses(self, allocations: AllocatedDevices) -> tuple[int, int]:
+        """Return what `blocked` and `partly_consumed` return."""
+        self._count_uses(allocations)
+        return self._blocked, self._partly_consumed
+
     def _count_uses(self, allocations: AllocatedDevices) -> None:
         at = (allocations, allocations.stamp(self.pool.key), self.pool.version)
         if self._counted_at == at:
