@@ -180,7 +180,7 @@ class Allocator:
             devices = first_devices(request, view, allocations, self.inventory.taint_rules)
         if devices is None:
             return self._results(plan, view, allocations, policy)
-        return (result(view, plan.claims[0], [(request, index, None) for index in devices]),)
+        return (result(view, plan.claims[0], [(request, *device) for device in devices]),)
 
     def still_fits(self, node: Node, allocations: Sequence[AllocationResult], state: AllocatedDevices) -> bool:
         """Return whether the devices of earlier results are free in another state of allocations."""

@@ -7,12 +7,11 @@ Any of the available devices satisfies such a request, so that it fits if there 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import islice
 from typing import Final
 
 from dray.allocator.allocations import AllocatedDevices
 from dray.allocator.bits import indices
-from dray.allocator.capacity import Amounts
+from dray.allocator.capacity import Amounts, share
 from dray.allocator.plan import DEVICES_MAX, Alternative, Plan
 from dray.allocator.segments import Segment, TaintRules
 from dray.allocator.view import NO_RULES, NodeView
@@ -49,18 +48,28 @@ def fits_by_count(
 
 def first_devices(
     request: Alternative, view: NodeView, allocations: AllocatedDevices, rules: TaintRules
-) -> list[int] | None:
-    """Return the devices that a search finds for a counted request; None if it has to find them, or there are few.
-
-    A search also computes what shares consume.
-    """
+) -> list[tuple[int, Amounts | None]] | None:
+    """Return the devices that a search finds for a counted request, and what shares consume; None if it has to."""
     found = _available(request, view, allocations, rules)
     if found is None:
         return None
     available, _ = found
-    if available & view.shared or available.bit_count() < request.count:
-        return None
-    return list(islice(indices(available), request.count))
+    segment = view.segments[0]
+    for key, group in segment.capacity_groups:
+        if available & group and key not in request.shares:
+            return None
+    taken: list[tuple[int, Amounts | None]] = []
+    for index in indices(available):
+        amounts: Amounts | None = None
+        if segment.shared >> index & 1:
+            device = segment.devices[index]
+            if not _has_left(allocations.consumed(device.key), request.shares[device.content.capacity_key]):
+                continue
+            amounts = share(device.content, request.capacity)
+        taken.append((index, amounts))
+        if len(taken) == request.count:
+            return taken
+    return None
 
 
 def _available(
