@@ -309,14 +309,17 @@ class AllocationCache:
         self._queries: dict[QueryKey, AllocationQuery] = {}
 
     def query(
-        self, claims: Sequence[ResourceClaim], plan: Callable[[], Plan], policy: DevicePolicy | None = None
+        self,
+        claims: Sequence[ResourceClaim],
+        plan: Callable[[Sequence[ResourceClaim]], Plan],
+        policy: DevicePolicy | None = None,
     ) -> AllocationQuery:
         """Return the query for claims with these specs; `plan` is called for a new one."""
         specs = tuple([_encode(claim.spec.devices) for claim in claims])
         key = (self._inventory.classes_version, specs, policy.name if policy is not None else FIRST)
         query = self._queries.pop(key, None)
         if query is None:
-            query = AllocationQuery(plan(), self.generations)
+            query = AllocationQuery(plan(claims), self.generations)
             self._evict()
         self._queries[key] = query
         return query

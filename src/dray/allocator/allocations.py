@@ -52,9 +52,8 @@ class _Layers(msgspec.Struct):
     in_flight: _Holding | None = None
     assumed: _Holding | None = None
     observed: _Holding | None = None
-
-    def effective(self) -> _Holding | None:
-        return self.in_flight or self.assumed or self.observed
+    # The one that counts; set by `Allocations._changed`.
+    effective: _Holding | None = None
 
 
 class _PoolUse(msgspec.Struct):
@@ -126,70 +125,65 @@ class Allocations:
 
     def apply_claim(self, claim: ResourceClaim) -> None:
         """Apply an observed claim; an assumption that it confirms is dropped."""
-        observed = _holding(claim, claim.status.allocation)
         identity = _identity(claim)
-        if observed is None and identity not in self._claims:
+        if claim.status.allocation is None and identity not in self._claims:
             return
+        observed = _holding(claim, claim.status.allocation)
         layers = self._layers(identity)
-        before = layers.effective()
         layers.observed = observed
         if layers.assumed is not None and layers.assumed == observed:
             layers.assumed = None
-        self._changed(identity, layers, before)
+        self._changed(identity, layers)
 
     def remove_claim(self, claim: ResourceClaim) -> None:
         """Remove a deleted claim and its assumption."""
         layers = self._claims.pop(_identity(claim), None)
         if layers is not None:
-            self._replace(layers.effective(), None)
+            self._replace(layers.effective, None)
 
     def assume(self, claim: ResourceClaim) -> None:
         """Assume a written allocation until it is observed."""
         identity = _identity(claim)
         layers = self._layers(identity)
-        before = layers.effective()
         layers.assumed = _holding(claim, claim.status.allocation)
-        self._changed(identity, layers, before)
+        self._changed(identity, layers)
 
     def forget(self, claim: ResourceClaim) -> None:
         """Drop the assumption; the observed allocation counts again."""
         identity = _identity(claim)
         layers = self._claims.get(identity)
         if layers is not None and layers.assumed is not None:
-            before = layers.effective()
             layers.assumed = None
-            self._changed(identity, layers, before)
+            self._changed(identity, layers)
 
     def start_in_flight(self, claim: ResourceClaim, allocation: AllocationResult) -> None:
         """Count an allocation that is being written."""
         identity = _identity(claim)
         layers = self._layers(identity)
-        before = layers.effective()
         layers.in_flight = _holding(claim, allocation)
-        self._changed(identity, layers, before)
+        self._changed(identity, layers)
 
     def end_in_flight(self, claim: ResourceClaim) -> None:
         """Stop counting it; the write has ended."""
         identity = _identity(claim)
         layers = self._claims.get(identity)
         if layers is not None and layers.in_flight is not None:
-            before = layers.effective()
             layers.in_flight = None
-            self._changed(identity, layers, before)
+            self._changed(identity, layers)
 
     def hide(self, identity: str) -> None:
         """Leave a claim, by uid, out for the time of a dry run, in which claims do not change; `show` undoes it."""
         layers = self._claims.pop(identity, None)
         if layers is not None:
             self._hidden[identity] = layers
-            self._replace(layers.effective(), None)
+            self._replace(layers.effective, None)
 
     def show(self, identity: str) -> None:
         """Undo `hide`."""
         layers = self._hidden.pop(identity, None)
         if layers is not None:
             self._claims[identity] = layers
-            self._replace(None, layers.effective())
+            self._replace(None, layers.effective)
 
     # ---- questions
 
@@ -228,13 +222,13 @@ class Allocations:
 
     def holders(self, key: str) -> tuple[str, ...]:
         """Return the claims that use the device."""
-        shares = (label for label, _ in self._shares.get(key, ()))
-        return (*self.dedicated.get(key, ()), *shares)
+        alone, shares = self.dedicated.get(key, ()), self._shares.get(key)
+        return (*alone, *(label for label, _ in shares)) if shares else tuple(alone)
 
     def uses_of(self, identity: str) -> tuple[str, tuple[DeviceUse, ...]] | None:
         """Return the label of a claim, by uid, and the devices that it uses; None if it is not allocated."""
         layers = self._claims.get(identity)
-        holding = None if layers is None else layers.effective()
+        holding = None if layers is None else layers.effective
         return None if holding is None else (holding.label, holding.uses)
 
     def is_hidden(self, identity: str) -> bool:
@@ -253,8 +247,9 @@ class Allocations:
             layers = self._claims[identity] = _Layers()
         return layers
 
-    def _changed(self, identity: str, layers: _Layers, before: _Holding | None) -> None:
-        after = layers.effective()
+    def _changed(self, identity: str, layers: _Layers) -> None:
+        before, after = layers.effective, layers.in_flight or layers.assumed or layers.observed
+        layers.effective = after
         self._replace(before, after)
         if after is None:
             del self._claims[identity]
@@ -325,7 +320,8 @@ def device_uses(allocation: AllocationResult) -> tuple[DeviceUse, ...]:
         if result.admin_access:
             continue
         pool = pool_key(result.driver, result.pool)
-        uses.append(DeviceUse(pool, f"{pool}/{result.device}", result.share_id, _consumed(result)))
+        consumed = _consumed(result) if result.consumed_capacity else ()
+        uses.append(DeviceUse(pool, f"{pool}/{result.device}", result.share_id, consumed))
     return tuple(uses)
 
 
@@ -339,6 +335,4 @@ def device_keys(allocation: AllocationResult) -> list[str]:
 
 
 def _consumed(result: DeviceRequestAllocationResult) -> tuple[tuple[str, int], ...]:
-    if not result.consumed_capacity:
-        return ()
     return tuple((name, Quantity.parse(value).nanos) for name, value in result.consumed_capacity.items())

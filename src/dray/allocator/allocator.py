@@ -9,7 +9,7 @@ from typing import Final
 from dray.allocator.allocation_cache import AllocationCache, AllocationQuery, NodeEntry
 from dray.allocator.allocations import AllocatedDevices, Allocations
 from dray.allocator.choices import Chooser, RequestChoices
-from dray.allocator.counting import fits_by_count
+from dray.allocator.counting import first_devices, fits_by_count
 from dray.allocator.device_policy import DevicePolicy
 from dray.allocator.errors import INVALID_POOLS, AllocationError, NodeAllocationError
 from dray.allocator.explain import Explainer, Explanation
@@ -18,7 +18,7 @@ from dray.allocator.inventory import Inventory
 from dray.allocator.outcome import Outcome
 from dray.allocator.overlay import AllocationOverlay, still_fits
 from dray.allocator.plan import Plan, Planner
-from dray.allocator.result import results, with_share_ids
+from dray.allocator.result import result, results, with_share_ids
 from dray.allocator.search import STEPS_MAX, Limits, Search
 from dray.allocator.selection import SelectorGroups
 from dray.allocator.view import NodeView
@@ -128,7 +128,7 @@ class Allocator:
         fits = None if request is None else fits_by_count(request, view, allocations, self.inventory.taint_rules)
         if fits is None:
             return None
-        return Outcome(None, find=partial(self._results, plan, view, allocations, policy)) if fits else _NO_FIT
+        return Outcome(None, find=partial(self._counted_results, plan, view, allocations, policy)) if fits else _NO_FIT
 
     def _search(
         self,
@@ -144,7 +144,8 @@ class Allocator:
         choices = Chooser(plan, view, allocations, self.inventory.taint_rules).choices()
         if choices is None:
             return self._no_fit(view, _NO_FIT)
-        find = partial(self._results, plan, view, allocations, policy)
+        results_of = self._results if self._query.counted is None else self._counted_results
+        find = partial(results_of, plan, view, allocations, policy)
         if _is_decided(view, choices) and not limits.expired():
             return Outcome(None, find=find)
         search = Search(plan, choices, view, allocations, limits)
@@ -167,6 +168,19 @@ class Allocator:
             _set_orders(policy, view, allocations, choices)
         search = Search(plan, choices, view, allocations, Limits(_never))
         return results(search) if search.run() else None
+
+    def _counted_results(
+        self, plan: Plan, view: NodeView, allocations: AllocatedDevices, policy: DevicePolicy | None
+    ) -> tuple[AllocationResult, ...] | None:
+        """Return what `_results` returns for a counted request; most need no search."""
+        request = plan.requests[0].alternatives[0]
+        devices = None
+        # A claim without requests has a result, too.
+        if policy is None and len(plan.claims) == 1:
+            devices = first_devices(request, view, allocations, self.inventory.taint_rules)
+        if devices is None:
+            return self._results(plan, view, allocations, policy)
+        return (result(view, plan.claims[0], [(request, *device) for device in devices]),)
 
     def still_fits(self, node: Node, allocations: Sequence[AllocationResult], state: AllocatedDevices) -> bool:
         """Return whether the devices of earlier results are free in another state of allocations."""
@@ -199,11 +213,13 @@ class Allocator:
         """Return the plan for the claims; the last one is reused while claims, classes and policy are the same."""
         version = self.inventory.classes_version
         if version != self._planned_at or policy is not self._planned_for or not _same(self._planned, claims):
-            planner = Planner(self.gates, self._groups, self.inventory.classes)
-            self._query = self._cache.query(claims, lambda: planner.plan(claims), policy)
+            self._query = self._cache.query(claims, self._new_plan, policy)
             self._plan = self._query.plan.for_claims(claims)
             self._planned, self._planned_at, self._planned_for = tuple(claims), version, policy
         return self._plan
+
+    def _new_plan(self, claims: Sequence[ResourceClaim]) -> Plan:
+        return Planner(self.gates, self._groups, self.inventory.classes).plan(claims)
 
     def _no_fit(self, view: NodeView, outcome: Outcome) -> Outcome:
         """Return a negative outcome, or raise if the node has an invalid pool."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
@@ -112,6 +112,21 @@ class Content:
             "allowMultipleAllocations": self.allow_multiple,
         }
         return device_view(self.driver, document)
+
+    def read_by(self, ids: frozenset[str]) -> Hashable | None:
+        """Return all that decides about expressions that read no other attributes than these, of any domain.
+
+        None if another attribute may be invalid, which makes every expression fail.
+        """
+        read: list[tuple[str, DeviceAttribute]] = []
+        for name, attribute in self.attributes.items():
+            if name.rpartition("/")[2] in ids:
+                read.append((name, attribute))
+            elif attribute.versions or (
+                attribute.string is None and attribute.int_ is None and attribute.bool_ is None
+            ):
+                return None
+        return self.driver, tuple(read), frozenset(self.capacity.items()), self.allow_multiple
 
     def values(self, name: str) -> Values | None:
         """Return the values of a fully qualified attribute; None if it is missing or of an unknown type."""

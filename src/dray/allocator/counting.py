@@ -1,7 +1,7 @@
 """Decides about the most common claim, which has one request without alternatives, by counting devices.
 
 Any of the available devices satisfies such a request, so that it fits if there are enough of them. `Chooser` and
-`Search` decide the same for every claim. They also find the devices, and take several times as long for a node.
+`Search` decide the same for every claim, and find the same devices. They take several times as long for a node.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Final
 
 from dray.allocator.allocations import AllocatedDevices
 from dray.allocator.bits import indices
-from dray.allocator.capacity import Amounts
+from dray.allocator.capacity import Amounts, share
 from dray.allocator.plan import DEVICES_MAX, Alternative, Plan
 from dray.allocator.segments import Segment, TaintRules
 from dray.allocator.view import NO_RULES, NodeView
@@ -37,6 +37,48 @@ def fits_by_count(
     It does where the devices are those of several slices or consume shared counters, and where something was not
     evaluated yet: that may take long, or end with an error.
     """
+    found = _available(request, view, allocations, rules)
+    if found is None:
+        return None
+    available, partly_consumed = found
+    if available & view.shared:
+        return _count_with_shares(request, view.segments[0], available, partly_consumed, allocations)
+    return available.bit_count() >= request.count
+
+
+def first_devices(
+    request: Alternative, view: NodeView, allocations: AllocatedDevices, rules: TaintRules
+) -> list[tuple[int, Amounts | None]] | None:
+    """Return the devices that a search finds for a counted request, and what shares consume; None if it has to."""
+    found = _available(request, view, allocations, rules)
+    if found is None:
+        return None
+    available, _ = found
+    segment = view.segments[0]
+    for key, group in segment.capacity_groups:
+        if available & group and key not in request.shares:
+            return None
+    taken: list[tuple[int, Amounts | None]] = []
+    for index in indices(available):
+        amounts: Amounts | None = None
+        if segment.shared >> index & 1:
+            device = segment.devices[index]
+            if not _has_left(allocations.consumed(device.key), request.shares[device.content.capacity_key]):
+                continue
+            amounts = share(device.content, request.capacity)
+        taken.append((index, amounts))
+        if len(taken) == request.count:
+            return taken
+    return None
+
+
+def _available(
+    request: Alternative, view: NodeView, allocations: AllocatedDevices, rules: TaintRules
+) -> tuple[int, int] | None:
+    """Return the devices available to a counted request, and those that are partly consumed; None if not known.
+
+    Of those that can be shared, some may not have enough left.
+    """
     if len(view.segments) != 1:
         return None
     segment = view.segments[0]
@@ -50,9 +92,7 @@ def fits_by_count(
         available &= ~segment.untolerated(request.tolerations, rules if view.gates.taint_rules else NO_RULES)
     if available & segment.consumers or (request.capacity and available & ~segment.shared):
         return None
-    if available & segment.shared:
-        return _count_with_shares(request, segment, available, partly_consumed, allocations)
-    return available.bit_count() >= request.count
+    return available, partly_consumed
 
 
 def _count_with_shares(

@@ -71,8 +71,12 @@ class PlannedClaim(msgspec.Struct, frozen=True):
     """A claim and its constraints."""
 
     claim: ResourceClaim
-    label: str
     constraints: tuple[Constraint, ...]
+
+    @property
+    def label(self) -> str:
+        """Return the claim's name as in messages."""
+        return claim_label(self.claim)
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -83,10 +87,7 @@ class Plan(msgspec.Struct, frozen=True):
 
     def for_claims(self, claims: Sequence[ResourceClaim]) -> Plan:
         """Return the same plan for claims with the same specs."""
-        own = [
-            PlannedClaim(claim, claim_label(claim), planned.constraints)
-            for claim, planned in zip(claims, self.claims, strict=True)
-        ]
+        own = [PlannedClaim(claim, planned.constraints) for claim, planned in zip(claims, self.claims, strict=True)]
         return Plan(tuple(own), self.requests)
 
 
@@ -111,7 +112,7 @@ class Planner:
             ]
             check_size(label, sum(map(_least, own)), AllocationError)
             requests += own
-            planned.append(PlannedClaim(claim, label, constraints))
+            planned.append(PlannedClaim(claim, constraints))
         return Plan(tuple(planned), tuple(requests))
 
     def _constraints(self, label: str, claim: ResourceClaim) -> Iterator[Constraint]:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Final
+from typing import Final, TypeAlias
 from uuid import UUID, uuid5
 
 import msgspec
 
-from dray.allocator.attempt import Frame
 from dray.allocator.capacity import rendered
 from dray.allocator.plan import Alternative, PlannedClaim
 from dray.allocator.pools import PoolDevice, pool_key
@@ -24,6 +23,9 @@ from dray.api.types.resource_v1 import (
     ResourceClaim,
 )
 
+# The alternative that a device was taken for, the number of the device, and for a share what it consumes.
+TakenDevice: TypeAlias = tuple[Alternative, int, Mapping[str, int] | None]
+
 _FROM_CLASS: Final = "FromClass"
 _FROM_CLAIM: Final = "FromClaim"
 _NO_CAPACITY: Final[Mapping[str, str]] = {}
@@ -34,34 +36,42 @@ _SHARES: Final = UUID("5d0a0e5c-3c55-5a9e-9c55-3f7f5b1d4a6e")
 
 
 def results(search: Search) -> tuple[AllocationResult, ...]:
-    """Return the allocation of every claim, in order."""
-    by_claim: list[list[Frame]] = [[] for _ in search.plan.claims]
+    """Return the allocation of every claim that a search has found, in order."""
+    by_claim: list[list[TakenDevice]] = [[] for _ in search.plan.claims]
     for frame in search.frames:
-        by_claim[frame.claim].append(frame)
-    return tuple(_result(search, claim, frames) for claim, frames in zip(search.plan.claims, by_claim, strict=True))
+        by_claim[frame.claim].append((frame.choice.alternative, frame.index, frame.amounts))
+    claims = search.plan.claims
+    return tuple([result(search.view, claim, taken) for claim, taken in zip(claims, by_claim, strict=True)])
 
 
-def _result(search: Search, claim: PlannedClaim, frames: list[Frame]) -> AllocationResult:
-    view = search.view
-    devices = [view.device(frame.index) for frame in frames]
+def result(view: NodeView, claim: PlannedClaim, taken: Iterable[TakenDevice]) -> AllocationResult:
+    """Return the allocation of a claim with these devices of a node."""
+    devices: list[PoolDevice] = []
+    allocated: list[DeviceRequestAllocationResult] = []
     # The chosen alternative of each request that got devices.
-    chosen = {frame.choice.alternative.name: frame.choice.alternative for frame in frames}
+    chosen: dict[str, Alternative] = {}
+    for alternative, index, amounts in taken:
+        device = view.device(index)
+        devices.append(device)
+        chosen[alternative.name] = alternative
+        allocated.append(_device(view, alternative, index, device, amounts))
     return AllocationResult(
         devices=DeviceAllocationResult(
             config=(*_class_configs(claim.claim, chosen.values()), *_claim_configs(claim.claim, chosen)),
-            results=tuple(_device(view, *pair) for pair in zip(frames, devices, strict=True)),
+            results=tuple(allocated),
         ),
         node_selector=_node_selector(view, devices),
     )
 
 
-def _device(view: NodeView, frame: Frame, device: PoolDevice) -> DeviceRequestAllocationResult:
-    alternative = frame.choice.alternative
+def _device(
+    view: NodeView, alternative: Alternative, index: int, device: PoolDevice, amounts: Mapping[str, int] | None
+) -> DeviceRequestAllocationResult:
     spec = device.spec
-    shared = bool(view.shared >> frame.index & 1)
+    shared = bool(view.shared >> index & 1)
     consumed = _NO_CAPACITY
-    if frame.amounts:
-        consumed = rendered(device.content, frame.amounts, alternative.capacity)
+    if amounts:
+        consumed = rendered(device.content, amounts, alternative.capacity)
     conditions = view.gates.binding_conditions
     return DeviceRequestAllocationResult(
         request=alternative.name,
@@ -82,9 +92,11 @@ def with_share_ids(
     claims: Sequence[ResourceClaim], allocations: tuple[AllocationResult, ...]
 ) -> tuple[AllocationResult, ...]:
     """Return the allocations with the IDs of the claims' shares; claims with equal specs differ in nothing else."""
-    if not any(result.share_id == UNASSIGNED for allocation in allocations for result in allocation.devices.results):
-        return allocations
-    return tuple(_with_share_ids(*pair) for pair in zip(claims, allocations, strict=True))
+    for allocation in allocations:
+        for item in allocation.devices.results:
+            if item.share_id == UNASSIGNED:
+                return tuple(_with_share_ids(*pair) for pair in zip(claims, allocations, strict=True))
+    return allocations
 
 
 def _with_share_ids(claim: ResourceClaim, allocation: AllocationResult) -> AllocationResult:
@@ -105,9 +117,12 @@ def _class_configs(claim: ResourceClaim, chosen: Iterable[Alternative]) -> list[
     requests: dict[str, list[str]] = {}
     classes = {}
     for alternative in chosen:
-        name = alternative.device_class.metadata.name or ""
-        classes[name] = alternative.device_class
-        requests.setdefault(name, []).append(alternative.name)
+        if alternative.device_class.spec.config:
+            name = alternative.device_class.metadata.name or ""
+            classes[name] = alternative.device_class
+            requests.setdefault(name, []).append(alternative.name)
+    if not classes:
+        return []
     return [
         DeviceAllocationConfiguration(
             source=_FROM_CLASS, requests=_named(claim, requests[name], requests[name]), opaque=config.opaque

@@ -182,12 +182,11 @@ class Segment:
         self._rules, self._taints, self._tainted = rules, {}, 0
         self._untolerated.clear()
         for index, device in enumerate(self.devices):
-            taints = [taint for taint in device.taints if blocks(taint)]
-            taints += [
-                rule.taint
-                for rule in rules.rules
-                if rule.selects(self.pool.driver, self.pool.name, device.name) and blocks(rule.taint)
-            ]
+            found = device.taints
+            if rules.rules:
+                driver, pool = self.pool.driver, self.pool.name
+                found += tuple([rule.taint for rule in rules.rules if rule.selects(driver, pool, device.name)])
+            taints = [taint for taint in found if blocks(taint)] if found else []
             if taints:
                 self._taints[index] = tuple(taints)
                 self._tainted |= 1 << index

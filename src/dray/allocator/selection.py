@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
@@ -17,6 +17,8 @@ from dray.cel.errors import CELError, CELRuntimeError
 _COMPILED_MAX: Final = 1024
 # Cached pairs of class and request selectors.
 _GROUPS_MAX: Final = 4096
+# Verdicts of a group that contents share; more would be of little use, since a cluster has few models of devices.
+_SHARED_VERDICTS_MAX: Final = 256
 
 
 # What follows the error about a missing attribute.
@@ -55,7 +57,7 @@ Verdict = Failure | Mismatch | None
 class SelectorGroup:
     """The selectors of a class followed by those of a request, and derived attributes; equal texts are one group."""
 
-    __slots__ = ("class_expressions", "derived", "request_expressions")
+    __slots__ = ("_ids_read", "_shared_verdicts", "class_expressions", "derived", "request_expressions")
 
     def __init__(
         self,
@@ -66,17 +68,33 @@ class SelectorGroup:
         self.class_expressions = class_expressions
         self.request_expressions = request_expressions
         self.derived = derived
+        # The attributes on which the selectors may depend; None if on all of them.
+        self._ids_read = attributes_of_selectors((*class_expressions, *request_expressions))
+        # By what the selectors read of a content.
+        self._shared_verdicts: dict[Hashable, SelectorFailure | Mismatch | None] = {}
 
     def verdict(self, content: Content) -> Verdict:
         """Return the verdict on a content; evaluated once."""
         verdicts = content.verdicts
         if self in verdicts:
             return verdicts[self]
-        verdict: Verdict = self._evaluate(content)
+        verdict: Verdict = self._selectors_verdict(content)
         if verdict is None and self.derived is not None:
             verdict = self.derived.failure(content)
         content.cache_verdict(self, verdict)
         return verdict
+
+    def _selectors_verdict(self, content: Content) -> SelectorFailure | Mismatch | None:
+        """Evaluate the selectors once for devices that differ only in other attributes, such as serial numbers."""
+        read = None if self._ids_read is None else content.read_by(self._ids_read)
+        if read is None:
+            return self._evaluate(content)
+        shared = self._shared_verdicts
+        if read not in shared:
+            if len(shared) >= _SHARED_VERDICTS_MAX:
+                shared.clear()
+            shared[read] = self._evaluate(content)
+        return shared[read]
 
     def _evaluate(self, content: Content) -> SelectorFailure | Mismatch | None:
         view: DeviceView | None = None

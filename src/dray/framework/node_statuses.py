@@ -96,6 +96,8 @@ class NodeStatuses(MutableMapping[str, Status]):
 
         They are in the order of the first nodes that have them, and each is returned with the last one.
         """
+        if not self._shared:
+            return []
         wrapped = max(0, start + count - len(self.by_index))
         numbers = self._numbers[start : start + count] + self._numbers[:wrapped]
         if _UNNUMBERED in numbers:

@@ -392,9 +392,9 @@ class PostBindPlugin(Plugin, Protocol):
         """Clean up; a failure does not affect the bound Pod."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ExtensionPoint(Generic[P]):
-    """One extension point, as configuration, profiles and metrics need it."""
+    """One extension point, as configuration, profiles and metrics need it; compared by identity."""
 
     # As in a KubeSchedulerConfiguration.
     name: str

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Final, TypeAlias
+from functools import lru_cache
+from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
 from dray.api.document import NamespacedName
-from dray.api.types.core_v1 import Pod
+from dray.api.types.core_v1 import Container, Pod, PodSpec, ResourceRequirements
 from dray.framework.node_allocatable import Statuses
 from dray.framework.pod_affinity import pod_affinity_terms
 from dray.framework.resources import CPU, DEFAULT_MEMORY, DEFAULT_MILLI_CPU, MEMORY, Resources, pod_requests
@@ -17,6 +18,8 @@ HostPort: TypeAlias = tuple[str, str, int]
 
 ANY_ADDRESS: Final = "0.0.0.0"  # noqa: S104 - compared, not bound
 NO_NAMES: Final[frozenset[str]] = frozenset()
+# Requests of containers that are parsed once: Pods of one workload have the same, and a cluster has few more.
+REQUESTS_MAX: Final = 1024
 _DEFAULTS: Final = {CPU: DEFAULT_MILLI_CPU, MEMORY: DEFAULT_MEMORY}
 
 
@@ -42,12 +45,12 @@ class PodInfo:
         self.uid: str = pod.metadata.uid or ""
         self.key = NamespacedName(pod.metadata.namespace or "", pod.metadata.name or "")
         self.priority: int = pod.spec.priority or 0
-        requests = pod_requests(pod)
+        total = _requests_of(pod)
         # Extended resources that devices serve on the Pod's node; they use nothing of the node's allocatable amounts.
         self.device_resources = device_resources(pod)
-        self.requests, self.device_requests = Resources.of(requests).split(self.device_resources)
+        self.requests, self.device_requests = total.requests.split(self.device_resources)
         # For scores only: containers without requests count with a default.
-        self.non_zero_milli_cpu, self.non_zero_memory = _non_zero(pod, requests)
+        self.non_zero_milli_cpu, self.non_zero_memory = total.non_zero_milli_cpu, total.non_zero_memory
         self.host_ports = host_ports(pod)
         # Its pod affinity terms; None if it has none.
         self.affinity = pod_affinity_terms(pod)
@@ -106,13 +109,16 @@ def device_resources(pod: Pod) -> frozenset[str]:
 
 def host_ports(pod: Pod) -> tuple[HostPort, ...]:
     """Return the host ports of the Pod's containers and sidecars."""
-    sidecars = (item for item in pod.spec.init_containers if item.restart_policy == "Always")
-    return tuple(
-        (port.host_ip or ANY_ADDRESS, port.protocol or "TCP", port.host_port)
-        for container in (*pod.spec.containers, *sidecars)
-        for port in container.ports
-        if port.host_port
-    )
+    containers = pod.spec.containers
+    if pod.spec.init_containers:
+        containers += tuple(item for item in pod.spec.init_containers if item.restart_policy == "Always")
+    found: list[HostPort] = []
+    for container in containers:
+        for port in container.ports:
+            if port.host_port:
+                address, protocol = port.host_ip or ANY_ADDRESS, port.protocol or "TCP"
+                found.append((address, protocol, port.host_port))
+    return tuple(found)
 
 
 def ports_conflict(wanted: HostPort, taken: HostPort) -> bool:
@@ -120,6 +126,39 @@ def ports_conflict(wanted: HostPort, taken: HostPort) -> bool:
     if wanted[1:] != taken[1:]:
         return False
     return wanted[0] == taken[0] or ANY_ADDRESS in (wanted[0], taken[0])
+
+
+class _Requests(NamedTuple):
+    requests: Resources
+    non_zero_milli_cpu: int
+    non_zero_memory: int
+
+
+def _requests_of(pod: Pod) -> _Requests:
+    """Return the Pod's effective requests; Pods whose containers request the same share one object."""
+    spec, status = pod.spec, pod.status
+    if (
+        spec.init_containers
+        or spec.resources is not None
+        or spec.overhead
+        or status.container_statuses
+        or status.init_container_statuses
+        or status.node_allocatable_resource_claim_statuses
+    ):
+        return _compute_requests(pod)
+    return _container_requests(tuple([tuple(item.resources.requests.items()) for item in spec.containers]))
+
+
+@lru_cache(maxsize=REQUESTS_MAX)
+def _container_requests(requests: tuple[tuple[tuple[str, str], ...], ...]) -> _Requests:
+    """Return the requests of a Pod that has nothing but containers with these requests."""
+    containers = tuple([Container(resources=ResourceRequirements(requests=dict(items))) for items in requests])
+    return _compute_requests(Pod(spec=PodSpec(containers=containers)))
+
+
+def _compute_requests(pod: Pod) -> _Requests:
+    requests = pod_requests(pod)
+    return _Requests(Resources.of(requests), *_non_zero(pod, requests))
 
 
 def _non_zero(pod: Pod, requests: dict[str, int]) -> tuple[int, int]:

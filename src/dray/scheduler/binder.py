@@ -133,18 +133,39 @@ class WaitingPodsMap:
 class RunningBinding:
     """An attempt from Reserve to Bind, which can be cancelled until Bind begins."""
 
-    __slots__ = ("_gang", "_state", "_uid", "bind_begun", "cancelled", "ended", "message")
+    __slots__ = ("_cancelled", "_ended", "_gang", "_state", "_uid", "bind_begun", "message")
 
     def __init__(self, uid: str = "", gang: GangBinding | None = None, state: CycleState | None = None) -> None:
         self._uid = uid
         self._gang = gang
         self._state = state
+        # Why it was cancelled; empty if it was not.
         self.message = ""
         self.bind_begun = False
-        # Set when it is cancelled, for plugins that wait in PreBind.
-        self.cancelled = asyncio.Event()
-        # Set when the Pod is bound, or everything is undone.
-        self.ended = asyncio.Event()
+        # Few bindings are waited for: created when they are asked for.
+        self._cancelled: asyncio.Event | None = None
+        self._ended: asyncio.Event | None = None
+
+    @property
+    def cancelled(self) -> asyncio.Event:
+        """Return the event that is set when it is cancelled, for plugins that wait in PreBind."""
+        if self._cancelled is None:
+            self._cancelled = asyncio.Event()
+            if self.message:
+                self._cancelled.set()
+        return self._cancelled
+
+    @property
+    def ended(self) -> asyncio.Event:
+        """Return the event that is set when the Pod is bound, or everything is undone; asked for before that."""
+        if self._ended is None:
+            self._ended = asyncio.Event()
+        return self._ended
+
+    def end(self) -> None:
+        """Tell those who wait that it has ended."""
+        if self._ended is not None:
+            self._ended.set()
 
     def cancel(self, message: str) -> asyncio.Event | None:
         """Cancel it, and return the event of its end; None if it is too late: others of its gang are being bound."""
@@ -156,7 +177,8 @@ class RunningBinding:
             # Also for an attempt that has failed already and is being undone.
             self._state.preempted = True
         self.message = message
-        self.cancelled.set()
+        if self._cancelled is not None:
+            self._cancelled.set()
         return self.ended
 
     def cancel_with_gang(self) -> None:
@@ -197,7 +219,7 @@ class Binder:
         self._waiting.remove(uid)
         running = self._running.pop(uid, None)
         if running is not None:
-            running.ended.set()
+            running.end()
 
     def cancel(self, uid: str, message: str) -> asyncio.Event | None:
         """End the attempt of a Pod with an error; None if it is being bound, or not at all.
@@ -241,7 +263,7 @@ class Binder:
             status = await self._pre_bind(attempt, running)
         else:
             status = await self._pre_bind_in_gang(attempt, attempt.gang, running)
-        if status.is_success and not running.message:
+        if (status is SUCCESS or status.is_success) and not running.message:
             status = await self._bind(attempt, running)
         return error(running.message) if running.message else status
 
@@ -296,7 +318,7 @@ class Binder:
             status = await plugin.bind(attempt.state, attempt.pod, attempt.node_name)
             if status.code is Code.SKIP:
                 continue
-            return status if status.is_success else _failed(status, "Bind", plugin.name)
+            return status if status is SUCCESS or status.is_success else _failed(status, "Bind", plugin.name)
         return error("no bind plugin took the pod")
 
     def post_bind(self, attempt: Attempt) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from operator import or_
 from typing import Any, Final
 
 from dray.api.types.core_v1 import Node, Pod
@@ -26,7 +28,6 @@ ASSIGNED_POD_ADD: Final = ClusterEvent(ASSIGNED_POD, Action.ADD, "AssignedPodAdd
 ASSIGNED_POD_DELETE: Final = ClusterEvent(ASSIGNED_POD, Action.DELETE, "AssignedPodDelete")
 NODE_ADD: Final = ClusterEvent(NODE, Action.ADD, "NodeAdd")
 NODE_DELETE: Final = ClusterEvent(NODE, Action.DELETE, "NodeDelete")
-_NO_ACTION: Final = Action(0)
 
 
 def pod_event(old: Pod, new: Pod) -> ClusterEvent:
@@ -42,36 +43,41 @@ def node_event(old: Node, new: Node) -> ClusterEvent:
 
 def pod_actions(old: Pod, new: Pod) -> Action:
     """Return what changed in a Pod."""
-    actions = _NO_ACTION
+    actions: list[Action] = []
     if old.metadata.labels != new.metadata.labels:
-        actions |= Action.UPDATE_POD_LABEL
+        actions.append(Action.UPDATE_POD_LABEL)
     if old.spec.tolerations != new.spec.tolerations:
-        actions |= Action.UPDATE_POD_TOLERATION
+        actions.append(Action.UPDATE_POD_TOLERATION)
     if old.spec.scheduling_gates and not new.spec.scheduling_gates:
-        actions |= Action.UPDATE_POD_SCHEDULING_GATES_ELIMINATED
+        actions.append(Action.UPDATE_POD_SCHEDULING_GATES_ELIMINATED)
     if old.status.resource_claim_statuses != new.status.resource_claim_statuses:
-        actions |= Action.UPDATE_POD_GENERATED_RESOURCE_CLAIM
+        actions.append(Action.UPDATE_POD_GENERATED_RESOURCE_CLAIM)
     if _asks_for_less(old, new):
-        actions |= Action.UPDATE_POD_SCALE_DOWN
-    return actions if actions is not _NO_ACTION else Action.UPDATE_OTHER
+        actions.append(Action.UPDATE_POD_SCALE_DOWN)
+    return _union(actions)
 
 
 def node_actions(old: Node, new: Node) -> Action:
     """Return what changed in a node."""
-    actions = _NO_ACTION
+    actions: list[Action] = []
     if old.status.allocatable != new.status.allocatable:
-        actions |= Action.UPDATE_NODE_ALLOCATABLE
+        actions.append(Action.UPDATE_NODE_ALLOCATABLE)
     if old.metadata.labels != new.metadata.labels:
-        actions |= Action.UPDATE_NODE_LABEL
+        actions.append(Action.UPDATE_NODE_LABEL)
     if old.spec.taints != new.spec.taints or bool(old.spec.unschedulable) != bool(new.spec.unschedulable):
-        actions |= Action.UPDATE_NODE_TAINT
+        actions.append(Action.UPDATE_NODE_TAINT)
     if _condition_statuses(old) != _condition_statuses(new):
-        actions |= Action.UPDATE_NODE_CONDITION
+        actions.append(Action.UPDATE_NODE_CONDITION)
     if old.metadata.annotations != new.metadata.annotations:
-        actions |= Action.UPDATE_NODE_ANNOTATION
+        actions.append(Action.UPDATE_NODE_ANNOTATION)
     if old.status.declared_features != new.status.declared_features:
-        actions |= Action.UPDATE_NODE_DECLARED_FEATURE
-    return actions if actions is not _NO_ACTION else Action.UPDATE_OTHER
+        actions.append(Action.UPDATE_NODE_DECLARED_FEATURE)
+    return _union(actions)
+
+
+def _union(actions: Sequence[Action]) -> Action:
+    """Return the actions as one flag. Most changes are a single one, and combining flags takes several calls."""
+    return reduce(or_, actions) if actions else Action.UPDATE_OTHER
 
 
 def _asks_for_less(old: Pod, new: Pod) -> bool:

@@ -7,7 +7,7 @@ starts where it ended.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, MutableMapping, Sequence
-from itertools import chain, groupby, islice
+from itertools import chain, groupby, islice, repeat
 from typing import Final, TypeAlias
 
 import msgspec
@@ -17,6 +17,7 @@ from dray.framework.evaluation import (
     SCORED_NODES_MAX,
     Evaluation,
     NodeScore,
+    RejectedNodes,
     group_rejections,
 )
 from dray.framework.node_info import NodeInfo
@@ -80,10 +81,12 @@ class Search:
 
     def evaluation(self, node_count: int, scores: tuple[NodeScore, ...]) -> Evaluation:
         """Return what was found out about the nodes, for the record of decisions."""
-        counts = self.rejected or count_statuses(self.statuses)
-        groups, _ = group_rejections(counts)
         feasible, evaluated = len(self.feasible), self.evaluated
-        unlisted = evaluated - feasible - sum(group.count for group in groups)
+        unlisted = evaluated - feasible
+        groups: tuple[RejectedNodes, ...] = ()
+        if self.rejected or self.statuses:
+            groups, _ = group_rejections(self.rejected or count_statuses(self.statuses))
+            unlisted -= sum([group.count for group in groups])
         return Evaluation(node_count, evaluated, feasible, scores, groups, unlisted)
 
 
@@ -156,12 +159,14 @@ class Cycle:
             return indices[totals.index(max(totals))], ()
         best = highest_positions(totals, SCORED_NODES_MAX)
         recorded = {name: [scores[position] for position in best] for name, scores in by_plugin.items()}
-        # Of the cached scores only the sums are kept.
-        best_nodes = [nodes[position] for position in best]
-        recorded.update((scorer.name, weighted_scores(scorer, state, best_nodes)) for scorer in cacheable)
+        best_nodes = [snapshot.nodes[indices[position]] for position in best]
+        for scorer in cacheable:
+            # Of the cached scores only the sums are kept.
+            recorded[scorer.name] = weighted_scores(scorer, state, best_nodes)
+        by_node = zip(*recorded.values(), strict=True) if recorded else repeat(())
         scores = [
-            NodeScore(node.name, totals[position], {name: values[rank] for name, values in recorded.items()})
-            for rank, (position, node) in enumerate(zip(best, best_nodes, strict=True))
+            NodeScore(node.name, totals[position], dict(zip(recorded, of_node, strict=True)))
+            for position, node, of_node in zip(best, best_nodes, by_node, strict=False)
         ]
         return indices[best[0]], tuple(scores)
 
@@ -169,6 +174,8 @@ class Cycle:
 
     def _search_nominated(self, profile: Profile, state: CycleState, subset: NodeSubset) -> Search | None:
         """Try the nominated node alone first."""
+        if not self._nominations.by_node:
+            return None
         nominated = self._nominations.node_of(state.pod_info.uid)
         index = self._snapshot.index_of(nominated)
         if index is None or (subset is not None and nominated not in subset[0]):
@@ -228,9 +235,11 @@ class Cycle:
         start = self._start % count
         search = Search(_wanted(profile, count))
         # What is kept for the Pod itself was kept from the others.
-        own = snapshot.index_of(self._nominations.node_of(state.pod_info.uid))
-        special = [] if own is None else [own]
-        results.invalidate(special)
+        special: list[int] = []
+        if self._nominations.by_node:
+            own = snapshot.index_of(self._nominations.node_of(state.pod_info.uid))
+            special = [] if own is None else [own]
+            results.invalidate(special)
 
         def decide(indices: Sequence[int]) -> Sequence[Status]:
             statuses = self._decide(state, indices, filters, runner)
@@ -243,7 +252,8 @@ class Cycle:
             search.statuses = results.rejections(start)
         elif self._records:
             search.rejected = results.counted_rejections(snapshot, start, evaluated)
-        results.invalidate(special)
+        if special:
+            results.invalidate(special)
         search.skipped = evaluated - search.evaluated
         self._mostly_infeasible = len(search.feasible) < evaluated // 2
         self._start = (start + evaluated) % count

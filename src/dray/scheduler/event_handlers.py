@@ -160,7 +160,7 @@ class EventHandlers:
         if old is not None and nominated == (old.status.nominated_node_name or ""):
             # A nomination counts from the decision on, before it is written.
             self._nominations.update(info)
-        else:
+        elif nominated or self._nominations.by_node:
             self.nominate(info, nominated)
         if old is None:
             self._queue.add(info, self._now())

@@ -8,6 +8,7 @@ by one would find.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import chain, compress
 from typing import Any, Final, TypeAlias
 
@@ -33,6 +34,9 @@ _UNKNOWN: Final = 2
 
 # For each result a table that turns results into whether each is this one.
 _IS_RESULT: Final = [bytes(value == result for value in range(256)) for result in (_REJECTED, _ACCEPTED, _UNKNOWN)]
+
+# Different numbers of nodes whose indices are kept: those of a few schedulers in one process.
+SIZES_MAX: Final = 4
 
 # If fewer than this share of the nodes have a result, they are looked for one by one.
 _FEW_SHARE: Final = 16
@@ -112,7 +116,9 @@ class FilterResults:
         if self._version < 0:
             return None
         indices = snapshot.indices_changed_since(self._version)
-        nominated = nominations.changed_since(self._nominations_version)
+        nominated: Iterable[str] | None = ()
+        if nominations.version != self._nominations_version:
+            nominated = nominations.changed_since(self._nominations_version)
         if indices is None or nominated is None:
             return None
         changed = set(indices)
@@ -199,11 +205,17 @@ def _end_of_candidates(by_index: bytearray, at: int, end: int, wanted: int) -> i
     return at
 
 
+@lru_cache(maxsize=SIZES_MAX)
+def _indices(count: int) -> tuple[int, ...]:
+    """Return the indices of all nodes, which need not be created again for each Pod."""
+    return tuple(range(count))
+
+
 def _indices_of(result: int, by_index: bytearray, at: int, stop: int) -> list[int]:
     """Return the indices of the nodes of a range that have a result."""
     count = by_index.count(result, at, stop)
     if count * _FEW_SHARE > stop - at:
-        return list(compress(range(at, stop), by_index[at:stop].translate(_IS_RESULT[result])))
+        return list(compress(_indices(len(by_index))[at:stop], by_index[at:stop].translate(_IS_RESULT[result])))
     found: list[int] = []
     for _ in range(count):
         at = by_index.index(result, at, stop) + 1

@@ -59,7 +59,8 @@ class Nominations:
 
     def remove(self, uid: str) -> None:
         """Remove a Pod that has a node now."""
-        self._end(uid, placed=True)
+        if uid in self._node_of:
+            self._end(uid, placed=True)
 
     def _end(self, uid: str, *, placed: bool) -> None:
         node_name = self._node_of.pop(uid, None)

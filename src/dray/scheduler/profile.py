@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any, Final, TypeAlias, TypeGuard, TypeVar, cast
+from typing import Any, Final, Protocol, TypeAlias, TypeGuard, TypeVar, cast
 
 import msgspec
 
@@ -16,6 +16,7 @@ from dray.framework.events import EventRegistration, Hint, HintFunction
 from dray.framework.node_info import NodeInfo
 from dray.framework.node_statuses import copy_of
 from dray.framework.plugins import (
+    EXTENSION_POINTS,
     FILTER,
     POST_FILTER,
     PRE_BIND,
@@ -172,6 +173,19 @@ class ActiveFilters(msgspec.Struct, frozen=True):
     unsigned: frozenset[str]
 
 
+class PluginsAt(Protocol):
+    """The plugins of a profile by extension point."""
+
+    def __call__(self, point: ExtensionPoint[P], /) -> Sequence[P]:
+        """Return the plugins of an extension point, in order."""
+
+
+def _plugins_at(points: Mapping[str, Sequence[Plugin]]) -> PluginsAt:
+    """Return a method of a dictionary, and no function of its own: it is called for most of the points of each Pod."""
+    by_point: dict[ExtensionPoint[Any], Any] = {point: points.get(name, ()) for name, point in EXTENSION_POINTS.items()}
+    return by_point.__getitem__
+
+
 class Profile:
     """Made once at start; `points` has the plugins of every extension point in order."""
 
@@ -189,7 +203,8 @@ class Profile:
         self._weights = weights
         self.percentage_of_nodes_to_score = percentage_of_nodes_to_score
         # In a timed profile all points but Filter are timed throughout; timed filters run on some nodes only.
-        self._used_points = points if timed_points is None else {**timed_points, FILTER.name: points[FILTER.name]}
+        used = points if timed_points is None else {**timed_points, FILTER.name: points[FILTER.name]}
+        self.at: PluginsAt = _plugins_at(used)
         self.timed_filter: Sequence[FilterPlugin] = (
             () if timed_points is None else cast("Sequence[FilterPlugin]", timed_points[FILTER.name])
         )
@@ -222,12 +237,6 @@ class Profile:
         )
         self._registrations = {name: _registrations(plugin) for name, plugin in self.plugins.items()}
         self._active_filters: Final = lru_cache(ACTIVE_FILTERS_MAX)(self._make_active_filters)
-
-    def at(self, point: ExtensionPoint[P]) -> Sequence[P]:
-        """Return the plugins of an extension point, in order."""
-        # Not `cast`, which would be a call for each of the points of each Pod.
-        found: Sequence[Any] = self._used_points.get(point.name, ())
-        return found
 
     def active_filters(self, state: CycleState) -> ActiveFilters:
         """Return the filters of an attempt; called after PreFilter."""

@@ -119,6 +119,9 @@ class _Heap:
 
     def remove(self, uid: str) -> QueuedPod | None:
         entry = self.entries.pop(uid, None)
+        if not self.entries:
+            # Only stale ones are left.
+            self._heap.clear()
         return entry[2] if entry else None
 
     def pods(self) -> Iterable[QueuedPod]:
@@ -516,7 +519,7 @@ class SchedulingQueue:
 
     def _release_due(self, now: float) -> None:
         for heap in (self._backoff, self._error_backoff):
-            while (first := heap.peek()) is not None and first[0][0] <= now:
+            while heap.entries and (first := heap.peek()) is not None and first[0][0] <= now:
                 heap.remove(first[1].uid)
                 self._enqueue(first[1], now, ClusterEvent(WILDCARD, Action.ALL, "BackoffComplete"))
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Hashable, Sequence
 from functools import lru_cache
+from operator import itemgetter
 from typing import Final
 
 from dray.framework.node_info import NodeInfo
@@ -31,6 +32,12 @@ def positions_of(value: int, values: Sequence[int], count_max: int | None = None
     return found
 
 
+def _at(values: Sequence[int], indices: Sequence[int]) -> list[int]:
+    """Return the values at these indices."""
+    # A third of the time of a comprehension; for a single index it would return no tuple.
+    return list(itemgetter(*indices)(values)) if len(indices) > 1 else [values[index] for index in indices]
+
+
 class ScoreTable:
     """The scores of nodes for one cache key."""
 
@@ -48,7 +55,7 @@ class ScoreTable:
         """Return the scores of the nodes at these indices; missing ones are computed."""
         self._drop_changed(snapshot)
         scores = self._scores
-        found = list(map(scores.__getitem__, indices))
+        found = _at(scores, indices)
         missing = positions_of(_MISSING, found)
         if missing:
             computed = compute([snapshot.nodes[indices[position]] for position in missing])

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from dray.allocator import Allocations, Allocator, Inventory
 from dray.allocator.choices import Choice, Chooser
-from dray.allocator.counting import counted_request, fits_by_count
+from dray.allocator.counting import counted_request, first_devices, fits_by_count
 from dray.allocator.errors import AllocationError
 from dray.api.types import resource_v1 as r
 from tests.conformance.allocator.builders import (
@@ -275,9 +275,50 @@ def test_a_count_decides_as_the_first_solution_does(data: st.DataObject) -> None
         event(f"by count: {fits}")
         assert fits in (None, solution is not None)
         # A search evaluates what later counts need.
-        assert allocator.find(NODE, asked).fits is (solution is not None)
+        outcome = allocator.find(NODE, asked)
+        assert outcome.fits is (solution is not None)
+        if outcome.fits:
+            searched = allocator._results(allocator.plan(asked), view, allocations, None)
+            assert outcome.allocations == searched
         for item in present.values():
             allocations.remove_claim(item)
+
+
+@settings(deadline=None)
+@given(
+    # Whether each device can be shared, and what is consumed of it; None means nothing, and 6 is all it has.
+    st.lists(st.tuples(st.booleans(), st.sampled_from((None, 1, 3, 5, 6))), min_size=1, max_size=5),
+    st.integers(1, 3),
+    st.sampled_from((None, "1", "2", "4")),
+)
+@example([(True, 5), (True, 3), (False, None), (True, None)], 2, "2")
+@example([(True, 5), (True, 1), (True, None)], 2, "4")
+@example([(True, 1), (False, 6), (False, None), (True, None)], 2, None)
+def test_counted_devices_are_those_of_a_search(
+    devices: list[tuple[bool, int | None]], count: int, amount: str | None
+) -> None:
+    members = [
+        device(f"d{number}", {"kind": "red"}, capacity={"memory": "6"}, allow_multiple_allocations=is_shared)
+        for number, (is_shared, _) in enumerate(devices)
+    ]
+    allocations = Allocations()
+    allocator = Allocator(inventory_of([slice_of(*members, node_name="node-1", driver=DRIVER_A)]), allocations)
+    fields: dict[str, Any] = {} if amount is None else {"capacity": {"memory": amount}}
+    asked = [claim(request("r0", "any", count, **fields))]
+    # A search evaluates what later counts need.
+    allocator.find(NODE, asked)
+    view = allocator.inventory.node_view(NODE, allocator.gates)
+    for number, (is_shared, consumed) in enumerate(devices):
+        if consumed is not None:
+            share = {"share_id": "share", "consumed_capacity": {"memory": str(consumed)}} if is_shared else {}
+            allocations.apply_claim(holding(view.devices[number].key, name=f"holder-{number}", **share))
+    plan = allocator.plan(asked)
+    counted = counted_request(plan)
+    assert counted is not None
+    event(f"found: {first_devices(counted, view, allocations, allocator.inventory.taint_rules) is not None}")
+    assert allocator._counted_results(plan, view, allocations, None) == allocator._results(
+        plan, view, allocations, None
+    )
 
 
 def _found(allocator: Allocator, asked: list[r.ResourceClaim]) -> object:

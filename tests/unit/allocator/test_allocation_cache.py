@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -151,7 +151,7 @@ def test_a_share_is_never_allocated_twice() -> None:
     assert one[0].devices.results[0].share_id != other[0].devices.results[0].share_id
 
 
-def empty_plan() -> Plan:
+def empty_plan(_claims: Sequence[r.ResourceClaim]) -> Plan:
     return Plan((), ())
 
 

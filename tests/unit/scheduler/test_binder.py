@@ -11,7 +11,7 @@ from dray.api.types.core_v1 import Pod
 from dray.framework.cycle_state import CycleState
 from dray.framework.status import SUCCESS, Code, Status, unschedulable
 from dray.runtime.system import SystemClock
-from dray.scheduler.binder import POD_DELETED, Attempt, Binder, WaitingPodsMap
+from dray.scheduler.binder import POD_DELETED, Attempt, Binder, RunningBinding, WaitingPodsMap
 from dray.scheduler.gang_binding import NOT_TOGETHER, GangBinding
 from dray.scheduler.queued_pod import QueuedPod
 from tests.unit.scheduler.builders import pod_info
@@ -82,6 +82,22 @@ class Parts:
             return await self.binder.bind(attempt)
         finally:
             self.binder.end(attempt)
+
+
+def test_a_cancellation_is_seen_whether_it_is_waited_for_before_or_afterwards() -> None:
+    async def run() -> None:
+        for is_asked_before in (True, False):
+            running = RunningBinding("uid")
+            before = running.cancelled if is_asked_before else None
+            ended = running.cancel("preempted")
+            assert running.cancelled.is_set()
+            assert before in (None, running.cancelled)
+            assert ended is not None
+            assert not ended.is_set()
+            running.end()
+            assert ended.is_set()
+
+    asyncio.run(run())
 
 
 def test_nothing_is_written_for_a_pod_that_was_deleted_before_pre_bind() -> None:

@@ -51,7 +51,10 @@ class BalancedAllocation:
     def pre_score(self, state: CycleState, _pod: Pod, _nodes: Sequence[NodeInfo]) -> Status:
         """Skip Pods without requests."""
         requests = state.pod_info.requests
-        return SUCCESS if any(requests.amount(name) for name in self._resources) else SKIP
+        for name in self._resources:
+            if requests.amount(name):
+                return SUCCESS
+        return SKIP
 
     def score(self, state: CycleState, pod: Pod, node: NodeInfo) -> int:
         """Return a higher score the less the utilizations differ."""

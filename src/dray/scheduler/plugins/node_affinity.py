@@ -64,6 +64,9 @@ class NodeAffinity:
 
     def pre_filter(self, state: CycleState, pod: Pod) -> tuple[PreFilterResult | None, Status]:
         """Compile what is required; terms that name nodes limit the search to them."""
+        if self._enforced is None and pod.spec.affinity is None and not pod.spec.node_selector:
+            # Most Pods.
+            return None, SKIP
         matcher = compile_required(pod)
         if matcher is None and self._enforced is None:
             return None, SKIP
@@ -82,6 +85,8 @@ class NodeAffinity:
 
     def pre_score(self, state: CycleState, pod: Pod, _nodes: Sequence[NodeInfo]) -> Status:
         """Compile what is preferred."""
+        if pod.spec.affinity is None and not self._added_preferences:
+            return SKIP
         affinity = pod.spec.affinity.node_affinity if pod.spec.affinity is not None else None
         preferred = affinity.preferred_during_scheduling_ignored_during_execution if affinity is not None else ()
         terms = [(compile_term(item.preference), item.weight) for item in (*self._added_preferences, *preferred)]

@@ -60,8 +60,9 @@ def needed_features(pod: Pod) -> frozenset[str]:
             rules = container.restart_policy_rules
             if rules and any(rule.action == _RESTART_ALL_ACTION for rule in rules):
                 needed.add(RESTART_ALL)
-            if any(mount.bind_mount_options for mount in container.volume_mounts):
-                needed.add(MOUNT_OPTIONS)
+            for mount in container.volume_mounts:
+                if mount.bind_mount_options:
+                    needed.add(MOUNT_OPTIONS)
     return frozenset(needed) if needed else NOTHING
 
 

@@ -14,6 +14,7 @@ from dray.scheduler.plugins.classic_resources.classic_state import NAME as CLASS
 from dray.scheduler.plugins.classic_resources.pod_state import PodState as ClassicState
 from dray.scheduler.plugins.dynamic_resources.device_filter import NAME as STRUCTURED
 from dray.scheduler.plugins.dynamic_resources.pod_state import PodState as StructuredState
+from dray.scheduler.plugins.dynamic_resources.pod_state import has_optional_claims
 
 NAME: Final = "OptionalClaims"
 
@@ -25,7 +26,7 @@ class OptionalClaims:
 
     def pre_score(self, _state: CycleState, pod: Pod, _nodes: Sequence[NodeInfo]) -> Status:
         """Skip Pods without optional claims."""
-        return SUCCESS if any(entry.optional for entry in pod.spec.resource_claims) else SKIP
+        return SUCCESS if has_optional_claims(pod) else SKIP
 
     def score(self, state: CycleState, _pod: Pod, node: NodeInfo) -> int:
         """Return two for each available claim, and one for each that a driver has yet to allocate."""

@@ -146,7 +146,8 @@ class VolumeBinding:
 
     def reserve(self, state: CycleState, _pod: Pod, node_name: str) -> Status:
         """Keep the chosen volumes from other claims."""
-        self._choices.reserve(self._chosen(state, node_name))
+        if _NAME in state:
+            self._choices.reserve(self._chosen(state, node_name))
         return SUCCESS
 
     def unreserve(self, state: CycleState, _pod: Pod, node_name: str) -> None:
@@ -155,11 +156,11 @@ class VolumeBinding:
 
     def pre_bind_pre_flight(self, state: CycleState, _pod: Pod, node_name: str) -> Status:
         """Return whether claims have to be bound, which the controller takes part in."""
-        return SUCCESS if self._chosen(state, node_name) else SKIP
+        return SUCCESS if _NAME in state and self._chosen(state, node_name) else SKIP
 
     async def pre_bind(self, state: CycleState, pod: Pod, node_name: str) -> Status:
         """Bind the claims that waited for the Pod."""
-        chosen = self._chosen(state, node_name)
+        chosen = self._chosen(state, node_name) if _NAME in state else ()
         if not chosen:
             return SUCCESS
         cancelled = self._cancellation(pod.metadata.uid or "")

@@ -80,7 +80,7 @@ class VolumeRestrictions:
 
     def pre_filter(self, state: CycleState, pod: Pod) -> tuple[PreFilterResult | None, Status]:
         """Count the Pods that use the claims of the Pod; skip Pods without such claims."""
-        if not pod.spec.volumes:
+        if not claim_names(pod):
             return None, SKIP
         claims = frozenset(claim for claim in _claims_of(pod) if self._is_exclusive(claim))
         if not claims:

@@ -39,7 +39,11 @@ _READY = Verdict(Readiness.READY)
 
 def has_conditions(allocation: AllocationResult | None) -> bool:
     """Return whether any device has binding conditions."""
-    return allocation is not None and any(result.binding_conditions for result in allocation.devices.results)
+    if allocation is not None:
+        for result in allocation.devices.results:
+            if result.binding_conditions:
+                return True
+    return False
 
 
 def evaluate(claim: ResourceClaim, now: datetime, timeout_seconds: float) -> Verdict:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from dray.api.document import NamespacedName
 from dray.api.features import FeatureGates
 from dray.api.pod_claims import is_for_pod, not_created_for, pod_claims
 from dray.api.types.core_v1 import Pod
-from dray.api.types.resource_v1 import ResourceClaim
+from dray.api.types.resource_v1 import DeviceClass, DeviceRequest, ResourceClaim
 
 FindClaim = Callable[[NamespacedName], ResourceClaim | None]
+FindClass = Callable[[str], DeviceClass | None]
 FindPod = Callable[[NamespacedName], Pod | None]
 # Returns whether the claim is one of cdi.k8s.io, which ClassicResources handles.
 IsClassic = Callable[[NamespacedName], bool]
@@ -55,24 +56,26 @@ def ambiguous(name: str) -> str:
     return f'resourceclaim "{name}" exists in resource.k8s.io and in cdi.k8s.io, one of them must go'
 
 
-def check_requests(claim: ResourceClaim, has_class: Callable[[str], bool], gates: FeatureGates) -> None:
+def check_requests(claim: ResourceClaim, find_class: FindClass, gates: FeatureGates) -> None:
     """Check that every class exists, including those of all alternatives; raises `NotReadyError`."""
-    for name, device_class in _classes(claim, gates):
-        if not has_class(device_class):
-            raise NotReadyError(f"request {name}: device class {device_class} does not exist")
-
-
-def _classes(claim: ResourceClaim, gates: FeatureGates) -> Iterator[tuple[str, str]]:
-    label = f"{claim.metadata.namespace}/{claim.metadata.name}"
     for request in claim.spec.devices.requests:
         if request.exactly is not None:
-            yield request.name, request.exactly.device_class_name
+            if find_class(request.exactly.device_class_name) is None:
+                raise _no_class(request.name, request.exactly.device_class_name)
         elif not request.first_available:
-            raise NotReadyError(f"resource claim {label}, request {request.name}: unknown request type")
+            raise NotReadyError(f"{_place(claim, request)}: unknown request type")
         elif not gates.enabled("DRAPrioritizedList"):
             raise NotReadyError(
-                f"resource claim {label}, request {request.name}: "
-                "has subrequests, but the DRAPrioritizedList feature is disabled"
+                f"{_place(claim, request)}: has subrequests, but the DRAPrioritizedList feature is disabled"
             )
         for alternative in request.first_available:
-            yield f"{request.name}/{alternative.name}", alternative.device_class_name
+            if find_class(alternative.device_class_name) is None:
+                raise _no_class(f"{request.name}/{alternative.name}", alternative.device_class_name)
+
+
+def _place(claim: ResourceClaim, request: DeviceRequest) -> str:
+    return f"resource claim {claim.metadata.namespace}/{claim.metadata.name}, request {request.name}"
+
+
+def _no_class(request: str, name: str) -> NotReadyError:
+    return NotReadyError(f"request {request}: device class {name} does not exist")

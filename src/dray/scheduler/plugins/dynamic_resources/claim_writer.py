@@ -277,13 +277,13 @@ class ClaimWriter:
 
     # --- Waiting. ---
 
-    async def conflicting_claims(self, claim: ResourceClaim) -> tuple[str, ...]:
+    async def conflicting_claims(self, claim: ResourceClaim, *, is_observed: bool = False) -> tuple[str, ...]:
         """Return claims that were allocated a device of this version of the claim earlier; raises `TimeoutError`.
 
         When the informer has observed this version, it has observed all earlier writes, so an earlier allocation of
-        the device is visible then. A later one will see this claim.
+        the device is visible then. A later one will see this claim. The caller may know that it was observed.
         """
-        if not self._tracker.observed(claim):
+        if not is_observed and not self._tracker.observed(claim):
             await self._until_observed(claim)
         return self._tracker.conflicting_claims(claim, claim.status.allocation)
 

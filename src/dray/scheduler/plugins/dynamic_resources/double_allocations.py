@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from dray.allocator import Allocations, claim_label
-from dray.allocator.pools import pool_key
+from dray.allocator.allocations import device_keys
 from dray.api.document import NamespacedName
 from dray.api.types.resource_v1 import ResourceClaim
 
@@ -44,7 +44,7 @@ class DoubleAllocations:
         if new is None or new.status.allocation is None:
             return
         dedicated = self._allocations.dedicated
-        for key in _devices(new):
+        for key in device_keys(new.status.allocation):
             # Shares alone are no conflict.
             alone = dedicated.get(key)
             if alone is not None and (len(alone) > 1 or self._allocations.is_shared(key)):
@@ -68,10 +68,4 @@ class DoubleAllocations:
 
 
 def _devices(claim: ResourceClaim) -> list[str]:
-    if claim.status.allocation is None:
-        return []
-    return [
-        f"{pool_key(result.driver, result.pool)}/{result.device}"
-        for result in claim.status.allocation.devices.results
-        if not result.admin_access
-    ]
+    return [] if claim.status.allocation is None else device_keys(claim.status.allocation)

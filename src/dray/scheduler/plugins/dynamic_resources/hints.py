@@ -86,9 +86,11 @@ class Hints:
         record = None if self._nominees is None else self._nominees.get(pod.metadata.uid or "")
         if record is not None:
             keys.append(f"{_FREED_ON}{record.node_name}")
-        if self._wanted is not None and any(entry.claim_name is None for entry in entries):
-            # It waits for its claims, and until then for no devices.
-            return keys
+        if self._wanted is not None:
+            for entry in entries:
+                if entry.claim_name is None:
+                    # It waits for its claims, and until then for no devices.
+                    return keys
         prefix = _FREED_FOR if record is None else _FREED_FOR_PREEMPTOR
         numbers = (ANY,) if self._wanted is None else self._wanted.of_pod(pod)
         keys += [f"{prefix}{number}" for number in numbers]

@@ -261,7 +261,7 @@ class DynamicResources:
             return
         if self._tracker.is_in_flight(claim):
             raise NotReadyError(f"resource claim {claim_label(claim)} is in the process of being allocated")
-        check_requests(claim, lambda name: self._inventory.device_class(name) is not None, self._features)
+        check_requests(claim, self._inventory.device_class, self._features)
 
     def filter(self, state: CycleState, _pod: Pod, node: NodeInfo) -> Status:
         """Check that allocated claims are available on the node, and that the others are optional or fit there."""

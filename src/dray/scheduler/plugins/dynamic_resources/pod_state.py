@@ -223,7 +223,7 @@ class PodState:
 
     def allocation_of(self, claim: ResourceClaim, node_name: str) -> AllocationResult | None:
         """Return the allocation for a claim on the node."""
-        found = self.found_on(node_name) or ()
+        found = self.node_allocations.get(node_name) or self.found_on(node_name) or ()
         for pending, allocation in zip(self.variant_on(node_name).claims, found, strict=False):
             if pending is claim:
                 return allocation
@@ -255,9 +255,17 @@ def _declares_optional_operations(node: NodeInfo) -> bool:
 REDUCED_MAX: Final = 15
 
 
+def has_optional_claims(pod: Pod) -> bool:
+    """Return whether an entry of the Pod is optional."""
+    for entry in pod.spec.resource_claims:  # noqa: SIM110 - a generator costs twice as much here
+        if entry.optional:
+            return True
+    return False
+
+
 def optional_uids(pod: Pod, claims: Sequence[ResourceClaim]) -> frozenset[str]:
     """Return the uids of claims that all entries of the Pod declare optional."""
-    if not any(entry.optional for entry in pod.spec.resource_claims):
+    if not has_optional_claims(pod):
         return frozenset()
     needed: set[str | None] = set()
     statuses = {status.name: status.resource_claim_name for status in pod.status.resource_claim_statuses}

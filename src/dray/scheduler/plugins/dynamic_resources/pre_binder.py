@@ -165,13 +165,13 @@ class PreBinder:
         if isinstance(written, Status):
             return written
         own.written[uid] = written
-        self._tracker.assume(written)
+        is_observed = self._tracker.assume(written)
         # After `assume`, so that the devices are never free.
         self._tracker.end_in_flight(claim, pod.metadata.uid or "")
         if allocation is None:
             return SUCCESS
         self._observe_wait(written, allocation)
-        return await self._check_conflicts(written, pod)
+        return await self._check_conflicts(written, pod, is_observed=is_observed)
 
     async def _write_claim(
         self, own: PodState, claim: ResourceClaim, allocation: AllocationResult | None
@@ -231,12 +231,12 @@ class PreBinder:
             return _not_observed(claim)
         return _conflict(claim, conflicting_claims) if conflicting_claims else SUCCESS
 
-    async def _check_conflicts(self, claim: ResourceClaim, pod: Pod) -> Status:
+    async def _check_conflicts(self, claim: ResourceClaim, pod: Pod, *, is_observed: bool) -> Status:
         """Check that no other claim was allocated the devices earlier; otherwise deallocate this claim."""
         allocation = claim.status.allocation
         assert allocation is not None
         try:
-            conflicting_claims = await self._writer.conflicting_claims(claim)
+            conflicting_claims = await self._writer.conflicting_claims(claim, is_observed=is_observed)
             if not conflicting_claims:
                 return SUCCESS
             await self._writer.give_up(claim, allocation, pod)
@@ -252,13 +252,22 @@ class PreBinder:
         """Return whether devices have conditions that must be met before the Pod is bound."""
         if not self._conditions:
             return False
-        earlier = (claim.status.allocation for claim in own.claims)
-        return any(map(has_conditions, own.node_allocations.get(node_name, ()))) or any(map(has_conditions, earlier))
+        for allocation in own.node_allocations.get(node_name, ()):
+            if has_conditions(allocation):
+                return True
+        # Those with an earlier allocation.
+        for claim in own.claims:
+            if claim.status.allocation is not None and has_conditions(claim.status.allocation):
+                return True
+        return False
 
     async def _wait_for_conditions(self, own: PodState, pod: Pod, node_name: str) -> Status:
         claims = own.claims if own.created is None else (*own.claims, own.created)
-        waiting = [claim for claim in map(self._current, claims) if claim is not None]
-        waiting = [claim for claim in waiting if has_conditions(claim.status.allocation)]
+        waiting: list[ResourceClaim] = []
+        for claim in claims:
+            current = self._current(claim)
+            if current is not None and has_conditions(current.status.allocation):
+                waiting.append(current)
         for claim in waiting:
             started = self._clock.monotonic()
             verdict = await self._until_ready(claim, pod, node_name)

@@ -76,17 +76,13 @@ class ClaimTracker:
 
     # --- Changes made by this scheduler. ---
 
-    def assume(self, claim: ResourceClaim) -> None:
-        """Assume a written claim, unless the informer has already observed it or a later version."""
-        key = key_of(claim)
-        observed = self._find(key)
-        if observed is None or observed.metadata.uid != claim.metadata.uid:
-            if not self._is_assumed(claim):
-                return
-        elif not is_older(observed, claim):
-            return
-        self._assumed[key] = claim
+    def assume(self, claim: ResourceClaim) -> bool:
+        """Assume a written claim, unless `observed`, which is returned."""
+        if self.observed(claim):
+            return True
+        self._assumed[key_of(claim)] = claim
         self.allocations.assume(claim)
+        return False
 
     def created(self, claim: ResourceClaim) -> None:
         """Assume a created claim, unless the informer has observed it."""
@@ -180,7 +176,9 @@ class ClaimTracker:
             if result.admin_access or result.share_id is not None:
                 continue
             key = f"{pool_key(result.driver, result.pool)}/{result.device}"
-            found |= dict.fromkeys(holder for holder in self.allocations.holders(key) if holder != label)
+            for holder in self.allocations.holders(key):
+                if holder != label:
+                    found[holder] = None
         return tuple(found)
 
     # --- Waiting. ---

@@ -48,7 +48,8 @@ class Writer:
         assert claim.status.allocation is not None
         return claim
 
-    async def conflicting_claims(self, _claim: ResourceClaim) -> tuple[str, ...]:
+    async def conflicting_claims(self, _claim: ResourceClaim, *, is_observed: bool) -> tuple[str, ...]:
+        assert not is_observed
         return ()
 
 
