@@ -46,11 +46,12 @@ def plain_fields(document: Document, struct: StructType) -> FieldSet | None:
     None if it is not of its type, or has anything but messages, maps and lists of text; `type_errors` and `fields_of`
     then take a closer look.
     """
-    tree = _plain_map_fields(document, struct_shape(struct))
+    tree = plain_map_fields(document, struct_shape(struct))
     return None if tree is None else FieldSet(tree)
 
 
-def _plain_map_fields(value: Document, shape: Shape) -> Tree | None:
+def plain_map_fields(value: Document, shape: Shape) -> Tree | None:
+    """Return the node of a message in the same traversal; None as there, and for a map that is no message."""
     tree: Tree = {}
     slots = shape.slots
     for name in sorted(value):
@@ -62,7 +63,7 @@ def _plain_map_fields(value: Document, shape: Shape) -> Tree | None:
             tree[slot.element] = LEAF
             continue
         if item.__class__ is dict and slot.shape.form is Form.MAP:
-            node = _plain_map_fields(item, slot.shape)
+            node = plain_map_fields(item, slot.shape)
         elif item.__class__ is list and slot.shape.form is Form.KEYED:
             node = _plain_item_fields(item, slot.shape)
         else:
@@ -79,7 +80,7 @@ def _plain_item_fields(items: list[Any], shape: Shape) -> Tree | None:
         element = element_of(item, shape)
         if element is None or element in tree or item.__class__ is not dict or shape.item.form is not Form.MAP:
             return None
-        node = _plain_map_fields(item, shape.item)
+        node = plain_map_fields(item, shape.item)
         if not node:
             return None
         tree[element] = {".": LEAF, **node}
