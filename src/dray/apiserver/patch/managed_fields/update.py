@@ -120,10 +120,14 @@ def without_managed_fields(document: Document) -> Document:
 def _created(new: Document, me: Manager, request: FieldWrite) -> list[Document] | None:
     metadata = new.get("metadata") or {}
     # What is unmanaged is left out first, so that it is not traversed; the traversal sorts the rest.
-    managed = {name: new[name] for name in new.keys() - _UNMANAGED_FIELDS}
-    managed["metadata"] = {name: metadata[name] for name in metadata.keys() - _UNMANAGED_METADATA}
+    managed, managed_metadata = dict(new), dict(metadata)
+    for name in _UNMANAGED_FIELDS & managed.keys():
+        del managed[name]
+    for name in _UNMANAGED_METADATA & managed_metadata.keys():
+        del managed_metadata[name]
+    managed["metadata"] = managed_metadata
     fields = without_unmanaged(created_fields(managed, request.struct).without_below(request.ignored))
-    return [write(me, Entry(fields, me.api_version, format_time(request.now)))] if fields else None
+    return [write(me, Entry(fields, me.api_version, format_time(request.now)))] if fields.tree else None
 
 
 def _current(old: Document | None, sent: Any, subresource: str) -> Managed:

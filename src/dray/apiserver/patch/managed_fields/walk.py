@@ -76,9 +76,11 @@ def plain_map_fields(value: Document, shape: Shape) -> Tree | None:
 
 def _plain_item_fields(items: list[Any], shape: Shape) -> Tree | None:
     tree: Tree = {}
+    if shape.item.form is not Form.MAP:
+        return None
     for item in items:
         element = element_of(item, shape)
-        if element is None or element in tree or item.__class__ is not dict or shape.item.form is not Form.MAP:
+        if element is None or element in tree or item.__class__ is not dict:
             return None
         node = plain_map_fields(item, shape.item)
         if not node:
@@ -152,7 +154,10 @@ def created_fields(new: Document, struct: StructType) -> FieldSet:
     others = dict(new)
     del others["spec"]
     of_spec = _SPEC_TREES.get(shape, spec, lambda spec: _created({"spec": spec}, shape))
-    return FieldSet(ordered(_created(others, shape) | of_spec))
+    tree = _created(others, shape)
+    # Most new objects have only metadata besides, which is in front of the spec.
+    is_last = not tree or next(reversed(tree)) < "f:spec"
+    return FieldSet(tree | of_spec if is_last else ordered(tree | of_spec))
 
 
 # The part of the tree that is the spec's.
@@ -167,7 +172,7 @@ def _created(value: Document, shape: Shape) -> Tree:
         item = value[name]
         slot = slots.get(name)
         if slot is None:
-            tree[f"f:{name}"] = everything(item, shape.item)
+            tree[f"f:{name}"] = LEAF if shape.item.is_leaf else everything(item, shape.item)
             continue
         if item:
             if slot.is_leaf:
@@ -214,7 +219,7 @@ def _every_member(value: Document, shape: Shape) -> Tree:
         item = value[name]
         slot = slots.get(name)
         if slot is None:
-            tree[f"f:{name}"] = everything(item, shape.item)
+            tree[f"f:{name}"] = LEAF if shape.item.is_leaf else everything(item, shape.item)
         elif item or is_written(item, slot):
             tree[slot.element] = LEAF if slot.is_leaf else everything(item, slot.shape)
     return tree if len(tree) > 1 else LEAF
@@ -229,11 +234,16 @@ def is_written(item: Any, slot: Slot) -> bool:
 
 def _every_item(items: list[Any], shape: Shape) -> Tree:
     tree: Tree = {}
+    item_shape = shape.item
     for item in items:
-        element = element_of(item, shape)
-        if element is not None:
-            tree[element] = LEAF if element in tree else everything(item, shape.item)
-    return {".": LEAF, **ordered(tree)} if tree else LEAF
+        try:
+            element = shape.item_element(item)
+        except ItemKeyError:
+            continue
+        tree[element] = LEAF if item_shape.is_leaf or element in tree else everything(item, item_shape)
+    if not tree:
+        return LEAF
+    return {".": LEAF, **(ordered(tree) if len(tree) > 1 else tree)}
 
 
 class _Walk(msgspec.Struct):
@@ -270,8 +280,10 @@ class _Walk(msgspec.Struct):
             right = slot.zero
         elif not right:
             right = _as_written(right, slot)
-        if left is not MISSING or right is not MISSING:
+        if left is not MISSING:
             self._values(slot.element, left, right, slot.shape)
+        elif right is not MISSING:
+            self.changed[slot.element] = LEAF if slot.is_leaf else everything(right, slot.shape)
 
     def _values(self, element: str, left: Any, right: Any, shape: Shape) -> None:
         """Record the difference of two values that may be unequal."""
