@@ -109,7 +109,7 @@ def policy_of(labels: Mapping[str, str], defaults: Policy) -> tuple[Policy, Sequ
 
     There is always a policy: a wrong level is enforced as restricted, and neither audited nor warned about.
     """
-    if not any(key.startswith(LABEL_PREFIX) for key in labels):
+    if not labels or not any(key.startswith(LABEL_PREFIX) for key in labels):
         return defaults, ()
     errors: list[FieldError] = []
     enforce = _mode_policy(labels, "enforce", defaults.enforce, Level.RESTRICTED, errors)
