@@ -163,7 +163,8 @@ class Change:
         convert: Converter | None,
     ) -> None:
         self._old, self._new, self._convert, self._ignored = old, new, convert, ignored
-        self.main = compare(old, new, struct).without_below(ignored)
+        main = compare(old, new, struct)
+        self.main = main.without_below(ignored) if ignored.tree else main
         self._api_version = api_version
         self._by_version: dict[str, Comparison | None] = {}
 
@@ -195,7 +196,9 @@ def without_changed(managed: Managed, change: Change, spared: Manager | None = N
         comparison = change.at(entry.api_version)
         if comparison is None:
             continue
-        fields = entry.fields - comparison.changed
+        fields = entry.fields
+        if comparison.changed.tree:
+            fields -= comparison.changed
         if comparison.removed.tree:
             fields -= comparison.removed
         if fields is entry.fields:

@@ -280,10 +280,13 @@ class _Walk(msgspec.Struct):
             right = slot.zero
         elif not right:
             right = _as_written(right, slot)
-        if left is not MISSING:
+        if left is MISSING:
+            if right is not MISSING:
+                self.changed[slot.element] = LEAF if slot.is_leaf else everything(right, slot.shape)
+        elif slot.is_leaf or right is MISSING:
             self._values(slot.element, left, right, slot.shape)
-        elif right is not MISSING:
-            self.changed[slot.element] = LEAF if slot.is_leaf else everything(right, slot.shape)
+        else:
+            self._containers(slot.element, left, right, slot.shape)
 
     def _values(self, element: str, left: Any, right: Any, shape: Shape) -> None:
         """Record the difference of two values that may be unequal."""
