@@ -165,12 +165,12 @@ class Change:
         self._old, self._new, self._convert, self._ignored = old, new, convert, ignored
         main = compare(old, new, struct)
         self.main = main.without_below(ignored) if ignored.tree else main
-        self._api_version = api_version
+        self.api_version = api_version
         self._by_version: dict[str, Comparison | None] = {}
 
     def at(self, api_version: str) -> Comparison | None:
         """Return the comparison at a version, None when it is no longer served."""
-        if api_version == self._api_version:
+        if api_version == self.api_version:
             return self.main
         if api_version not in self._by_version:
             self._by_version[api_version] = self._compare_at(api_version)
@@ -193,7 +193,8 @@ def without_changed(managed: Managed, change: Change, spared: Manager | None = N
         if manager == spared:
             kept[manager] = entry
             continue
-        comparison = change.at(entry.api_version)
+        # Nearly all managers write the same version.
+        comparison = change.main if entry.api_version == change.api_version else change.at(entry.api_version)
         if comparison is None:
             continue
         fields = entry.fields

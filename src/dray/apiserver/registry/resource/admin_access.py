@@ -53,7 +53,7 @@ def _results(claim: Document) -> Sequence[Document]:
 
 def validate_status_permissions(claim: Document, old: Document, context: WriteContext) -> FieldErrors:
     """Return errors for binding and device status without permission, if granular authorization is enabled."""
-    if not context.gates.enabled("DRAResourceClaimGranularStatusAuthorization"):
+    if "DRAResourceClaimGranularStatusAuthorization" in context.gates.disabled:
         return []
     errors = _validate_binding(claim, old, context)
     if _device_statuses(claim) or _device_statuses(old):
