@@ -144,7 +144,7 @@ def _overlap(name: str, request: str, seen: set[str], path: Path) -> FieldErrors
 
 def claim_names(pod_spec: Document) -> frozenset[str]:
     """Return the names that containers may refer to."""
-    return frozenset(claim.get("name") or "" for claim in pod_spec.get("resourceClaims") or ())
+    return frozenset([claim.get("name") or "" for claim in pod_spec.get("resourceClaims") or ()])
 
 
 def validate_pod_claims_of_containers(pod_spec: Document, path: Path) -> FieldErrors:
