@@ -12,8 +12,8 @@ from typing import Final
 LABEL_LENGTH_MAX: Final = 63
 SUBDOMAIN_LENGTH_MAX: Final = 253
 
-_LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
-_SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"
+DNS1123_LABEL: Final = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+DNS1123_SUBDOMAIN: Final = rf"{DNS1123_LABEL}(\.{DNS1123_LABEL})*"
 _DNS1035 = "[a-z]([-a-z0-9]*[a-z0-9])?"
 _LABEL_KEY = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
 _LABEL_VALUE = f"({_LABEL_KEY})?"
@@ -21,8 +21,8 @@ _C_IDENTIFIER = "[A-Za-z_][A-Za-z0-9_]*"
 _CONFIG_MAP_KEY = "[-._a-zA-Z0-9]+"
 _ENV_VAR = "[-._a-zA-Z][-._a-zA-Z0-9]*"
 
-_matches_label = re.compile(_LABEL).fullmatch
-_matches_subdomain = re.compile(_SUBDOMAIN).fullmatch
+_matches_label = re.compile(DNS1123_LABEL).fullmatch
+_matches_subdomain = re.compile(DNS1123_SUBDOMAIN).fullmatch
 _matches_dns1035 = re.compile(_DNS1035).fullmatch
 _matches_label_key = re.compile(_LABEL_KEY).fullmatch
 _matches_c_identifier = re.compile(_C_IDENTIFIER).fullmatch
@@ -49,20 +49,20 @@ def pattern_message(what: str, pattern: str, *examples: str) -> str:
 _BAD_LABEL = pattern_message(
     "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', "
     "and must start and end with an alphanumeric character",
-    _LABEL,
+    DNS1123_LABEL,
     "my-name",
     "123-abc",
 )
 _BAD_SUBDOMAIN = pattern_message(
     "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', "
     "and must start and end with an alphanumeric character",
-    _SUBDOMAIN,
+    DNS1123_SUBDOMAIN,
     "example.com",
 )
 _BAD_CASELESS_SUBDOMAIN = pattern_message(
     "an RFC 1123 subdomain must consist of alphanumeric characters, '-' or '.', "
     "and must start and end with an alphanumeric character",
-    _SUBDOMAIN,
+    DNS1123_SUBDOMAIN,
     "Example.com",
 )
 _BAD_DNS1035 = pattern_message(

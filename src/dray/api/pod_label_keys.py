@@ -18,9 +18,10 @@ def merge_label_keys(pod: Document) -> None:
     """Add a requirement for each key that the Pod has as a label; a term without a selector stays as it is."""
     labels: Mapping[str, str] = (pod.get("metadata") or {}).get("labels") or {}
     spec = pod.get("spec") or {}
-    for term in _pod_affinity_terms(spec.get("affinity") or {}):
-        _merge(term, "matchLabelKeys", "In", labels)
-        _merge(term, "mismatchLabelKeys", "NotIn", labels)
+    if affinity := spec.get("affinity"):
+        for term in _pod_affinity_terms(affinity):
+            _merge(term, "matchLabelKeys", "In", labels)
+            _merge(term, "mismatchLabelKeys", "NotIn", labels)
     for constraint in spec.get("topologySpreadConstraints") or ():
         _merge(constraint, "matchLabelKeys", "In", labels)
 

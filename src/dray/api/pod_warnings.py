@@ -93,12 +93,23 @@ def _containers_warnings(spec: Document, path: Path) -> Iterator[str]:
     ports: list[tuple[str, int, int, Document]] = []
     for kind in ("initContainers", "containers"):
         for i, container in enumerate(spec.get(kind) or ()):
-            if container.get("resources") or container.get("env"):
+            if not _is_plain(container):
                 yield from _container_warnings(container, path.child(kind).index(i))
             if of_container := container.get("ports"):
                 ports += [(kind, i, j, port) for j, port in enumerate(of_container)]
     if len(ports) > 1 or (ports and ports[0][3].get("hostIP")):
         yield from _port_warnings(ports, path)
+
+
+def _is_plain(container: Document) -> bool:
+    """Report whether a container has no fractions of bytes, and not enough variables to repeat one."""
+    if resources := container.get("resources"):
+        for field in ("limits", "requests"):
+            amounts = resources.get(field) or {}
+            for name in _BYTES:
+                if name in amounts and not _is_whole(amounts[name]):
+                    return False
+    return len(container.get("env") or ()) <= 1
 
 
 def _constraint_warnings(constraints: Sequence[Document], path: Path) -> Iterator[str]:

@@ -49,7 +49,7 @@ def _expand_struct(value: Any, kind: StructType) -> Any:
     if shorthand is not None:
         value = shorthand(value)
     names = _names(kind)
-    if not names or type(value) is not dict:
+    if type(value) is not dict or names.isdisjoint(value):
         return value
     return {name: expand(item, kind.fields[name].type) if name in names else item for name, item in value.items()}
 

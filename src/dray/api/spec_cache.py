@@ -40,8 +40,10 @@ class SpecCache(Generic[R]):
 
     def get(self, purpose: Hashable, spec: Document, compute: Callable[[Document], R]) -> R:
         """Return what `compute` returns for the spec; it must depend on nothing but the spec and the purpose."""
-        text = json_text(spec)
-        if text is None:
+        try:
+            text = orjson.dumps(spec)
+        except TypeError:
+            # As for `json_text`.
             return compute(spec)
         key = (purpose, text)
         known = self._known

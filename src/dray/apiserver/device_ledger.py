@@ -310,6 +310,8 @@ class DeviceLedger:
 
     def _check_device(self, claim: str, use: Use, new: tuple[Use, ...], published: _Device | None) -> Conflict | None:
         held = self._held.get(use.pool, {}).get(use.device, ())
+        if not held and use.share is None:
+            return None
         others = {item: None for item in held if item[0] != claim}
         if not others and use.share is None:
             return None

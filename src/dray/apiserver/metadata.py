@@ -15,6 +15,8 @@ from dray.apiserver.endpoint import Endpoint
 # Letters and digits that cannot form words or be mistaken for one another.
 _SUFFIX_ALPHABET: Final = "bcdfghjklmnpqrstvwxz2456789"
 _SUFFIX_LENGTH: Final = 5
+_SUFFIX_COUNT: Final = len(_SUFFIX_ALPHABET) ** _SUFFIX_LENGTH
+_SUFFIX_BITS: Final = _SUFFIX_COUNT.bit_length()
 _GENERATED_NAME_LENGTH_MAX: Final = 63
 # Set only by the server; dropped from objects to create.
 _SERVER_FIELDS: Final = ("selfLink", "deletionTimestamp", "deletionGracePeriodSeconds")
@@ -40,8 +42,10 @@ class VersionOnCreateError(APIError):
 def generated_name(prefix: str, source: random.Random) -> str:
     """Append a random suffix to a `generateName`."""
     name = prefix[: _GENERATED_NAME_LENGTH_MAX - _SUFFIX_LENGTH]
-    # One number for all letters: one per letter takes three times as long.
-    number = source.randrange(len(_SUFFIX_ALPHABET) ** _SUFFIX_LENGTH)
+    # One number for all letters: one per letter takes three times as long. It is drawn as `randrange` does.
+    number = _SUFFIX_COUNT
+    while number >= _SUFFIX_COUNT:
+        number = source.getrandbits(_SUFFIX_BITS)
     for _ in range(_SUFFIX_LENGTH):
         number, letter = divmod(number, len(_SUFFIX_ALPHABET))
         name += _SUFFIX_ALPHABET[letter]
@@ -129,7 +133,9 @@ def check_uid(document: Document, endpoint: Endpoint, *, wanted: str | None, sto
 def check_update(new: Document, old: Document, endpoint: Endpoint, *, unconditional: bool) -> None:
     """Raise ConflictError unless the UID and resourceVersion of an update match the stored object."""
     metadata, stored = new["metadata"], old["metadata"]
-    check_uid(old, endpoint, wanted=metadata.get("uid"), stored=stored["uid"])
+    uid = metadata.get("uid")
+    if uid != stored["uid"]:
+        check_uid(old, endpoint, wanted=uid, stored=stored["uid"])
     version = metadata.get("resourceVersion")
     if not version and not unconditional:
         complaint = invalid(Path("metadata.resourceVersion"), 0, "must be specified for an update")

@@ -59,9 +59,12 @@ def stamp_update(
     hub: Document, old: Document, endpoint: Endpoint, *, manager: str, now: datetime, subresource: str
 ) -> None:
     """Record the manager of an update as owner of the fields it changed; both documents are in the hub version."""
+    before, after = old, hub
+    if not endpoint.is_storage_version:
+        before, after = endpoint.from_hub_copy(old), endpoint.from_hub_copy(hub)
     entries = update_managed_fields(
-        endpoint.from_hub_copy(old),
-        endpoint.from_hub_copy(hub),
+        before,
+        after,
         FieldWrite(
             struct=endpoint.struct,
             manager=manager,

@@ -40,7 +40,8 @@ def default_pod_spec(spec: Document) -> None:
     for volume in spec.get("volumes") or ():
         _default_volume(volume)
     canonicalize_quantities(spec.get("overhead"))
-    _default_resources(spec.get("resources"))
+    if resources := spec.get("resources"):
+        _default_resources(resources)
 
 
 def default_pod(spec: Document) -> None:
@@ -75,10 +76,11 @@ def _requests_from_limits(resources: Document, limits: Document) -> None:
 
 
 def _default_container(container: Document) -> None:
-    if container.get("resources") is None:
+    resources = container.get("resources")
+    if resources is None:
         container["resources"] = {}
-    else:
-        _default_resources(container["resources"])
+    elif resources:
+        _default_resources(resources)
     if not container.get("terminationMessagePath"):
         container["terminationMessagePath"] = "/dev/termination-log"
     if not container.get("terminationMessagePolicy"):
@@ -97,15 +99,16 @@ def _default_handlers(container: Document) -> None:
     for name in _PROBES:
         if (probe := container.get(name)) is not None:
             _default_probe(probe)
-    lifecycle = container.get("lifecycle") or {}
-    for name in _HOOKS:
-        _default_http_get((lifecycle.get(name) or {}).get("httpGet"))
+    if lifecycle := container.get("lifecycle"):
+        for name in _HOOKS:
+            _default_http_get((lifecycle.get(name) or {}).get("httpGet"))
 
 
-def _default_resources(resources: Document | None) -> None:
-    if resources:
-        canonicalize_quantities(resources.get("limits"))
-        canonicalize_quantities(resources.get("requests"))
+def _default_resources(resources: Document) -> None:
+    if limits := resources.get("limits"):
+        canonicalize_quantities(limits)
+    if requests := resources.get("requests"):
+        canonicalize_quantities(requests)
 
 
 @lru_cache(maxsize=_CACHE_SIZE)
@@ -218,4 +221,4 @@ def canonicalize_quantities(resource_list: Document | None) -> None:
     """Put every quantity of a resource list into canonical form."""
     if resource_list:
         for name, value in resource_list.items():
-            resource_list[name] = canonical_quantity(value)
+            resource_list[name] = _canonical(value) if value.__class__ is str else canonical_quantity(value)

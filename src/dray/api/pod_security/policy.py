@@ -104,12 +104,19 @@ def parse_version(text: str) -> int:
     return int(match[1])
 
 
+def _has_policy(labels: Mapping[str, str]) -> bool:
+    for key in labels:  # noqa: SIM110 - a generator costs twice as much here
+        if key.startswith(LABEL_PREFIX):
+            return True
+    return False
+
+
 def policy_of(labels: Mapping[str, str], defaults: Policy) -> tuple[Policy, Sequence[FieldError]]:
     """Return the policy of a namespace, and what is wrong with its labels.
 
     There is always a policy: a wrong level is enforced as restricted, and neither audited nor warned about.
     """
-    if not any(key.startswith(LABEL_PREFIX) for key in labels):
+    if not _has_policy(labels):
         return defaults, ()
     errors: list[FieldError] = []
     enforce = _mode_policy(labels, "enforce", defaults.enforce, Level.RESTRICTED, errors)

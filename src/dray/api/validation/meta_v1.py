@@ -27,6 +27,10 @@ from dray.api.names import NAME_RULES, dns1123_label, label_value, pattern_messa
 NameRule: TypeAlias = Callable[[str], list[str]]
 
 METADATA: Final = Path("metadata")
+_LABELS: Final = METADATA.child("labels")
+_ANNOTATIONS: Final = METADATA.child("annotations")
+_OWNER_REFERENCES: Final = METADATA.child("ownerReferences")
+_FINALIZERS: Final = METADATA.child("finalizers")
 IMMUTABLE: Final = "field is immutable"
 NOT_NEGATIVE: Final = "must be greater than or equal to 0"
 ANNOTATIONS_SIZE_MAX: Final = 256 * 1024
@@ -38,47 +42,46 @@ _FOREGROUND: Final = "foregroundDeletion"
 _CHECKED_ALWAYS: Final = frozenset({"name", "namespace", "uid", "resourceVersion", "creationTimestamp", "generateName"})
 
 
-def validate_object_meta(
-    metadata: Document, *, namespaced: bool, name_rule: str | NameRule = "", path: Path = METADATA
-) -> FieldErrors:
+def validate_object_meta(metadata: Document, *, namespaced: bool, name_rule: str | NameRule = "") -> FieldErrors:
     """Validate the metadata of a new object; `name_rule` is a rule or a key of `NAME_RULES`."""
     rule = NAME_RULES[name_rule] if isinstance(name_rule, str) else name_rule
-    errors = _validate_names(metadata, rule, path)
-    errors += _validate_namespace(metadata.get("namespace") or "", path, namespaced=namespaced)
+    errors = _validate_names(metadata, rule)
+    namespace = metadata.get("namespace") or ""
+    if not namespaced or not namespace or _namespace_problems(namespace):
+        errors += _validate_namespace(namespace, namespaced=namespaced)
     if not metadata.keys() <= _CHECKED_ALWAYS:
         generation = metadata.get("generation") or 0
         if generation < 0:
-            errors.append(invalid(path.child("generation"), generation, NOT_NEGATIVE))
-        errors += _validate_shared(metadata, path, {})
+            errors.append(invalid(METADATA.child("generation"), generation, NOT_NEGATIVE))
+        errors += _validate_shared(metadata, {})
         if finalizers := metadata.get("finalizers"):
-            errors += validate_finalizers(finalizers, path.child("finalizers"))
+            errors += validate_finalizers(finalizers, _FINALIZERS)
     return errors
 
 
-def _validate_names(metadata: Document, rule: NameRule, path: Path) -> FieldErrors:
+def _validate_names(metadata: Document, rule: NameRule) -> FieldErrors:
     errors: FieldErrors = []
     prefix = metadata.get("generateName") or ""
     if prefix:
         # The suffix is not generated yet; a trailing dash before it is allowed.
         masked = f"{prefix[:-2]}a" if len(prefix) > 1 and prefix.endswith("-") else prefix
         if problems := rule(masked):
-            errors += [invalid(path.child("generateName"), prefix, message) for message in problems]
+            errors += [invalid(METADATA.child("generateName"), prefix, message) for message in problems]
     name = metadata.get("name") or ""
     if not name:
-        errors.append(required(path.child("name"), "name or generateName is required"))
+        errors.append(required(METADATA.child("name"), "name or generateName is required"))
         return errors
     if problems := rule(name):
-        errors += [invalid(path.child("name"), name, message) for message in problems]
+        errors += [invalid(METADATA.child("name"), name, message) for message in problems]
     return errors
 
 
-def _validate_namespace(namespace: str, path: Path, *, namespaced: bool) -> FieldErrors:
+def _validate_namespace(namespace: str, *, namespaced: bool) -> FieldErrors:
     if not namespaced:
-        return [forbidden(path.child("namespace"), "not allowed on this type")] if namespace else []
+        return [forbidden(METADATA.child("namespace"), "not allowed on this type")] if namespace else []
     if not namespace:
-        return [required(path.child("namespace"))]
-    problems = _namespace_problems(namespace)
-    return [invalid(path.child("namespace"), namespace, message) for message in problems] if problems else []
+        return [required(METADATA.child("namespace"))]
+    return [invalid(METADATA.child("namespace"), namespace, message) for message in _namespace_problems(namespace)]
 
 
 # A server has few namespaces.
@@ -87,38 +90,38 @@ def _namespace_problems(namespace: str) -> tuple[str, ...]:
     return tuple(dns1123_label(namespace))
 
 
-def _validate_shared(metadata: Document, path: Path, stored: Document) -> FieldErrors:
+def _validate_shared(metadata: Document, stored: Document) -> FieldErrors:
     """Validate the metadata that creation and update share; what is as it is stored was validated before."""
     errors: FieldErrors = []
     if (labels := metadata.get("labels")) and labels != stored.get("labels"):
-        errors += validate_labels(labels, path.child("labels"))
+        errors += validate_labels(labels, _LABELS)
     if (annotations := metadata.get("annotations")) and annotations != stored.get("annotations"):
-        errors += validate_annotations(annotations, path.child("annotations"))
+        errors += validate_annotations(annotations, _ANNOTATIONS)
     if (owners := metadata.get("ownerReferences")) and owners != stored.get("ownerReferences"):
-        errors += validate_owner_references(owners, path.child("ownerReferences"))
+        errors += validate_owner_references(owners, _OWNER_REFERENCES)
     stored_entries = stored.get("managedFields") or ()
     for position, entry in enumerate(metadata.get("managedFields") or ()):
         if entry not in stored_entries and not _is_plain_entry(entry):
-            errors += _validate_managed_fields_entry(entry, path.child("managedFields").index(position))
+            errors += _validate_managed_fields_entry(entry, METADATA.child("managedFields").index(position))
     return errors
 
 
-def validate_object_meta_update(new: Document, old: Document, path: Path = METADATA) -> FieldErrors:
+def validate_object_meta_update(new: Document, old: Document) -> FieldErrors:
     """Validate changed metadata; an unset resourceVersion must have been filled in.
 
     Labels, annotations and owner references are validated only if they changed.
     """
     errors: FieldErrors = []
     if old.get("deletionTimestamp"):
-        errors += validate_no_new_finalizers(new.get("finalizers") or (), old.get("finalizers") or (), path)
+        errors += validate_no_new_finalizers(new.get("finalizers") or (), old.get("finalizers") or (), METADATA)
     if not new.get("resourceVersion"):
-        errors.append(invalid(path.child("resourceVersion"), "", "must be specified for an update"))
+        errors.append(invalid(METADATA.child("resourceVersion"), "", "must be specified for an update"))
     if (new.get("generation") or 0) < (old.get("generation") or 0):
-        errors.append(invalid(path.child("generation"), new.get("generation") or 0, "must not be decremented"))
+        errors.append(invalid(METADATA.child("generation"), new.get("generation") or 0, "must not be decremented"))
     if list(map(new.get, _IMMUTABLE_FIELDS)) != list(map(old.get, _IMMUTABLE_FIELDS)):
         for field in _IMMUTABLE_FIELDS:
-            errors += validate_immutable(new.get(field), old.get(field), path.child(field))
-    return errors + _validate_shared(new, path, old)
+            errors += validate_immutable(new.get(field), old.get(field), METADATA.child(field))
+    return errors + _validate_shared(new, old)
 
 
 _IMMUTABLE_FIELDS: Final = (

@@ -21,6 +21,7 @@ from dray.api.field_errors import (
 )
 from dray.api.validation import resource_fields as fields
 from dray.api.validation.meta_v1 import validate_conditions
+from dray.api.validation.plain_allocation import is_plain_allocation
 from dray.api.validation.resource_claim import RequestNames, request_names, request_reference, request_references
 from dray.api.validation.resource_rendering import device_id_duplicate, device_id_invalid
 
@@ -47,9 +48,7 @@ DeviceID = tuple[str, str, str, str]
 def validate_claim_status_update(claim: Document, old: Document) -> FieldErrors:
     """Return the validation errors of a change of a claim's status."""
     status, old_status = claim.get("status") or {}, old.get("status") or {}
-    errors = fields.bounded_set(
-        status.get("reservedFor"), RESERVED_FOR_MAX, _consumer, lambda item: item.get("uid") or "", _RESERVED_FOR
-    )
+    errors = _consumers(status.get("reservedFor"))
     errors += _device_statuses(status)
     errors += _reservations(status, old_status, deleted=bool((claim.get("metadata") or {}).get("deletionTimestamp")))
     return errors + _allocation_change(status.get("allocation"), old_status.get("allocation"), claim.get("spec") or {})
@@ -58,6 +57,15 @@ def validate_claim_status_update(claim: Document, old: Document) -> FieldErrors:
 def device_id(item: Document) -> DeviceID:
     """Return the device of an allocation result or a device status."""
     return item.get("driver") or "", item.get("pool") or "", item.get("device") or "", item.get("shareID") or ""
+
+
+def _consumers(items: Sequence[Document] | None) -> FieldErrors:
+    if not items:
+        return []
+    # Most claims are reserved for one Pod.
+    if len(items) == 1 and items[0].get("resource") and items[0].get("name") and items[0].get("uid"):
+        return []
+    return fields.bounded_set(items, RESERVED_FOR_MAX, _consumer, lambda item: item.get("uid") or "", _RESERVED_FOR)
 
 
 def _consumer(item: Document, path: Path) -> FieldErrors:
@@ -83,7 +91,8 @@ def _allocation_change(new: Document | None, old: Document | None, spec: Documen
     if new is None:
         return []
     if old is None:
-        return _allocation(new, request_names(spec.get("devices") or {}))
+        requests = request_names(spec.get("devices") or {})
+        return [] if is_plain_allocation(new, requests, RESULTS_MAX) else _allocation(new, requests)
     return [] if new == old else [invalid(_ALLOCATION, None, "field cannot be modified once set")]
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -27,7 +28,7 @@ def validate_pod_resource_claims(pod_spec: Document, path: Path, *, metadata: Do
     `path` is that of the Pod's spec.
     """
     claims = pod_spec.get("resourceClaims")
-    if not claims:
+    if not claims or (metadata is not None and _is_one_generated(claims, metadata)):
         return []
     path = path.child("resourceClaims")
     errors: FieldErrors = []
@@ -39,6 +40,27 @@ def validate_pod_resource_claims(pod_spec: Document, path: Path, *, metadata: Do
         errors += _claim_name(claim, at, seen, (metadata or {}).get("name"))
         errors += _claim_source(claim, at)
     return errors
+
+
+_matches_label: Final = re.compile(names.DNS1123_LABEL).fullmatch
+_matches_subdomain: Final = re.compile(names.DNS1123_SUBDOMAIN).fullmatch
+
+
+def _is_one_generated(claims: Sequence[Document], metadata: Document) -> bool:
+    """Report whether a Pod, not a static one, has one claim from a template, as most have, and all names are valid."""
+    claim = claims[0]
+    if len(claims) > 1 or claim.keys() != {"name", "resourceClaimTemplateName"} or metadata.get("annotations"):
+        return False
+    name, template = claim["name"] or "", claim["resourceClaimTemplateName"] or ""
+    generated = f"{metadata.get('name') or name}-{name}"
+    return bool(
+        len(name) <= names.LABEL_LENGTH_MAX
+        and _matches_label(name)
+        and len(generated) <= names.SUBDOMAIN_LENGTH_MAX
+        and _matches_subdomain(generated)
+        and len(template) <= names.SUBDOMAIN_LENGTH_MAX
+        and _matches_subdomain(template)
+    )
 
 
 def _is_static(metadata: Document) -> bool:
@@ -122,7 +144,7 @@ def _overlap(name: str, request: str, seen: set[str], path: Path) -> FieldErrors
 
 def claim_names(pod_spec: Document) -> frozenset[str]:
     """Return the names that containers may refer to."""
-    return frozenset(claim.get("name") or "" for claim in pod_spec.get("resourceClaims") or ())
+    return frozenset([claim.get("name") or "" for claim in pod_spec.get("resourceClaims") or ()])
 
 
 def validate_pod_claims_of_containers(pod_spec: Document, path: Path) -> FieldErrors:

@@ -32,10 +32,9 @@ class NamespaceLifecycle(AdmissionPlugin):
         if attributes.operation is Operation.DELETE:
             if attributes.name in _IMMORTAL_NAMESPACES:
                 raise ForbiddenError(NAMESPACES, attributes.name, "this namespace may not be deleted")
-        elif attributes.namespace:
-            await self._check_open(attributes)
-
-    async def _check_open(self, attributes: AdmissionAttributes) -> None:
+            return
+        if not attributes.namespace:
+            return
         namespace = await self._objects.namespace(attributes.namespace)
         if namespace is None:
             raise NotFoundError(NAMESPACES, attributes.namespace)

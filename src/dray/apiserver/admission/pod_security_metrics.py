@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Final
 
 from dray.api.pod_security.policy import LATEST, LevelVersion
@@ -35,15 +36,17 @@ class PodSecurityMetrics:
             ("fatal", *_REQUEST),
         )
         # Finding a counter by its labels costs more than counting with it.
-        self._found: dict[tuple[str, ...], Counter] = {}
+        self._found: dict[tuple[Hashable, ...], Counter] = {}
 
     def evaluated(self, mode: str, policy: LevelVersion, attributes: AdmissionAttributes, *, allowed: bool) -> None:
         """Count an evaluation; those of the audited and warned policies only if they are violated."""
-        decision = "allow" if allowed else "deny"
-        labels = (decision, policy.level.value, _version(policy), mode, *_request(attributes))
-        counter = self._found.get(labels)
+        minor = policy.minor if policy.minor <= _MINOR or policy.minor == LATEST else _MINOR + 1
+        key = (allowed, policy.level, minor, mode, attributes.operation, attributes.resource, attributes.subresource)
+        counter = self._found.get(key)
         if counter is None:
-            counter = self._found[labels] = self._evaluations.labels(*labels)
+            decision = "allow" if allowed else "deny"
+            labels = (decision, policy.level.value, _version(policy), mode, *_request(attributes))
+            counter = self._found[key] = self._evaluations.labels(*labels)
         counter.inc()
 
     def exempted(self, attributes: AdmissionAttributes) -> None:

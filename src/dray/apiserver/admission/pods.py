@@ -20,8 +20,10 @@ _TOKEN_EXPIRATION_SECONDS: Final = 3607
 _DEFAULT_ACCOUNT: Final = "default"
 _DEFAULT_ACCOUNT_ATTEMPTS: Final = 10
 _DEFAULT_ACCOUNT_INTERVAL_SECONDS: Final = (0.1, 0.2)
-_TOLERATION_SECONDS: Final = 300
-_TOLERATED_TAINTS: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+_DEFAULT_TOLERATIONS: Final[tuple[Document, ...]] = tuple(
+    {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
+    for key in ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+)
 
 
 class _NewPodPlugin(AdmissionPlugin):
@@ -95,7 +97,8 @@ class ServiceAccount(_NewPodPlugin):
 
 
 def _has_mount(container: Document, path: str) -> bool:
-    return any(mount.get("mountPath") == path for mount in container.get("volumeMounts") or ())
+    mounts = container.get("volumeMounts") or ()
+    return bool(mounts) and any(mount.get("mountPath") == path for mount in mounts)
 
 
 def _token_projection() -> Document:
@@ -118,13 +121,14 @@ class DefaultTolerationSeconds(_NewPodPlugin):
     async def admit(self, attributes: AdmissionAttributes) -> None:
         """Add the tolerations that the Pod does not have."""
         _, spec = _new_pod(attributes)
-        tolerations = list(spec.get("tolerations") or ())
-        for key in _TOLERATED_TAINTS:
-            if not any(_tolerates(item, key) for item in tolerations):
-                tolerations.append(
-                    {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": _TOLERATION_SECONDS}
-                )
-        spec["tolerations"] = tolerations
+        given = spec.get("tolerations") or ()
+        added = [
+            dict(default)
+            for default in _DEFAULT_TOLERATIONS
+            # Most Pods have none.
+            if not given or not any(_tolerates(item, default["key"]) for item in given)
+        ]
+        spec["tolerations"] = [*given, *added]
 
 
 def _tolerates(toleration: Document, key: str) -> bool:

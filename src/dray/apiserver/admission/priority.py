@@ -88,9 +88,11 @@ class Priority(AdmissionPlugin):
         name = spec.get("priorityClassName") or ""
         chosen = await self._class_of(PODS, pod_name, spec)
         value = int(chosen["value"]) if chosen else 0
-        _check_given(pod_name, "integer value of priority", spec.get("priority"), value)
+        if (given := spec.get("priority")) is not None:
+            _check_given(pod_name, "integer value of priority", given, value)
         policy = (chosen or {}).get("preemptionPolicy") or DEFAULT_POLICY
-        _check_given(pod_name, "string value of PreemptionPolicy", spec.get("preemptionPolicy"), policy)
+        if (given := spec.get("preemptionPolicy")) is not None:
+            _check_given(pod_name, "string value of PreemptionPolicy", given, policy)
         spec["priority"], spec["preemptionPolicy"] = value, policy
         if chosen and not name:
             spec["priorityClassName"] = chosen["metadata"]["name"]
@@ -119,8 +121,8 @@ def _check_deletion(name: str) -> None:
 
 
 def _check_given(pod_name: str, what: str, given: object, computed: object) -> None:
-    """Raise if the Pod has another value than its class; None is no value."""
-    if given is not None and given != computed:
+    """Raise if the Pod has another value than its class."""
+    if given != computed:
         raise ForbiddenError(
             PODS,
             pod_name,

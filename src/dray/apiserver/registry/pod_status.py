@@ -133,5 +133,10 @@ def quality_of_service(spec: Document) -> str:
 def _positive(resources: Document | None) -> dict[str, Quantity]:
     if not resources:
         return {}
-    parsed = {name: Quantity.parse(resources[name]) for name in _QOS_RESOURCES if name in resources}
-    return {name: quantity for name, quantity in parsed.items() if quantity.nanos > 0}
+    found: dict[str, Quantity] = {}
+    for name in _QOS_RESOURCES:
+        if name in resources:
+            quantity = Quantity.parse(resources[name])
+            if quantity.nanos > 0:
+                found[name] = quantity
+    return found

@@ -7,7 +7,6 @@ from datetime import datetime
 from typing import Final
 
 from dray.api.document import Document
-from dray.api.features import FeatureGates
 from dray.api.field_errors import FieldErrors, Path, invalid
 from dray.api.pod_label_keys import merge_label_keys
 from dray.api.pod_warnings import pod_warnings
@@ -92,7 +91,7 @@ class PodStatusStrategy(Strategy):
         if not status.get("qosClass") and previous.get("qosClass"):
             status["qosClass"] = previous["qosClass"]
         _keep_claim_statuses(status, previous, context.verb)
-        _drop_gated_status(status, previous, context.gates)
+        _drop_gated_status(status, previous, context.gates.disabled)
 
     def validate_update(self, obj: Document, old: Document, context: WriteContext) -> FieldErrors:
         """Validate addresses, container states and claims."""
@@ -170,13 +169,13 @@ def _keep_claim_statuses(status: Document, old: Document, verb: str) -> None:
         restore(status, old, "extendedResourceClaimStatus")
 
 
-def _drop_gated_status(status: Document, old: Document, gates: FeatureGates) -> None:
-    if not gates.enabled("DRANodeAllocatableResources") and not old.get("nodeAllocatableResourceClaimStatuses"):
+def _drop_gated_status(status: Document, old: Document, disabled: frozenset[str]) -> None:
+    if "DRANodeAllocatableResources" in disabled and not old.get("nodeAllocatableResourceClaimStatuses"):
         status.pop("nodeAllocatableResourceClaimStatuses", None)
-    if not gates.enabled("ResourceHealthStatus") and not _reports_health(old):
+    if "ResourceHealthStatus" in disabled and not _reports_health(old):
         for container in _container_statuses(status):
             container.pop("allocatedResourcesStatus", None)
-    if not gates.enabled("ResourceHealthStatusMessage") and not any("message" in item for item in _health_reports(old)):
+    if "ResourceHealthStatusMessage" in disabled and not any("message" in item for item in _health_reports(old)):
         for item in _health_reports(status):
             item.pop("message", None)
 

@@ -131,7 +131,7 @@ def restore(obj: Document, old: Document, *fields: str) -> None:
 
 def restore_metadata(obj: Document, old: Document, *fields: str) -> None:
     """Restore metadata fields from the stored object."""
-    restore(metadata_of(obj), old.get("metadata") or {}, *fields)
+    restore(obj.setdefault("metadata", {}), old.get("metadata") or {}, *fields)
 
 
 def start_generation(obj: Document) -> None:

@@ -146,6 +146,7 @@ def plain_steps() -> Iterator[None]:
         patch.object(apply, "compare", _comparison),
         patch.object(apply, "take_over", take_over),
         patch.object(apply, "plain_fields", lambda *_: None),
+        patch.object(apply, "add_unowned_fields", lambda *_: None),
         patch.object(apply, "without_unmanaged", lambda fields: fields - update._UNMANAGED),
     ):
         yield

@@ -15,7 +15,9 @@ from dray.api.schema import load
 from dray.api.schema.model import Field, ListOf, ListType, MapOf, Scalar, StructType
 from dray.apiserver.patch.managed_fields import walk
 from dray.apiserver.patch.managed_fields.apply import apply
+from dray.apiserver.patch.managed_fields.entries import UPDATE, Entry, Manager
 from dray.apiserver.patch.managed_fields.field_set import NOTHING, FieldSet
+from dray.apiserver.patch.managed_fields.first_apply import add_unowned_fields
 from dray.apiserver.patch.managed_fields.shape import struct_shape
 from dray.apiserver.patch.managed_fields.typed_errors import type_errors
 from dray.apiserver.patch.managed_fields.typed_merge import merge
@@ -416,6 +418,68 @@ def test_managers_are_those_of_plain_steps(
             expected = written(live, new, request, applies=applies, sends_back=sends_back)
         assert repr(found) == repr(expected)
         live = live if isinstance(expected, str) else expected
+
+
+# Configurations that only add to a Pod, and those that nearly do.
+identities = st.fixed_dictionaries(
+    {"name": st.sampled_from(["p", "p", "q"])}, optional={"uid": texts, "resourceVersion": texts}
+)
+IDENTITY = {"name": "p", "uid": "q", "resourceVersion": "p"}
+added_members = some(
+    phase=texts,
+    message=texts,
+    resourceClaimStatuses=some_items(name=texts, resourceClaimName=texts),
+    extendedResourceClaimStatus=some(resourceClaimName=texts),
+)
+configurations = st.fixed_dictionaries(
+    {"apiVersion": st.just("v1"), "kind": st.just("Pod")},
+    optional={
+        "metadata": st.one_of(identities, identities, metadata),
+        "spec": some(nodeName=texts, nodeSelector=labels),
+        "status": added_members,
+    },
+).flatmap(lambda document: st.permutations(list(document.items())).map(dict))
+
+
+@settings(max_examples=500, deadline=None)
+@given(added_members, configurations, managers, resets, st.booleans())
+def test_a_first_apply_is_that_of_plain_steps(
+    status: Document, configuration: Document, manager: str, reset: FieldSet | None, force: bool
+) -> None:
+    created = {"apiVersion": "v1", "kind": "Pod", "metadata": dict(IDENTITY), "spec": {"priority": 1}}
+    entries = update_managed_fields(None, created, write_to_pod("a", reset=NOTHING))
+    live = {**created, "metadata": {"managedFields": entries, **IDENTITY}, "status": status}
+    write = write_to_pod(manager, reset=reset)
+
+    def applied() -> Document | str:
+        inputs = copy.deepcopy((live, configuration))
+        try:
+            return apply(live, configuration, write, force=force)
+        except APIError as error:
+            return str(error)
+        finally:
+            assert (live, configuration) == inputs
+
+    found = applied()
+    with plain_steps():
+        assert repr(applied()) == repr(found)
+
+
+def write_to_pod(manager: str, *, reset: FieldSet | None) -> FieldWrite:
+    return FieldWrite(struct=POD, manager=manager, api_version="v1", now=NOW, subresource="status", reset=reset)
+
+
+def test_a_first_apply_that_adds_to_the_status_is_not_compared() -> None:
+    live = {"apiVersion": "v1", "kind": "Pod", "metadata": IDENTITY, "status": {"phase": "Pending"}}
+    statuses = [{"name": "a", "resourceClaimName": "b"}]
+    applied = {**live, "status": {"resourceClaimStatuses": statuses}}
+    write = write_to_pod("a", reset=FieldSet.of(("f:spec",)))
+    manager = Manager("b", UPDATE, "v1", "")
+    added = add_unowned_fields(live, applied, write, {manager: Entry(FieldSet.of(("f:spec",)), "v1")})
+    assert added is not None
+    assert added[0] == {**live, "status": {"phase": "Pending", "resourceClaimStatuses": statuses}}
+    owns_status = {manager: Entry(FieldSet.of(("f:status", "f:phase")), "v1")}
+    assert add_unowned_fields(live, applied, write, owns_status) is None
 
 
 def written(

@@ -29,6 +29,7 @@ from dray.apiserver.patch.managed_fields.entries import (
     encode,
 )
 from dray.apiserver.patch.managed_fields.field_set import FieldSet, Path, path_text
+from dray.apiserver.patch.managed_fields.first_apply import add_unowned_fields
 from dray.apiserver.patch.managed_fields.typed_errors import joined, type_errors
 from dray.apiserver.patch.managed_fields.typed_merge import merge
 from dray.apiserver.patch.managed_fields.update import (
@@ -85,6 +86,11 @@ def apply(
     me = Manager.of(write.manager, APPLY, write.api_version, write.subresource)
     managed = _stored(live)
     base = without_managed_fields({} if live is None else live)
+    added = add_unowned_fields(base, applied, write, managed) if me not in managed else None
+    if added is not None:
+        merged, fields = added
+        managed[me] = Entry(fields, write.api_version, time)
+        return _with_managed_fields(_refresh_last_applied(merged, applied, write.manager), encode(managed))
     fields = _typed_fields(applied, write)
     request = _Request(base, applied, fields, write.struct, me, write.api_version, write.ignored, write.convert)
     if not managed and live is not None:
@@ -291,8 +297,10 @@ def _last_applied_fields(live: Document, struct: StructType, api_version: str, m
 
 def _refresh_last_applied(merged: Document, applied: Document, manager: str) -> Document:
     """Return the object with its last-applied annotation, if it has one, updated to the applied configuration."""
+    if manager != _UPGRADING_MANAGER:
+        return merged
     annotations = _annotations(merged)
-    if manager != _UPGRADING_MANAGER or LAST_APPLIED not in annotations:
+    if LAST_APPLIED not in annotations:
         return merged
     record = _record(applied)
     updated = {**annotations, LAST_APPLIED: record}

@@ -103,7 +103,7 @@ def encode(managed: Managed) -> list[Document] | None:
     if not managed:
         return None
     items = sorted(managed.items(), key=_order) if len(managed) > 1 else managed.items()
-    return [write(manager, entry) for manager, entry in items]
+    return [entry.document or write(manager, entry) for manager, entry in items]
 
 
 def _order(item: tuple[Manager, Entry]) -> tuple[str, ...]:
@@ -113,9 +113,7 @@ def _order(item: tuple[Manager, Entry]) -> tuple[str, ...]:
 
 
 def write(manager: Manager, entry: Entry) -> Document:
-    """Return one entry with its members in Kubernetes' order."""
-    if entry.document is not None:
-        return entry.document
+    """Return a new entry with its members in Kubernetes' order."""
     document: Document = {"manager": manager.name} if manager.name else {}
     document["operation"] = manager.operation
     document["apiVersion"] = entry.api_version

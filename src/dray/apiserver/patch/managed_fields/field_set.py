@@ -9,6 +9,7 @@ shared between sets and immutable.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import Any, Final, TypeAlias
@@ -199,7 +200,10 @@ def _paths(tree: Tree, prefix: Path) -> Iterator[Path]:
 
 def ordered(tree: Tree) -> Tree:
     """Return the tree with its first level in Kubernetes' order."""
-    return {element: tree[element] for element in sorted_elements(tree)} if len(tree) > 1 else tree
+    if len(tree) <= 1:
+        return tree
+    elements = sorted_elements(tree)
+    return tree if elements == list(tree) else {element: tree[element] for element in elements}
 
 
 def sorted_elements(tree: Tree) -> list[str]:
@@ -235,12 +239,11 @@ def key_element(keys: dict[str, Any]) -> str:
 
 def value_element(value: Any) -> str:
     """Return the path element of an element of a set."""
-    return f'v:"{value}"' if is_plain(value) else "v:" + _WRITER.encode(value)
+    return f'v:"{value}"' if value.__class__ is str and is_plain_text(value) else "v:" + _WRITER.encode(value)
 
 
-def is_plain(value: Any) -> bool:
-    """Report whether the value is a string without JSON escapes, as nearly all names are."""
-    return type(value) is str and value.isascii() and value.isprintable() and '"' not in value and "\\" not in value
+# Matches a text of printable ASCII characters that JSON does not escape, as nearly all names are.
+is_plain_text: Final = re.compile(r"[ !#-\[\]-~]*").fullmatch
 
 
 def _decode(fields: Tree) -> Tree:

@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from dray.api.schema.model import Field, ListOf, ListType, MapOf, Scalar, StructType, Type
-from dray.apiserver.patch.managed_fields.field_set import is_plain, key_element, value_element
+from dray.apiserver.patch.managed_fields.field_set import is_plain_text, key_element, value_element
 
 MISSING: Final = object()
 
@@ -113,9 +113,13 @@ class Shape:
     def item_element(self, item: Any) -> str:
         """Return the path element of an item of a set or keyed list."""
         # Most lists have one key, and most keys are names.
-        if self._only_key and isinstance(item, dict) and is_plain(name := item.get(self._only_key)):
-            return f'k:{{"{self._only_key}":"{name}"}}'
-        return self._keyed_element(item) if self.form is Form.KEYED else _set_element(item)
+        if self._only_key and isinstance(item, dict):
+            name = item.get(self._only_key)
+            if name.__class__ is str and is_plain_text(name):
+                return f'k:{{"{self._only_key}":"{name}"}}'
+        if self.form is Form.KEYED:
+            return self._keyed_element(item)
+        return f'v:"{item}"' if item.__class__ is str and is_plain_text(item) else _set_element(item)
 
     def _keyed_element(self, item: Any) -> str:
         if item is None:
@@ -145,8 +149,6 @@ class Shape:
 
 
 def _set_element(item: Any) -> str:
-    if is_plain(item):
-        return f'v:"{item}"'
     if isinstance(item, dict):
         raise ItemKeyError("associative list without keys has an element that's a map type")
     if isinstance(item, list):

@@ -120,10 +120,14 @@ def without_managed_fields(document: Document) -> Document:
 def _created(new: Document, me: Manager, request: FieldWrite) -> list[Document] | None:
     metadata = new.get("metadata") or {}
     # What is unmanaged is left out first, so that it is not traversed; the traversal sorts the rest.
-    managed = {name: new[name] for name in new.keys() - _UNMANAGED_FIELDS}
-    managed["metadata"] = {name: metadata[name] for name in metadata.keys() - _UNMANAGED_METADATA}
+    managed, managed_metadata = dict(new), dict(metadata)
+    for name in _UNMANAGED_FIELDS & managed.keys():
+        del managed[name]
+    for name in _UNMANAGED_METADATA & managed_metadata.keys():
+        del managed_metadata[name]
+    managed["metadata"] = managed_metadata
     fields = without_unmanaged(created_fields(managed, request.struct).without_below(request.ignored))
-    return [write(me, Entry(fields, me.api_version, format_time(request.now)))] if fields else None
+    return [write(me, Entry(fields, me.api_version, format_time(request.now)))] if fields.tree else None
 
 
 def _current(old: Document | None, sent: Any, subresource: str) -> Managed:
@@ -159,13 +163,14 @@ class Change:
         convert: Converter | None,
     ) -> None:
         self._old, self._new, self._convert, self._ignored = old, new, convert, ignored
-        self.main = compare(old, new, struct).without_below(ignored)
-        self._api_version = api_version
+        main = compare(old, new, struct)
+        self.main = main.without_below(ignored) if ignored.tree else main
+        self.api_version = api_version
         self._by_version: dict[str, Comparison | None] = {}
 
     def at(self, api_version: str) -> Comparison | None:
         """Return the comparison at a version, None when it is no longer served."""
-        if api_version == self._api_version:
+        if api_version == self.api_version:
             return self.main
         if api_version not in self._by_version:
             self._by_version[api_version] = self._compare_at(api_version)
@@ -188,10 +193,13 @@ def without_changed(managed: Managed, change: Change, spared: Manager | None = N
         if manager == spared:
             kept[manager] = entry
             continue
-        comparison = change.at(entry.api_version)
+        # Nearly all managers write the same version.
+        comparison = change.main if entry.api_version == change.api_version else change.at(entry.api_version)
         if comparison is None:
             continue
-        fields = entry.fields - comparison.changed
+        fields = entry.fields
+        if comparison.changed.tree:
+            fields -= comparison.changed
         if comparison.removed.tree:
             fields -= comparison.removed
         if fields is entry.fields:

@@ -46,11 +46,12 @@ def plain_fields(document: Document, struct: StructType) -> FieldSet | None:
     None if it is not of its type, or has anything but messages, maps and lists of text; `type_errors` and `fields_of`
     then take a closer look.
     """
-    tree = _plain_map_fields(document, struct_shape(struct))
+    tree = plain_map_fields(document, struct_shape(struct))
     return None if tree is None else FieldSet(tree)
 
 
-def _plain_map_fields(value: Document, shape: Shape) -> Tree | None:
+def plain_map_fields(value: Document, shape: Shape) -> Tree | None:
+    """Return the node of a message in the same traversal; None as there, and for a map that is no message."""
     tree: Tree = {}
     slots = shape.slots
     for name in sorted(value):
@@ -62,7 +63,7 @@ def _plain_map_fields(value: Document, shape: Shape) -> Tree | None:
             tree[slot.element] = LEAF
             continue
         if item.__class__ is dict and slot.shape.form is Form.MAP:
-            node = _plain_map_fields(item, slot.shape)
+            node = plain_map_fields(item, slot.shape)
         elif item.__class__ is list and slot.shape.form is Form.KEYED:
             node = _plain_item_fields(item, slot.shape)
         else:
@@ -75,11 +76,13 @@ def _plain_map_fields(value: Document, shape: Shape) -> Tree | None:
 
 def _plain_item_fields(items: list[Any], shape: Shape) -> Tree | None:
     tree: Tree = {}
+    if shape.item.form is not Form.MAP:
+        return None
     for item in items:
         element = element_of(item, shape)
-        if element is None or element in tree or item.__class__ is not dict or shape.item.form is not Form.MAP:
+        if element is None or element in tree or item.__class__ is not dict:
             return None
-        node = _plain_map_fields(item, shape.item)
+        node = plain_map_fields(item, shape.item)
         if not node:
             return None
         tree[element] = {".": LEAF, **node}
@@ -151,7 +154,10 @@ def created_fields(new: Document, struct: StructType) -> FieldSet:
     others = dict(new)
     del others["spec"]
     of_spec = _SPEC_TREES.get(shape, spec, lambda spec: _created({"spec": spec}, shape))
-    return FieldSet(ordered(_created(others, shape) | of_spec))
+    tree = _created(others, shape)
+    # Most new objects have only metadata besides, which is in front of the spec.
+    is_last = not tree or next(reversed(tree)) < "f:spec"
+    return FieldSet(tree | of_spec if is_last else ordered(tree | of_spec))
 
 
 # The part of the tree that is the spec's.
@@ -166,7 +172,7 @@ def _created(value: Document, shape: Shape) -> Tree:
         item = value[name]
         slot = slots.get(name)
         if slot is None:
-            tree[f"f:{name}"] = everything(item, shape.item)
+            tree[f"f:{name}"] = LEAF if shape.item.is_leaf else everything(item, shape.item)
             continue
         if item:
             if slot.is_leaf:
@@ -213,7 +219,7 @@ def _every_member(value: Document, shape: Shape) -> Tree:
         item = value[name]
         slot = slots.get(name)
         if slot is None:
-            tree[f"f:{name}"] = everything(item, shape.item)
+            tree[f"f:{name}"] = LEAF if shape.item.is_leaf else everything(item, shape.item)
         elif item or is_written(item, slot):
             tree[slot.element] = LEAF if slot.is_leaf else everything(item, slot.shape)
     return tree if len(tree) > 1 else LEAF
@@ -228,11 +234,16 @@ def is_written(item: Any, slot: Slot) -> bool:
 
 def _every_item(items: list[Any], shape: Shape) -> Tree:
     tree: Tree = {}
+    item_shape = shape.item
     for item in items:
-        element = element_of(item, shape)
-        if element is not None:
-            tree[element] = LEAF if element in tree else everything(item, shape.item)
-    return {".": LEAF, **ordered(tree)} if tree else LEAF
+        try:
+            element = shape.item_element(item)
+        except ItemKeyError:
+            continue
+        tree[element] = LEAF if item_shape.is_leaf or element in tree else everything(item, item_shape)
+    if not tree:
+        return LEAF
+    return {".": LEAF, **(ordered(tree) if len(tree) > 1 else tree)}
 
 
 class _Walk(msgspec.Struct):
@@ -269,8 +280,13 @@ class _Walk(msgspec.Struct):
             right = slot.zero
         elif not right:
             right = _as_written(right, slot)
-        if left is not MISSING or right is not MISSING:
+        if left is MISSING:
+            if right is not MISSING:
+                self.changed[slot.element] = LEAF if slot.is_leaf else everything(right, slot.shape)
+        elif slot.is_leaf or right is MISSING:
             self._values(slot.element, left, right, slot.shape)
+        else:
+            self._containers(slot.element, left, right, slot.shape)
 
     def _values(self, element: str, left: Any, right: Any, shape: Shape) -> None:
         """Record the difference of two values that may be unequal."""

@@ -53,9 +53,12 @@ def _results(claim: Document) -> Sequence[Document]:
 
 def validate_status_permissions(claim: Document, old: Document, context: WriteContext) -> FieldErrors:
     """Return errors for binding and device status without permission, if granular authorization is enabled."""
-    if not context.gates.enabled("DRAResourceClaimGranularStatusAuthorization"):
+    if "DRAResourceClaimGranularStatusAuthorization" in context.gates.disabled:
         return []
-    return _validate_binding(claim, old, context) + _validate_device_statuses(claim, old, context)
+    errors = _validate_binding(claim, old, context)
+    if _device_statuses(claim) or _device_statuses(old):
+        errors += _validate_device_statuses(claim, old, context)
+    return errors
 
 
 def _validate_binding(claim: Document, old: Document, context: WriteContext) -> FieldErrors:
@@ -76,8 +79,6 @@ def _validate_binding(claim: Document, old: Document, context: WriteContext) -> 
 
 
 def _validate_device_statuses(claim: Document, old: Document, context: WriteContext) -> FieldErrors:
-    if not _device_statuses(claim) and not _device_statuses(old):
-        return []
     prefixes = ["associated-node:", "arbitrary-node:"] if _runs_on_node_of(claim, context) else ["arbitrary-node:"]
     namespace = claim["metadata"].get("namespace", "")
     errors: FieldErrors = []

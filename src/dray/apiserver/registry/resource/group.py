@@ -31,7 +31,13 @@ class CompilerFeatures(NamedTuple):
 
 def compiler_features(gates: FeatureGates) -> CompilerFeatures:
     """Return the features that the gates enable."""
-    return CompilerFeatures(gates.enabled("DRAListTypeAttributes"), gates.enabled("DRAConsumableCapacity"))
+    return _features_without(gates.disabled)
+
+
+# One entry for each server.
+@lru_cache(maxsize=64)
+def _features_without(disabled: frozenset[str]) -> CompilerFeatures:
+    return CompilerFeatures("DRAListTypeAttributes" not in disabled, "DRAConsumableCapacity" not in disabled)
 
 
 def selector_compiler(gates: FeatureGates) -> Callable[[str], SelectorResult]:
