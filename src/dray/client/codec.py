@@ -79,8 +79,8 @@ class SharedObjects:
 
     def __init__(self, size_max: int = SHARED_OBJECTS_MAX) -> None:
         self._size_max = size_max
-        # By the document's identity, which it keeps for as long as it is kept here; oldest first. All clients decode
-        # the documents of a resource as the same type, so that only the latest is kept.
+        # By the document's identity, which it keeps for as long as it is kept here; oldest first. Only the type decoded
+        # last is kept: clients need different types of few documents (the dashboard has its own of ResourceSlices).
         self._known: OrderedDict[int, tuple[Document, type, Any]] = OrderedDict()
 
     def decode(self, resource: Resource[T], document: Document) -> T:

@@ -228,3 +228,24 @@ async def test_who_falls_too_far_behind_drops_events(caplog: pytest.LogCaptureFi
     for number in range(QUEUE_LENGTH_MAX + 1):
         recorder.record(event("no", ObjectReference(POD, "default", f"pod-{number}")))
     assert [record.message for record in caplog.records] == ["event dropped"]
+
+
+@pytest.mark.parametrize("woken", [False, True])
+async def test_no_event_is_lost_when_the_writers_are_cancelled_and_started_again(woken: bool) -> None:
+    server = FakeLocalServer()
+    recorder = EventRecorder(in_process_client(server, user="test"), clock_here(), Source("test"))
+    first = asyncio.create_task(recorder.run())
+    await asyncio.sleep(0.01)
+    if woken:
+        # The writer has its event, but has not run since.
+        recorder.record(event("1"))
+    first.cancel()
+    await asyncio.wait([first])
+    if not woken:
+        recorder.record(event("1"))
+    second = asyncio.create_task(recorder.run())
+    recorder.record(event("2"))
+    assert await recorder.flush()
+    second.cancel()
+    await asyncio.wait([second])
+    assert [request.body["message"] for request in server.requests if isinstance(request.body, dict)] == ["1", "2"]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 
 import pytest
 
 from dray.api.document import Document
-from dray.api.errors import ForbiddenError
-from dray.client.in_process import InProcessTransport, LocalWatch
+from dray.api.errors import ForbiddenError, InternalError
+from dray.client.in_process import InProcessTransport, LocalWatch, in_process_client
 from dray.client.interface import LocalRequest, WatchBatch
 from dray.client.resources import PODS
 from dray.client.rest import Call
@@ -81,3 +83,47 @@ async def test_a_refusal_is_raised() -> None:
     watch = stream(Server(refuses=True))
     with pytest.raises(ForbiddenError):
         await anext(watch)
+
+
+class QuietServer(Server):
+    """Its watches bring nothing after the first batch, or fail."""
+
+    def __init__(self, failure: Exception | None = None) -> None:
+        super().__init__()
+        self._failure = failure
+
+    async def _events(self) -> AsyncIterator[WatchBatch]:
+        try:
+            yield BATCHES[0]
+            if self._failure is not None:
+                raise self._failure
+            await asyncio.Event().wait()
+        finally:
+            self.closed += 1
+
+
+async def follow(server: Server) -> int:
+    """Follow a watch to its end; return the number of events."""
+    events = 0
+    async with aclosing(in_process_client(server, user="u").watch_batches(PODS)) as batches:
+        async for batch in batches:
+            events += len(batch)
+    return events
+
+
+async def test_the_servers_watch_is_closed_when_its_reader_is_cancelled() -> None:
+    server = QuietServer()
+    reading = asyncio.create_task(follow(server))
+    await asyncio.sleep(0.01)
+    assert (server.opened, server.closed) == (1, 0)
+    reading.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await reading
+    assert server.closed == 1
+
+
+async def test_a_failure_of_the_servers_watch_is_raised() -> None:
+    server = QuietServer(InternalError("broken"))
+    with pytest.raises(InternalError):
+        await follow(server)
+    assert server.closed == 1

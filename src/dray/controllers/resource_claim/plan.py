@@ -275,6 +275,7 @@ def plan_claim(
     if protected and not users and claim.metadata.deletion_timestamp is not None:
         held = claim.status.allocation is not None
         return ClaimPlan(ResourceClaimStatus() if held else None, remove_finalizer=True)
+    # Without devices to free, it need not wait for the event of its deletion.
     return ClaimPlan(remove_finalizer=delete and protected and claim.status.allocation is None, delete=delete)
 
 

@@ -31,7 +31,7 @@ async def in_use(cluster: ClusterHarness) -> tuple[Pod, ResourceClaim]:
     pod = await cluster.pod("pod", [FROM_TEMPLATE], nodeName="node")
     await until(lambda: cluster.named("pod"))
     [claim] = await cluster.claims()
-    return pod, await cluster.allocate(await cluster.user.update(RESOURCE_CLAIMS, protected(claim)), pod)
+    return pod, await cluster.allocate(claim, pod)
 
 
 def protected(claim: ResourceClaim) -> ResourceClaim:
@@ -144,3 +144,47 @@ async def test_a_recreated_claim_is_reconciled() -> None:
             return current is not None and current.metadata.uid != claim.metadata.uid and not current.status.allocation
 
         await until(let_go)
+
+
+async def pending(cluster: ClusterHarness) -> ResourceClaim:
+    """The claim of a Pod that nobody schedules."""
+    await cluster.template("template")
+    await cluster.pod("pod", [FROM_TEMPLATE])
+    await until(lambda: cluster.named("pod"))
+    [claim] = await cluster.claims()
+    return claim
+
+
+@pytest.mark.behaviour("SP-75", "SP-86")
+async def test_a_claim_that_was_never_allocated_goes_with_its_pod() -> None:
+    async with running() as cluster:
+        claim = await pending(cluster)
+        assert claim.metadata.finalizers == (FINALIZER,)
+
+        async def gone() -> bool:
+            return not await cluster.claims()
+
+        await cluster.user.delete(PODS, "pod", TEAM, NOW)
+        await until(gone)
+        # The finalizer first, so that the deletion takes effect at once.
+        assert [verb for verb, plural, _ in cluster.transport.all_writes() if plural == "resourceclaims"] == [
+            "create",
+            "update",
+            "delete",
+        ]
+
+
+@pytest.mark.behaviour("SP-75", "SP-78", "SP-85")
+async def test_a_claim_that_was_never_allocated_is_replaced_when_it_is_deleted() -> None:
+    async with running() as cluster:
+        claim = await pending(cluster)
+        name = claim.metadata.name or ""
+        await cluster.user.delete(RESOURCE_CLAIMS, name, TEAM)
+
+        async def replaced() -> bool:
+            now = (await cluster.named("pod")).get("gpu")
+            return now not in (name, None) and await cluster.get(name) is None
+
+        await until(replaced)
+        [another] = await cluster.claims()
+        assert another.metadata.deletion_timestamp is None
