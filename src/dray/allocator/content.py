@@ -10,6 +10,7 @@ import msgspec
 
 from dray.api.semver import Semver
 from dray.api.types.resource_v1 import Device, DeviceAttribute, DeviceCapacity
+from dray.cel.devices import split_name
 from dray.cel.environments import DeviceView, device_view
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ class Content:
         """
         read: list[tuple[str, DeviceAttribute]] = []
         for name, attribute in self.attributes.items():
-            if name.rpartition("/")[2] in ids:
+            if split_name(name, self.driver)[1] in ids:
                 read.append((name, attribute))
             elif attribute.versions or (
                 attribute.string is None and attribute.int_ is None and attribute.bool_ is None

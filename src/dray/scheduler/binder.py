@@ -133,7 +133,7 @@ class WaitingPodsMap:
 class RunningBinding:
     """An attempt from Reserve to Bind, which can be cancelled until Bind begins."""
 
-    __slots__ = ("_cancelled", "_ended", "_gang", "_state", "_uid", "bind_begun", "message")
+    __slots__ = ("_cancelled", "_ended", "_gang", "_has_ended", "_state", "_uid", "bind_begun", "message")
 
     def __init__(self, uid: str = "", gang: GangBinding | None = None, state: CycleState | None = None) -> None:
         self._uid = uid
@@ -142,6 +142,7 @@ class RunningBinding:
         # Why it was cancelled; empty if it was not.
         self.message = ""
         self.bind_begun = False
+        self._has_ended = False
         # Few bindings are waited for: created when they are asked for.
         self._cancelled: asyncio.Event | None = None
         self._ended: asyncio.Event | None = None
@@ -157,13 +158,16 @@ class RunningBinding:
 
     @property
     def ended(self) -> asyncio.Event:
-        """Return the event that is set when the Pod is bound, or everything is undone; asked for before that."""
+        """Return the event that is set when the Pod is bound, or everything is undone."""
         if self._ended is None:
             self._ended = asyncio.Event()
+            if self._has_ended:
+                self._ended.set()
         return self._ended
 
     def end(self) -> None:
         """Tell those who wait that it has ended."""
+        self._has_ended = True
         if self._ended is not None:
             self._ended.set()
 

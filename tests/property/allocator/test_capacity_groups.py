@@ -321,6 +321,41 @@ def test_counted_devices_are_those_of_a_search(
     )
 
 
+@pytest.mark.parametrize("order", [("range", "plain"), ("plain", "range")])
+def test_a_device_that_a_request_cannot_be_applied_to_is_left_to_the_search(order: tuple[str, str]) -> None:
+    offered = {"range": THOUSANDTHS, "plain": {"memory": "6"}}
+    members = [device(name, capacity=offered[name], allow_multiple_allocations=True) for name in order]
+    allocations = Allocations()
+    allocator = Allocator(inventory_of([slice_of(*members, node_name="node-1", driver=DRIVER_A)]), allocations)
+    # Finer than the thousandths in which the range is counted.
+    asked = [claim(request("r0", "any", capacity={"memory": "1500u"}))]
+    view = allocator.inventory.node_view(NODE, allocator.gates)
+    plan = allocator.plan(asked)
+    counted = counted_request(plan)
+    assert counted is not None
+    if order[0] == "range":
+        with pytest.raises(AllocationError, match="finer than 1m"):
+            allocator.find(NODE, asked)
+        with pytest.raises(AllocationError, match="finer than 1m"):
+            allocator._counted_results(plan, view, allocations, None)
+    else:
+        found = allocator.find(NODE, asked).allocations
+        assert found is not None
+        assert [item.device for item in found[0].devices.results] == ["plain"]
+    assert first_devices(counted, view, allocations, allocator.inventory.taint_rules) is None
+
+
+def test_a_claim_without_requests_has_a_result_beside_a_counted_one() -> None:
+    allocator = Allocator(inventory_of([slice_of("d0", node_name="node-1", driver=DRIVER_A)]), Allocations())
+    for asked in ([claim(name="none"), claim(request("r0", "any"))], [claim(request("r0", "any")), claim(name="none")]):
+        allocator.find(NODE, asked)
+        assert allocator.query(asked).counted is not None
+        found = allocator.find(NODE, asked).allocations
+        assert found is not None
+        devices = [[item.device for item in allocation.devices.results] for allocation in found]
+        assert devices == [["d0"] if item.spec.devices.requests else [] for item in asked]
+
+
 def _found(allocator: Allocator, asked: list[r.ResourceClaim]) -> object:
     """Return whether the claims fit, or the error."""
     try:

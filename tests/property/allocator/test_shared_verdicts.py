@@ -14,6 +14,9 @@ from dray.api.types.resource_v1 import Device
 
 DRIVER = "gpu.example.com"
 OWN = f"device.attributes['{DRIVER}']"
+# No valid name has two slashes; the domain ends at the first one.
+SLASHES = "other.example.com/more/model"
+WITH_SLASH = "device.attributes['other.example.com']['more/model'] == 'a100'"
 EXPRESSIONS = (
     "true",
     f"device.driver == '{DRIVER}'",
@@ -25,10 +28,17 @@ EXPRESSIONS = (
     f"{OWN}.firmware.compareTo(semver('1.2.0')) >= 0",
     f"'uuid' in {OWN}",
     f"device.attributes[?'{DRIVER}'].?model.orValue('') == 'a100'",
+    f"cel.bind(own, {OWN}, own.model == 'a100' && own.size > 1)",
+    f"['model', 'uuid'].all(name, name in {OWN})",
+    f"{OWN}.exists(name, name == 'uuid')",
+    f"size({OWN}) > 1",
+    "'other.example.com' in device.attributes",
+    "device.attributes[device.driver].model == 'a100'",
+    WITH_SLASH,
     f"device.capacity['{DRIVER}'].memory.compareTo(quantity('2Gi')) >= 0",
     "not an expression",
 )
-NAMES = ("model", "size", "uuid", "firmware", f"{DRIVER}/model", "other.example.com/model")
+NAMES = ("model", "size", "uuid", "firmware", f"{DRIVER}/model", "other.example.com/model", SLASHES)
 VALUES: tuple[dict[str, Any], ...] = (
     {"string": "a100"},
     {"string": "b200"},
@@ -67,6 +77,7 @@ def content(**attributes: dict[str, Any]) -> Content:
 @example(["true"], [], [content(uuid={"string": "1"}), content(uuid={"versions": ["no version"], "string": "1"})])
 @example([EXPRESSIONS[3]], [], [content(model={"string": "a100"}), content(model={"string": "b200"})])
 @example([EXPRESSIONS[3]], [], [content(model={"string": "a100"}, uuid={"int": 1}), content(uuid={"int": 1})])
+@example([WITH_SLASH], [], [content(), content(**{SLASHES: VALUES[0]})])
 def test_a_shared_verdict_is_the_one_of_the_content(
     of_class: list[str], of_request: list[str], judged: list[Content]
 ) -> None:

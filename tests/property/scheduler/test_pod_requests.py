@@ -14,6 +14,12 @@ from dray.framework.resources import CPU, DEFAULT_MEMORY, DEFAULT_MILLI_CPU, MEM
 
 AMOUNTS = st.dictionaries(st.sampled_from((CPU, MEMORY, "pods", "example.com/gpu")), st.sampled_from(("0", "1", "2")))
 STATUSES = st.lists(st.fixed_dictionaries({"name": st.sampled_from("ab"), "allocatedResources": AMOUNTS}), max_size=1)
+# What the devices of a Pod use of its node.
+CLAIM_STATUSES = ({"resourceClaimName": "claim", "containers": ["a"], "mapping": [{"name": CPU, "quantity": "1"}]},)
+
+
+def pod_of(spec: dict[str, Any], status: dict[str, Any]) -> Pod:
+    return from_document(Pod, {"metadata": {"name": "p", "namespace": "n"}, "spec": spec, "status": status})
 
 
 @st.composite
@@ -28,12 +34,19 @@ def pods(draw: st.DrawFn) -> Pod:
         spec["overhead"] = draw(AMOUNTS)
     if draw(st.booleans()):
         spec["resources"] = {"requests": draw(AMOUNTS)}
-    status = {"containerStatuses": draw(STATUSES), "initContainerStatuses": draw(STATUSES)}
-    return from_document(Pod, {"metadata": {"name": "p", "namespace": "n"}, "spec": spec, "status": status})
+    if draw(st.booleans()):
+        spec["nodeName"] = "node"
+    status = {
+        "containerStatuses": draw(STATUSES),
+        "initContainerStatuses": draw(STATUSES),
+        "nodeAllocatableResourceClaimStatuses": draw(st.sampled_from(((), CLAIM_STATUSES))),
+    }
+    return pod_of(spec, status)
 
 
 @given(pods())
 @example(Pod())
+@example(pod_of({"nodeName": "node"}, {"nodeAllocatableResourceClaimStatuses": CLAIM_STATUSES}))
 def test_requests_are_those_of_the_pod(pod: Pod) -> None:
     info = PodInfo(pod)
     assert info.requests == Resources.of(pod_requests(pod))

@@ -100,6 +100,18 @@ def test_a_cancellation_is_seen_whether_it_is_waited_for_before_or_afterwards() 
     asyncio.run(run())
 
 
+def test_the_end_is_seen_whether_it_is_waited_for_before_or_afterwards() -> None:
+    async def run() -> None:
+        for is_asked_before in (True, False):
+            running = RunningBinding("uid")
+            before = running.ended if is_asked_before else None
+            running.end()
+            assert running.ended.is_set()
+            assert before in (None, running.ended)
+
+    asyncio.run(run())
+
+
 def test_nothing_is_written_for_a_pod_that_was_deleted_before_pre_bind() -> None:
     async def run() -> None:
         parts = Parts(Plugin())
