@@ -44,7 +44,8 @@ async def test_an_applied_configuration_is_not_changed(group: str, resource: str
         assert body == before
         if resource == "deployments":
             # A container that is not merged with a stored one.
-            body["spec"]["template"]["spec"]["containers"].append({**copy_document(CONTAINERS[container]), "name": "added"})
+            added = copy_document(CONTAINERS[container]) | {"name": "added"}
+            body["spec"]["template"]["spec"]["containers"].append(added)
             before = copy_document(body)
             await server.handle(request(group, resource, body))
             assert body == before
