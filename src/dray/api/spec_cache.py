@@ -43,7 +43,7 @@ class SpecCache(Generic[R]):
         try:
             text = orjson.dumps(spec)
         except TypeError:
-            # As for `json_text`.
+            # A number that JSON text does not show as it is, which `json_text` would return None for.
             return compute(spec)
         key = (purpose, text)
         known = self._known

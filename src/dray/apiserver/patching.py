@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 import orjson
 
-from dray.api.document import Document
+from dray.api.document import Document, copy_document
 from dray.api.errors import APIError, BadRequestError, InvalidError
 from dray.api.field_errors import Path, invalid
 from dray.api.parse import ParseError, parse_json, parse_yaml
@@ -151,7 +151,9 @@ def _apply(request: PatchRequest, document: Document | None, now: datetime) -> D
 
 def _applied(request: PatchRequest) -> tuple[Document, Sequence[str]]:
     if isinstance(request.body, dict):
-        return request.body, ()
+        # It is the in-process client's own, and applied again after a conflict. Defaults and admission change parts of
+        # the result that come from it, except in a status.
+        return request.body if request.subresource == "status" else copy_document(request.body), ()
     try:
         value, duplicates = parse_yaml(request.raw)
     except ParseError as error:

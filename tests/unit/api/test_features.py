@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import ast
+from pathlib import Path
+
 import pytest
 
+import dray
 from dray.api.features import GATES, FeatureGateError, FeatureGates, Stage
 
 LOCKED = (
@@ -127,3 +131,25 @@ def test_the_disabled_gates_are_those_that_are_not_enabled(text: str) -> None:
     gates = FeatureGates.parse(text)
     assert gates.disabled == {name for name in GATES if not gates.enabled(name)}
     assert gates == FeatureGates(dict(gates.overrides))
+
+
+def test_only_gates_are_looked_for_among_the_disabled_ones() -> None:
+    # Unlike `enabled`, the set does not refuse another name, which would count as an enabled gate.
+    names = set[object]()
+    for path in sorted(Path(dray.__file__).parent.rglob("*.py")):
+        text = path.read_text()
+        if "disabled" in text:
+            names.update(_looked_for_among_disabled(ast.parse(text)))
+    assert "DRANodeAllocatableResources" in names
+    assert names <= GATES.keys()
+
+
+def _looked_for_among_disabled(module: ast.Module) -> list[object]:
+    return [
+        node.left.value
+        for node in ast.walk(module)
+        if isinstance(node, ast.Compare)
+        and isinstance(node.left, ast.Constant)
+        and isinstance(node.ops[0], ast.In | ast.NotIn)
+        and ast.unparse(node.comparators[0]).endswith("disabled")
+    ]

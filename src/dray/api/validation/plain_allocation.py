@@ -11,13 +11,12 @@ from collections.abc import Container
 from typing import Final
 
 from dray.api.document import Document
-from dray.api.names import DNS1123_LABEL, DNS1123_SUBDOMAIN, LABEL_LENGTH_MAX, SUBDOMAIN_LENGTH_MAX
+from dray.api.names import DNS1123_LABEL, DNS1123_SUBDOMAIN, LABEL_LENGTH_MAX, dns1123_subdomain
 from dray.api.validation.resource_fields import DRIVER_NAME_LENGTH_MAX, POOL_NAME_LENGTH_MAX
 
 _RESULT_FIELDS: Final = frozenset({"request", "driver", "pool", "device"})
 # No name contains a slash, so that all names of a result are matched at once.
 _are_names = re.compile("/".join((DNS1123_LABEL, DNS1123_SUBDOMAIN, DNS1123_SUBDOMAIN, DNS1123_LABEL))).fullmatch
-_is_subdomain = re.compile(DNS1123_SUBDOMAIN).fullmatch
 
 
 def is_plain_allocation(allocation: Document, requests: Container[str], results_max: int) -> bool:
@@ -47,5 +46,5 @@ def is_plain_allocation(allocation: Document, requests: Container[str], results_
                 {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [str(node)]}], **others}
             ]
         }:
-            return not others and len(node) <= SUBDOMAIN_LENGTH_MAX and _is_subdomain(node) is not None
+            return not others and not dns1123_subdomain(node)
     return False

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -42,10 +41,6 @@ def validate_pod_resource_claims(pod_spec: Document, path: Path, *, metadata: Do
     return errors
 
 
-_matches_label: Final = re.compile(names.DNS1123_LABEL).fullmatch
-_matches_subdomain: Final = re.compile(names.DNS1123_SUBDOMAIN).fullmatch
-
-
 def _is_one_generated(claims: Sequence[Document], metadata: Document) -> bool:
     """Report whether a Pod, not a static one, has one claim from a template, as most have, and all names are valid."""
     claim = claims[0]
@@ -53,14 +48,7 @@ def _is_one_generated(claims: Sequence[Document], metadata: Document) -> bool:
         return False
     name, template = claim["name"] or "", claim["resourceClaimTemplateName"] or ""
     generated = f"{metadata.get('name') or name}-{name}"
-    return bool(
-        len(name) <= names.LABEL_LENGTH_MAX
-        and _matches_label(name)
-        and len(generated) <= names.SUBDOMAIN_LENGTH_MAX
-        and _matches_subdomain(generated)
-        and len(template) <= names.SUBDOMAIN_LENGTH_MAX
-        and _matches_subdomain(template)
-    )
+    return not (names.dns1123_label(name) or names.dns1123_subdomain(generated) or names.dns1123_subdomain(template))
 
 
 def _is_static(metadata: Document) -> bool:
