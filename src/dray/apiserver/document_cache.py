@@ -27,7 +27,7 @@ class _Known(msgspec.Struct):
     document: Document
     # None until first use: the document has no resourceVersion yet and is not shared.
     revision: int | None
-    # Recorded, so that nobody has to read the value, which is in no processor cache any more when it is shown.
+    # Recorded, so that the value, which is no longer in a processor cache when it is shown, need not be read.
     has_raw_numbers: bool
 
 

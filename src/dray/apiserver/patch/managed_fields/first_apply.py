@@ -1,7 +1,7 @@
-"""The most frequent server-side apply: the first of a manager, whose configuration only adds fields that nobody owns.
+"""The most frequent server-side apply: the first of a manager, whose configuration only adds fields without a manager.
 
 Controllers that write one part of a status apply this way. Nothing is compared or pruned, and no other manager loses a
-field, so the result follows from the configuration. It equals that of the general way, which all other applies take.
+field, so the result follows from the configuration. It equals the result of the general algorithm in `apply`.
 """
 
 from __future__ import annotations
