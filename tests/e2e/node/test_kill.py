@@ -45,7 +45,11 @@ class Crashing(Agent):
         """Wait until it died there, and start it again."""
         assert self.process is not None
         process = self.process
-        await until(lambda: process.poll() is not None, self.crash.read_text() if self.crash.exists() else "")
+        place = ""
+        # The agent removes the file when it has come to this point.
+        with contextlib.suppress(FileNotFoundError):
+            place = self.crash.read_text()
+        await until(lambda: process.poll() is not None, place)
         assert process.returncode == -9
         self.kill()
         self.start()
