@@ -40,10 +40,8 @@ class SpecCache(Generic[R]):
 
     def get(self, purpose: Hashable, spec: Document, compute: Callable[[Document], R]) -> R:
         """Return what `compute` returns for the spec; it must depend on nothing but the spec and the purpose."""
-        try:
-            text = orjson.dumps(spec)
-        except TypeError:
-            # A number that JSON text does not show as it is, which `json_text` would return None for.
+        text = json_text(spec)
+        if text is None:
             return compute(spec)
         key = (purpose, text)
         known = self._known

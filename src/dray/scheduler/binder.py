@@ -130,6 +130,13 @@ class WaitingPodsMap:
         self._waiting.pop(uid, None)
 
 
+def _event(*, is_set: bool) -> asyncio.Event:
+    event = asyncio.Event()
+    if is_set:
+        event.set()
+    return event
+
+
 class RunningBinding:
     """An attempt from Reserve to Bind, which can be cancelled until Bind begins."""
 
@@ -151,18 +158,14 @@ class RunningBinding:
     def cancelled(self) -> asyncio.Event:
         """Return the event that is set when it is cancelled, for plugins that wait in PreBind."""
         if self._cancelled is None:
-            self._cancelled = asyncio.Event()
-            if self.message:
-                self._cancelled.set()
+            self._cancelled = _event(is_set=bool(self.message))
         return self._cancelled
 
     @property
     def ended(self) -> asyncio.Event:
         """Return the event that is set when the Pod is bound, or everything is undone."""
         if self._ended is None:
-            self._ended = asyncio.Event()
-            if self._has_ended:
-                self._ended.set()
+            self._ended = _event(is_set=self._has_ended)
         return self._ended
 
     def end(self) -> None:
