@@ -57,11 +57,14 @@ def test_unknown_strategy_is_refused() -> None:
 @pytest.mark.parametrize(
     ("requests", "used", "expected"),
     [
-        ({"cpu": "5", "memory": "5Gi"}, None, 100),
-        # |0.5 - 0.1| / 2 = 0.2
-        ({"cpu": "5", "memory": "1Gi"}, None, 80),
-        # |1.0 - 0.3| / 2 = 0.35: more than there is counts as full
-        ({"cpu": "5", "memory": "1Gi"}, {"cpu": "9", "memory": "2Gi"}, 65),
+        # As balanced as before.
+        ({"cpu": "5", "memory": "5Gi"}, None, 75),
+        # |0.5 - 0.1| / 2 = 0.2: 80 after 100.
+        ({"cpu": "5", "memory": "1Gi"}, None, 65),
+        # |0.5 - 0.5| / 2 = 0: 100 after 80.
+        ({"memory": "4Gi"}, {"cpu": "5", "memory": "1Gi"}, 85),
+        # More than there is counts as full: |1.0 - 0.3| / 2 after |0.9 - 0.2| / 2.
+        ({"cpu": "5", "memory": "1Gi"}, {"cpu": "9", "memory": "2Gi"}, 75),
     ],
 )
 def test_balanced_allocation(requests: Any, used: Any, expected: int) -> None:
@@ -74,8 +77,10 @@ def test_balanced_allocation_of_three_resources() -> None:
     plugin = BalancedAllocation({"resources": [{"name": "cpu"}, {"name": "memory"}, {"name": "a/gpu"}]}, handle())
     info = pod_info(requests={"cpu": "1", "memory": "1Gi", "a/gpu": "4"})
     node = node_info(allocatable={"cpu": "10", "memory": "10Gi", "a/gpu": "10", "pods": "1"})
-    # Shares 0.1, 0.1, 0.4: deviation 0.1414.
-    assert plugin.score(state(info), info.pod, node) == 85
+    # Shares 0.1, 0.1, 0.4: deviation 0.1414, 85 after 100.
+    assert plugin.score(state(info), info.pod, node) == 67
+    # A scalar resource that the Pod does not ask for does not count.
+    assert plugin.score(state(plain := pod_info(requests={"cpu": "1", "memory": "1Gi"})), plain.pod, node) == 75
 
 
 def test_pods_that_ask_for_nothing_are_not_balanced() -> None:

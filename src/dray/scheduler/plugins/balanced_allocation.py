@@ -1,4 +1,4 @@
-"""Prefers nodes with balanced use of cpu and memory."""
+"""Prefers nodes whose use of cpu and memory the Pod balances. The formula is that of Kubernetes 1.36 and later."""
 
 from __future__ import annotations
 
@@ -10,13 +10,17 @@ from dray.api.types.core_v1 import Pod
 from dray.framework.cycle_state import CycleState
 from dray.framework.node_info import NodeInfo
 from dray.framework.plugins import SCORE_MAX
-from dray.framework.resources import CPU, MEMORY, Resources
+from dray.framework.resources import CPU, EPHEMERAL_STORAGE, MEMORY, Resources
 from dray.framework.status import SKIP, SUCCESS, Status
 from dray.scheduler.handle import Handle
 from dray.scheduler.plugins.arguments import Arguments
 
 _DEFAULT: Final = (CPU, MEMORY)
+# They count on every node, asked for or not.
+_ALWAYS: Final = frozenset({CPU, MEMORY, EPHEMERAL_STORAGE})
 _PAIR: Final = 2
+# A Pod that changes nothing scores 75; the balance is a number from 50 to 100.
+_HALF: Final = SCORE_MAX // 2
 
 
 def _resource_names(items: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
@@ -38,7 +42,7 @@ def _resource_names(items: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
 
 
 class BalancedAllocation:
-    """Scores nodes by how much the utilization of their resources differs."""
+    """Scores nodes by how much the Pod changes the balance of their utilization."""
 
     name = "NodeResourcesBalancedAllocation"
 
@@ -56,28 +60,14 @@ class BalancedAllocation:
                 return SUCCESS
         return SKIP
 
-    def score(self, state: CycleState, pod: Pod, node: NodeInfo) -> int:
-        """Return a higher score the less the utilizations differ."""
-        return self.score_all(state, pod, (node,))[0]
+    def score(self, state: CycleState, _pod: Pod, node: NodeInfo) -> int:
+        """Return more than 75 if the node is more balanced with the Pod, less if it is less balanced."""
+        return self._score(state.pod_info.requests, node)
 
     def score_all(self, state: CycleState, _pod: Pod, nodes: Sequence[NodeInfo]) -> list[int]:
-        """Score all nodes, with a fast path for two resources."""
+        """Score all nodes."""
         wanted = state.pod_info.requests
-        if self._resources is not _DEFAULT:
-            return [int((1 - _deviation(self._shares(wanted, node))) * SCORE_MAX) for node in nodes]
-        wanted_milli_cpu, wanted_memory = wanted.milli_cpu, wanted.memory
-        scores: list[int] = []
-        for node in nodes:
-            allocatable, requested = node.allocatable, node.requested
-            if not (allocatable.milli_cpu and allocatable.memory):
-                scores.append(SCORE_MAX)
-                continue
-            cpu = (requested.milli_cpu + wanted_milli_cpu) / allocatable.milli_cpu
-            memory = (requested.memory + wanted_memory) / allocatable.memory
-            # An overcommitted resource counts as full.
-            difference = (cpu if cpu < 1 else 1.0) - (memory if memory < 1 else 1.0)
-            scores.append(int((1 - (difference if difference > 0 else -difference) / 2) * SCORE_MAX))
-        return scores
+        return [self._score(wanted, node) for node in nodes]
 
     def score_cache_key(self, state: CycleState) -> Hashable | None:
         """Return the requests; None if devices count, since they are allocated without a change of the node."""
@@ -85,22 +75,31 @@ class BalancedAllocation:
             return None
         return state.pod_info.requests
 
-    def _shares(self, wanted: Resources, node: NodeInfo) -> list[float]:
-        shares: list[float] = []
+    def _score(self, wanted: Resources, node: NodeInfo) -> int:
+        before: list[float] = []
+        after: list[float] = []
         for name in self._resources:
+            asked = wanted.amount(name)
+            if not asked and name not in _ALWAYS:
+                continue
             used, total = node.requested.amount(name), node.allocatable.amount(name)
             if not total:
                 taken, total = self._extended_resources.device_usage(node, name)
                 used += taken
             if total:
-                shares.append(min((used + wanted.amount(name)) / total, 1.0))
-        return shares
+                # An overcommitted resource counts as full.
+                before.append(min(used / total, 1.0))
+                after.append(min((used + asked) / total, 1.0))
+        return _HALF + (_HALF + _balance(after) - _balance(before)) // 2
 
 
-def _deviation(shares: list[float]) -> float:
+def _balance(shares: list[float]) -> int:
+    """Return from 50 to 100, the more the less the shares deviate from their mean."""
     if len(shares) < _PAIR:
-        return 0.0
-    if len(shares) == _PAIR:
-        return abs(shares[0] - shares[1]) / 2
-    mean = sum(shares) / len(shares)
-    return sqrt(sum((share - mean) ** 2 for share in shares) / len(shares))
+        deviation = 0.0
+    elif len(shares) == _PAIR:
+        deviation = abs(shares[0] - shares[1]) / 2
+    else:
+        mean = sum(shares) / len(shares)
+        deviation = sqrt(sum((share - mean) ** 2 for share in shares) / len(shares))
+    return int((1 - deviation) * SCORE_MAX)
