@@ -110,7 +110,9 @@ def _container_rows(pod: v1.PodResources, container: v1.ContainerResources) -> I
         yield HeldRow(*place, resource, holds, numa)
     for claim in container.dynamic_resources:
         devices = claim.claim_resources
-        holds = ",".join(f"{item.driver_name}/{item.pool_name}/{item.device_name}" for item in devices)
+        # The devices of a classic claim have no names.
+        names = ((item.driver_name, item.pool_name, item.device_name) for item in devices)
+        holds = ",".join("/".join(filter(None, parts)) for parts in names)
         cdi = ",".join(one.name for item in devices for one in item.cdi_devices)
         yield HeldRow(*place, claim.claim_name, holds, class_name=claim.class_name, cdi=cdi)
 

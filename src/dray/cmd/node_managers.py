@@ -69,7 +69,7 @@ class NodeManagers:
             devices=container_manager.devices,
             cpus=container_manager.cpus,
             memory=container_manager.memory,
-            claims=self._dra,
+            claims=(self._classic, self._dra),
         )
         self._pod_resources = PodResourcesServer(root, sources, clock, metrics, gates)
         self._pods_api = PodsServer(root, pods, clock, metrics) if gates.enabled("PodsAPI") else None

@@ -8,6 +8,8 @@ from typing import Any
 import grpc
 import grpc.aio
 
+from dray.runtime.metrics import Metrics
+
 
 class Limiter:
     """A token bucket."""
@@ -31,11 +33,17 @@ class Limiter:
 class RateLimit:
     """Aborts calls of a socket that come too fast."""
 
-    def __init__(self, limiter: Limiter, now: Callable[[], float]) -> None:
+    def __init__(self, limiter: Limiter, now: Callable[[], float], metrics: Metrics, api: str) -> None:
         self._limiter = limiter
         self._now = now
+        self._rejected = metrics.counter(
+            "dray_node_calls_rejected_total",
+            "Calls of a node's sockets that its rate limit has rejected, by API",
+            ["api"],
+        ).labels(api)
 
     async def check(self, context: grpc.aio.ServicerContext[Any, Any]) -> None:
         """Abort the call if the limit is exceeded."""
         if not self._limiter.allow(self._now()):
+            self._rejected.inc()
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "rejected by rate limit")

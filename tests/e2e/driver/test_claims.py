@@ -55,7 +55,7 @@ async def test_prepare_and_unprepare(cluster: Cluster, node: Node) -> None:
         # The checkpoint came before the call.
         assert seen == [{"a": {"uid-p"}, "b": {"uid-p"}}]
         assert node.claims.container_devices(user, user.spec.containers[0]) == ("test.example.com/claim=a",)
-        assert [info.key.name for info in node.claims.claim_infos(user, user.spec.containers[0])] == ["a"]
+        assert [claim.info.key.name for claim in node.claims.container_claims(user, user.spec.containers[0])] == ["a"]
         assert isinstance(await node.claims.prepare_claims(user), Prepared)
         assert len(driver.calls) == 1
         assert node.claims.uses_claims(UID("uid-p"))

@@ -49,7 +49,7 @@ async def test_a_container_learns_what_it_has(cluster: Cluster, node: Node) -> N
         assert len(options.cdi_devices) == 2
         assert manager.container_options(pod(), "other").envs == {}
         container = pod().spec.containers[0]
-        assert [info.key.name for info in node.claims.claim_infos(pod(), container)] == ["had", "needed"]
+        assert [claim.info.key.name for claim in node.claims.container_claims(pod(), container)] == ["had", "needed"]
         await manager.release(pod())
         assert node.claims.claims() == ()
 

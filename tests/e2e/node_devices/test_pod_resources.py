@@ -131,7 +131,7 @@ async def test_claims_survive_a_restart_without_driver_and_api_server(folder: st
     unused = cast(Any, None)
     claims = DraManager(unused, "node", folder, SystemClock(), Metrics())
     pods = Pods()
-    async with served(folder, Sources(pods, claims=claims)) as client:
+    async with served(folder, Sources(pods, claims=(claims,))) as client:
         assert await client.list() == {}
         pods.add(with_claims("u1", {"g": "gpus"}, {"main": [("g", "")]}))
         found = (await client.get("pod-u1")).containers[0].dynamic_resources
@@ -184,3 +184,4 @@ async def test_too_many_requests_are_refused(folder: str) -> None:
         assert 0 < len(errors) < 400
         found = {(error.code(), error.details()) for error in errors}
         assert found == {(grpc.StatusCode.RESOURCE_EXHAUSTED, "rejected by rate limit")}
+        assert client.metrics.value("dray_node_calls_rejected_total", {"api": "pod-resources"}) == len(errors)

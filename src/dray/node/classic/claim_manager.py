@@ -42,7 +42,7 @@ from dray.node.dra.claim_manager import (
     find_container,
     uid_of,
 )
-from dray.node.dra.claims import ClaimError, ClaimInfo
+from dray.node.dra.claims import ClaimError, ClaimInfo, ContainerClaim
 from dray.node.dra.metrics import DriverMetrics
 from dray.node.plugins.handler import Plugin, PluginError
 from dray.node.resource_manager import NO_OPTIONS, ResourceError, RunOptions
@@ -128,9 +128,19 @@ class ClassicClaimManager(ClaimManager[ClassicDriverClient]):
 
     def container_devices(self, pod: Pod, container: Container) -> tuple[str, ...]:
         """Return the CDI names of the container's classic claims."""
-        keys = (claim_key(pod, wanted) for wanted in container_claims(pod, container))
-        infos = (self._cache.used_by(uid_of(pod), key) for key in keys)
+        infos = (self._held(pod, wanted.claim_name) for wanted in container_claims(pod, container))
         return tuple(name for info in infos if info is not None for name in cdi_devices_of(info))
+
+    def container_claims(self, pod: Pod, container: Container) -> tuple[ContainerClaim, ...]:
+        """Return the classic claims that the container uses, for PodResources; raises `ClaimError`."""
+        found: list[ContainerClaim] = []
+        for wanted in container_claims(pod, container):
+            info = self._held(pod, wanted.claim_name)
+            if info is not None:
+                found.append(ContainerClaim(info, ("",)))
+            elif wanted.generated and not wanted.optional:
+                raise ClaimError(f"ResourceClaim {wanted.claim_name} is not prepared")
+        return tuple(found)
 
     # --- Preparing. ---
 

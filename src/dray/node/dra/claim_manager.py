@@ -210,6 +210,11 @@ class ClaimManager(Generic[ClientT]):
         """Return all claims in use on the node."""
         return self._cache.claims()
 
+    @property
+    def revision(self) -> int:
+        """A number that changes whenever what Pods hold may have changed."""
+        return self._cache.revision
+
     def has_claim(self, pod: Pod, name: str) -> bool:
         """Whether the Pod uses the claim."""
         return self._held(pod, name) is not None

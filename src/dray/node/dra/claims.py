@@ -85,6 +85,22 @@ class ClaimInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class ContainerClaim:
+    """A claim that a container uses; an empty request means all of its devices."""
+
+    info: ClaimInfo
+    requests: tuple[str, ...]
+
+    @property
+    def devices(self) -> Iterator[tuple[str, Device]]:
+        """The drivers and devices of the container's requests."""
+        for driver in self.info.drivers:
+            for device in self.info.devices[driver]:
+                if any(map(device.serves, self.requests)):
+                    yield driver, device
+
+
+@dataclass(frozen=True, slots=True)
 class PodClaim:
     """A claim of a Pod; an owned claim was generated for this Pod."""
 

@@ -34,6 +34,7 @@ from dray.node.dra.claims import (
     PREPARE,
     ClaimError,
     ClaimInfo,
+    ContainerClaim,
     PodClaim,
     check_usable,
     container_requests,
@@ -200,15 +201,12 @@ class DraManager(ClaimManager[DriverClient]):
             for name in self._info(pod, claim).cdi_device_ids(request)
         )
 
-    @property
-    def revision(self) -> int:
-        """A number that changes whenever the result of `claim_infos` may change."""
-        return self._cache.revision
-
-    def claim_infos(self, pod: Pod, container: Container) -> tuple[ClaimInfo, ...]:
+    def container_claims(self, pod: Pod, container: Container) -> tuple[ContainerClaim, ...]:
         """Return the claims that the container uses, each once, for PodResources; raises `ClaimError`."""
-        names = dict.fromkeys(name for name, _ in self._requests(pod, container))
-        return tuple(self._info(pod, name) for name in names)
+        requests: dict[str, list[str]] = {}
+        for name, request in self._requests(pod, container):
+            requests.setdefault(name, []).append(request)
+        return tuple(ContainerClaim(self._info(pod, name), tuple(asked)) for name, asked in requests.items())
 
     def resource_statuses(self, pod: Pod, container: Container) -> tuple[ResourceStatus, ...]:
         """Return the container's `allocatedResourcesStatus` entries for devices of claims."""

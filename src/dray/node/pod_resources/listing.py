@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from dray.api.document import NamespacedName
 from dray.api.types.core_v1 import Container, Pod
-from dray.node.dra.claims import ClaimError, ClaimInfo, Device, container_requests
+from dray.node.dra.claims import ClaimError, Device
 from dray.node.pod_resources.sources import HeldDevice, MemoryBlock, Sources
 from dray.node.topology.containers import is_restartable
 from dray.rpc.pb.podresources.v1 import api_pb2 as v1
@@ -114,29 +114,17 @@ def _topology(nodes: Iterable[int]) -> v1.TopologyInfo:
 
 def _dynamic(pod: Pod, container: Container, sources: Sources) -> Iterator[v1.DynamicResource]:
     """Yield the container's claims; none if one of them is not prepared yet."""
-    if sources.claims is None:
-        return
     try:
-        infos = sources.claims.claim_infos(pod, container)
-        asked = container_requests(pod, container)
+        held = [claim for source in sources.claims for claim in source.container_claims(pod, container)]
     except ClaimError:
         return
-    for info in infos:
-        requests = [request for name, request in asked if name == info.key.name]
+    for claim in held:
         yield v1.DynamicResource(
-            class_name=info.class_name,
-            claim_name=info.key.name,
-            claim_namespace=info.key.namespace,
-            claim_resources=[_claim_resource(driver, device) for driver, device in _devices(info, requests)],
+            class_name=claim.info.class_name,
+            claim_name=claim.info.key.name,
+            claim_namespace=claim.info.key.namespace,
+            claim_resources=[_claim_resource(driver, device) for driver, device in claim.devices],
         )
-
-
-def _devices(info: ClaimInfo, requests: list[str]) -> Iterator[tuple[str, Device]]:
-    """Yield the devices of the container's requests."""
-    for driver in info.drivers:
-        for device in info.devices[driver]:
-            if any(device.serves(request) for request in requests):
-                yield driver, device
 
 
 def _claim_resource(driver: str, device: Device) -> v1.ClaimResource:

@@ -45,7 +45,7 @@ class PodResourcesServer:
         self._gates = gates_of(gates)
         self._metrics = EndpointMetrics(metrics)
         limiter = Limiter(REQUESTS_PER_SECOND, REQUESTS_AT_ONCE, clock.monotonic())
-        self._limit = RateLimit(limiter, clock.monotonic)
+        self._limit = RateLimit(limiter, clock.monotonic, metrics, "pod-resources")
         self._started = asyncio.Event()
 
     @property

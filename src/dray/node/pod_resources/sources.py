@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from dray.api.types.core_v1 import Container, Pod
-from dray.node.dra.claims import ClaimInfo
+from dray.node.dra.claims import ContainerClaim
 from dray.node.resource_manager import PodSource
 
 
@@ -90,14 +90,14 @@ class Memory(Protocol):
 
 
 class Claims(Protocol):
-    """The DRA manager."""
+    """A manager of claims: that of DRA, or of classic claims."""
 
     @property
     def revision(self) -> int:
         """A number that changes whenever an assignment may have changed."""
 
-    def claim_infos(self, pod: Pod, container: Container) -> Sequence[ClaimInfo]:
-        """Return the claims that a container uses, each once; raises `ClaimError` if one is unknown."""
+    def container_claims(self, pod: Pod, container: Container) -> Sequence[ContainerClaim]:
+        """Return the claims that a container uses, each once; raises `ClaimError` if one is not known yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,11 +108,10 @@ class Sources:
     devices: Devices | None = None
     cpus: CPUs | None = None
     memory: Memory | None = None
-    claims: Claims | None = None
+    claims: tuple[Claims, ...] = ()
 
     @property
     def revision(self) -> tuple[int, ...]:
         """A value that changes whenever an assignment may have changed."""
-        return tuple(
-            -1 if part is None else part.revision for part in (self.devices, self.cpus, self.memory, self.claims)
-        )
+        parts = (self.devices, self.cpus, self.memory, *self.claims)
+        return tuple(-1 if part is None else part.revision for part in parts)

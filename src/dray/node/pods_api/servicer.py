@@ -78,7 +78,9 @@ class PodsServer:
     def __init__(self, root: str, pods: Pods, clock: Clock, metrics: Metrics) -> None:
         self._folder = str(Path(root) / FOLDER)
         limiter = Limiter(REQUESTS_PER_SECOND, REQUESTS_AT_ONCE, clock.monotonic())
-        self._servicer = PodsServicer(pods, PodWatchers(pods, metrics), RateLimit(limiter, clock.monotonic))
+        self._servicer = PodsServicer(
+            pods, PodWatchers(pods, metrics), RateLimit(limiter, clock.monotonic, metrics, "pods")
+        )
 
     @property
     def path(self) -> str:

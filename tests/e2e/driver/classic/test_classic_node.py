@@ -21,6 +21,8 @@ from dray.client.rest import RestClient
 from dray.cmd.node_identity import find_identity
 from dray.cmd.settings import NodeSettings
 from dray.node.dra.checkpoint import decode
+from dray.node.pod_resources.listing import pod_resources
+from dray.node.pod_resources.sources import Sources
 from dray.node.resource_manager import ResourceError
 from tests.e2e.driver.classic.classic_node import (
     CLAIMS,
@@ -35,6 +37,7 @@ from tests.e2e.driver.classic.classic_node import (
 )
 from tests.e2e.driver.classic.servicer import DRIVER, FakePlugin
 from tests.e2e.driver.cluster import CLOCK, NODE, Cluster, result, until
+from tests.unit.node.devices.builders import Pods
 
 
 @pytest.fixture
@@ -101,7 +104,7 @@ async def test_a_claim_is_prepared_for_its_first_pod_and_unprepared_after_its_la
         assert node.metrics.value("classic_dra_operations_duration_seconds_count", labels) == count
 
 
-@pytest.mark.behaviour("CL-50")
+@pytest.mark.behaviour("CL-50", "PR-10")
 async def test_only_containers_that_list_a_claim_get_its_devices(
     cluster: Cluster, node: ClassicNode, plugin: FakePlugin
 ) -> None:
@@ -127,6 +130,37 @@ async def test_only_containers_that_list_a_claim_get_its_devices(
         "one": ((f"example.com/gpu={inline_uid}",), ()),
         "none": ((), ()),
     }
+    # PodResources has the claims of both managers.
+    listed = pod_resources(user, Sources(Pods(), claims=(node.manager, node.structured)), dynamic=True)
+    held = {
+        entry.name: [
+            (claim.class_name, claim.claim_name, claim.claim_namespace, one.driver_name, one.cdi_devices[0].name)
+            for claim in entry.dynamic_resources
+            for one in claim.claim_resources
+        ]
+        for entry in listed.containers
+    }
+    assert held == {
+        "both": [
+            ("gpu", name, "default", DRIVER, f"example.com/gpu={uid}") for name, uid in zip("ab", made, strict=True)
+        ],
+        "one": [("gpu", "p-own", "default", DRIVER, f"example.com/gpu={inline_uid}")],
+        "none": [],
+    }
+
+
+@pytest.mark.behaviour("PR-14")
+async def test_pod_resources_lists_no_claims_until_all_are_prepared(
+    cluster: Cluster, node: ClassicNode, plugin: FakePlugin
+) -> None:
+    await make_claim(cluster, "p-own", ["p"], owner="p")
+    user = pod("p", inline("own"))
+    sources = Sources(Pods(), claims=(node.manager, node.structured))
+    assert not pod_resources(user, sources, dynamic=True).containers[0].dynamic_resources
+    revision = sources.revision
+    await node.manager.prepare(user)
+    assert sources.revision != revision
+    assert len(pod_resources(user, sources, dynamic=True).containers[0].dynamic_resources) == 1
 
 
 @pytest.mark.behaviour("CL-47")

@@ -8,7 +8,7 @@ from typing import Any
 from dray.api.document import UID, NamespacedName
 from dray.api.types.core_v1 import Container, Pod
 from dray.node.devices.device_manager import HeldDevice
-from dray.node.dra.claims import ClaimError, ClaimInfo, Device, container_requests
+from dray.node.dra.claims import ClaimError, ClaimInfo, ContainerClaim, Device, container_requests
 from dray.node.topology.memory_manager import Block
 from tests.unit.node.devices.builders import container, pod
 
@@ -67,11 +67,15 @@ class Claims:
         self.infos = {info.key.name: info for info in infos}
         self.revision = 0
 
-    def claim_infos(self, item: Pod, one: Container) -> Sequence[ClaimInfo]:
-        names = dict.fromkeys(name for name, _ in container_requests(item, one))
+    def container_claims(self, item: Pod, one: Container) -> Sequence[ContainerClaim]:
+        asked = container_requests(item, one)
+        names = dict.fromkeys(name for name, _ in asked)
         if missing := [name for name in names if name not in self.infos]:
             raise ClaimError(f"unable to get claim info for {missing}")
-        return [self.infos[name] for name in names]
+        return [
+            ContainerClaim(self.infos[name], tuple(request for other, request in asked if other == name))
+            for name in names
+        ]
 
 
 def info(name: str, **drivers: Sequence[Device]) -> ClaimInfo:

@@ -106,7 +106,7 @@ def test_allocatable() -> None:
     held = Devices({})
     held.all = [HeldDevice(FOO, "a", 1), HeldDevice(FOO, "b", None)]
     claims = Claims(info("c", driver=[Device("p", "d")]))
-    found = allocatable(Sources(Pods(), held, CPUs(), Memory(), claims))
+    found = allocatable(Sources(Pods(), held, CPUs(), Memory(), (claims,)))
     assert list(found.devices) == [device(FOO, "a", 1), device(FOO, "b")]
     assert list(found.cpu_ids) == [1, 2, 3]
     assert [(item.memory_type, item.size) for item in found.memory] == [("memory", 4096), ("hugepages-2Mi", 64)]
@@ -134,7 +134,7 @@ NIC = claim_resource("other", "p2", "nic", "o.com/nic=0")
 
 
 def dynamic(item: Pod, claims: Claims, *, on: bool = True) -> dict[str, list[v1.DynamicResource]]:
-    sources = Sources(Pods(), claims=claims)
+    sources = Sources(Pods(), claims=(claims,))
     found = pod_resources(item, sources, dynamic=on)
     return {entry.name: list(entry.dynamic_resources) for entry in found.containers}
 
