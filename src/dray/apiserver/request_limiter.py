@@ -12,6 +12,7 @@ from dray.apiserver.call import Pacer
 from dray.apiserver.fairness import REJECTED, FairQueue, Rejected, Ticket, TicketState, is_exempt
 from dray.apiserver.request import UserInfo
 from dray.lib.clock import Clock
+from dray.lib.processor_time import StepMeter, metered
 
 T = TypeVar("T")
 
@@ -22,8 +23,12 @@ _SWEEP_SECONDS: Final = 1.0
 class RequestLimiter:
     """Runs requests; those beyond the limits wait in the fair queue or are rejected."""
 
-    def __init__(self, queue: FairQueue, clock: Clock) -> None:
+    def __init__(
+        self, queue: FairQueue, clock: Clock, new_meter: Callable[[], StepMeter] = StepMeter.unlimited
+    ) -> None:
         self._queue = queue
+        # Makes the meter of a request, whose steps `run` begins and ends.
+        self._new_meter: Final = new_meter
         self._now: Final = clock.monotonic
         self._turn_seconds: Final = queue.limits.turn_seconds
         self._waiting: dict[Ticket, asyncio.Future[None]] = {}
@@ -32,8 +37,10 @@ class RequestLimiter:
 
     async def run(self, user: UserInfo, path: str, work: Callable[[Pacer], Coroutine[Any, Any, T]]) -> T:
         """Run one request when there is a seat for it; `path` is given for non-resource requests."""
+        meter = self._new_meter()
         if is_exempt(user, path):
-            return await work(_ExemptPacer(self._now, self._turn_seconds))
+            with metered(meter):
+                return await _in_steps(work(_ExemptPacer(self._now, self._turn_seconds)), meter.begin, meter.end)
         ticket = self._queue.admit(user, self._now())
         if isinstance(ticket, Rejected):
             raise TooManyRequestsError(ticket.message, ticket.retry_after_seconds)
@@ -41,8 +48,18 @@ class RequestLimiter:
             self._schedule_turn()
         if ticket.state is TicketState.WAITING:
             await self._wait_for_seat(ticket)
+
+        def begin() -> None:
+            ticket.started_at = self._now()
+            meter.begin()
+
+        def end() -> None:
+            meter.end()
+            self._queue.charge(ticket, self._now() - ticket.started_at)
+
         try:
-            return await self._timed(work(_TicketPacer(self, ticket)), ticket)
+            with metered(meter):
+                return await _in_steps(work(_TicketPacer(self, ticket)), begin, end)
         finally:
             self._end(ticket)
 
@@ -74,27 +91,6 @@ class RequestLimiter:
         if not self._turn_scheduled:
             self._schedule_turn()
         await self._woken(ticket)
-
-    @types.coroutine
-    def _timed(self, work: Coroutine[Any, Any, T], ticket: Ticket) -> Generator[Any, None, T]:
-        """Await the coroutine and charge the time of each of its steps, without the time that it waits."""
-        now, charge = self._now, self._queue.charge
-        error: BaseException | None = None
-        while True:
-            ticket.started_at = now()
-            try:
-                awaited = work.send(None) if error is None else work.throw(error)
-            except StopIteration as end:
-                result: T = end.value
-                return result
-            finally:
-                # A kept error would refer to this frame, and so to itself.
-                error = None
-                charge(ticket, now() - ticket.started_at)
-            try:
-                yield awaited
-            except BaseException as raised:  # noqa: BLE001 - passed on
-                error = raised
 
     async def _wait_for_seat(self, ticket: Ticket) -> None:
         if not self._sweeping:
@@ -147,6 +143,29 @@ class RequestLimiter:
         self._wake(self._queue.expire(self._now()))
         if self._waiting:
             self._sweep_later()
+
+
+@types.coroutine
+def _in_steps(
+    work: Coroutine[Any, Any, T], begin: Callable[[], None], end: Callable[[], None]
+) -> Generator[Any, None, T]:
+    """Await the coroutine; call `begin` and `end` around each of its steps, without the time that it waits."""
+    error: BaseException | None = None
+    while True:
+        begin()
+        try:
+            awaited = work.send(None) if error is None else work.throw(error)
+        except StopIteration as stop:
+            result: T = stop.value
+            return result
+        finally:
+            # A kept error would refer to this frame, and so to itself.
+            error = None
+            end()
+        try:
+            yield awaited
+        except BaseException as raised:  # noqa: BLE001 - passed on
+            error = raised
 
 
 class _ExemptPacer:

@@ -15,7 +15,7 @@ from dray.cel import control, runtime, tree
 from dray.cel.actual_costs import cost_of
 from dray.cel.checker import Checked
 from dray.cel.cost import LIST_COST, MAP_COST
-from dray.cel.errors import FATAL, CELCostError, CELRuntimeError
+from dray.cel.errors import FATAL, CELCostError, CELInterruptedError, CELRuntimeError
 from dray.cel.folds import Fold, Scope, constant_scope, failed
 from dray.cel.runtime import FAILURES
 from dray.cel.signatures import Dispatcher, Overload
@@ -56,31 +56,19 @@ def measure(
 
     The cost of an evaluation that was cancelled for its cost is above the limit.
     """
-    meter = _Meter(cost_limit)
-    evaluator = _Evaluator(checked, meter, Budget(_WORK_MAX, interrupt))
+    budget = Budget(cost_limit, interrupt)
+    evaluator = _Evaluator(checked, budget, Budget(_WORK_MAX, interrupt))
     scope = constant_scope(checked.variables, values)
     try:
         value = evaluator.evaluate(checked.root, scope)
     except CELCostError as error:
-        return Measured(None, error, max(meter.cost, cost_limit + 1))
+        return Measured(None, error, max(cost_limit - budget.remaining, cost_limit + 1))
+    except CELInterruptedError as error:
+        return Measured(None, error, cost_limit - budget.remaining)
     except RecursionError:
-        return Measured(None, CELRuntimeError(_NO_OVERLOAD), meter.cost)
-    return (
-        Measured(None, value, meter.cost) if isinstance(value, CELRuntimeError) else Measured(value, None, meter.cost)
-    )
-
-
-class _Meter:
-    __slots__ = ("cost", "limit")
-
-    def __init__(self, limit: int) -> None:
-        self.cost = 0
-        self.limit = limit
-
-    def charge(self, amount: int) -> None:
-        self.cost += amount
-        if self.cost > self.limit:
-            raise CELCostError
+        value = CELRuntimeError(_NO_OVERLOAD)
+    cost = cost_limit - budget.remaining
+    return Measured(None, value, cost) if isinstance(value, CELRuntimeError) else Measured(value, None, cost)
 
 
 class _Attribute(NamedTuple):
@@ -104,9 +92,9 @@ def _attribute_of(node: Node) -> _Attribute:
 
 
 class _Evaluator:
-    def __init__(self, checked: Checked, meter: _Meter, work: Budget) -> None:
+    def __init__(self, checked: Checked, costs: Budget, work: Budget) -> None:
         self._checked = checked
-        self._charge = meter.charge
+        self._charge = costs.spend
         self._work = work
         self._folded: dict[Node, Optional] = {}
         self._dispatchers: dict[Node, Dispatcher] = {}

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 from dray.cel.checker import Checked, check
 from dray.cel.codegen import Compiled, generate
 from dray.cel.cost import DeclaredSizes, estimate, static_cost
-from dray.cel.errors import FATAL, CELCostError, CELError, CELRuntimeError, Issue
+from dray.cel.errors import FATAL, CELCostError, CELError, CELInterruptedError, CELRuntimeError, Issue
 from dray.cel.function_costs import Range
 from dray.cel.library import formats, kubernetes, lists, network, optionals, standard, strings
 from dray.cel.literals import check_literals
@@ -19,6 +19,7 @@ from dray.cel.signatures import Registry
 from dray.cel.tree import DEPTH_MAX, Ident, Node, OptionalMap, walk
 from dray.cel.types import Type
 from dray.cel.values import Budget
+from dray.lib.processor_time import expression_limit
 
 EXPRESSION_BYTES_MAX: Final = 10 * 1024
 COST_LIMIT: Final = 1_000_000
@@ -143,8 +144,11 @@ class Program:
         budget = self._budget(cost_limit, interrupt) if strict.uses_budget or interrupt is not None else None
         try:
             value = strict.function(budget, *values)
-        except FATAL as error:
+        except CELCostError as error:
             return Bounded(None, error, cost_limit + 1)
+        except CELInterruptedError as error:
+            # Only a budget is interrupted.
+            return Bounded(None, error, 0 if budget is None else self._spent(budget, cost_limit))
         except FAILURES:
             # What stands beside an error is evaluated and charged as well, which generated code does not do.
             return Bounded(*self.measure(values, cost_limit, interrupt))
@@ -155,7 +159,7 @@ class Program:
         self, values: Sequence[Any], cost_limit: int = COST_LIMIT, interrupt: Interrupt | None = None
     ) -> Measured:
         """Evaluate slowly, and return the exact cost as well."""
-        return measure(self._checked, values, cost_limit, interrupt)
+        return measure(self._checked, values, cost_limit, interrupt or expression_limit())
 
     def evaluate(
         self, variables: Mapping[str, Any], *, cost_limit: int = COST_LIMIT, interrupt: Interrupt | None = None
@@ -168,7 +172,7 @@ class Program:
         return self.run(*values, cost_limit=cost_limit, interrupt=interrupt)
 
     def _budget(self, cost_limit: int, interrupt: Interrupt | None) -> Budget:
-        budget = Budget(cost_limit >> self._doublings, interrupt)
+        budget = Budget(cost_limit >> self._doublings, interrupt or expression_limit())
         budget.spend(self._static_cost)
         return budget
 

@@ -79,8 +79,8 @@ class Budget:
     def __init__(self, limit: int, interrupt: Callable[[], bool] | None = None) -> None:
         self.remaining = limit
         self._interrupt = interrupt
-        # With an interrupt, the first step checks it.
-        self._checkpoint = limit if interrupt is not None else 0
+        # The interrupt is checked when less than this remains.
+        self._checkpoint = max(0, limit - INTERRUPT_INTERVAL) if interrupt is not None else 0
 
     def spend(self, amount: int) -> None:
         """Charge work in advance; raises an error when the budget is exhausted or the evaluation is cancelled."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from dray.cel.environments import SELECTOR_COST_LIMIT, compile_device_selector, device_view
 from dray.cel.errors import CELCostError, CELError, CELInterruptedError, CELRuntimeError
+from dray.lib.processor_time import ProcessorTimeExceededError, StepMeter, metered
 
 pytestmark = pytest.mark.api_cel
 
@@ -391,6 +393,19 @@ def test_interrupt_ends_the_evaluation() -> None:
     with pytest.raises(CELInterruptedError, match="operation interrupted"):
         selector.evaluate(device, interrupt=lambda: True)
     assert selector.evaluate(device, interrupt=lambda: False) is True
+
+
+@pytest.mark.behaviour("SP-42")
+def test_the_processor_time_of_a_request_ends_the_evaluation() -> None:
+    expression = f"{HERE}.map(key, {HERE}[key] * 20).filter(e, e > 50).exists(e, e == 60)"
+    selector = compile_device_selector(expression)
+    device = device_view("", {"attributes": {f"{DRIVER}/attr{i}": {"int": i} for i in range(1000)}})
+    seconds = itertools.count()
+    for ends, error in ((True, CELInterruptedError), (False, ProcessorTimeExceededError)):
+        meter = StepMeter(lambda: float(next(seconds)), 3.0, expressions_end=ends)
+        meter.begin()
+        with metered(meter), pytest.raises(error):
+            selector.evaluate(device)
 
 
 @pytest.mark.behaviour("SP-42")

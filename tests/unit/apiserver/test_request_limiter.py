@@ -17,6 +17,8 @@ from dray.apiserver.call import Pacer
 from dray.apiserver.fairness import FairQueue, Limits
 from dray.apiserver.request import UserInfo
 from dray.apiserver.request_limiter import RequestLimiter
+from dray.lib import processor_time
+from dray.lib.processor_time import ProcessorTimeExceededError, StepMeter
 
 GREEDY, MODEST = UserInfo("greedy"), UserInfo("modest")
 ADMIN = UserInfo("admin", groups=("system:masters",))
@@ -252,3 +254,29 @@ async def test_watches_are_bounded_and_their_long_parts_take_turns() -> None:
         await watching
     await cluster.stop()
     assert cluster.queue.watches == 0
+
+
+@pytest.mark.parametrize("user", [MODEST, ADMIN])
+async def test_a_step_that_holds_the_loop_for_too_long_ends(user: UserInfo) -> None:
+    """Of everyone; a request may use more in several steps, and what it has started is not measured."""
+    clock = WorkClock()
+    limiter = RequestLimiter(FairQueue(), clock, lambda: StepMeter(clock.monotonic, 0.03))
+    started: list[asyncio.Task[None]] = []
+
+    async def busy() -> None:
+        processor_time.check()
+        clock.seconds += 1.0
+        processor_time.check()
+
+    async def work(_pacer: Pacer, seconds: float) -> None:
+        started.append(asyncio.ensure_future(busy()))
+        for _ in range(3):
+            processor_time.check()
+            clock.seconds += seconds
+            processor_time.check()
+            await asyncio.sleep(0)
+
+    await limiter.run(user, "", partial(work, seconds=0.02))
+    with pytest.raises(ProcessorTimeExceededError):
+        await limiter.run(user, "", partial(work, seconds=0.04))
+    await asyncio.gather(*started)
