@@ -143,21 +143,31 @@ def pod_limits(pod: Pod) -> dict[str, Quantity]:
 
 
 def _peak(pod: Pod, amounts_of: _AmountsOf) -> dict[str, Quantity]:
-    """Return the peak: containers run with all sidecars, an init container with the sidecars before it."""
+    return peak_amounts(
+        [amounts_of(container) for container in pod.spec.containers],
+        [(amounts_of(container), container.restart_policy == "Always") for container in pod.spec.init_containers],
+    )
+
+
+def peak_amounts(containers: Iterable[Usage], init_containers: Iterable[tuple[Usage, bool]]) -> dict[str, Quantity]:
+    """Return the peak of containers' amounts; an init container comes with whether it is a sidecar.
+
+    Containers run with all sidecars, an init container with the sidecars before it.
+    """
     total: dict[str, Quantity] = {}
-    for container in pod.spec.containers:
-        add_to(total, amounts_of(container))
+    for amounts in containers:
+        add_to(total, amounts)
     sidecars: dict[str, Quantity] = {}
     highest: dict[str, Quantity] = {}
-    for container in pod.spec.init_containers:
-        amounts = amounts_of(container)
-        if container.restart_policy == "Always":
+    for amounts, is_sidecar in init_containers:
+        if is_sidecar:
             add_to(total, amounts)
             add_to(sidecars, amounts)
             raise_to_at_least(highest, sidecars)
         else:
-            add_to(amounts, sidecars)
-            raise_to_at_least(highest, amounts)
+            together = dict(sidecars)
+            add_to(together, amounts)
+            raise_to_at_least(highest, together)
     raise_to_at_least(total, highest)
     return total
 

@@ -27,7 +27,8 @@ from dray.api.validation.core_v1_container import (
 )
 from dray.api.validation.core_v1_pod_diff import spec_diff
 from dray.api.validation.core_v1_pod_gated import undo_gated_changes, validate_gated_changes
-from dray.api.validation.core_v1_resources import validate_resource_list, validate_resource_requirements
+from dray.api.validation.core_v1_pod_level_resources import validate_pod_level_resources
+from dray.api.validation.core_v1_resources import validate_resource_list
 from dray.api.validation.core_v1_scheduling import (
     validate_affinity,
     validate_only_added_tolerations,
@@ -129,8 +130,7 @@ def validate_pod_spec(spec: Document, path: Path, *, metadata: Document | None =
     errors += validate_pod_resource_claims(spec, path, metadata=metadata)
     errors += _validate_all_containers(spec, {volume.get("name") for volume in volumes}, path)
     errors += validate_pod_claims_of_containers(spec, path)
-    if spec.get("resources"):
-        errors += validate_resource_requirements(spec["resources"], path.child("resources"))
+    errors += validate_pod_level_resources(spec, path.child("resources"))
     if spec.get("hostNetwork"):
         errors += _validate_host_ports(spec, path, is_pod=metadata is not None)
     errors += _validate_policies(spec, path)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from dray.api.document import Document
 from dray.api.field_errors import FieldErrors, Path, forbidden, invalid, required
@@ -16,6 +17,8 @@ IMPLICIT_CLASS_PREFIX: Final = "deviceclass.resource.kubernetes.io/"
 _REQUESTS_PREFIX: Final = "requests."
 _HUGE_PAGES_PREFIX: Final = "hugepages-"
 _CACHE_SIZE: Final = 2048
+
+ValidateName: TypeAlias = Callable[[str, Path], FieldErrors]
 
 _COMPUTE: Final = frozenset({"cpu", "memory", "ephemeral-storage"})
 _OBJECT_COUNTS: Final = frozenset(
@@ -69,8 +72,8 @@ def is_standard_quota(name: str) -> bool:
 @lru_cache(maxsize=_CACHE_SIZE)
 def _name_problems(name: str) -> tuple[str, ...]:
     problems = tuple(qualified_name(name))
-    if "/" not in name and name not in _STANDARD and not is_huge_pages(name):
-        problems += ("must be a standard resource type or fully qualified",)
+    if not problems and "/" not in name and name not in _STANDARD and not is_huge_pages(name):
+        problems = ("must be a standard resource type or fully qualified",)
     return problems
 
 
@@ -132,14 +135,16 @@ def validate_resource_list(resources: Document | None, path: Path) -> FieldError
     return errors
 
 
-def validate_resource_requirements(resources: Document, path: Path) -> FieldErrors:
-    """Validate a container's limits and requests; claims are validated with the pod's."""
+def validate_resource_requirements(
+    resources: Document, path: Path, validate_name: ValidateName = validate_container_resource_name
+) -> FieldErrors:
+    """Validate limits and requests, by default those of a container; claims are validated with the pod's."""
     limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
     if not limits and not requests:
         return []
     errors: FieldErrors = []
-    parsed_limits = _validate_container_list(limits, path.child("limits"), errors)
-    parsed_requests = _validate_container_list(requests, path.child("requests"), errors)
+    parsed_limits = _validate_list(limits, path.child("limits"), validate_name, errors)
+    parsed_requests = _validate_list(requests, path.child("requests"), validate_name, errors)
     for name, quantity in parsed_requests.items():
         errors += _compare_with_limit(name, quantity, parsed_limits.get(name), path)
     names = limits.keys() | requests.keys()
@@ -148,12 +153,12 @@ def validate_resource_requirements(resources: Document, path: Path) -> FieldErro
     return errors
 
 
-def _validate_container_list(resources: Document, path: Path, errors: FieldErrors) -> dict[str, Quantity]:
+def _validate_list(
+    resources: Document, path: Path, validate_name: ValidateName, errors: FieldErrors
+) -> dict[str, Quantity]:
     parsed: dict[str, Quantity] = {}
     for name, value in resources.items():
-        problems = _container_name_problems(name)
-        if problems:
-            errors += [invalid(path.key(name), name, problem) for problem in problems]
+        errors += validate_name(name, path.key(name))
         try:
             quantity = Quantity.parse(value)
         except QuantityError as error:

@@ -113,7 +113,8 @@ def _containers(status: Document, summary: PodSummary) -> None:
 
 def quality_of_service(spec: Document) -> str:
     """Return the QoS class: Guaranteed when all limits equal requests, BestEffort without any, else Burstable."""
-    if spec.get("resources"):
+    whole = spec.get("resources") or {}
+    if whole.get("requests") or whole.get("limits"):
         holders: Iterable[Document] = (spec,)
     else:
         holders = (*(spec.get("containers") or ()), *(spec.get("initContainers") or ()))

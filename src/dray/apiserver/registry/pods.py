@@ -9,6 +9,7 @@ from typing import Final
 from dray.api.document import Document
 from dray.api.field_errors import FieldErrors, Path, invalid
 from dray.api.pod_label_keys import merge_label_keys
+from dray.api.pod_level_resources import default_pod_level_resources
 from dray.api.pod_warnings import pod_warnings
 from dray.api.timestamps import format_time
 from dray.api.validation.core_v1_namespace import validate_kube_finalizers
@@ -46,6 +47,8 @@ class PodStrategy(Strategy):
             del spec["schedulingGroup"]
             context.warnings.append(NO_GROUPS)
         merge_label_keys(obj)
+        # After admission, whose webhooks may have added containers.
+        default_pod_level_resources(spec)
         status: Document = {"phase": "Pending", "qosClass": quality_of_service(spec)}
         if spec.get("schedulingGates"):
             status["conditions"] = [_gated(context.now)]
@@ -58,6 +61,7 @@ class PodStrategy(Strategy):
     def prepare_for_update(self, obj: Document, old: Document, context: WriteContext) -> None:
         """Restore the status."""
         restore(obj, old, "status")
+        _keep_pod_level_resources(obj, old)
         carry_generation(obj, old, changed=spec_changed(obj, old))
 
     def validate_update(self, obj: Document, old: Document, context: WriteContext) -> FieldErrors:
@@ -120,11 +124,16 @@ class PodResizeStrategy(Strategy):
     """Strategy of the subresource `resize`."""
 
     def prepare_for_update(self, obj: Document, old: Document, context: WriteContext) -> None:
-        """Restore everything but the resources of containers; other containers are left for the validation."""
+        """Restore everything but resources; other containers are left for the validation."""
+        _keep_pod_level_resources(obj, old)
         spec, previous = obj.get("spec") or {}, old.get("spec") or {}
-        resized = {kind: _with_resources_of(spec, previous, kind) for kind in ("containers", "initContainers")}
+        resized: Document = {
+            kind: _with_resources_of(spec, previous, kind) for kind in ("containers", "initContainers")
+        }
+        resized["resources"] = spec.get("resources")
         _restore_all(obj, old)
-        obj["spec"].update({kind: containers for kind, containers in resized.items() if containers})
+        obj["spec"].update({name: value for name, value in resized.items() if value})
+        default_pod_level_resources(obj["spec"])
         carry_generation(obj, old, changed=spec_changed(obj, old))
 
     def validate_update(self, obj: Document, old: Document, context: WriteContext) -> FieldErrors:
@@ -135,6 +144,13 @@ class PodResizeStrategy(Strategy):
             text = "Pod QOS Class may not change as a result of resizing"
             errors.append(invalid(Path("spec"), before, text))
         return errors
+
+
+def _keep_pod_level_resources(obj: Document, old: Document) -> None:
+    """Keep the resources of the Pod as a whole if the writer leaves them out, perhaps because it does not know them."""
+    resources = (old.get("spec") or {}).get("resources")
+    if resources is not None and obj.setdefault("spec", {}).get("resources") is None:
+        obj["spec"] = {**obj["spec"], "resources": resources}
 
 
 def _restore_all(obj: Document, old: Document) -> None:
