@@ -244,4 +244,6 @@ def _same_to_plugins(info: PodInfo, new: Pod) -> bool:
         and old.spec == new.spec
         and info.device_resources == device_resources(new)
         and old.status.node_allocatable_resource_claim_statuses == new.status.node_allocatable_resource_claim_statuses
+        # Preemption looks up the claims of victims by it.
+        and old.status.extended_resource_claim_status == new.status.extended_resource_claim_status
     )

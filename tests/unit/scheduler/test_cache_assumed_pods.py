@@ -1,6 +1,8 @@
-"""A Pod that is assumed has the topology labels that it gets when it is bound, so that its node changes once."""
+"""Assumed Pods when they are confirmed: their node changes only if something changed that plugins read."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import pytest
 
@@ -13,10 +15,10 @@ from dray.scheduler.cache import Cache
 _ZONE = "topology.kubernetes.io/zone"
 
 
-def pod(labels: dict[str, str], node_name: str = "") -> Pod:
+def pod(labels: dict[str, str], node_name: str = "", **status: Any) -> Pod:
     metadata = {"name": "p", "namespace": "default", "uid": "u", "labels": labels}
     spec = {"containers": [{"name": "c"}], **({"nodeName": node_name} if node_name else {})}
-    return from_document(Pod, {"metadata": metadata, "spec": spec})
+    return from_document(Pod, {"metadata": metadata, "spec": spec, "status": status})
 
 
 def assumed(node_labels: dict[str, str], labels: dict[str, str]) -> tuple[Cache, Snapshot]:
@@ -50,3 +52,15 @@ def test_a_server_that_adds_no_labels_is_followed() -> None:
     cache.update_snapshot(snapshot)
     (node,) = snapshot
     assert node.pods["u"].pod.metadata.labels == {"app": "x"}
+
+
+def test_preemption_sees_the_claim_of_extended_resources_when_the_pod_is_confirmed() -> None:
+    """The scheduler writes it before it binds the Pod, and looks it up when the Pod could be a victim."""
+    cache, snapshot = assumed({}, {})
+    claim = {"resourceClaimName": "p-extended-resources-1", "requestMappings": []}
+    cache.set_pod(pod({}, "n", extendedResourceClaimStatus=claim))
+    cache.update_snapshot(snapshot)
+    (node,) = snapshot
+    status = node.pods["u"].pod.status.extended_resource_claim_status
+    assert status is not None
+    assert status.resource_claim_name == "p-extended-resources-1"
