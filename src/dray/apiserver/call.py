@@ -44,6 +44,8 @@ class Call(msgspec.Struct):
     # The protocol that the client asks to upgrade to, and the WebSocket subprotocols that it offers.
     upgrade: str = ""
     websocket_protocols: str = ""
+    # The address that the user's connection comes from; empty if it is not known or the user is impersonated.
+    client_address: str = ""
     # None for calls that are not paced: those in the same process.
     pacer: Pacer | None = None
     warnings: list[str] = msgspec.field(default_factory=list)

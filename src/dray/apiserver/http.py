@@ -201,6 +201,8 @@ class Listener:
         timeout = "" if watching else call.query.get("timeout", "")
         timeout_seconds = parse_timeout_seconds(timeout, REQUEST_TIMEOUT_SECONDS)
         call.user = self._authenticate(request) if request.context is None else request.context
+        if not is_impersonating(request.headers):
+            call.client_address = response.peer
         if self._auditor is not None:
             await self._auditor.receive(call, request.headers, target=request.target, peer=response.peer)
         representation, include = self._negotiate(call)

@@ -10,9 +10,11 @@ import json
 import sys
 from collections.abc import Sequence
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from dray.node.agent.certificate_manager import Validity
+from dray.runtime.system import SystemClock
 
 
 async def read_validity(certificate: bytes) -> Validity:
@@ -25,6 +27,12 @@ async def new_node_request(node_name: str, names: Sequence[str]) -> tuple[bytes,
     """Return a new private key and a signing request for it, both PEM, with the names of a server."""
     answer = await _ask({"node": node_name, "names": list(names)})
     return answer["key"].encode(), answer["request"].encode()
+
+
+async def new_local_serving(data_dir: str, node_name: str, names: Sequence[str]) -> tuple[bytes, bytes]:
+    """Return the key of a new serving certificate and the certificate, both PEM, signed with the cluster's keys."""
+    answer = await _ask({"dataDir": data_dir, "node": node_name, "names": list(names)})
+    return answer["key"].encode(), answer["certificate"].encode()
 
 
 async def _ask(question: dict[str, Any]) -> dict[str, str]:
@@ -53,6 +61,12 @@ def answer_to(question: dict[str, Any]) -> dict[str, str]:
     if "certificate" in question:
         begin, end = certificates.validity(question["certificate"].encode())
         return {"notBefore": begin.isoformat(), "notAfter": end.isoformat()}
+    if "dataDir" in question:
+        from dray.cmd.node_keys import local_serving
+
+        now = SystemClock().now()
+        serving = local_serving(Path(question["dataDir"]), question["node"], question["names"], now)
+        return {"key": serving.key.decode(), "certificate": serving.certificate.decode()}
     key = certificates.new_private_key()
     identity = certificates.node_identity(question["node"])
     request = certificates.new_request(key, identity, question["names"])

@@ -14,7 +14,7 @@ from typing import Final
 
 from dray.client.in_process import in_process_client
 from dray.cmd.apiserver import Running
-from dray.cmd.cluster_authority import ClusterAuthority
+from dray.cmd.cluster_authority import ClusterAuthority, authorities_by_signer
 from dray.cmd.controllers import spawn_controllers
 from dray.cmd.scheduler import FIELD_MANAGER, spawn_scheduler
 from dray.cmd.settings import UpSettings
@@ -54,7 +54,7 @@ def _spawn(
         root_ca=server.pki.authority.certificate.decode(),
         gates=settings.feature_gates,
         nodes=settings,
-        authority=ClusterAuthority(server.pki.authority),
+        authority=ClusterAuthority(authorities_by_signer(server.pki.authority, server.pki.kubelet_serving)),
         signing_seconds=settings.cluster_signing_duration,
     )
     spawn_scheduler(

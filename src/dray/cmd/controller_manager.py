@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from dray.api.document import NamespacedName
 from dray.client.kubeconfig import Access
@@ -15,6 +15,9 @@ from dray.cmd.settings import ControllerManagerSettings
 from dray.controllers.certificates.reconciler import CertificateAuthority
 from dray.runtime.settings import SettingsError
 from dray.runtime.tasks import TaskGroup
+
+if TYPE_CHECKING:
+    from dray.apiserver.authentication.certificates import KeyPair
 
 _NAME: Final = "kube-controller-manager"
 
@@ -43,22 +46,39 @@ async def run(settings: ControllerManagerSettings, stop: asyncio.Event) -> None:
 
 
 def _authority(settings: ControllerManagerSettings) -> CertificateAuthority | None:
-    files = (settings.cluster_signing_cert_file, settings.cluster_signing_key_file)
-    if not any(files):
+    clients = (settings.cluster_signing_cert_file, settings.cluster_signing_key_file)
+    serving = (
+        settings.cluster_signing_kubelet_serving_cert_file,
+        settings.cluster_signing_kubelet_serving_key_file,
+    )
+    if not any((*clients, *serving)):
         return None
-    if not all(files):
-        raise SettingsError("--cluster-signing-cert-file and --cluster-signing-key-file belong together")
     # The cryptography libraries are large; most processes do not sign.
-    from dray.apiserver.authentication.certificates import KeyPair, is_pair
-    from dray.cmd.cluster_authority import ClusterAuthority
+    from dray.cmd.cluster_authority import ClusterAuthority, authorities_by_signer
 
+    pairs = _read_pair("cluster-signing", *clients), _read_pair("cluster-signing-kubelet-serving", *serving)
+    if pairs[0] is not None and pairs[1] is not None and pairs[0].key == pairs[1].key:
+        raise SettingsError(
+            "--cluster-signing-kubelet-serving-key-file: must not be the key of --cluster-signing-key-file, whose "
+            "certificates clients accept from the API server"
+        )
+    return ClusterAuthority(authorities_by_signer(*pairs))
+
+
+def _read_pair(flag: str, certificate: str, key: str) -> KeyPair | None:
+    from dray.apiserver.authentication.certificates import KeyPair, is_pair
+
+    if not certificate and not key:
+        return None
+    if not certificate or not key:
+        raise SettingsError(f"--{flag}-cert-file and --{flag}-key-file belong together")
     try:
-        pair = KeyPair(Path(files[0]).read_bytes(), Path(files[1]).read_bytes())
+        pair = KeyPair(Path(certificate).read_bytes(), Path(key).read_bytes())
     except OSError as error:
         raise SettingsError(f"{error.filename}: {error.strerror}") from error
     if not is_pair(pair):
-        raise SettingsError(f"{files[0]} and {files[1]} are not a certificate and its ECDSA P-256 key")
-    return ClusterAuthority(pair)
+        raise SettingsError(f"{certificate} and {key} are not a certificate and its ECDSA P-256 key")
+    return pair
 
 
 def _root_ca(access: Access) -> str:

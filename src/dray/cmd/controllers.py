@@ -76,17 +76,17 @@ def spawn_controllers(  # noqa: PLR0913 - wiring: each is a part that the caller
     Returns the informers.
     """
     rng = random.Random()  # noqa: S311 - spreads load, guards nothing
-    gates = gates or FeatureGates()
+    gates, nodes = gates or FeatureGates(), nodes or NodeControl()
     informers = SharedInformerFactory(client, clock, rng)
     context = ControllerContext(client, informers, clock, metrics, gates, rng)
     factories = {
         **_workload_controllers(root_ca, gates),
-        **_node_controllers(nodes or NodeControl()),
+        **_node_controllers(nodes),
         **_device_controllers(gates),
     }
     if authority is not None:
         factories["certificatesigningrequest-signing-controller"] = lambda context: CertificateController(
-            context, authority, signing_seconds
+            context, authority, signing_seconds, nodes.kubelet_serving_networks
         )
         factories["bootstrap-signer-controller"] = BootstrapTokenController
     group.spawn(informers.run(), "informers")

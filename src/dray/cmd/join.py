@@ -38,6 +38,11 @@ from dray.runtime.system import SystemClock
 # The cluster signs its address within moments of a token's creation, and a certificate within moments of a request.
 CERTIFICATE_SECONDS_MAX: Final = 300.0
 _LOOK_SECONDS: Final = 0.5
+_NOTICE_SECONDS: Final = 5.0
+_WAITING: Final = (
+    "waiting for the certificate of node {name}; if a Node of this name exists, delete it, or approve the request with "
+    "`kubectl certificate approve`"
+)
 
 
 class JoinError(Exception):
@@ -191,4 +196,9 @@ async def _request_certificate(client: Client, key: bytes, name: str, clock: Clo
     """Request a client certificate for the node, and wait for it."""
     request = certificates.new_request(key, node_identity(name))
     usages = ("digital signature", "client auth")
-    return await obtain_certificate(client, clock, request, KUBELET_CLIENT, usages, CERTIFICATE_SECONDS_MAX)
+    hint = f"dray join: {_WAITING.format(name=name)}\n"
+    notice = asyncio.get_running_loop().call_later(_NOTICE_SECONDS, sys.stderr.write, hint)
+    try:
+        return await obtain_certificate(client, clock, request, KUBELET_CLIENT, usages, CERTIFICATE_SECONDS_MAX)
+    finally:
+        notice.cancel()

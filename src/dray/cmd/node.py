@@ -57,8 +57,7 @@ async def start_local(settings: NodeSettings, group: TaskGroup, clock: Clock) ->
     """Start the agent of this machine in the group; return it and the line that announces it."""
     name = settings.node_name or socket.gethostname().lower()
     address = settings.node_ip or read_machine(Path("/")).addresses[0]
-    names = tuple(dict.fromkeys([name, socket.gethostname(), address, "127.0.0.1", "localhost"]))
-    identity = find_identity(settings, name, names, clock.now())
+    identity = find_identity(settings, name, (name, address), clock.now())
     certificate = ClientCertificate(identity.access.certificate_data, identity.access.key_data)
     access = with_fallback_servers(identity.access, settings.api_servers)
     client = http_client(access, clock, user_agent="kubelet/dray", certificate=certificate)

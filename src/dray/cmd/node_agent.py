@@ -12,6 +12,7 @@ import random
 import ssl
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
@@ -27,6 +28,7 @@ from dray.client.informer import Selection
 from dray.client.interface import Patch, PatchType
 from dray.client.resources import NODES, PODS, SERVICES
 from dray.client.shared_informers import SharedInformerFactory
+from dray.cmd.certificate_tool import new_local_serving
 from dray.cmd.kubelet_configuration import kubelet_configuration
 from dray.cmd.node_certificates import NodeCertificates
 from dray.cmd.node_identity import NodeIdentity, serving_context
@@ -243,11 +245,14 @@ class NodeAgent:
         if settings.rotate_certificates and self._certificate.certificate and identity.kubeconfig:
             await certificates.rotate_client(group, self._certificate, Path(identity.kubeconfig))
         if settings.rotate_server_certificates and not settings.tls_cert_file:
-            machine = self._registration.spec.machine
-            names = tuple(dict.fromkeys((machine.hostname, *machine.addresses)))
-            # A certificate that is not signed by the cluster is replaced at once.
-            signed = None if identity.fingerprint else identity.serving.certificate
-            await certificates.rotate_serving(group, tls, names, signed, self._trust_authority)
+            names = (context.name, *self._registration.spec.machine.addresses)
+            if identity.fingerprint:
+                # A certificate that is not signed by the cluster is replaced at once.
+                obtain, signed = partial(certificates.obtain_serving, names), None
+            else:
+                obtain = partial(new_local_serving, settings.data_dir, context.name, names)
+                signed = identity.serving.certificate
+            await certificates.rotate_serving(group, tls, obtain, signed, self._trust_authority)
 
     async def _trust_authority(self) -> None:
         """Let clients verify the serving certificate by the cluster's authority, not by its fingerprint."""

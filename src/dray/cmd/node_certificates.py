@@ -50,7 +50,7 @@ class NodeCertificates:
         self,
         group: TaskGroup,
         context: ssl.SSLContext,
-        names: Sequence[str],
+        new_serving: Callable[[], Awaitable[tuple[bytes, bytes]]],
         current: bytes | None,
         installed: Callable[[], Awaitable[None]],
     ) -> None:
@@ -60,12 +60,16 @@ class NodeCertificates:
         """
 
         async def renew() -> Validity:
-            key, certificate = await self._obtain(_SERVING, names)
+            key, certificate = await new_serving()
             load_serving(context, Serving(certificate, key))
             await installed()
             return await read_validity(certificate)
 
         self._spawn(group, "serving", renew, None if current is None else await read_validity(current))
+
+    async def obtain_serving(self, names: Sequence[str]) -> tuple[bytes, bytes]:
+        """Return a new key and a serving certificate for it, which the cluster has signed."""
+        return await self._obtain(_SERVING, names)
 
     def _spawn(
         self, group: TaskGroup, name: str, renew: Callable[[], Awaitable[Validity]], validity: Validity | None

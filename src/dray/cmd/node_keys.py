@@ -5,22 +5,30 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from dray.apiserver.authentication import certificates
-from dray.apiserver.authentication.pki import PKI, ensure_node_client, ensure_pki, write_kubeconfig
+from dray.apiserver.authentication.certificates import KeyPair, node_identity
+from dray.apiserver.authentication.pki import (
+    PKI,
+    ensure_kubelet_serving,
+    ensure_node_client,
+    ensure_pki,
+    write_kubeconfig,
+)
 from dray.client.credentials import load_access
 from dray.client.kubeconfig import Access
 from dray.cmd.node_identity import NodeIdentity, Serving, fingerprint_of
 from dray.cmd.settings import NodeSettings
+from dray.controllers.certificates.plan import SERVING_LIFETIME
 from dray.runtime.settings import SettingsError
 
 
 def make_identity(settings: NodeSettings, name: str, names: Sequence[str], now: datetime) -> NodeIdentity:
     """Return the identity from a kubeconfig, or from the local cluster's data directory."""
     if settings.kubeconfig:
-        return _identity_of(settings, names, now)
+        return _identity_of(settings, name, names, now)
     data_dir = Path(settings.data_dir).resolve()
     if not (data_dir / "pki" / "ca.key").exists() or not (data_dir / "kubeconfig").exists():
         raise SettingsError(f"--kubeconfig is needed: there is no cluster in {data_dir}")
@@ -29,19 +37,24 @@ def make_identity(settings: NodeSettings, name: str, names: Sequence[str], now: 
     return _local_identity(pki, server, name, names, now)
 
 
-def _identity_of(settings: NodeSettings, names: Sequence[str], now: datetime) -> NodeIdentity:
+def local_serving(data_dir: Path, name: str, names: Sequence[str], now: datetime) -> Serving:
+    """Return a new serving certificate for a node on the machine that has the cluster's keys."""
+    return _signed(ensure_kubelet_serving(data_dir / "pki", now), name, names, now, SERVING_LIFETIME)
+
+
+def _identity_of(settings: NodeSettings, name: str, names: Sequence[str], now: datetime) -> NodeIdentity:
     access = load_access(os.environ, path=settings.kubeconfig)
     authority = _authority(settings, access)
     if settings.tls_cert_file:
         files = (Path(settings.tls_cert_file), Path(settings.tls_private_key_file))
         serving = Serving(files[0].read_bytes(), files[1].read_bytes())
     else:
-        serving = _self_signed(names, now)
+        serving = _self_signed(name, names, now)
     return NodeIdentity(access, authority, serving, fingerprint_of(serving.certificate), settings.kubeconfig)
 
 
 def _local_identity(pki: PKI, server_url: str, name: str, names: Sequence[str], now: datetime) -> NodeIdentity:
-    """Create the identity with the cluster's CA."""
+    """Create the identity with the cluster's keys."""
     client = ensure_node_client(pki, name, now)
     path = pki.directory.parent / f"node-{name}.kubeconfig"
     write_kubeconfig(
@@ -52,14 +65,18 @@ def _local_identity(pki: PKI, server_url: str, name: str, names: Sequence[str], 
         key=client.key,
     )
     access = load_access({}, path=str(path))
-    pair = certificates.new_server(pki.authority, names, now)
-    return NodeIdentity(access, pki.authority.certificate, Serving(pair.certificate, pair.key), kubeconfig=str(path))
+    serving = _signed(pki.kubelet_serving, name, names, now, SERVING_LIFETIME)
+    return NodeIdentity(access, pki.authority.certificate, serving, kubeconfig=str(path))
 
 
-def _self_signed(names: Sequence[str], now: datetime) -> Serving:
+def _self_signed(name: str, names: Sequence[str], now: datetime) -> Serving:
     """Return a self-signed certificate, which is verified by its fingerprint."""
     authority = certificates.new_authority(certificates.new_private_key(), now)
-    pair = certificates.new_server(authority, names, now)
+    return _signed(authority, name, names, now, certificates.LEAF_LIFETIME)
+
+
+def _signed(authority: KeyPair, name: str, names: Sequence[str], now: datetime, lifetime: timedelta) -> Serving:
+    pair = certificates.new_server(authority, names, now, node_identity(name), lifetime)
     return Serving(pair.certificate, pair.key)
 
 

@@ -11,6 +11,7 @@ from dray.runtime.settings import (
     DURATION,
     FEATURE_GATES,
     NETWORK,
+    NETWORKS,
     PORT,
     STRING,
     STRINGS,
@@ -49,7 +50,7 @@ class FallbackServers:
 
 @dataclass(frozen=True)
 class NodeControl:
-    """Settings of the node lifecycle and Pod garbage collection controllers; Kubernetes' names and defaults."""
+    """Settings of the controllers of nodes; Kubernetes' names and defaults, if it has them."""
 
     node_monitor_period: float = setting(DURATION, 5.0, "period between checks of the heartbeats of nodes")
     node_monitor_grace_period: float = setting(
@@ -79,6 +80,11 @@ class NodeControl:
     )
     cluster_cidr: str = setting(NETWORK, "10.244.0.0/16", "range of the addresses of Pods")
     node_cidr_mask_size: int = setting(number(8, 30), 24, "prefix length of a Node's part of --cluster-cidr")
+    kubelet_serving_networks: tuple[str, ...] = setting(
+        NETWORKS,
+        (),
+        "ranges of addresses that a node may have in its serving certificate besides the one that it connects from",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,9 +289,17 @@ class ControllerManagerSettings(Common, FallbackServers, NodeControl):
         STRINGS, ("*",), "controllers to run: * for all, NAME to enable one, -NAME to disable one"
     )
     cluster_signing_cert_file: str = setting(
-        STRING, "", "certificate of the cluster's authority; without it nobody signs certificate requests"
+        STRING, "", "certificate of the cluster's authority; without it nobody signs requests for client certificates"
     )
     cluster_signing_key_file: str = setting(STRING, "", "key of the cluster's authority")
+    cluster_signing_kubelet_serving_cert_file: str = setting(
+        STRING,
+        "",
+        "certificate of the authority for serving certificates of nodes; without it nobody signs requests for these",
+    )
+    cluster_signing_kubelet_serving_key_file: str = setting(
+        STRING, "", "key of the authority for serving certificates of nodes"
+    )
     cluster_signing_duration: float = setting(DURATION, 31_536_000.0, "longest lifetime of signed certificates")
     host: str = setting(STRING, "127.0.0.1", "address for health and metrics", flag="bind-address", key="bindAddress")
     port: int = setting(PORT, 10257, "port for health and metrics; 0 picks a free one")

@@ -146,10 +146,18 @@ def _network(value: str) -> str:
     return str(network)
 
 
+def _networks(value: str) -> tuple[str, ...]:
+    try:
+        return tuple(str(ip_network(item)) for item in _items(value))
+    except ValueError as error:
+        raise ValueError("must be ranges of addresses, as in 192.0.2.0/24,192.0.2.7/32") from error
+
+
 STRING: Final = Kind("string", _text)
 NETWORK: Final = Kind("string", _network)
 BOOLEAN: Final = Kind("bool", _boolean, bare=True)
 STRINGS: Final = Kind("strings", _items, many=True)
+NETWORKS: Final = Kind("strings", _networks, many=True)
 DURATION: Final = Kind("duration", _seconds)
 FEATURE_GATES: Final = Kind("mapStringBool", _gates, many=True)
 PORT: Final = number(0, 65535)

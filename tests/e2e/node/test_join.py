@@ -24,6 +24,7 @@ from dray.client.http import http_client
 from dray.client.interface import Client, ignore_not_found, unstructured
 from dray.client.resources import CERTIFICATE_SIGNING_REQUESTS, NODES, SECRETS
 from dray.runtime.system import SystemClock
+from tests.e2e.apiserver.calls import calling
 from tests.servers import Server, running_server
 
 START_SECONDS_MAX = 30.0
@@ -176,10 +177,12 @@ async def test_tokens_are_listed_without_their_secrets(server: Server, join_comm
     await admin.close()
 
 
-@pytest.mark.behaviour("CS-10")
+@pytest.mark.behaviour("CS-10", "CS-12")
 async def test_certificates_are_renewed_while_the_agent_runs(tmp_path: Path) -> None:
     root = tmp_path / "node"
-    with running_server(tmp_path / "data", "--cluster-signing-duration=60s", "--store=memory") as server:
+    with running_server(
+        tmp_path / "data", "--cluster-signing-duration=60s", "--kubelet-serving-networks=127.0.0.1", "--store=memory"
+    ) as server:
         created = dray(server, "token", "create", "--print-join-command")
         names = ("--hostname-override=joined", f"--root-dir={root}", "--runtime=process")
         flags = (*names, "--port=0", "--healthz-port=0", "--address=127.0.0.1", "--node-ip=127.0.0.1")
@@ -196,9 +199,16 @@ async def test_certificates_are_renewed_while_the_agent_runs(tmp_path: Path) -> 
             await wait_until(is_trusted_by_authority)
             node = await admin.get(NODES.unstructured, "joined", "")
             port = node["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"]
-            context = ssl.create_default_context(cafile=str(server.data_dir / "pki" / "ca.crt"))
-            with socket.create_connection(("127.0.0.1", port)) as plain:
-                context.wrap_socket(plain, server_hostname="127.0.0.1").close()
+            with calling(server) as caller:
+                assert caller.get("/api/v1/nodes/joined/proxy/healthz").body == b"ok"
+            for file, is_trusted in (("kubelet-serving-ca.crt", True), ("ca.crt", False)):
+                context = ssl.create_default_context(cafile=str(server.data_dir / "pki" / file))
+                with socket.create_connection(("127.0.0.1", port)) as plain:
+                    if is_trusted:
+                        context.wrap_socket(plain, server_hostname="127.0.0.1").close()
+                    else:
+                        with pytest.raises(ssl.SSLCertVerificationError):
+                            context.wrap_socket(plain, server_hostname="127.0.0.1")
 
             async def is_renewed() -> bool:
                 return load_access({}, path=str(kubeconfig)).certificate_data != first

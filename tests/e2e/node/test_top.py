@@ -107,11 +107,12 @@ async def test_a_service_account_asks_the_agent_itself(
     token = kubectl("create", "token", "scraper").strip()
     node = json.loads(kubectl("get", "node", cluster.node, "-o", "json"))
     port = node["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"]
-    authority = server.data_dir / "pki" / "ca.crt"
+    address = node["status"]["addresses"][0]["address"]
+    authority = server.data_dir / "pki" / "kubelet-serving-ca.crt"
 
     def fetch(path: str, bearer: str) -> tuple[int, str]:
         tls = ssl.create_default_context(cafile=str(authority))
-        connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=30, context=tls)
+        connection = http.client.HTTPSConnection(address, port, timeout=30, context=tls)
         try:
             connection.request("GET", path, headers={"Authorization": f"Bearer {bearer}"} if bearer else {})
             answer = connection.getresponse()

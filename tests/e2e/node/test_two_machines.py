@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from dray.apiserver.kubelet_client import FINGERPRINT_ANNOTATION
 from tests.e2e.kubectl.tool import kubectl_path, needs_kubectl
 from tests.namespaces import needs_namespaces
 
@@ -88,7 +89,7 @@ def machines() -> Iterator[tuple[Machine, Machine]]:
 
 @needs_namespaces
 @needs_kubectl(25)
-@pytest.mark.behaviour("CS-07", "CS-08", "EX-05")
+@pytest.mark.behaviour("CS-04", "CS-07", "CS-08", "EX-05")
 def test_a_machine_joins_and_its_pods_are_reached(machines: tuple[Machine, Machine], tmp_path: Path) -> None:
     first, second = machines
     data_dir, manifest = tmp_path / "cluster", tmp_path / "pod.yaml"
@@ -105,11 +106,15 @@ def test_a_machine_joins_and_its_pods_are_reached(machines: tuple[Machine, Machi
         # The address that other machines reach, not the loopback one of the administrator's kubeconfig.
         assert words[1].startswith(f"https://{first.address}:"), created
         own = (f"--root-dir={tmp_path / 'second'}", "--hostname-override=second", "--runtime=process")
+        deadline = time.monotonic() + SECONDS_MAX
         with second.running(tmp_path / "join.log", *words, *own, "--healthz-port=0"):
             assert kubectl("apply", "-f", str(manifest)).returncode == 0
             waited = kubectl("wait", "--for=condition=Ready", "pod/p", "--timeout=30s")
             assert waited.returncode == 0, waited
             assert kubectl("get", "pod", "p", "-o", "jsonpath={.status.hostIP}").stdout == second.address
+            # Approved for the address that the machine connects from; nothing else allows it.
+            while FINGERPRINT_ANNOTATION in kubectl("get", "node", "second", "-o", "jsonpath={.metadata}").stdout:
+                assert time.monotonic() < deadline
             assert kubectl("logs", "p").stdout == "hello\n"
             done = kubectl("exec", "p", "--", "sh", "-c", "echo there; exit 3")
             assert (done.stdout, done.returncode) == ("there\n", 3)

@@ -136,7 +136,7 @@ async def test_the_agent_inside_up_runs_pods_and_guards_their_logs(tmp_path: Pat
         node = await client.get(NODES, pod["spec"]["nodeName"])
         await client.close()
         port = node["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"]
-        url = f"https://127.0.0.1:{port}/containerLogs/default/p/a"
+        url = f"https://{node['status']['addresses'][0]['address']}:{port}/containerLogs/default/p/a"
         pki = tmp_path / "pki"
         assert await status_of(url, pki, "apiserver-kubelet-client") == 200
         assert await status_of(url, pki, "admin") == 200
@@ -188,7 +188,7 @@ async def test_containers_end_with_the_cluster_unless_they_are_kept(tmp_path: Pa
 
 
 async def status_of(url: str, pki: Path, client: str) -> int:
-    context = ssl.create_default_context(cafile=str(pki / "ca.crt"))
+    context = ssl.create_default_context(cafile=str(pki / "kubelet-serving-ca.crt"))
     if client:
         context.load_cert_chain(pki / f"{client}.crt", pki / f"{client}.key")
     address = parse_url(url)

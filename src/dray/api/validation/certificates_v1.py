@@ -44,6 +44,8 @@ _REQUEST: Final = re.compile(rb"-----BEGIN (?:NEW )?CERTIFICATE REQUEST-----")
 _CERTIFICATE: Final = re.compile(rb"-----BEGIN CERTIFICATE-----")
 _NOT_A_REQUEST: Final = "PEM block type must be CERTIFICATE REQUEST"
 DECISIONS: Final = ("Approved", "Denied")
+# In `spec.extra`, which only the API server writes: the address that the requestor's connection came from.
+CLIENT_ADDRESS: Final = "dray.dev/client-address"
 
 
 def decode_pem(text: str | None) -> bytes:

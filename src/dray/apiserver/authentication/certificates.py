@@ -14,7 +14,7 @@ from typing import Any, Final
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 AUTHORITY_LIFETIME: Final = timedelta(days=3650)
@@ -23,8 +23,9 @@ LEAF_LIFETIME: Final = timedelta(days=365)
 RENEW_BEFORE: Final = timedelta(days=30)
 # The tolerated clock skew between machines of a cluster.
 CLOCK_SKEW: Final = timedelta(minutes=5)
-
-
+RSA_BITS_MIN: Final = 2048
+RSA_BITS_MAX: Final = 8192
+_CURVES: Final = ("secp256r1", "secp384r1", "secp521r1")
 _USAGES: Final = {"client auth": ExtendedKeyUsageOID.CLIENT_AUTH, "server auth": ExtendedKeyUsageOID.SERVER_AUTH}
 
 
@@ -48,6 +49,7 @@ class Identity:
     groups: tuple[str, ...] = ()
 
 
+API_SERVER: Final = Identity("kube-apiserver")
 ADMIN: Final = Identity("kubernetes-admin", ("system:masters",))
 SCHEDULER: Final = Identity("system:kube-scheduler")
 CONTROLLER_MANAGER: Final = Identity("system:kube-controller-manager")
@@ -78,20 +80,26 @@ def load_private_key(pem: bytes) -> ec.EllipticCurvePrivateKey:
     return key
 
 
-def new_authority(key: bytes, now: datetime) -> KeyPair:
+def new_authority(key: bytes, now: datetime, name: str = "dray") -> KeyPair:
     """Return a self-signed authority for the key."""
     private = load_private_key(key)
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "dray")])
-    builder = _builder(name, name, private.public_key(), now, AUTHORITY_LIFETIME)
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    builder = _builder(subject, subject, private.public_key(), now, AUTHORITY_LIFETIME)
     builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
     builder = builder.add_extension(_key_usage(signs_certificates=True), critical=True)
     return KeyPair(_sign(builder, private), key)
 
 
-def new_server(authority: KeyPair, names: Sequence[str], now: datetime) -> KeyPair:
+def new_server(
+    authority: KeyPair,
+    names: Sequence[str],
+    now: datetime,
+    identity: Identity = API_SERVER,
+    lifetime: timedelta = LEAF_LIFETIME,
+) -> KeyPair:
     """Return a serving certificate for host names and addresses."""
     sans = x509.SubjectAlternativeName([_general_name(name) for name in names])
-    return _new_leaf(authority, Identity("kube-apiserver"), ExtendedKeyUsageOID.SERVER_AUTH, now, sans)
+    return _new_leaf(authority, identity, ExtendedKeyUsageOID.SERVER_AUTH, now, sans, lifetime)
 
 
 def new_client(authority: KeyPair, identity: Identity, now: datetime) -> KeyPair:
@@ -165,15 +173,27 @@ def new_request(key: bytes, identity: Identity, names: Sequence[str] = ()) -> by
 
 
 def load_request(pem: bytes) -> x509.CertificateSigningRequest:
-    """Load a signing request and check its signature; raises `CertificateError`."""
+    """Load a signing request and check its key and signature; raises `CertificateError`."""
     try:
         request = x509.load_pem_x509_csr(pem)
+        _check_key(request.public_key())
         is_valid = request.is_signature_valid
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
         raise CertificateError(f"not a certificate signing request: {error}") from error
     if not is_valid:
         raise CertificateError("the signature of the certificate signing request is wrong")
     return request
+
+
+def _check_key(key: object) -> None:
+    """Refuse keys that are weak, and those with which a signature takes long to verify."""
+    if isinstance(key, rsa.RSAPublicKey):
+        if not RSA_BITS_MIN <= key.key_size <= RSA_BITS_MAX:
+            raise CertificateError(f"RSA keys must have {RSA_BITS_MIN} to {RSA_BITS_MAX} bits, not {key.key_size}")
+    elif not isinstance(key, ec.EllipticCurvePublicKey | ed25519.Ed25519PublicKey):
+        raise CertificateError("the key must be an RSA, ECDSA or Ed25519 key")
+    elif isinstance(key, ec.EllipticCurvePublicKey) and key.curve.name not in _CURVES:
+        raise CertificateError(f"the curve of ECDSA keys must be one of {', '.join(_CURVES)}, not {key.curve.name}")
 
 
 def sign_request(
@@ -214,11 +234,12 @@ def _new_leaf(
     usage: x509.ObjectIdentifier,
     now: datetime,
     sans: x509.SubjectAlternativeName | None = None,
+    lifetime: timedelta = LEAF_LIFETIME,
 ) -> KeyPair:
     key = new_private_key()
     issuer = x509.load_pem_x509_certificate(authority.certificate)
     issuer_key = load_private_key(authority.key)
-    builder = _builder(_subject(identity), issuer.subject, load_private_key(key).public_key(), now, LEAF_LIFETIME)
+    builder = _builder(_subject(identity), issuer.subject, load_private_key(key).public_key(), now, lifetime)
     builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
     builder = builder.add_extension(_key_usage(signs_certificates=False), critical=True)
     builder = builder.add_extension(x509.ExtendedKeyUsage([usage]), critical=False)

@@ -38,6 +38,9 @@ COMPONENTS: Final = {
     "scheduler": certificates.SCHEDULER,
     "controller-manager": certificates.CONTROLLER_MANAGER,
 }
+# The authorities: their files and their names.
+_CLUSTER: Final = ("ca", "dray")
+_KUBELET_SERVING: Final = ("kubelet-serving-ca", "dray-kubelet-serving")
 _LOG: Final = logging.getLogger("dray.apiserver.authentication")
 _PRIVATE_FILE: Final = 0o600
 _PUBLIC_FILE: Final = 0o644
@@ -55,6 +58,8 @@ class PKI:
 
     directory: Path
     authority: KeyPair
+    # Signs the serving certificates of nodes. Only the API server trusts it, and only for nodes.
+    kubelet_serving: KeyPair
     server: KeyPair
     # By component name: admin, scheduler, controller-manager.
     clients: dict[str, KeyPair]
@@ -66,11 +71,12 @@ def ensure_pki(data_dir: Path, *, hostname: str, extra_names: Iterable[str] = ()
     """Load the cluster's keys, creating those that are missing or due for renewal."""
     directory = data_dir / "pki"
     with _locked(directory):
-        authority = _ensure_authority(directory, now)
+        authority = _ensure_authority(directory, *_CLUSTER, now)
         names = tuple(dict.fromkeys([*SERVER_NAMES, *([hostname] if hostname else []), *extra_names]))
         pki = PKI(
             directory=directory,
             authority=authority,
+            kubelet_serving=_ensure_authority(directory, *_KUBELET_SERVING, now),
             server=_ensure_server(directory, authority, names, now),
             clients={
                 name: _ensure_client(directory, name, authority, identity, now) for name, identity in COMPONENTS.items()
@@ -79,6 +85,12 @@ def ensure_pki(data_dir: Path, *, hostname: str, extra_names: Iterable[str] = ()
         )
         _sync_directory(directory)
     return pki
+
+
+def ensure_kubelet_serving(directory: Path, now: datetime) -> KeyPair:
+    """Load or create the authority for serving certificates of nodes."""
+    with _locked(directory):
+        return _ensure_authority(directory, *_KUBELET_SERVING, now)
 
 
 def ensure_node_client(pki: PKI, node_name: str, now: datetime) -> KeyPair:
@@ -96,7 +108,7 @@ def ensure_node_client(pki: PKI, node_name: str, now: datetime) -> KeyPair:
 class KubeletTLS:
     """The TLS contexts for requests to nodes; both present the API server's client certificate."""
 
-    # For nodes with a certificate of the cluster's authority.
+    # For nodes with a certificate of the authority for serving certificates of nodes.
     certified: ssl.SSLContext
     # For nodes with a known certificate fingerprint, which the caller must compare.
     pinned: ssl.SSLContext
@@ -107,7 +119,7 @@ def kubelet_tls(pki: PKI, now: datetime) -> KubeletTLS:
     with _locked(pki.directory):
         _ensure_client(pki.directory, "apiserver-kubelet-client", pki.authority, certificates.KUBELET_CLIENT, now)
         _sync_directory(pki.directory)
-    certified = ssl.create_default_context(cadata=pki.authority.certificate.decode())
+    certified = ssl.create_default_context(cadata=pki.kubelet_serving.certificate.decode())
     pinned = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     pinned.check_hostname = False
     pinned.verify_mode = ssl.CERT_NONE
@@ -164,15 +176,15 @@ def read_token_file(path: Path) -> StaticTokens:
     return parse_token_file(content.decode(), str(path))
 
 
-def _ensure_authority(directory: Path, now: datetime) -> KeyPair:
-    key_path, certificate_path = directory / "ca.key", directory / "ca.crt"
+def _ensure_authority(directory: Path, file: str, name: str, now: datetime) -> KeyPair:
+    key_path, certificate_path = directory / f"{file}.key", directory / f"{file}.crt"
     if certificate_path.exists() and not key_path.exists():
         raise CertificateError(f"{certificate_path} is there but {key_path} is not; restore the key from a backup")
     if not key_path.exists():
         _write(key_path, certificates.new_private_key(), _PRIVATE_FILE)
     key = _read_private(key_path)
     if not certificate_path.exists():
-        _write(certificate_path, certificates.new_authority(key, now).certificate, _PUBLIC_FILE)
+        _write(certificate_path, certificates.new_authority(key, now, name).certificate, _PUBLIC_FILE)
     pair = KeyPair(certificate_path.read_bytes(), key)
     if not certificates.is_pair(pair):
         raise CertificateError(f"{certificate_path} and {key_path} do not belong together; restore them from a backup")

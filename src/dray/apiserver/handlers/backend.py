@@ -61,7 +61,9 @@ class Backend:
         def allowed(**attributes: Any) -> bool:
             return self.authorizer.authorize(Attributes(user=call.user, **attributes)).allowed
 
-        return WriteContext(now, self.gates, call.user, namespace, allowed, call.info.verb)
+        return WriteContext(
+            now, self.gates, call.user, namespace, allowed, call.info.verb, client_address=call.client_address
+        )
 
     def check_escalation(self, call: Call, endpoint: Endpoint, new: Document, old: Document | None) -> None:
         """Refuse a role or binding that grants more than its writer has."""

@@ -9,7 +9,12 @@ from typing import Final
 from dray.api.document import Document
 from dray.api.field_errors import FieldErrors
 from dray.api.timestamps import format_time
-from dray.api.validation.certificates_v1 import DECISIONS, validate_signing_request, validate_signing_request_update
+from dray.api.validation.certificates_v1 import (
+    CLIENT_ADDRESS,
+    DECISIONS,
+    validate_signing_request,
+    validate_signing_request_update,
+)
 from dray.apiserver.registry.columns import AGE, NAME, human_duration, text_cell
 from dray.apiserver.registry.strategy import Column, ResourceDefinition, Strategy, WriteContext, restore
 
@@ -28,8 +33,11 @@ class SigningRequestStrategy(Strategy):
             spec["uid"] = user.uid
         if user.groups:
             spec["groups"] = list(user.groups)
-        if user.extra:
-            spec["extra"] = {key: list(values) for key, values in user.extra.items()}
+        extra = {key: list(values) for key, values in user.extra.items() if key != CLIENT_ADDRESS}
+        if context.client_address:
+            extra[CLIENT_ADDRESS] = [context.client_address]
+        if extra:
+            spec["extra"] = extra
         obj["status"] = {}
 
     def validate_create(self, obj: Document, context: WriteContext) -> FieldErrors:

@@ -36,6 +36,8 @@ class WriteContext(msgspec.Struct, frozen=True):
     verb: str = "update"
     # Texts of `Warning` headers that the preparation of the object adds.
     warnings: list[str] = msgspec.field(default_factory=list)
+    # The address that the user's connection comes from, if it is known.
+    client_address: str = ""
 
 
 class Strategy:

@@ -7,19 +7,25 @@ from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
 from dray.api.document import Document
+from dray.api.services import Network
 from dray.api.timestamps import format_time, parse_time
+from dray.api.validation.certificates_v1 import CLIENT_ADDRESS
+from dray.lib.ip_addresses import IPAddress, is_special, parse_address
 
 API_CLIENT: Final = "kubernetes.io/kube-apiserver-client"
 KUBELET_CLIENT: Final = "kubernetes.io/kube-apiserver-client-kubelet"
 KUBELET_SERVING: Final = "kubernetes.io/kubelet-serving"
-SIGNERS: Final = frozenset({API_CLIENT, KUBELET_CLIENT, KUBELET_SERVING})
 NODE_PREFIX: Final = "system:node:"
 NODES: Final = "system:nodes"
+# The subresource of the permission to renew one's own certificate.
+OWN_NODE: Final = "selfnodeclient"
 _CLIENT_AUTH, _SERVER_AUTH = "client auth", "server auth"
 _OPTIONAL_USAGES: Final = frozenset({"key encipherment"})
 # Upstream's times after which requests are deleted: decided ones, and those that nobody decided on.
 DECIDED_LIFETIME: Final = timedelta(hours=1)
 PENDING_LIFETIME: Final = timedelta(hours=24)
+# A node's addresses may become those of another machine, and certificates cannot be revoked.
+SERVING_LIFETIME: Final = timedelta(days=7)
 
 
 class Subject(NamedTuple):
@@ -40,6 +46,16 @@ class Review(NamedTuple):
     message: str
 
 
+class ServingAddresses(NamedTuple):
+    """What decides about the addresses in the serving certificates of nodes."""
+
+    # Those that an operator has allowed for every node.
+    allowed: tuple[Network, ...]
+    # Cluster IPs of Services.
+    services: Collection[IPAddress | None]
+    api_servers: Collection[IPAddress | None]
+
+
 def conditions(request: Document) -> dict[str, Document]:
     """Return the conditions by type."""
     return {item.get("type") or "": item for item in (request.get("status") or {}).get("conditions") or ()}
@@ -50,11 +66,11 @@ def is_decided(request: Document) -> bool:
     return not {"Approved", "Denied"}.isdisjoint(conditions(request))
 
 
-def needs_signature(request: Document) -> bool:
-    """Return whether the request is approved for a signer of the cluster, and has no certificate yet."""
+def needs_signature(request: Document, signers: Collection[str]) -> bool:
+    """Return whether the request is approved for one of the signers, and has no certificate yet."""
     status = request.get("status") or {}
     found = conditions(request)
-    is_own = (request.get("spec") or {}).get("signerName") in SIGNERS
+    is_own = (request.get("spec") or {}).get("signerName") in signers
     return is_own and "Approved" in found and "Failed" not in found and not status.get("certificate")
 
 
@@ -64,7 +80,10 @@ def problem(signer: str, subject: Subject, usages: Collection[str]) -> str:
         return _node_problem(signer, subject) or _usage_problem(signer, usages)
     if "system:masters" in subject.organizations:
         return "use of kubernetes.io/kube-apiserver-client signer with system:masters group is not allowed"
-    return "" if set(usages) <= {"digital signature", _CLIENT_AUTH, *_OPTIONAL_USAGES} else "usages did not match"
+    # Without this usage the certificate would have none, and clients would accept it from a server as well.
+    is_for_clients = _CLIENT_AUTH in usages
+    allowed = {"digital signature", _CLIENT_AUTH, *_OPTIONAL_USAGES}
+    return "" if is_for_clients and set(usages) <= allowed else "usages did not match"
 
 
 def _node_problem(signer: str, subject: Subject) -> str:
@@ -93,19 +112,41 @@ def reviews(request: Document, subject: Subject) -> tuple[Review, ...]:
     message = "Auto approving {} certificate after SubjectAccessReview."
     found = [Review("nodeclient", message.format("kubelet client"))]
     if spec.get("username") == subject.common_name:
-        found.insert(0, Review("selfnodeclient", message.format("self kubelet client")))
+        found.insert(0, Review(OWN_NODE, message.format("self kubelet client")))
     return tuple(found)
 
 
-def is_own_serving_request(request: Document, subject: Subject, node: Document | None) -> bool:
-    """Return whether a node asks for a serving certificate of exactly its own addresses."""
+def is_own_serving_request(request: Document, subject: Subject, addresses: ServingAddresses) -> bool:
+    """Return whether a node asks for a serving certificate of its own name and addresses.
+
+    What the Node reports about itself does not count: it can report the addresses of others.
+    """
     spec = request.get("spec") or {}
     if spec.get("signerName") != KUBELET_SERVING or problem(KUBELET_SERVING, subject, spec.get("usages") or ()):
         return False
-    if node is None or spec.get("username") != subject.common_name:
+    if spec.get("username") != subject.common_name:
         return False
-    known = {item.get("address") for item in (node.get("status") or {}).get("addresses") or ()}
-    return {*subject.dns_names, *subject.addresses} <= known
+    node_name = subject.common_name.removeprefix(NODE_PREFIX)
+    if set(subject.dns_names) - {node_name} or (subject.dns_names and _is_reserved_name(node_name)):
+        return False
+    client = ((spec.get("extra") or {}).get(CLIENT_ADDRESS) or [""])[0]
+    return all(_may_serve(address, client, addresses) for address in subject.addresses)
+
+
+def _may_serve(text: str, client: str, addresses: ServingAddresses) -> bool:
+    """Return whether an operator has allowed an address, or the node has connected from it."""
+    address = parse_address(text)
+    if address is None or address in addresses.services:
+        return False
+    if any(address in network for network in addresses.allowed):
+        return True
+    return address == parse_address(client) and not is_special(address) and address not in addresses.api_servers
+
+
+def _is_reserved_name(name: str) -> bool:
+    """Return whether clients could mean a Service or their own machine by the name of a node."""
+    labels = name.split(".")
+    return labels[0] == "kubernetes" or labels[-1] == "localhost" or "svc" in labels[2:]
 
 
 def with_approval(request: Document, message: str, now: datetime) -> Document:
@@ -132,7 +173,10 @@ def _with_condition(request: Document, kind: str, reason: str, message: str, now
 
 def lifetime_seconds(request: Document, maximum: float) -> float:
     """Return how long the certificate is to be valid."""
-    wanted = (request.get("spec") or {}).get("expirationSeconds")
+    spec = request.get("spec") or {}
+    if spec.get("signerName") == KUBELET_SERVING:
+        maximum = min(maximum, SERVING_LIFETIME.total_seconds())
+    wanted = spec.get("expirationSeconds")
     return maximum if wanted is None else min(float(wanted), maximum)
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
+from ipaddress import ip_network
 from typing import Any, Final, Protocol
 
 from dray.api import bootstrap_tokens
@@ -12,29 +13,40 @@ from dray.api.bootstrap_tokens import StoredToken
 from dray.api.document import Document, NamespacedName
 from dray.client.access_reviews import review_access
 from dray.client.controller import Requeue, Result
+from dray.client.event_recorder import WARNING, ObjectReference
 from dray.client.informer import Selection
 from dray.client.interface import DeleteOptions, WriteOptions, ignore_not_found
 from dray.client.objects import key_of, uid_of
 from dray.client.resources import (
     CERTIFICATE_SIGNING_REQUESTS,
     CONFIG_MAPS,
+    ENDPOINT_SLICES,
     NODES,
     SECRETS,
+    SERVICES,
 )
 from dray.controllers.certificates import plan
-from dray.controllers.certificates.plan import Subject
+from dray.controllers.certificates.plan import Review, ServingAddresses, Subject
 from dray.controllers.reconciler import ControllerContext, Reconciler, own_key
+from dray.lib.ip_addresses import parse_address
 
+# The reason of an event about a request for the identity of a node that exists.
+NODE_EXISTS: Final = "NodeExists"
+_OF_API_SERVERS: Final = Selection("default", label_selector="kubernetes.io/service-name=kubernetes")
 _APPROVAL: Final = WriteOptions(subresource="approval")
 
 
 class CertificateAuthority(Protocol):
-    """Signs with the key of the cluster; raises ValueError for a request that cannot be parsed."""
+    """Signs with the keys of the cluster; raises ValueError for a request that cannot be parsed."""
+
+    @property
+    def signers(self) -> Collection[str]:
+        """The signers that have a key."""
 
     def subject(self, request: bytes) -> Subject:
         """Return what a request in PEM asks for, after its signature was checked."""
 
-    def sign(self, request: bytes, usages: Collection[str], seconds: float, now: datetime) -> bytes:
+    def sign(self, signer: str, request: bytes, usages: Collection[str], seconds: float, now: datetime) -> bytes:
         """Return a certificate in PEM."""
 
     def expires(self, certificate: bytes) -> datetime:
@@ -47,14 +59,31 @@ class CertificateController(Reconciler[NamespacedName]):
     name = "certificate"
     component = "certificate-controller"
 
-    def __init__(self, context: ControllerContext, authority: CertificateAuthority, seconds_max: float) -> None:
+    def __init__(
+        self,
+        context: ControllerContext,
+        authority: CertificateAuthority,
+        seconds_max: float,
+        serving_networks: Iterable[str] = (),
+    ) -> None:
         super().__init__(context)
         self._authority = authority
         self._seconds_max = seconds_max
+        self._serving_networks = tuple(map(ip_network, serving_networks))
         self._requests = context.informers.informer(CERTIFICATE_SIGNING_REQUESTS)
-        self._nodes = context.informers.informer(NODES)
+        self._services = context.informers.informer(SERVICES)
+        self._api_servers = context.informers.informer(ENDPOINT_SLICES, _OF_API_SERVERS)
         self.controller.watch(self._requests, own_key)
-        self.controller.follow(self._nodes, lambda _old, _new: None)
+        for informer in (self._services, self._api_servers):
+            self.controller.follow(informer, lambda _old, _new: None)
+        self.controller.follow(context.informers.informer(NODES), self._node_changed)
+
+    def _node_changed(self, _old: object, new: object | None) -> None:
+        """Look again at the requests that a Node was in the way of."""
+        if new is None:
+            for request in self._requests.lister.list():
+                if not plan.is_decided(request):
+                    self.controller.queue.add(key_of(request))
 
     async def reconcile(self, key: NamespacedName) -> Result:
         """Take the next step of a request: delete, approve or sign it."""
@@ -69,7 +98,7 @@ class CertificateController(Reconciler[NamespacedName]):
             return None
         if not plan.is_decided(request):
             await self._approve(request)
-        elif plan.needs_signature(request):
+        elif plan.needs_signature(request, self._authority.signers):
             await self._sign(request)
         return Requeue(wait)
 
@@ -98,17 +127,34 @@ class CertificateController(Reconciler[NamespacedName]):
         """Return the message of an approval; empty if the request is not approved by the cluster itself."""
         for review in plan.reviews(request, subject):
             if await self._may(request, review.subresource):
-                return review.message
-        node = await self._node(subject.common_name.removeprefix(plan.NODE_PREFIX))
-        if plan.is_own_serving_request(request, subject, node):
+                return "" if await self._is_taken(request, subject, review) else review.message
+        is_signer = plan.KUBELET_SERVING in self._authority.signers
+        if is_signer and plan.is_own_serving_request(request, subject, self._serving_addresses()):
             return "Auto approving kubelet serving certificate for the addresses of the node."
         return ""
 
-    async def _node(self, name: str) -> Document | None:
-        if not name:
-            return None
-        # Read from the server: the node may have reported its addresses a moment ago.
-        return await ignore_not_found(self._client.get(NODES.unstructured, name, ""))
+    async def _is_taken(self, request: Document, subject: Subject, review: Review) -> bool:
+        """Return whether the request is for the identity of another node that exists: with a token, anybody can ask."""
+        if review.subresource == plan.OWN_NODE:
+            return False
+        name = subject.common_name.removeprefix(plan.NODE_PREFIX)
+        # Read from the server: the node may have registered a moment ago.
+        if await ignore_not_found(self._client.get(NODES.unstructured, name, "")) is None:
+            return False
+        csr = request["metadata"]["name"]
+        text = f"Node {name} exists: delete it, or approve the request with `kubectl certificate approve {csr}`"
+        about = ObjectReference(CERTIFICATE_SIGNING_REQUESTS.group_version_kind, "", csr, uid_of(request))
+        self._recorder.event_for(about, WARNING, NODE_EXISTS, text)
+        return True
+
+    def _serving_addresses(self) -> ServingAddresses:
+        specs = (service.get("spec") or {} for service in self._services.lister.list())
+        endpoints = (item for slice_ in self._api_servers.lister.list() for item in slice_.get("endpoints") or ())
+        return ServingAddresses(
+            self._serving_networks,
+            {parse_address(text) for spec in specs for text in spec.get("clusterIPs") or ()},
+            {parse_address(text) for endpoint in endpoints for text in endpoint.get("addresses") or ()},
+        )
 
     async def _may(self, request: Document, subresource: str) -> bool:
         attributes = {
@@ -133,7 +179,8 @@ class CertificateController(Reconciler[NamespacedName]):
             changed = plan.with_failure(request, problem, now)
         else:
             seconds = plan.lifetime_seconds(request, self._seconds_max)
-            certificate = base64.b64encode(self._authority.sign(content, usages, seconds, now)).decode()
+            signed = self._authority.sign(spec["signerName"], content, usages, seconds, now)
+            certificate = base64.b64encode(signed).decode()
             changed = {**request, "status": {**(request.get("status") or {}), "certificate": certificate}}
         await ignore_not_found(self._client.update_status(CERTIFICATE_SIGNING_REQUESTS, changed))
 

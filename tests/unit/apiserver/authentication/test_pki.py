@@ -17,6 +17,7 @@ from dray.apiserver.authentication import pki as pki_files
 from dray.apiserver.authentication.certificates import CertificateError, KeyPair
 from dray.apiserver.authentication.pki import PKI, InsecureKeyError
 from dray.apiserver.authentication.static_tokens import token_digest
+from tests.tls_handshake import handshake
 
 # The TLS library uses the real time, so these tests create certificates for today.
 NOW = datetime.now(UTC)  # noqa: TID251
@@ -35,7 +36,8 @@ def test_the_first_start_makes_everything_and_the_next_keeps_it(tmp_path: Path) 
     before = contents(tmp_path)
     assert set(before) - {".lock"} == {
         "ca.crt", "ca.key", "apiserver.crt", "apiserver.key", "admin.crt", "admin.key", "scheduler.crt",
-        "scheduler.key", "controller-manager.crt", "controller-manager.key", "sa.key",
+        "scheduler.key", "controller-manager.crt", "controller-manager.key", "sa.key", "kubelet-serving-ca.crt",
+            "kubelet-serving-ca.key",
     }  # fmt: skip
     assert ensure(tmp_path) == first
     assert contents(tmp_path) == before
@@ -153,24 +155,6 @@ def client_context(pki: PKI, pair: KeyPair | None, directory: Path) -> ssl.SSLCo
         (directory / "c.key").write_bytes(pair.key)
         context.load_cert_chain(directory / "c.crt", directory / "c.key")
     return context
-
-
-def handshake(server: ssl.SSLContext, client: ssl.SSLContext, host: str) -> tuple[ssl.SSLObject, ssl.SSLObject]:
-    """Perform a handshake in memory, without a port."""
-    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
-    server_end = server.wrap_bio(to_server, to_client, server_side=True)
-    client_end = client.wrap_bio(to_client, to_server, server_hostname=host)
-    pending = [client_end, server_end]
-    for _ in range(10):
-        for end in list(pending):
-            try:
-                end.do_handshake()
-                pending.remove(end)
-            except ssl.SSLWantReadError:
-                continue
-        if not pending:
-            return server_end, client_end
-    raise AssertionError("the handshake does not end")
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "kubernetes.default.svc", "node-1.example"])
