@@ -105,7 +105,7 @@ async def _exchange(
     answer = await made if isinstance(made, Awaitable) else made
     if isinstance(answer, dict):
         response = {"uid": review["request"]["uid"], **answer}
-        body = orjson.dumps({"kind": "AdmissionReview", "apiVersion": review["apiVersion"], "response": response})
+        body = orjson.dumps({"kind": review["kind"], "apiVersion": review["apiVersion"], "response": response})
         answer = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
     writer.write(answer)
     await writer.drain()

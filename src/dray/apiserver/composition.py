@@ -126,14 +126,18 @@ async def running_server(config: ServerConfig) -> AsyncIterator[APIServer]:
     error is raised.
     """
     catalog = Catalog(endpoint for endpoint in config.endpoints if is_served(endpoint, config.gates))
-    definitions = ServedDefinitions(catalog, config.clock)
     addresses = ServiceAddresses(ip_network(config.service_cluster_ip_range), config.random_source)
     records = IPAddressRecords(config.store, config.clock, config.random_source)
     repair = IPAddressRepair(records, addresses, config.clock)
     # Imported lazily: CEL is slow to import.
     from dray.apiserver.admission.configured import ConfiguredAdmission
+    from dray.apiserver.custom.conversion import ConversionMetrics, ConversionParts, ConversionWebhook
 
     configured = ConfiguredAdmission(catalog, config.store, config.clock, config.random_source)
+    conversion = ConversionParts(
+        configured.client, ConversionMetrics(config.metrics_registry), config.clock, config.random_source
+    )
+    definitions = ServedDefinitions(catalog, config.clock, lambda definition: ConversionWebhook(definition, conversion))
     cache = ObjectCache(definitions.observe, addresses.observe, configured.observe)
     documents = DocumentCache()
     reflector = StoreReflector(config.store, cache, documents)
@@ -178,7 +182,7 @@ async def running_server(config: ServerConfig) -> AsyncIterator[APIServer]:
         usage=config.usage,
     )
     server = APIServer(parts, _component_server(parts))
-    controller = CustomResourceController(definitions, catalog, LocalTransport(server), config.clock)
+    controller = CustomResourceController(definitions, config.store, LocalTransport(server), config.clock)
     await reflector.sync()
     config.hooks.finish(*_OWN_HOOKS)
     async with TaskGroup("apiserver") as group:

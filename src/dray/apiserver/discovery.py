@@ -169,7 +169,7 @@ def _api_subresource(endpoint: Endpoint, name: str, item: Subresource) -> Docume
 def storage_version_hash(endpoint: Endpoint) -> str:
     """Return the hash by which clients detect a change of the storage version."""
     definition = endpoint.definition
-    text = f"{definition.group}/{definition.storage_version}/{definition.kind}"
+    text = f"{definition.group}/{endpoint.stored.version}/{definition.kind}"
     return base64.b64encode(hashlib.sha256(text.encode()).digest()[:8]).decode()
 
 

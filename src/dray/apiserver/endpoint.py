@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Final, Protocol
 
@@ -15,6 +15,7 @@ from dray.api.raw_numbers import dump_stored, load_stored
 from dray.api.schema.load import kind_type
 from dray.api.schema.model import StructType, has_raw_values
 from dray.apiserver.registry.strategy import ResourceDefinition
+from dray.store.interface import Store, StoreError
 
 KEY_ROOT: Final = "/registry/"
 
@@ -47,6 +48,24 @@ class ScaleSource(Protocol):
         """Set the replicas of a served object."""
 
 
+class ConversionFailedError(StoreError):
+    """A webhook did not convert an object; the text is what the client gets."""
+
+
+class Conversion(Protocol):
+    """Converts the objects of a custom resource by a webhook; raises `ConversionFailedError`."""
+
+    @property
+    def storage(self) -> GroupVersion:
+        """The group version in which objects are stored."""
+
+    async def convert(self, documents: Sequence[Document], api_version: str) -> list[Document]:
+        """Return the documents in a version."""
+
+    def on(self, store: Store, api_version: str) -> Store:
+        """Return the store for requests in a version: all that it reads and writes has that version."""
+
+
 class SameVersion:
     """The converter of groups with one version."""
 
@@ -65,6 +84,10 @@ class Endpoint:
     Stored values are JSON in the storage version. They begin with `head` and have no resourceVersion, which is spliced
     into a response in that version without parsing.
     """
+
+    # If a webhook converts the objects. The endpoint then works on `conversion.on(store, ...)`, in which they have its
+    # own version.
+    conversion: Conversion | None = None
 
     def __init__(  # noqa: PLR0913 - the parts of an endpoint, by name
         self,
@@ -109,6 +132,12 @@ class Endpoint:
         self.type_head: Final = b'{"kind":' + kind + b',"apiVersion":' + api_version + b","
         self.head: Final = self.type_head + b'"metadata":{'
         self.prefix: Final = f"{KEY_ROOT}{stored.group or 'core'}/{definition.resource}/"
+
+    @property
+    def stored(self) -> GroupVersion:
+        """The group version in which objects are stored."""
+        storage = GroupVersion(self.definition.group, self.definition.storage_version)
+        return storage if self.conversion is None else self.conversion.storage
 
     @cached_property
     def struct(self) -> StructType:
@@ -164,9 +193,6 @@ class Endpoint:
     def splice_item(self, value: bytes, revision: int) -> bytes:
         """Like `splice`, without kind and apiVersion, for items of a list."""
         return b'{"metadata":{"resourceVersion":"%d",%b' % (revision, value[len(self.head) :])
-
-    def check_served(self) -> None:
-        """Refuse requests that the endpoint cannot serve."""
 
     def to_hub(self, document: Document) -> Document:
         """Convert a document of this endpoint's version to the hub version."""

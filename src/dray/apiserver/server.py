@@ -23,27 +23,24 @@ from dray.apiserver.authentication.authenticator import Authenticator
 from dray.apiserver.call import Call, ObjectResult, Result, TextResult
 from dray.apiserver.catalog import Catalog
 from dray.apiserver.decoding import decode_body
-from dray.apiserver.endpoint import Endpoint
+from dray.apiserver.endpoint import ConversionFailedError, Endpoint
 from dray.apiserver.handlers.api_services import API_SERVICES, APIServices
 from dray.apiserver.handlers.backend import Backend
-from dray.apiserver.handlers.create import CreateHandler
 from dray.apiserver.handlers.decisions import DecisionsHandler, DecisionSource
-from dray.apiserver.handlers.delete import DeleteHandler
 from dray.apiserver.handlers.get import GetHandler
 from dray.apiserver.handlers.nonresource import NonResourceHandler
 from dray.apiserver.handlers.resource_metrics import METRICS_GROUP, ResourceMetrics
 from dray.apiserver.handlers.reviews import ReviewHandler
+from dray.apiserver.handlers.stored import Handler, StoredHandlers
 from dray.apiserver.handlers.subresources.evictions import EvictionHandler
 from dray.apiserver.handlers.subresources.namespaces import FinalizeSubresource
 from dray.apiserver.handlers.subresources.pods import LogSource, PodSubresources
 from dray.apiserver.handlers.subresources.proxy import VERBS as PROXY_VERBS
 from dray.apiserver.handlers.subresources.proxy import NodeProxy, ProxyHandler
-from dray.apiserver.handlers.subresources.scale import ScaleSubresource
 from dray.apiserver.handlers.subresources.service_accounts import TokenSubresource
 from dray.apiserver.handlers.subresources.streams import NodeStreams, PodStreams
 from dray.apiserver.handlers.update import UpdateHandler
 from dray.apiserver.handlers.usage import UsageHandler, UsageSource
-from dray.apiserver.handlers.watch import WatchHandler
 from dray.apiserver.node_stats import NodeStats
 from dray.apiserver.object_cache import ADMISSION_GROUP, DEFINITIONS
 from dray.apiserver.registry.pods import EPHEMERAL_CONTAINERS, RESIZE
@@ -53,8 +50,6 @@ from dray.apiserver.routes import RequestInfo
 from dray.apiserver.service_resolver import ServiceResolver
 from dray.runtime.tasks import ChildTasks
 from dray.store.interface import StoreError, StoreFullError, StoreUnavailableError
-
-Handler = Callable[[Call, Endpoint], Awaitable[Result]]
 
 _CHANGING_VERBS: Final = frozenset({"create", "update", "patch"})
 _WRITING_VERBS: Final = _CHANGING_VERBS | {"delete", "deletecollection"}
@@ -104,10 +99,19 @@ class ServerParts:
     usage: UsageSource | None = None
 
 
+class _ConversionError(APIError):
+    """An object could not be converted; kube-apiserver gives no reason either."""
+
+    code = 500
+    reason = ""
+
+
 def store_error(error: StoreError) -> APIError:
     """Return the error that a client gets for a failure of the store."""
     if isinstance(error, StoreFullError):
         return InsufficientStorageError(f"the store is full: {error}")
+    if isinstance(error, ConversionFailedError):
+        return _ConversionError(str(error))
     if isinstance(error, StoreUnavailableError):
         return ServiceUnavailableError(f"the store does not answer: {error}")
     return InternalError(error)
@@ -133,33 +137,15 @@ class APIServer:
         self._usage: Final = UsageHandler(backend.authorizer, parts.usage)
         self._settle_definition: Final = parts.settle_definition
         self._settle_admission: Final = parts.settle_admission
-        get = GetHandler(backend.store)
-        create = CreateHandler(backend)
-        update = UpdateHandler(backend, create)
-        delete = DeleteHandler(backend, get)
+        self._stored: Final = StoredHandlers(backend, parts.tasks)
+        get, update = self._stored.get, self._stored.update
         self.tasks: Final = parts.tasks
-        self.watcher: Final = WatchHandler(backend, get, parts.tasks)
+        self.watcher: Final = self._stored.watcher
         self._reviews: Final = ReviewHandler(parts.authenticator, backend.authorizer, backend.clock)
         self._pods: Final = PodSubresources(backend, get, update, parts.log_source)
         streams = PodStreams(backend, get, backend.authorizer, attributes_of, parts.node_streams)
         proxy = ProxyHandler(backend, get, ServiceResolver(backend.store, backend.random), parts.node_proxy)
-        evictions = EvictionHandler(backend, update, delete, parts.catalog)
-        scale = ScaleSubresource(get, update, backend.clock)
-        self._verbs: Final[Mapping[str, Handler]] = {
-            "get": get.get,
-            "list": get.list,
-            "watch": self.watcher.watch,
-            "create": create.create,
-            "update": lambda call, endpoint: update.update(call, endpoint, endpoint.definition.strategy),
-            "patch": lambda call, endpoint: update.patch(call, endpoint, endpoint.definition.strategy),
-            "delete": delete.delete,
-            "deletecollection": delete.delete_collection,
-        }
-        self._part_verbs: Final[Mapping[str, Handler]] = {
-            "get": get.get,
-            "update": lambda call, endpoint: update.update(call, endpoint, _part_strategy(call, endpoint)),
-            "patch": lambda call, endpoint: update.patch(call, endpoint, _part_strategy(call, endpoint)),
-        }
+        evictions = EvictionHandler(backend, update, self._stored.delete, parts.catalog)
         api_services = APIServices(parts.catalog)
         metrics = ResourceMetrics(backend, get, parts.catalog, NodeStats(parts.node_proxy, backend.clock))
         # The verbs of resources that are not stored.
@@ -171,9 +157,6 @@ class APIServer:
             ("binding", "create"): self._pods.bind,
             ("eviction", "create"): evictions.evict,
             ("log", "get"): self._pods.log,
-            ("scale", "get"): scale.get,
-            ("scale", "update"): scale.update,
-            ("scale", "patch"): scale.update,
             ("token", "create"): TokenSubresource(backend, get, parts.authenticator.service_accounts).create,
             ("finalize", "update"): FinalizeSubresource(update).update,
             **_pod_parts(get, update),
@@ -189,8 +172,6 @@ class APIServer:
         self._authorize(call)
         try:
             endpoint = self._endpoint(info)
-            if endpoint.custom:
-                endpoint.check_served()
             if endpoint.deprecation:
                 call.warnings.append(endpoint.deprecation)
             result = await self._handler(info, endpoint)(call, endpoint)
@@ -254,7 +235,8 @@ class APIServer:
         definition = endpoint.definition
         if "get" not in definition.verbs:
             return self._answer
-        handler = self._unstored.get(endpoint.resource.group, self._verbs).get(info.verb)
+        handlers = self._unstored.get(endpoint.resource.group) or self._stored.of(endpoint).verbs
+        handler = handlers.get(info.verb)
         # The strategy of a custom resource whose definition is being deleted refuses creates with its own message.
         known = info.verb in definition.verbs or (endpoint.custom and info.verb == "create")
         allowed = known and info.method not in ("HEAD", "OPTIONS")
@@ -289,7 +271,9 @@ class APIServer:
     def _subresource_handler(self, info: RequestInfo, endpoint: Endpoint) -> Handler:
         name, definition = info.subresource, endpoint.definition
         if name in definition.subresource_strategies or (name == "status" and definition.status_strategy is not None):
-            handler = self._part_verbs.get(info.verb)
+            handler = self._stored.of(endpoint).part_verbs.get(info.verb)
+        elif name == "scale" and name in definition.subresources:
+            handler = self._stored.of(endpoint).scale_verbs.get(info.verb)
         elif name in definition.subresources:
             handler = self._subresources.get((name, info.verb))
         else:
@@ -310,13 +294,6 @@ def _pod_parts(get: GetHandler, update: UpdateHandler) -> dict[tuple[str, str], 
         }
 
     return handlers("ephemeralcontainers", EPHEMERAL_CONTAINERS) | handlers("resize", RESIZE)
-
-
-def _part_strategy(call: Call, endpoint: Endpoint) -> Strategy:
-    definition = endpoint.definition
-    strategy = definition.subresource_strategies.get(call.info.subresource) or definition.status_strategy
-    assert strategy is not None
-    return strategy
 
 
 def attributes_of(call: Call) -> Attributes:

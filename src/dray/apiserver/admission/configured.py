@@ -44,7 +44,7 @@ class ConfiguredAdmission:
         self._observer = AdmissionObserver(
             self._policies.observe, self._mutating.observe, self._validating.observe, self.policy_status.observe
         )
-        self._client = WebhookClient(ServiceResolver(store, random_source))
+        self.client: Final = WebhookClient(ServiceResolver(store, random_source))
 
     def observe(self, resource: GroupResource, name: str, document: Document | None, revision: int) -> None:
         """Process the state that a policy, binding or configuration has since the revision; None if it was deleted."""
@@ -53,7 +53,7 @@ class ConfiguredAdmission:
     def plugins(self, objects: ObjectLookup, authorize: Authorize, metrics: Metrics) -> tuple[AdmissionPlugin, ...]:
         """Return the plugins."""
         parts = WebhookParts(
-            self._client,
+            self.client,
             self._equivalents,
             objects,
             authorize,
@@ -80,4 +80,4 @@ class ConfiguredAdmission:
 
     async def close(self) -> None:
         """Close the connections to webhooks."""
-        await self._client.close()
+        await self.client.close()

@@ -64,7 +64,7 @@ class MutatingAdmissionWebhook(ConfiguredPlugin[Webhook], ReinvokingPlugin):
             return None
         candidates = self._matches.candidates(attributes)
         for index, invocation in enumerate(await self._caller.matching(candidates, attributes) if candidates else ()):
-            old = object_for(attributes.old_object, attributes, invocation.endpoint)
+            old = await object_for(attributes.old_object, attributes, invocation.endpoint)
             answer = await self._caller.call(invocation, attributes, None, old, place=f"round_0_index_{index}")
             if answer is not None and answer.patch is not None:
                 raise self._caller.internal_error(
@@ -80,14 +80,14 @@ class MutatingAdmissionWebhook(ConfiguredPlugin[Webhook], ReinvokingPlugin):
         document = attributes.object
         assert document is not None
         webhook, place = invocation.webhook, f"round_{round_}_index_{index}"
-        shown = _for_review(document, attributes, invocation)
-        old = object_for(attributes.old_object, attributes, invocation.endpoint)
+        shown = await _for_review(document, attributes, invocation)
+        old = await object_for(attributes.old_object, attributes, invocation.endpoint)
         answer = await self._caller.call(invocation, attributes, shown, old, place=place)
         changed = False
         if answer is not None and answer.patch is not None:
             try:
                 patched = json_patch.apply(copy_document(shown), json_patch.decode(answer.patch))
-                result = self._accepted(patched, document, attributes, invocation)
+                result = await self._accepted(patched, document, attributes, invocation)
             except (APIError, DecodeError) as error:
                 raise self._caller.internal_error(webhook, attributes, str(error)) from error
             changed = result != document
@@ -97,7 +97,7 @@ class MutatingAdmissionWebhook(ConfiguredPlugin[Webhook], ReinvokingPlugin):
             _annotate(attributes.audit, webhook, place, answer.patch, changed=changed)
         return changed
 
-    def _accepted(
+    async def _accepted(
         self, patched: Document, before: Document, attributes: AdmissionAttributes, invocation: Invocation
     ) -> Document:
         """Return a patched object with defaults and without unknown fields, in the version that it had before."""
@@ -107,7 +107,7 @@ class MutatingAdmissionWebhook(ConfiguredPlugin[Webhook], ReinvokingPlugin):
         (prune_fields if endpoint.custom else check_fields)(patched, endpoint.struct)
         if endpoint.default is not None:
             endpoint.default(patched, self._clock.now())
-        return _to_version_of(patched, before, attributes, invocation)
+        return await _to_version_of(patched, before, attributes, invocation)
 
 
 def _is_hub(attributes: AdmissionAttributes) -> bool:
@@ -115,16 +115,18 @@ def _is_hub(attributes: AdmissionAttributes) -> bool:
     return attributes.operation is not Operation.CREATE
 
 
-def _for_review(document: Document, attributes: AdmissionAttributes, invocation: Invocation) -> Document:
+async def _for_review(document: Document, attributes: AdmissionAttributes, invocation: Invocation) -> Document:
     """Return the object of a write as a webhook sees it."""
     endpoint = invocation.endpoint
     if _is_hub(attributes) or attributes.subresource:
-        shown = object_for(document, attributes, endpoint)
+        shown = await object_for(document, attributes, endpoint)
         assert shown is not None
         return shown
     requested = invocation.requested
     if endpoint is requested:
         shown = endpoint.with_kind(document)
+    elif endpoint.conversion is not None:
+        (shown,) = await endpoint.conversion.convert((requested.with_kind(document),), endpoint.api_version)
     else:
         shown = endpoint.served(requested.to_hub(copy_document(document)))
     metadata = {name: value for name, value in shown["metadata"].items() if name not in _LATE_METADATA}
@@ -133,10 +135,13 @@ def _for_review(document: Document, attributes: AdmissionAttributes, invocation:
     return shown | {"metadata": metadata}
 
 
-def _to_version_of(
+async def _to_version_of(
     patched: Document, before: Document, attributes: AdmissionAttributes, invocation: Invocation
 ) -> Document:
     endpoint, requested = invocation.endpoint, invocation.requested
+    if endpoint.conversion is not None and endpoint is not requested:
+        (patched,) = await endpoint.conversion.convert((endpoint.with_kind(patched),), requested.api_version)
+        endpoint = requested
     if _is_hub(attributes):
         return endpoint.to_hub(patched)
     result = patched if endpoint is requested else requested.served(endpoint.to_hub(patched))

@@ -68,14 +68,17 @@ class PolicyParams:
         return list(found)
 
     async def _read(self, endpoint: Endpoint, namespace: str, reference: Document) -> list[Document]:
+        store = self._store
+        if endpoint.conversion is not None:
+            store = endpoint.conversion.on(store, endpoint.api_version)
         if reference.get("name"):
-            entry = await self._store.get(endpoint.key(namespace, reference["name"]))
+            entry = await store.get(endpoint.key(namespace, reference["name"]))
             return [] if entry is None else [served_document(endpoint, entry)]
         try:
             selector = LabelSelector.from_document(reference.get("selector") or {})
         except SelectorError as error:
             raise ParamsError(str(error)) from None
-        page = await self._store.list_page(endpoint.scope_prefix(namespace))
+        page = await store.list_page(endpoint.scope_prefix(namespace))
         documents = (served_document(endpoint, entry) for entry in page.entries)
         found = [item for item in documents if selector.matches(item["metadata"].get("labels") or {})]
         if len(found) > PARAMS_MAX:

@@ -34,8 +34,17 @@ _OPTIONS_KINDS: Final = {
 }
 
 
-def object_for(document: Document | None, attributes: AdmissionAttributes, endpoint: Endpoint) -> Document | None:
+async def object_for(document: Document | None, attributes: AdmissionAttributes, endpoint: Endpoint) -> Document | None:
     """Return the new or old hub object of a write as the endpoint serves it; it is shared and must not be changed."""
+    if endpoint.conversion is not None and document is not None and endpoint.version != attributes.version:
+        requested = GroupVersion(endpoint.resource.group, attributes.version).api_version
+        typed = document | {"kind": endpoint.definition.kind, "apiVersion": requested}
+        (document,) = await endpoint.conversion.convert((typed,), endpoint.api_version)
+    return served_object(document, attributes, endpoint)
+
+
+def served_object(document: Document | None, attributes: AdmissionAttributes, endpoint: Endpoint) -> Document | None:
+    """Like `object_for`, where no webhook is needed to convert the object."""
     if document is None or attributes.subresource == "scale":
         return _scale(document, endpoint)
     if attributes.subresource in _OTHER_KINDS:

@@ -17,7 +17,7 @@ from dray.apiserver.admission.policies import Binding, BoundPolicy, PolicySource
 from dray.apiserver.admission.policy_index import PolicyIndex
 from dray.apiserver.admission.policy_metrics import PolicyMetrics
 from dray.apiserver.admission.policy_params import ParamsError, PolicyParams
-from dray.apiserver.admission.review import object_for, review_request, shown_name
+from dray.apiserver.admission.review import object_for, review_request, served_object, shown_name
 from dray.apiserver.authorization.rbac import Decision
 from dray.apiserver.endpoint import Endpoint
 from dray.apiserver.object_cache import NAMESPACES
@@ -112,6 +112,9 @@ class ValidatingAdmissionPolicy(ConfiguredPlugin[BoundPolicy]):
             ]
             if bindings:
                 values = self._values(attributes, endpoint, equivalents[0], namespace)
+                if endpoint.conversion is not None:
+                    values["object"] = await object_for(attributes.object, attributes, endpoint)
+                    values["oldObject"] = await object_for(attributes.old_object, attributes, endpoint)
                 await self._evaluate(policy, bindings, attributes, values, outcome)
         self._report(attributes, outcome)
 
@@ -148,8 +151,8 @@ class ValidatingAdmissionPolicy(ConfiguredPlugin[BoundPolicy]):
     ) -> dict[str, Any]:
         return LazyValues(
             {
-                "object": lambda: object_for(attributes.object, attributes, endpoint),
-                "oldObject": lambda: object_for(attributes.old_object, attributes, endpoint),
+                "object": lambda: served_object(attributes.object, attributes, endpoint),
+                "oldObject": lambda: served_object(attributes.old_object, attributes, endpoint),
                 "request": lambda: review_request(attributes, endpoint, requested),
                 "namespaceObject": lambda: namespace_value(namespace),
                 "authorizer": lambda: authorizer_value(attributes, self._authorize),

@@ -32,8 +32,8 @@ class ValidatingAdmissionWebhook(ConfiguredPlugin[Webhook]):
         errors: list[APIError] = []
 
         async def call(index: int, invocation: Invocation) -> None:
-            new = object_for(attributes.object, attributes, invocation.endpoint)
-            old = object_for(attributes.old_object, attributes, invocation.endpoint)
+            new = await object_for(attributes.object, attributes, invocation.endpoint)
+            old = await object_for(attributes.old_object, attributes, invocation.endpoint)
             try:
                 await self._caller.call(invocation, attributes, new, old, place=f"round_0_index_{index}")
             except APIError as error:

@@ -155,7 +155,7 @@ class WebhookCaller:
         started = self._parts.clock.monotonic()
         try:
             body = review_body(request, uid, new, old, webhook.version)
-            raw = await self._parts.client.call(webhook, body)
+            raw = await self._parts.client.call(webhook.target, webhook.timeout_seconds, body)
         except WebhookCallError as error:
             self._failed(webhook, attributes, f"failed to call webhook: {error}", place)
             return None

@@ -11,7 +11,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from dray.apiserver.admission.webhook_review import ANSWER_BYTES_MAX
-from dray.apiserver.admission.webhooks import Webhook, WebhookTarget
+from dray.apiserver.admission.webhooks import WebhookTarget
 from dray.apiserver.service_resolver import ServiceResolver, ServiceUnresolvedError
 from dray.runtime.http.client import HttpClient
 from dray.runtime.http.dialing import Route
@@ -54,13 +54,12 @@ class WebhookClient:
             await client.close()
         self._clients.clear()
 
-    async def call(self, webhook: Webhook, body: bytes) -> bytes:
+    async def call(self, target: WebhookTarget, timeout_seconds: int, body: bytes) -> bytes:
         """Return the answer's body; raises `WebhookCallError` with Kubernetes' text."""
-        target = webhook.target
         shown, path = _shown_url(target), _path(target)
-        query = f"?timeout={webhook.timeout_seconds}s"
+        query = f"?timeout={timeout_seconds}s"
         try:
-            async with asyncio.timeout(webhook.timeout_seconds):
+            async with asyncio.timeout(timeout_seconds):
                 client = await self._client(target)
                 response = await client.send("POST", path + query, _HEADERS, body)
                 with response:

@@ -14,6 +14,7 @@ from dray.apiserver.custom.schema import CompiledSchema
 from dray.apiserver.custom.status import needs_webhook
 from dray.apiserver.custom.strategy import CustomStatusStrategy, CustomStrategy
 from dray.apiserver.discovery import version_priority
+from dray.apiserver.endpoint import Conversion
 from dray.apiserver.registry.strategy import ResourceDefinition
 from dray.apiserver.scale import Scaler
 
@@ -22,12 +23,19 @@ _VERBS: Final = ("delete", "deletecollection", "get", "list", "patch", "create",
 _NO_SELECTOR: Final = ("status", "")
 
 
-def build_endpoints(definition: Document) -> tuple[CustomEndpoint, ...]:
-    """Return an endpoint for each served version, with the accepted names."""
+def build_endpoints(
+    definition: Document, open_conversion: Callable[[Document], Conversion]
+) -> tuple[CustomEndpoint, ...]:
+    """Return an endpoint for each served version, with the accepted names; webhooks get an `open_conversion`."""
     versions = definition["spec"]["versions"]
     schemas = {item["name"]: _compiled(definition, item) for item in versions}
     exact = len(versions) == 1 and definition["metadata"].get("generation") == 1
-    return tuple(_endpoint(definition, item, schemas, exact=exact) for item in versions if item.get("served"))
+    conversion = open_conversion(definition) if needs_webhook(definition) else None
+    return tuple(
+        _endpoint(definition, item, schemas, exact=exact, conversion=conversion)
+        for item in versions
+        if item.get("served")
+    )
 
 
 def schema_source(catalog: Catalog) -> Callable[[GroupVersionKind], Document | None]:
@@ -52,7 +60,12 @@ def _compiled(definition: Document, version: Document) -> CompiledSchema:
 
 
 def _endpoint(
-    definition: Document, version: Document, schemas: dict[str, CompiledSchema], *, exact: bool
+    definition: Document,
+    version: Document,
+    schemas: dict[str, CompiledSchema],
+    *,
+    exact: bool,
+    conversion: Conversion | None,
 ) -> CustomEndpoint:
     scale = (version.get("subresources") or {}).get("scale")
     return CustomEndpoint(
@@ -62,7 +75,7 @@ def _endpoint(
         deprecation=_deprecation(definition["spec"], version),
         scaler=_scaler(scale) if scale else None,
         exact=exact,
-        by_webhook=needs_webhook(definition),
+        conversion=conversion,
     )
 
 
@@ -84,7 +97,10 @@ def _resource_definition(definition: Document, version: Document, schema: Compil
         kind=names["kind"],
         namespaced=spec["scope"] == "Namespaced",
         versions=tuple(item["name"] for item in spec["versions"] if item.get("served")),
-        storage_version=next(item["name"] for item in spec["versions"] if item.get("storage")),
+        # Each endpoint of a webhook's objects works on a store in which they have its own version.
+        storage_version=version["name"]
+        if needs_webhook(definition)
+        else next(item["name"] for item in spec["versions"] if item.get("storage")),
         strategy=CustomStrategy(schema, **options),
         status_strategy=CustomStatusStrategy(schema, **options) if has_status else None,
         subresources=("scale",) if scale else (),

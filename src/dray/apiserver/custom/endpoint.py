@@ -7,11 +7,9 @@ from typing import Final
 
 import orjson
 
-from dray.api.document import Document, GroupVersion, GroupVersionKind
-from dray.api.errors import InternalError
+from dray.api.document import Document, GroupVersion
 from dray.apiserver.custom.schema import CompiledSchema
-from dray.apiserver.custom.status import NO_WEBHOOKS
-from dray.apiserver.endpoint import Endpoint, ScaleSource
+from dray.apiserver.endpoint import Conversion, Endpoint, ScaleSource
 from dray.apiserver.registry.strategy import ResourceDefinition
 
 
@@ -33,28 +31,6 @@ class SameShape:
         return document
 
 
-class NotConverted:
-    """Conversion by webhooks, which this server does not call: other versions than the stored one are refused."""
-
-    def __init__(self, group: str, storage_version: str) -> None:
-        self._group = group
-        self._storage_version = storage_version
-
-    def to_hub(self, version: str, kind: str, _document: Document) -> Document:
-        """Refuse the conversion to the storage version."""
-        raise unconverted(GroupVersion(self._group, version).kind(kind))
-
-    def from_hub(self, _version: str, kind: str, _document: Document) -> Document:
-        """Refuse the conversion to a served version."""
-        raise unconverted(GroupVersion(self._group, self._storage_version).kind(kind))
-
-
-def unconverted(kind: GroupVersionKind) -> InternalError:
-    """Return the error of a conversion that needs a webhook."""
-    place = GroupVersion(kind.group, kind.version).api_version
-    return InternalError(f"conversion webhook for {place}, Kind={kind.kind} failed: {NO_WEBHOOKS}")
-
-
 class CustomEndpoint(Endpoint):
     """A custom resource at one version.
 
@@ -71,10 +47,9 @@ class CustomEndpoint(Endpoint):
         deprecation: str,
         scaler: ScaleSource | None,
         exact: bool,
-        by_webhook: bool = False,
+        conversion: Conversion | None,
     ) -> None:
         schema = schemas[version]
-        conversion = NotConverted if by_webhook else SameShape
 
         def default(document: Document, _now: datetime) -> None:
             schema.default(document)
@@ -84,7 +59,7 @@ class CustomEndpoint(Endpoint):
             version,
             schema.struct,
             default=default,
-            converter=conversion(definition.group, definition.storage_version),
+            converter=SameShape(definition.group, definition.storage_version),
             custom=True,
             deprecation=deprecation,
             scaler=scaler,
@@ -92,12 +67,7 @@ class CustomEndpoint(Endpoint):
         )
         self.schema: Final = schema
         self._exact = exact
-        self._by_webhook = by_webhook
-
-    def check_served(self) -> None:
-        """Refuse requests to a version that needs a conversion which this server cannot do."""
-        if self._by_webhook and not self.is_storage_version:
-            raise unconverted(GroupVersion(self.definition.group, self.definition.storage_version).kind(self.gvk.kind))
+        self.conversion = conversion
 
     def decode(self, value: bytes, revision: int) -> Document:
         """Return a document of a stored value, pruned and defaulted by the schema of this version."""

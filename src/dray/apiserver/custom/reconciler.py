@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from dray.api.document import Document, copy_document
@@ -12,6 +12,7 @@ from dray.api.errors import APIError, ConflictError, NotFoundError
 from dray.api.timestamps import format_time
 from dray.apiserver.catalog import Catalog
 from dray.apiserver.custom.build import build_endpoints
+from dray.apiserver.custom.deletion import delete_stored
 from dray.apiserver.custom.status import (
     DELETION_IN_PROGRESS,
     ESTABLISHED,
@@ -21,13 +22,19 @@ from dray.apiserver.custom.status import (
     plan_status,
     set_condition,
 )
+from dray.apiserver.endpoint import Conversion
 from dray.apiserver.local_transport import LocalTransport, own_request
+from dray.client.workqueue import RetryLimiter
 from dray.lib.clock import Clock
+from dray.runtime.logs import fields
+from dray.store.interface import Store, StoreError
 
 _LOG: Final = logging.getLogger("dray.apiserver.custom")
 _RESOURCE: Final = ("apiextensions.k8s.io", "v1", "customresourcedefinitions")
-# Delay before checking again whether objects under deletion are gone, or after a failure.
+# Delays before another attempt, doubling: after a failure, and while objects under deletion wait for their finalizers.
 _RETRY_SECONDS: Final = 0.5
+_FAILURE_SECONDS_MAX: Final = 60.0
+_WAIT_SECONDS_MAX: Final = 5.0
 # The longest time that a writer waits for a definition to take effect, which usually takes milliseconds.
 _SETTLE_SECONDS: Final = 2.0
 
@@ -35,9 +42,10 @@ _SETTLE_SECONDS: Final = 2.0
 class ServedDefinitions:
     """The custom resource definitions that the catalog serves; `observe` serves a definition at once."""
 
-    def __init__(self, catalog: Catalog, clock: Clock) -> None:
+    def __init__(self, catalog: Catalog, clock: Clock, open_conversion: Callable[[Document], Conversion]) -> None:
         self._catalog = catalog
         self._clock = clock
+        self._open_conversion = open_conversion
         # Group versions of built-in resources, which definitions cannot replace.
         self._builtin: Final = frozenset(item.group_version for item in catalog.endpoints())
         self._definitions: dict[str, Document] = {}
@@ -116,7 +124,11 @@ class ServedDefinitions:
         made_from = (metadata["uid"], metadata.get("generation"), "deletionTimestamp" in metadata)
         if self._served.get(name) == made_from:
             return
-        endpoints = tuple(item for item in build_endpoints(definition) if item.group_version not in self._builtin)
+        endpoints = tuple(
+            item
+            for item in build_endpoints(definition, self._open_conversion)
+            if item.group_version not in self._builtin
+        )
         self._catalog.set_custom(name, endpoints)
         self._served[name] = made_from
 
@@ -143,19 +155,22 @@ class CustomResourceController:
     Repeating is safe, and several servers may do it at the same time.
     """
 
-    def __init__(self, definitions: ServedDefinitions, catalog: Catalog, server: LocalTransport, clock: Clock) -> None:
+    def __init__(self, definitions: ServedDefinitions, store: Store, server: LocalTransport, clock: Clock) -> None:
         self._definitions = definitions
-        self._catalog = catalog
+        self._store = store
         self._server = server
         self._clock = clock
+        self._failures: RetryLimiter[str] = RetryLimiter(first_seconds=_RETRY_SECONDS, max_seconds=_FAILURE_SECONDS_MAX)
+        self._waits: RetryLimiter[str] = RetryLimiter(first_seconds=_RETRY_SECONDS, max_seconds=_WAIT_SECONDS_MAX)
 
     async def run(self) -> None:
         """Reconcile queued definitions for ever."""
         while True:
             await self._reconcile(await self._definitions.next())
 
-    def _retry(self, name: str) -> None:
-        asyncio.get_running_loop().call_later(_RETRY_SECONDS, self._definitions.add, name)
+    def _retry(self, name: str, limiter: RetryLimiter[str]) -> None:
+        delay = limiter.delay(name, self._clock.monotonic())
+        asyncio.get_running_loop().call_later(delay, self._definitions.add, name)
 
     def _now(self) -> str:
         return format_time(self._clock.now())
@@ -168,12 +183,14 @@ class CustomResourceController:
             else:
                 await self._report(definition)
         except NotFoundError:
-            return
+            self._waits.forget(name)
         except ConflictError:
             self._definitions.add(name)
-        except APIError:
-            _LOG.exception("custom resource definition %s", name)
-            self._retry(name)
+        except (APIError, StoreError) as error:
+            _LOG.warning("custom resource definition not reconciled", extra=fields(name=name, error=str(error)))
+            self._retry(name, self._failures)
+            return
+        self._failures.forget(name)
 
     async def _report(self, definition: Document) -> None:
         name = definition["metadata"]["name"]
@@ -197,25 +214,16 @@ class CustomResourceController:
         metadata = definition["metadata"]
         if FINALIZER not in (metadata.get("finalizers") or ()):
             return
-        if is_true(definition, ESTABLISHED) and not await self._delete_objects(definition):
+        is_gone = not is_true(definition, ESTABLISHED) or await delete_stored(
+            self._store, definition, self._clock.now()
+        )
+        if not is_gone:
             status = copy_document(definition.get("status") or {})
             set_condition(status, DELETION_IN_PROGRESS, self._now())
             if status != definition.get("status"):
                 await self._write_status(definition, status)
-            self._retry(metadata["name"])
+            self._retry(metadata["name"], self._waits)
             return
         rest = [item for item in metadata["finalizers"] if item != FINALIZER]
         body = definition | {"metadata": metadata | {"finalizers": rest}}
         await self._server.handle(own_request("update", *_RESOURCE, name=metadata["name"], body=body))
-
-    async def _delete_objects(self, definition: Document) -> bool:
-        """Delete every object; return whether none is left."""
-        spec = definition["spec"]
-        served = [item["name"] for item in spec["versions"] if item.get("served")]
-        place = (spec["group"], served[0] if served else "", spec["names"]["plural"])
-        if self._catalog.get(*place) is None:
-            # The objects are not served, so they are deleted directly.
-            return True
-        await self._server.handle(own_request("deletecollection", *place))
-        left = await self._server.handle(own_request("list", *place, query={"limit": "1"}))
-        return not left["items"]

@@ -11,9 +11,8 @@ FINALIZER: Final = "customresourcecleanup.apiextensions.k8s.io"
 NAMES_ACCEPTED: Final = "NamesAccepted"
 ESTABLISHED: Final = "Established"
 TERMINATING: Final = "Terminating"
-# Not of Kubernetes: whether the server can convert between the versions.
-CONVERTIBLE: Final = "Convertible"
-NO_WEBHOOKS: Final = "this server does not call conversion webhooks"
+# Of earlier releases, which did not call conversion webhooks.
+_CONVERTIBLE: Final = "Convertible"
 
 
 def condition(kind: str, status: str, reason: str, message: str) -> Document:
@@ -33,12 +32,6 @@ DELETION_PENDING: Final = condition(
 DELETION_IN_PROGRESS: Final = condition(
     TERMINATING, "True", "InstanceDeletionInProgress", "CustomResource deletion is in progress"
 )
-
-
-_NOT_CONVERTIBLE: Final = condition(
-    CONVERTIBLE, "False", "ConversionWebhook", f"{NO_WEBHOOKS}; only the stored version is served"
-)
-_CONVERTIBLE: Final = condition(CONVERTIBLE, "True", "SameShape", "all versions are served")
 
 
 def needs_webhook(definition: Document) -> bool:
@@ -152,10 +145,7 @@ def plan_status(definition: Document, others: Iterable[Document], now: str) -> D
     set_condition(status, result, now)
     if not is_true(definition, ESTABLISHED):
         set_condition(status, _INSTALLED if result is NO_CONFLICTS else _NOT_ACCEPTED, now)
-    if needs_webhook(definition):
-        set_condition(status, _NOT_CONVERTIBLE, now)
-    elif any(item.get("type") == CONVERTIBLE for item in status["conditions"]):
-        set_condition(status, _CONVERTIBLE, now)
+    status["conditions"] = [item for item in status["conditions"] if item.get("type") != _CONVERTIBLE]
     return status
 
 

@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Final
 
 from dray.api.document import Document
-from dray.api.errors import APIError, ExpiredError, ServiceUnavailableError
+from dray.api.errors import APIError, ExpiredError, InternalError, ServiceUnavailableError
 from dray.apiserver.call import Call, WatchFrame, WatchResult
 from dray.apiserver.document_cache import DocumentCache
-from dray.apiserver.endpoint import Endpoint
+from dray.apiserver.endpoint import ConversionFailedError, Endpoint
 from dray.apiserver.handlers.backend import Backend
 from dray.apiserver.handlers.get import GetHandler
 from dray.apiserver.handlers.watch_fanout import FieldFanout
@@ -80,13 +80,16 @@ class _WatchTimers:
 class WatchHandler:
     """Opens watches."""
 
-    def __init__(self, backend: Backend, get: GetHandler, tasks: ChildTasks) -> None:
+    def __init__(
+        self, backend: Backend, get: GetHandler, tasks: ChildTasks, *, opened: WatchHandler | None = None
+    ) -> None:
+        """`opened` is the handler that closes the watches of this one, too."""
         self._store = backend.store
         self._get = get
         self._random = backend.random
         self._documents = backend.documents
         self._tasks = tasks
-        self._open: set[_WatchTimers] = set()
+        self.open_watches: Final[set[_WatchTimers]] = set() if opened is None else opened.open_watches
         # The store passes the same batch to all watches of a prefix in turn.
         self._unselected: LatestMemo[tuple[Event, ...], None, Sequence[WatchFrame]] = LatestMemo(whole_frames)
         # By resource prefix and field; as many as there are indexed fields.
@@ -94,7 +97,7 @@ class WatchHandler:
 
     def close(self) -> None:
         """End every watch; clients see a clean end of the stream."""
-        for timers in tuple(self._open):
+        for timers in tuple(self.open_watches):
             timers.end()
 
     async def watch(self, call: Call, endpoint: Endpoint) -> WatchResult:
@@ -154,7 +157,7 @@ class WatchHandler:
         initial: Sequence[WatchFrame],
         timers: _WatchTimers,
     ) -> AsyncIterator[Sequence[WatchFrame]]:
-        self._open.add(timers)
+        self.open_watches.add(timers)
         try:
             # In parts and then released: the watch may outlive its initial objects by an hour.
             for start in range(0, len(initial), _INITIAL_PART):
@@ -173,11 +176,13 @@ class WatchHandler:
             yield [_expired_frame(stream.progress, await self._store.revision())]
         except RevisionCompactedError as error:
             yield [_expired_frame(stream.progress, error.compacted)]
+        except ConversionFailedError as error:
+            yield [error_frame(InternalError(error))]
         except StoreUnavailableError as error:
             # The client watches again from the last event.
             yield [error_frame(ServiceUnavailableError(f"the store does not answer: {error}"))]
         finally:
-            self._open.discard(timers)
+            self.open_watches.discard(timers)
             timers.cancel()
             await stream.aclose()
 

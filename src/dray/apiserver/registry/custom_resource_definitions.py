@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
@@ -23,10 +22,6 @@ from dray.apiserver.registry.strategy import (
     restore_metadata,
     spec_changed,
     start_generation,
-)
-
-_NO_WEBHOOKS: Final = (
-    "spec.conversion: webhooks are not called; requests for other versions than the stored one are refused"
 )
 
 
@@ -66,13 +61,6 @@ class DefinitionStrategy(Strategy):
 
         errors = validate_definition_update(obj, old)
         return errors or validate_rules(obj, old)
-
-    def warnings(self, obj: Document, old: Document | None, context: WriteContext) -> Sequence[str]:
-        """Warn that conversion webhooks are not called."""
-        spec = obj["spec"]
-        if len(spec["versions"]) == 1 or spec["conversion"]["strategy"] != "Webhook":
-            return ()
-        return (_NO_WEBHOOKS,)
 
 
 class DefinitionStatusStrategy(Strategy):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +19,6 @@ from dray.api.errors import (
     NotFoundError,
     PathNotFoundError,
 )
-from dray.api.features import FeatureGates
-from dray.apiserver.registry.custom_resource_definitions import CUSTOM_RESOURCE_DEFINITIONS
-from dray.apiserver.registry.strategy import WriteContext
-from dray.apiserver.request import UserInfo
 from dray.cmd import apiserver
 from dray.cmd.settings import APIServerSettings
 from tests.local_server import Local, until
@@ -368,39 +363,19 @@ async def test_bad_definitions_are_rejected_whole(api: Local) -> None:
     assert await _is_gone(api, f"{DEFINITIONS}/{NAME}")
 
 
-@pytest.mark.behaviour("CV-03")
-async def test_versions_that_need_a_conversion_webhook_are_refused(api: Local) -> None:
-    hook = {"conversionReviewVersions": ["v1"], "clientConfig": {"url": "https://127.0.0.1:1/convert"}}
-    body = definition(version(), version("v2", storage=False))
-    body["spec"]["conversion"] = {"strategy": "Webhook", "webhook": hook}
-    await api.request("create", DEFINITIONS, body)
-    await create(api, gadget("one"))
-    other = GADGETS.replace("/v1/", "/v2/")
-    text = "conversion webhook for example.com/v1, Kind=Gadget failed: this server does not call conversion webhooks"
-    for verb, place in (
-        ("get", f"{other}/one@default"),
-        ("list", f"{other}@default"),
-        ("delete", f"{other}/one@default"),
-    ):
-        with pytest.raises(APIError, match=text) as caught:
-            await api.request(verb, place)
-        assert caught.value.code == 500
-    with pytest.raises(APIError, match=text):
-        await api.request("create", f"{other}@default", gadget("two") | {"apiVersion": "example.com/v2"})
-    assert (await get(api, "one"))["metadata"]["name"] == "one"
-    made = await api.request("get", f"{DEFINITIONS}/{NAME}")
-    conditions = {item["type"]: item for item in made["status"]["conditions"]}
-    assert (conditions["Convertible"]["status"], conditions["Convertible"]["reason"]) == ("False", "ConversionWebhook")
-    made["spec"]["conversion"] = {"strategy": "None"}
-    await api.request("update", f"{DEFINITIONS}/{NAME}", made)
-    found = await api.request("get", f"{other}/one@default")
-    assert found["apiVersion"] == "example.com/v2"
+async def test_objects_of_versions_that_are_not_served_are_deleted_too(gadgets: Local) -> None:
+    held = gadget("held")
+    held["metadata"]["finalizers"] = ["example.com/hold"]
+    await create(gadgets, held)
+    found = await gadgets.request("get", f"{DEFINITIONS}/{NAME}")
+    spec = definition(version("v2", storage=False), version(served=False))["spec"]
+    await gadgets.request("update", f"{DEFINITIONS}/{NAME}", found | {"spec": spec})
+    await gadgets.request("delete", f"{DEFINITIONS}/{NAME}")
+    v2 = "example.com/v2/gadgets"
+    await eventually(lambda: _is_marked(gadgets, v2))
+    await merge(gadgets, "held", {"metadata": {"finalizers": None}}, v2)
+    await eventually(lambda: _is_gone(gadgets, f"{DEFINITIONS}/{NAME}"))
 
 
-def test_webhooks_that_are_not_called_are_mentioned() -> None:
-    spec = definition(version(), version("v2", storage=False))["spec"]
-    context = WriteContext(datetime(2026, 1, 2, tzinfo=UTC), FeatureGates(), UserInfo("x"))
-    strategy = CUSTOM_RESOURCE_DEFINITIONS.strategy
-    assert strategy.warnings({"spec": spec | {"conversion": {"strategy": "None"}}}, None, context) == ()
-    (warning,) = strategy.warnings({"spec": spec | {"conversion": {"strategy": "Webhook"}}}, None, context)
-    assert warning.startswith("spec.conversion: webhooks are not called")
+async def _is_marked(api: Local, path: str) -> bool:
+    return "deletionTimestamp" in (await get(api, "held", path))["metadata"]
