@@ -24,7 +24,7 @@ from dray.apiserver.call import Call, ObjectResult, Result, TextResult
 from dray.apiserver.catalog import Catalog
 from dray.apiserver.decoding import decode_body
 from dray.apiserver.endpoint import ConversionFailedError, Endpoint
-from dray.apiserver.handlers.api_services import API_SERVICES, APIServices
+from dray.apiserver.handlers.api_services import APIServices
 from dray.apiserver.handlers.backend import Backend
 from dray.apiserver.handlers.decisions import DecisionsHandler, DecisionSource
 from dray.apiserver.handlers.get import GetHandler
@@ -43,6 +43,7 @@ from dray.apiserver.handlers.update import UpdateHandler
 from dray.apiserver.handlers.usage import UsageHandler, UsageSource
 from dray.apiserver.node_stats import NodeStats
 from dray.apiserver.object_cache import ADMISSION_GROUP, DEFINITIONS
+from dray.apiserver.registry.api_services import API_SERVICES
 from dray.apiserver.registry.pods import EPHEMERAL_CONTAINERS, RESIZE
 from dray.apiserver.registry.strategy import Strategy
 from dray.apiserver.request import ANONYMOUS, Attributes
@@ -146,11 +147,13 @@ class APIServer:
         streams = PodStreams(backend, get, backend.authorizer, attributes_of, parts.node_streams)
         proxy = ProxyHandler(backend, get, ServiceResolver(backend.store, backend.random), parts.node_proxy)
         evictions = EvictionHandler(backend, update, self._stored.delete, parts.catalog)
-        api_services = APIServices(parts.catalog)
+        api_services = StoredHandlers(
+            backend, parts.tasks, watcher=self.watcher, get=APIServices(backend.store, parts.catalog)
+        )
         metrics = ResourceMetrics(backend, get, parts.catalog, NodeStats(parts.node_proxy, backend.clock))
-        # The verbs of resources that are not stored.
+        # The verbs of groups whose objects are not stored, or not all of them.
         self._unstored: Final[Mapping[str, Mapping[str, Handler]]] = {
-            API_SERVICES.group: {"get": api_services.get, "list": api_services.list},
+            API_SERVICES.group: api_services.verbs,
             METRICS_GROUP: {"get": metrics.get, "list": metrics.list},
         }
         self._subresources: Final[Mapping[tuple[str, str], Handler]] = {

@@ -27,6 +27,12 @@ def _default_definition(obj: Document, _now: datetime) -> None:
         service.setdefault("port", _HTTPS_PORT)
 
 
+def _default_api_service(obj: Document, _now: datetime) -> None:
+    service = (obj.get("spec") or {}).get("service")
+    if service is not None:
+        service.setdefault("port", _HTTPS_PORT)
+
+
 def _default_lease(obj: Document, _now: datetime) -> None:
     obj.setdefault("spec", {})
 
@@ -75,6 +81,7 @@ _RBAC: Final = GroupVersion(_RBAC_GROUP, "v1")
 
 DEFAULTERS: Final[Defaulters] = {
     GroupVersion("apiextensions.k8s.io", "v1").kind("CustomResourceDefinition"): _default_definition,
+    GroupVersion("apiregistration.k8s.io", "v1").kind("APIService"): _default_api_service,
     GroupVersion("coordination.k8s.io", "v1").kind("Lease"): _default_lease,
     _RBAC.kind("RoleBinding"): _default_binding,
     _RBAC.kind("ClusterRoleBinding"): _default_binding,

@@ -24,10 +24,18 @@ Handler = Callable[[Call, Endpoint], Awaitable[Result]]
 class StoredHandlers:
     """The handlers that work on one store."""
 
-    def __init__(self, backend: Backend, tasks: ChildTasks, watcher: WatchHandler | None = None) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        tasks: ChildTasks,
+        *,
+        watcher: WatchHandler | None = None,
+        get: GetHandler | None = None,
+    ) -> None:
+        """`watcher` closes the watches of these handlers, too; `get` reads more than what is stored."""
         self._backend = backend
         self._tasks = tasks
-        self.get: Final = GetHandler(backend.store)
+        self.get: Final = get or GetHandler(backend.store)
         create = CreateHandler(backend)
         self.update: Final = UpdateHandler(backend, create)
         self.delete: Final = DeleteHandler(backend, self.get)
@@ -60,7 +68,7 @@ class StoredHandlers:
         if endpoint.conversion is None:
             return self
         store = endpoint.conversion.on(self._backend.store, endpoint.api_version)
-        return StoredHandlers(replace(self._backend, store=store), self._tasks, self.watcher)
+        return StoredHandlers(replace(self._backend, store=store), self._tasks, watcher=self.watcher)
 
 
 def _part_strategy(call: Call, endpoint: Endpoint) -> Strategy:

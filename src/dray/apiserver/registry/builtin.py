@@ -57,6 +57,7 @@ _MODULES: Final = (
     "certificates",
     "admission_configuration",
     "by_schema",
+    "api_services",
     "resource_metrics",
     "custom_resource_definitions",
 )

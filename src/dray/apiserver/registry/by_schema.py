@@ -170,12 +170,9 @@ _IP_COLUMNS: Final = "ParentRef={spec.parentRef.resource}/{spec.parentRef.namesp
 _STORAGE: Final = "storage.k8s.io/v1"
 _FLOW: Final = "flowcontrol.apiserver.k8s.io/v1"
 
-_API_SERVICE_COLUMNS: Final = "Service={spec.service.name|Local}; Available={status.conditions.status}; Age"
-
 _CAPACITY_COLUMNS: Final = "StorageClassName={storageClassName}; Capacity={capacity|<unset>}"
 _SCALING: Final = "autoscaling/v2"
 _NETWORK: Final = "networking.k8s.io/v1"
-_AGGREGATOR: Final = "apiregistration.k8s.io/v1"
 _PLAIN: Final = "no-status no-generation"
 
 # Kind, short names, columns and traits, one line each.
@@ -194,6 +191,4 @@ DEFINITIONS: Final = (
     _row(_STORAGE, "CSIStorageCapacity", "", _CAPACITY_COLUMNS, _PLAIN),
     _row(_STORAGE, "VolumeAttachment", "", _ATTACHMENT_COLUMNS, "cluster no-generation"),
     _row(_STORAGE, "VolumeAttributesClass", "vac", "DriverName={driverName}; Age", f"cluster {_PLAIN}"),
-    # Answered by handlers/api_services.py: one of each served group version.
-    _row(_AGGREGATOR, "APIService", "", _API_SERVICE_COLUMNS, "cluster", verbs=("get", "list")),
 )
