@@ -1,10 +1,10 @@
-"""Attacks with a node's credentials: reading claims of others through a Pod's status, and tokens for other services."""
+"""Attacks with a node's credentials: claims of others, tokens for other services, and addresses of others."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
@@ -104,3 +104,25 @@ async def test_an_administrator_can_grant_nodes_a_further_audience() -> None:
         await ADMIN.create(f"{RBAC}/v1/clusterrolebindings", binding)
         answer = await NODE.until_allowed("create", ACCOUNT, token_request(pod, "bank"))
         assert answer["spec"]["audiences"] == ["bank"]
+
+
+@pytest.mark.parametrize(
+    "spec", [{"podCIDR": "0.0.0.0/1"}, {"podCIDRs": ["0.0.0.0/1"]}, {"podCIDR": "10.244.1.0/24", "podCIDRs": []}]
+)
+async def test_a_node_cannot_choose_the_addresses_of_its_pods(spec: Document) -> None:
+    """All nodes would route them to it; and a range that covers the cluster's would leave none for others."""
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}}
+    text = 'nodes "n1" is forbidden: node "n1" is not allowed to choose the addresses of its Pods'
+    async with cluster():
+        with pytest.raises(ForbiddenError, match=text):
+            await NODE.create("core/v1/nodes", {**node, "spec": spec})
+        await NODE.create("core/v1/nodes", node)
+        for path in ("core/v1/nodes/n1", "core/v1/nodes/n1/status"):
+            with suppress(ForbiddenError):
+                await NODE.request("patch", path, {"spec": spec}, content_type=MERGE)
+            assert "podCIDR" not in (await NODE.request("get", "core/v1/nodes/n1"))["spec"]
+        allocated = {"podCIDR": "10.244.1.0/24", "podCIDRs": ["10.244.1.0/24"]}
+        await ADMIN.request("patch", "core/v1/nodes/n1", {"spec": allocated}, content_type=MERGE)
+        with pytest.raises(ForbiddenError, match=text):
+            await NODE.request("patch", "core/v1/nodes/n1", {"spec": {"podCIDR": None}}, content_type=MERGE)
+        await NODE.request("patch", "core/v1/nodes/n1", {"spec": {"unschedulable": True}}, content_type=MERGE)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from ipaddress import IPv4Network, IPv6Network, ip_address
+from ipaddress import IPv4Network, IPv6Network
 from typing import Final, TypeAlias
 
 from dray.api.document import Document
+from dray.lib.ip_addresses import parse_address
 
 NONE: Final = "None"
 _IPV4: Final = 4
@@ -103,8 +104,5 @@ def node_ports(spec: Document) -> Iterator[tuple[str, int]]:
 
 def is_in_range(address: str, network: Network) -> bool:
     """Report whether the network has the address, except its first and last one."""
-    try:
-        found = ip_address(address)
-    except ValueError:
-        return False
-    return found in network and found not in (network.network_address, network.broadcast_address)
+    found = parse_address(address)
+    return found is not None and found in network and found not in (network.network_address, network.broadcast_address)

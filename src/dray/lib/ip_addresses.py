@@ -9,9 +9,12 @@ IPAddress: TypeAlias = IPv4Address | IPv6Address
 
 
 def parse_address(text: str) -> IPAddress | None:
-    """Return an address, an IPv4-mapped one as the IPv4 address that it stands for; None if the text is none."""
+    """Return an address, an IPv4-mapped one as the IPv4 address that it stands for; None if the text is none.
+
+    As in Go, an address has no zone: Python accepts any text as one, even line breaks.
+    """
     try:
-        address = ip_address(text)
+        address = ip_address("" if "%" in text else text)
     except ValueError:
         return None
     return (address.ipv4_mapped if isinstance(address, IPv6Address) else None) or address

@@ -54,7 +54,7 @@ def _is_bytes(text: str) -> bool:
 def _is_address(version: int) -> Callable[[str], bool]:
     def check(text: str) -> bool:
         try:
-            return ipaddress.ip_address(text).version == version
+            return "%" not in text and ipaddress.ip_address(text).version == version
         except ValueError:
             return False
 
@@ -66,7 +66,7 @@ def _is_network(text: str) -> bool:
         ipaddress.ip_network(text, strict=False)
     except ValueError:
         return False
-    return "/" in text
+    return "/" in text and "%" not in text
 
 
 def _is_uri(text: str) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Collection, Sequence
 from typing import Any, Final
 
@@ -21,6 +20,7 @@ from dray.api.names import dns1123_label, port_name
 from dray.api.validation.core_v1_environment import validate_env, validate_env_from
 from dray.api.validation.core_v1_resources import validate_resource_requirements
 from dray.api.validation.core_v1_volume import validate_descending, validate_no_backsteps
+from dray.lib.ip_addresses import parse_address
 
 _PORT_MAX: Final = 65535
 _BAD_PORT: Final = "must be between 1 and 65535, inclusive"
@@ -113,9 +113,7 @@ def _validate_port(port: Document, path: Path) -> FieldErrors:
 
 def validate_ip(text: str, path: Path) -> FieldErrors:
     """Validate an IPv4 or IPv6 address."""
-    try:
-        ipaddress.ip_address(text)
-    except ValueError:
+    if parse_address(text) is None:
         return [invalid(path, text, "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)")]
     return []
 

@@ -11,6 +11,7 @@ from dray.api.field_errors import FieldErrors, Path, duplicate, forbidden, inval
 from dray.api.validation.core_v1_namespace import validate_kube_finalizers
 from dray.api.validation.core_v1_resources import parse_quantity, validate_amount
 from dray.api.validation.core_v1_scheduling import validate_taints
+from dray.lib.ip_addresses import parse_address
 
 SPEC: Final = Path("spec")
 STATUS: Final = Path("status")
@@ -61,8 +62,9 @@ def _validate_declared_features(status: Document) -> FieldErrors:
 
 
 def _validate_cidr(text: str, path: Path) -> FieldErrors:
+    address, _, length = text.partition("/")
     try:
-        ipaddress.ip_network(text, strict=False)
+        ipaddress.ip_network(f"{address}/{length}" if parse_address(address) else "", strict=False)
     except ValueError:
         return [invalid(path, text, "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)")]
     return []

@@ -297,6 +297,16 @@ def _validate_names(spec: Document, path: Path) -> FieldErrors:
     return errors
 
 
+def _validate_host_aliases(aliases: Sequence[Document], path: Path) -> FieldErrors:
+    errors: FieldErrors = []
+    for i, alias in enumerate(aliases):
+        errors += validate_ip(alias.get("ip") or "", path.index(i).child("ip"))
+        names = path.index(i).child("hostnames")
+        for j, name in enumerate(alias.get("hostnames") or ()):
+            errors += [invalid(names.index(j), name, problem) for problem in dns1123_subdomain(name)]
+    return errors
+
+
 def _validate_optional(spec: Document, path: Path) -> FieldErrors:
     errors: FieldErrors = []
     if context := spec.get("securityContext"):
@@ -314,8 +324,7 @@ def _validate_optional(spec: Document, path: Path) -> FieldErrors:
     for i, gate in enumerate(spec.get("readinessGates") or ()):
         at = path.child("readinessGates").index(i).child("conditionType")
         errors += validate_label_name(gate.get("conditionType") or "", at)
-    for i, alias in enumerate(spec.get("hostAliases") or ()):
-        errors += validate_ip(alias.get("ip") or "", path.child("hostAliases").index(i).child("ip"))
+    errors += _validate_host_aliases(spec.get("hostAliases") or (), path.child("hostAliases"))
     if overhead := spec.get("overhead"):
         errors += validate_resource_list(overhead, path.child("overhead"))
     os_name = (spec.get("os") or {}).get("name")

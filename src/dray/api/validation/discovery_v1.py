@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Sequence
 from typing import Final
 
@@ -11,6 +10,7 @@ from dray.api.field_errors import FieldErrors, Path, duplicate, invalid, not_sup
 from dray.api.names import dns1123_label, dns1123_subdomain, qualified_name
 from dray.api.validation.core_v1_container import validate_ip, validate_port_number_or_name
 from dray.api.validation.meta_v1 import validate_immutable
+from dray.lib.ip_addresses import parse_address
 
 _PROTOCOLS: Final = ("SCTP", "TCP", "UDP")
 _ADDRESS_TYPES: Final = ("FQDN", "IPv4", "IPv6")
@@ -30,7 +30,8 @@ def _validate_address(address: str, path: Path, *, loopback: bool) -> FieldError
     errors = validate_ip(address, path)
     if errors:
         return errors
-    found = ipaddress.ip_address(address)
+    found = parse_address(address)
+    assert found is not None
     if found.is_unspecified:
         errors.append(invalid(path, address, f"may not be unspecified ({address})"))
     if found.is_loopback and not loopback:
@@ -117,7 +118,7 @@ def _validate_endpoint(endpoint_slice: Document, endpoint: Document, kind: str, 
             errors += [invalid(below.index(i), address, problem) for problem in dns1123_subdomain(address)]
             continue
         found = _validate_address(address, below.index(i), loopback=_allows_loopback(endpoint_slice))
-        if not found and kind != f"IPv{ipaddress.ip_address(address).version}":
+        if not found and kind != f"IPv{6 if ':' in address else 4}":
             found = [invalid(below.index(i), address, f"must be an {kind} address")]
         errors += found
     for field in ("hostname", "nodeName"):

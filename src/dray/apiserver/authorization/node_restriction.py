@@ -226,6 +226,13 @@ def _check_node(write: _Write) -> None:
         _check_new_node(write)
     elif write.operation == UPDATE:
         _check_changed_node(write)
+    if _pod_ranges(write.new) != _pod_ranges(write.old):
+        write.forbid_node("is not allowed to choose the addresses of its Pods: spec.podCIDR is set by its allocator")
+
+
+def _pod_ranges(node: Document | None) -> tuple[str, list[str]]:
+    spec = (node or {}).get("spec") or {}
+    return spec.get("podCIDR") or "", spec.get("podCIDRs") or []
 
 
 def _check_new_node(write: _Write) -> None:

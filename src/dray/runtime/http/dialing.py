@@ -6,13 +6,14 @@ import asyncio
 import hashlib
 import socket
 import ssl
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any, Final, TypeAlias
 
+from dray.lib.ip_addresses import is_special, parse_address
 from dray.runtime.http.connection import Connection
-from dray.runtime.http.errors import ConnectError, reason_of
+from dray.runtime.http.errors import AddressNotAllowedError, ConnectError, reason_of
 from dray.runtime.http.proxy import Proxy, open_tunnel
 from dray.runtime.http.urls import Origin
 from dray.runtime.tasks import TaskGroup
@@ -23,6 +24,8 @@ NEXT_ADDRESS_SECONDS: Final = 0.25
 _KEEPALIVE: Final = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4))
 
 _Attempt: TypeAlias = "asyncio.Task[socket.socket | OSError]"
+# The family, and the address as the socket module has it: at least host and port.
+_Address: TypeAlias = tuple[int, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +39,9 @@ class Route:
     # The SHA-256 of the server's certificate, to verify instead of its chain.
     fingerprint: bytes = b""
     proxy: Proxy | None = None
+    # Whether loopback, link-local and unspecified addresses are refused, also those that a name resolves to: the host
+    # comes from somebody who must not reach what listens on this machine only.
+    refuses_special: bool = False
 
 
 async def dial(route: Route, connection: Connection, timeout_seconds: float) -> None:
@@ -57,7 +63,8 @@ async def dial(route: Route, connection: Connection, timeout_seconds: float) -> 
 async def _dial(route: Route, connection: Connection) -> None:
     name = (route.server_name or route.origin.host) if route.tls is not None else None
     if route.proxy is None:
-        await _attach(route.origin, connection, route.tls, name)
+        check = _check_addresses if route.refuses_special else None
+        await _attach(route.origin, connection, route.tls, name, check)
     else:
         tunnel = route.tls is not None
         leg = Connection(connection.loop) if tunnel else connection
@@ -72,8 +79,26 @@ async def _dial(route: Route, connection: Connection) -> None:
         _compare(route.fingerprint, connection)
 
 
-async def _attach(origin: Origin, connection: Connection, tls: ssl.SSLContext | None, name: str | None) -> None:
-    opened = await _open_socket(connection.loop, origin)
+def _check_addresses(addresses: Sequence[_Address]) -> None:
+    """Refuse a host if any of its addresses is refused."""
+    for _, (host, *_) in addresses:
+        address = parse_address(host)
+        if address is None or is_special(address):
+            raise AddressNotAllowedError("address not allowed", host)
+
+
+async def _attach(
+    origin: Origin,
+    connection: Connection,
+    tls: ssl.SSLContext | None,
+    name: str | None,
+    check: Callable[[Sequence[_Address]], None] | None = None,
+) -> None:
+    # Resolved once: a name could stand for other addresses the next time.
+    addresses = await _resolve(connection.loop, origin)
+    if check is not None:
+        check(addresses)
+    opened = await _open_socket(connection.loop, addresses)
     try:
         await connection.loop.create_connection(lambda: connection, sock=opened, ssl=tls, server_hostname=name)
     except BaseException:
@@ -101,14 +126,13 @@ def _compare(fingerprint: bytes, connection: Connection) -> None:
         raise ConnectError("the server's certificate has another fingerprint")
 
 
-async def _open_socket(loop: asyncio.AbstractEventLoop, origin: Origin) -> socket.socket:
-    addresses = await _resolve(loop, origin)
+async def _open_socket(loop: asyncio.AbstractEventLoop, addresses: Sequence[_Address]) -> socket.socket:
     if len(addresses) == 1:
         return await _connect(loop, *addresses[0])
     return await _race(loop, addresses)
 
 
-async def _resolve(loop: asyncio.AbstractEventLoop, origin: Origin) -> Sequence[tuple[int, Any]]:
+async def _resolve(loop: asyncio.AbstractEventLoop, origin: Origin) -> Sequence[_Address]:
     """Return the addresses of a host, alternating between families."""
     for family in (socket.AF_INET, socket.AF_INET6):
         try:
@@ -139,7 +163,7 @@ async def _connect(loop: asyncio.AbstractEventLoop, family: int, address: Any) -
     return opened
 
 
-async def _race(loop: asyncio.AbstractEventLoop, addresses: Sequence[tuple[int, Any]]) -> socket.socket:
+async def _race(loop: asyncio.AbstractEventLoop, addresses: Sequence[_Address]) -> socket.socket:
     """Return the first socket that connects; each attempt has a head start before the next."""
     attempts: list[_Attempt] = []
     winner: _Attempt | None = None

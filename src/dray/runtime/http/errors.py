@@ -21,6 +21,10 @@ class ConnectError(HttpError):
         self.address = address
 
 
+class AddressNotAllowedError(ConnectError):
+    """The host is, or its name resolves to, an address that may not be dialled."""
+
+
 class NoResponseError(HttpError):
     """The connection was closed before the first byte of a response; the request may have been executed."""
 

@@ -529,7 +529,12 @@ NODES = 'nodes "n1" is forbidden: '
             f'{NODES}node "n1" is not allowed to update configSource to a new non-nil configSource',
         ),
         (node(owners=[{"name": "x"}]), node(), f'{NODES}node "n1" is not allowed to modify ownerReferences'),
-        (node(podCIDR="10.0.0.0/24"), node(), None),
+        (node(unschedulable=True), node(), None),
+        (
+            node(podCIDR="10.0.0.0/24"), node(),
+            f'{NODES}node "n1" is not allowed to choose the addresses of its Pods: spec.podCIDR is set by its '
+            "allocator",
+        ),
     ],
 )  # fmt: skip
 def test_node_writes(index: NodeIndex, new: Document, old: Document | None, message: str | None) -> None:

@@ -9,14 +9,13 @@ import re
 import ssl
 from collections.abc import AsyncGenerator, Awaitable, Sequence
 from dataclasses import dataclass
-from ipaddress import ip_address
 from typing import Final, Protocol
 from urllib.parse import urlsplit
 
 import msgspec
 
 from dray.api.document import Document
-from dray.api.errors import BadRequestError, NotFoundError, ServiceUnavailableError
+from dray.api.errors import APIError, BadRequestError, NotFoundError, ServiceUnavailableError
 from dray.apiserver.admission.plugin import AdmissionAttributes, Operation
 from dray.apiserver.call import Call, ProxyResult, Result, TextResult, UpgradeResult
 from dray.apiserver.endpoint import Endpoint
@@ -28,7 +27,7 @@ from dray.apiserver.service_resolver import ServiceResolver, ServiceUnresolvedEr
 from dray.runtime.http.client import HttpClient
 from dray.runtime.http.connection import ClientResponse
 from dray.runtime.http.dialing import Route
-from dray.runtime.http.errors import HttpError
+from dray.runtime.http.errors import AddressNotAllowedError, HttpError
 from dray.runtime.http.urls import Origin
 
 VERBS: Final = ("create", "delete", "get", "patch", "update")
@@ -132,7 +131,7 @@ class ProxyHandler:
             try:
                 response = await client.send(call.info.method, target, kept, body, ANSWER_SECONDS_MAX)
             except HttpError as error:
-                raise ServiceUnavailableError(f"error trying to reach service: {error}") from error
+                raise _unreachable(error) from error
             return await _answer(response, prefix)
 
         return ProxyResult(send)
@@ -173,20 +172,16 @@ class ProxyHandler:
         return self._plain(place, host, number)
 
     def _plain(self, place: Place, host: str, port: int) -> HttpClient:
-        check_address(host)
         is_secure = place.scheme == _HTTPS
         origin = Origin(_HTTPS if is_secure else "http", host, port)
-        return HttpClient(Route(origin, self._tls if is_secure else None), keep=False)
+        # The host comes from a Pod's status, an EndpointSlice or a Node: it could be this machine itself.
+        return HttpClient(Route(origin, self._tls if is_secure else None, refuses_special=True), keep=False)
 
 
-def check_address(host: str) -> None:
-    """Refuse addresses of this machine itself, which a Pod's status could name."""
-    try:
-        address = ip_address(host)
-    except ValueError:
-        return
-    if address.is_loopback or address.is_link_local or address.is_unspecified:
-        raise BadRequestError("address not allowed")
+def _unreachable(error: HttpError) -> APIError:
+    if isinstance(error, AddressNotAllowedError):
+        return BadRequestError(str(error))
+    return ServiceUnavailableError(f"error trying to reach service: {error}")
 
 
 def pod_address(pod: Document, place: Place) -> tuple[str, int]:
@@ -242,7 +237,7 @@ def _upgrade(client: HttpClient, method: str, target: str, headers: Headers) -> 
         try:
             return await client.upgrade(method, target, headers, ANSWER_SECONDS_MAX)
         except HttpError as error:
-            raise ServiceUnavailableError(f"error trying to reach service: {error}") from error
+            raise _unreachable(error) from error
 
     return send()
 
