@@ -96,7 +96,7 @@ class Cluster:
         own = PodState(made, ())
         names = extended_names(info.requests)
         if any(map(self.variants.serves, names)):
-            self.variants.prepare(own, names, None)
+            self.variants.prepare(own, names)
         for name, place in self.nodes.items():
             if self.fit.filter(state, made, place).is_success and self._take(own, info, name):
                 return

@@ -13,7 +13,7 @@ from dray.api.document import Document
 from dray.api.errors import APIError, BadRequestError, ConflictError, ServiceUnavailableError
 from dray.api.pod_claims import EXTENDED_RESOURCE_ANNOTATION, FINALIZER
 from dray.api.types.core_v1 import Node, Pod
-from dray.api.types.resource_v1 import DeviceClass, ResourceClaim
+from dray.api.types.resource_v1 import DeviceClass, ResourceClaim, ResourceClaimConsumerReference
 from dray.client.interface import DeleteOptions
 from dray.client.resources import DEVICE_CLASSES, NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from dray.client.rest import Call
@@ -534,51 +534,6 @@ async def abandoned(cluster: Bench, **resources: int) -> Pod:
     return await cluster.user.get(PODS, "pod", TEAM)
 
 
-@pytest.mark.behaviour("XR-15", "XR-29")
-async def test_a_claim_that_still_fits_is_used_again() -> None:
-    async with bench() as cluster:
-        await cluster.create(*WORKER, node("other"), resource_slice("other", "gpu-9"))
-        pod = await abandoned(cluster)
-        [before] = await extended_claims(cluster)
-        attempt = cluster.attempt(pod)
-        statuses = cluster.filter(attempt)
-        assert statuses["worker"].is_success
-        assert statuses["other"].message == CANNOT_SCHEDULE
-        assert (await cluster.take(attempt, "worker")).is_success
-        assert [extended_claim.metadata.uid for extended_claim in await extended_claims(cluster)] == [
-            before.metadata.uid
-        ]
-        assert creates(cluster) == {"success": 1.0}
-
-
-@pytest.mark.behaviour("XR-15", "XR-29")
-async def test_a_claim_that_was_not_allocated_yet_is_allocated() -> None:
-    async with bench() as cluster:
-        await cluster.create(*WORKER)
-        attempt = await cluster.start(asking(gpu=1))
-        cluster.feasible(attempt)
-        cluster.transport.fail = failing("update", "resourceclaims", "status")
-        await cluster.take(attempt, "worker")
-        cluster.plugin._tracker.end_in_flight((await extended_claims(cluster))[0], attempt.pod.metadata.uid or "")
-        cluster.transport.fail = lambda _: None
-        [before] = await extended_claims(cluster)
-        await cluster.seen(RESOURCE_CLAIMS, before)
-        again = cluster.attempt(attempt.pod)
-        assert cluster.feasible(again) == ["worker"]
-        assert (await cluster.take(again, "worker")).is_success
-        [after] = await extended_claims(cluster)
-        assert (after.metadata.uid, len(devices(after))) == (before.metadata.uid, 1)
-
-
-@dataclass
-class Stale:
-    """What has changed since the claim was made, and what PreFilter says."""
-
-    change: Callable[[Bench], Any]
-    pre_filter: str = ""
-    node: str = CANNOT_SCHEDULE
-
-
 async def _plugin_installed(cluster: Bench) -> None:
     current = await cluster.user.get(NODES, "worker", "")
     status = msgspec.structs.replace(current.status, allocatable={**current.status.allocatable, GPU: "2"})
@@ -591,45 +546,85 @@ async def _class_gone(cluster: Bench) -> None:
     await until(lambda: not cluster.handle.informers.informer(DEVICE_CLASSES).lister.list())
 
 
-async def _another_class(cluster: Bench) -> None:
-    # Of the same second, and first by name.
-    await cluster.create(named_class("a"))
-
-
 async def _claim_going(cluster: Bench) -> None:
     [extended_claim] = await extended_claims(cluster)
     await cluster.user.delete(RESOURCE_CLAIMS, extended_claim.metadata.name or "", TEAM)
     await cluster.seen(RESOURCE_CLAIMS, (await extended_claims(cluster))[0])
 
 
-STALE: Mapping[str, Stale] = {
-    "a device plugin was installed": Stale(_plugin_installed),
-    "the class is gone": Stale(_class_gone),
-    "another class has the name": Stale(_another_class),
-    "the claim is being deleted": Stale(_claim_going, pre_filter=CANNOT_SCHEDULE),
+async def _device_tainted(cluster: Bench) -> None:
+    await cluster.create(
+        {
+            "apiVersion": "resource.k8s.io/v1beta2",
+            "kind": "DeviceTaintRule",
+            "metadata": {"name": "broken"},
+            "spec": {
+                "deviceSelector": {"driver": "test.example.com"},
+                "taint": {"key": "broken", "effect": "NoSchedule"},
+            },
+        }
+    )
+
+
+async def _second_claim(cluster: Bench) -> None:
+    [first] = await extended_claims(cluster)
+    metadata = msgspec.structs.replace(first.metadata, name="second", uid=None, resource_version=None)
+    second = msgspec.structs.replace(first, metadata=metadata, status=type(first.status)())
+    await cluster.seen(RESOURCE_CLAIMS, await cluster.user.create(RESOURCE_CLAIMS, second))
+
+
+async def _nothing(cluster: Bench) -> None:
+    pass
+
+
+LEFTOVERS: Mapping[str, Callable[[Bench], Any]] = {
+    "nothing has changed": _nothing,
+    "its device has a taint": _device_tainted,
+    "a device plugin was installed": _plugin_installed,
+    "the class is gone": _class_gone,
+    "the claim is being deleted": _claim_going,
+    "there is a second one": _second_claim,
 }
 
 
-@pytest.mark.behaviour("XR-15", "XR-16")
-@pytest.mark.parametrize("case", [pytest.param(case, id=name) for name, case in STALE.items()])
-@pytest.mark.behaviour("PE-76")
-async def test_extended_resource_name_with_resources_delete_claim(case: Stale) -> None:
+@pytest.mark.behaviour("XR-15", "XR-16", "XR-29", "PE-76")
+@pytest.mark.parametrize("change", LEFTOVERS.values(), ids=LEFTOVERS)
+async def test_what_an_interrupted_attempt_has_left_is_deleted_and_the_pod_decided_anew(
+    change: Callable[[Bench], Any],
+) -> None:
     async with bench() as cluster:
         await cluster.create(*WORKER)
         pod = await abandoned(cluster)
-        await case.change(cluster)
+        await change(cluster)
         attempt = cluster.attempt(pod)
         statuses = cluster.filter(attempt)
-        if case.pre_filter:
-            assert {name: status.message for name, status in statuses.items()} == {"": case.pre_filter}
-        else:
-            assert statuses["worker"].message == case.node
+        assert {name: status.message for name, status in statuses.items()} == {"": CANNOT_SCHEDULE}
         _, status = await cluster.plugin.post_filter(attempt.state, attempt.pod, statuses)
         assert (status.code, status.message) == (UNRESOLVABLE, "deletion of ResourceClaim completed")
         assert await extended_claims(cluster) == []
         live = await cluster.user.get(PODS, "pod", TEAM)
         assert live.status.extended_resource_claim_status is None
         await freed(cluster)
+
+
+@pytest.mark.behaviour("XR-16")
+async def test_a_claim_that_somebody_else_uses_is_not_deleted() -> None:
+    """Its annotation and owner may be forged."""
+    async with bench() as cluster:
+        await cluster.create(*WORKER)
+        pod = await abandoned(cluster)
+        [extended_claim] = await extended_claims(cluster)
+        other = ResourceClaimConsumerReference(resource="pods", name="other", uid="uid-of-other")
+        status = msgspec.structs.replace(extended_claim.status, reserved_for=(other,))
+        used = await cluster.user.update_status(RESOURCE_CLAIMS, msgspec.structs.replace(extended_claim, status=status))
+        await cluster.seen(RESOURCE_CLAIMS, used)
+        attempt = cluster.attempt(pod)
+        statuses = cluster.filter(attempt)
+        _, rejection = await cluster.plugin.post_filter(attempt.state, attempt.pod, statuses)
+        text = f"claim {TEAM}/{used.metadata.name} is annotated as the pod's, and others use it"
+        assert (rejection.code, rejection.message) == (UNRESOLVABLE, text)
+        [after] = await extended_claims(cluster)
+        assert (after.metadata.finalizers, after.status) == (used.metadata.finalizers, used.status)
 
 
 @pytest.mark.behaviour("XR-16")

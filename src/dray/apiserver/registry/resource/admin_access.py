@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from dray.api.document import Document
 from dray.api.field_errors import FieldErrors, Path, forbidden
+from dray.api.pod_claims import EXTENDED_RESOURCE_ANNOTATION
 from dray.api.validation.resource_claim_status import STATUS, device_id
 from dray.apiserver.registry.resource.group import GROUP
 from dray.apiserver.registry.strategy import WriteContext
@@ -59,6 +60,23 @@ def validate_status_permissions(claim: Document, old: Document, context: WriteCo
     if _device_statuses(claim) or _device_statuses(old):
         errors += _validate_device_statuses(claim, old, context)
     return errors
+
+
+def validate_extended_resource_annotation(claim: Document, old: Document | None, context: WriteContext) -> FieldErrors:
+    """Return an error if the writer marks a claim as that of extended resources, and may not allocate claims."""
+    given = _annotation(claim)
+    if not given or given == _annotation(old or {}) or _allowed(context, ("update",), subresource="binding"):
+        return []
+    text = (
+        'only schedulers create claims of extended resources: requires resource="resourceclaims/binding", '
+        f'verb="update" permission in API group "{GROUP}"'
+    )
+    return [forbidden(Path("metadata.annotations").key(EXTENDED_RESOURCE_ANNOTATION), text)]
+
+
+def _annotation(claim: Document) -> str:
+    annotations: Mapping[str, str] = (claim.get("metadata") or {}).get("annotations") or {}
+    return annotations.get(EXTENDED_RESOURCE_ANNOTATION, "")
 
 
 def _validate_binding(claim: Document, old: Document, context: WriteContext) -> FieldErrors:

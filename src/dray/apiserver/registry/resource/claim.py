@@ -20,6 +20,7 @@ from dray.apiserver.registry.columns import AGE, NAME
 from dray.apiserver.registry.resource.admin_access import (
     validate_admin_requests,
     validate_admin_results,
+    validate_extended_resource_annotation,
     validate_status_permissions,
 )
 from dray.apiserver.registry.resource.gates import CLAIM_FIELDS, drop_disabled_fields, drop_disabled_status_fields
@@ -55,6 +56,7 @@ class ClaimStrategy(Strategy):
         spec, gates = obj.get("spec") or {}, context.gates
         valid = _valid_specs(compiler_features(gates))
         errors = valid.errors(spec, lambda: validate_claim(obj, compilers(gates)))
+        errors = validate_extended_resource_annotation(obj, None, context) + errors
         return validate_admin_requests(spec, context) + errors
 
     def prepare_for_update(self, obj: Document, old: Document, context: WriteContext) -> None:
@@ -64,7 +66,7 @@ class ClaimStrategy(Strategy):
 
     def validate_update(self, obj: Document, old: Document, context: WriteContext) -> FieldErrors:
         """Reject changes of the spec."""
-        return validate_claim_update(obj, old)
+        return validate_extended_resource_annotation(obj, old, context) + validate_claim_update(obj, old)
 
 
 class ClaimStatusStrategy(Strategy):

@@ -23,7 +23,7 @@ from dray.framework.snapshot import Snapshot
 from dray.framework.status import SUCCESS, Code, Status, error, unresolvable
 from dray.lib.clock import Clock
 from dray.scheduler.plugins.dynamic_resources.pod_state import PodState, Variant
-from dray.scheduler.plugins.dynamic_resources.variants import CLAIM_MISMATCH, Variants
+from dray.scheduler.plugins.dynamic_resources.variants import Variants
 
 NAME: Final = "DynamicResources"
 CANNOT_ALLOCATE: Final = "cannot allocate all claims"
@@ -103,10 +103,8 @@ class DeviceFilter:
         variant = own.plain
         if node.requested.scalars or (own.needs and node.allocatable.scalars):
             variant = own.node_variants[node.name] = self._variants.variant(own, node)
-        if variant.rejection is not None or (own.extended_claim is not None and not own.reaches(node)):
-            status = variant.rejection or CLAIM_MISMATCH
-            own.stale = own.stale or status is CLAIM_MISMATCH
-            return status
+        if variant.rejection is not None:
+            return variant.rejection
         if not variant.count:
             return SUCCESS
         # Where the claims fit, `PodState.found_on` has the allocations.
@@ -252,7 +250,7 @@ class DeviceFilter:
 
     def _deciding_query(self, own: PodState) -> AllocationQuery | None:
         """Return the cached results that decide for the Pod, on nodes without device plugins; None if more decides."""
-        if own.placed or own.reduced or own.needs or own.extended_claim is not None or not own.plain.count:
+        if own.placed or own.reduced or own.needs or not own.plain.count:
             return None
         try:
             return own.plain.query or self._query(own.plain)

@@ -28,7 +28,8 @@ from dray.scheduler.plugins.dynamic_resources.claim_writer import ATTEMPTS_MAX, 
 from dray.scheduler.plugins.dynamic_resources.extended_resources import (
     claim_name,
     is_extended_resource_claim_of,
-    is_reusable,
+    is_unused,
+    is_used_by_others,
     same_requests,
 )
 from dray.scheduler.plugins.dynamic_resources.tracker import ClaimTracker
@@ -84,7 +85,7 @@ class ExtendedClaimWriter:
             except AlreadyExistsError:
                 found = await self._client.get(RESOURCE_CLAIMS, metadata.name or "", metadata.namespace or "")
                 if is_extended_resource_claim_of(found, pod):
-                    return _usable(found, claim, pod)
+                    return _usable(found, claim)
         raise ClaimChangedError(f"claim {claim_label(claim)}: its name is taken by others")
 
     async def _repeat(self, work: Callable[[], Awaitable[T]]) -> T:
@@ -156,7 +157,8 @@ class ExtendedClaimWriter:
     async def remove(self, claim: ResourceClaim, pod: Pod) -> bool:
         """Delete the claim and its entry in the Pod's status; False if the Pod was bound with this claim.
 
-        The status goes first: a binding that is still on its way is bound to the version before.
+        The status goes first: a binding that is still on its way is bound to the version before. Raises
+        `ClaimChangedError` if another Pod uses the claim, whose devices it would lose.
         """
         live = await ignore_not_found(self._client.get(PODS, pod.metadata.name or "", pod.metadata.namespace or ""))
         if live is not None and live.metadata.uid == pod.metadata.uid:
@@ -170,6 +172,8 @@ class ExtendedClaimWriter:
             self._client.get(RESOURCE_CLAIMS, claim.metadata.name or "", claim.metadata.namespace or "")
         )
         if current is not None and is_extended_resource_claim_of(current, pod):
+            if is_used_by_others(current, pod):
+                raise ClaimChangedError(f"claim {claim_label(current)} is annotated as the pod's, and others use it")
             await self._delete(current)
         # The informer may have observed its creation and deletion before the response arrived.
         self._tracker.removed(claim)
@@ -192,9 +196,8 @@ class ExtendedClaimWriter:
         return await self._writer.until_answered(claim, lambda claim: self.remove(claim, pod))
 
 
-def _usable(found: ResourceClaim, claim: ResourceClaim, pod: Pod) -> ResourceClaim:
+def _usable(found: ResourceClaim, claim: ResourceClaim) -> ResourceClaim:
     """Return a claim that was created before, if it is still unused."""
-    is_new = found.status.allocation is None and is_reusable(found, pod)
-    if is_new and same_requests(found, claim.spec.devices.requests):
+    if is_unused(found) and same_requests(found, claim.spec.devices.requests):
         return found
     raise ClaimChangedError(f"claim {claim_label(found)} of an earlier attempt is in the way")

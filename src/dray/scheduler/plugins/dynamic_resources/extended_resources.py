@@ -15,7 +15,7 @@ import msgspec
 
 from dray.allocator.plan import DEVICES_MAX
 from dray.api.extended_resources import is_dra_extended_resource_name
-from dray.api.pod_claims import EXTENDED_RESOURCE_ANNOTATION, FINALIZER, is_owned_by_pod, is_reserved_for
+from dray.api.pod_claims import EXTENDED_RESOURCE_ANNOTATION, FINALIZER, is_owned_by_pod
 from dray.api.quantity import Quantity
 from dray.api.types.core_v1 import ContainerExtendedResourceRequest, Pod, PodExtendedResourceClaimStatus
 from dray.api.types.meta_v1 import ObjectMeta
@@ -220,18 +220,16 @@ def _asked(requests: Sequence[DeviceRequest]) -> list[tuple[str, str, int]]:
     )
 
 
-def is_reusable(claim: ResourceClaim, pod: Pod) -> bool:
-    """Return whether a claim of an earlier attempt is still usable: complete, protected, and not used by others."""
+def is_unused(claim: ResourceClaim) -> bool:
+    """Return whether the claim is as it was created: protected, not allocated, not reserved, not being deleted."""
     if claim.metadata.deletion_timestamp is not None or FINALIZER not in claim.metadata.finalizers:
         return False
-    allocation, users = claim.status.allocation, claim.status.reserved_for
-    if allocation is None:
-        return not users
-    if len(users) > 1 or (users and not is_reserved_for(claim, pod)):
-        return False
-    given = sorted(result.request for result in allocation.devices.results)
-    asked = claim.spec.devices.requests
-    return given == sorted(item.name for item in asked if item.exactly for _ in range(item.exactly.count or 1))
+    return claim.status.allocation is None and not claim.status.reserved_for
+
+
+def is_used_by_others(claim: ResourceClaim, pod: Pod) -> bool:
+    """Return whether somebody but the Pod has the claim reserved."""
+    return any(user.uid != pod.metadata.uid for user in claim.status.reserved_for)
 
 
 def status_of(claim_name: str, wanted: Wanted) -> PodExtendedResourceClaimStatus:

@@ -59,14 +59,17 @@ from dray.scheduler.plugins.dynamic_resources.node_allocatable import NodeAlloca
 from dray.scheduler.plugins.dynamic_resources.pod_state import PodState, optional_uids, reduced
 from dray.scheduler.plugins.dynamic_resources.pre_binder import PreBinder
 from dray.scheduler.plugins.dynamic_resources.preemption import SETTLING, DevicePreemption
-from dray.scheduler.plugins.dynamic_resources.variants import CLAIM_MISMATCH, extended_names
+from dray.scheduler.plugins.dynamic_resources.variants import extended_names
 from dray.scheduler.plugins.dynamic_resources.wanted_devices import WantedDevices
 
 _log = logging.getLogger(__name__)
 
+CANNOT_SCHEDULE: Final = "cannot schedule extended resource claim"
 DELETED: Final = "deletion of ResourceClaim completed"
 STEPS: Final = exponential_buckets(start=1, factor=4, count=12)
 ABANDONED: Final = ClusterEvent(RESOURCE_CLAIM, Action.UPDATE, "ResourceClaimAllocationAbandoned")
+
+_CLAIM_LEFT: Final = unresolvable(CANNOT_SCHEDULE).with_plugin("DynamicResources")
 
 
 class DynamicResources:
@@ -199,8 +202,8 @@ class DynamicResources:
                 claims = [
                     claim for claim in claims if claim.metadata.uid not in optional or self._is_usable(pod, claim)
                 ]
-            extended_claim = self._tracker.extended_resource_claim_of(pod.metadata.uid or "") if names else None
-            if not claims and extended_claim is None and not any(map(self._variants.serves, names)):
+            leftovers = self._tracker.extended_resource_claims_of(pod.metadata.uid or "") if names else ()
+            if not claims and not leftovers and not any(map(self._variants.serves, names)):
                 return None, SKIP
             in_group = pod.spec.scheduling_group is not None
             own = self._group_claims.state_of(state, pod, claims) if in_group else PodState(pod, claims)
@@ -215,10 +218,14 @@ class DynamicResources:
         if self._learns:
             self._devices.packing.observe(state.pod_info, own.claims)
             self._devices.packing.refresh(self._handle.snapshot)
-        rejection = self._use_extended(state, own, names, extended_claim) if names else None
+        own.leftovers = leftovers
+        if names:
+            state.device_resources = lambda node_name: own.on_node(node_name).device_resources(node_name)
+            self._variants.prepare(own, names)
         if optional:
-            own.reduced = tuple(self._reduced(own, optional, names, extended_claim))
-        return None, SUCCESS if rejection is None else rejection
+            own.reduced = tuple(self._reduced(own, optional, names))
+        # Whether they could still be used depends on all that the allocator reads; the Pod is decided anew instead.
+        return None, _CLAIM_LEFT if leftovers else SUCCESS
 
     def _is_usable(self, pod: Pod, claim: ResourceClaim) -> bool:
         try:
@@ -227,29 +234,13 @@ class DynamicResources:
             return False
         return True
 
-    def _reduced(
-        self, own: PodState, optional: frozenset[str], names: tuple[str, ...], extended_claim: ResourceClaim | None
-    ) -> Iterator[PodState]:
+    def _reduced(self, own: PodState, optional: frozenset[str], names: tuple[str, ...]) -> Iterator[PodState]:
         """Yield the Pod without some of its optional claims."""
         for claims in reduced(own.claims, optional):
             less = PodState(own.pod, claims)
-            if not names or self._variants.prepare(less, names, extended_claim) is None:
-                yield less
-
-    def _use_extended(
-        self, state: CycleState, own: PodState, names: tuple[str, ...], extended_claim: ResourceClaim | None
-    ) -> Status | None:
-        """Prepare the Pod's extended resources, and its claim of an earlier attempt, which must have no conflicts."""
-        state.device_resources = lambda node_name: own.on_node(node_name).device_resources(node_name)
-        rejection = self._variants.prepare(own, names, extended_claim)
-        if (
-            rejection is None
-            and extended_claim is not None
-            and self._tracker.conflicting_claims(extended_claim, extended_claim.status.allocation)
-        ):
-            own.stale = True
-            return CLAIM_MISMATCH
-        return rejection
+            if names:
+                self._variants.prepare(less, names)
+            yield less
 
     def _check(self, own: PodState, position: int, claim: ResourceClaim) -> None:
         if claim.status.allocation is not None:
@@ -305,7 +296,7 @@ class DynamicResources:
         """Return the nodes that are not cached as feasible."""
         own: PodState = state[NAME]
         cached = None
-        if own.extended_claim is None and self._are_results_enough():
+        if self._are_results_enough():
             cached = self._filter.cached_filter(own)
         return indices if cached is None else cached.needs_filter(snapshot, indices)
 
@@ -423,8 +414,8 @@ class DynamicResources:
         own: PodState | None = state.get(NAME)
         if own is None:
             return None, unschedulable()
-        if own.stale and own.extended_claim is not None:
-            return None, await self._delete_extended_claim(own.extended_claim, pod)
+        if own.leftovers:
+            return None, await self._delete_leftovers(own.leftovers, pod)
         # Seeded, so that the choice is reproducible; random, so that it is not always the same claim.
         order = random.Random(f"{pod.metadata.uid} {pod.metadata.resource_version}")  # noqa: S311 - not for security
         candidates = [own.claims[position] for position in sorted(own.unavailable)]
@@ -448,17 +439,21 @@ class DynamicResources:
         states: list[tuple[Pod, PodState]] = []
         for member in members:
             pod = member.state.pod_info.pod
+            own: PodState | None = member.state.get(NAME)
+            if own is not None and own.leftovers:
+                return None, await self._delete_leftovers(own.leftovers, pod)
             if pod.spec.resource_claims:
                 states.append((pod, member.state.get(NAME) or self._group_claims.state_without_attempt(pod)))
         return None, await self._group_claims.free(group, states, scheduled)
 
-    async def _delete_extended_claim(self, claim: ResourceClaim, pod: Pod) -> Status:
-        """Delete an unusable claim of an earlier attempt."""
+    async def _delete_leftovers(self, claims: Sequence[ResourceClaim], pod: Pod) -> Status:
         try:
-            removed = await self._devices.extended_claims.remove(claim, pod)
+            removed = [await self._devices.extended_claims.remove(claim, pod) for claim in claims]
         except APIError as failure:
             return error(str(failure))
-        return unresolvable(DELETED) if removed else unschedulable()
+        except writes.ClaimChangedError as why:
+            return unresolvable(str(why))
+        return unresolvable(DELETED) if all(removed) else unschedulable()
 
     # --- Scoring. ---
 

@@ -62,8 +62,6 @@ class PodState:
         "classes",
         "created",
         "creating",
-        "extended_claim",
-        "extended_claim_matches",
         "first_pass",
         "group_claims",
         "group_user",
@@ -72,6 +70,7 @@ class PodState:
         "in_dry_run",
         "in_group",
         "last_found",
+        "leftovers",
         "local_devices",
         "names",
         "needs",
@@ -87,7 +86,6 @@ class PodState:
         "released",
         "removed",
         "shared",
-        "stale",
         "tracked_out",
         "unavailable",
         "unfit",
@@ -113,10 +111,8 @@ class PodState:
         self.names: tuple[str, ...] = ()
         self.needs = _NO_NEEDS
         self.classes = _NO_CLASSES
-        # The extended-resource claim of an earlier attempt, its node matcher, and whether it cannot be used.
-        self.extended_claim: ResourceClaim | None = None
-        self.extended_claim_matches: NodeMatcher | None = None
-        self.stale = False
+        # Extended-resource claims that an interrupted attempt has left; PostFilter deletes them.
+        self.leftovers: tuple[ResourceClaim, ...] = ()
         # By the node's own resources and held-back devices; and by node.
         self.variants: dict[tuple[object, ...], Variant] = {}
         self.node_variants: dict[str, Variant] = {}
@@ -188,13 +184,6 @@ class PodState:
         """Return the state that applies to a filtered node."""
         return self.reduced_by_node.get(node_name, self)
 
-    def use_extended_claim(self, claim: ResourceClaim) -> None:
-        """Use the extended-resource claim of an earlier attempt."""
-        self.extended_claim = claim
-        allocation = claim.status.allocation
-        if allocation is not None and allocation.node_selector is not None:
-            self.extended_claim_matches = compile_selector(allocation.node_selector)
-
     def found_on(self, node_name: str) -> tuple[AllocationResult, ...] | None:
         """Return the allocations on a feasible node; valid until Reserve, which takes the devices."""
         found = self.node_allocations.get(node_name)
@@ -216,10 +205,6 @@ class PodState:
     def device_resources(self, node_name: str) -> frozenset[str]:
         """Return the extended resources that devices would serve there."""
         return self.variant_on(node_name).wanted.resources if self.needs else NO_NAMES
-
-    def reaches(self, node: NodeInfo) -> bool:
-        """Return whether the extended-resource claim of an earlier attempt can be used on the node."""
-        return self.extended_claim_matches is None or self.extended_claim_matches(node)
 
     def allocation_of(self, claim: ResourceClaim, node_name: str) -> AllocationResult | None:
         """Return the allocation for a claim on the node."""

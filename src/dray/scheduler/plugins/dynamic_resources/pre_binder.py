@@ -115,24 +115,20 @@ class PreBinder:
         return SUCCESS
 
     async def _bind_extended_claim(self, own: PodState, pod: Pod, node_name: str) -> Status:
-        """Create the claim of extended resources, unless an earlier attempt has, and write it like the others."""
-        claim, allocation = own.extended_claim, None
-        if own.chosen.extended_claim is not None:
-            allocation = own.allocation_of(own.chosen.extended_claim, node_name)
-            assert allocation is not None, "reserved without an allocation"
-        if claim is None:
-            assert own.chosen.extended_claim is not None
-            own.creating = True
-            try:
-                claim = await self._extended_claim.create(pod, own.chosen.extended_claim)
-            except (ClaimChangedError, APIError) as failure:
-                return error(str(failure))
-            assert allocation is not None
-            # Both uids are in flight for a moment, so that the devices are never free.
-            self._tracker.start_in_flight(claim, allocation, pod.metadata.uid or "")
-            self._tracker.end_in_flight(own.chosen.extended_claim, pod.metadata.uid or "")
-        own.created = claim
-        return await self._bind_claim(own, claim, allocation, pod)
+        """Create the claim of extended resources, and write it like the others."""
+        planned = own.chosen.extended_claim
+        assert planned is not None
+        allocation = own.allocation_of(planned, node_name)
+        assert allocation is not None, "reserved without an allocation"
+        own.creating = True
+        try:
+            own.created = await self._extended_claim.create(pod, planned)
+        except (ClaimChangedError, APIError) as failure:
+            return error(str(failure))
+        # Both uids are in flight for a moment, so that the devices are never free.
+        self._tracker.start_in_flight(own.created, allocation, pod.metadata.uid or "")
+        self._tracker.end_in_flight(planned, pod.metadata.uid or "")
+        return await self._bind_claim(own, own.created, allocation, pod)
 
     async def _write_pod_status(self, state: CycleState, own: PodState, pod: Pod) -> Status:
         """Write the Pod's status before it is bound, so that a bound Pod always has it."""
@@ -351,7 +347,7 @@ class PreBinder:
         removed = True
         try:
             removed = await self._extended_claim.remove_until_answered(claim, pod)
-        except APIError as failure:
+        except (APIError, ClaimChangedError) as failure:
             # The next attempt finds it, or the claim controller deletes it with the Pod.
             _log.info("not deleted", extra=fields(claim=claim_label(claim), error=str(failure)))
             doubt = own.in_doubt.pop(claim.metadata.uid or "", None)

@@ -138,11 +138,12 @@ class ClaimTracker:
         assumed = self._assumed.get(key)
         return assumed if assumed is not None else self._find(key)
 
-    def extended_resource_claim_of(self, pod_uid: str) -> ResourceClaim | None:
-        """Return the Pod's extended-resource claim; of several, preferably an allocated one."""
-        found = [claim for claim in self._find_extended(pod_uid) if claim.metadata.uid not in self._removed]
-        found.sort(key=lambda claim: (claim.status.allocation is None, claim.metadata.name or ""))
-        return self.get(key_of(found[0])) if found else None
+    def extended_resource_claims_of(self, pod_uid: str) -> tuple[ResourceClaim, ...]:
+        """Return the Pod's extended-resource claims: what an interrupted attempt has left."""
+        found = sorted(
+            key_of(claim) for claim in self._find_extended(pod_uid) if claim.metadata.uid not in self._removed
+        )
+        return tuple(claim for claim in map(self.get, found) if claim is not None)
 
     def observed(self, claim: ResourceClaim) -> bool:
         """Return whether the informer has observed this version, a later one, or the deletion."""

@@ -135,14 +135,14 @@ def test_an_existing_extended_resource_claim_is_used_only_if_it_is_new() -> None
     document = msgspec.to_builtins(planned)
     document["metadata"] |= {"finalizers": [FINALIZER], "name": "pod-extended"}
     new = msgspec.convert(document, ResourceClaim)
-    assert _usable(new, planned, user) is new
+    assert _usable(new, planned) is new
     result = {"request": planned.spec.devices.requests[0].name, "driver": "d", "pool": "p", "device": "a"}
     allocated = {**document, "status": {"allocation": {"devices": {"results": [result]}}}}
     unprotected = {**document, "metadata": {**document["metadata"], "finalizers": []}}
     other = {**document, "spec": {"devices": {"requests": []}}}
     for unusable in (allocated, unprotected, other):
         with pytest.raises(ClaimChangedError, match="of an earlier attempt is in the way"):
-            _usable(msgspec.convert(unusable, ResourceClaim), planned, user)
+            _usable(msgspec.convert(unusable, ResourceClaim), planned)
 
 
 # --- Devices of a removed device plugin. ---

@@ -9,13 +9,15 @@ from typing import Any
 import msgspec
 import pytest
 
+from dray.api.pod_claims import FINALIZER
 from dray.api.types.core_v1 import Pod
 from dray.api.types.resource_v1 import ResourceClaim
 from dray.scheduler.plugins.dynamic_resources.extended_resources import (
     Wanted,
     claim_name,
     held_back,
-    is_reusable,
+    is_unused,
+    is_used_by_others,
     make_claim,
     needs_of,
     plan_requests,
@@ -185,35 +187,31 @@ def test_the_name_is_the_pods_own_and_short_enough() -> None:
     assert "." not in long
 
 
-def extended_claim(**status: Any) -> ResourceClaim:
-    owner = pod([container("c", gpu=2)])
-    claim = make_claim(owner, plan_requests(needs_of(owner), CLASSES).requests)
-    return msgspec.structs.replace(claim, status=msgspec.convert(status, type(claim.status)))
-
-
-def allocation(count: int) -> dict[str, Any]:
-    result = {"request": "container-0-request-0", "driver": "d", "pool": "p"}
-    return {"devices": {"results": [result | {"device": f"gpu-{number}"} for number in range(count)]}}
-
-
-MINE = {"resource": "pods", "name": "pod", "uid": "uid"}
-OTHER = {"resource": "pods", "name": "other", "uid": "other"}
-
-
-@pytest.mark.behaviour("XR-15")
 @pytest.mark.parametrize(
-    ("status", "expected"),
+    ("change", "expected"),
     [
-        pytest.param({}, True, id="not allocated yet"),
-        pytest.param({"allocation": allocation(2)}, True, id="allocated"),
-        pytest.param({"allocation": allocation(2), "reservedFor": [MINE]}, True, id="reserved"),
-        pytest.param({"allocation": allocation(1), "reservedFor": [MINE]}, False, id="half allocated"),
-        pytest.param({"allocation": allocation(2), "reservedFor": [OTHER]}, False, id="somebody else's"),
-        pytest.param({"allocation": allocation(2), "reservedFor": [MINE, OTHER]}, False, id="shared"),
+        ({}, True),
+        ({"status": {"reservedFor": [{"resource": "pods", "name": "pod", "uid": "uid"}]}}, False),
+        ({"status": {"allocation": {"devices": {"results": []}}}}, False),
+        ({"deletionTimestamp": "2026-01-01T00:00:00Z"}, False),
+        ({"finalizers": []}, False),
     ],
 )
-def test_which_claims_can_be_used_again(status: dict[str, Any], expected: bool) -> None:
-    assert is_reusable(extended_claim(**status), pod([container("c", gpu=2)])) is expected
+def test_a_claim_whose_creation_had_no_response_is_used_if_nothing_happened_to_it(
+    change: dict[str, Any], expected: bool
+) -> None:
+    metadata = {"name": "claim", "namespace": "team", "finalizers": [FINALIZER]}
+    metadata |= {name: value for name, value in change.items() if name != "status"}
+    claim = {"metadata": metadata, "status": change.get("status", {})}
+    assert is_unused(msgspec.convert(claim, ResourceClaim)) is expected
+
+
+@pytest.mark.behaviour("XR-16")
+def test_a_claim_is_used_by_others_if_anybody_else_has_it_reserved() -> None:
+    own, other = ({"resource": "pods", "name": name, "uid": name} for name in ("uid", "other"))
+    users: tuple[list[Any], ...] = ([], [own], [own, other], [other])
+    claims = [msgspec.convert({"status": {"reservedFor": each}}, ResourceClaim) for each in users]
+    assert [is_used_by_others(claim, pod([])) for claim in claims] == [False, False, True, True]
 
 
 def test_claims_hold_back_any_number_of_devices() -> None:
