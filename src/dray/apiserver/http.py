@@ -9,7 +9,7 @@ import logging
 import socket
 import ssl
 from collections.abc import AsyncGenerator, Iterable
-from contextlib import aclosing, suppress
+from contextlib import AsyncExitStack, aclosing, suppress
 from dataclasses import replace
 from http import HTTPStatus
 from typing import Any, Final, NamedTuple, NoReturn, TypeAlias, cast
@@ -53,7 +53,8 @@ from dray.apiserver.request_limiter import RequestLimiter
 from dray.apiserver.routes import RequestInfo, is_true, parse_query, parse_request
 from dray.apiserver.server import UI_ROOT, UI_STREAM, APIServer, attributes_of
 from dray.apiserver.tables import check_include_object
-from dray.apiserver.upgrades import UPGRADED, Upgrades
+from dray.apiserver.upgrades import UPGRADED, StreamLimiter, end_attached, pass_on, send_messages
+from dray.runtime.descriptors import STREAMS_MAX
 from dray.runtime.http.requests import Limits, Request, RequestError
 from dray.runtime.http.server import HttpServer, Response
 from dray.runtime.http.websocket import is_request
@@ -122,6 +123,7 @@ class Listener:
         metrics: RequestMetrics,
         *,
         connections_max: int = CONNECTIONS_MAX,
+        streams_max: int = STREAMS_MAX,
         auditor: Auditor | None = None,
     ) -> None:
         self._auditor = auditor
@@ -129,8 +131,7 @@ class Listener:
         self._limiter = limiter
         self._metrics = metrics
         self._timeout = SharedTimeout(REQUEST_TIMEOUT_SECONDS)
-        # The number of streams that are passed on.
-        self._upgrades = Upgrades()
+        self._streams = StreamLimiter(streams_max)
         self._http = HttpServer(self._serve, replace(LIMITS, connections_max=connections_max), on_head=self._check_head)
 
     async def start(self, sockets: Iterable[socket.socket], tls: ssl.SSLContext | None) -> None:
@@ -219,11 +220,18 @@ class Listener:
             return await self._serve_stream(exchange, answered)
 
     async def _serve_stream(self, exchange: _Exchange, result: _Stream) -> int:
-        if isinstance(result, UpgradeResult | EndedSessionResult):
-            return await self._serve_upgrade(exchange, result)
-        if isinstance(result, ProxyResult):
-            result = await result.send(exchange.request.raw_headers)
-        return await self._write_stream(exchange, result)
+        async with AsyncExitStack() as stack:
+            if isinstance(result, TextResult) and result.stream is not None:
+                # Also if the client is gone, or has too many streams, before the first byte is read.
+                stack.push_async_callback(result.stream.aclose)
+            stack.enter_context(self._streams.counted(exchange.call.user.name))
+            if isinstance(result, UpgradeResult | EndedSessionResult):
+                return await self._serve_upgrade(exchange, result)
+            if isinstance(result, ProxyResult):
+                result = await result.send(exchange.request.raw_headers)
+                assert result.stream is not None
+                stack.push_async_callback(result.stream.aclose)
+            return await self._write_stream(exchange, result)
 
     async def _serve_upgrade(self, exchange: _Exchange, result: UpgradeResult | EndedSessionResult) -> int:
         """Serve an upgraded connection until it ends."""
@@ -233,8 +241,8 @@ class Listener:
             self._observe_upgrade(exchange)
 
         if isinstance(result, EndedSessionResult):
-            return await self._upgrades.end(exchange.request, exchange.response, result, on_start)
-        return await self._upgrades.pass_on(exchange.request, exchange.response, result, on_start)
+            return await end_attached(exchange.request, exchange.response, result, on_start)
+        return await pass_on(exchange.request, exchange.response, result, on_start)
 
     def _observe_upgrade(self, exchange: _Exchange) -> None:
         """Record the time until the upgrade; what follows may take hours, and is not the duration of the request."""
@@ -353,7 +361,7 @@ class Listener:
         assert result.stream is not None
         if exchange.call.info.subresource == "log" and _is_websocket_request(exchange.request):
             on_start = functools.partial(self._observe_upgrade, exchange)
-            return await self._upgrades.send_messages(exchange.request, exchange.response, result.stream, on_start)
+            return await send_messages(exchange.request, exchange.response, result.stream, on_start)
         await exchange.response.stream(result.status, headers, result.stream)
         return result.status
 

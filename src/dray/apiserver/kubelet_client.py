@@ -12,7 +12,7 @@ from dray.api.document import Document
 from dray.api.errors import BadRequestError, InternalError, NotOfferedError, PathNotFoundError, ServiceUnavailableError
 from dray.apiserver.authentication.pki import KubeletTLS
 from dray.runtime.http.client import HttpClient
-from dray.runtime.http.connection import ClientResponse
+from dray.runtime.http.connection import ClientResponse, ResponseBody
 from dray.runtime.http.dialing import Route
 from dray.runtime.http.errors import HttpError
 from dray.runtime.http.urls import Origin
@@ -52,12 +52,12 @@ class KubeletClient:
         except BaseException:
             self._streams.discard(client)
             raise
-        return self._pieces(client, response)
+        return ResponseBody(response, on_close=lambda: self._streams.discard(client))
 
     async def upgrade(
         self, node: Document, method: str, target: str, headers: Sequence[tuple[str, str]]
     ) -> ClientResponse:
-        """Ask a node for another protocol; its answer may be a refusal. An accepted stream belongs to the caller."""
+        """Ask a node for another protocol; its answer may be a refusal, and must be closed in any case."""
         address = node_address(node)
         client = self._client(address, keep=True)
         try:
@@ -75,17 +75,6 @@ class KubeletClient:
         tls = self._tls.pinned if address.fingerprint else self._tls.certified
         origin = Origin("https", address.host, address.port)
         return HttpClient(Route(origin, tls, fingerprint=address.fingerprint), keep=keep)
-
-    async def _pieces(self, client: HttpClient, response: ClientResponse) -> AsyncGenerator[bytes, None]:
-        try:
-            while piece := await response.more():
-                yield piece
-        except HttpError:
-            # The node disconnected: the log ends with what was read.
-            return
-        finally:
-            response.close()
-            self._streams.discard(client)
 
 
 async def _check(response: ClientResponse) -> None:

@@ -53,6 +53,7 @@ from dray.cmd.dashboard import DashboardPages
 from dray.cmd.settings import APIServerSettings
 from dray.lib.clock import Clock
 from dray.node.agent.machine_info import read_machine
+from dray.runtime.descriptors import connections_max, streams_max
 from dray.runtime.disk_errors import explained_errors
 from dray.runtime.http.server import bind
 from dray.runtime.metrics import Metrics
@@ -177,11 +178,16 @@ async def running(
         await service.ensure()
         group.spawn(service.run(), "kubernetes service")
         limits = Limits.for_seats(settings.max_requests_inflight, watches_max=settings.max_watches)
-        limiter, connections_max = RequestLimiter(FairQueue(limits), clock), settings.max_connections
+        limiter, connections = RequestLimiter(FairQueue(limits), clock), connections_max(settings.max_connections)
         auditor = _auditor(settings, clock, metrics)
         if auditor is not None:
             group.spawn(auditor.log.run(), "audit log")
-        listener = Listener(server, limiter, RequestMetrics(metrics), connections_max=connections_max, auditor=auditor)
+        listener = Listener(
+            *(server, limiter, RequestMetrics(metrics)),
+            connections_max=connections,
+            streams_max=streams_max(),
+            auditor=auditor,
+        )
         stack.push_async_callback(listener.stop)
         group.spawn(listener.supervise(), "listener")
         await listener.start(sockets, server_context(pki))

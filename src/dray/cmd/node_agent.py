@@ -62,6 +62,7 @@ from dray.node.runtimes.images.registry import environment_proxy, load_keyring, 
 from dray.node.runtimes.images.store import ImageStore
 from dray.node.runtimes.runtime import Runtime
 from dray.node.streams.handlers import StreamHandlers
+from dray.runtime.descriptors import streams_max
 from dray.runtime.health import HealthChecks
 from dray.runtime.http.health import health_routes, metrics_page, serve_health
 from dray.runtime.http.requests import Request
@@ -170,7 +171,7 @@ class NodeAgent:
                 "/metrics": metrics_page(context.metrics.exposition),
                 "/configz": self._configuration,
             },
-            StreamHandlers(self._pods, self._runtime).routes,
+            StreamHandlers(self._pods, self._runtime, streams_max()).routes,
         )
         self.managers.subscribe(self._resources_changed, self.workers.retry_now)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from dray.runtime import logs
+from dray.runtime.descriptors import raise_limit
 from dray.runtime.settings import HelpRequested, SettingsError, flag_value, load
 
 EXIT_USAGE: Final = 2
@@ -30,6 +31,7 @@ def run_process(name: str, argv: Sequence[str], *, module: str, settings_class: 
     logs.configure(format_name=settings.logging_format, verbosity=settings.verbosity)
     # gRPC's fork handlers only log warnings when a program is started; Dray never forks without exec.
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+    raise_limit()
     return run_until_stopped(name, importlib.import_module(module).run, settings)
 
 

@@ -72,11 +72,18 @@ class PluginManager:
         async with TaskGroup("plugins") as group:
             while True:
                 self._wake.clear()
-                self._sockets.scanned(find_sockets(self._folder))
+                self._scan()
                 for action in self._sockets.plan(self._clock.monotonic()):
                     group.spawn(self._perform(action), f"{type(action).__name__} {action.socket.path}")
                 self._show()
                 await self._pause()
+
+    def _scan(self) -> None:
+        try:
+            self._sockets.scanned(find_sockets(self._folder))
+        except OSError as error:
+            # What is registered stays: that the folder cannot be read says nothing about its sockets.
+            _log.warning("plugins not looked for", extra=fields(error=str(error)))
 
     async def _pause(self) -> None:
         due = self._sockets.next_due()

@@ -28,8 +28,6 @@ from dray.runtime.logs import fields
 
 _log = logging.getLogger(__name__)
 
-# Sessions of one node at the same time; more are refused with 429.
-STREAMS_MAX: Final = 1000
 TUNNEL_PROTOCOL: Final = f"SPDY/3.1+{PORT_FORWARD_PROTOCOL}"
 _TRUE: Final = ("1", "true")
 
@@ -39,9 +37,11 @@ Speak = Callable[[ByteStream], Awaitable[None]]
 class StreamHandlers:
     """Handles the upgrade requests of the API server for the Pods of this node."""
 
-    def __init__(self, pods: PodManager, runtime: Runtime) -> None:
+    def __init__(self, pods: PodManager, runtime: Runtime, streams_max: int) -> None:
         self._pods = pods
         self._runtime = runtime
+        # Sessions at the same time; more are refused with 429.
+        self._streams_max = streams_max
         self._running = 0
 
     @property
@@ -159,11 +159,11 @@ class StreamHandlers:
 
     def _accept(self, agreed: Agreed, speak: Speak, about: str) -> Reply:
         """Return the answer that accepts the upgrade, unless there are too many streams."""
-        if self._running >= STREAMS_MAX:
+        if self._running >= self._streams_max:
             return text("too many streams", 429, (("Retry-After", "60"),))
-        self._running += 1
 
         async def counted(stream: ByteStream) -> None:
+            self._running += 1
             try:
                 await speak(stream)
             except (ConnectionError, StreamProtocolError) as error:

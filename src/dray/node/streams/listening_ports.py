@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from dray.rpc.remote_command.messages import CHUNK_BYTES
+from dray.runtime.http.byte_stream import close_transport
 
 CONNECT_SECONDS_MAX: Final = 10.0
 _LISTENING: Final = "0A"
@@ -41,8 +42,8 @@ class SocketPort:
             self._writer.write_eof()
 
     def close(self) -> None:
-        """Close the connection."""
-        self._writer.close()
+        """Close the connection, also to a program that does not read."""
+        close_transport(self._writer.transport)
 
 
 async def connect_to_pod(port: int, processes: Collection[int]) -> SocketPort:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections import deque
 from typing import Final, Protocol
 
@@ -10,6 +11,25 @@ from dray.runtime.tasks import first_completed
 
 # Reading from the network pauses when this much was received and not read.
 RECEIVED_BYTES_MAX: Final = 256 * 1024
+# How long the other side may take to read the rest of a closed connection.
+CLOSE_SECONDS_MAX: Final = 10.0
+# A dead peer is detected after about 90 seconds.
+_KEEPALIVE: Final = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4))
+
+
+def detect_dead_peers(opened: socket.socket) -> None:
+    """Close a TCP connection whose peer has vanished; what is accepted on a listening socket inherits that."""
+    opened.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in _KEEPALIVE:
+        if hasattr(socket, option):
+            opened.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+
+
+def close_transport(transport: asyncio.WriteTransport) -> None:
+    """Send what was written and close; a peer that does not read it is disconnected."""
+    if not transport.is_closing():
+        transport.close()
+        asyncio.get_running_loop().call_later(CLOSE_SECONDS_MAX, transport.abort)
 
 
 class Duplex(Protocol):
@@ -64,8 +84,8 @@ class ByteStream:
             await self._writable.wait()
 
     def close(self) -> None:
-        """Send what was written and close."""
-        self._transport.close()
+        """Send what was written and close; a peer that does not read it is disconnected."""
+        close_transport(self._transport)
 
     # --- Called by the protocol. ---
 

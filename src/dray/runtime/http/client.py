@@ -74,7 +74,7 @@ class HttpClient:
     async def upgrade(self, method: str, target: str, headers: Headers, timeout_seconds: float) -> ClientResponse:
         """Ask for another protocol on a connection of its own; raise HttpError.
 
-        If the response has a `stream`, the connection belongs to the caller.
+        If the response has a `stream`, the connection is closed with it or with the response.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_seconds

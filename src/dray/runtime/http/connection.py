@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from types import TracebackType
-from typing import Final, cast
+from typing import Any, Final, cast
 
 from dray.runtime.http.bodies import Gunzip
 from dray.runtime.http.byte_stream import ByteStream
@@ -168,7 +168,7 @@ class ClientResponse:
 
     def __init__(self, connection: Connection, method: str, deadline: float | None, *, upgrade: bool = False) -> None:
         self.reader = ResponseParser(method, upgrade=upgrade)
-        # The connection, if the response has switched protocols; it belongs to the caller.
+        # The connection, if the response has switched protocols; closed with the response.
         self.stream: ByteStream | None = None
         # Deadline in loop time.
         self.deadline = deadline
@@ -238,6 +238,8 @@ class ClientResponse:
         connection = self._release()
         if connection is not None:
             connection.abort()
+        if self.stream is not None:
+            self.stream.close()
 
     def __enter__(self) -> ClientResponse:
         """Return the response."""
@@ -316,3 +318,43 @@ class ClientResponse:
         waiter, self._waiter = self._waiter, None
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
+
+
+class ResponseBody(AsyncGenerator[bytes, None]):
+    """The rest of a response's body, which ends early if the server disconnects.
+
+    Closing it closes the response, also before the first piece was read: a generator would not run for that.
+    """
+
+    def __init__(
+        self, response: ClientResponse, begin: bytes = b"", on_close: Callable[[], None] = lambda: None
+    ) -> None:
+        self._response = response
+        # What was read of it already.
+        self._begin = begin
+        self._on_close = on_close
+        self._closed = False
+
+    async def asend(self, _value: None) -> bytes:
+        """Return the next piece."""
+        piece, self._begin = self._begin, b""
+        if not piece and not self._closed:
+            try:
+                piece = await self._response.more()
+            except HttpError:
+                piece = b""
+        if not piece:
+            await self.aclose()
+            raise StopAsyncIteration
+        return piece
+
+    async def athrow(self, kind: Any, value: Any = None, traceback: Any = None) -> bytes:
+        """Close the response, and raise."""
+        await self.aclose()
+        return await super().athrow(kind, value, traceback)
+
+    async def aclose(self) -> None:
+        """Close the response; idempotent."""
+        self._closed = True
+        self._response.close()
+        self._on_close()

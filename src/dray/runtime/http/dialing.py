@@ -12,6 +12,7 @@ from itertools import zip_longest
 from typing import Any, Final, TypeAlias
 
 from dray.lib.ip_addresses import is_special, parse_address
+from dray.runtime.http.byte_stream import detect_dead_peers
 from dray.runtime.http.connection import Connection
 from dray.runtime.http.errors import AddressNotAllowedError, ConnectError, reason_of
 from dray.runtime.http.proxy import Proxy, open_tunnel
@@ -20,9 +21,6 @@ from dray.runtime.tasks import TaskGroup
 
 # The next address is tried in parallel when one has not connected after this time (RFC 8305).
 NEXT_ADDRESS_SECONDS: Final = 0.25
-# A dead peer is detected after about 90 seconds.
-_KEEPALIVE: Final = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4))
-
 _Attempt: TypeAlias = "asyncio.Task[socket.socket | OSError]"
 # The family, and the address as the socket module has it: at least host and port.
 _Address: TypeAlias = tuple[int, Any]
@@ -152,10 +150,7 @@ async def _connect(loop: asyncio.AbstractEventLoop, family: int, address: Any) -
     try:
         opened.settimeout(0)
         opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        opened.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        for option, value in _KEEPALIVE:
-            if hasattr(socket, option):
-                opened.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+        detect_dead_peers(opened)
         await loop.sock_connect(opened, address)
     except BaseException:
         opened.close()

@@ -15,7 +15,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Itera
 from contextlib import aclosing
 from typing import Any, Final, NoReturn, TypeAlias, cast
 
-from dray.runtime.http.byte_stream import RECEIVED_BYTES_MAX, ByteStream
+from dray.runtime.http.byte_stream import RECEIVED_BYTES_MAX, ByteStream, detect_dead_peers
 from dray.runtime.http.heads import date, response_head
 from dray.runtime.http.requests import TOO_MANY_REQUESTS, Limits, Request, RequestError, RequestParser
 from dray.runtime.http.router import TEXT, Handler, Reply, text
@@ -121,6 +121,7 @@ def bind(host: str, port: int) -> list[socket.socket]:
     for family, kind, protocol, _, address in dict.fromkeys(found):
         bound = socket.socket(family, kind, protocol)
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        detect_dead_peers(bound)
         if family == socket.AF_INET6:
             bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         chosen = sockets[0].getsockname()[1] if sockets else port

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import ssl
-from collections.abc import AsyncGenerator, Awaitable, Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 from urllib.parse import urlsplit
@@ -25,7 +25,7 @@ from dray.apiserver.object_cache import SERVICES
 from dray.apiserver.options import WriteOptions
 from dray.apiserver.service_resolver import ServiceResolver, ServiceUnresolvedError
 from dray.runtime.http.client import HttpClient
-from dray.runtime.http.connection import ClientResponse
+from dray.runtime.http.connection import ClientResponse, ResponseBody
 from dray.runtime.http.dialing import Route
 from dray.runtime.http.errors import AddressNotAllowedError, HttpError
 from dray.runtime.http.urls import Origin
@@ -248,31 +248,21 @@ async def _answer(response: ClientResponse, prefix: str) -> TextResult:
     content_type = next((value for name, value in kept if name.lower() == "content-type"), "")
     headers = tuple(item for item in kept if item[0].lower() != "content-type")
     if not content_type.lower().startswith("text/html"):
-        return TextResult(b"", content_type or "text/plain", response.status, headers, _pieces(response, b""))
+        return TextResult(b"", content_type or "text/plain", response.status, headers, ResponseBody(response))
     page = b""
     while len(page) < PAGE_BYTES_MAX and (piece := await _more(response)):
         page += piece
     if len(page) < PAGE_BYTES_MAX:
         page = rewrite_links(page, prefix)
-    return TextResult(b"", content_type, response.status, headers, _pieces(response, page))
+    return TextResult(b"", content_type, response.status, headers, ResponseBody(response, page))
 
 
 async def _more(response: ClientResponse) -> bytes:
     try:
         return await response.more()
     except HttpError as error:
-        response.close()
         raise ServiceUnavailableError(f"error trying to reach service: {error}") from error
-
-
-async def _pieces(response: ClientResponse, first: bytes) -> AsyncGenerator[bytes, None]:
-    try:
-        if first:
-            yield first
-        while piece := await response.more():
-            yield piece
-    except HttpError:
-        # The status has been sent: the answer ends with what was read.
-        return
-    finally:
+    except BaseException:
+        # The client has left.
         response.close()
+        raise

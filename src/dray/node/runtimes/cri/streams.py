@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -173,21 +174,17 @@ async def open_command(url: str, options: StreamOptions) -> CriStreams:
     names += [name for name in ("stdin", "stdout", "stderr") if getattr(options, name)]
     if options.tty:
         names.append("resize")
-    try:
+    with _closed_on_failure(client):
         return CriStreams(client, {name: await client.open({"streamtype": name}) for name in names})
-    except ConnectionError as error:
-        raise RuntimeFailure(f"streams of the container runtime: {error}") from error
 
 
 async def open_port(url: str, port: int) -> CriPort:
     """Connect to the address for port-forward; raises `RuntimeFailure`."""
     client = await _connect(url, _PORT_FORWARD)
     headers = {"port": str(port), "requestid": "0"}
-    try:
+    with _closed_on_failure(client):
         error_id = await client.open({"streamtype": "error", **headers})
         return CriPort(client, await client.open({"streamtype": "data", **headers}), error_id)
-    except ConnectionError as error:
-        raise RuntimeFailure(f"streams of the container runtime: {error}") from error
 
 
 async def _connect(url: str, version: str) -> SpdyClient:
@@ -200,10 +197,21 @@ async def _connect(url: str, version: str) -> SpdyClient:
     client = HttpClient(Route(origin))
     try:
         response = await client.upgrade("POST", target, headers, CONNECT_SECONDS_MAX)
-        if response.stream is None:
+        if response.stream is not None:
+            return SpdyClient(response.stream)
+        with response:
             text = (await response.read(MESSAGE_BYTES_MAX)).decode(errors="replace").strip()
-            response.close()
-            raise RuntimeFailure(f"the container runtime refuses streams: {text}")
     except HttpError as error:
         raise RuntimeFailure(f"streams of the container runtime: {error}") from error
-    return SpdyClient(response.stream)
+    raise RuntimeFailure(f"the container runtime refuses streams: {text}")
+
+
+@contextmanager
+def _closed_on_failure(client: SpdyClient) -> Iterator[None]:
+    try:
+        yield
+    except BaseException as error:
+        client.close()
+        if isinstance(error, ConnectionError):
+            raise RuntimeFailure(f"streams of the container runtime: {error}") from error
+        raise

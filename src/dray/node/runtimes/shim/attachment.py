@@ -12,6 +12,7 @@ from typing import Final
 from dray.node.runtimes.runtime import RuntimeFailure
 from dray.node.runtimes.shim import program
 from dray.rpc.remote_command.messages import STDERR, STDOUT, StreamEnd, StreamOptions
+from dray.runtime.http.byte_stream import close_transport
 
 CONNECT_SECONDS_MAX: Final = 10.0
 _HEAD_BYTES: Final = 5
@@ -63,8 +64,8 @@ class Attachment:
         return StreamEnd(None, "the connection was closed, because the output was not read fast enough")
 
     def close(self) -> None:
-        """Detach."""
-        self._writer.close()
+        """Detach, also from a container that does not read its input."""
+        close_transport(self._writer.transport)
 
     async def _send(self, kind: int, data: bytes = b"") -> None:
         # The container may have ended.
@@ -76,14 +77,15 @@ class Attachment:
 async def connect(folder: Path, options: StreamOptions) -> Attachment:
     """Attach to the container of a shim's folder; raises `RuntimeFailure`."""
     # The path of a socket must be short, and that of a folder need not be.
-    descriptor = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        async with asyncio.timeout(CONNECT_SECONDS_MAX):
-            reader, writer = await asyncio.open_unix_connection(f"/proc/self/fd/{descriptor}/attach")
+        descriptor = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS_MAX):
+                reader, writer = await asyncio.open_unix_connection(f"/proc/self/fd/{descriptor}/attach")
+        finally:
+            os.close(descriptor)
     except OSError as error:
         raise RuntimeFailure(f"the container's shim does not answer: {error}") from error
-    finally:
-        os.close(descriptor)
     writer.write(_frame(program.ATTACH_START, bytes((options.stdin,))))
     return Attachment(reader, writer, options)
 

@@ -19,6 +19,8 @@ from typing import Final
 
 from dray.rpc.remote_command.messages import CHUNK_BYTES, STDERR, STDOUT, StreamEnd, StreamOptions
 
+# How long a command may take to end after its client has left.
+HANG_UP_SECONDS: Final = 2.0
 _END_OF_INPUT: Final = b"\x04"
 
 
@@ -48,41 +50,56 @@ class ExecProcess:
         self._stdin = -1
         # By descriptor.
         self._outputs: dict[int, int] = {}
+        # Whether the client has left before the end.
+        self._is_left = False
         self._end: StreamEnd | None = None
+        self._ended = asyncio.Event()
         self._process = self._start_with_terminal(options) if options.tty else self._start_with_pipes(options)
+        try:
+            self._open_pipes()
+            # Opened with the rest: for want of a descriptor the command fails, and not the agent later.
+            self._pidfd = os.pidfd_open(self._process.pid)
+        except BaseException:
+            self.kill()
+            self._process.wait()
+            self._close_descriptors()
+            raise
+        asyncio.get_running_loop().add_reader(self._pidfd, self._reap)
 
     # --- Starting. ---
 
     def _start_with_pipes(self, options: StreamOptions) -> subprocess.Popen[bytes]:
-        process = self._start(
+        return self._start(
             subprocess.PIPE if options.stdin else subprocess.DEVNULL,
             subprocess.PIPE if options.stdout else subprocess.DEVNULL,
             subprocess.PIPE if options.stderr else subprocess.DEVNULL,
             self._command.prepare,
         )
-        if process.stdin is not None:
-            self._stdin = _own(process.stdin.fileno())
-            process.stdin.close()
-        for pipe, channel in ((process.stdout, STDOUT), (process.stderr, STDERR)):
-            if pipe is not None:
-                self._outputs[_own(pipe.fileno())] = channel
-                pipe.close()
-        return process
+
+    def _open_pipes(self) -> None:
+        """Copy the descriptors of the pipes of the process, which are closed."""
+        process = self._process
+        with contextlib.ExitStack() as pipes:
+            for pipe in filter(None, (process.stdin, process.stdout, process.stderr)):
+                pipes.push(pipe)
+            if process.stdin is not None:
+                self._stdin = _own(process.stdin.fileno())
+            for output, channel in ((process.stdout, STDOUT), (process.stderr, STDERR)):
+                if output is not None:
+                    self._outputs[_own(output.fileno())] = channel
 
     def _start_with_terminal(self, options: StreamOptions) -> subprocess.Popen[bytes]:
-        master, slave = pty.openpty()
+        self._master, slave = pty.openpty()
         try:
-            process = self._start(slave, slave, slave, self._prepare_terminal)
+            os.set_blocking(self._master, False)
+            if options.stdout:
+                self._outputs[os.dup(self._master)] = STDOUT
+            return self._start(slave, slave, slave, self._prepare_terminal)
         except BaseException:
-            os.close(master)
+            self._close_descriptors()
             raise
         finally:
             os.close(slave)
-        os.set_blocking(master, False)
-        self._master = master
-        if options.stdout:
-            self._outputs[os.dup(master)] = STDOUT
-        return process
 
     def _prepare_terminal(self) -> None:
         _take_terminal()
@@ -155,23 +172,31 @@ class ExecProcess:
 
     async def wait(self) -> StreamEnd:
         """Wait for the process; may be called by several."""
-        code = await self._finished()
+        await self._ended.wait()
         if self._end is None:
+            # Negative for a signal.
+            code = self._process.wait()
             self._end = self._command.explain(code) or StreamEnd(code if code >= 0 else 128 - code)
         return self._end
 
-    async def _finished(self) -> int:
-        """Wait for the process, and return its code; negative for a signal."""
-        if self._process.poll() is None:
-            descriptor = os.pidfd_open(self._process.pid)
-            try:
-                await _ready((descriptor,), asyncio.get_running_loop().add_reader, _remove_reader)
-            finally:
-                os.close(descriptor)
-        return self._process.wait()
+    def _reap(self) -> None:
+        _remove_reader(self._pidfd)
+        os.close(self._pidfd)
+        if self._is_left:
+            # What the command has started may ignore the hang-up. Until now the number of the group is not reused.
+            self.kill()
+        self._process.wait()
+        self._ended.set()
 
     def close(self) -> None:
-        """Close all descriptors: the standard input ends, output fails, a terminal hangs up."""
+        """Close all descriptors; a command that still runs is hung up on, and killed if it stays."""
+        self._close_descriptors()
+        if not self._ended.is_set():
+            self._is_left = True
+            self._signal(signal.SIGHUP)
+            asyncio.get_running_loop().call_later(HANG_UP_SECONDS, self.kill)
+
+    def _close_descriptors(self) -> None:
         self._close_stdin()
         for descriptor in self._outputs:
             os.close(descriptor)
@@ -182,9 +207,13 @@ class ExecProcess:
 
     def kill(self) -> None:
         """Kill the process and its group."""
-        if self._process.poll() is None:
+        self._signal(signal.SIGKILL)
+
+    def _signal(self, number: signal.Signals) -> None:
+        # The number of a process that was waited for may be that of another one.
+        if not self._ended.is_set():
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
+                os.killpg(self._process.pid, number)
 
     def clean_up(self) -> None:
         """Remove what the command needed; the process has ended."""

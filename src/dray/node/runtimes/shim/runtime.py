@@ -113,7 +113,7 @@ class ShimRuntime:
         return [item.record for item in self._followed.values()]
 
     async def stop(self) -> None:
-        """Stop watching; the shims keep running."""
+        """Stop watching; the shims keep running, and commands of clients end."""
         for item in self._followed.values():
             self._unwatch(item)
         await cancel_and_wait(self._reports)
@@ -134,25 +134,31 @@ class ShimRuntime:
             self._clock.now(),
         )
         folder.mkdir(mode=0o700)
+        item = TrackedContainer(record, folder)
         try:
             job = self.job(spec, folder, container_id)
             for name in ("alive", "control"):
                 os.mkfifo(folder / name, 0o600)
+            # Before the start: with a container that runs, nothing may fail for want of a descriptor.
+            item.alive = _open_fifo(folder)
             streams = {"tty": spec.tty, "stdin": spec.stdin, "stdinOnce": spec.stdin_once}
             _write(folder / "job.json", {**job, **streams, "folder": str(folder), "log": spec.log_path})
             _write(folder / "record.json", _to_file(record))
             answer = await self._launch(folder)
+            if "error" not in answer:
+                item.record = replace(record, started_at=_moment(answer["startedAt"]))
+                _write(folder / "record.json", _to_file(item.record) | {"pid": answer["pid"]})
         except BaseException:
             # A container that did start must not keep running untracked.
-            self._send(TrackedContainer(record, folder), "SIGKILL")
+            self._send(item, "SIGKILL")
+            self._unwatch(item)
             await asyncio.to_thread(self.remove_files, folder)
             raise
         if "error" in answer:
+            self._unwatch(item)
             return self._could_not_start(record, folder, str(answer["error"]), warnings)
-        record = replace(record, started_at=_moment(answer["startedAt"]))
-        _write(folder / "record.json", _to_file(record) | {"pid": answer["pid"]})
-        self._follow(TrackedContainer(record, folder))
-        return Started(record, warnings)
+        self._follow(item)
+        return Started(item.record, warnings)
 
     async def stop_container(self, container_id: str, grace_seconds: float, stop_signal: str = "SIGTERM") -> None:
         """Send the stop signal, and SIGKILL after the grace period."""
@@ -277,6 +283,7 @@ class ShimRuntime:
             item.ended.set()
             self._followed[record.id] = item
             return
+        item.alive = _open_fifo(folder)
         self._follow(item)
         if not self._lives(item):
             # It exited while no agent was running; the exit is part of the record.
@@ -287,7 +294,6 @@ class ShimRuntime:
 
     def _follow(self, item: TrackedContainer) -> None:
         self._followed[item.record.id] = item
-        item.alive = os.open(item.folder / "alive", os.O_RDONLY | os.O_NONBLOCK)
         asyncio.get_running_loop().add_reader(item.alive, self._alive_changed, item)
         # A shim that has already ended never makes the FIFO ready.
         asyncio.get_running_loop().call_soon(self._alive_changed, item)
@@ -354,6 +360,11 @@ class ShimRuntime:
                 os.close(descriptor)
 
 
+def _open_fifo(folder: Path) -> int:
+    """Return the end of a shim's FIFO at which its death can be seen."""
+    return os.open(folder / "alive", os.O_RDONLY | os.O_NONBLOCK)
+
+
 def end_group(folder: Path) -> None:
     """Kill the process group of a container whose shim is gone."""
     try:
@@ -368,6 +379,8 @@ async def _await_command(item: TrackedContainer, process: ExecProcess) -> None:
     try:
         await process.wait()
     finally:
+        # If the agent ends before it does.
+        process.kill()
         item.commands.discard(process)
     process.clean_up()
 
