@@ -14,7 +14,8 @@ from dray.api.validation.meta_v1 import NOT_NEGATIVE
 
 # The implicit name, by which every device class can be requested (XR-02).
 IMPLICIT_CLASS_PREFIX: Final = "deviceclass.resource.kubernetes.io/"
-_REQUESTS_PREFIX: Final = "requests."
+REQUESTS_PREFIX: Final = "requests."
+KUBERNETES_DOMAIN: Final = "kubernetes.io/"
 _HUGE_PAGES_PREFIX: Final = "hugepages-"
 _CACHE_SIZE: Final = 2048
 
@@ -50,7 +51,7 @@ def is_huge_pages(name: str) -> bool:
 
 def is_native(name: str) -> bool:
     """Report whether the resource is native to Kubernetes."""
-    return "/" not in name or "kubernetes.io/" in name
+    return "/" not in name or KUBERNETES_DOMAIN in name
 
 
 @lru_cache(maxsize=_CACHE_SIZE)
@@ -58,15 +59,15 @@ def is_extended(name: str) -> bool:
     """Report whether the resource is an extended resource, of a driver or a device plugin."""
     if name.startswith(IMPLICIT_CLASS_PREFIX):
         return not qualified_name(name)
-    if is_native(name) or name.startswith(_REQUESTS_PREFIX):
+    if is_native(name) or name.startswith(REQUESTS_PREFIX):
         return False
     # Must also be valid as a quota name.
-    return not qualified_name(_REQUESTS_PREFIX + name)
+    return not qualified_name(REQUESTS_PREFIX + name)
 
 
 def is_standard_quota(name: str) -> bool:
     """Report whether the name is a standard quota resource, without a domain."""
-    return name in STANDARD_QUOTA or is_huge_pages(name.removeprefix(_REQUESTS_PREFIX))
+    return name in STANDARD_QUOTA or is_huge_pages(name.removeprefix(REQUESTS_PREFIX))
 
 
 @lru_cache(maxsize=_CACHE_SIZE)
@@ -171,12 +172,12 @@ def _validate_list(
 
 
 def _compare_with_limit(name: str, request: Quantity, limit: Quantity | None, path: Path) -> FieldErrors:
+    # The implicit names of device classes are native here: they may be requested without a limit, or below it.
     if limit is None:
-        # Resources that cannot be overcommitted need a limit; the implicit names count as native here.
         if is_native(name) and not is_huge_pages(name):
             return []
         return [required(path.child("limits"), "Limit must be set for non overcommitable resources")]
-    if request != limit and (is_extended(name) or is_huge_pages(name) or not is_native(name)):
+    if request != limit and (is_huge_pages(name) or not is_native(name)):
         return [invalid(path.child("requests"), str(request), f"must be equal to {name} limit of {limit}")]
     if request > limit:
         return [invalid(path.child("requests"), str(request), f"must be less than or equal to {name} limit of {limit}")]

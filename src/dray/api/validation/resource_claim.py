@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Final
 
 from dray.api.document import Document
-from dray.api.extended_resources import is_extended_resource_name
 from dray.api.field_errors import (
     FieldErrors,
     Path,
@@ -15,7 +14,9 @@ from dray.api.field_errors import (
     quote,
     required,
 )
+from dray.api.names import qualified_name
 from dray.api.validation import resource_fields as fields
+from dray.api.validation.core_v1_resources import KUBERNETES_DOMAIN, REQUESTS_PREFIX
 from dray.api.validation.resource_expressions import Compilers, SelectorCompiler, derived_attributes, selectors
 
 CONSTRAINTS_MAX: Final = 32
@@ -224,9 +225,22 @@ def validate_class(
         SPEC.child("config"),
     )
     extended = spec.get("extendedResourceName")
-    if extended is not None and not is_extended_resource_name(extended):
-        errors.append(invalid(SPEC.child("extendedResourceName"), extended, "must be a valid extended resource name"))
+    if extended is not None and not _unchanged(spec, old_spec, "extendedResourceName"):
+        at = SPEC.child("extendedResourceName")
+        errors += [invalid(at, extended, problem) for problem in _extended_resource_name_problems(extended)]
     return errors
+
+
+def _extended_resource_name_problems(name: str) -> list[str]:
+    problems: list[str] = []
+    if "/" not in name:
+        problems.append("a name must be a domain-prefixed path, such as 'example.com/my-prop'")
+    elif KUBERNETES_DOMAIN in name:
+        problems.append(f'must not have "{KUBERNETES_DOMAIN}" domain')
+    if name.startswith(REQUESTS_PREFIX):
+        problems.append(f'must not have "{REQUESTS_PREFIX}" prefix')
+    # It must also be valid as a quota name.
+    return problems + qualified_name(REQUESTS_PREFIX + name)
 
 
 def _unchanged(spec: Document, old_spec: Document | None, name: str) -> bool:

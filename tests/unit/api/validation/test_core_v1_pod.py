@@ -140,10 +140,28 @@ def test_container(change: Spec, expected: list[str]) -> None:
     assert given == before
 
 
+IMPLICIT = "deviceclass.resource.kubernetes.io/gpu.example.com"
 EXTENDED_ROWS: dict[str, tuple[Spec, list[str]]] = {
     "limits alone": ({"limits": {"example.com/gpu": "2"}}, []),
     "equal": ({"requests": {"example.com/gpu": 1}, "limits": {"example.com/gpu": "1"}}, []),
-    "implicit name of a class": ({"limits": {"deviceclass.resource.kubernetes.io/gpu.example.com": "1"}}, []),
+    "implicit name of a class": ({"limits": {IMPLICIT: "1"}}, []),
+    "implicit name with a lower request": ({"limits": {IMPLICIT: "2"}, "requests": {IMPLICIT: "1"}}, []),
+    "implicit name without a limit": ({"requests": {IMPLICIT: "1"}}, []),
+    "implicit name with a higher request": (
+        {"limits": {IMPLICIT: "1"}, "requests": {IMPLICIT: "2"}},
+        [
+            'spec.containers[0].resources.requests: Invalid value: "2": '
+            f"must be less than or equal to {IMPLICIT} limit of 1"
+        ],
+    ),
+    # Kubernetes accepts it, and gives no device.
+    "fraction of an implicit name": (
+        {"limits": {IMPLICIT: "500m"}},
+        [
+            f'spec.containers[0].resources.{kind}[{IMPLICIT}]: Invalid value: "500m": must be an integer'
+            for kind in ("limits", "requests")
+        ],
+    ),
     "fraction": (
         {"limits": {"example.com/gpu": "0.5"}},
         [
