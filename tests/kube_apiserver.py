@@ -31,8 +31,8 @@ needs_kube_apiserver = pytest.mark.skipif(not BINARY, reason="KUBE_APISERVER nam
 
 
 @contextlib.contextmanager
-def running_kube_apiserver(folder: Path) -> Iterator[Server]:
-    """A kube-apiserver on loopback whose keys `dray node --data-dir` can use."""
+def running_kube_apiserver(folder: Path, *flags: str) -> Iterator[Server]:
+    """A kube-apiserver on loopback whose keys `dray node --data-dir` can use; of repeated flags the last counts."""
     now = SystemClock().now()
     pki = ensure_pki(folder, hostname="", now=now)
     kubelet_tls(pki, now)
@@ -49,7 +49,7 @@ def running_kube_apiserver(folder: Path) -> Iterator[Server]:
         key=admin.key,
     )
     with running_etcd(folder / "etcd") as etcd, log.open("w") as output:
-        process = subprocess.Popen(_command(pki, port, etcd), stdout=output, stderr=output, text=True)
+        process = subprocess.Popen([*_command(pki, port, etcd), *flags], stdout=output, stderr=output, text=True)
         try:
             _wait_ready(process, pki, url, log)
             yield Server(process, url, kubeconfig, folder, log)
@@ -65,6 +65,8 @@ def _command(pki: PKI, port: int, etcd: str) -> list[str]:
         f"--etcd-servers={etcd}",
         "--bind-address=127.0.0.1",
         "--advertise-address=127.0.0.1",
+        # It has no Service on loopback.
+        "--endpoint-reconciler-type=none",
         f"--secure-port={port}",
         f"--tls-cert-file={keys}/apiserver.crt",
         f"--tls-private-key-file={keys}/apiserver.key",

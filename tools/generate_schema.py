@@ -144,6 +144,7 @@ STRING_LISTS = frozenset({"AttestationValue", "ExtraValue", "Verbs"})
 # `+default` markers that server-side apply needs for list map keys; OpenAPI v2 does not carry them.
 DEFAULTS: dict[tuple[str, str], Any] = {
     ("io.k8s.api.core.v1.ContainerPort", "protocol"): "TCP",
+    ("io.k8s.api.core.v1.ServicePort", "protocol"): "TCP",
     ("io.k8s.api.core.v1.LocalObjectReference", "name"): "",
     ("io.k8s.api.core.v1.SecretKeySelector", "name"): "",
     ("io.k8s.api.core.v1.ConfigMapKeySelector", "name"): "",

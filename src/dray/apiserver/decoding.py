@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dray.api.document import Document, GroupVersion
+from dray.api.document import Document, GroupVersion, GroupVersionKind
 from dray.api.errors import BadRequestError, UnsupportedMediaTypeError
 from dray.api.parse import ParseError, parse_json, parse_yaml
 from dray.api.protobuf import ProtobufError, decode_object
 from dray.api.raw_numbers import keep_raw_numbers
-from dray.api.strict import DecodeError, check_fields, prune_fields
+from dray.api.schema.load import kind_type
+from dray.api.strict import DecodeError, check_fields
 from dray.api.strict_order import as_warnings, by_levels, in_document_order
 from dray.apiserver.endpoint import Endpoint
 from dray.apiserver.negotiation import MEDIA_TYPES, Media
@@ -95,9 +96,25 @@ def _internal(endpoint: Endpoint) -> str:
     return endpoint.definition.group.partition(".")[0] or "core"
 
 
-def _refusal(endpoint: Endpoint) -> str:
-    gvk = endpoint.gvk
+def _refusal(gvk: GroupVersionKind) -> str:
     return f'{gvk.kind} in version "{gvk.version}" cannot be handled as a {gvk.kind}: '
+
+
+def decode_message(body: bytes | Document | None, content_type: str, gvk: GroupVersionKind) -> Document:
+    """The whole way from a body to a document of a kind without an endpoint, such as Binding; unknown fields go."""
+    document, _ = decode_body(body, content_type, gvk.kind)
+    try:
+        normalize_message(document, gvk)
+    except DecodeError as error:
+        raise BadRequestError(f"{_refusal(gvk)}{error}") from error
+    return document
+
+
+def normalize_message(document: Document, gvk: GroupVersionKind) -> None:
+    """Bring an object of a kind without an endpoint into normal form, in place; raises `DecodeError`."""
+    struct = kind_type(gvk)
+    if struct is not None:
+        check_fields(document, struct)
 
 
 def decode_object_body(
@@ -110,9 +127,9 @@ def decode_object_body(
     document, duplicates = decode_body(body, content_type, endpoint.gvk.kind, protobuf=not endpoint.custom)
     check_kind(document, endpoint)
     try:
-        unknown = (prune_fields if endpoint.custom else check_fields)(document, endpoint.struct)
+        unknown = endpoint.normalize(document)
     except DecodeError as error:
-        raise BadRequestError(f"{_refusal(endpoint)}{error}") from error
+        raise BadRequestError(f"{_refusal(endpoint.gvk)}{error}") from error
     if isinstance(body, bytes) and not endpoint.custom and media_type(content_type) in ("", Media.JSON):
         keep_raw_numbers(document, body, endpoint.struct)
     if validation == "Ignore" or not (unknown or duplicates):
@@ -124,6 +141,6 @@ def decode_object_body(
     else:
         errors = in_document_order(body, unknown) if duplicates and isinstance(body, bytes) else unknown
     if validation == "Strict":
-        raise BadRequestError(f"{_refusal(endpoint)}strict decoding error: {', '.join(errors)}")
+        raise BadRequestError(f"{_refusal(endpoint.gvk)}strict decoding error: {', '.join(errors)}")
     warnings.extend(as_warnings(errors))
     return document

@@ -14,6 +14,7 @@ from dray.api.go_json import escape_html
 from dray.api.raw_numbers import dump_stored, load_stored
 from dray.api.schema.load import kind_type
 from dray.api.schema.model import StructType, has_raw_values
+from dray.api.strict import check_fields, prune_fields
 from dray.apiserver.registry.strategy import ResourceDefinition
 from dray.store.interface import Store, StoreError
 
@@ -193,6 +194,14 @@ class Endpoint:
     def splice_item(self, value: bytes, revision: int) -> bytes:
         """Like `splice`, without kind and apiVersion, for items of a list."""
         return b'{"metadata":{"resourceVersion":"%d",%b' % (revision, value[len(self.head) :])
+
+    def normalize(self, document: Document) -> list[str]:
+        """Bring what a client or webhook made of an object of this version into the form of stored objects, in place.
+
+        Whatever enters the store has passed here, or is made by the server of what has. Returns the errors of unknown
+        fields, which are dropped; raises `DecodeError` for a value of another type.
+        """
+        return (prune_fields if self.custom else check_fields)(document, self.struct)
 
     def to_hub(self, document: Document) -> Document:
         """Convert a document of this endpoint's version to the hub version."""

@@ -10,18 +10,19 @@ import msgspec
 import orjson
 
 from dray.api.document import Document, copy_document
-from dray.api.errors import APIError, BadRequestError, InvalidError
+from dray.api.errors import APIError, BadRequestError, InvalidError, PatchFailedError
 from dray.api.field_errors import Path, invalid
 from dray.api.parse import ParseError, parse_json, parse_yaml
 from dray.api.raw_numbers import fragment
 from dray.api.shorthands import expand
-from dray.api.strict import DecodeError, check_changed_fields, check_fields, prune_fields
+from dray.api.strict import DecodeError, check_changed_fields
 from dray.api.strict_order import as_warnings, by_levels, json_patch_errors
 from dray.apiserver.endpoint import Endpoint
 from dray.apiserver.options import WriteOptions
 from dray.apiserver.ownership import reset_fields
 from dray.apiserver.patch import go_text, json_patch, merge_patch, strategic
 from dray.apiserver.patch.managed_fields.apply import apply as apply_managed
+from dray.apiserver.patch.managed_fields.apply import object_text
 from dray.apiserver.patch.managed_fields.update import FieldWrite
 
 JSON_PATCH: Final = "application/json-patch+json"
@@ -75,7 +76,7 @@ def _check(request: PatchRequest, patched: Document, stored: Document) -> None:
     validation = request.options.field_validation
     shown = _shown(request, patched) if validation == "Strict" else ""
     try:
-        unknown = _unknown_fields(request, patched, stored)
+        unknown = _normalize(request, patched, stored)
     except DecodeError as error:
         raise _invalid_patch(shown or _shown(request, patched), str(error)) from error
     if validation == "Ignore":
@@ -91,15 +92,13 @@ def _check(request: PatchRequest, patched: Document, stored: Document) -> None:
     request.warnings.extend(text for text in texts if text not in request.warnings)
 
 
-def _unknown_fields(request: PatchRequest, patched: Document, stored: Document) -> list[str]:
-    """Normalize the patched object and return its unknown fields."""
+def _normalize(request: PatchRequest, patched: Document, stored: Document | None) -> list[str]:
+    """Bring the patched object into the form of stored ones; return the errors of its unknown fields."""
     endpoint = request.endpoint
-    if endpoint.custom:
-        return prune_fields(patched, endpoint.struct)
-    if endpoint.defaults_spec_alone and request.subresource == "status":
+    if stored is not None and endpoint.defaults_spec_alone and request.subresource == "status":
         # A spec that the patch leaves alone is not written. Other writes drop what a release has retired.
         return check_changed_fields(patched, stored, endpoint.struct)
-    return check_fields(patched, endpoint.struct)
+    return endpoint.normalize(patched)
 
 
 def _patch_errors(request: PatchRequest) -> list[str]:
@@ -145,6 +144,11 @@ def _apply(request: PatchRequest, document: Document | None, now: datetime) -> D
     if not endpoint.custom:
         applied = expand(applied, endpoint.struct)
     result = apply_managed(document, applied, write, force=request.options.force, kind=endpoint.definition.kind)
+    # Only now: the manager owns the fields as it sent them, those with null or another zero value included.
+    try:
+        _normalize(request, result, document)
+    except DecodeError as error:
+        raise PatchFailedError(f"failed to convert new object ({object_text(applied)}): {error}") from error
     _report_duplicates(request, duplicates)
     return result
 

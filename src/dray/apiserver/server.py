@@ -22,7 +22,7 @@ from dray.api.errors import (
 from dray.apiserver.authentication.authenticator import Authenticator
 from dray.apiserver.call import Call, ObjectResult, Result, TextResult
 from dray.apiserver.catalog import Catalog
-from dray.apiserver.decoding import decode_body
+from dray.apiserver.decoding import decode_message
 from dray.apiserver.endpoint import ConversionFailedError, Endpoint
 from dray.apiserver.handlers.api_services import APIServices
 from dray.apiserver.handlers.backend import Backend
@@ -34,7 +34,7 @@ from dray.apiserver.handlers.reviews import ReviewHandler
 from dray.apiserver.handlers.stored import Handler, StoredHandlers
 from dray.apiserver.handlers.subresources.evictions import EvictionHandler
 from dray.apiserver.handlers.subresources.namespaces import FinalizeSubresource
-from dray.apiserver.handlers.subresources.pods import LogSource, PodSubresources
+from dray.apiserver.handlers.subresources.pods import BINDING, LogSource, PodSubresources
 from dray.apiserver.handlers.subresources.proxy import VERBS as PROXY_VERBS
 from dray.apiserver.handlers.subresources.proxy import NodeProxy, ProxyHandler
 from dray.apiserver.handlers.subresources.service_accounts import TokenSubresource
@@ -262,7 +262,7 @@ class APIServer:
         return self._reviews.review(call, endpoint)
 
     async def _bind_named(self, call: Call) -> Result:
-        binding, _ = decode_body(call.body, call.content_type, "Binding")
+        binding = decode_message(call.body, call.content_type, BINDING)
         pods = self.catalog.get("", "v1", "pods")
         assert pods is not None
         name = (binding.get("metadata") or {}).get("name", "")

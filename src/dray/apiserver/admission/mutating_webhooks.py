@@ -7,13 +7,16 @@ from typing import Final
 
 from dray.api.document import Document, copy_document
 from dray.api.errors import APIError
-from dray.api.strict import DecodeError, check_fields, prune_fields
+from dray.api.strict import DecodeError
 from dray.apiserver.admission.match_cache import ConfiguredPlugin
 from dray.apiserver.admission.plugin import AdmissionAttributes, FirstRound, Operation, ReinvokingPlugin, Undo
-from dray.apiserver.admission.review import is_generated_name, object_for
+from dray.apiserver.admission.review import is_generated_name, kind_of, object_for
 from dray.apiserver.admission.webhook_caller import Invocation, WebhookCaller
 from dray.apiserver.admission.webhooks import Webhook, WebhookIndex
+from dray.apiserver.decoding import normalize_message
+from dray.apiserver.endpoint import Endpoint
 from dray.apiserver.patch import json_patch
+from dray.apiserver.scale import SPEC_REPLICAS
 from dray.lib.clock import Clock
 
 _MUTATION: Final = "mutation.webhook.admission.k8s.io"
@@ -103,11 +106,23 @@ class MutatingAdmissionWebhook(ConfiguredPlugin[Webhook], ReinvokingPlugin):
         """Return a patched object with defaults and without unknown fields, in the version that it had before."""
         endpoint = invocation.endpoint
         if attributes.subresource and attributes.subresource not in _SAME_KIND:
-            return patched
-        (prune_fields if endpoint.custom else check_fields)(patched, endpoint.struct)
+            return _of_other_kind(patched, before, attributes, endpoint)
+        endpoint.normalize(patched)
         if endpoint.default is not None:
             endpoint.default(patched, self._clock.now())
         return await _to_version_of(patched, before, attributes, invocation)
+
+
+def _of_other_kind(
+    patched: Document, before: Document, attributes: AdmissionAttributes, endpoint: Endpoint
+) -> Document:
+    """Return the object of a write after a webhook has patched what the request to its subresource has instead."""
+    normalize_message(patched, kind_of(attributes, endpoint))
+    if attributes.subresource != "scale":
+        return patched
+    scaled = endpoint.from_hub(copy_document(before))
+    (endpoint.scaler or SPEC_REPLICAS).set_replicas(scaled, patched, attributes.name)
+    return endpoint.to_hub(scaled)
 
 
 def _is_hub(attributes: AdmissionAttributes) -> bool:

@@ -1,4 +1,4 @@
-"""Plugins that complete new Pods: ServiceAccount and DefaultTolerationSeconds."""
+"""Plugins that complete Pods: ServiceAccount and DefaultTolerationSeconds."""
 
 from __future__ import annotations
 
@@ -26,22 +26,14 @@ _DEFAULT_TOLERATIONS: Final[tuple[Document, ...]] = tuple(
 )
 
 
-class _NewPodPlugin(AdmissionPlugin):
-    """Takes part in creates of Pods."""
-
-    def handles(self, resource: GroupResource, subresource: str, operation: Operation) -> bool:
-        """Take part in creates of Pods alone."""
-        return operation is Operation.CREATE and resource == PODS and not subresource
-
-
-def _new_pod(attributes: AdmissionAttributes) -> tuple[Document, Document]:
+def _written_pod(attributes: AdmissionAttributes) -> tuple[Document, Document]:
     pod = attributes.object
     assert pod is not None
     return pod, pod.setdefault("spec", {})
 
 
-class ServiceAccount(_NewPodPlugin):
-    """Gives a Pod its service account, with the account's token and image pull secrets."""
+class ServiceAccount(AdmissionPlugin):
+    """Gives a new Pod its service account, with the account's token and image pull secrets."""
 
     name = "ServiceAccount"
 
@@ -50,9 +42,13 @@ class ServiceAccount(_NewPodPlugin):
         self._clock = clock
         self._random = random_source
 
+    def handles(self, resource: GroupResource, subresource: str, operation: Operation) -> bool:
+        """Take part in creates of Pods alone."""
+        return operation is Operation.CREATE and resource == PODS and not subresource
+
     async def admit(self, attributes: AdmissionAttributes) -> None:
         """Complete the Pod; refuse it if its account does not exist."""
-        pod, spec = _new_pod(attributes)
+        pod, spec = _written_pod(attributes)
         metadata = pod["metadata"]
         if _MIRROR_ANNOTATION in (metadata.get("annotations") or {}):
             return
@@ -113,14 +109,18 @@ def _token_projection() -> Document:
     }
 
 
-class DefaultTolerationSeconds(_NewPodPlugin):
+class DefaultTolerationSeconds(AdmissionPlugin):
     """Lets every Pod tolerate a node that is not ready or unreachable for five minutes."""
 
     name = "DefaultTolerationSeconds"
 
+    def handles(self, resource: GroupResource, subresource: str, operation: Operation) -> bool:
+        """Take part in creates and updates of Pods: an update may leave out what a create has added."""
+        return operation is not Operation.DELETE and resource == PODS and not subresource
+
     async def admit(self, attributes: AdmissionAttributes) -> None:
         """Add the tolerations that the Pod does not have."""
-        _, spec = _new_pod(attributes)
+        _, spec = _written_pod(attributes)
         given = spec.get("tolerations") or ()
         added = [
             dict(default)

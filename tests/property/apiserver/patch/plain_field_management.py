@@ -15,7 +15,7 @@ from dray.api.timestamps import format_time
 from dray.apiserver.patch.managed_fields import apply, update, walk
 from dray.apiserver.patch.managed_fields.entries import Entry, Managed, Manager, encode
 from dray.apiserver.patch.managed_fields.field_set import LEAF, FieldSet, Tree, ordered
-from dray.apiserver.patch.managed_fields.shape import MISSING, Shape, struct_shape
+from dray.apiserver.patch.managed_fields.shape import MISSING, Shape, Slot, struct_shape
 from dray.apiserver.patch.managed_fields.update import Change, without_changed
 
 
@@ -31,14 +31,19 @@ class PlainComparison(msgspec.Struct, frozen=True):
         return self.modified | self.added
 
 
-def compare(old: Document | None, new: Document, struct: StructType) -> PlainComparison:
-    found = _Walk()
+def compare(old: Document | None, new: Document, struct: StructType, *, as_sent: bool = False) -> PlainComparison:
+    found = _Walk(as_sent=as_sent)
     found.maps({} if old is None else old, new, struct_shape(struct))
     return PlainComparison(*(FieldSet(ordered(tree)) for tree in (found.added, found.modified, found.removed)))
 
 
+def _written(side: Any, slot: Slot) -> Any:
+    return slot.zero if side is MISSING else side or walk._as_written(side, slot)
+
+
 class _Walk:
-    def __init__(self) -> None:
+    def __init__(self, *, as_sent: bool) -> None:
+        self.as_sent = as_sent
         self.added: Tree = {}
         self.modified: Tree = {}
         self.removed: Tree = {}
@@ -50,16 +55,17 @@ class _Walk:
             if slot is None:
                 self._values(f"f:{name}", left, right, shape.item)
                 continue
-            left, right = (
-                slot.zero if side is MISSING else side if side else walk._as_written(side, slot)
-                for side in (left, right)
-            )
+            if left == right:
+                continue
+            left = _written(left, slot)
+            if right is MISSING or not self.as_sent:
+                right = _written(right, slot)
             if left is not MISSING or right is not MISSING:
                 self._values(slot.element, left, right, slot.shape)
 
     def _values(self, element: str, left: Any, right: Any, shape: Shape) -> None:
         if left is MISSING:
-            self.added[element] = walk.everything(right, shape)
+            self.added[element] = walk.everything(right, shape, as_sent=self.as_sent)
         elif right is MISSING:
             self.removed[element] = walk.everything(left, shape)
         elif not shape.is_leaf:
@@ -73,7 +79,7 @@ class _Walk:
             if left != right:
                 self.modified[element] = LEAF
             return
-        below = _Walk()
+        below = _Walk(as_sent=self.as_sent)
         if shape.is_map:
             below.maps({} if left_is_leaf else left, {} if right_is_leaf else right, shape)
         else:
@@ -103,7 +109,7 @@ class _Walk:
                 self.modified[element] = LEAF
         elif len(left) > 1:
             if right:
-                self.added[element] = walk.everything(right[0], shape)
+                self.added[element] = walk.everything(right[0], shape, as_sent=self.as_sent)
             self.removed[element] = LEAF
         else:
             if left:
@@ -130,8 +136,8 @@ def created(new: Document, me: Manager, request: update.FieldWrite) -> list[Docu
     return encode(take_over({}, change, me, format_time(request.now)))
 
 
-def _comparison(old: Document | None, new: Document, struct: StructType) -> walk.Comparison:
-    found = compare(old, new, struct)
+def _comparison(old: Document | None, new: Document, struct: StructType, *, as_sent: bool = False) -> walk.Comparison:
+    found = compare(old, new, struct, as_sent=as_sent)
     return walk.Comparison(found.changed, found.removed)
 
 

@@ -368,9 +368,12 @@ anything_at_all = st.one_of(objects, things)
 
 
 @settings(max_examples=500, deadline=None)
-@given(st.sampled_from([POD, THING]), st.none() | anything_at_all, anything_at_all)
-def test_a_comparison_is_that_of_plain_steps(struct: StructType, old: Document | None, new: Document) -> None:
-    found, expected = walk.compare(old, new, struct), compare(old, new, struct)
+@given(st.sampled_from([POD, THING]), st.none() | anything_at_all, anything_at_all, st.booleans())
+def test_a_comparison_is_that_of_plain_steps(
+    struct: StructType, old: Document | None, new: Document, as_sent: bool
+) -> None:
+    found = walk.compare(old, new, struct, as_sent=as_sent)
+    expected = compare(old, new, struct, as_sent=as_sent)
     assert repr((found.changed, found.removed)) == repr((expected.changed, expected.removed))
     assert old is None or walk.compare(old, copy.deepcopy(old), struct) == walk.Comparison(NOTHING, NOTHING)
 

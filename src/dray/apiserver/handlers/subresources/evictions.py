@@ -7,14 +7,14 @@ from typing import Final
 import msgspec
 
 from dray.api import disruption
-from dray.api.document import Document
+from dray.api.document import Document, GroupVersionKind
 from dray.api.errors import BadRequestError, ConflictError, InvalidError, NotFoundError
 from dray.api.field_errors import Path, invalid
 from dray.api.timestamps import format_time
 from dray.apiserver.admission.plugin import AdmissionAttributes, Operation
 from dray.apiserver.call import Call, DocumentResult, ObjectResult, Result, success
 from dray.apiserver.catalog import Catalog
-from dray.apiserver.decoding import decode_body
+from dray.apiserver.decoding import decode_message
 from dray.apiserver.deletion import check_preconditions
 from dray.apiserver.endpoint import Endpoint
 from dray.apiserver.handlers.backend import Backend
@@ -28,6 +28,7 @@ from dray.store.interface import Entry, KeyNotFoundError, RevisionConflictError
 ATTEMPTS: Final = 20
 RETRY_SECONDS: Final = 0.5
 JITTER: Final = 0.1
+_EVICTION: Final = GroupVersionKind("policy", "v1", "Eviction")
 _MANAGER: Final = "kube-apiserver"
 _REASON: Final = "EvictionByEvictionAPI"
 _MESSAGE: Final = "Eviction API: evicting"
@@ -45,7 +46,7 @@ class EvictionHandler:
 
     async def evict(self, call: Call, endpoint: Endpoint) -> Result:
         """Delete a Pod with the given delete options if its budget allows it."""
-        eviction, _ = decode_body(call.body, call.content_type, "Eviction")
+        eviction = decode_message(call.body, call.content_type, _EVICTION)
         name = (eviction.get("metadata") or {}).get("name")
         if name and name != call.info.name:
             raise BadRequestError("name in URL does not match name in Eviction object")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dray.api.document import Document, copy_document
 from dray.apiserver.call import Call, Result
-from dray.apiserver.decoding import decode_body
+from dray.apiserver.decoding import decode_object_body
 from dray.apiserver.endpoint import Endpoint
 from dray.apiserver.handlers.update import METADATA_RULES_ONLY, Change, UpdateHandler
 from dray.apiserver.options import parse_write_options
@@ -19,8 +19,8 @@ class FinalizeSubresource:
     async def update(self, call: Call, endpoint: Endpoint) -> Result:
         """Replace the finalizers; a terminating namespace without any is removed."""
         options = parse_write_options(call.query, "UpdateOptions")
-        document, _ = decode_body(call.body, call.content_type, "Namespace")
-        finalizers = list((document.get("spec") or {}).get("finalizers") or ())
+        document = decode_object_body(call.body, call.content_type, endpoint, options.field_validation, call.warnings)
+        finalizers = list(document["spec"].get("finalizers") or ())
         version = (document.get("metadata") or {}).get("resourceVersion")
 
         def build(old: Document) -> Document:

@@ -7,18 +7,19 @@ from typing import Final, Protocol
 
 import orjson
 
-from dray.api.document import Document, GroupResource
+from dray.api.document import Document, GroupResource, GroupVersionKind
 from dray.api.errors import BadRequestError, ConflictError, InvalidError, NotFoundError
 from dray.api.field_errors import Path, invalid, required
 from dray.api.timestamps import format_time
 from dray.apiserver.call import Call, DocumentResult, Result, TextResult, success
-from dray.apiserver.decoding import decode_body
+from dray.apiserver.decoding import decode_message
 from dray.apiserver.endpoint import KEY_ROOT, Endpoint
 from dray.apiserver.handlers.backend import Backend
 from dray.apiserver.handlers.get import GetHandler
 from dray.apiserver.handlers.update import METADATA_RULES_ONLY, Change, UpdateHandler
 from dray.apiserver.options import parse_int, parse_write_options
 
+BINDING: Final = GroupVersionKind("", "v1", "Binding")
 _BINDING: Final = GroupResource("", "pods/binding")
 _COUNT_OPTIONS: Final = ("tailLines", "limitBytes", "sinceSeconds")
 _LOG_OPTIONS: Final = (*_COUNT_OPTIONS, "follow", "previous", "timestamps", "sinceTime", "stream")
@@ -43,7 +44,7 @@ class PodSubresources:
     async def bind(self, call: Call, endpoint: Endpoint) -> Result:
         """Bind a Pod to a node, once."""
         options = parse_write_options(call.query, "CreateOptions")
-        binding, _ = decode_body(call.body, call.content_type, "Binding")
+        binding = decode_message(call.body, call.content_type, BINDING)
         target: Document = binding.get("target") or {}
         _check_target(target)
         now = format_time(self._backend.clock.now())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dray.api.document import Document, GroupVersion, copy_document
 from dray.apiserver.call import Call, DocumentResult, ObjectResult, Result
-from dray.apiserver.decoding import decode_body, media_type
+from dray.apiserver.decoding import decode_object_body, media_type
 from dray.apiserver.endpoint import Endpoint, ScaleSource
 from dray.apiserver.handlers.get import GetHandler
 from dray.apiserver.handlers.update import Change, UpdateHandler
@@ -56,7 +56,9 @@ class _ScaleWrite:
             self._given = None
         else:
             self.options = parse_write_options(call.query, "UpdateOptions")
-            self._given = decode_body(call.body, call.content_type, "Scale")[0]
+            self._given = decode_object_body(
+                call.body, call.content_type, scaler.endpoint, self.options.field_validation, call.warnings
+            )
         # The replicas have the same path in every version of the object.
         path = tuple(f"f:{part}" for part in scaler.replicas_path)
         group = endpoint.resource.group

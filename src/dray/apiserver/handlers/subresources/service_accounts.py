@@ -6,19 +6,20 @@ from typing import Final
 
 import orjson
 
-from dray.api.document import Document
+from dray.api.document import Document, GroupVersionKind
 from dray.api.errors import BadRequestError, InvalidError
 from dray.api.field_errors import Path, invalid
 from dray.api.timestamps import format_time
 from dray.apiserver.admission.plugin import AdmissionAttributes, Operation
 from dray.apiserver.authentication.service_accounts import ServiceAccountTokens
 from dray.apiserver.call import Call, DocumentResult, Result
-from dray.apiserver.decoding import decode_body
+from dray.apiserver.decoding import decode_message
 from dray.apiserver.endpoint import KEY_ROOT, Endpoint
 from dray.apiserver.handlers.backend import Backend
 from dray.apiserver.handlers.get import GetHandler
 from dray.apiserver.options import parse_write_options
 
+_TOKEN_REQUEST: Final = GroupVersionKind("authentication.k8s.io", "v1", "TokenRequest")
 _BINDABLE_KINDS: Final = {"Pod": "pods", "Secret": "secrets", "Node": "nodes"}
 
 
@@ -33,7 +34,7 @@ class TokenSubresource:
     async def create(self, call: Call, endpoint: Endpoint) -> Result:
         """Issue a token for a service account."""
         options = parse_write_options(call.query, "CreateOptions")
-        request, _ = decode_body(call.body, call.content_type, "TokenRequest")
+        request = decode_message(call.body, call.content_type, _TOKEN_REQUEST)
         _check_place(request, call)
         attributes = AdmissionAttributes.of(call, endpoint, Operation.CREATE, options).with_objects(request)
         await self._backend.admission.admit(attributes)

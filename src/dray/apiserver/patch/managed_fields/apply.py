@@ -143,11 +143,15 @@ def _typed_fields(applied: Document, write: FieldWrite) -> FieldSet:
         return fields
     errors = type_errors(applied, write.struct)
     if errors:
-        metadata = applied.get("metadata") or {}
-        name = f"{metadata.get('namespace') or ''}/{metadata.get('name') or ''}"
-        kind = _kind_text(write.api_version, str(applied.get("kind") or ""))
-        raise PatchFailedError(f"failed to create typed patch object ({name}; {kind}): {joined(errors)}")
+        raise PatchFailedError(f"failed to create typed patch object ({object_text(applied)}): {joined(errors)}")
     return fields_of(applied, write.struct)
+
+
+def object_text(applied: Document) -> str:
+    """Return the name and the kind of an applied configuration, as errors refer to it."""
+    metadata = applied.get("metadata") or {}
+    name = f"{metadata.get('namespace') or ''}/{metadata.get('name') or ''}"
+    return f"{name}; {_kind_text(str(applied.get('apiVersion') or ''), str(applied.get('kind') or ''))}"
 
 
 # --- Merging.
@@ -172,7 +176,9 @@ def _merge_and_claim(request: _Request, managed: Managed, *, force: bool) -> tup
     claimed = request.fields.without_below(request.ignored)
     managed = {**managed, request.me: Entry(claimed, request.api_version, None if last is None else last.time)}
     merged = _prune(request, merged, managed, last)
-    change = Change(request.live, merged, request.struct, request.api_version, request.ignored, request.convert)
+    change = Change(
+        request.live, merged, request.struct, request.api_version, request.ignored, request.convert, as_sent=True
+    )
     conflicts = {} if force else conflicts_of(managed, change, request.me)
     if conflicts:
         raise _ConflictsError([(each, path) for each in sorted(conflicts) for path in conflicts[each].fields.paths()])

@@ -7,12 +7,14 @@ one side stay behind the shared item that they follow there, live ones first.
 from __future__ import annotations
 
 from collections import deque
-from typing import Any
+from typing import Any, Final
 
 from dray.api.document import Document
 from dray.api.schema.model import StructType
-from dray.apiserver.patch.managed_fields.shape import MISSING, Shape, struct_shape
+from dray.apiserver.patch.managed_fields.shape import MISSING, Form, Shape, struct_shape
 from dray.apiserver.patch.managed_fields.walk import element_of
+
+_MERGED: Final = frozenset({Form.MAP, Form.SET, Form.KEYED})
 
 
 def merge(live: Document, config: Document, struct: StructType) -> Document:
@@ -21,6 +23,9 @@ def merge(live: Document, config: Document, struct: StructType) -> Document:
 
 
 def _merge_values(live: Any, config: Any, shape: Shape) -> Any:
+    if config is None and live and shape.form in _MERGED and isinstance(live, shape.walked):
+        # Null is an empty list or map, to which nothing is added.
+        return live
     if not isinstance(config, shape.walked) or not isinstance(live, shape.walked):
         return config
     return _merge_maps(live, config, shape) if shape.is_map else _merge_lists(live, config, shape)

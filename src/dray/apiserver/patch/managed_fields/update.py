@@ -153,7 +153,7 @@ def _decoded(entries: Any, *, trusted: bool) -> Managed:
 class Change:
     """An object before and after, compared at every version in use by a manager."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - a comparison and how to make it at other versions
         self,
         old: Document | None,
         new: Document,
@@ -161,9 +161,11 @@ class Change:
         api_version: str,
         ignored: FieldSet,
         convert: Converter | None,
+        *,
+        as_sent: bool = False,
     ) -> None:
         self._old, self._new, self._convert, self._ignored = old, new, convert, ignored
-        main = compare(old, new, struct)
+        main = compare(old, new, struct, as_sent=as_sent)
         self.main = main.without_below(ignored) if ignored.tree else main
         self.api_version = api_version
         self._by_version: dict[str, Comparison | None] = {}

@@ -135,9 +135,12 @@ def element_of(item: Any, shape: Shape) -> str | None:
 # --- Comparison.
 
 
-def compare(old: Document | None, new: Document, struct: StructType) -> Comparison:
-    """Compare the old document (None: the empty object of its kind) with the new one."""
-    walk = _Walk()
+def compare(old: Document | None, new: Document, struct: StructType, *, as_sent: bool = False) -> Comparison:
+    """Compare the old document (None: the empty object of its kind) with the new one.
+
+    In a new document `as_sent`, null and empty values are values; otherwise they are what the server writes for them.
+    """
+    walk = _Walk(as_sent)
     walk.maps({} if old is None else old, new, struct_shape(struct))
     # Most changes are of one kind, and in one place.
     return Comparison(
@@ -205,23 +208,23 @@ def _created_from_zero(tree: Tree, slot: Slot, item: Any) -> None:
         tree[slot.element] = LEAF
 
 
-def everything(value: Any, shape: Shape) -> Tree:
+def everything(value: Any, shape: Shape, *, as_sent: bool = False) -> Tree:
     """Return the node of a value that was added or removed: it, and everything below it."""
     if shape.is_map:
-        return _every_member(value, shape) if value and isinstance(value, dict) else LEAF
-    return _every_item(value, shape) if shape.is_list and isinstance(value, list) else LEAF
+        return _every_member(value, shape, as_sent=as_sent) if value and isinstance(value, dict) else LEAF
+    return _every_item(value, shape, as_sent=as_sent) if shape.is_list and isinstance(value, list) else LEAF
 
 
-def _every_member(value: Document, shape: Shape) -> Tree:
+def _every_member(value: Document, shape: Shape, *, as_sent: bool) -> Tree:
     tree: Tree = {".": LEAF}
     slots = shape.slots
     for name in sorted(value):
         item = value[name]
         slot = slots.get(name)
         if slot is None:
-            tree[f"f:{name}"] = LEAF if shape.item.is_leaf else everything(item, shape.item)
-        elif item or is_written(item, slot):
-            tree[slot.element] = LEAF if slot.is_leaf else everything(item, slot.shape)
+            tree[f"f:{name}"] = LEAF if shape.item.is_leaf else everything(item, shape.item, as_sent=as_sent)
+        elif item or as_sent or is_written(item, slot):
+            tree[slot.element] = LEAF if slot.is_leaf else everything(item, slot.shape, as_sent=as_sent)
     return tree if len(tree) > 1 else LEAF
 
 
@@ -232,7 +235,7 @@ def is_written(item: Any, slot: Slot) -> bool:
     return bool(item) or not slot.drops_empty
 
 
-def _every_item(items: list[Any], shape: Shape) -> Tree:
+def _every_item(items: list[Any], shape: Shape, *, as_sent: bool) -> Tree:
     tree: Tree = {}
     item_shape = shape.item
     for item in items:
@@ -240,7 +243,8 @@ def _every_item(items: list[Any], shape: Shape) -> Tree:
             element = shape.item_element(item)
         except ItemKeyError:
             continue
-        tree[element] = LEAF if item_shape.is_leaf or element in tree else everything(item, item_shape)
+        is_leaf = item_shape.is_leaf or element in tree
+        tree[element] = LEAF if is_leaf else everything(item, item_shape, as_sent=as_sent)
     if not tree:
         return LEAF
     return {".": LEAF, **(ordered(tree) if len(tree) > 1 else tree)}
@@ -249,6 +253,7 @@ def _every_item(items: list[Any], shape: Shape) -> Tree:
 class _Walk(msgspec.Struct):
     """A comparison in progress: the two trees of one level, still unordered."""
 
+    as_sent: bool
     # Every instance has its own two.
     changed: Tree = {}
     removed: Tree = {}
@@ -278,11 +283,13 @@ class _Walk(msgspec.Struct):
             left = _as_written(left, slot)
         if right is MISSING:
             right = slot.zero
-        elif not right:
+        elif not right and not self.as_sent:
             right = _as_written(right, slot)
         if left is MISSING:
             if right is not MISSING:
-                self.changed[slot.element] = LEAF if slot.is_leaf else everything(right, slot.shape)
+                self.changed[slot.element] = (
+                    LEAF if slot.is_leaf else everything(right, slot.shape, as_sent=self.as_sent)
+                )
         elif slot.is_leaf or right is MISSING:
             self._values(slot.element, left, right, slot.shape)
         else:
@@ -291,7 +298,7 @@ class _Walk(msgspec.Struct):
     def _values(self, element: str, left: Any, right: Any, shape: Shape) -> None:
         """Record the difference of two values that may be unequal."""
         if left is MISSING:
-            self.changed[element] = everything(right, shape)
+            self.changed[element] = everything(right, shape, as_sent=self.as_sent)
         elif right is MISSING:
             self.removed[element] = everything(left, shape)
         elif shape.is_leaf:
@@ -306,7 +313,7 @@ class _Walk(msgspec.Struct):
             if left != right:
                 self.changed[element] = LEAF
             return
-        below = _Walk()
+        below = _Walk(self.as_sent)
         if shape.is_map:
             below.maps({} if left_is_leaf else left, {} if right_is_leaf else right, shape)
         else:
@@ -338,7 +345,7 @@ class _Walk(msgspec.Struct):
                 self.changed[element] = LEAF
         elif len(left) > 1:
             if right:
-                self.changed[element] = everything(right[0], shape)
+                self.changed[element] = everything(right[0], shape, as_sent=self.as_sent)
             self.removed[element] = LEAF
         else:
             if left:
