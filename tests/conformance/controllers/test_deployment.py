@@ -9,6 +9,7 @@ import pytest
 
 from dray.api.document import Document, GroupResource
 from dray.api.errors import ForbiddenError
+from dray.client.interface import Patch, PatchType, WriteOptions
 from dray.client.rest import Call
 from dray.controllers.deployment.reconciler import DeploymentController
 from dray.controllers.deployment.revisions import DESIRED_REPLICAS, HASH_LABEL, MAX_REPLICAS, REVISION, REVISION_HISTORY
@@ -336,6 +337,22 @@ def test_a_name_taken_by_other_content_is_avoided() -> None:
         names = {item["metadata"]["name"] for item in await cluster.list(REPLICA_SETS)}
         assert first["metadata"]["name"] in names
         assert len(names) == 2
+
+    run_scenario(scenario)
+
+
+def test_an_applied_empty_variable_rolls_out_once() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        body = spec(1)
+        body["template"]["spec"]["containers"][0]["env"] = [{"name": "X", "value": ""}]
+        body["template"]["spec"]["nodeSelector"] = None
+        deployment = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "spec": body}
+        options = WriteOptions(field_manager="helm", force=True)
+        for _ in range(2):
+            await cluster.user.patch(DEPLOYMENTS, "web", TEAM, Patch(PatchType.APPLY, deployment), options)
+            await rolled_out(cluster)
+            await cluster.settle()
+            assert len(await cluster.list(REPLICA_SETS)) == 1
 
     run_scenario(scenario)
 

@@ -39,6 +39,10 @@ class Plan:
     requeue_seconds: float | None = None
 
 
+class _NameCollisionError(Exception):
+    """Another ReplicaSet of the Deployment has the name of the new one."""
+
+
 def owner_of(deployment: Deployment) -> Owner:
     """Return the Deployment as an owner of ReplicaSets."""
     return Owner(KIND, deployment.metadata, selector_of(deployment.spec.selector))
@@ -58,7 +62,10 @@ def plan_deployment(
         scale(rollout)
         surplus = surplus_history(deployment, rollout.old) if deployment.spec.paused else ()
         return _plan(rollout, surplus, _counted_status(rollout, now), None)
-    settled = _roll(rollout, now) if is_rolling(deployment) else _recreate(rollout, has_running_pods, now)
+    try:
+        settled = _roll(rollout, now) if is_rolling(deployment) else _recreate(rollout, has_running_pods, now)
+    except _NameCollisionError:
+        return Plan(report=after_collision(deployment))
     done = settled and cond.is_complete(deployment, deployment.status)
     surplus = surplus_history(deployment, rollout.old) if done else ()
     status = cond.with_progress(deployment, _counted_status(rollout, now), rollout.all, rollout.new, now)
@@ -107,6 +114,8 @@ def _create_new(rollout: Rollout, now: datetime) -> None:
     deployment = rollout.deployment
     revision = next_revision(rollout.old)
     empty = make_replica_set(deployment, revision)
+    if any(item.metadata.name == empty.metadata.name for item in rollout.old):
+        raise _NameCollisionError
     rollout.create(as_scaled(deployment, empty, size_for_new(deployment, rollout.old, empty)))
     rollout.revision = str(revision)
     if has_progress_deadline(deployment):

@@ -13,7 +13,7 @@ from dray.api.types.apps_v1 import Deployment, ReplicaSet, ReplicaSetSpec
 from dray.api.types.meta_v1 import LabelSelector, ObjectMeta
 from dray.client.objects import controller_reference
 from dray.controllers.deployment.strategy import history_limit, replicas_of, total_max
-from dray.controllers.pod_control.pod_templates import template_hash, with_labels, without_label
+from dray.controllers.pod_control.pod_templates import normal_template, template_hash, with_labels, without_label
 
 KIND: Final = GroupVersionKind("apps", "v1", "Deployment")
 HASH_LABEL: Final = "pod-template-hash"
@@ -45,12 +45,17 @@ def by_age(replica_sets: Iterable[ReplicaSet]) -> list[ReplicaSet]:
 
 def find_new(deployment: Deployment, replica_sets: Iterable[ReplicaSet]) -> ReplicaSet | None:
     """Return the oldest ReplicaSet with the Deployment's template."""
-    return next((item for item in by_age(replica_sets) if has_template_of(deployment, item)), None)
+    oldest_first = by_age(replica_sets)
+    wanted = without_label(deployment.spec.template, HASH_LABEL)
+    # Nearly always it has the very same template.
+    found = next((item for item in oldest_first if without_label(item.spec.template, HASH_LABEL) == wanted), None)
+    return found or next((item for item in oldest_first if has_template_of(deployment, item)), None)
 
 
 def has_template_of(deployment: Deployment, replica_set: ReplicaSet) -> bool:
-    """Return whether the templates are equal except for the hash label."""
-    return without_label(replica_set.spec.template, HASH_LABEL) == without_label(deployment.spec.template, HASH_LABEL)
+    """Return whether the templates are semantically equal except for the hash label."""
+    ours, theirs = (without_label(item.spec.template, HASH_LABEL) for item in (deployment, replica_set))
+    return ours == theirs or normal_template(ours) == normal_template(theirs)
 
 
 def revision_of(replica_set: ReplicaSet) -> int:

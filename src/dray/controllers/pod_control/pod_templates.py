@@ -8,6 +8,10 @@ from typing import Any, Final
 
 import msgspec
 
+from dray.api.codec import to_document
+from dray.api.document import Document
+from dray.api.schema.load import struct
+from dray.api.strict import check_fields
 from dray.api.types.core_v1 import Pod, PodSpec, PodTemplateSpec
 from dray.api.types.meta_v1 import ObjectMeta
 from dray.client.objects import controller_reference
@@ -92,6 +96,13 @@ def without_label(template: PodTemplateSpec, label: str) -> PodTemplateSpec:
     return _with_metadata(
         template, labels={key: value for key, value in template.metadata.labels.items() if key != label}
     )
+
+
+def normal_template(template: PodTemplateSpec) -> Document:
+    """Return the template as the API server stores it; templates are semantically equal if these are."""
+    document = to_document(template)
+    check_fields(document, struct(PodTemplateSpec.schema_name))
+    return document
 
 
 def _with_metadata(template: PodTemplateSpec, **changes: Any) -> PodTemplateSpec:

@@ -18,7 +18,7 @@ from dray.api.types.apps_v1 import (
     ReplicaSetStatus,
     RollingUpdateDeployment,
 )
-from dray.api.types.core_v1 import Container, PodSpec, PodTemplateSpec
+from dray.api.types.core_v1 import Container, EnvVar, PodSpec, PodTemplateSpec
 from dray.api.types.meta_v1 import LabelSelector, ObjectMeta
 from dray.controllers.deployment import conditions as cond
 from dray.controllers.deployment import plan, revisions, scaling, strategy
@@ -325,3 +325,40 @@ def test_failed_creation_and_collision() -> None:
         item = plan.after_collision(item)
     assert len(names) == 3
     assert item.status.collision_count == 3
+
+
+def with_env(spec: PodTemplateSpec, value: str | None) -> PodTemplateSpec:
+    containers = tuple(
+        msgspec.structs.replace(item, env=(EnvVar(name="X", value=value),)) for item in spec.spec.containers
+    )
+    return msgspec.structs.replace(spec, spec=msgspec.structs.replace(spec.spec, containers=containers))
+
+
+def test_templates_that_mean_the_same_are_the_same() -> None:
+    """A store of an earlier release may have an empty text in the one, and nothing in the other."""
+    item = deployment()
+    item = msgspec.structs.replace(
+        item, spec=msgspec.structs.replace(item.spec, template=with_env(template("new"), ""))
+    )
+    same = replica_set("new", 10)
+    same = msgspec.structs.replace(
+        same, spec=msgspec.structs.replace(same.spec, template=with_env(same.spec.template, None))
+    )
+    other = msgspec.structs.replace(
+        same, spec=msgspec.structs.replace(same.spec, template=with_env(same.spec.template, "x"))
+    )
+    assert revisions.find_new(item, [same]) is same
+    assert revisions.find_new(item, [other]) is None
+
+
+def test_an_own_set_with_the_name_of_the_new_one_is_a_collision() -> None:
+    item = deployment()
+    name = revisions.make_replica_set(item, 1).metadata.name
+    assert name is not None
+    for strategy_type in ("RollingUpdate", "Recreate"):
+        spec = msgspec.structs.replace(item.spec, strategy=DeploymentStrategy(type=strategy_type))
+        changed = msgspec.structs.replace(item, spec=spec)
+        wanted = plan.plan_deployment(changed, [replica_set(name, 0, image="old")], lambda _: False, NOW)
+        assert not wanted.write
+        assert wanted.report is not None
+        assert wanted.report.status.collision_count == 1
