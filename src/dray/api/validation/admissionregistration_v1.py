@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Final
-from urllib.parse import urlsplit
 
 from dray.api.document import Document
 from dray.api.field_errors import FieldErrors, Path, duplicate, invalid, not_supported, required
 from dray.api.names import dns1123_subdomain, path_segment_name, qualified_name
 from dray.api.validation.meta_v1 import validate_label_selector
+from dray.api.validation.webhook_client import validate_webhook_client
 
 _SPEC: Final = Path("spec")
 _FAILURE: Final = ("Fail", "Ignore")
@@ -24,7 +24,6 @@ _REVIEW_VERSIONS: Final = ("v1", "v1beta1")
 _TIMEOUT_SECONDS_MAX: Final = 30
 _SEGMENTS_MIN: Final = 3
 _MATCH_CONDITIONS_MAX: Final = 64
-_PORT_MAX: Final = 65535
 
 
 def _validate_choice(value: str | None, supported: Sequence[str], path: Path) -> FieldErrors:
@@ -68,7 +67,7 @@ def _validate_webhook(webhook: Document, path: Path) -> FieldErrors:
     )
     for field in ("namespaceSelector", "objectSelector"):
         errors += validate_label_selector(webhook.get(field), path.child(field))
-    errors += _validate_client(webhook.get("clientConfig") or {}, path.child("clientConfig"))
+    errors += validate_webhook_client(webhook.get("clientConfig") or {}, path.child("clientConfig"))
     return errors + validate_match_conditions(webhook.get("matchConditions") or (), path.child("matchConditions"))
 
 
@@ -88,31 +87,6 @@ def _validate_review_versions(versions: list[str], path: Path) -> FieldErrors:
     if not set(versions) & set(_REVIEW_VERSIONS):
         text = f"must include at least one of {', '.join(_REVIEW_VERSIONS)}"
         errors.append(invalid(path, versions, text))
-    return errors
-
-
-def _validate_client(config: Document, path: Path) -> FieldErrors:
-    url, service = config.get("url"), config.get("service")
-    if (url is None) == (service is None):
-        return [required(path, "exactly one of url or service is required")]
-    if url is not None:
-        parts = urlsplit(url)
-        if parts.scheme != "https":
-            text = "'https' is the only allowed URL scheme; desired format: https://host[/path]"
-            return [invalid(path.child("url"), parts.scheme, text)]
-        if not parts.netloc:
-            return [invalid(path.child("url"), "", "host must be specified; desired format: https://host[/path]")]
-        return []
-    service = service or {}
-    errors = [
-        required(path.child("service", field), f"service {field} is required")
-        for field in ("name", "namespace")
-        if not service.get(field)
-    ]
-    port = service.get("port", 0)
-    if not 0 < port <= _PORT_MAX:
-        text = "port is not valid: must be between 1 and 65535, inclusive"
-        errors.append(invalid(path.child("service", "port"), port, text))
     return errors
 
 

@@ -17,6 +17,7 @@ from dray.api.structural.keywords import validate_keywords
 from dray.api.structural.paths import PathSyntaxError, compile_path
 from dray.api.structural.structure import validate_structural
 from dray.api.validation.meta_v1 import METADATA, validate_immutable
+from dray.api.validation.webhook_client import validate_webhook_client
 
 _SPEC: Final = Path("spec")
 _SCOPES: Final = ("Cluster", "Namespaced")
@@ -266,8 +267,8 @@ def _validate_conversion(conversion: Document, path: Path) -> FieldErrors:
     errors: FieldErrors = []
     if config is None:
         errors.append(required(at, "required when strategy is set to Webhook"))
-    elif (config.get("url") is None) == (config.get("service") is None):
-        errors.append(required(at, "exactly one of url or service is required"))
+    else:
+        errors += validate_webhook_client(config, at)
     if not (webhook or {}).get("conversionReviewVersions"):
         errors.append(required(path.child("conversionReviewVersions")))
     return errors

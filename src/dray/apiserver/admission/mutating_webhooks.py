@@ -6,7 +6,7 @@ import json
 from typing import Final
 
 from dray.api.document import Document, copy_document
-from dray.api.errors import APIError
+from dray.api.errors import APIError, BadRequestError
 from dray.api.strict import DecodeError
 from dray.apiserver.admission.match_cache import ConfiguredPlugin
 from dray.apiserver.admission.plugin import AdmissionAttributes, FirstRound, Operation, ReinvokingPlugin, Undo
@@ -25,6 +25,8 @@ _PATCH: Final = "patch.webhook.admission.k8s.io"
 _SAME_KIND: Final = frozenset({"approval", "ephemeralcontainers", "finalize", "resize", "status"})
 # What a new object gets only after the webhooks.
 _LATE_METADATA: Final = ("uid", "creationTimestamp")
+# What decides where an object is stored.
+_PLACE: Final = ("name", "namespace")
 
 
 class MutatingAdmissionWebhook(ConfiguredPlugin[Webhook], ReinvokingPlugin):
@@ -93,6 +95,7 @@ class MutatingAdmissionWebhook(ConfiguredPlugin[Webhook], ReinvokingPlugin):
                 result = await self._accepted(patched, document, attributes, invocation)
             except (APIError, DecodeError) as error:
                 raise self._caller.internal_error(webhook, attributes, str(error)) from error
+            _check_place(result, document, attributes)
             changed = result != document
             document.clear()
             document.update(result)
@@ -110,6 +113,7 @@ class MutatingAdmissionWebhook(ConfiguredPlugin[Webhook], ReinvokingPlugin):
         endpoint.normalize(patched)
         if endpoint.default is not None:
             endpoint.default(patched, self._clock.now())
+        patched["metadata"] = patched.get("metadata") or {}
         return await _to_version_of(patched, before, attributes, invocation)
 
 
@@ -160,11 +164,30 @@ async def _to_version_of(
     if _is_hub(attributes):
         return endpoint.to_hub(patched)
     result = patched if endpoint is requested else requested.served(endpoint.to_hub(patched))
-    metadata, kept = result.setdefault("metadata", {}), before["metadata"]
-    for name in (*_LATE_METADATA, "name"):
-        if name in kept:
-            metadata.setdefault(name, kept[name])
+    metadata, kept = result["metadata"], before["metadata"]
+    metadata |= {name: kept[name] for name in _LATE_METADATA if name in kept}
+    for name in _PLACE:
+        if name in kept and not metadata.get(name):
+            metadata[name] = kept[name]
     return result
+
+
+def _check_place(result: Document, before: Document, attributes: AdmissionAttributes) -> None:
+    """Refuse an object that would be created elsewhere than at the place that was authorized and admitted.
+
+    Changes of existing objects are validated later: name and namespace are immutable.
+    """
+    if attributes.operation is not Operation.CREATE:
+        return
+    given, kept = (item.get("metadata") or {} for item in (result, before))
+    for field, request in zip(_PLACE, (attributes.name, attributes.namespace), strict=True):
+        # A webhook may choose the name of an object whose name was generated.
+        wanted = request or ("" if field == "name" and is_generated_name(attributes) else kept.get(field))
+        if wanted and given.get(field) and given[field] != wanted:
+            raise BadRequestError(
+                f"the {field} of the provided object ({given[field]}) does not match the {field} sent on the request "
+                f"({wanted})"
+            )
 
 
 def _annotate(audit: dict[str, str], webhook: Webhook, place: str, patch: bytes | None, *, changed: bool) -> None:

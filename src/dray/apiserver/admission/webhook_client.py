@@ -8,7 +8,6 @@ import binascii
 import ssl
 from collections.abc import Callable
 from typing import Final
-from urllib.parse import urlsplit
 
 from dray.apiserver.admission.webhook_review import ANSWER_BYTES_MAX
 from dray.apiserver.admission.webhooks import WebhookTarget
@@ -16,11 +15,10 @@ from dray.apiserver.service_resolver import ServiceResolver, ServiceUnresolvedEr
 from dray.runtime.http.client import HttpClient
 from dray.runtime.http.dialing import Route
 from dray.runtime.http.errors import ConnectError, HttpError, NoResponseError, ResponseTimeoutError
-from dray.runtime.http.urls import Origin
+from dray.runtime.http.urls import Origin, parse_url
 
 # Servers whose connections are kept; those of the least recently used one are closed.
 CLIENTS_MAX: Final = 200
-_HTTPS_PORT: Final = 443
 _FAILURE_MIN: Final = 400
 _SERVER_FAILURE_MIN: Final = 500
 _NOT_FOUND: Final = 404
@@ -56,12 +54,12 @@ class WebhookClient:
 
     async def call(self, target: WebhookTarget, timeout_seconds: int, body: bytes) -> bytes:
         """Return the answer's body; raises `WebhookCallError` with Kubernetes' text."""
-        shown, path = _shown_url(target), _path(target)
+        shown = _shown_url(target)
         query = f"?timeout={timeout_seconds}s"
         try:
             async with asyncio.timeout(timeout_seconds):
                 client = await self._client(target)
-                response = await client.send("POST", path + query, _HEADERS, body)
+                response = await client.send("POST", _path(target) + query, _HEADERS, body)
                 with response:
                     answer = await response.read(ANSWER_BYTES_MAX + 1)
                 status = response.status
@@ -80,8 +78,8 @@ class WebhookClient:
     async def _client(self, target: WebhookTarget) -> HttpClient:
         name = _server_name(target)
         if target.url:
-            parts = urlsplit(target.url)
-            host, port, header = parts.hostname or "", parts.port or _HTTPS_PORT, ""
+            origin = parse_url(target.url).origin
+            host, port, header = origin.host, origin.port, ""
         else:
             host, port = await self._resolver.resolve(target.namespace, target.service, target.port)
             header = f"{name}:{target.port}"
@@ -106,12 +104,12 @@ class WebhookClient:
 
 def _server_name(target: WebhookTarget) -> str:
     """Return the name that the certificate of a webhook must have."""
-    return (urlsplit(target.url).hostname or "") if target.url else f"{target.service}.{target.namespace}.svc"
+    return parse_url(target.url).origin.host if target.url else f"{target.service}.{target.namespace}.svc"
 
 
 def _path(target: WebhookTarget) -> str:
     if target.url:
-        return urlsplit(target.url).path or "/"
+        return parse_url(target.url).target.partition("?")[0]
     return f"/{target.path.lstrip('/')}"
 
 

@@ -10,14 +10,18 @@ from typing import Any, Final
 import msgspec
 import orjson
 
-from dray.api.document import Document
+from dray.api.document import Document, GroupVersionKind
 from dray.api.errors import APIError, error_from_status
 from dray.api.raw_numbers import fragment
+from dray.api.schema.load import kind_type
+from dray.api.schema.model import StructType
+from dray.api.strict import DecodeError, check_fields
 
 ANSWER_BYTES_MAX: Final = 3 * 1024 * 1024
 _GROUP: Final = "admission.k8s.io"
 _KIND: Final = "AdmissionReview"
 _FAILURE_CODE_MIN: Final = 400
+_FAILURE_CODE_MAX: Final = 599
 # kube-apiserver sends the first version of the list that it knows.
 _VERSIONS: Final = ("v1", "v1beta1")
 
@@ -86,13 +90,23 @@ def parse_answer(body: bytes, uid: str, version: str, *, mutating: bool) -> Answ
     if not isinstance(warnings, list) or not isinstance(annotations, dict):
         raise InvalidAnswerError("webhook response has warnings or auditAnnotations of the wrong type")
     status = response.get("status") or response.get("result") or {}
+    try:
+        check_fields(status, _status_type())
+    except DecodeError as error:
+        raise InvalidAnswerError(str(error)) from None
     return Answer(
         response.get("allowed") is True,
         _patch(response, mutating=mutating, strict=version == "v1"),
-        status if isinstance(status, dict) else {},
+        status,
         tuple(text for text in warnings if isinstance(text, str)),
         {key: str(value) for key, value in annotations.items()},
     )
+
+
+def _status_type() -> StructType:
+    found = kind_type(GroupVersionKind("", "v1", "Status"))
+    assert found is not None
+    return found
 
 
 def _parse(body: bytes) -> Document:
@@ -131,7 +145,8 @@ def denial(name: str, status: Document) -> APIError:
     """Return the error of a denied write."""
     given: dict[str, Any] = dict(status)
     code = given.get("code")
-    given["code"] = code if isinstance(code, int) and code >= _FAILURE_CODE_MIN else _FAILURE_CODE_MIN
+    is_failure = isinstance(code, int) and _FAILURE_CODE_MIN <= code <= _FAILURE_CODE_MAX
+    given["code"] = code if is_failure else _FAILURE_CODE_MIN
     head = f'admission webhook "{name}" denied the request'
     if given.get("message"):
         given["message"] = f"{head}: {given['message']}"
@@ -141,4 +156,6 @@ def denial(name: str, status: Document) -> APIError:
         given["message"] = f"{head} without explanation"
     error = error_from_status(given)
     error.code = given["code"]
+    if error.retry_after_seconds is not None and error.retry_after_seconds <= 0:
+        error.retry_after_seconds = None
     return error
