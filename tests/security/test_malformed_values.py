@@ -9,6 +9,7 @@ import pytest
 
 from dray.api.document import Document
 from dray.api.errors import BadRequestError
+from dray.api.protobuf import encode_object
 from dray.api.protobuf.wire import delimited, tag
 from dray.api.schema.model import ListOf, MapOf, StructType, Type
 from dray.apiserver.registry import builtin
@@ -28,6 +29,7 @@ from tests.security.attacker import (
     attacked_server,
 )
 
+CLASSES = "/apis/resource.k8s.io/v1/deviceclasses"
 VICTIM = f"{CONFIG_MAPS}/victim"
 # Python refuses to convert more than 4,300 digits.
 DIGITS = "9" * 5000
@@ -40,6 +42,9 @@ TARGETS = {
     "resourceVersion of a watch": (f"{CONFIG_MAPS}?watch=true&resourceVersion={DIGITS}", "value out of range"),
     "label selector": (f"{CONFIG_MAPS}?labelSelector=a%3E{DIGITS}", "must be an integer"),
     "zeros in a label selector": (f"{CONFIG_MAPS}?labelSelector=a%3C{'0' * 5000}1", "must be an integer"),
+    "port of a port-forward": (f"{PODS}/p/portforward?ports={DIGITS}", "value out of range"),
+    "ports of a port-forward": (f"{PODS}/p/portforward?ports={','.join(['80'] * 5000)}", "at most 256 ports"),
+    "port beyond 16 bits": (f"{PODS}/p/portforward?ports=80,65536", "value out of range"),
     "tailLines of a log": (f"{PODS}/p/log?tailLines={DIGITS}", "value out of range"),
 }
 
@@ -234,3 +239,44 @@ async def test_queries_of_the_dashboard_take_only_names_of_objects(name: str) ->
                 await ask(client, query)
     with pytest.raises(BadRequestError, match="of an object is required"):
         await queries.simulate(client, {"change": "drain", "name": name})
+
+
+RAW_VALUES = {
+    "a missing value": (b'{"k":1.5,"l":,}', "invalid character ',' looking for beginning of value"),
+    "NaN": (b'{"k":1.5,"l":NaN}', "invalid character 'N' looking for beginning of value"),
+    "Infinity": (b'{"k":1.5,"l":-Infinity}', "invalid character 'I' looking for beginning of value"),
+    "text behind it": (b'{"k":1.5}x', "invalid character 'x' after top-level value"),
+    "nesting": (b'{"k":1.5,"l":' + b"[" * 200 + b"]" * 200 + b"}", "exceeded max depth of 128 levels"),
+    "a number beyond a float": (b'{"k":1e999}', "cannot unmarshal number 1e999"),
+    "an integer of 5000 digits": (b'{"k":' + DIGITS.encode() + b"}", "cannot unmarshal number"),
+    "a control character": (b'{"k":1.5,"l":"\x01"}', "in string literal"),
+}
+
+
+def with_raw_value(raw: bytes) -> bytes:
+    """A DeviceClass in protobuf whose opaque parameters are these bytes."""
+    mark = "x" * (len(raw) - 2)
+    opaque = {"driver": "d.example.com", "parameters": mark}
+    document = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "c"}}
+    body = encode_object({**document, "spec": {"config": [{"opaque": opaque}]}})
+    assert body.count(f'"{mark}"'.encode()) == 1
+    return body.replace(f'"{mark}"'.encode(), raw)
+
+
+@pytest.mark.parametrize(("raw", "why"), RAW_VALUES.values(), ids=RAW_VALUES.keys())
+async def test_malformed_json_in_a_raw_value_of_protobuf_is_refused(raw: bytes, why: str) -> None:
+    async with attacked_server() as attacker:
+        assert_refused(await attacker.send("POST", CLASSES, with_raw_value(raw), PROTOBUF_TYPE), 400, why)
+
+
+@pytest.mark.parametrize("media", [JSON_TYPE, PROTOBUF_TYPE])
+async def test_a_lone_surrogate_beside_a_raw_number_is_replaced(media: str) -> None:
+    raw = b'{"k":1.50,"l":"\\ud800"}'
+    config = (
+        b'{"kind":"DeviceClass","metadata":{"name":"c"},"spec":{"config":[{"opaque":{"driver":"d","parameters":%b}}]}}'
+    )
+    body = with_raw_value(raw) if media == PROTOBUF_TYPE else config % raw
+    async with attacked_server() as attacker:
+        answer = await attacker.send("POST", CLASSES, body, media)
+        assert answer.code == 201, answer
+        assert '{"k":1.50,"l":"\ufffd"}'.encode() in answer.body

@@ -11,19 +11,23 @@ import socket
 from collections.abc import AsyncGenerator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from dray.api.errors import TooManyRequestsError
 from dray.apiserver.upgrades import USERS_SHARE, StreamLimiter
+from dray.lib.ports import parse_port
+from dray.node.agent.pod_manager import PodManager
 from dray.node.runtimes.shim import exec_process
 from dray.node.runtimes.shim.exec_process import Command, ExecProcess
+from dray.node.streams.handlers import StreamHandlers
 from dray.rpc.remote_command.messages import StreamOptions
 from dray.runtime import descriptors
 from dray.runtime.http import byte_stream
 from dray.runtime.http.byte_stream import ByteStream
 from dray.runtime.http.connection import Connection, ResponseBody
+from dray.runtime.http.requests import Request
 
 SECONDS_MAX = 20.0
 SWITCHED = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n"
@@ -185,3 +189,17 @@ def test_streams_and_connections_leave_descriptors_for_the_process(monkeypatch: 
     assert taken + descriptors.OWN_DESCRIPTORS <= limit
     assert descriptors.streams_max() >= 64
     assert descriptors.connections_max(20_000) >= 256
+
+
+@pytest.mark.parametrize(("query", "why"), [("command=a%00b", "a NUL byte"), ("stdout=1", "is empty")])
+async def test_a_command_that_cannot_be_started_is_refused(query: str, why: str) -> None:
+    handlers = StreamHandlers(PodManager(), cast("Any", None), streams_max=1)
+    handler = handlers.routes["/exec/{namespace}/{pod}/{container}"]
+    reply = await handler(Request("GET", f"/exec/default/p/c?{query}"))
+    assert (reply.status, why in reply.body.decode()) == (400, True)
+
+
+@pytest.mark.parametrize("text", ["", "0", "-1", "65536", "9" * 5000, "8\u0660", "80 "])
+def test_what_is_no_port_is_refused(text: str) -> None:
+    assert parse_port(text) is None
+    assert parse_port("0" * 5000 + "80") == 80

@@ -17,10 +17,12 @@ import orjson
 
 from dray.api.document import Document
 from dray.api.limits import INTEGER_DIGITS_MAX
+from dray.api.parse import parse_json, without_surrogates
 from dray.api.schema.model import ListOf, MapOf, Scalar, StructType, Type
 
 # A number with a fraction or an exponent, or one that 64 bits may not hold; or text that looks like one.
 _UNUSUAL: Final = re.compile(rb"[:\[,\s]-?[0-9]+(?:[.eE]|(?<=[0-9]{19}))")
+_SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
 # The end of a stored value that has raw numbers, and of no other.
 MARK: Final = b" "
 
@@ -55,7 +57,8 @@ def _number(text: str) -> int | float:
 
 
 def _exact(body: bytes) -> Any:
-    return json.loads(body.decode("utf-8", errors="replace"), parse_float=_number, parse_int=_number)
+    value = json.loads(body.decode("utf-8", errors="replace"), parse_float=_number, parse_int=_number)
+    return without_surrogates(value) if _SURROGATE.search(body) else value
 
 
 def fragment(value: object) -> orjson.Fragment:
@@ -89,8 +92,9 @@ def keep_raw_numbers(document: Document, body: bytes, struct: StructType) -> Non
 
 
 def load_raw(raw: bytes) -> Any:
-    """Decode a raw value alone."""
-    return _exact(raw) if _UNUSUAL.search(b" " + raw) else orjson.loads(raw)
+    """Decode a raw value alone, by the rules of a whole body; raises `ParseError`."""
+    value, _ = parse_json(raw)
+    return _exact(raw) if _UNUSUAL.search(b" " + raw) else value
 
 
 def _graft(target: Any, source: Any, path: _Path) -> None:

@@ -113,12 +113,13 @@ def _revision_of(text: str) -> int:
         return int(text)
     digits = text.lstrip("0") or "0"
     if len(digits) > _UINT64_DIGITS or int(digits) > _UINT64_MAX:
-        shown = _shortened(text)
+        shown = shortened(text)
         raise BadRequestError(f'invalid resource version: strconv.ParseUint: parsing "{shown}": value out of range')
     return min(int(digits), _INT64_MAX)
 
 
-def _shortened(text: str) -> str:
+def shortened(text: str) -> str:
+    """Return the beginning of a text that may be very long, for a message."""
     return text if len(text) <= INTEGER_DIGITS_MAX else f"{text[:INTEGER_DIGITS_MAX]}..."
 
 
@@ -211,10 +212,10 @@ def _delete_options_of(query: Mapping[str, str]) -> Document:
 def parse_int(text: str) -> int:
     """Return a decimal query parameter; the error message is that of Go's parser."""
     if not _INT.fullmatch(text):
-        raise BadRequestError(f'strconv.ParseInt: parsing "{_shortened(text)}": invalid syntax')
+        raise BadRequestError(f'strconv.ParseInt: parsing "{shortened(text)}": invalid syntax')
     number = int(text) if len(text.lstrip("+-0")) <= _UINT64_DIGITS and len(text) <= _TEXT_DIGITS_MAX else _UINT64_MAX
     if not -_INT64_MAX - 1 <= number <= _INT64_MAX:
-        raise BadRequestError(f'strconv.ParseInt: parsing "{_shortened(text)}": value out of range')
+        raise BadRequestError(f'strconv.ParseInt: parsing "{shortened(text)}": value out of range')
     return number
 
 

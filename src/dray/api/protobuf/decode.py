@@ -14,10 +14,9 @@ from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any, Final, TypeAlias
 
-import orjson
-
 from dray.api.document import Document
 from dray.api.limits import DEPTH_EXCEEDED
+from dray.api.parse import ParseError
 from dray.api.protobuf.wire import (
     CONTINUATION,
     DELIMITED,
@@ -53,7 +52,7 @@ def decode_message(body: bytes, struct_type: StructType) -> Document:
         raise ProtobufError(f"proto: {DEPTH_EXCEEDED}") from None
     except UnicodeDecodeError:
         raise ProtobufError("proto: string field contains invalid UTF-8") from None
-    except (struct.error, orjson.JSONDecodeError, OverflowError) as error:
+    except (struct.error, OverflowError, ParseError) as error:
         raise ProtobufError(f"proto: {error}") from None
 
 

@@ -8,12 +8,13 @@ from typing import Final
 from urllib.parse import parse_qs
 
 from dray.api.document import NamespacedName
+from dray.lib.ports import parse_port
 from dray.node.agent.pod_manager import PodManager, PodWorker
 from dray.node.runtimes.runtime import Runtime, RuntimeFailure
 from dray.node.runtimes.streams import ContainerStreams, ForwardedPort
 from dray.node.streams.port_forward import (
+    PAIRS_MAX,
     PORT_FORWARD_PROTOCOL,
-    PORT_MAX,
     ChannelPortForward,
     SpdyPortForward,
 )
@@ -61,6 +62,8 @@ class StreamHandlers:
 
     async def _exec(self, request: Request) -> Reply:
         command = _parameters(request).get("command", [])
+        if not command or any("\0" in word for word in command):
+            return text("the command is empty" if not command else "the command contains a NUL byte", 400)
 
         async def start(container_id: str, options: StreamOptions, _worker: PodWorker) -> ContainerStreams:
             return await self._runtime.exec_stream(container_id, command, options)
@@ -191,6 +194,5 @@ def _options(request: Request) -> StreamOptions:
 def _ports(request: Request) -> tuple[int, ...] | None:
     """Return the ports of the query, None if they are missing or wrong."""
     words = [word for value in _parameters(request).get("port", []) for word in value.split(",")]
-    if not words or not all(word.isascii() and word.isdecimal() and 0 < int(word) <= PORT_MAX for word in words):
-        return None
-    return tuple(map(int, words))
+    ports = tuple(filter(None, map(parse_port, words[:PAIRS_MAX])))
+    return ports if words and len(ports) == len(words) else None

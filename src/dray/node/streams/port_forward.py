@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from dray.lib.ports import parse_port
 from dray.node.runtimes.runtime import RuntimeFailure
 from dray.node.runtimes.streams import ForwardedPort
 from dray.rpc.remote_command.messages import CHUNK_BYTES
@@ -35,7 +36,6 @@ PAIR_SECONDS_MAX: Final = 30.0
 PAIRS_MAX: Final = 256
 # Pieces of data that wait for one target; the client is not read from while there are more.
 PIECES_MAX: Final = 16
-PORT_MAX: Final = 65535
 
 Connect = Callable[[int], Awaitable[ForwardedPort]]
 
@@ -105,7 +105,7 @@ class SpdyPortForward:
 
     async def _open(self, frame: SynStream, group: TaskGroup) -> None:
         headers = frame.headers
-        kind, port = headers.get("streamtype"), _port(headers.get("port", ""))
+        kind, port = headers.get("streamtype"), parse_port(headers.get("port", ""))
         is_data = kind == "data"
         # Clients that send no ID open the error stream first, and the data stream next.
         key = headers.get("requestid") or str(frame.stream_id - 2 if is_data else frame.stream_id)
@@ -252,7 +252,3 @@ async def _both(to_client: Awaitable[None], to_target: Awaitable[None]) -> None:
 
 async def _coroutine(work: Awaitable[None]) -> None:
     await work
-
-
-def _port(text: str) -> int | None:
-    return int(text) if text.isascii() and text.isdecimal() and 0 < int(text) <= PORT_MAX else None

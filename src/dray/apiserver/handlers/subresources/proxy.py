@@ -22,8 +22,9 @@ from dray.apiserver.endpoint import Endpoint
 from dray.apiserver.handlers.backend import Backend
 from dray.apiserver.handlers.get import GetHandler
 from dray.apiserver.object_cache import SERVICES
-from dray.apiserver.options import WriteOptions
+from dray.apiserver.options import WriteOptions, shortened
 from dray.apiserver.service_resolver import ServiceResolver, ServiceUnresolvedError
+from dray.lib.ports import parse_port
 from dray.runtime.http.client import HttpClient
 from dray.runtime.http.connection import ClientResponse, ResponseBody
 from dray.runtime.http.dialing import Route
@@ -197,9 +198,10 @@ def pod_address(pod: Document, place: Place) -> tuple[str, int]:
 
 
 def _number(text: str) -> int:
-    if text.isascii() and text.isdecimal() and 0 < int(text) < 1 << 16:
-        return int(text)
-    raise BadRequestError(f'invalid port "{text}"')
+    port = parse_port(text)
+    if port is None:
+        raise BadRequestError(f'invalid port "{shortened(text)}"')
+    return port
 
 
 def passed_on(headers: Headers) -> list[tuple[str, str]]:

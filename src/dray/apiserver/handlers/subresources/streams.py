@@ -21,8 +21,9 @@ from dray.apiserver.endpoint import KEY_ROOT, Endpoint
 from dray.apiserver.handlers.backend import Backend
 from dray.apiserver.handlers.get import GetHandler
 from dray.apiserver.kubelet_client import is_simulated
-from dray.apiserver.options import WriteOptions
+from dray.apiserver.options import WriteOptions, shortened
 from dray.apiserver.request import Attributes
+from dray.lib.ports import parse_port
 from dray.rpc.remote_command.messages import StreamOptions
 
 # Nodes that list this feature speak WebSocket themselves; others only SPDY.
@@ -33,6 +34,8 @@ _STREAMS: Final = {"stdin": "input", "stdout": "output", "stderr": "error", "tty
 _KINDS: Final = {"exec": "PodExecOptions", "attach": "PodAttachOptions", "portforward": "PodPortForwardOptions"}
 _PATHS: Final = {"exec": "exec", "attach": "attach", "portforward": "portForward"}
 _TRUE: Final = ("true", "1")
+# As many as a node forwards in one stream.
+PORTS_MAX: Final = 256
 
 Headers = Sequence[tuple[str, str]]
 
@@ -108,16 +111,25 @@ def stream_options(subresource: str, values: Mapping[str, Sequence[str]]) -> Doc
     """Return the options object of a request, which admission sees."""
     options: Document = {"kind": _KINDS[subresource], "apiVersion": "v1"}
     if subresource == "portforward":
-        ports = [word for value in values.get("ports", ()) for word in value.split(",")]
-        if not all(word.isascii() and word.isdecimal() for word in ports):
-            raise BadRequestError(f"ports are not numbers: {','.join(ports)}")
-        return options | ({"ports": [int(word) for word in ports]} if ports else {})
+        words = [word for value in values.get("ports", ()) for word in value.split(",")]
+        if len(words) > PORTS_MAX:
+            raise BadRequestError(f"at most {PORTS_MAX} ports can be forwarded")
+        return options | ({"ports": [_port(word) for word in words]} if words else {})
     options |= {name: True for name in _STREAMS if values.get(name, ("",))[0] in _TRUE}
     if values.get("container", ("",))[0]:
         options["container"] = values["container"][0]
     if subresource == "exec":
         options["command"] = list(values.get("command", ()))
     return options
+
+
+def _port(word: str) -> int:
+    """Return a port, or 0; the error messages are those of Go's parser."""
+    port = 0 if word == "0" else parse_port(word)
+    if port is None:
+        why = "value out of range" if word.isascii() and word.isdecimal() else "invalid syntax"
+        raise BadRequestError(f'cannot convert to []int32: strconv.ParseUint: parsing "{shortened(word)}": {why}')
+    return port
 
 
 def _target(call: Call, pod: Document, options: Document) -> str:
