@@ -60,14 +60,22 @@ class Controller(Generic[K]):
             queue = QueueState(limiter, observer)
         self.queue = WorkQueue(queue, clock)
 
-    def watch(self, informer: SharedInformer[T], keys: Callable[[T], Iterable[K]]) -> None:
-        """Enqueue the keys of an object whenever it changes, those of its old state too."""
+    def watch(
+        self, informer: SharedInformer[T], keys: Callable[[T], Iterable[K]], *, keeps_backoff: bool = False
+    ) -> None:
+        """Enqueue the keys of an object whenever it changes, those of its old state too.
+
+        With `keeps_backoff`, an object that is deleted and created again does not restart the backoff of its keys.
+        """
 
         def handler(old: T | None, new: T | None) -> None:
             for obj in (old, new):
                 if obj is not None:
                     for key in keys(obj):
                         self.queue.add(key)
+                        if not keeps_backoff or (old is not None and new is not None):
+                            continue
+                        (self.queue.object_deleted if new is None else self.queue.object_created)(key)
 
         self.follow(informer, handler)
 

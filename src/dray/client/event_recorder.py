@@ -36,6 +36,7 @@ RETRY_SECONDS: Final = 1.0
 FLUSH_SECONDS_MAX: Final = 30.0
 NORMAL: Final = "Normal"
 WARNING: Final = "Warning"
+# With so many different messages, the newest is combined.
 SIMILAR_MAX: Final = 10
 SIMILAR_SECONDS: Final = 600.0
 SPAM_BURST: Final = 25
@@ -144,9 +145,9 @@ _Key: TypeAlias = tuple[Hashable, ...]
 class EventCorrelator:
     """Counts equal events, aggregates similar ones and limits the rate, for one source.
 
-    Pure. The limits are those of client-go: an equal event increases the count; after 10 that differ only in their
-    message within 10 minutes they are aggregated; a source may record 25 events of an object at once, then one per
-    5 minutes. Losing the state does no harm.
+    Pure. The limits and their order are those of client-go: an equal event increases the count; from the tenth on that
+    differs only in its message within 10 minutes they are aggregated; a source may record 25 events of each type of an
+    object at once, then one per 5 minutes. Those in between are counted, too. Losing the state does no harm.
     """
 
     def __init__(self, source: Source) -> None:
@@ -158,8 +159,6 @@ class EventCorrelator:
 
     def correlate(self, event: EventRecord, now: datetime) -> CreateEvent | PatchEvent | None:
         """Return the write for the event; None when the source exceeds its rate for the object."""
-        if not self._within_rate(event.regarding, now):
-            return None
         message, key = self._aggregate(event, now)
         observed = _touch(self._observations, key)
         time = format_time(now)
@@ -167,6 +166,8 @@ class EventCorrelator:
             observed = _Observation(_event_name(event, now), 0, time)
             _store(self._observations, key, observed)
         observed.count += 1
+        if not self._within_rate(event, now):
+            return None
         document = self._document(event, message, observed, time)
         create = CreateEvent(document["metadata"]["namespace"], document)
         if observed.count == 1:
@@ -174,8 +175,9 @@ class EventCorrelator:
         body = {"message": message, "count": observed.count, "lastTimestamp": time}
         return PatchEvent(create.namespace, observed.name, body, create)
 
-    def _within_rate(self, regarding: ObjectReference, now: datetime) -> bool:
-        key = (regarding.kind, regarding.namespace, regarding.name, regarding.uid)
+    def _within_rate(self, event: EventRecord, now: datetime) -> bool:
+        regarding = event.regarding
+        key = (regarding.kind, regarding.namespace, regarding.name, regarding.uid, event.type)
         bucket = _touch(self._buckets, key)
         if bucket is None:
             bucket = TokenBucket(rate_per_second=SPAM_RATE_PER_SECOND, burst=SPAM_BURST)
@@ -186,19 +188,18 @@ class EventCorrelator:
         """Return the message to write and the key under which the event is counted."""
         message = event.message[:MESSAGE_LENGTH_MAX]
         regarding = event.regarding
-        key = (regarding.kind, regarding.namespace, regarding.name, regarding.uid, regarding.field_path)
-        group = (key, event.type, event.reason)
+        group = (regarding.kind, regarding.namespace, regarding.name, regarding.uid, event.type, event.reason)
         similar = _touch(self._similar, group)
         if similar is None or (now - similar.last).total_seconds() > SIMILAR_SECONDS:
             similar = _Similar((), now)
             _store(self._similar, group, similar)
         similar.last = now
         if message not in similar.messages:
-            is_full = len(similar.messages) >= SIMILAR_MAX
-            similar.messages = (*similar.messages[is_full:], message)
-            if is_full:
+            if len(similar.messages) == SIMILAR_MAX - 1:
+                similar.messages = (*similar.messages[1:], message)
                 return f"{COMBINED_PREFIX}{message}"[:MESSAGE_LENGTH_MAX], group
-        return message, (group, message)
+            similar.messages = (*similar.messages, message)
+        return message, (group, regarding.field_path, message)
 
     def _document(self, event: EventRecord, message: str, observed: _Observation, time: str) -> Document:
         namespace = event.regarding.namespace or "default"

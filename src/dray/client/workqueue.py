@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable
 from typing import Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary
@@ -27,6 +27,8 @@ RETRY_FIRST_SECONDS: Final = 0.005
 RETRY_MAX_SECONDS: Final = 1000.0
 RETRY_RATE_PER_SECOND: Final = 10.0
 RETRY_BURST: Final = 100
+# Keys of deleted objects whose failures are kept.
+GONE_MAX: Final = 1024
 
 
 class QueueObserver(Protocol):
@@ -100,6 +102,8 @@ class RetryLimiter(Generic[K]):
         self._first = first_seconds
         self._max = max_seconds
         self._failures: dict[K, int] = {}
+        # The failures of keys whose objects were deleted, oldest first.
+        self._gone: OrderedDict[K, int] = OrderedDict()
         self._bucket = TokenBucket(rate_per_second=RETRY_RATE_PER_SECOND, burst=RETRY_BURST)
 
     def delay(self, key: K, now: float, *, overall: bool = True) -> float:
@@ -117,6 +121,20 @@ class RetryLimiter(Generic[K]):
     def forget(self, key: K) -> None:
         """Reset the backoff of a key that succeeded."""
         self._failures.pop(key, None)
+
+    def object_deleted(self, key: K) -> None:
+        """Keep the failures of a key whose object was deleted for the next one of its name."""
+        failures = self._failures.get(key)
+        if failures is not None:
+            self._gone[key] = failures
+            if len(self._gone) > GONE_MAX:
+                self._gone.popitem(last=False)
+
+    def object_created(self, key: K) -> None:
+        """Go on with the failures of an earlier object of the name: recreating it does not restart the backoff."""
+        failures = self._gone.pop(key, None)
+        if failures is not None:
+            self._failures[key] = failures
 
 
 class QueueLoad(NamedTuple):
@@ -178,6 +196,14 @@ class QueueState(Generic[K]):
     def forget(self, key: K) -> None:
         """Reset the backoff of a key that succeeded."""
         self._limiter.forget(key)
+
+    def object_deleted(self, key: K) -> None:
+        """Keep the backoff of a key whose object was deleted for the next one of its name."""
+        self._limiter.object_deleted(key)
+
+    def object_created(self, key: K) -> None:
+        """Go on with the backoff of an earlier object of the name."""
+        self._limiter.object_created(key)
 
     def failures(self, key: K) -> int:
         """Return how often the key failed in a row."""
@@ -267,6 +293,14 @@ class WorkQueue(Generic[K]):
     def forget(self, key: K) -> None:
         """Reset the backoff of a key that succeeded."""
         self._queue.forget(key)
+
+    def object_deleted(self, key: K) -> None:
+        """Keep the backoff of a key whose object was deleted for the next one of its name."""
+        self._queue.object_deleted(key)
+
+    def object_created(self, key: K) -> None:
+        """Go on with the backoff of an earlier object of the name."""
+        self._queue.object_created(key)
 
     def failures(self, key: K) -> int:
         """Return how often the key failed in a row."""

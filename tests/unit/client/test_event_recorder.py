@@ -6,12 +6,14 @@ import asyncio
 from datetime import UTC, datetime, timedelta
 from typing import cast
 
+import msgspec
 import pytest
 
 from dray.api.document import Document, GroupVersionKind
 from dray.api.errors import ServiceUnavailableError
 from dray.client import event_recorder
 from dray.client.event_recorder import (
+    NORMAL,
     QUEUE_LENGTH_MAX,
     WARNING,
     WRITERS,
@@ -52,17 +54,24 @@ def test_the_same_event_raises_its_count_by_a_patch() -> None:
     assert second.fallback.document["firstTimestamp"] == "2026-01-01T00:00:00Z"
 
 
-def test_the_eleventh_similar_event_is_combined() -> None:
+def test_the_tenth_similar_event_is_combined() -> None:
     correlator = EventCorrelator(Source("test"))
-    for number in range(10):
+    for number in range(9):
         assert isinstance(correlator.correlate(event(f"message {number}"), NOW), CreateEvent)
-    combined = correlator.correlate(event("message 10"), NOW)
+    combined = correlator.correlate(event("message 9"), NOW)
     assert isinstance(combined, CreateEvent)
-    assert combined.document["message"] == "(combined from similar events): message 10"
-    again = correlator.correlate(event("message 11"), NOW)
+    assert combined.document["message"] == "(combined from similar events): message 9"
+    again = correlator.correlate(event("message 10"), NOW)
     assert isinstance(again, PatchEvent)
-    assert again.body["message"] == "(combined from similar events): message 11"
+    assert again.body["message"] == "(combined from similar events): message 10"
     assert again.body["count"] == 2
+    # One that is among the last nine is still counted by itself.
+    known = correlator.correlate(event("message 8"), NOW)
+    assert isinstance(known, PatchEvent)
+    assert known.body == {"message": "message 8", "count": 2, "lastTimestamp": "2026-01-01T00:00:00Z"}
+    # A container of the Pod is part of the same group.
+    other = msgspec.structs.replace(REGARDING, field_path="spec.containers{b}")
+    assert isinstance(correlator.correlate(event("message 11", other), NOW), PatchEvent)
 
 
 def test_similar_events_far_apart_are_not_combined() -> None:
@@ -79,7 +88,12 @@ def test_a_source_may_record_25_events_at_once_and_then_one_per_5_minutes() -> N
     sent = [correlator.correlate(event(), NOW) is not None for _ in range(30)]
     assert sent == [True] * 25 + [False] * 5
     assert correlator.correlate(event(), NOW + timedelta(seconds=299)) is None
-    assert correlator.correlate(event(), NOW + timedelta(seconds=301)) is not None
+    counted = correlator.correlate(event(), NOW + timedelta(seconds=301))
+    assert isinstance(counted, PatchEvent)
+    assert counted.body["count"] == 32
+    # Each type has a rate of its own.
+    normal = EventRecord(REGARDING, NORMAL, "Started", "yes")
+    assert correlator.correlate(normal, NOW + timedelta(seconds=302)) is not None
     # Another object has a rate of its own; another version of the same object does not.
     assert correlator.correlate(event(regarding=ObjectReference(POD, "default", "b", "uid-b")), NOW) is not None
     newer = ObjectReference(POD, "default", "a", "uid-a", "8")

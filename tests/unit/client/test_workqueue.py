@@ -9,7 +9,7 @@ import pytest
 from dray.api.document import GroupResource
 from dray.api.errors import ConflictError
 from dray.client.controller import Controller, Requeue, TerminalError
-from dray.client.workqueue import QueueState, RetryLimiter, TokenBucket, WorkQueue
+from dray.client.workqueue import GONE_MAX, QueueState, RetryLimiter, TokenBucket, WorkQueue
 from dray.lib.clock import VirtualClock
 from dray.runtime.metrics import Metrics
 from dray.runtime.system import SystemClock
@@ -83,6 +83,34 @@ def test_a_token_bucket_never_holds_more_than_its_burst() -> None:
     bucket = TokenBucket(rate_per_second=1, burst=2)
     assert [bucket.try_take(1000.0) for _ in range(3)] == [True, True, False]
     assert bucket.try_take(1001.0)
+
+
+def test_a_recreated_object_does_not_restart_the_backoff() -> None:
+    limiter: RetryLimiter[str] = RetryLimiter()
+    for step in range(5):
+        limiter.delay("a", now=step * 1000.0)
+    limiter.object_deleted("a")
+    # The key of the deleted object is worked with success.
+    limiter.forget("a")
+    limiter.object_created("a")
+    assert limiter.delay("a", now=1e6) == 0.005 * 2**5
+    limiter.object_deleted("a")
+    limiter.object_created("a")
+    limiter.forget("a")
+    limiter.object_deleted("a")
+    limiter.object_created("a")
+    assert limiter.delay("a", now=2e6) == 0.005
+
+
+def test_the_backoff_of_deleted_objects_is_kept_for_a_bounded_number() -> None:
+    limiter: RetryLimiter[int] = RetryLimiter()
+    for key in range(GONE_MAX + 1):
+        limiter.delay(key, now=0.0, overall=False)
+        limiter.object_deleted(key)
+        limiter.forget(key)
+    for key in (0, GONE_MAX):
+        limiter.object_created(key)
+    assert [limiter.failures(key) for key in (0, GONE_MAX)] == [0, 1]
 
 
 async def settle() -> None:

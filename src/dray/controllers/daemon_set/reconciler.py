@@ -49,7 +49,7 @@ class DaemonSetController(Reconciler[NamespacedName]):
         self._revisions = RevisionControl(context, DAEMON_SETS)
         self._nodes = context.informers.informer(NODES)
         enqueue = enqueue_owners(self._daemon_sets, owner_of, self.controller.queue.add)
-        self.controller.watch(self._daemon_sets, own_key)
+        self.controller.watch(self._daemon_sets, own_key, keeps_backoff=True)
         existing = self._daemon_sets.lister.namespaces
         self.controller.follow(self._control.pods, enqueue, needed_while=existing)
         self.controller.follow(self._revisions.revisions, enqueue, needed_while=existing)

@@ -41,7 +41,7 @@ class DeploymentController(Reconciler[NamespacedName]):
         self._deployments = context.informers.informer(DEPLOYMENTS)
         self._replica_sets = context.informers.informer(REPLICA_SETS, indexes=OWNER_INDEXES)
         self._pods = context.informers.informer(PODS, indexes=OWNER_INDEXES)
-        self.controller.watch(self._deployments, own_key)
+        self.controller.watch(self._deployments, own_key, keeps_backoff=True)
         existing = self._deployments.lister.namespaces
         enqueue = enqueue_owners(self._deployments, plan.owner_of, self.controller.queue.add)
         self.controller.follow(self._replica_sets, enqueue, needed_while=existing)

@@ -97,6 +97,10 @@ class JobController(Reconciler[JobKey | PodKey]):
         for item in (old, new):
             if item is not None:
                 self.controller.queue.add(JobKey(key_of(item)))
+        if old is None and new is not None:
+            self.controller.queue.object_created(JobKey(key_of(new)))
+        elif old is not None and new is None:
+            self.controller.queue.object_deleted(JobKey(key_of(old)))
         ended = gone is not None or (new is not None and is_finished(new))
         if ended and old is not None:
             lister = self._control.pods.lister

@@ -40,7 +40,7 @@ class ReplicasController(Reconciler[NamespacedName], Generic[T]):
         super().__init__(context)
         self._control = PodControl(context, self.resource, self._recorder)
         self._owners: SharedInformer[T] = context.informers.informer(self.resource, indexes=OWNER_INDEXES)
-        self.controller.watch(self._owners, own_key)
+        self.controller.watch(self._owners, own_key, keeps_backoff=True)
         self.controller.follow(
             self._control.pods,
             enqueue_owners(self._owners, self._owner_of, self.controller.queue.add),

@@ -66,7 +66,7 @@ class StatefulSetController(Reconciler[NamespacedName]):
         enqueue = enqueue_owners(self._stateful_sets, owner_of, self.controller.queue.add)
         # Claims are only read: a change of a claim asks for nothing.
         self.controller.follow(self._claims, lambda _old, _new: None)
-        self.controller.watch(self._stateful_sets, own_key)
+        self.controller.watch(self._stateful_sets, own_key, keeps_backoff=True)
         existing = self._stateful_sets.lister.namespaces
         self.controller.follow(self._control.pods, enqueue, needed_while=existing)
         self.controller.follow(self._revisions.revisions, enqueue, needed_while=existing)
