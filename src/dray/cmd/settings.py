@@ -237,7 +237,12 @@ class UpSettings(APIServerSettings, NodeControl):
     keep_containers: bool = setting(
         BOOLEAN, default=False, text="let the containers of this node go on when dray up is stopped"
     )
-    node_root_dir: str = setting(STRING, "", "directory of the node agent; empty means node in the data directory")
+    node_root_dir: str = setting(
+        STRING,
+        "",
+        "directory of the node agent; empty means /var/lib/kubelet for root, if it is empty, else node in the data "
+        "directory",
+    )
     node_runtime: str = setting(choice("auto", "process", "runc", "cri"), "auto", "container runtime of this node")
     node_pod_network: str = setting(choice("host", "bridge", "cni"), "host", "network of Pods on this node")
     node_registries: str = setting(STRING, "", "YAML file with settings of image registries, for --node-runtime=runc")

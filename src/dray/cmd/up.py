@@ -30,6 +30,7 @@ from dray.cmd.local_clusters import (
     start_ticks,
     write_record,
 )
+from dray.cmd.node_root import node_root, root_notice
 from dray.cmd.settings import NodeSettings, UpSettings
 from dray.runtime.disk_errors import explained_errors
 from dray.runtime.settings import SettingsError
@@ -299,17 +300,20 @@ async def _start_nodes(settings: UpSettings, plane: ControlPlane) -> NodeAgent |
 
 def _node_root(settings: UpSettings, server: Running) -> Path:
     """Return the root directory of the node agent."""
-    return Path(settings.node_root_dir or server.pki.directory.parent / "node").resolve()
+    return node_root(settings.node_root_dir, server.pki.directory.parent, is_root=os.geteuid() == 0)
 
 
 async def _start_node(settings: UpSettings, plane: ControlPlane) -> NodeAgent:
     from dray.cmd import node
 
     data_dir = plane.server.pki.directory.parent
+    root = _node_root(settings, plane.server)
+    if notice := root_notice(root, given=settings.node_root_dir, is_root=os.geteuid() == 0):
+        sys.stderr.write(f"dray up: {notice}\n")
     own = NodeSettings(
         feature_gates=settings.feature_gates,
         data_dir=str(data_dir),
-        root_dir=str(_node_root(settings, plane.server)),
+        root_dir=str(root),
         runtime=settings.node_runtime,
         pod_network=settings.node_pod_network,
         registries=settings.node_registries,

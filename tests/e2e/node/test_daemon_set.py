@@ -43,7 +43,8 @@ def daemon_set(folder: Path) -> dict[str, Any]:
 def test_a_device_plugin_as_a_daemon_set(tmp_path_factory: pytest.TempPathFactory) -> None:
     # A socket's path has 107 characters at most.
     tmp_path = tmp_path_factory.mktemp("ds")
-    with running_server(tmp_path, "--node", "--node-runtime=process", "--store=memory") as server:
+    root = f"--node-root-dir={tmp_path / 'node'}"
+    with running_server(tmp_path, "--node", "--node-runtime=process", root, "--store=memory") as server:
         kubectl = Kubectl(server.environment, "default")
         folder = tmp_path / "node" / "device-plugins"
         kubectl("apply", "--filename=-", stdin=daemon_set(folder))

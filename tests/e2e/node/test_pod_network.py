@@ -73,7 +73,8 @@ class Cluster:
     process: subprocess.Popen[str] | None = None
 
     def start(self) -> None:
-        flags = ("--node", "--node-runtime=runc", "--node-pod-network=bridge", "--port=7443")
+        root = f"--node-root-dir={self.folder}/data/node"
+        flags = ("--node", "--node-runtime=runc", root, "--node-pod-network=bridge", "--port=7443")
         argv = (sys.executable, "-m", "dray", "up", f"--data-dir={self.folder}/data", *flags)
         with (self.folder / "log").open("a") as log:
             self.process = subprocess.Popen(

@@ -111,7 +111,7 @@ async def test_simulated_nodes_run_pods(tmp_path: Path) -> None:
 async def test_the_agent_inside_up_runs_pods_and_guards_their_logs(tmp_path: Path) -> None:
     policy, log = tmp_path / "policy.json", tmp_path / "audit.log"
     policy.write_text(json.dumps(STREAMS_AUDITED))
-    audit = (f"--audit-policy-file={policy}", f"--audit-log-path={log}")
+    audit = (f"--audit-policy-file={policy}", f"--audit-log-path={log}", f"--node-root-dir={tmp_path / 'node'}")
     with running_server(tmp_path, "--node", "--node-runtime=process", "--store=memory", *audit) as server:
         client = client_of(server)
         cluster = Cluster(client, "", "default")

@@ -70,7 +70,8 @@ def _running_cluster(folder: Path) -> Iterator[LocalCluster]:
         raise LocalClusterError(f"the cluster in {folder} runs already, as process {running.pid}")
     sys.stdout.write(f"{PROG}: starting a cluster in {folder}\n")
     sys.stdout.flush()
-    flags = ("--node", "--node-runtime=process", f"--node-cdi-spec-dirs={_cdi(folder)}", "--port=0")
+    root = f"--node-root-dir={folder.resolve() / 'node'}"
+    flags = ("--node", "--node-runtime=process", root, f"--node-cdi-spec-dirs={_cdi(folder)}", "--port=0")
     start_detached(("up", f"--data-dir={folder}", *flags), folder)
     cluster = read_record(folder)
     if cluster is None:
