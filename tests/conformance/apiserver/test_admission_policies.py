@@ -489,6 +489,31 @@ async def test_parameters_must_be_readable_by_who_configures_them(api: Local) ->
     await api.request("create", BINDINGS, selected)
 
 
+@pytest.mark.behaviour("VP-05")
+async def test_a_binding_is_the_creation_of_a_binding(api: Local) -> None:
+    """A guard of `pods/binding` for CREATE, as Kubernetes sends it, must not be passed by."""
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods/binding"]}
+    expression = "object.kind == 'Binding' && object.target.name != 'forbidden' && oldObject == null"
+    await bind(api, policy(rules=[rule], validations=[{"expression": expression}]))
+    await api.request("create", "core/v1/serviceaccounts@default", {"metadata": {"name": "default"}})
+    pod = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+    await api.request("create", "core/v1/pods@default", pod)
+
+    def to(node: str) -> Document:
+        labels, annotations = {"chosen": "yes"}, {"by": "me"}
+        metadata = {"name": "p", "labels": labels, "annotations": annotations}
+        return {"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": {"kind": "Node", "name": node}}
+
+    path = "core/v1/pods/p/binding@default"
+    error = await refused(api, to("forbidden") | {"metadata": {"namespace": "default"}}, path=path)
+    assert error.message.startswith("pods \"p\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied")
+    assert "nodeName" not in (await api.request("get", "core/v1/pods/p@default"))["spec"]
+    await api.request("create", path, to("allowed"))
+    bound = await api.request("get", "core/v1/pods/p@default")
+    assert bound["spec"]["nodeName"] == "allowed"
+    assert (bound["metadata"]["labels"], bound["metadata"]["annotations"]) == ({"chosen": "yes"}, {"by": "me"})
+
+
 @pytest.mark.behaviour("VP-04", "EX-04")
 async def test_streams_are_connect_requests_with_their_options(api: Local) -> None:
     rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CONNECT"], "resources": ["pods/exec"]}

@@ -112,7 +112,7 @@ class AdmissionChain:
         except BaseException:
             await _undo_all(undos)
             raise
-        return (lambda: _undo_all(undos)) if undos else _nothing_to_undo
+        return (lambda: _undo_all(undos)) if undos else nothing_to_undo
 
 
 def _selector(plugins: Sequence[AdmissionPlugin]) -> _Selector:
@@ -128,5 +128,5 @@ async def _undo_all(undos: Sequence[Undo]) -> None:
         await undo()
 
 
-async def _nothing_to_undo() -> None:
+async def nothing_to_undo() -> None:
     """Do nothing."""

@@ -89,7 +89,7 @@ def _set_scheduling(pod: Document, scheduling: Document) -> None:
 
 
 class PodTopologyLabels(AdmissionPlugin):
-    """Gives a Pod the zone and region labels of its node when it is bound."""
+    """Gives a Pod the zone and region labels of its node when it is bound, by those of the Binding."""
 
     name = "PodTopologyLabels"
 
@@ -98,16 +98,14 @@ class PodTopologyLabels(AdmissionPlugin):
 
     def handles(self, resource: GroupResource, subresource: str, operation: Operation) -> bool:
         """Take part in bindings, and in creates of Pods, which may have a node already."""
-        if resource != PODS:
-            return False
-        return subresource == "binding" or (operation is Operation.CREATE and not subresource)
+        return resource == PODS and operation is Operation.CREATE and subresource in ("", "binding")
 
     async def admit(self, attributes: AdmissionAttributes) -> None:
         """Set the labels; those of the node win."""
-        pod = attributes.object
-        assert pod is not None
-        node = (pod.get("spec") or {}).get("nodeName")
+        given = attributes.object
+        assert given is not None
+        # A Binding names the node as its target.
+        node = (given.get("target") or {}).get("name") or (given.get("spec") or {}).get("nodeName")
         topology = await self._objects.node_topology(node) if node else {}
         if topology:
-            # The labels may be shared with the stored Pod.
-            metadata_of(pod)["labels"] = (metadata_of(pod).get("labels") or {}) | topology
+            metadata_of(given)["labels"] = (metadata_of(given).get("labels") or {}) | topology

@@ -18,6 +18,7 @@ from dray.api.errors import (
     UnsupportedMediaTypeError,
 )
 from dray.api.validation.meta_v1 import validate_object_meta_update
+from dray.apiserver.admission.chain import nothing_to_undo
 from dray.apiserver.admission.plugin import AdmissionAttributes, Operation, Undo
 from dray.apiserver.call import Call, DocumentResult, ObjectResult, Result
 from dray.apiserver.decoding import decode_object_body, media_type
@@ -75,6 +76,8 @@ class Change(msgspec.Struct, frozen=True):
     retry: bool = True
     # Server-side apply has updated managedFields already.
     stamped: bool = False
+    # Whether admission has decided already, about the object of the request.
+    admitted: bool = False
     # What `build` or the strategy may change in place; `build` then gets a copy of it.
     copied: Copied = Copied.NOTHING
 
@@ -223,7 +226,8 @@ class UpdateHandler:
         prepare_changed(hub, old)
         merge_duplicate_owners(hub["metadata"], call.warnings)
         attributes = AdmissionAttributes.of(call, endpoint, Operation.UPDATE, change.options, hub, old)
-        await backend.admission.admit(attributes)
+        if not change.admitted:
+            await backend.admission.admit(attributes)
         strategy.prepare_for_update(hub, old, context)
         if not change.stamped:
             stamp_update(hub, old, endpoint, manager=call.manager, now=context.now, subresource=change.subresource)
@@ -232,7 +236,7 @@ class UpdateHandler:
         if errors:
             raise InvalidError(endpoint.resource.group, endpoint.definition.kind, call.info.name, errors)
         backend.check_escalation(call, endpoint, hub, old)
-        undo = await backend.admission.validate(attributes)
+        undo = nothing_to_undo if change.admitted else await backend.admission.validate(attributes)
         call.warnings.extend(strategy.warnings(hub, old, context))
         return hub, undo
 

@@ -11,6 +11,7 @@ from dray.api.document import Document, GroupResource, GroupVersionKind
 from dray.api.errors import BadRequestError, ConflictError, InvalidError, NotFoundError
 from dray.api.field_errors import Path, invalid, required
 from dray.api.timestamps import format_time
+from dray.apiserver.admission.plugin import AdmissionAttributes, Operation
 from dray.apiserver.call import Call, DocumentResult, Result, TextResult, success
 from dray.apiserver.decoding import decode_message
 from dray.apiserver.endpoint import KEY_ROOT, Endpoint
@@ -42,27 +43,35 @@ class PodSubresources:
         self._logs = logs
 
     async def bind(self, call: Call, endpoint: Endpoint) -> Result:
-        """Bind a Pod to a node, once."""
+        """Bind a Pod to a node, once. For admission it is the creation of a Binding, whose labels the Pod gets."""
         options = parse_write_options(call.query, "CreateOptions")
         binding = decode_message(call.body, call.content_type, BINDING)
+        attributes = AdmissionAttributes.of(call, endpoint, Operation.CREATE, options, binding)
+        await self._backend.admission.admit(attributes)
         target: Document = binding.get("target") or {}
         _check_target(target)
+        undo = await self._backend.admission.validate(attributes)
         now = format_time(self._backend.clock.now())
         metadata: Document = binding.get("metadata") or {}
-        annotations = metadata.get("annotations") or {}
+        added = {name: metadata[name] for name in ("annotations", "labels") if metadata.get(name)}
 
         def build(old: Document) -> Document:
             _check_bindable(old, call.info.name, metadata)
             # Only what changes is copied: no strategy runs that could change the rest.
             pod = old | {"metadata": dict(old["metadata"]), "spec": old["spec"] | {"nodeName": target["name"]}}
-            if annotations:
-                pod["metadata"]["annotations"] = (pod["metadata"].get("annotations") or {}) | annotations
+            for name, texts in added.items():
+                pod["metadata"][name] = (pod["metadata"].get(name) or {}) | texts
             _set_scheduled(pod, now)
             # The Pod has the node, so nothing has to be kept for it any more.
             pod["status"].pop("nominatedNodeName", None)
             return pod
 
-        await self._update.change(call, endpoint, Change(METADATA_RULES_ONLY, options, build, "binding", stamped=True))
+        change = Change(METADATA_RULES_ONLY, options, build, "binding", stamped=True, admitted=True)
+        try:
+            await self._update.change(call, endpoint, change)
+        except BaseException:
+            await undo()
+            raise
         return DocumentResult(success(code=201), 201)
 
     async def log(self, call: Call, endpoint: Endpoint) -> Result:
