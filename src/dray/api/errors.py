@@ -6,10 +6,13 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from dray.api.document import Document, GroupResource
-from dray.api.field_errors import FieldError, aggregate
+from dray.api.field_errors import FieldError, one_line
 
 # Status codes after which a request was certainly not executed, and would be refused again.
 _REFUSALS: Final = frozenset({400, 401, 403, 404, 405, 409, 410, 413, 415, 422, 429})
+
+# Some thousand errors. The error that exceeds it is the last one.
+_ERRORS_LENGTH_MAX: Final = 256 * 1024
 
 
 class APIError(Exception):
@@ -262,13 +265,33 @@ class InvalidError(APIError):
     reason = "Invalid"
 
     def __init__(self, group: str, kind: str, name: str, errors: Sequence[FieldError]) -> None:
-        causes = [{"reason": error.type.value, "message": error.body, "field": error.path} for error in errors]
+        shown, text = _shown(errors)
+        causes = [{"reason": error.type.value, "message": body, "field": error.path} for error, body in shown]
         qualified = GroupResource(group, kind)
         super().__init__(
-            f'{qualified} "{name}" is invalid: {aggregate(errors)}' if errors else f'{qualified} "{name}" is invalid',
+            f'{qualified} "{name}" is invalid: {text}' if errors else f'{qualified} "{name}" is invalid',
             details=_details(qualified, name, causes),
         )
         self.errors = tuple(errors)
+
+
+def _shown(errors: Sequence[FieldError]) -> tuple[list[tuple[FieldError, str]], str]:
+    """Return the errors that are shown with their bodies, and all of them in one line.
+
+    Every error may quote the whole object: without a limit, an object of 32 KB could get an answer of 23 MB.
+    """
+    shown: list[tuple[FieldError, str]] = []
+    left = _ERRORS_LENGTH_MAX
+    for error in errors:
+        body = error.body
+        left -= len(body)
+        shown.append((error, body))
+        if left < 0:
+            break
+    texts = [f"{error.path}: {body}" for error, body in shown]
+    if len(shown) < len(errors):
+        texts.append(f"and {len(errors) - len(shown)} more errors")
+    return shown, one_line(texts)
 
 
 class TooManyRequestsError(APIError):

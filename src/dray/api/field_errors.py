@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import enum
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -158,7 +158,33 @@ def too_many(path: Path, actual: int, count_max: int) -> FieldError:
     return FieldError(ErrorType.TOO_MANY, str(path), actual, f"must have at most {count_max} {plural}")
 
 
-def aggregate(errors: Sequence[FieldError]) -> str:
-    """Return all errors in one line without duplicates, as Kubernetes' aggregate prints them."""
-    texts = list(dict.fromkeys(str(error) for error in errors))
-    return texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
+def unique(items: Sequence[Any] | None, key: Callable[[Any], Any], path: Path) -> FieldErrors:
+    """Return an error for every item whose key is that of an earlier one."""
+    if not items:
+        return []
+    keys = [key(item) for item in items]
+    if len(set(keys)) == len(keys):
+        return []
+    seen: set[Any] = set()
+    errors: FieldErrors = []
+    for index, item_key in enumerate(keys):
+        if item_key in seen:
+            errors.append(duplicate(path.index(index), item_key))
+        seen.add(item_key)
+    return errors
+
+
+def itself(item: Any) -> Any:
+    """Return the item, as the key of items that are their own."""
+    return item
+
+
+def aggregate(errors: Iterable[FieldError]) -> str:
+    """Return all errors in one line."""
+    return one_line(map(str, errors))
+
+
+def one_line(texts: Iterable[str]) -> str:
+    """Return the texts in one line without duplicates, as Kubernetes' aggregate prints errors."""
+    unique = list(dict.fromkeys(texts))
+    return unique[0] if len(unique) == 1 else f"[{', '.join(unique)}]"

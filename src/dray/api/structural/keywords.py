@@ -154,14 +154,16 @@ def _validate_map_list(schema: Document, path: Path) -> FieldErrors:
 def _validate_map_keys(keys: list[str], items: Document, path: Path) -> FieldErrors:
     errors: FieldErrors = []
     properties = items.get("properties") or {}
-    for position, key in enumerate(keys):
+    seen: set[str] = set()
+    for key in keys:
         if key not in properties:
             errors.append(invalid(path.child(MAP_KEYS), keys, "entries must all be names of item properties"))
         elif properties[key].get("type") in ("array", "object"):
             text = "must be a scalar type if parent array's x-kubernetes-list-type is map"
             errors.append(invalid(path.child("items", "properties").key(key).child("type"), items["type"], text))
-        if key in keys[:position]:
+        if key in seen:
             errors.append(invalid(path.child(MAP_KEYS), keys, "must not contain duplicate entries"))
+        seen.add(key)
     return errors
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from dray.api.document import Document
-from dray.api.field_errors import FieldErrors, Path, duplicate, invalid, not_supported, required
+from dray.api.field_errors import FieldErrors, Path, duplicate, invalid, itself, not_supported, required, unique
 from dray.api.names import dns1123_subdomain, path_segment_name, qualified_name
 from dray.api.validation.meta_v1 import validate_label_selector
 from dray.api.validation.webhook_client import validate_webhook_client
@@ -83,7 +83,7 @@ def _validate_webhook_name(name: str, path: Path) -> FieldErrors:
 def _validate_review_versions(versions: list[str], path: Path) -> FieldErrors:
     if not versions:
         return [required(path, f"must specify one of {', '.join(_REVIEW_VERSIONS)}")]
-    errors = [duplicate(path.index(i), item) for i, item in enumerate(versions) if item in versions[:i]]
+    errors = unique(versions, itself, path)
     if not set(versions) & set(_REVIEW_VERSIONS):
         text = f"must include at least one of {', '.join(_REVIEW_VERSIONS)}"
         errors.append(invalid(path, versions, text))
@@ -214,10 +214,12 @@ def _validate_actions(actions: list[str], path: Path) -> FieldErrors:
     if not actions:
         return [required(path, "at least one validation action is required")]
     errors: FieldErrors = []
+    seen: set[str] = set()
     for i, action in enumerate(actions):
         errors += _validate_choice(action, _ACTIONS, path.index(i))
-        if action in actions[:i]:
+        if action in seen:
             errors.append(duplicate(path.index(i), action))
+        seen.add(action)
     if {"Deny", "Warn"} <= set(actions):
         text = (
             "must not contain both Deny and Warn (repeating the same validation failure information in the API "

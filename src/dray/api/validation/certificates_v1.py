@@ -65,11 +65,13 @@ def validate_signing_request(request: Document) -> FieldErrors:
     usages, path = spec.get("usages") or (), _SPEC.child("usages")
     if not usages:
         errors.append(required(path, "usages must be specified"))
+    seen: set[str] = set()
     for i, usage in enumerate(usages):
         if usage not in _USAGES:
             errors.append(not_supported(path.index(i), usage, _USAGES))
-        elif usage in usages[:i]:
+        elif usage in seen:
             errors.append(duplicate(path.index(i), usage))
+        seen.add(usage)
     seconds = spec.get("expirationSeconds")
     if seconds is not None and seconds < _EXPIRATION_SECONDS_MIN:
         text = "may not specify a duration less than 600 seconds (10 minutes)"

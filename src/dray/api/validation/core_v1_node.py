@@ -49,13 +49,15 @@ def _validate_declared_features(status: Document) -> FieldErrors:
     names: list[str] = status.get("declaredFeatures") or []
     path = STATUS.child("declaredFeatures")
     errors: FieldErrors = []
+    seen: set[str] = set()
     for index, name in enumerate(names):
         if len(name) > FEATURE_LENGTH_MAX:
             errors.append(too_long(path.index(index), FEATURE_LENGTH_MAX))
         if not _is_feature_name(name):
             errors.append(invalid(path.index(index), name, "must be UpperCamelCase names separated by '/'"))
-        if name in names[:index]:
+        if name in seen:
             errors.append(duplicate(path.index(index), name))
+        seen.add(name)
     if names != sorted(names):
         errors.append(invalid(path, names, "list must be sorted alphabetically"))
     return errors

@@ -85,11 +85,12 @@ def _validate_scopes(scopes: Sequence[str], hard: Document, path: Path) -> Field
     errors: FieldErrors = []
     for scope in scopes:
         if scope not in _SCOPES:
-            errors.append(invalid(path, list(scopes), "unsupported scope"))
+            errors.append(invalid(path, scopes, "unsupported scope"))
             continue
-        errors += _validate_scope_resources(scope, hard, path, list(scopes))
-    if any(pair <= set(scopes) for pair in _CONFLICTS):
-        errors.append(invalid(path, list(scopes), "conflicting scopes"))
+        errors += _validate_scope_resources(scope, hard, path, scopes)
+    given = set(scopes)
+    if any(pair <= given for pair in _CONFLICTS):
+        errors.append(invalid(path, scopes, "conflicting scopes"))
     return errors
 
 

@@ -261,10 +261,11 @@ def validate_topology_spread(constraints: Sequence[Document], path: Path) -> Fie
     """Validate topology spread constraints."""
     errors: FieldErrors = []
     pairs = [(item.get("topologyKey") or "", item.get("whenUnsatisfiable") or "") for item in constraints]
+    last = {pair: i for i, pair in enumerate(pairs)}
     for i, (constraint, (key, action)) in enumerate(zip(constraints, pairs, strict=True)):
         at = path.index(i)
         errors += _validate_spread_constraint(constraint, key, action, at)
-        if (key, action) in pairs[i + 1 :]:
+        if last[key, action] > i:
             errors.append(duplicate(at.child("{topologyKey, whenUnsatisfiable}"), f"{{{key}, {action}}}"))
     return errors
 

@@ -26,7 +26,13 @@ def validate_runtime_class(runtime_class: Document) -> FieldErrors:
     errors += validate_labels(scheduling.get("nodeSelector") or {}, _SCHEDULING.child("nodeSelector"))
     tolerations, path = scheduling.get("tolerations") or (), _SCHEDULING.child("tolerations")
     errors += validate_tolerations(tolerations, path)
-    return errors + [duplicate(path.index(i), item) for i, item in enumerate(tolerations) if item in tolerations[:i]]
+    seen: set[tuple[tuple[str, object], ...]] = set()
+    for index, item in enumerate(tolerations):
+        key = tuple(sorted(item.items()))
+        if key in seen:
+            errors.append(duplicate(path.index(index), item))
+        seen.add(key)
+    return errors
 
 
 def validate_runtime_class_update(new: Document, old: Document) -> FieldErrors:

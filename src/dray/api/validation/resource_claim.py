@@ -10,6 +10,7 @@ from dray.api.field_errors import (
     FieldErrors,
     Path,
     invalid,
+    itself,
     not_supported,
     quote,
     required,
@@ -120,7 +121,7 @@ def request_references(names: list[str] | None, path: Path, requests: RequestNam
     if not names:
         return []
     return fields.bounded_set(
-        names, fields.REQUESTS_MAX, lambda item, at: request_reference(item, requests, at), fields.itself, path
+        names, fields.REQUESTS_MAX, lambda item, at: request_reference(item, requests, at), itself, path
     )
 
 

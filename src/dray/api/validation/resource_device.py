@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from dray.api.document import Document
-from dray.api.field_errors import FieldErrors, Path, invalid, required, too_long, too_many
+from dray.api.field_errors import FieldErrors, Path, invalid, itself, required, too_long, too_many
 from dray.api.validation import resource_fields as fields
 from dray.api.validation.resource_capacity import validate_capacity
 from dray.api.validation.resource_node_allocatable import validate_node_allocatable_resources
@@ -209,7 +209,7 @@ def _counter_consumption(item: Document, path: Path) -> FieldErrors:
         item["compatibilityGroups"],
         COMPATIBILITY_GROUPS_MAX,
         fields.label,
-        fields.itself,
+        itself,
         path.child("compatibilityGroups"),
     )
 

@@ -19,11 +19,13 @@ from dray.api.field_errors import (
     duplicate,
     forbidden,
     invalid,
+    itself,
     not_supported,
     required,
     too_long,
     too_many,
     too_many_characters,
+    unique,
 )
 from dray.api.validation.meta_v1 import validate_annotations, validate_labels
 from dray.api.validation.resource_rendering import NODE_SELECTOR_TERM, internal_form
@@ -77,22 +79,6 @@ def bounded(items: Sequence[Any] | None, count_max: int, rule: ItemRule, path: P
     return each(items, rule, path)
 
 
-def unique(items: Sequence[Any] | None, key: Callable[[Any], Any], path: Path) -> FieldErrors:
-    """Return an error for every item whose key is a duplicate."""
-    if not items:
-        return []
-    keys = [key(item) for item in items]
-    if len(set(keys)) == len(keys):
-        return []
-    seen: set[Any] = set()
-    errors: FieldErrors = []
-    for index, item_key in enumerate(keys):
-        if item_key in seen:
-            errors.append(duplicate(path.index(index), item_key))
-        seen.add(item_key)
-    return errors
-
-
 def bounded_set(
     items: Sequence[Any] | None, count_max: int, rule: ItemRule, key: Callable[[Any], Any], path: Path
 ) -> FieldErrors:
@@ -100,11 +86,6 @@ def bounded_set(
     if items and len(items) > count_max:
         return [too_many(path, len(items), count_max)]
     return each(items, rule, path) + unique(items, key, path)
-
-
-def itself(item: str) -> str:
-    """Return the item, the key in a set of strings."""
-    return item
 
 
 def below(path: Path, at: tuple[str, ...]) -> Path:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from dray.api.document import Document
-from dray.api.field_errors import FieldErrors, Path, invalid, not_found, required
+from dray.api.field_errors import FieldErrors, Path, invalid, itself, not_found, required, unique
 from dray.api.quantity import Quantity
 from dray.api.validation import resource_fields as fields
 
@@ -88,7 +88,7 @@ def validate_node_allocatable_statuses(
 ) -> FieldErrors:
     """Return the validation errors of a Pod's `nodeAllocatableResourceClaimStatuses`; the claims are the Pod's."""
     errors = fields.each(statuses, lambda item, at: _claim_status(item, claim_names, at), path)
-    return errors + fields.unique(statuses, lambda item: item.get("resourceClaimName") or "", path)
+    return errors + unique(statuses, lambda item: item.get("resourceClaimName") or "", path)
 
 
 def _claim_status(item: Document, claim_names: frozenset[str], path: Path) -> FieldErrors:
@@ -98,13 +98,13 @@ def _claim_status(item: Document, claim_names: frozenset[str], path: Path) -> Fi
         errors.append(required(path.child("resourceClaimName")))
     elif name not in claim_names:
         errors.append(invalid(path.child("resourceClaimName"), name, "no mapping found in pod reference"))
-    errors += fields.unique(item.get("containers"), fields.itself, path.child("containers"))
+    errors += unique(item.get("containers"), itself, path.child("containers"))
     for field, rule in (("mapping", _mapped), ("overhead", overhead_amounts)):
         entries, at = item.get(field), path.child(field)
         for index, entry in enumerate(entries or ()):
             errors += node_resource_name(entry.get("name") or "", at.index(index).child("name"))
             errors += rule(entry, at.index(index))
-        errors += fields.unique(entries, lambda entry: entry.get("name") or "", at)
+        errors += unique(entries, lambda entry: entry.get("name") or "", at)
     return errors
 
 

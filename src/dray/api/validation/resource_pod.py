@@ -98,35 +98,31 @@ def validate_container_claims(
 ) -> FieldErrors:
     """Validate `resources.claims` of one container; `path` is that of the list."""
     errors: FieldErrors = []
-    # References so far: "claim" for a whole one, "claim/request" for one request of it.
-    seen: set[str] = set()
+    detail = "must be one of the names in pod.spec.resourceClaims"
+    detail += f": {', '.join(sorted(pod_claim_names))}" if pod_claim_names else " which is empty"
+    # The requests of each claim that were referred to so far; the empty one stands for the whole claim.
+    seen: dict[str, set[str]] = {}
     for index, claim in enumerate(claims or ()):
-        errors += _container_claim(claim, seen, pod_claim_names, path.index(index))
+        name, at = claim.get("name") or "", path.index(index)
+        if not name:
+            errors.append(required(at))
+            continue
+        errors += _overlap(name, claim.get("request") or "", seen, at)
+        if name not in pod_claim_names:
+            errors.append(replace(not_found(at, name), detail=detail))
     return errors
 
 
-def _container_claim(claim: Document, seen: set[str], pod_claim_names: frozenset[str], path: Path) -> FieldErrors:
-    name, request = claim.get("name") or "", claim.get("request") or ""
-    if not name:
-        return [required(path)]
-    errors = _overlap(name, request, seen, path)
-    if name not in pod_claim_names:
-        detail = "must be one of the names in pod.spec.resourceClaims"
-        detail += f": {', '.join(sorted(pod_claim_names))}" if pod_claim_names else " which is empty"
-        errors.append(replace(not_found(path, name), detail=detail))
-    return errors
-
-
-def _overlap(name: str, request: str, seen: set[str], path: Path) -> FieldErrors:
-    if name in seen:
+def _overlap(name: str, request: str, seen: dict[str, set[str]], path: Path) -> FieldErrors:
+    requests = seen.setdefault(name, set())
+    if "" in requests:
         return [duplicate(path, name)]
-    key = f"{name}/{request}" if request else name
     errors = fields.label(request, path, "request") if request else []
-    if key in seen:
-        errors.append(duplicate(path, key))
+    if request in requests:
+        errors.append(duplicate(path, f"{name}/{request}"))
     elif not request:
-        errors += [duplicate(path, name) for other in sorted(seen) if other.startswith(f"{name}/")]
-    seen.add(key)
+        errors += [duplicate(path, name)] * len(requests)
+    requests.add(request)
     return errors
 
 
