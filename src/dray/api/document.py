@@ -95,12 +95,13 @@ def key_of(document: Document) -> NamespacedName:
 def copy_document(document: Document) -> Document:
     """Return a deep copy; limited to JSON values and therefore much faster than `copy.deepcopy`."""
     # Most values are strings.
-    return {name: value if value.__class__ is str else _copy_value(value) for name, value in document.items()}
+    return {name: value if value.__class__ is str else copy_value(value) for name, value in document.items()}
 
 
-def _copy_value(value: object) -> object:
+def copy_value(value: Any) -> Any:
+    """Return a deep copy of a JSON value."""
     if isinstance(value, dict):
-        return {name: item if item.__class__ is str else _copy_value(item) for name, item in value.items()}
+        return {name: item if item.__class__ is str else copy_value(item) for name, item in value.items()}
     if isinstance(value, list):
-        return [item if item.__class__ is str else _copy_value(item) for item in value]
+        return [item if item.__class__ is str else copy_value(item) for item in value]
     return value

@@ -13,6 +13,8 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from dray.lib.processor_time import tick
+
 
 class Path(msgspec.Struct, frozen=True, gc=False):
     """An immutable field path such as `spec.devices.requests[0].name`."""
@@ -26,10 +28,12 @@ class Path(msgspec.Struct, frozen=True, gc=False):
 
     def index(self, position: int) -> Path:
         """Descend into a list element."""
+        tick()
         return Path(f"{self.text}[{position}]")
 
     def key(self, key: str) -> Path:
         """Descend into a map entry."""
+        tick()
         return Path(f"{self.text}[{key}]")
 
     def __str__(self) -> str:

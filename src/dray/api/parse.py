@@ -23,6 +23,7 @@ from dray.api.limits import (
     is_too_deep,
 )
 from dray.api.strict_order import duplicate_errors
+from dray.lib.processor_time import tick
 
 # From here on Go prints floats with an exponent.
 GO_EXPONENT_MIN: Final = 1e21
@@ -202,6 +203,7 @@ class _Loader(yaml.CSafeLoader):
 
     def descend_resolver(self, current_node: yaml.Node | None, current_index: Any) -> None:
         """Count a node; the composer, which recurses in C, calls this before each."""
+        tick()
         self._depth += 1
         self._nodes += 1
         # Exact for objects and lists is the check of the value; this one counts scalars as well.

@@ -44,6 +44,9 @@ _ORDER: Final = frozenset({Operator.GREATER_THAN, Operator.LESS_THAN})
 _SETS: Final = frozenset({Operator.IN, Operator.NOT_IN})
 _UNARY: Final = frozenset({Operator.EXISTS, Operator.DOES_NOT_EXIST})
 _INT64_MAX: Final = (1 << 63) - 1
+# Of a selector in a request, which is evaluated for every object, and in a watch for every event.
+REQUIREMENTS_MAX: Final = 256
+_TOO_MANY: Final = f"must have at most {REQUIREMENTS_MAX} requirements"
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,6 +287,8 @@ class _LabelParser:
         while self._peek() != _END:
             if not _starts_requirement(self._peek()):
                 raise SelectorError(f"found '{self._peek()[1]}', expected: !, identifier, or 'end of string'")
+            if len(requirements) == REQUIREMENTS_MAX:
+                raise SelectorError(_TOO_MANY)
             try:
                 requirements.append(self._requirement())
             except SelectorError as error:
@@ -409,6 +414,8 @@ class FieldSelector:
     def parse(cls, text: str) -> FieldSelector:
         """Parse `metadata.name=x,status.phase!=Running`; empty terms (a trailing comma) are skipped."""
         terms = sorted(filter(None, _split_terms(text)))
+        if len(terms) > REQUIREMENTS_MAX:
+            raise SelectorError(_TOO_MANY)
         return cls(tuple(_parse_term(text, term) for term in terms))
 
     def matches(self, getter: Callable[[str], str]) -> bool:

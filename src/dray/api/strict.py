@@ -20,6 +20,7 @@ from dray.api.spec_cache import TEXT_LENGTH_MAX, json_text
 from dray.api.strict_order import STRICT_ERRORS_MAX
 from dray.api.strict_scalars import SCALARS, Check, DecodeError, MismatchError, go_kind
 from dray.lib.lru import LRUSet
+from dray.lib.processor_time import tick
 
 __all__ = [
     "DecodeError",
@@ -120,6 +121,7 @@ def _compile_full(struct_type: StructType) -> Check:
         if not table:
             # Compiled on first use: types are recursive.
             _fill_tables(struct_type, table, texts, flags, always)
+        tick()
         changed: Document = {}
         mark = len(unknown)
         key = ""

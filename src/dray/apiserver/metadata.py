@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 from dray.api.document import Document, key_of
 from dray.api.errors import APIError, BadRequestError, ConflictError, InvalidError
@@ -102,16 +102,16 @@ def merge_duplicate_owners(metadata: Document, warnings: list[str]) -> None:
     references = metadata.get("ownerReferences") or ()
     if len(references) <= 1:
         return
-    kept: list[Document] = []
-    repeated: list[str] = []
-    for reference in references:
-        if reference in kept:
-            repeated.append(str(reference.get("uid") or ""))
-        else:
-            kept.append(reference)
+    kept: dict[frozenset[tuple[str, Any]], Document] = {}
+    repeated = [
+        str(reference.get("uid") or "")
+        for reference in references
+        # All fields are scalars.
+        if kept.setdefault(frozenset(reference.items()), reference) is not reference
+    ]
     if not repeated:
         return
-    metadata["ownerReferences"] = kept
+    metadata["ownerReferences"] = list(kept.values())
     text = f"{_DUPLICATE_OWNERS}{', '.join(repeated)}"
     if text not in warnings:
         warnings.append(text)

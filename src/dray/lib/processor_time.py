@@ -2,9 +2,10 @@
 
 A step is what a request does between two waits; while it runs, everybody else waits. Whoever runs requests puts a
 `StepMeter` into the context for each of them (`metered`), and calls `begin` and `end` around its steps. Code whose work
-grows with a request calls `check` at least once per millisecond of work, and only where nothing outside of the request
-has been changed yet. A step that has used its allowance raises `ProcessorTimeExceededError`, which nobody catches but
-whoever has set the meter: it repeats the request where it holds up nobody, or gives it up.
+grows with a request calls `check` at least once per millisecond of work, or `tick` for every element, and only where
+nothing outside of the request has been changed yet. A step that has used its allowance raises
+`ProcessorTimeExceededError`, which nobody catches but whoever has set the meter: it repeats the request where it holds
+up nobody, or gives it up.
 
 Without a meter, as in tools, controllers and tasks of the server itself, `check` does nothing. Neither does it between
 steps, so that a task that a request has started, and that inherits its context, is not measured by it.
@@ -17,6 +18,9 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Final
 
+# Elements between two readings of the clock: each takes at most some ten microseconds.
+_TICKS_UNCHECKED: Final = 32
+
 
 class ProcessorTimeExceededError(Exception):
     """A step has used its processor time; what it has computed is lost, and nothing else."""
@@ -28,7 +32,7 @@ class StepMeter:
     The time counts from the first check of a step: a step that checks nothing, as most do, reads no clock.
     """
 
-    __slots__ = ("_ends_at", "_now", "_runs", "_seconds", "expressions_end")
+    __slots__ = ("_ends_at", "_now", "_runs", "_seconds", "_ticks", "expressions_end")
 
     def __init__(self, now: Callable[[], float], seconds: float, *, expressions_end: bool = False) -> None:
         # The processor time of the thread, so that a busy machine ends no request.
@@ -39,6 +43,8 @@ class StepMeter:
         self.expressions_end: Final = expressions_end
         self._runs = False
         self._ends_at: float | None = None
+        # The ticks until the clock is read.
+        self._ticks = _TICKS_UNCHECKED
 
     @classmethod
     def unlimited(cls) -> StepMeter:
@@ -58,6 +64,13 @@ class StepMeter:
         """Raise if the step has used its time."""
         if self._runs and self._left() <= 0.0:
             raise ProcessorTimeExceededError
+
+    def tick(self) -> None:
+        """Check once in a while."""
+        self._ticks -= 1
+        if self._ticks <= 0:
+            self._ticks = _TICKS_UNCHECKED
+            self.check()
 
     def is_expression_over(self) -> bool:
         """Return whether an expression must end; raise if the whole step must."""
@@ -95,6 +108,13 @@ def check() -> None:
     meter = _METER.get()
     if meter is not None:
         meter.check()
+
+
+def tick() -> None:
+    """Count one element of a traversal, and check once in a while."""
+    meter = _METER.get()
+    if meter is not None:
+        meter.tick()
 
 
 def expression_limit() -> Callable[[], bool] | None:

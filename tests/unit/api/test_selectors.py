@@ -179,3 +179,13 @@ def test_field_selector_matches_and_compiles() -> None:
 )
 def test_unsupported_field(kind: str, selectable: bool, text: str) -> None:
     assert unsupported_field_message("spec.foo", GroupVersionKind("g", "v1", kind), selectable=selectable) == text
+
+
+def test_selectors_of_requests_have_a_limited_number_of_requirements() -> None:
+    """They are evaluated for every object, and in a watch for every event."""
+    for parse in (LabelSelector.parse, FieldSelector.parse):
+        assert parse(",".join(f"k{i}!=v" for i in range(256)))
+        with pytest.raises(SelectorError, match="must have at most 256 requirements"):
+            parse(",".join(f"k{i}!=v" for i in range(257)))
+    # Values are looked up at once.
+    assert LabelSelector.parse(f"k in ({','.join(f'v{i}' for i in range(5000))})").matches({"k": "v77"})

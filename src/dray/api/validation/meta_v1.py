@@ -99,9 +99,8 @@ def _validate_shared(metadata: Document, stored: Document) -> FieldErrors:
         errors += validate_annotations(annotations, _ANNOTATIONS)
     if (owners := metadata.get("ownerReferences")) and owners != stored.get("ownerReferences"):
         errors += validate_owner_references(owners, _OWNER_REFERENCES)
-    stored_entries = stored.get("managedFields") or ()
     for position, entry in enumerate(metadata.get("managedFields") or ()):
-        if entry not in stored_entries and not _is_plain_entry(entry):
+        if not _is_plain_entry(entry):
             errors += _validate_managed_fields_entry(entry, METADATA.child("managedFields").index(position))
     return errors
 
@@ -202,7 +201,7 @@ def validate_owner_references(owners: Sequence[Document], path: Path) -> FieldEr
         current = f"{owner.get('kind', '')}/{owner.get('name', '')}"
         if controller:
             text = 'Only one reference can have Controller set to true. Found "true" in references for %s and %s'
-            errors.append(invalid(path, list(owners), text % (controller, current)))
+            errors.append(invalid(path, owners, text % (controller, current)))
         else:
             controller = current
     return errors

@@ -9,7 +9,15 @@ from dray.api.document import Document, GroupResource, NamespacedName, key_of
 from dray.api.errors import ForbiddenError, NotFoundError
 from dray.api.field_errors import quote
 from dray.apiserver.authorization.rbac import API_GROUP, Decision, RBACIndex
-from dray.apiserver.authorization.rules import ALL, Rule, compact, not_covered, quoted, read_rules
+from dray.apiserver.authorization.rules import (
+    ALL,
+    Rule,
+    TooManyPermissionsError,
+    compact,
+    not_covered,
+    quoted,
+    read_rules,
+)
 from dray.apiserver.request import Attributes, UserInfo
 
 MASTERS: Final = "system:masters"
@@ -40,7 +48,7 @@ def check_role_write(
         return
     resource = GroupResource(API_GROUP, _RESOURCES[kind])
     owned = index.rules_for(user, key.namespace).rules
-    _reject_missing(resource, key.name, user, not_covered(owned, read_rules(new.get("rules"))))
+    _reject_missing(resource, key.name, user, owned, read_rules(new.get("rules")))
     if (_aggregates(new) or _aggregates(old)) and not_covered(owned, _FULL_AUTHORITY):
         raise ForbiddenError(resource, key.name, "must have cluster-admin privileges to use the aggregationRule")
 
@@ -63,7 +71,7 @@ def check_binding_write(
     if rules is None:
         raise NotFoundError(GroupResource(API_GROUP, _RESOURCES[reference["kind"]]), reference["name"])
     owned = index.rules_for(user, key.namespace).rules
-    _reject_missing(GroupResource(API_GROUP, _RESOURCES[kind]), key.name, user, not_covered(owned, rules))
+    _reject_missing(GroupResource(API_GROUP, _RESOURCES[kind]), key.name, user, owned, rules)
 
 
 def _is_allowed(authorize: Authorize, user: UserInfo, verb: str, kind: str, key: NamespacedName) -> bool:
@@ -93,7 +101,13 @@ def _without_garbage_collection(document: Document) -> Document:
     return {**document, "metadata": metadata}
 
 
-def _reject_missing(resource: GroupResource, name: str, user: UserInfo, missing: Sequence[Rule]) -> None:
+def _reject_missing(
+    resource: GroupResource, name: str, user: UserInfo, owned: Sequence[Rule], wanted: Sequence[Rule]
+) -> None:
+    try:
+        missing = not_covered(owned, wanted)
+    except TooManyPermissionsError as error:
+        raise ForbiddenError(resource, name, str(error)) from error
     if not missing:
         return
     listed = "\n".join(sorted({str(rule) for rule in compact(missing)}))

@@ -8,8 +8,19 @@ from typing import Final
 
 from dray.api.document import Document
 from dray.api.field_errors import quote
+from dray.lib.processor_time import tick
 
 ALL: Final = "*"
+# Single permissions (verbs times resources times names) that are compared with those of a user; the largest role of
+# Kubernetes itself has some thousand.
+PERMISSIONS_MAX: Final = 20_000
+
+
+class TooManyPermissionsError(Exception):
+    """Rules that stand for more permissions than are compared one by one."""
+
+    def __init__(self) -> None:
+        super().__init__(f"the rules stand for more than {PERMISSIONS_MAX} permissions not held as a whole")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,22 +112,31 @@ def read_rules(rules: Sequence[Document] | None) -> tuple[Rule, ...]:
 
 
 def not_covered(owned: Sequence[Rule], wanted: Iterable[Rule]) -> list[Rule]:
-    """Return the single permissions among the wanted ones that the owned rules do not grant."""
-    return [
-        single
-        for rule in wanted
-        for single in _singles(rule)
-        if not any(candidate.covers(single) for candidate in owned)
-    ]
+    """Return the single permissions among the wanted ones that the owned rules do not grant.
+
+    Raises `TooManyPermissionsError` if the rules stand for too many of them, since their number is a product.
+    """
+    missing: list[Rule] = []
+    left = PERMISSIONS_MAX
+    for rule in wanted:
+        if not (rule.urls and rule.resources) and any(candidate.covers(rule) for candidate in owned):
+            continue
+        left -= len(rule.verbs) * (len(rule.urls) + len(rule.groups) * len(rule.resources) * max(1, len(rule.names)))
+        if left < 0:
+            raise TooManyPermissionsError
+        for single in _singles(rule):
+            tick()
+            if not any(candidate.covers(single) for candidate in owned):
+                missing.append(single)
+    return missing
 
 
 def compact(rules: Iterable[Rule]) -> list[Rule]:
     """Merge single permissions on the same resource into one rule with several verbs."""
-    verbs: dict[Rule, list[str]] = {}
+    verbs: dict[Rule, dict[str, None]] = {}
     for rule in rules:
         things = Rule((), rule.groups, rule.resources, rule.names, rule.urls)
-        known = verbs.setdefault(things, [])
-        known.extend(verb for verb in rule.verbs if verb not in known)
+        verbs.setdefault(things, {}).update(dict.fromkeys(rule.verbs))
     return [Rule(tuple(known), key.groups, key.resources, key.names, key.urls) for key, known in verbs.items()]
 
 

@@ -44,6 +44,8 @@ from dray.apiserver.patch.managed_fields.update import (
 )
 from dray.apiserver.patch.managed_fields.walk import compare, fields_of, plain_fields, remove, with_named_fields
 
+# Far more than anyone reads; objects of 3 MiB can have a hundred times as many.
+_CONFLICTS_SHOWN_MAX: Final = 1000
 _BEFORE_FIRST_APPLY = "before-first-apply"
 
 
@@ -192,22 +194,25 @@ def _merge_and_claim(request: _Request, managed: Managed, *, force: bool) -> tup
 
 
 def _conflict_error(conflicts: Sequence[tuple[Manager, Path]]) -> ApplyConflictError:
+    shown = conflicts[:_CONFLICTS_SHOWN_MAX]
     causes = [
         {"reason": "FieldManagerConflict", "message": f"conflict with {manager.text}", "field": path_text(path)}
-        for manager, path in conflicts
+        for manager, path in shown
     ]
-    return ApplyConflictError(_conflict_message(conflicts), causes)
+    return ApplyConflictError(_conflict_message(shown, len(conflicts)), causes)
 
 
-def _conflict_message(conflicts: Sequence[tuple[Manager, Path]]) -> str:
-    if len(conflicts) == 1:
-        manager, path = conflicts[0]
+def _conflict_message(shown: Sequence[tuple[Manager, Path]], count: int) -> str:
+    if count == 1:
+        manager, path = shown[0]
         return f"Apply failed with 1 conflict: conflict with {manager.text}: {path_text(path)}"
-    lines: list[str] = []
-    for manager in dict.fromkeys(manager for manager, _ in conflicts):
-        lines.append(f"conflicts with {manager.text}:")
-        lines += [f"- {path_text(path)}" for each, path in conflicts if each == manager]
-    return f"Apply failed with {len(conflicts)} conflicts: " + "\n".join(lines)
+    by_manager: dict[Manager, list[str]] = {}
+    for manager, path in shown:
+        by_manager.setdefault(manager, []).append(f"- {path_text(path)}")
+    lines = [line for manager, paths in by_manager.items() for line in (f"conflicts with {manager.text}:", *paths)]
+    if count > len(shown):
+        lines.append(f"and {count - len(shown)} more conflicts")
+    return f"Apply failed with {count} conflicts: " + "\n".join(lines)
 
 
 # --- Pruning.

@@ -16,6 +16,8 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
+from dray.lib.processor_time import tick
+
 Tree: TypeAlias = dict[str, Any]
 Path: TypeAlias = tuple[str, ...]
 
@@ -187,6 +189,7 @@ def _replaced(result: Tree, original: Tree, element: str, node: Tree | None) -> 
 
 
 def _paths(tree: Tree, prefix: Path) -> Iterator[Path]:
+    tick()
     elements = [element for element in sorted_elements(tree) if element != "."]
     for element in elements:
         if is_member(tree[element]):
@@ -247,6 +250,7 @@ is_plain_text: Final = re.compile(r"[ !#-\[\]-~]*").fullmatch
 
 
 def _decode(fields: Tree) -> Tree:
+    tick()
     tree: Tree = {}
     for element, raw in fields.items():
         if not isinstance(raw, dict):

@@ -19,6 +19,7 @@ from dray.apiserver.patch.managed_fields.field_set import (
     ordered,
 )
 from dray.apiserver.patch.managed_fields.shape import MISSING, Form, ItemKeyError, Shape, Slot, struct_shape
+from dray.lib.processor_time import tick
 
 
 class Comparison(msgspec.Struct, frozen=True):
@@ -210,6 +211,7 @@ def _created_from_zero(tree: Tree, slot: Slot, item: Any) -> None:
 
 def everything(value: Any, shape: Shape, *, as_sent: bool = False) -> Tree:
     """Return the node of a value that was added or removed: it, and everything below it."""
+    tick()
     if shape.is_map:
         return _every_member(value, shape, as_sent=as_sent) if value and isinstance(value, dict) else LEAF
     return _every_item(value, shape, as_sent=as_sent) if shape.is_list and isinstance(value, list) else LEAF
@@ -260,6 +262,7 @@ class _Walk(msgspec.Struct):
 
     def maps(self, old: Document, new: Document, shape: Shape) -> None:
         """Compare two maps of a shape, member by member."""
+        tick()
         get = new.get
         for name, left in old.items():
             right = get(name, MISSING)
