@@ -86,6 +86,10 @@ EVENTS: dict[str, Sequence[Row]] = {
     "The node IPAM controller": (
         Row("CIDRNotAvailable", N, "Node", "controllers/node_ipam", "no range of `--cluster-cidr` is free"),
     ),
+    "The certificate controller": (
+        Row("NodeExists", W, "CertificateSigningRequest", "controllers/certificates",
+            "a bootstrap token asks for the identity of a node that exists: an operator decides", is_extension=True),
+    ),
     "The CronJob controller": (
         Row("WorkloadCreated", N, "Job", _JOB_GROUPS, "the Workload of the Job was created"),
         Row("PodGroupCreated", N, "Job", _JOB_GROUPS, "the PodGroup of the Job's Pods was created"),

@@ -66,6 +66,7 @@ class Kind(NamedTuple):
 # Kinds whose status endpoint ignores metadata.
 METADATA_IGNORED = frozenset(
     {
+        "APIService",
         "DeviceTaintRule",
         "FlowSchema",
         "PriorityLevelConfiguration",
@@ -144,6 +145,7 @@ KINDS = [
         {"spec": {"policyName": "none", "validationActions": ["Deny"]}},
     ),
     Kind("apiextensions.k8s.io/v1/customresourcedefinitions", "CustomResourceDefinition", {}, CONDITIONS),
+    Kind("apiregistration.k8s.io/v1/apiservices", "APIService", {}, CONDITIONS),
     Kind("apps/v1/controllerrevisions", "ControllerRevision", {"revision": 1, "data": {"a": "b"}}),
     Kind("apps/v1/daemonsets", "DaemonSet", {"spec": SELECTED}, CONDITIONS),
     Kind("apps/v1/deployments", "Deployment", {"spec": {**SELECTED, "replicas": 0}}, CONDITIONS),
@@ -281,11 +283,20 @@ def client(server: Server) -> Iterator[Caller]:
         yield caller
 
 
+def api_service(version: str) -> dict[str, Any]:
+    served = {"group": "served.example.com", "version": version, "groupPriorityMinimum": 1, "versionPriority": 1}
+    return {"spec": {**served, "service": {"namespace": NAMESPACE, "name": "none"}, "insecureSkipTLSVerify": True}}
+
+
 def document(kind: Kind, name: str) -> dict[str, Any]:
     group_version = kind.path.rpartition("/")[0]
-    fields = definition(name) if kind.kind == "CustomResourceDefinition" else kind.fields
+    fields = kind.fields
     if kind.kind == "CustomResourceDefinition":
+        fields = definition(name)
         name = f"{fields['spec']['names']['plural']}.spec.example.com"
+    elif kind.kind == "APIService":
+        fields = api_service(name)
+        name = f"{name}.served.example.com"
     return {
         "apiVersion": group_version,
         "kind": kind.kind,
