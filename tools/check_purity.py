@@ -2,7 +2,8 @@
 
 `[tool.dray] pure` lists modules and packages (`dray.cel.*` covers a package and everything below it). A pure module
 has no coroutine (a Protocol may declare one), reads no clock, draws no randomness of its own, does no I/O, and imports
-only pure modules of dray. `--suggest` prints every module that could be declared.
+only pure modules of dray. A module whose docstring says "Pure" must be declared, with the package below it if it is
+one. `--suggest` prints every module that could be declared.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import argparse
 import ast
 import fnmatch
+import re
 import sys
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
@@ -104,6 +106,15 @@ def declared_modules(patterns: Iterable[str], modules: Iterable[str]) -> Iterato
         yield pattern, [name for name in names if fnmatch.fnmatchcase(name, pattern) or name == package]
 
 
+def undeclared_claims(modules: Mapping[str, ast.Module], declared: set[str]) -> Iterator[str]:
+    """Yield each module that is not declared, though its docstring or that of a package above says "Pure"."""
+    claiming = {name for name, tree in modules.items() if re.search(r"\bPure\b", ast.get_docstring(tree) or "")}
+    for name in sorted(modules.keys() - declared):
+        by = next((claim for claim in claiming if name == claim or name.startswith(f"{claim}.")), None)
+        if by is not None:
+            yield f"{name} is not declared pure, but the docstring of {by} says so"
+
+
 def suggestions(modules: Mapping[str, ast.Module], pure: set[str]) -> Iterator[str]:
     """Yield the shortest list of patterns that covers the pure modules."""
     covered: set[str] = set()
@@ -136,9 +147,9 @@ def main() -> int:
     with Path("pyproject.toml").open("rb") as file:
         patterns = tomllib.load(file)["tool"]["dray"]["pure"]
     failures = []
-    count = 0
+    declared: set[str] = set()
     for pattern, names in declared_modules(patterns, modules):
-        count += len(names)
+        declared.update(names)
         if not names:
             failures.append(f"pyproject.toml: {pattern} is declared pure and does not exist")
         for name in names:
@@ -147,7 +158,8 @@ def main() -> int:
             reasons = [f"line {problem}" for problem in problems(modules[name])]
             reasons += [f"imports {other}" for other in sorted(dependencies(modules[name], modules) - pure)]
             failures += [f"{name} is declared pure: {reason}" for reason in reasons]
-    print("\n".join(failures) or f"{count} modules are pure, as declared")
+    failures += undeclared_claims(modules, declared)
+    print("\n".join(failures) or f"{len(declared)} modules are pure, as declared")
     return 1 if failures else 0
 
 

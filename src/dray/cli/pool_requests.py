@@ -8,7 +8,8 @@ from typing import Final
 from dray.api.document import Document
 from dray.api.errors import NotFoundError
 from dray.cli.cluster import connect
-from dray.client.interface import Client, DeleteOptions, ignore_not_found
+from dray.client.errors import ignore_not_found
+from dray.client.interface import Client, DeleteOptions
 from dray.client.resources import RESOURCE_POOL_STATUS_REQUESTS
 from dray.sim.snapshot import SnapshotError
 from dray.sim.usage import PoolRow

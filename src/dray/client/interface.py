@@ -11,7 +11,7 @@ Guarantees of every implementation:
 from __future__ import annotations
 
 import enum
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
@@ -19,7 +19,7 @@ from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 import msgspec
 
 from dray.api.document import Document, GroupResource, GroupVersion, GroupVersionKind, NamespacedName
-from dray.api.errors import NotFoundError, ServiceUnavailableError
+from dray.api.errors import ServiceUnavailableError
 
 T = TypeVar("T")
 
@@ -375,14 +375,6 @@ class Client(Protocol):
 
     async def close(self) -> None:
         """Release connections; may be called twice."""
-
-
-async def ignore_not_found(call: Awaitable[T]) -> T | None:
-    """Return the result of a call, or None when the object does not exist."""
-    try:
-        return await call
-    except NotFoundError:
-        return None
 
 
 # --- The interface of a server in the same process. ---

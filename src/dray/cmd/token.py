@@ -25,8 +25,9 @@ from dray.api.errors import AlreadyExistsError, APIError
 from dray.api.timestamps import format_time
 from dray.cli.command import EXIT_FAILURE, EXIT_USAGE, Parser
 from dray.client.credentials import load_access
+from dray.client.errors import ignore_not_found
 from dray.client.http import http_client
-from dray.client.interface import Client, ListOptions, ignore_not_found, unstructured
+from dray.client.interface import Client, ListOptions, unstructured
 from dray.client.kubeconfig import Access, KubeconfigError
 from dray.client.resources import CONFIG_MAPS, ENDPOINT_SLICES, NAMESPACES, SECRETS
 from dray.runtime.settings import DURATION, SettingsError

@@ -1,22 +1,23 @@
-"""What the claim controllers of both APIs share: keys, events, the Pods that use a claim, problems of Pods."""
+"""What the claim controllers of both APIs share: keys, events, and the Pods that use a claim."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Coroutine, Iterable, Mapping
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, Generic, TypeAlias, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from dray.api.document import NamespacedName
 from dray.api.types.core_v1 import Pod
 from dray.client.controller import Requeue, Result
+from dray.client.errors import ignore_not_found
 from dray.client.event_recorder import WARNING, EventRecorder
 from dray.client.indexer import BY_OWNER_UID, IndexFunction
-from dray.client.interface import Client, Resource, ignore_not_found
+from dray.client.interface import Client, Resource
 from dray.client.objects import key_of, owner_uids
 from dray.client.resources import PODS
 from dray.client.shared_informers import SharedInformer
+from dray.controllers.claim_problems import FindPod, Problem
 from dray.controllers.reconciler import ClaimKey, ControllerContext, GroupKey, PodKey, Reconciler
 from dray.lib.lru import LRUSet
 
@@ -27,24 +28,6 @@ CREATION_FAILED: Final = "FailedResourceClaimCreation"
 DELETED_MAX: Final = 500
 # The informer delivers a Pod within milliseconds, unless its watch has an outage.
 CONFIRM_SECONDS: Final = 15.0
-
-# Returns the Pod of a name, None if there is none.
-FindPod: TypeAlias = Callable[[str], Pod | None]
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """Why an entry of a Pod's `resourceClaims` cannot get its claim."""
-
-    entry: str
-    message: str
-    # Whether trying again does not help.
-    is_final: bool = False
-
-    @property
-    def event_message(self) -> str:
-        """The text of the Pod's event."""
-        return f"PodResourceClaim {self.entry}: {self.message}"
 
 
 def record_problem(recorder: EventRecorder, pod: Pod, problem: Problem) -> None:

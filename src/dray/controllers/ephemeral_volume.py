@@ -8,8 +8,8 @@ from dray.api.errors import AlreadyExistsError, APIError
 from dray.api.persistent_volumes import claim_name
 from dray.api.types.core_v1 import Pod, Volume
 from dray.client.controller import Result
+from dray.client.errors import ignore_not_found
 from dray.client.event_recorder import WARNING
-from dray.client.interface import ignore_not_found
 from dray.client.objects import controller_reference, key_of
 from dray.client.resources import PERSISTENT_VOLUME_CLAIMS, PODS
 from dray.controllers.pod_control.pod_status import is_active

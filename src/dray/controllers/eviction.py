@@ -1,4 +1,4 @@
-"""Evictions by controllers: the Pod's status before it is deleted, the deletion, its event and its metrics."""
+"""Evictions by controllers: the deletion of a Pod, its event and its metrics."""
 
 from __future__ import annotations
 
@@ -6,19 +6,16 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from dray.api.disruption import DISRUPTION_TARGET
-from dray.api.document import Document, NamespacedName
+from dray.api.document import NamespacedName
 from dray.api.errors import NotFoundError
-from dray.api.timestamps import format_time
-from dray.api.types.core_v1 import Pod, PodCondition
+from dray.api.types.core_v1 import Pod
 from dray.client.event_recorder import NORMAL, EventRecorder, ObjectReference
 from dray.client.interface import Client, DeleteOptions, Patch, PatchType, WriteOptions
 from dray.client.objects import key_of
 from dray.client.resources import PODS
+from dray.controllers.disruption_target import disruption_patch
 from dray.runtime.metrics import Metrics
 
-FAILED: Final = "Failed"
-FINISHED_PHASES: Final = frozenset({"Succeeded", FAILED})
 _STATUS: Final = WriteOptions(subresource="status")
 _LATENCY_BUCKETS: Final = (0.005, 0.025, 0.1, 0.5, 1, 2.5, 10, 30, 60, 120, 180, 240)
 
@@ -88,39 +85,3 @@ class EvictionMetrics:
         """Count a deleted Pod, so many seconds after it was due."""
         self._deletions.inc()
         self._latency.observe(max(delay_seconds, 0.0))
-
-
-def condition_of(pod: Pod, name: str) -> PodCondition | None:
-    """Return the Pod's condition of that type."""
-    return next((item for item in pod.status.conditions if item.type == name), None)
-
-
-def disruption_patch(pod: Pod, reason: str, message: str, now: datetime, *, fail: bool = False) -> Document | None:
-    """Return the strategic patch of the status that explains the deletion; None if nothing changes."""
-    status: Document = {}
-    if reason:
-        condition = _disruption(pod, reason, message, now)
-        if condition is not None:
-            status["conditions"] = [condition]
-    if fail and pod.status.phase not in FINISHED_PHASES:
-        status["phase"] = FAILED
-    return {"metadata": {"uid": pod.metadata.uid}, "status": status} if status else None
-
-
-def _disruption(pod: Pod, reason: str, message: str, now: datetime) -> Document | None:
-    old = condition_of(pod, DISRUPTION_TARGET)
-    if old is not None and (old.status, old.reason, old.message) == ("True", reason, message):
-        return None
-    changed = now
-    if old is not None and old.status == "True" and old.last_transition_time is not None:
-        changed = old.last_transition_time
-    condition: Document = {
-        "type": DISRUPTION_TARGET,
-        "status": "True",
-        "reason": reason,
-        "message": message,
-        "lastTransitionTime": format_time(changed),
-    }
-    if pod.metadata.generation:
-        condition["observedGeneration"] = pod.metadata.generation
-    return condition

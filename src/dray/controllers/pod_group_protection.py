@@ -9,7 +9,8 @@ from dray.api.pod_groups import PROTECTION_FINALIZER, group_key_of
 from dray.api.types.core_v1 import Pod
 from dray.api.types.scheduling_v1beta1 import PodGroup
 from dray.client.controller import Result
-from dray.client.interface import ListOptions, ignore_not_found
+from dray.client.errors import ignore_not_found
+from dray.client.interface import ListOptions
 from dray.client.objects import key_of
 from dray.client.resources import POD_GROUPS, PODS
 from dray.controllers.pod_control.pod_status import is_finished

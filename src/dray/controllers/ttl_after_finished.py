@@ -8,7 +8,8 @@ from typing import Final
 from dray.api.document import NamespacedName
 from dray.api.types.batch_v1 import Job
 from dray.client.controller import Requeue, Result
-from dray.client.interface import DeleteOptions, PropagationPolicy, ignore_not_found
+from dray.client.errors import ignore_not_found
+from dray.client.interface import DeleteOptions, PropagationPolicy
 from dray.client.objects import key_of
 from dray.client.resources import JOBS
 from dray.controllers.reconciler import ControllerContext, Reconciler

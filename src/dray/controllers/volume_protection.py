@@ -10,8 +10,9 @@ from dray.api.document import Document, NamespacedName
 from dray.api.persistent_volumes import PV_PROTECTION, PVC_PROTECTION, claim_names, is_claim_used_by, phase_of
 from dray.api.types.core_v1 import Pod
 from dray.client.controller import Result
+from dray.client.errors import ignore_not_found
 from dray.client.indexer import ImmutableFields
-from dray.client.interface import ListOptions, ignore_not_found
+from dray.client.interface import ListOptions
 from dray.client.objects import key_of
 from dray.client.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PODS
 from dray.controllers.reconciler import ControllerContext, Reconciler

@@ -1,4 +1,4 @@
-"""The scheduling cycle: finds the best node for a Pod on a snapshot. Pure and deterministic.
+"""The scheduling cycle: finds the best node for a Pod on a snapshot. Deterministic.
 
 In large clusters not every node is filtered: the search ends when enough feasible nodes are found, and the next one
 starts where it ended.

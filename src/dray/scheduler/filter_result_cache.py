@@ -1,4 +1,4 @@
-"""Cached results of the filters for equal Pods, each valid until something that it depends on changes. Pure.
+"""Cached results of the filters for equal Pods, each valid until something that it depends on changes.
 
 Workloads create many equal Pods, and few nodes change between two of them. A search runs the filters only on nodes
 without a cached result: it costs what has changed, not the size of the cluster. It finds the nodes that filtering one

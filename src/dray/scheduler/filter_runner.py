@@ -1,4 +1,4 @@
-"""Runs a profile's filters on nodes: with nominated Pods, and with Pods added or removed. Pure.
+"""Runs a profile's filters on nodes: with nominated Pods, and with Pods added or removed.
 
 A node has to pass twice: with the Pods nominated to it, whose room is not to be taken, and without them, since they may
 never arrive. A dry run changes copies of the node and of the cycle state only.

@@ -1,4 +1,4 @@
-"""The group cycle: places the Pods of a group one after the other, all or nothing. Pure.
+"""The group cycle: places the Pods of a group one after the other, all or nothing.
 
 Each Pod that gets a place is assumed in the cache and reserved, so that the next one sees it. Nothing is written, and
 nobody else runs meanwhile; `undo` leaves everything as it was.

@@ -1,4 +1,4 @@
-"""The profiles that can be chosen by name instead of a configuration file. Pure."""
+"""The profiles that can be chosen by name instead of a configuration file."""
 
 from __future__ import annotations
 

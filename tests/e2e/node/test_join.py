@@ -20,8 +20,9 @@ from dray.api import bootstrap_tokens
 from dray.api.document import GroupVersion
 from dray.apiserver.kubelet_client import FINGERPRINT_ANNOTATION
 from dray.client.credentials import load_access
+from dray.client.errors import ignore_not_found
 from dray.client.http import http_client
-from dray.client.interface import Client, ignore_not_found, unstructured
+from dray.client.interface import Client, unstructured
 from dray.client.resources import CERTIFICATE_SIGNING_REQUESTS, NODES, SECRETS
 from dray.runtime.system import SystemClock
 from tests.e2e.apiserver.calls import calling

@@ -5,7 +5,14 @@ from __future__ import annotations
 import ast
 
 import pytest
-from tools.check_purity import declared_modules, dependencies, problems, pure_modules, suggestions
+from tools.check_purity import (
+    declared_modules,
+    dependencies,
+    problems,
+    pure_modules,
+    suggestions,
+    undeclared_claims,
+)
 
 PURE = ast.parse("def double(value: int) -> int:\n    return 2 * value\n")
 
@@ -64,3 +71,15 @@ def test_patterns_cover_a_package_and_what_is_below_it() -> None:
 def test_suggestions_name_whole_packages_where_they_can() -> None:
     modules = dict.fromkeys(["dray.a", "dray.a.x", "dray.a.y", "dray.b", "dray.b.x", "dray.b.y"], PURE)
     assert list(suggestions(modules, set(modules) - {"dray.b.y"})) == ["dray.a.*", "dray.b.x"]
+
+
+def test_a_module_that_says_pure_must_be_declared_with_its_package() -> None:
+    modules = {
+        "dray.plan": ast.parse('"""Decides. Pure."""'),
+        "dray.rules": ast.parse('"""Rules. Pure."""'),
+        "dray.rules.pods": ast.parse('"""Rules for Pods."""'),
+        "dray.report": ast.parse('"""Each has a pure plan."""'),
+    }
+    assert list(undeclared_claims(modules, {"dray.plan", "dray.rules"})) == [
+        "dray.rules.pods is not declared pure, but the docstring of dray.rules says so"
+    ]

@@ -1,4 +1,4 @@
-"""Audit events (audit.k8s.io/v1 Event) of one request. Pure."""
+"""Audit events (audit.k8s.io/v1 Event) of one request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The cluster's objects, and the devices of every node and their usage. Pure."""
+"""The cluster's objects, and the devices of every node and their usage."""
 
 from __future__ import annotations
 

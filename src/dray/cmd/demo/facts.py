@@ -1,4 +1,4 @@
-"""The facts that the demo shows: requests, filter results, allocations and their reasons, PodResources. Pure."""
+"""The facts that the demo shows: requests, filter results, allocations and their reasons, PodResources."""
 
 from __future__ import annotations
 

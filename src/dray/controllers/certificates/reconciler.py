@@ -13,9 +13,10 @@ from dray.api.bootstrap_tokens import StoredToken
 from dray.api.document import Document, NamespacedName
 from dray.client.access_reviews import review_access
 from dray.client.controller import Requeue, Result
+from dray.client.errors import ignore_not_found
 from dray.client.event_recorder import WARNING, ObjectReference
 from dray.client.informer import Selection
-from dray.client.interface import DeleteOptions, WriteOptions, ignore_not_found
+from dray.client.interface import DeleteOptions, WriteOptions
 from dray.client.objects import key_of, uid_of
 from dray.client.resources import (
     CERTIFICATE_SIGNING_REQUESTS,

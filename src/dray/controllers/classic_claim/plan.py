@@ -25,7 +25,7 @@ from dray.api.types.core_v1 import Node, Pod, PodResourceClaim
 from dray.api.types.meta_v1 import ObjectMeta, OwnerReference
 from dray.client.objects import controller_reference
 from dray.client.resources import PODS
-from dray.controllers.claim_control import FindPod, Problem
+from dray.controllers.claim_problems import FindPod, Problem
 from dray.framework.node_info import NodeInfo
 from dray.framework.node_selectors import compile_selector
 

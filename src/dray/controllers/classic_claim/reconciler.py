@@ -13,11 +13,13 @@ from dray.api.pod_claims import is_pod_done
 from dray.api.types.cdi_v1alpha1 import ResourceClaim
 from dray.api.types.core_v1 import Pod
 from dray.client.controller import Result
+from dray.client.errors import ignore_not_found
 from dray.client.indexer import ImmutableFields
-from dray.client.interface import DeleteOptions, ignore_not_found
+from dray.client.interface import DeleteOptions
 from dray.client.objects import key_of
 from dray.client.resources import CLASSIC_CLAIMS, NODES
-from dray.controllers.claim_control import ClaimReconciler, Problem, confirm_again, record_problem
+from dray.controllers.claim_control import ClaimReconciler, confirm_again, record_problem
+from dray.controllers.claim_problems import Problem
 from dray.controllers.classic_claim import plan
 from dray.controllers.reconciler import ClaimKey, ControllerContext, newest
 from dray.runtime.metrics import Metrics

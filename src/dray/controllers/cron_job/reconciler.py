@@ -11,8 +11,9 @@ from dray.api.errors import AlreadyExistsError, APIError, NotFoundError
 from dray.api.types.batch_v1 import CronJob, CronJobStatus, Job
 from dray.api.types.core_v1 import ObjectReference
 from dray.client.controller import Requeue, Result
+from dray.client.errors import ignore_not_found
 from dray.client.indexer import BY_OWNER_UID
-from dray.client.interface import DeleteOptions, PropagationPolicy, ignore_not_found
+from dray.client.interface import DeleteOptions, PropagationPolicy
 from dray.client.objects import controller_of, key_of, owner_uids
 from dray.client.resources import CRON_JOBS, JOBS
 from dray.controllers.cron_job import plan

@@ -11,8 +11,8 @@ from dray.api.errors import APIError
 from dray.api.types.apps_v1 import DaemonSet, DaemonSetStatus
 from dray.api.types.core_v1 import Node, Pod
 from dray.client.controller import Result
+from dray.client.errors import ignore_not_found
 from dray.client.event_recorder import NORMAL, WARNING
-from dray.client.interface import ignore_not_found
 from dray.client.objects import key_of
 from dray.client.resources import DAEMON_SETS, NODES
 from dray.controllers.daemon_set import plan

@@ -9,8 +9,9 @@ from dray.api.errors import AlreadyExistsError, APIError
 from dray.api.types.apps_v1 import Deployment, ReplicaSet
 from dray.api.types.core_v1 import Pod
 from dray.client.controller import Requeue, Result
+from dray.client.errors import ignore_not_found
 from dray.client.event_recorder import NORMAL, WARNING
-from dray.client.interface import DeleteOptions, ignore_not_found
+from dray.client.interface import DeleteOptions
 from dray.client.objects import controller_of, key_of
 from dray.client.resources import DEPLOYMENTS, PODS, REPLICA_SETS
 from dray.controllers.deployment import plan

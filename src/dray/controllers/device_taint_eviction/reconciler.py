@@ -12,7 +12,8 @@ from dray.api.pod_groups import is_group_reference
 from dray.api.types.core_v1 import Pod
 from dray.api.types.resource_v1 import ResourceClaim, ResourceSlice
 from dray.client.controller import Requeue, Result
-from dray.client.interface import Patch, PatchType, WriteOptions, ignore_not_found
+from dray.client.errors import ignore_not_found
+from dray.client.interface import Patch, PatchType, WriteOptions
 from dray.client.objects import key_of, uid_of
 from dray.client.resources import DEVICE_TAINT_RULES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES, FieldManager
 from dray.client.shared_informers import SharedInformer

@@ -10,8 +10,9 @@ from dray.api.document import Document, NamespacedName
 from dray.api.errors import APIError, ConflictError
 from dray.api.types.core_v1 import Pod
 from dray.client.controller import Requeue, Result
+from dray.client.errors import ignore_not_found
 from dray.client.event_recorder import NORMAL, WARNING
-from dray.client.interface import Patch, PatchType, WriteOptions, ignore_not_found
+from dray.client.interface import Patch, PatchType, WriteOptions
 from dray.client.objects import key_of, labels_of
 from dray.client.resources import POD_DISRUPTION_BUDGETS, PODS
 from dray.controllers.disruption import plan

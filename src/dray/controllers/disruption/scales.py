@@ -8,7 +8,8 @@ from typing import Any, Final
 from dray.api.document import Document, GroupResource, GroupVersionKind
 from dray.api.errors import NotFoundError
 from dray.api.types.core_v1 import Pod
-from dray.client.interface import Client, ServedResource, ignore_not_found
+from dray.client.errors import ignore_not_found
+from dray.client.interface import Client, ServedResource
 from dray.client.objects import OwnerReference, controller_of, uid_of
 from dray.client.resources import DEPLOYMENTS, REPLICA_SETS
 from dray.client.shared_informers import SharedInformer, SharedInformerFactory

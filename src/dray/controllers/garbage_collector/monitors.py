@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import msgspec
 
 from dray.api.document import UID, Document, GroupResource
 from dray.client.interface import Resource
-from dray.client.shared_informers import SharedInformer
 from dray.controllers.garbage_collector.graph import Observed, observe, observe_structure
+
+if TYPE_CHECKING:
+    from dray.client.shared_informers import SharedInformer
 
 _UID_LENGTH: Final = 36
 

@@ -11,15 +11,8 @@ from typing import Any, Final
 from dray.api.document import UID, Document, GroupResource, GroupVersionKind
 from dray.api.errors import ConflictError, NotFoundError
 from dray.client.controller import Requeue, Result
-from dray.client.interface import (
-    DeleteOptions,
-    IncompleteDiscoveryError,
-    Patch,
-    PatchType,
-    Resource,
-    ServedResource,
-    ignore_not_found,
-)
+from dray.client.errors import ignore_not_found
+from dray.client.interface import DeleteOptions, IncompleteDiscoveryError, Patch, PatchType, Resource, ServedResource
 from dray.client.objects import OwnerReference, uid_of
 from dray.controllers.garbage_collector import plan
 from dray.controllers.garbage_collector.deadline_set import DeadlineSet

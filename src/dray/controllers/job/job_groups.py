@@ -13,8 +13,8 @@ from dray.api.document import Document, GroupResource
 from dray.api.errors import AlreadyExistsError, APIError, InvalidError, NotFoundError
 from dray.api.types.batch_v1 import Job
 from dray.api.types.scheduling_v1beta1 import PodGroup, Workload
+from dray.client.errors import ignore_not_found
 from dray.client.event_recorder import NORMAL, WARNING, EventRecorder
-from dray.client.interface import ignore_not_found
 from dray.client.objects import OwnerReference, controller_of, controller_reference
 from dray.client.resources import JOBS, POD_GROUPS, WORKLOADS
 from dray.controllers.pod_control.pod_templates import hash_text

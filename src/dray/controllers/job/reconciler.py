@@ -16,8 +16,9 @@ from dray.api.types.batch_v1 import Job
 from dray.api.types.core_v1 import Pod
 from dray.api.types.scheduling_v1beta1 import PodGroup
 from dray.client.controller import Result
+from dray.client.errors import ignore_not_found
 from dray.client.event_recorder import NORMAL, WARNING
-from dray.client.interface import Patch, PatchType, ignore_not_found
+from dray.client.interface import Patch, PatchType
 from dray.client.objects import controller_of, key_of
 from dray.client.resources import JOBS, PODS
 from dray.controllers.job import plan

@@ -10,6 +10,7 @@ from typing import Any, Final
 from dray.api.document import Document, GroupResource
 from dray.api.errors import APIError, ConflictError, MethodNotAllowedError, NotFoundError, PathNotFoundError
 from dray.client.controller import Requeue, Result
+from dray.client.errors import ignore_not_found
 from dray.client.interface import (
     DeleteOptions,
     EventType,
@@ -21,7 +22,6 @@ from dray.client.interface import (
     WatchEvent,
     WatchOptions,
     WriteOptions,
-    ignore_not_found,
 )
 from dray.client.objects import key_of
 from dray.client.resources import NAMESPACES

@@ -11,7 +11,7 @@ from typing import Final
 from dray.api.document import Document
 from dray.api.timestamps import format_time
 from dray.api.types.core_v1 import Node, NodeCondition, Pod, Taint
-from dray.controllers.eviction import condition_of
+from dray.controllers.disruption_target import condition_of
 
 READY: Final = "Ready"
 TRUE, FALSE, UNKNOWN = "True", "False", "Unknown"

@@ -9,8 +9,9 @@ from dray.api.document import Document, NamespacedName
 from dray.api.errors import AlreadyExistsError
 from dray.api.persistent_volumes import class_of, selected_node
 from dray.client.controller import Result
+from dray.client.errors import ignore_not_found
 from dray.client.event_recorder import NORMAL, WARNING
-from dray.client.interface import WriteOptions, ignore_not_found
+from dray.client.interface import WriteOptions
 from dray.client.objects import key_of
 from dray.client.resources import NODES, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, STORAGE_CLASSES
 from dray.controllers.persistent_volume.plan import (

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
-from dray.client.interface import Client, Patch, PatchType, Resource, ignore_not_found
+from dray.client.errors import ignore_not_found
+from dray.client.interface import Client, Patch, PatchType, Resource
 from dray.client.objects import key_of
 from dray.client.shared_informers import SharedInformer
 from dray.controllers.pod_control.ownership import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 import msgspec
 
@@ -12,7 +12,9 @@ from dray.api.document import Document, GroupVersionKind, NamespacedName
 from dray.api.selectors import LabelSelector
 from dray.api.types import meta_v1
 from dray.client.objects import controller_of, controller_reference
-from dray.client.shared_informers import SharedInformer
+
+if TYPE_CHECKING:
+    from dray.client.shared_informers import SharedInformer
 
 BY_ORPHAN_NAMESPACE: Final = "orphans"
 

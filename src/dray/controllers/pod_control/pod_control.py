@@ -11,9 +11,10 @@ from typing import Any, Final, TypeAlias
 from dray.api.errors import AlreadyExistsError, APIError, NotFoundError
 from dray.api.types.core_v1 import Pod
 from dray.client.controller import Requeue
+from dray.client.errors import ignore_not_found
 from dray.client.event_recorder import NORMAL, WARNING, EventRecorder
 from dray.client.indexer import BY_OWNER_UID
-from dray.client.interface import DeleteOptions, Resource, ignore_not_found
+from dray.client.interface import DeleteOptions, Resource
 from dray.client.objects import controller_of, key_of, owner_uids
 from dray.client.resources import PODS
 from dray.client.shared_informers import SharedInformer

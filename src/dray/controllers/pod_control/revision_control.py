@@ -7,7 +7,8 @@ from typing import Any
 
 from dray.api.errors import AlreadyExistsError
 from dray.api.types.apps_v1 import ControllerRevision
-from dray.client.interface import DeleteOptions, Resource, ignore_not_found
+from dray.client.errors import ignore_not_found
+from dray.client.interface import DeleteOptions, Resource
 from dray.client.objects import controller_of, key_of
 from dray.client.resources import CONTROLLER_REVISIONS
 from dray.client.shared_informers import SharedInformer

@@ -11,10 +11,11 @@ from dray.api.document import NamespacedName
 from dray.api.errors import APIError
 from dray.api.types.core_v1 import Node, Pod
 from dray.client.controller import Requeue, Result
-from dray.client.interface import DeleteOptions, Patch, PatchType, WriteOptions, ignore_not_found
+from dray.client.errors import ignore_not_found
+from dray.client.interface import DeleteOptions, Patch, PatchType, WriteOptions
 from dray.client.objects import key_of
 from dray.client.resources import NODES, PODS
-from dray.controllers.eviction import FINISHED_PHASES, disruption_patch
+from dray.controllers.disruption_target import FINISHED_PHASES, disruption_patch
 from dray.controllers.pod_garbage_collector import plan
 from dray.controllers.reconciler import (
     PODS_BY_NODE,

@@ -10,7 +10,8 @@ from dray.api.errors import APIError
 from dray.api.types.apps_v1 import ReplicaSet, ReplicaSetStatus
 from dray.api.types.core_v1 import Pod, ReplicationController
 from dray.client.controller import Result
-from dray.client.interface import Resource, ignore_not_found
+from dray.client.errors import ignore_not_found
+from dray.client.interface import Resource
 from dray.client.objects import controller_of
 from dray.client.resources import REPLICA_SETS, REPLICATION_CONTROLLERS
 from dray.client.shared_informers import SharedInformer

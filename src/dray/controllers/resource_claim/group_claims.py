@@ -13,12 +13,14 @@ from dray.api.pod_groups import group_key_of, is_group_reference
 from dray.api.types.core_v1 import Pod
 from dray.api.types.resource_v1 import ResourceClaim, ResourceClaimConsumerReference, ResourceClaimTemplate
 from dray.api.types.scheduling_v1beta1 import PodGroup
+from dray.client.errors import ignore_not_found
 from dray.client.event_recorder import WARNING, EventRecorder
-from dray.client.interface import Patch, PatchType, WriteOptions, ignore_not_found
+from dray.client.interface import Patch, PatchType, WriteOptions
 from dray.client.objects import key_of
 from dray.client.resources import CLASSIC_CLAIMS, POD_GROUPS, RESOURCE_CLAIMS, FieldManager
 from dray.client.shared_informers import SharedInformer
-from dray.controllers.claim_control import CREATION_FAILED, Problem
+from dray.controllers.claim_control import CREATION_FAILED
+from dray.controllers.claim_problems import Problem
 from dray.controllers.reconciler import ControllerContext
 from dray.controllers.resource_claim import group_plan
 from dray.controllers.resource_claim.group_plan import GROUP_CLAIMS, GROUPS, Membership

@@ -15,7 +15,7 @@ from dray.api.types.core_v1 import Pod
 from dray.api.types.resource_v1 import ResourceClaim, ResourceClaimConsumerReference
 from dray.api.types.scheduling_v1beta1 import PodGroup, PodGroupResourceClaim
 from dray.client.resources import POD_GROUPS
-from dray.controllers.claim_control import Problem
+from dray.controllers.claim_problems import Problem
 
 GROUPS: Final = "GenericWorkload"
 GROUP_CLAIMS: Final = "DRAWorkloadResourceClaims"

@@ -35,7 +35,7 @@ from dray.api.types.resource_v1 import (
 from dray.api.types.scheduling_v1beta1 import PodGroup
 from dray.client.objects import controller_reference
 from dray.client.resources import POD_GROUPS, PODS
-from dray.controllers.claim_control import FindPod, Problem
+from dray.controllers.claim_problems import FindPod, Problem
 from dray.controllers.resource_claim.group_plan import Membership, Wait
 
 # A name has at most 63 characters: the base, a hyphen, and five random ones added by the API server.

@@ -15,11 +15,13 @@ from dray.api.types.core_v1 import Pod
 from dray.api.types.resource_v1 import ResourceClaim, ResourceClaimTemplate
 from dray.api.types.scheduling_v1beta1 import PodGroup
 from dray.client.controller import Result
+from dray.client.errors import ignore_not_found
 from dray.client.indexer import ImmutableFields
-from dray.client.interface import DeleteOptions, Patch, PatchType, WriteOptions, ignore_not_found
+from dray.client.interface import DeleteOptions, Patch, PatchType, WriteOptions
 from dray.client.objects import key_of
 from dray.client.resources import PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS, FieldManager
-from dray.controllers.claim_control import ClaimReconciler, Problem, confirm_again, record_problem
+from dray.controllers.claim_control import ClaimReconciler, confirm_again, record_problem
+from dray.controllers.claim_problems import Problem
 from dray.controllers.reconciler import PODS_BY_GROUP, ClaimKey, ControllerContext, GroupKey, newest, pod_group_values
 from dray.controllers.resource_claim import plan
 from dray.controllers.resource_claim.created_claims import CreatedClaims

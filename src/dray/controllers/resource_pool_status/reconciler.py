@@ -15,7 +15,8 @@ from dray.api.features import FeatureGates
 from dray.api.timestamps import format_time, parse_time
 from dray.api.types.resource_v1 import ResourceClaim, ResourceSlice
 from dray.client.controller import Requeue, Result
-from dray.client.interface import DeleteOptions, ignore_not_found
+from dray.client.errors import ignore_not_found
+from dray.client.interface import DeleteOptions
 from dray.client.objects import key_of
 from dray.client.resources import (
     DEVICE_TAINT_RULES,

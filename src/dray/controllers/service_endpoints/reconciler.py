@@ -10,8 +10,9 @@ from dray.api.document import Document, NamespacedName
 from dray.api.errors import AlreadyExistsError, APIError, NotFoundError
 from dray.api.types.core_v1 import Pod
 from dray.client.controller import Requeue, Result
+from dray.client.errors import ignore_not_found
 from dray.client.event_recorder import WARNING
-from dray.client.interface import DeleteOptions, Resource, ignore_not_found
+from dray.client.interface import DeleteOptions, Resource
 from dray.client.objects import key_of, labels_of, resource_version_of, uid_of
 from dray.client.resources import ENDPOINT_SLICES, ENDPOINTS, NODES, PODS, SERVICES
 from dray.controllers.reconciler import ControllerContext, Reconciler, newest, own_key

@@ -12,8 +12,9 @@ from dray.api.errors import AlreadyExistsError, APIError
 from dray.api.types.apps_v1 import StatefulSet, StatefulSetStatus
 from dray.api.types.core_v1 import Pod
 from dray.client.controller import Result
+from dray.client.errors import ignore_not_found
 from dray.client.event_recorder import NORMAL, WARNING
-from dray.client.interface import Patch, PatchType, ignore_not_found
+from dray.client.interface import Patch, PatchType
 from dray.client.objects import key_of
 from dray.client.resources import PERSISTENT_VOLUME_CLAIMS, PODS, STATEFUL_SETS
 from dray.controllers.pod_control.ownership import Owner, enqueue_owners

@@ -12,7 +12,8 @@ from dray.api import classic_claims as classic
 from dray.api.cdi import ContainerEdits
 from dray.api.document import UID
 from dray.api.types.cdi_v1alpha1 import ResourceClaim
-from dray.client.interface import Client, ignore_not_found
+from dray.client.errors import ignore_not_found
+from dray.client.interface import Client
 from dray.client.resources import CLASSIC_CLAIMS, CLASSIC_CLASSES
 from dray.client.shared_informers import SharedInformer, SharedInformerFactory
 from dray.driver.claims import AllocatedDevice, ClaimError, PreparedClaim, PreparedDevice

@@ -20,9 +20,10 @@ from dray.api.document import GroupVersionKind, NamespacedName
 from dray.api.errors import APIError, NotFoundError
 from dray.api.types.cdi_v1alpha1 import ResourceClaim, ResourceClass
 from dray.client.controller import Controller, Requeue, Result
+from dray.client.errors import ignore_not_found
 from dray.client.event_recorder import WARNING, EventRecorder, Source
 from dray.client.indexer import BY_OWNER_UID
-from dray.client.interface import Client, ignore_not_found
+from dray.client.interface import Client
 from dray.client.objects import key_of, owner_uids
 from dray.client.resources import CLASSIC_CLAIMS, CLASSIC_CLASSES
 from dray.client.shared_informers import SharedInformerFactory

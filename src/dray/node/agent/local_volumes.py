@@ -16,8 +16,9 @@ from typing import Final, NoReturn
 from dray.api.document import Document
 from dray.api.errors import APIError
 from dray.api.persistent_volumes import PROVISIONED_ON, is_removable
+from dray.client.errors import ignore_not_found
 from dray.client.informer import Selection
-from dray.client.interface import Client, DeleteOptions, ignore_not_found
+from dray.client.interface import Client, DeleteOptions
 from dray.client.resources import PERSISTENT_VOLUMES
 from dray.client.shared_informers import SharedInformerFactory
 from dray.lib.clock import Clock

@@ -17,7 +17,8 @@ from dray.api.features import FeatureGates
 from dray.api.pod_claims import is_reserved_for
 from dray.api.types.cdi_v1alpha1 import ResourceClaim
 from dray.api.types.core_v1 import Container, Pod
-from dray.client.interface import Client, ignore_not_found
+from dray.client.errors import ignore_not_found
+from dray.client.interface import Client
 from dray.client.resources import CLASSIC_CLAIMS, RESOURCE_CLAIMS
 from dray.lib.clock import Clock
 from dray.node.classic.claims import (

@@ -1,4 +1,4 @@
-"""Converts plugins' responses to run options and container statuses, and finds unhealthy devices. Pure."""
+"""Converts plugins' responses to run options and container statuses, and finds unhealthy devices."""
 
 from __future__ import annotations
 

@@ -10,14 +10,16 @@ import enum
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from dray.node.network.host_ports import HostPort
 from dray.node.resource_manager import HostDevice
 from dray.node.runtimes.streams import ContainerStreams, ForwardedPort
 from dray.node.runtimes.usage import Usage
 from dray.rpc.remote_command.messages import StreamOptions
-from dray.runtime.tasks import ChildTasks
+
+if TYPE_CHECKING:
+    from dray.runtime.tasks import ChildTasks
 
 # The exit code of a container whose exit was not observed, as in containerd and kubelet.
 UNKNOWN_EXIT_CODE: Final = 255

@@ -1,4 +1,4 @@
-"""The CPU manager with Kubernetes' static policy: exclusive CPUs of containers. Pure.
+"""The CPU manager with Kubernetes' static policy: exclusive CPUs of containers.
 
 A container of a Guaranteed Pod that requests whole CPUs gets them exclusively; all others share the rest, which always
 includes the reserved CPUs.

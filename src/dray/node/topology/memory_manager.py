@@ -1,4 +1,4 @@
-"""The memory manager with Kubernetes' static policy: memory of NUMA nodes for containers. Pure.
+"""The memory manager with Kubernetes' static policy: memory of NUMA nodes for containers.
 
 A container of a Guaranteed Pod gets its memory and huge pages from a group of NUMA nodes. A node belongs to one group
 at a time: single-node and multi-node assignments never share a node.

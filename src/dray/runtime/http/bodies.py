@@ -1,4 +1,4 @@
-"""Incremental processing of bodies: gzip decompression, and splitting into lines. Pure."""
+"""Incremental processing of bodies: gzip decompression, and splitting into lines."""
 
 from __future__ import annotations
 

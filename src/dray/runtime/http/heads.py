@@ -1,4 +1,4 @@
-"""The heads of requests and responses, as bytes. Pure."""
+"""The heads of requests and responses, as bytes."""
 
 from __future__ import annotations
 

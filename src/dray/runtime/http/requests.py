@@ -1,4 +1,4 @@
-"""Parses requests from the bytes of a connection, within limits. Pure."""
+"""Parses requests from the bytes of a connection, within limits."""
 
 from __future__ import annotations
 

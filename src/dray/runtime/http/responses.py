@@ -1,4 +1,4 @@
-"""Parses one response incrementally. Pure."""
+"""Parses one response incrementally."""
 
 from __future__ import annotations
 

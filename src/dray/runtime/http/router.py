@@ -1,4 +1,4 @@
-"""Routes requests by path to handlers that return replies. Pure, but for the handlers."""
+"""Routes requests by path to handlers that return replies."""
 
 from __future__ import annotations
 

@@ -20,8 +20,9 @@ from dray.api.document import Document
 from dray.api.errors import APIError, ConflictError, is_not_executed, is_refusal
 from dray.api.timestamps import format_time
 from dray.api.types.core_v1 import Pod
+from dray.client.errors import ignore_not_found
 from dray.client.indexer import Lister
-from dray.client.interface import Patch, PatchType, WriteOptions, ignore_not_found
+from dray.client.interface import Patch, PatchType, WriteOptions
 from dray.client.objects import key_of
 from dray.client.resources import PODS
 from dray.framework.cycle_state import CycleState

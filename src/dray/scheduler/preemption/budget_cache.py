@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from dray.api.codec import to_document
 from dray.api.document import NamespacedName
@@ -10,8 +11,10 @@ from dray.api.selectors import LabelSelector, SelectorError
 from dray.api.types.policy_v1 import PodDisruptionBudget
 from dray.client.objects import key_of
 from dray.client.resources import POD_DISRUPTION_BUDGETS
-from dray.client.shared_informers import SharedInformerFactory
 from dray.scheduler.preemption.budgets import Budget
+
+if TYPE_CHECKING:
+    from dray.client.shared_informers import SharedInformerFactory
 
 
 class BudgetCache:

@@ -1,4 +1,4 @@
-"""The search for candidate nodes, and the choice among them. Pure and deterministic."""
+"""The search for candidate nodes, and the choice among them. Deterministic."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The dry run of preemption on one node: which Pods of lower priority would have to go. Pure.
+"""The dry run of preemption on one node: which Pods of lower priority would have to go.
 
 All Pods of lower priority are removed; if the preemptor then fits, they are put back one by one, the most important
 first, as long as it still fits. Those that cannot be put back are the victims. Most often that is the least important

@@ -1,4 +1,4 @@
-"""Pods to place, grouped into kinds whose members can replace each other. Pure."""
+"""Pods to place, grouped into kinds whose members can replace each other."""
 
 from __future__ import annotations
 

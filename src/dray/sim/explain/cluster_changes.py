@@ -1,4 +1,4 @@
-"""Changes of a cluster, or of the Pod, that would let it in: each is tested with the scheduler's filters. Pure.
+"""Changes of a cluster, or of the Pod, that would let it in: each is tested with the scheduler's filters.
 
 Nodes are uncordoned and their taints removed, claims freed, requests lowered, nodes added, on copies.
 """

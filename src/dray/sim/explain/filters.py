@@ -1,4 +1,4 @@
-"""Runs every filter of the scheduler on every node. Pure, given a synced scheduler."""
+"""Runs every filter of the scheduler on every node. Needs a synced scheduler."""
 
 from __future__ import annotations
 

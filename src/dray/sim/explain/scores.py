@@ -1,6 +1,6 @@
 """Why a node was preferred to others: the scores of all feasible nodes, plugin by plugin.
 
-Pure, given a synced scheduler. The scores are those of now: they may differ from those when the Pod was placed.
+The scores are those of now: they may differ from those when the Pod was placed.
 """
 
 from __future__ import annotations

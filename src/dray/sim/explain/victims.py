@@ -1,4 +1,4 @@
-"""The Pods that would be evicted for a pending Pod of a higher priority, by dry runs of preemption. Pure."""
+"""The Pods that would be evicted for a pending Pod of a higher priority, by dry runs of preemption."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values of a rebalancing plan. Pure."""
+"""Values of a rebalancing plan."""
 
 from __future__ import annotations
 

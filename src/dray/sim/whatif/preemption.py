@@ -1,4 +1,4 @@
-"""Preemption in a what-if run: who may preempt, and who was evicted for whom. Pure."""
+"""Preemption in a what-if run: who may preempt, and who was evicted for whom."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from dray.api.features import FeatureGates
 from dray.api.types.core_v1 import Pod, PodExtendedResourceClaimStatus
 from dray.api.types.resource_v1 import ResourceClaim, ResourceClaimConsumerReference
 from dray.client.shared_informers import SharedInformerFactory
-from dray.controllers.claim_control import Problem
+from dray.controllers.claim_problems import Problem
 from dray.controllers.reconciler import ControllerContext
 from dray.controllers.resource_claim.plan import (
     affects_pods,

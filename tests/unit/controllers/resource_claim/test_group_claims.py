@@ -15,7 +15,7 @@ from dray.api.types.core_v1 import Pod, PodSchedulingGroup
 from dray.api.types.meta_v1 import OwnerReference
 from dray.api.types.resource_v1 import ResourceClaim, ResourceClaimConsumerReference
 from dray.api.types.scheduling_v1beta1 import PodGroup
-from dray.controllers.claim_control import Problem
+from dray.controllers.claim_problems import Problem
 from dray.controllers.resource_claim import group_plan
 from dray.controllers.resource_claim.group_plan import Membership
 from dray.controllers.resource_claim.plan import ClaimPlan, claim_needs_work, make_claim, plan_claim, plan_pod

@@ -1,1 +1,1 @@
-"""Rules for what a driver sends: each function yields the violations. Pure."""
+"""Rules for what a driver sends: each function yields the violations."""

@@ -1,4 +1,4 @@
-"""Rules for claims of cdi.k8s.io that a classic driver has written. Pure."""
+"""Rules for claims of cdi.k8s.io that a classic driver has written."""
 
 from __future__ import annotations
 

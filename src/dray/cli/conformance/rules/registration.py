@@ -1,4 +1,4 @@
-"""Rules for the registration of drivers and device plugins. Pure."""
+"""Rules for the registration of drivers and device plugins."""
 
 from __future__ import annotations
 

@@ -12,7 +12,8 @@ from dray.api.classic_claims import Actor
 from dray.api.errors import APIError, ConflictError
 from dray.api.types.cdi_v1alpha1 import ResourceClaim
 from dray.api.types.core_v1 import Pod
-from dray.client.interface import Client, ignore_not_found
+from dray.client.errors import ignore_not_found
+from dray.client.interface import Client
 from dray.client.objects import key_of
 from dray.client.resources import CLASSIC_CLAIMS, PODS
 from dray.lib.clock import Clock

@@ -11,7 +11,8 @@ import msgspec
 from dray.api.document import Document
 from dray.api.errors import APIError, ConflictError
 from dray.api.types.core_v1 import NodeAllocatableResourceClaimStatus, Pod
-from dray.client.interface import Client, Patch, PatchType, WriteOptions, ignore_not_found
+from dray.client.errors import ignore_not_found
+from dray.client.interface import Client, Patch, PatchType, WriteOptions
 from dray.client.resources import PODS
 from dray.runtime.logs import fields
 

@@ -17,7 +17,8 @@ from dray.api.pod_claims import FINALIZER
 from dray.api.types.core_v1 import Pod
 from dray.api.types.resource_v1 import AllocationResult, ResourceClaim, ResourceClaimConsumerReference
 from dray.api.types.scheduling_v1beta1 import PodGroup
-from dray.client.interface import Client, ignore_not_found
+from dray.client.errors import ignore_not_found
+from dray.client.interface import Client
 from dray.client.objects import is_older, key_of
 from dray.client.resources import PODS, RESOURCE_CLAIMS
 from dray.lib.clock import Clock

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable, MutableMapping, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from dray.allocator import (
     AllocationOverlay,
@@ -21,9 +21,11 @@ from dray.framework.node_info import NodeInfo
 from dray.framework.node_statuses import distinct_statuses, names_with
 from dray.framework.snapshot import Snapshot
 from dray.framework.status import SUCCESS, Code, Status, error, unresolvable
-from dray.lib.clock import Clock
 from dray.scheduler.plugins.dynamic_resources.pod_state import PodState, Variant
 from dray.scheduler.plugins.dynamic_resources.variants import Variants
+
+if TYPE_CHECKING:
+    from dray.lib.clock import Clock
 
 NAME: Final = "DynamicResources"
 CANNOT_ALLOCATE: Final = "cannot allocate all claims"

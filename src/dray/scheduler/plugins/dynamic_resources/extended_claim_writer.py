@@ -19,7 +19,8 @@ from dray.api.pod_claims import FINALIZER, extended_resource_claim_name
 from dray.api.types.core_v1 import Pod, PodExtendedResourceClaimStatus
 from dray.api.types.resource_v1 import ResourceClaim
 from dray.client.claim_metrics import ClaimCreates
-from dray.client.interface import DeleteOptions, Patch, PatchType, WriteOptions, ignore_not_found
+from dray.client.errors import ignore_not_found
+from dray.client.interface import DeleteOptions, Patch, PatchType, WriteOptions
 from dray.client.resources import PODS, RESOURCE_CLAIMS
 from dray.lib.lru import LRUSet
 from dray.scheduler.handle import Handle

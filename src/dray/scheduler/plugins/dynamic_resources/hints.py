@@ -1,4 +1,4 @@
-"""Queueing hints of DynamicResources. Pure."""
+"""Queueing hints of DynamicResources."""
 
 from __future__ import annotations
 
