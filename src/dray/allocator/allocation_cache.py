@@ -11,14 +11,12 @@ result is returned only while all of these are unchanged, which is one `Generati
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
-from typing import Final, Protocol, TypeAlias, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol, TypeAlias
 
 import msgspec
 
-from dray.allocator.allocations import CHANGES_MAX, Allocations
+from dray.allocator.allocations import Allocations
 from dray.allocator.counting import counted_request
 from dray.allocator.device_policy import FIRST, DevicePolicy
 from dray.allocator.inventory import Inventory
@@ -27,7 +25,6 @@ from dray.allocator.plan import Plan
 from dray.allocator.view import NodeView
 from dray.api.types.core_v1 import Node
 from dray.api.types.resource_v1 import AllocationResult, ResourceClaim
-from dray.lib.index_set import IndexedItems, IndexSet
 
 # Results cached over all queries, each of which counts as one more; beyond that the least recently used query goes.
 RESULTS_MAX: Final = 50_000
@@ -46,29 +43,6 @@ class NodeEntry(Protocol):
 
     name: str
     node: Node
-
-
-N = TypeVar("N", bound=NodeEntry)
-N_co = TypeVar("N_co", bound=NodeEntry, covariant=True)
-N_contra = TypeVar("N_contra", bound=NodeEntry, contravariant=True)
-
-
-class NodeList(IndexedItems, Protocol[N_co]):
-    """The nodes in the order in which they are tried."""
-
-    @property
-    def nodes(self) -> Sequence[N_co]:
-        """Return the nodes by index."""
-
-
-class ResultScope(Protocol[N_contra]):
-    """Whether a cached result alone decides about a node; only then an index query may use it."""
-
-    def covers(self, node: N_contra) -> bool:
-        """Return whether it does for the Pod at hand."""
-
-    def covers_every_pod(self, node: N_contra) -> bool:
-        """Return whether it does for every Pod with the same query."""
 
 
 class Generation:
@@ -95,9 +69,6 @@ class Generations:
         self._allocations_version = 0
         # The nodes among them that have devices of a pool.
         self._by_pool: dict[str, dict[str, None]] = {}
-        # Grows with each generation that ended; the log has the nodes, newest last.
-        self.version = 0
-        self._ended: deque[str] = deque(maxlen=CHANGES_MAX)
         inventory.on_node_removed(self._node_removed)
 
     def of(self, view: NodeView) -> Generation:
@@ -129,11 +100,6 @@ class Generations:
             for name in tuple(self._by_pool.get(pool, ())):
                 self._end(self.current[name])
 
-    def ended_since(self, version: int) -> Iterable[str] | None:
-        """Return the nodes whose generation ended after the version; None means all."""
-        count = self.version - version
-        return None if count > len(self._ended) else islice(reversed(self._ended), count)
-
     def _node_removed(self, name: str) -> None:
         """End the generation of a node that is gone: no later view would end it."""
         generation = self.current.get(name)
@@ -148,14 +114,10 @@ class Generations:
             del nodes[view.name]
             if not nodes:
                 del self._by_pool[pool]
-        self.version += 1
-        self._ended.append(view.name)
 
     def _end_all(self) -> None:
         self.current.clear()
         self._by_pool.clear()
-        self._ended.clear()
-        self.version += 1
 
 
 class CachedResult:
@@ -174,7 +136,7 @@ class CachedResult:
 class AllocationQuery:
     """The cached results of one query, by node."""
 
-    __slots__ = ("_generations", "_maybe_feasible", "_needs_filter", "_read_version", "_results", "counted", "plan")
+    __slots__ = ("_generations", "_results", "counted", "plan")
 
     def __init__(self, plan: Plan, generations: Generations) -> None:
         # The plan for the claims of the first query.
@@ -184,11 +146,6 @@ class AllocationQuery:
         self._generations = generations
         # Also those of generations that have ended, until there is a newer one for the node, or too many of them.
         self._results: dict[str, CachedResult] = {}
-        # Supersets of the nodes that have no cached negative result, and of those that have no cached positive one;
-        # with the generations that had ended at this version.
-        self._maybe_feasible = IndexSet()
-        self._needs_filter = IndexSet()
-        self._read_version = 0
 
     @property
     def size(self) -> int:
@@ -236,41 +193,10 @@ class AllocationQuery:
     def add(self, view: NodeView, outcome: Outcome) -> None:
         """Cache the outcome of a search that just ended."""
         name = view.name
-        result = self._results[name] = CachedResult(self._generations.of(view), outcome)
+        self._results[name] = CachedResult(self._generations.of(view), outcome)
         if len(self._results) > 2 * len(self._generations.current):
             # At least half of them are of generations that have ended, for example of nodes that are gone.
             self._results = {each: found for each in self._results if (found := self.result_on(each)) is not None}
-        # The other set still has the node, until a reader discards it because of this result.
-        (self._maybe_feasible if result.feasible else self._needs_filter).add(name)
-
-    def maybe_feasible(self, nodes: NodeList[N], first_index: int, scope: ResultScope[N]) -> Iterator[int]:
-        """Yield the indices of nodes not cached as infeasible, starting at first_index and wrapping around."""
-        self._read_ended()
-        version, indices = self._generations.inventory.version, self._maybe_feasible
-        for index in indices.starting_at(first_index, nodes, version):
-            node = nodes.nodes[index]
-            result = self._current_result(node.name, node.node)
-            if result is None or result.feasible or not scope.covers(node):
-                yield index
-            elif scope.covers_every_pod(node):
-                indices.discard(index)
-
-    def needs_filter(self, nodes: NodeList[N], bounds: range, scope: ResultScope[N]) -> list[int]:
-        """Return the indices within the bounds whose nodes are not cached as feasible."""
-        self._read_ended()
-        version, indices = self._generations.inventory.version, self._needs_filter
-        found: list[int] = []
-        kept: list[int] = []
-        for index in indices.within(bounds, nodes, version):
-            node = nodes.nodes[index]
-            result = self._current_result(node.name, node.node)
-            if result is None or not result.feasible or not scope.covers(node):
-                found.append(index)
-                kept.append(index)
-            elif not scope.covers_every_pod(node):
-                kept.append(index)
-        indices.replace_within(bounds, kept)
-        return found
 
     def _current_result(self, name: str, node: Node) -> CachedResult | None:
         """Return the result on a node of which nothing has changed; the generations are up to date."""
@@ -282,20 +208,6 @@ class AllocationQuery:
         ):
             return None
         return result
-
-    def _read_ended(self) -> None:
-        """Add the nodes whose results are no longer valid to both sets of indices."""
-        generations = self._generations
-        generations.refresh()
-        ended = generations.ended_since(self._read_version)
-        self._read_version = generations.version
-        if ended is None:
-            self._maybe_feasible.add_all()
-            self._needs_filter.add_all()
-            return
-        for name in ended:
-            self._maybe_feasible.add(name)
-            self._needs_filter.add(name)
 
 
 class AllocationCache:

@@ -45,7 +45,7 @@ class Evaluation(msgspec.Struct, frozen=True, rename="camel"):
     # The best nodes, the chosen one first; empty if one node was feasible, or nothing was scored.
     scores: tuple[NodeScore, ...] = ()
     rejections: tuple[RejectedNodes, ...] = ()
-    # Nodes that were ruled out by what is known of Pods like this one, or are in groups that are not listed.
+    # Nodes in groups that are not listed.
     unlisted: int = 0
 
 

@@ -20,7 +20,6 @@ from dray.framework.cycle_state import CycleState
 from dray.framework.events import EventRegistration
 from dray.framework.node_info import NodeInfo
 from dray.framework.pod_info import PodInfo
-from dray.framework.snapshot import Snapshot
 from dray.framework.status import Status
 
 P = TypeVar("P")
@@ -110,33 +109,11 @@ class FilterPlugin(Plugin, Protocol):
 
 
 @runtime_checkable
-class BatchFilter(FilterPlugin, Protocol):
-    """A filter plugin that has cached answers for many nodes at once. Both methods must agree with `filter`."""
-
-    def maybe_feasible(self, state: CycleState, snapshot: Snapshot, first_index: int) -> Iterable[int] | None:
-        """Return the indices of nodes that `filter` may accept, starting at first_index and wrapping around.
-
-        None means that no node can be ruled out without calling `filter`.
-        """
-
-    def needs_filter(self, state: CycleState, snapshot: Snapshot, indices: range) -> Sequence[int]:
-        """Return those of the indices, in order, on whose nodes `filter` must run; it would accept the others."""
-
-
-@runtime_checkable
 class BulkFilter(FilterPlugin, Protocol):
     """A filter plugin that filters many nodes in one call, for speed."""
 
     def filter_all(self, state: CycleState, pod: Pod, nodes: Sequence[NodeInfo]) -> Sequence[Status]:
         """Return what `filter` would return for each node, as in the snapshot; called instead of it."""
-
-
-@runtime_checkable
-class ScanFilter(FilterPlugin, Protocol):
-    """A filter plugin that decides about many nodes faster than one by one."""
-
-    def scan(self, state: CycleState, snapshot: Snapshot, indices: Iterable[int]) -> Iterable[int]:
-        """Return those of the indices, in order, whose nodes `filter` accepts; may be lazy."""
 
 
 @runtime_checkable
@@ -243,7 +220,7 @@ class GroupDryRunExtensions(PreFilterPlugin, Protocol):
 
 @runtime_checkable
 class DryRunSignature(FilterPlugin, Protocol):
-    """A filter plugin that knows what its decisions in dry runs of preemption depend on, so that they can be cached."""
+    """A filter plugin that knows what its decisions depend on, also in dry runs, so that they can be kept."""
 
     def dry_run_signature(self, state: CycleState) -> Hashable | None:
         """Return everything about the Pod that they depend on; None if they must not be cached."""
@@ -308,9 +285,6 @@ class CacheableScorer(ScorePlugin, Protocol):
 # Shortcuts that plugins may have: what answers for, or describes, methods of extension points.
 _SHORTCUTS: Final[Mapping[str, Sequence[str]]] = {
     "filter_all": ("filter",),
-    "maybe_feasible": ("filter",),
-    "needs_filter": ("filter",),
-    "scan": ("filter",),
     # It describes dry runs, too, in which Pods are removed and added.
     "dry_run_signature": ("filter", "add_pod", "add_pods", "remove_pod", "remove_pods"),
     "add_pods": ("add_pod",),

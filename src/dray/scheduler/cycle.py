@@ -1,13 +1,20 @@
 """The scheduling cycle: finds the best node for a Pod on a snapshot. Deterministic.
 
-In large clusters not every node is filtered: the search ends when enough feasible nodes are found, and the next one
-starts where it ended.
+How it works. PreFilter says which nodes are in question at all. Then there are three searches, tried in this order:
+
+* *nominated*: the node on which preemption has made room, alone;
+* *kept*: all nodes, with the results that are kept from Pods on which most filters decide alike (`FilterResultCache`).
+  These run only where nothing is known, and the others, for example on the spread of Pods, where these accept;
+* *plain*: the filters on one part of the nodes after the other.
+
+All end when enough nodes are feasible, which in large clusters is long before the last node, and the next search starts
+where this one ended. The feasible nodes are scored. Kept and plain find the same, as a property test shows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, MutableMapping, Sequence
-from itertools import chain, groupby, islice, repeat
+from collections.abc import Hashable, Iterable, Mapping, MutableMapping, Sequence
+from itertools import chain, islice, repeat
 from typing import Final, TypeAlias
 
 import msgspec
@@ -17,17 +24,16 @@ from dray.framework.evaluation import (
     SCORED_NODES_MAX,
     Evaluation,
     NodeScore,
-    RejectedNodes,
     group_rejections,
 )
 from dray.framework.node_info import NodeInfo
 from dray.framework.node_statuses import StatusCount, count_statuses, distinct_statuses
-from dray.framework.plugins import FILTER, PRE_FILTER, PRE_SCORE, SCORE_MAX, BatchFilter
+from dray.framework.plugins import FILTER, PRE_FILTER, PRE_SCORE, SCORE_MAX
 from dray.framework.snapshot import NodesAt, Snapshot
 from dray.framework.status import SKIP, SUCCESS, Code, Status, unresolvable
 from dray.scheduler.diagnosis import Diagnosis
 from dray.scheduler.filter_result_cache import FilterResultCache
-from dray.scheduler.filter_runner import AttemptError, FilterRunner, runner_of
+from dray.scheduler.filter_runner import AttemptError, FilterRunner
 from dray.scheduler.nominations import Nominations
 from dray.scheduler.profile import ActiveFilters, Filter, Profile, Scorer
 from dray.scheduler.score_cache import ScoreTables, positions_of
@@ -39,12 +45,8 @@ _PERCENTAGE_START: Final = 50
 _PERCENTAGE_MIN: Final = 5
 _NODES_PER_PERCENT: Final = 125
 
-# Fewer nodes than these are filtered one by one: that is faster than asking the batch filters.
-BATCH_MIN: Final = 8
-
-# Indices of nodes, and the filters to run on them; without filters the nodes are feasible.
-Candidates: TypeAlias = tuple[Iterable[int], Sequence[Filter]]
-_FEASIBLE: Final[Sequence[Filter]] = ()
+# Nodes that a plain search filters together, at least: of the last ones it may need fewer.
+PART_MIN: Final = 32
 
 
 class Placement(msgspec.Struct, frozen=True, gc=False):
@@ -58,36 +60,54 @@ class Placement(msgspec.Struct, frozen=True, gc=False):
 class Search:
     """A search for feasible nodes: their indices, and the first rejection of each other node that was filtered."""
 
-    __slots__ = ("feasible", "rejected", "skipped", "statuses", "wanted")
+    __slots__ = ("_filtered", "evaluated", "feasible", "known_rejections", "statuses", "wanted")
 
-    def __init__(self, wanted: int) -> None:
+    def __init__(self, wanted: int, evaluated: int = 0) -> None:
         self.wanted = wanted
         self.feasible: list[int] = []
+        self.evaluated = evaluated
+        # Indices of nodes with the results of the filters.
+        self._filtered: list[tuple[Sequence[int], Sequence[Status]]] = []
+        # Those of other nodes, counted, that are known from earlier Pods.
+        self.known_rejections: Sequence[StatusCount] = ()
+        # The rejections of all nodes if none is feasible.
         self.statuses: MutableMapping[str, Status] = {}
-        # The rejections of other nodes, counted: they are known from earlier Pods.
-        self.rejected: Sequence[StatusCount] = ()
-        # Nodes that were not filtered because a batch filter ruled them out, or their rejection is known.
-        self.skipped = 0
 
     @property
     def missing(self) -> int:
         """Return how many feasible nodes are still wanted."""
         return self.wanted - len(self.feasible)
 
-    @property
-    def evaluated(self) -> int:
-        """Return the number of nodes that were evaluated."""
-        return len(self.feasible) + len(self.statuses) + self.skipped
+    def add(self, indices: Sequence[int], statuses: Sequence[Status]) -> None:
+        """Add filtered nodes; those after the last one that is wanted do not count."""
+        accepted = [index for index, status in zip(indices, statuses, strict=True) if status is SUCCESS]
+        if len(accepted) > self.missing:
+            accepted = accepted[: self.missing]
+            end = indices.index(accepted[-1]) + 1
+            indices, statuses = indices[:end], statuses[:end]
+        self.feasible += accepted
+        if len(accepted) < len(indices):
+            self._filtered.append((indices, statuses))
 
-    def evaluation(self, node_count: int, scores: tuple[NodeScore, ...]) -> Evaluation:
+    def end(self, start: int, count: int) -> None:
+        """End the search over all nodes, in which the node at `start` was the first one."""
+        self.evaluated = count if self.missing else (self.feasible[-1] - start) % count + 1
+
+    def rejections(self, snapshot: Snapshot) -> dict[str, Status]:
+        """Return the rejections that the filters of this search have found, by name of the node."""
+        nodes = snapshot.nodes
+        return {
+            nodes[index].name: status
+            for indices, statuses in self._filtered
+            for index, status in zip(indices, statuses, strict=True)
+            if status is not SUCCESS
+        }
+
+    def evaluation(self, snapshot: Snapshot, scores: tuple[NodeScore, ...]) -> Evaluation:
         """Return what was found out about the nodes, for the record of decisions."""
-        feasible, evaluated = len(self.feasible), self.evaluated
-        unlisted = evaluated - feasible
-        groups: tuple[RejectedNodes, ...] = ()
-        if self.rejected or self.statuses:
-            groups, _ = group_rejections(self.rejected or count_statuses(self.statuses))
-            unlisted -= sum([group.count for group in groups])
-        return Evaluation(node_count, evaluated, feasible, scores, groups, unlisted)
+        rejected = [*self.known_rejections, *count_statuses(self.rejections(snapshot))]
+        groups, unlisted = group_rejections(rejected)
+        return Evaluation(len(snapshot), self.evaluated, len(self.feasible), scores, groups, unlisted)
 
 
 def feasible_nodes_wanted(node_count: int, percentage: int = 0) -> int:
@@ -109,8 +129,6 @@ class Cycle:
         self._records = records
         self._start = 0
         self._tables = ScoreTables()
-        # Whether most nodes of the last search were infeasible: then the next one skips those cached as infeasible.
-        self._mostly_infeasible = False
         self._filter_results = FilterResultCache(snapshot, nominations)
 
     def rejected(self, profile: Profile, state: CycleState, statuses: Mapping[str, Status]) -> None:
@@ -128,15 +146,15 @@ class Cycle:
         subset, rejection = run_pre_filter(profile, state, count)
         if rejection is not None:
             return rejection
-        search = self._search_nominated(profile, state, subset) or self._search_all(profile, state, subset)
+        search = self._search(profile, state, subset)
         if not search.feasible:
-            return _diagnose(count, search, subset)
+            return _diagnose(count, search.statuses, subset)
         best = search.feasible[0]
         scores: tuple[NodeScore, ...] = ()
         if len(search.feasible) > 1:
             best, scores = self._choose(profile, state, search.feasible)
         if self._records:
-            state.evaluation = search.evaluation(count, scores)
+            state.evaluation = search.evaluation(self._snapshot, scores)
         return Placement(self._snapshot.nodes[best].name, search.evaluated, len(search.feasible))
 
     def _choose(self, profile: Profile, state: CycleState, indices: Sequence[int]) -> tuple[int, tuple[NodeScore, ...]]:
@@ -172,63 +190,32 @@ class Cycle:
 
     # --- Searching. ---
 
-    def _search_nominated(self, profile: Profile, state: CycleState, subset: NodeSubset) -> Search | None:
-        """Try the nominated node alone first."""
+    def _search(self, profile: Profile, state: CycleState, subset: NodeSubset) -> Search:
+        filters = profile.active_filters(state)
+        runner = FilterRunner(filters.plain, profile.pre_filter_extensions, self._nominations)
+        found = self._search_nominated(state, subset, filters, runner)
+        if found is None and subset is None:
+            found = self._search_kept(profile, state, runner)
+        return found or self._search_plain(profile, state, subset, filters, runner)
+
+    def _search_nominated(
+        self, state: CycleState, subset: NodeSubset, filters: ActiveFilters, runner: FilterRunner
+    ) -> Search | None:
+        """Try the nominated node alone; None if there is none, or it is not feasible."""
         if not self._nominations.by_node:
             return None
         nominated = self._nominations.node_of(state.pod_info.uid)
         index = self._snapshot.index_of(nominated)
         if index is None or (subset is not None and nominated not in subset[0]):
             return None
-        search = Search(1)
-        filters = _sampled((index,), profile.active_filters(state))
-        self._run(search, state, filters, runner_of(profile, state, self._nominations))
+        search = Search(1, evaluated=1)
+        search.add((index,), self._decide(state, (index,), filters, runner))
         return search if search.feasible else None
 
-    def _search_all(self, profile: Profile, state: CycleState, subset: NodeSubset) -> Search:
-        filters = profile.active_filters(state)
-        runner = FilterRunner(filters.plain, profile.pre_filter_extensions, self._nominations)
-        if subset is not None:
-            indices = [index for name in sorted(subset[0]) if (index := self._snapshot.index_of(name)) is not None]
-            search = Search(len(indices))
-            self._run(search, state, _sampled(indices, filters), runner)
-            return search
-        kept = self._search_kept(profile, state, filters, runner)
-        if kept is not None:
-            return kept
-        count = len(self._snapshot)
-        start = self._start % count
-        search = Search(_wanted(profile, count))
-        batch = () if self._nominations else filters.batch
-        scans = {} if self._nominations else filters.scans
-        skipping = self._maybe_feasible(batch, state, start) if self._mostly_infeasible else None
-        for plugin in scans.values():
-            everything = chain(range(start, count), range(start))
-            skipping = plugin.scan(state, self._snapshot, everything if skipping is None else skipping)
-        if skipping is not None:
-            if scans and not filters.timed:
-                others = [item for item in filters.plain if item[0] not in scans]
-                self._run(search, state, self._scanned(search, batch, state, others, skipping), runner)
-            else:
-                self._run(search, state, _sampled(skipping, filters), runner)
-            evaluated = count if search.missing else (search.feasible[-1] - start) % count + 1
-            search.skipped = evaluated - search.evaluated
-        if skipping is None or not search.feasible:
-            # Without a feasible node every node is filtered, so that the Pod's condition has all reasons.
-            search = Search(search.wanted)
-            if len(batch) == len(filters.plain):
-                self._run(search, state, self._batch_filtered(search, batch, state, filters, start), runner)
-            else:
-                self._run(search, state, _sampled(chain(range(start, count), range(start)), filters), runner)
-        self._mostly_infeasible = len(search.feasible) < search.evaluated // 2
-        self._start = (start + search.evaluated) % count
-        return search
-
-    def _search_kept(
-        self, profile: Profile, state: CycleState, filters: ActiveFilters, runner: FilterRunner
-    ) -> Search | None:
-        """Search with what is known from Pods that are like this one; None if it is not known which are."""
-        results = self._filter_results.of(profile, state, filters)
+    def _search_kept(self, profile: Profile, state: CycleState, runner: FilterRunner) -> Search | None:
+        """Search with what is known from Pods that are like this one; None if that does not suffice."""
+        known, others = profile.split_filters(state)
+        results = self._filter_results.of(profile, state, known)
         if results is None:
             return None
         snapshot, count = self._snapshot, len(self._snapshot)
@@ -242,21 +229,29 @@ class Cycle:
             results.invalidate(special)
 
         def decide(indices: Sequence[int]) -> Sequence[Status]:
-            statuses = self._decide(state, indices, filters, runner)
-            special.extend(self._known_to_attempt(indices, statuses, filters))
+            statuses = self._decide(state, indices, known, runner)
+            special.extend(self._known_to_attempt(indices, statuses, known))
             return statuses
 
-        search.feasible = results.accepted(start, search.wanted, decide)
-        evaluated = count if search.missing else (search.feasible[-1] - start) % count + 1
+        def add(indices: Sequence[int]) -> int:
+            if not others.plain:
+                search.feasible += indices
+                return search.missing
+            search.add(indices, self._decide(state, indices, others, runner))
+            return search.missing and max(search.missing, PART_MIN)
+
+        results.find_accepted(start, search.wanted, decide, add)
+        search.end(start, count)
         if not search.feasible:
             search.statuses = results.rejections(start)
         elif self._records:
-            search.rejected = results.counted_rejections(snapshot, start, evaluated)
+            search.known_rejections = results.counted_rejections(snapshot, start, search.evaluated)
         if special:
             results.invalidate(special)
-        search.skipped = evaluated - search.evaluated
-        self._mostly_infeasible = len(search.feasible) < evaluated // 2
-        self._start = (start + evaluated) % count
+        if others.plain and not search.feasible:
+            # The reasons are those of the first filters in order, whether they are kept or not.
+            return None
+        self._start = (start + search.evaluated) % count
         return search
 
     def _decide(
@@ -293,109 +288,31 @@ class Cycle:
             if status is SUCCESS and (nodes[index].name in with_plugin_devices or nodes[index].name in nominated)
         ]
 
-    def _maybe_feasible(self, batch: Sequence[BatchFilter], state: CycleState, start: int) -> Iterable[int] | None:
-        """Return the nodes without those that a batch filter rules out; None if there is no such filter."""
-        for plugin in batch:
-            indices = plugin.maybe_feasible(state, self._snapshot, start)
-            if indices is not None:
-                return indices
-        return None
-
-    def _scanned(
-        self,
-        search: Search,
-        batch: Sequence[BatchFilter],
-        state: CycleState,
-        filters: Sequence[Filter],
-        candidates: Iterable[int],
-    ) -> Iterator[Candidates]:
-        """Yield the candidates in order; those that every batch filter accepts as feasible, the others with filters."""
-        if len(batch) < len(filters):
-            yield candidates, filters
-            return
-        remaining = iter(candidates)
-        while part := list(islice(remaining, search.missing)):
-            # The candidates of all nodes, in order, begin again at the first node at most once.
-            rising = [index for index in part if index >= part[0]], [index for index in part if index < part[0]]
-            ranges = [range(indices[0], indices[-1] + 1) for indices in rising if indices]
-            undecided = {
-                index
-                for indices in ranges
-                for plugin in batch
-                for index in plugin.needs_filter(state, self._snapshot, indices)
-            }
-            for is_undecided, indices in groupby(part, undecided.__contains__):
-                yield list(indices), filters if is_undecided else _FEASIBLE
-
-    def _batch_filtered(
-        self, search: Search, batch: Sequence[BatchFilter], state: CycleState, filters: ActiveFilters, start: int
-    ) -> Iterator[Candidates]:
-        """Yield all nodes in order; those that every batch filter accepts as feasible, the others with the filters."""
-        for first, end in ((start, len(self._snapshot)), (0, start)):
-            index = first
-            while index < end and (missing := search.missing):
-                indices = range(index, min(end, index + missing))
-                samples = indices[::SAMPLE_EVERY_NODE] if filters.timed else range(0)
-                filtered: Sequence[int] = indices
-                if len(indices) >= BATCH_MIN:
-                    filtered = _union([samples, *(item.needs_filter(state, self._snapshot, indices) for item in batch)])
-                for each in filtered:
-                    if index < each:
-                        yield range(index, each), _FEASIBLE
-                    yield (each,), filters.timed if each in samples else filters.plain
-                    index = each + 1
-                if index < indices.stop:
-                    yield range(index, indices.stop), _FEASIBLE
-                index = indices.stop
-
-    def _run(self, search: Search, state: CycleState, candidates: Iterable[Candidates], runner: FilterRunner) -> None:
-        """Search until enough nodes are feasible, or there are no more candidates."""
-        for indices, filters in candidates:
-            if filters:
-                self._filter(search, state, indices, filters, runner)
-            else:
-                search.feasible += islice(indices, search.missing)
-            if len(search.feasible) >= search.wanted:
-                return
-
-    def _filter(
-        self,
-        search: Search,
-        state: CycleState,
-        indices: Iterable[int],
-        filters: Sequence[Filter],
-        runner: FilterRunner,
-    ) -> None:
-        """Run the filters node by node until enough are feasible."""
-        feasible, statuses, missing = search.feasible, search.statuses, search.missing
-        nodes = self._snapshot.nodes
-        for index in indices:
-            node = nodes[index]
-            status = runner.check(state, node, filters)
-            if status is SUCCESS:
-                feasible.append(index)
-                missing -= 1
-                if not missing:
-                    return
-            else:
-                statuses[node.name] = status
+    def _search_plain(
+        self, profile: Profile, state: CycleState, subset: NodeSubset, filters: ActiveFilters, runner: FilterRunner
+    ) -> Search:
+        """Filter one part of the nodes after the other; without a feasible node, all, so that all reasons are known."""
+        snapshot, count = self._snapshot, len(self._snapshot)
+        if subset is not None:
+            indices = [index for name in sorted(subset[0]) if (index := snapshot.index_of(name)) is not None]
+            search = Search(len(indices), evaluated=len(indices))
+            search.add(indices, self._decide(state, indices, filters, runner))
+        else:
+            start = self._start % count
+            search = Search(_wanted(profile, count))
+            remaining = chain(range(start, count), range(start))
+            while search.missing and (part := list(islice(remaining, max(search.missing, PART_MIN)))):
+                search.add(part, self._decide(state, part, filters, runner))
+            search.end(start, count)
+            self._start = (start + search.evaluated) % count
+        if not search.feasible:
+            search.statuses = search.rejections(snapshot)
+        return search
 
 
 def _wanted(profile: Profile, count: int) -> int:
     """Return how many feasible nodes the search needs: one is enough if nothing is scored."""
     return feasible_nodes_wanted(count, profile.percentage_of_nodes_to_score) if profile.scorers else 1
-
-
-def _sampled(indices: Iterable[int], filters: ActiveFilters) -> Iterator[Candidates]:
-    """Yield the nodes with the filters to run on them; in a timed attempt one in some with the timed filters."""
-    if not filters.timed:
-        yield indices, filters.plain
-        return
-    remaining = iter(indices)
-    while part := list(islice(remaining, SAMPLE_EVERY_NODE)):
-        yield part[:1], filters.timed
-        if len(part) > 1:
-            yield part[1:], filters.plain
 
 
 # The only nodes that can be feasible, and the plugins that restricted them; None means all nodes.
@@ -446,14 +363,8 @@ def _no_common_node(limiting: list[str], node_count: int) -> Diagnosis:
     return Diagnosis(node_count, absent=status, pre_filter_message=status.message, plugins=frozenset(limiting))
 
 
-def _union(lists: Sequence[Sequence[int]]) -> Sequence[int]:
-    """Return the members of all lists, in order."""
-    filled = [indices for indices in lists if indices]
-    return sorted(set().union(*filled)) if len(filled) > 1 else filled[0] if filled else ()
-
-
-def _diagnose(count: int, search: Search, names: NodeSubset) -> Diagnosis:
-    statuses = distinct_statuses(search.statuses)
+def _diagnose(count: int, rejections: MutableMapping[str, Status], names: NodeSubset) -> Diagnosis:
+    statuses = distinct_statuses(rejections)
     plugins = {status.plugin for status in statuses if status.code is not Code.PENDING}
     pending = {status.plugin for status in statuses if status.code is Code.PENDING}
     absent = None
@@ -461,7 +372,7 @@ def _diagnose(count: int, search: Search, names: NodeSubset) -> Diagnosis:
         plugins.update(names[1])
         absent = unresolvable(f"node(s) didn't satisfy plugin(s) [{' '.join(sorted(names[1]))}]")
     return Diagnosis(
-        count, search.statuses, absent, plugins=frozenset(plugins - pending), pending_plugins=frozenset(pending)
+        count, rejections, absent, plugins=frozenset(plugins - pending), pending_plugins=frozenset(pending)
     )
 
 

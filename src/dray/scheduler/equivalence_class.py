@@ -7,23 +7,18 @@ by class, so that an attempt costs what has changed, not what there is.
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import Final
 
 import msgspec
 
 from dray.framework.cycle_state import CycleState
 from dray.scheduler.profile import ActiveFilters, Profile
 
-# Filters that depend on the node and on these fields of the Pod alone.
-_BY_FIELDS: Final = frozenset(
-    {"NodeUnschedulable", "NodeName", "TaintToleration", "NodeAffinity", "NodePorts", "NodeResourcesFit"}
-)
 _encode = msgspec.json.Encoder().encode
 
 
 def has_known_filters(profile: Profile, state: CycleState) -> bool:
     """Return whether all filters of the attempt are known: they accept no node only because of other Pods there."""
-    return profile.active_filters(state).unsigned <= _BY_FIELDS
+    return not profile.active_filters(state).unknown
 
 
 def equivalence_class_of(profile: Profile, state: CycleState) -> Hashable | None:
@@ -33,7 +28,7 @@ def equivalence_class_of(profile: Profile, state: CycleState) -> Hashable | None
 
 def equivalence_class_for(filters: ActiveFilters, profile: Profile, state: CycleState) -> Hashable | None:
     """As `equivalence_class_of`, with the active filters of the attempt."""
-    if not filters.unsigned <= _BY_FIELDS:
+    if filters.unknown:
         return None
     signatures = tuple([plugin.dry_run_signature(state) for plugin in filters.signed])
     if None in signatures:

@@ -133,25 +133,30 @@ class FilterResults:
                 changed.add(index)
         return changed
 
-    def accepted(self, start: int, wanted: int, decide: Callable[[Sequence[int]], Sequence[Status]]) -> list[int]:
-        """Return the first accepted nodes, beginning at an index and wrapping around.
+    def find_accepted(
+        self,
+        start: int,
+        wanted: int,
+        decide: Callable[[Sequence[int]], Sequence[Status]],
+        add: Callable[[Sequence[int]], int],
+    ) -> None:
+        """Add accepted nodes until none is wanted any more, beginning at an index and wrapping around.
 
-        `decide` runs the filters on nodes without a cached result, given in order.
+        `decide` runs the filters on nodes without a cached result, and `add` takes accepted ones, both in order; it
+        returns how many more are wanted.
         """
         by_index = self._by_index
-        found: list[int] = []
-        count = 0
         for first, end in ((start, len(by_index)), (0, start)):
             at = first
-            while at < end and count < wanted:
-                stop = _end_of_candidates(by_index, at, end, wanted - count)
+            while at < end and wanted:
+                stop = _end_of_candidates(by_index, at, end, wanted)
                 unknown = _indices_of(_UNKNOWN, by_index, at, stop)
                 if unknown:
                     self._keep(unknown, decide(unknown))
-                count += by_index.count(_ACCEPTED, at, stop)
+                accepted = _indices_of(_ACCEPTED, by_index, at, stop)
+                if accepted:
+                    wanted = add(accepted)
                 at = stop
-            found += _indices_of(_ACCEPTED, by_index, first, at)
-        return found
 
     def _keep(self, indices: Sequence[int], statuses: Sequence[Status]) -> None:
         """Keep the results of nodes that have none."""

@@ -63,15 +63,19 @@ class FilterRunner:
         statuses = [SUCCESS] * len(nodes)
         positions: Sequence[int] = range(len(nodes))
         for name, filter_all in filters.bulk:
-            accepted: list[int] = []
-            for position, status in zip(positions, filter_all(state, pod, nodes), strict=True):
-                if status is SUCCESS or status.code is Code.SUCCESS:
-                    accepted.append(position)
-                else:
-                    statuses[position] = _checked(status.with_plugin(name))
-            if len(accepted) < len(positions):
-                nodes = [node for position, node in zip(positions, nodes, strict=True) if statuses[position] is SUCCESS]
-                positions = accepted
+            found = filter_all(state, pod, nodes)
+            if found.count(SUCCESS) == len(positions):
+                continue
+            # Most nodes are rejected for the reason of the one before.
+            last = rejection = SUCCESS
+            for position, status in zip(positions, found, strict=True):
+                if status is SUCCESS:
+                    continue
+                if status is not last:
+                    last, rejection = status, _checked(status.with_plugin(name))
+                statuses[position] = rejection
+            nodes = [node for position, node in zip(positions, nodes, strict=True) if statuses[position] is SUCCESS]
+            positions = [position for position in positions if statuses[position] is SUCCESS]
         return statuses
 
     def add_nominated(self, state: CycleState, node: NodeInfo) -> NodeInfo:
@@ -125,7 +129,9 @@ def _run(filters: Sequence[Filter], state: CycleState, node: NodeInfo) -> Status
 
 def _checked(status: Status) -> Status:
     """Return SUCCESS or a rejection of a node; raise for a failure of a plugin."""
-    if status is not SUCCESS and not status.is_rejected:
+    if status.is_success:
+        return SUCCESS
+    if not status.is_rejected:
         raise AttemptError(f'running "{status.plugin}" filter plugin: {status.message}')
     return status
 

@@ -24,7 +24,6 @@ from dray.framework.plugins import (
     PRE_FILTER,
     QUEUE_SORT,
     SCORE,
-    BatchFilter,
     BatchScorer,
     BulkFilter,
     BulkPreFilterExtensions,
@@ -42,7 +41,6 @@ from dray.framework.plugins import (
     PreBindPreFlight,
     PreFilterExtensions,
     RejectionExplainer,
-    ScanFilter,
     ScoreNormalizer,
     ScorePlugin,
     is_superseded,
@@ -61,6 +59,11 @@ DEFAULT_SCHEDULER_NAME = "default-scheduler"
 # Sets of plugins whose PreFilter returned Skip, for each of which the other filters are kept: Pods of one workload have
 # the same, and a cluster has few more.
 ACTIVE_FILTERS_MAX: Final = 256
+
+# Filters that depend on the node and on these fields of the Pod alone: `equivalence_class_of`.
+_BY_FIELDS: Final = frozenset(
+    {"NodeUnschedulable", "NodeName", "TaintToleration", "NodeAffinity", "NodePorts", "NodeResourcesFit"}
+)
 
 # The name of a plugin, and its filter.
 Filter: TypeAlias = tuple[str, Callable[..., Status]]
@@ -130,26 +133,13 @@ def _filter_all(plugin: FilterPlugin) -> Callable[[CycleState, Pod, Sequence[Nod
     return lambda state, pod, nodes: [run(state, pod, node) for node in nodes]
 
 
-def _is_batch(plugin: FilterPlugin) -> TypeGuard[BatchFilter]:
-    methods = ("maybe_feasible", "needs_filter")
-    return isinstance(plugin, BatchFilter) and not any(is_superseded(plugin, method) for method in methods)
-
-
-def _can_scan(plugin: FilterPlugin) -> TypeGuard[ScanFilter]:
-    return isinstance(plugin, ScanFilter) and not is_superseded(plugin, "scan")
+def _is_by_fields(plugin: FilterPlugin) -> bool:
+    # Not one that overrides the filter that is known by this name.
+    return plugin.name in _BY_FIELDS and not is_superseded(plugin, "name")
 
 
 def _is_signed(plugin: FilterPlugin) -> TypeGuard[DryRunSignature]:
     return isinstance(plugin, DryRunSignature) and not is_superseded(plugin, "dry_run_signature")
-
-
-def _implementation(plugin: FilterPlugin) -> str:
-    """Return the plugin's name, or another one if its filter is not the one that is known by that name."""
-    implementation = type(plugin)
-    # With the module, since a class that overrides the filter may have the name of the class that it inherits from.
-    return (
-        f"{implementation.__module__}.{implementation.__qualname__}" if is_superseded(plugin, "name") else plugin.name
-    )
 
 
 def _one_by_one(plugin: ScorePlugin) -> Callable[[CycleState, Pod, Sequence[NodeInfo]], list[int]]:
@@ -165,12 +155,13 @@ class ActiveFilters(msgspec.Struct, frozen=True):
     timed: tuple[Filter, ...]
     # The same as the plain ones.
     bulk: tuple[FilterAll, ...]
-    batch: tuple[BatchFilter, ...]
-    scans: Mapping[str, ScanFilter]
-    # Those that depend on more than the node and fields of the Pod.
+    # Those that depend on more than the node and fields of the Pod, and say on what.
     signed: tuple[DryRunSignature, ...]
-    # The names of the others; of a class that overrides the filter of a known name, that of the class.
-    unsigned: frozenset[str]
+    # The names of those of which it is not known what they depend on, for example on all other Pods.
+    unknown: frozenset[str]
+
+
+NO_FILTERS: Final = ActiveFilters((), (), (), (), frozenset())
 
 
 class PluginsAt(Protocol):
@@ -242,17 +233,23 @@ class Profile:
         """Return the filters of an attempt; called after PreFilter."""
         return self._active_filters(frozenset(state.skip_filter))
 
+    def split_filters(self, state: CycleState) -> tuple[ActiveFilters, ActiveFilters]:
+        """Return the filters of which it is known what they depend on, and the others."""
+        skipped = frozenset(state.skip_filter)
+        filters = self._active_filters(skipped)
+        if not filters.unknown:
+            return filters, NO_FILTERS
+        known = frozenset(name for name, _ in filters.plain) - filters.unknown
+        return self._active_filters(skipped | filters.unknown), self._active_filters(skipped | known)
+
     def _make_active_filters(self, skipped: frozenset[str]) -> ActiveFilters:
         plugins = [plugin for plugin in self.at(FILTER) if plugin.name not in skipped]
-        signed = tuple(plugin for plugin in plugins if _is_signed(plugin))
         return ActiveFilters(
             plain=tuple((plugin.name, plugin.filter) for plugin in plugins),
             timed=tuple((plugin.name, plugin.filter) for plugin in self.timed_filter if plugin.name not in skipped),
             bulk=tuple((plugin.name, _filter_all(plugin)) for plugin in plugins),
-            batch=tuple(plugin for plugin in plugins if _is_batch(plugin)),
-            scans={plugin.name: plugin for plugin in plugins if _can_scan(plugin)},
-            signed=signed,
-            unsigned=frozenset(_implementation(plugin) for plugin in plugins if plugin not in signed),
+            signed=tuple(plugin for plugin in plugins if _is_signed(plugin)),
+            unknown=frozenset(plugin.name for plugin in plugins if not (_is_signed(plugin) or _is_by_fields(plugin))),
         )
 
     def timed(self, timer: Callable[[], float], observe: Observe) -> Profile:

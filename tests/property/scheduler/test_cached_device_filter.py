@@ -112,24 +112,6 @@ class Cluster:
             case "no rule":
                 self.inventory.remove_taint_rule("rule")
 
-    def search(self, first_index: int, wanted: Wanted) -> None:
-        """Filter all nodes that may be feasible; after that every node has a cached result."""
-        self.cache.update_snapshot(self.snapshot)
-        first_index %= max(len(self.snapshot), 1)
-        ordered = [*self.snapshot.nodes[first_index:], *self.snapshot.nodes[:first_index]]
-        feasible = [info for info in ordered if self._fits(info, wanted)]
-        filtered = self._maybe_feasible(first_index, wanted)
-        assert [info for info in ordered if info in filtered] == filtered
-        assert [info for info in filtered if info in feasible] == feasible
-        left = [info for info in self._maybe_feasible(first_index, wanted) if not info.requested.scalars]
-        assert left == [info for info in feasible if not info.requested.scalars]
-        indices = range(first_index, len(self.snapshot))
-        needed = self.plugin.needs_filter(self._state(wanted), self.snapshot, indices)
-        cached = [info for info in ordered if info in left and not wanted.has(info)]
-        assert [self.snapshot.nodes[index] for index in needed] == [
-            info for info in self.snapshot.nodes[first_index:] if info not in cached
-        ]
-
     def filter_all(self, first_index: int, wanted: Wanted) -> None:
         """Filter some nodes, then all of them: of some the results are cached by then, of others not."""
         self.cache.update_snapshot(self.snapshot)
@@ -142,15 +124,6 @@ class Cluster:
                 else:
                     assert (status is SUCCESS) == self._fits(info, wanted)
 
-    def _maybe_feasible(self, first_index: int, wanted: Wanted) -> list[NodeInfo]:
-        state = self._state(wanted)
-        indices = self.plugin.maybe_feasible(state, self.snapshot, first_index)
-        assert indices is not None
-        filtered = [self.snapshot.nodes[index] for index in indices]
-        for info in filtered:
-            self.plugin.filter(state, state.pod_info.pod, info)
-        return filtered
-
     def _state(self, wanted: Wanted) -> CycleState:
         asking = PodInfo(pod("p", requests={wanted.resource: str(wanted.count)} if wanted.resource else {}))
         state = CycleState(asking)
@@ -162,16 +135,6 @@ class Cluster:
 
     def _fits(self, info: NodeInfo, wanted: Wanted) -> bool:
         return wanted.has(info) or Allocator(self.inventory, self.allocations).allocate(info.node, (wanted.claim,)).fits
-
-
-@settings(max_examples=250, deadline=None)
-@given(STEPS)
-def test_cached_results_equal_a_fresh_search(steps: list[tuple[str, int, int, str]]) -> None:
-    cluster = Cluster()
-    for step, which, count, resource in steps:
-        cluster.change(step, which)
-        if count:
-            cluster.search(which, Wanted(count, resource))
 
 
 @settings(max_examples=250, deadline=None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -65,6 +65,19 @@ def decide(accepting: set[str], filtered: list[str], indices: Sequence[int]) -> 
     return [SUCCESS if f"n{at}" in accepting else rejection_of(at) for at in indices]
 
 
+def accepted(
+    results: FilterResults, start: int, wanted: int, decide: Callable[[Sequence[int]], Sequence[Status]]
+) -> list[int]:
+    found: list[int] = []
+
+    def add(indices: Sequence[int]) -> int:
+        found.extend(indices)
+        return wanted - len(found)
+
+    results.find_accepted(start, wanted, decide, add)
+    return found
+
+
 @pytest.mark.behaviour("SC-11")
 @pytest.mark.parametrize("seed", range(30))
 def test_filter_result_cache_find_what_filtering_finds(seed: int) -> None:
@@ -93,7 +106,7 @@ def test_filter_result_cache_find_what_filtering_finds(seed: int) -> None:
         results.refresh(snapshot, nominations, [(pools, index)])
         start, wanted = rng.randrange(NODES), rng.choice((1, 7, NODES))
         filtered: list[str] = []
-        found = results.accepted(start, wanted, partial(decide, accepting, filtered))
+        found = accepted(results, start, wanted, partial(decide, accepting, filtered))
         order = [*range(start, NODES), *range(start)]
         expected = [at for at in order if names[at] in accepting][:wanted]
         assert found == expected
@@ -128,7 +141,7 @@ def test_only_changed_nodes_are_filtered_again() -> None:
             found.extend(indices)
             return [SUCCESS] * len(indices)
 
-        assert len(results.accepted(0, NODES, decide)) == NODES
+        assert len(accepted(results, 0, NODES, decide)) == NODES
         return found
 
     assert len(filtered()) == NODES
@@ -140,14 +153,14 @@ def test_only_changed_nodes_are_filtered_again() -> None:
     snapshot.replace_all([node_info("n0")])
     index.refresh()
     results.refresh(snapshot, nominations, [(pools, index)])
-    assert results.accepted(0, 5, lambda indices: [SUCCESS] * len(indices)) == [0]
+    assert accepted(results, 0, 5, lambda indices: [SUCCESS] * len(indices)) == [0]
 
 
 def test_explanations_are_kept_with_the_rejections() -> None:
     snapshot = Snapshot([node_info("n0"), node_info("n1")])
     nominations, results = Nominations(), FilterResults()
     results.refresh(snapshot, nominations, [])
-    assert results.accepted(0, 2, lambda indices: [unschedulable("no") for _ in indices]) == []
+    assert accepted(results, 0, 2, lambda indices: [unschedulable("no") for _ in indices]) == []
     results.explain(snapshot, {"n0": unschedulable("no, because")})
     results.refresh(snapshot, nominations, [])
     assert results.rejections(1) == {"n0": unschedulable("no, because"), "n1": unschedulable("no")}
@@ -163,10 +176,10 @@ def test_nodes_are_filtered_together_until_enough_are_accepted() -> None:
         calls.append(list(indices))
         return [SUCCESS if at % 3 else rejection_of(at) for at in indices]
 
-    assert results.accepted(0, 8, decide) == [1, 2, 4, 5, 7, 8, 10, 11]
+    assert accepted(results, 0, 8, decide) == [1, 2, 4, 5, 7, 8, 10, 11]
     # First as many as are wanted, then as many as were rejected.
     assert calls == [[0, 1, 2, 3, 4, 5, 6, 7], [8, 9, 10], [11]]
     calls.clear()
     results.invalidate([3, 4])
-    assert results.accepted(0, 8, decide) == [1, 2, 4, 5, 7, 8, 10, 11]
+    assert accepted(results, 0, 8, decide) == [1, 2, 4, 5, 7, 8, 10, 11]
     assert calls == [[3, 4]]

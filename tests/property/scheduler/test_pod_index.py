@@ -11,7 +11,7 @@ import pytest
 from dray.framework.node_info import NodeInfo
 from dray.framework.pod_info import PodInfo
 from dray.framework.snapshot import Snapshot
-from dray.framework.status import SUCCESS, Code
+from dray.framework.status import Code
 from dray.scheduler.cache import Cache
 from dray.scheduler.plugins import pod_index
 from dray.scheduler.plugins.inter_pod_affinity.plugin import InterPodAffinity
@@ -107,8 +107,7 @@ def answers(plugin: Any, info: PodInfo, nodes: Sequence[NodeInfo]) -> tuple[Any,
     _, status = plugin.pre_filter(attempt, info.pod)
     statuses = [] if status.code is Code.SKIP else [plugin.filter(attempt, info.pod, item) for item in nodes]
     if status.is_success:
-        accepted = [index for index, answer in enumerate(statuses) if answer is SUCCESS]
-        assert list(plugin.scan(attempt, Snapshot(nodes), range(len(nodes)))) == accepted
+        assert list(plugin.filter_all(attempt, info.pod, nodes)) == statuses
     scores = None
     if nodes and plugin.pre_score(attempt, info.pod, nodes).is_success:
         scores = plugin.score_all(attempt, info.pod, nodes)

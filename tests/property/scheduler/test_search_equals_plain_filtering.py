@@ -1,9 +1,9 @@
-"""The search for feasible nodes finds the same, whatever the batch filters have cached."""
+"""The search for feasible nodes finds the same, whatever is kept of earlier ones."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 
 import pytest
 
@@ -11,8 +11,9 @@ from dray.api.types.core_v1 import Pod
 from dray.framework.cycle_state import CycleState
 from dray.framework.node_info import NodeInfo
 from dray.framework.plugins import EXTENSION_POINTS, Plugin
+from dray.framework.pod_info import PodInfo
 from dray.framework.snapshot import Snapshot
-from dray.framework.status import SUCCESS, Status, unschedulable
+from dray.framework.status import SUCCESS, Code, Status, unschedulable
 from dray.scheduler.cycle import Cycle
 from dray.scheduler.nominations import Nominations
 from dray.scheduler.plugins.queueing import PrioritySort
@@ -29,32 +30,39 @@ class PlainFilter:
     def __init__(self, name: str) -> None:
         self.name = name
         self.accepted: set[str] = set()
-        self.cached: set[str] = set()
 
     def filter(self, _state: CycleState, _pod: Pod, node: NodeInfo) -> Status:
         return SUCCESS if node.name in self.accepted else unschedulable(f"rejected by {self.name}")
 
 
-class CachingFilter(PlainFilter):
-    """The same with cached results for some of the nodes."""
+class BulkFilter(PlainFilter):
+    """The same for many nodes at once, with a success of its own."""
 
-    def maybe_feasible(self, _state: CycleState, snapshot: Snapshot, first_index: int) -> Sequence[int] | None:
-        if not self.cached:
-            return None
-        indices = (*range(first_index, len(snapshot)), *range(first_index))
-        names = [node.name for node in snapshot.nodes]
-        return [index for index in indices if names[index] not in self.cached or names[index] in self.accepted]
-
-    def needs_filter(self, _state: CycleState, snapshot: Snapshot, indices: range) -> Sequence[int]:
-        known = self.cached & self.accepted
-        return [index for index in indices if snapshot.nodes[index].name not in known]
+    def filter_all(self, state: CycleState, pod: Pod, nodes: Sequence[NodeInfo]) -> Sequence[Status]:
+        return [Status(Code.SUCCESS) if node.name in self.accepted else self.filter(state, pod, node) for node in nodes]
 
 
-class ScanningFilter(PlainFilter):
-    """The same, for many nodes at once."""
+class KeptFilter(PlainFilter):
+    """One that says what it depends on, so that its results are kept."""
 
-    def scan(self, _state: CycleState, snapshot: Snapshot, indices: Iterable[int]) -> Iterator[int]:
-        return (index for index in indices if snapshot.nodes[index].name in self.accepted)
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.version = 0
+
+    def dry_run_signature(self, _state: CycleState) -> Hashable:
+        return self.name
+
+    def parts_of(self, _node: NodeInfo) -> Iterable[str]:
+        return ()
+
+    def parts_version(self) -> Hashable:
+        return self.version
+
+    def parts_changed_since(self, version: Hashable) -> Iterable[str] | None:
+        return () if version == self.version else None
+
+    def dry_run_dependencies(self, _state: CycleState, _removed: Sequence[PodInfo]) -> None:
+        return None
 
 
 class Scorer:
@@ -73,20 +81,23 @@ def profile_of(*plugins: Plugin) -> Profile:
 
 
 @pytest.mark.parametrize("seed", range(100))
-def test_every_candidate_source_finds_the_same(seed: int) -> None:
+def test_every_search_finds_the_same(seed: int) -> None:
     rng = random.Random(seed)
     names = [f"n{number}" for number in range(rng.choice((5, 40, NODE_COUNT)))]
     plain = [PlainFilter("A"), PlainFilter("B")]
-    # With a cache, without, or one that scans.
-    first = rng.choice((CachingFilter, CachingFilter, PlainFilter, ScanningFilter))
-    caching = [first("A"), rng.choice((CachingFilter, CachingFilter, ScanningFilter))("B")]
+    kinds = (PlainFilter, BulkFilter, KeptFilter)
+    others = [rng.choice(kinds)("A"), rng.choice(kinds)("B")]
     usual, fast = (Cycle(Snapshot([node_info(name) for name in names]), Nominations()) for _ in range(2))
-    with_cache, without = profile_of(*caching), profile_of(*plain)
-    timed = with_cache.timed(lambda: 0.0, lambda *_observed: None)
+    chosen, without = profile_of(*others), profile_of(*plain)
+    timed = chosen.timed(lambda: 0.0, lambda *_observed: None)
     for number in range(ATTEMPTS):
         share = rng.choice((0.0, 0.02, 0.3, 0.9, 1.0))
-        for one, other in zip(plain, caching, strict=True):
+        for one, other in zip(plain, others, strict=True):
+            if isinstance(other, KeptFilter):
+                if rng.random() < 0.6:
+                    continue
+                other.version += 1
             one.accepted = other.accepted = {name for name in names if rng.random() < share}
-            other.cached = {name for name in names if rng.random() < rng.choice((0.0, 0.5, 1.0))}
         expected = usual.place(without, state(pod_info(f"p{number}")))
-        assert fast.place(timed if rng.random() < 0.3 else with_cache, state(pod_info(f"p{number}"))) == expected
+        found = fast.place(timed if rng.random() < 0.3 else chosen, state(pod_info(f"p{number}")))
+        assert found == expected

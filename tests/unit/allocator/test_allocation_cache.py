@@ -171,41 +171,18 @@ def fresh(allocator: Allocator, claims: tuple[r.ResourceClaim, ...]) -> Outcome:
     return Allocator(allocator.inventory, allocator.allocations, RULES).allocate(HERE, claims)
 
 
-class EveryNode:
-    """The scope of a Pod without extended resources."""
-
-    def covers(self, _node: NodeInfo) -> bool:
-        return True
-
-    def covers_every_pod(self, _node: NodeInfo) -> bool:
-        return True
-
-
-class NoNode(EveryNode):
-    """The scope of a Pod for which a cached result alone decides nothing."""
-
-    def covers(self, _node: NodeInfo) -> bool:
-        return False
-
-
-def test_nodes_that_need_the_filter_and_that_may_be_feasible() -> None:
+def test_whether_claims_fit_is_known_where_they_were_tried() -> None:
     allocator = new_allocator()
     for name in ("n0", "n1"):
         allocator.inventory.apply_slice(slice_of("x", pool=name, node_name=name))
     snapshot = Snapshot([NodeInfo(node(f"n{number}")) for number in range(4)])
     claims = claims_for()
     query = allocator.query(claims)
-    every, indices = EveryNode(), range(4)
-    assert query.needs_filter(snapshot, indices, every) == [0, 1, 2, 3]
-    assert list(query.maybe_feasible(snapshot, 2, every)) == [2, 3, 0, 1]
+    assert query.lookup_all(snapshot.nodes) == [None] * 4
     assert [allocator.allocate(snapshot.nodes[index].node, claims).fits for index in (0, 2)] == [True, False]
     # The answers stay the same when asked again.
     for _ in range(2):
-        assert query.needs_filter(snapshot, indices, every) == [1, 2, 3]
-        assert query.needs_filter(snapshot, range(2, 4), every) == [2, 3]
-        assert list(query.maybe_feasible(snapshot, 1, every)) == [1, 3, 0]
-    for _ in range(2):
-        assert list(query.maybe_feasible(snapshot, 1, NoNode())) == [1, 3, 0]
+        assert query.lookup_all(snapshot.nodes) == [True, None, False, None]
 
 
 def test_a_node_that_is_updated_without_effect_keeps_the_results_of_all_queries() -> None:
@@ -236,14 +213,13 @@ def test_beyond_the_bound_all_nodes_begin_a_new_generation(monkeypatch: pytest.M
     for name in names:
         allocator.inventory.apply_slice(slice_of("x", pool=name, node_name=name))
     snapshot = Snapshot([NodeInfo(node(name)) for name in names])
-    query, every = allocator.query(claims_for()), EveryNode()
-    assert query.needs_filter(snapshot, range(3), every) == [0, 1, 2]
+    query = allocator.query(claims_for())
+    assert query.lookup_all(snapshot.nodes) == [None] * 3
     for entry in snapshot.nodes[:2]:
         allocator.find(entry.node, claims_for())
-    assert query.needs_filter(snapshot, range(3), every) == [2]
+    assert query.lookup_all(snapshot.nodes) == [True, True, None]
     allocator.find(snapshot.nodes[2].node, claims_for())
     assert query.lookup_all(snapshot.nodes) == [None, None, True]
-    assert query.needs_filter(snapshot, range(3), every) == [0, 1]
 
 
 def test_nothing_is_kept_of_nodes_and_pools_that_are_gone() -> None:

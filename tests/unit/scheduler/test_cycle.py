@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
 import pytest
@@ -78,7 +78,7 @@ def test_order_of_the_extension_points() -> None:
     assert node_of(found) == "x"
     assert calls == [
         *("A.pre_filter", "B.pre_filter"),
-        *("A.filter x", "B.filter x", "A.filter y", "B.filter y"),
+        *("A.filter x", "A.filter y", "B.filter x", "B.filter y"),
         *("A.pre_score", "B.pre_score"),
         *("A.score x", "A.score y", "A.normalize", "B.score x", "B.score y", "B.normalize"),
     ]
@@ -166,16 +166,7 @@ def test_an_empty_node_subset_is_unresolvable() -> None:
 
 @pytest.mark.behaviour("SC-08")
 def test_every_node_is_asked_before_preemption() -> None:
-    """The search that skips nodes cached as infeasible is repeated when it finds none."""
-
-    class Cached(Recorder):
-        def maybe_feasible(self, _state: CycleState, _snapshot: Snapshot, _first: int) -> list[int]:
-            return []
-
-        def needs_filter(self, _state: CycleState, _snapshot: Snapshot, indices: range) -> range:
-            return indices
-
-    plugin = Cached("A", [], filter=unschedulable("full"))
+    plugin = Recorder("A", [], filter=unschedulable("full"))
     running = cycle("x", "y", "z")
     for _ in range(2):
         found = rejection(running.place(profile(plugin), state(pod_info())))
@@ -183,24 +174,23 @@ def test_every_node_is_asked_before_preemption() -> None:
 
 
 @pytest.mark.behaviour("SC-10")
-def test_nodes_are_filtered_one_by_one_while_nominations_exist() -> None:
-    class Cached(Recorder):
-        def maybe_feasible(self, _state: CycleState, _snapshot: Snapshot, _first: int) -> list[int]:
-            raise AssertionError("asked about several nodes")
+def test_a_node_with_nominated_pods_is_filtered_by_itself() -> None:
+    together: list[list[str]] = []
 
-        def needs_filter(self, _state: CycleState, _snapshot: Snapshot, _indices: range) -> list[int]:
-            raise AssertionError("asked about several nodes")
+    class Bulk(Recorder):
+        def filter_all(self, _state: CycleState, _pod: Pod, nodes: Sequence[NodeInfo]) -> list[Status]:
+            together.append([node.name for node in nodes])
+            return [SUCCESS] * len(nodes)
 
     names = [f"n{number}" for number in range(20)]
     nominations = Nominations()
     nominations.set(pod_info("expected"), "n3")
-    for running, expected in ((cycle(*names, nominations=nominations), True), (cycle(*names), False)):
-        try:
-            running.place(profile(Cached("A", [])), state(pod_info()))
-        except AssertionError:
-            assert not expected
-        else:
-            assert expected
+    calls: list[str] = []
+    cycle(*names, nominations=nominations).place(profile(Bulk("A", calls)), state(pod_info()))
+    assert together == [[name for name in names if name != "n3"]]
+    # With the nominated Pod, and without it.
+    assert set(calls) >= {"A.filter n3"}
+    assert not {call for call in calls if call.startswith("A.filter")} - {"A.filter n3"}
 
 
 def test_who_rejected_and_who_is_pending() -> None:
@@ -341,38 +331,9 @@ class Full:
         return SUCCESS if node.name in self.free else unschedulable("full")
 
 
-class FullWithCache(Full):
-    """The same with all results cached."""
-
-    def maybe_feasible(self, _state: CycleState, snapshot: Snapshot, first_index: int) -> Sequence[int]:
-        indices = (*range(first_index, len(snapshot)), *range(first_index))
-        return [index for index in indices if snapshot.nodes[index].name in self.free]
-
-    def needs_filter(self, _state: CycleState, _snapshot: Snapshot, indices: range) -> Sequence[int]:
-        return indices
-
-
-def test_a_search_that_skips_nodes_cached_as_infeasible_finds_the_same() -> None:
-    names = [f"node-{number}" for number in range(600)]
-    found: dict[type[Full], list[tuple[Placement | Diagnosis, set[str]]]] = {}
-    for kind in (Full, FullWithCache):
-        looked_at: list[str] = []
-        # Few of many nodes, then one, then all, so that every candidate source is used.
-        frees = [{names[3]}, {names[5], names[300], names[599]}, {names[299]}, set(names), {names[0]}, {names[1]}]
-        plugin = kind(set(), looked_at)
-        cluster, chosen = cycle(*names), profile(plugin, Recorder("Scorer", []))
-        found[kind] = []
-        for free in frees:
-            plugin.free = free
-            looked_at.clear()
-            found[kind].append((cluster.place(chosen, state(pod_info())), set(looked_at)))
-    assert [placed for placed, _ in found[Full]] == [placed for placed, _ in found[FullWithCache]]
-    assert found[FullWithCache][1][1] == {names[5], names[300], names[599]}
-
-
 def test_without_a_feasible_node_filter_runs_on_every_node() -> None:
     names = [f"node-{number}" for number in range(300)]
-    plugin = FullWithCache({names[7]}, [])
+    plugin = Full({names[7]}, [])
     cluster, chosen = cycle(*names), profile(plugin, Recorder("Scorer", []))
     assert node_of(cluster.place(chosen, state(pod_info()))) == names[7]
     plugin.free = set()
@@ -380,60 +341,28 @@ def test_without_a_feasible_node_filter_runs_on_every_node() -> None:
 
 
 class Numbered:
-    """A batch filter that accepts nodes by their number, and has positive results cached for some of them."""
+    """A filter that accepts nodes by their number."""
 
     name = "Numbered"
 
-    def __init__(self, accepted: set[int], cached: set[int]) -> None:
-        self._accepted = accepted
-        self._cached = cached
-        self.filtered: list[str] = []
+    def __init__(self, accepted: Iterable[int]) -> None:
+        self._accepted = frozenset(accepted)
 
     def filter(self, _state: CycleState, _pod: Pod, node: NodeInfo) -> Status:
-        self.filtered.append(node.name)
         return SUCCESS if int(node.name) in self._accepted else unschedulable("not this one")
-
-    def maybe_feasible(self, _state: CycleState, _snapshot: Snapshot, _first_index: int) -> Sequence[int] | None:
-        return None
-
-    def needs_filter(self, _state: CycleState, snapshot: Snapshot, indices: range) -> Sequence[int]:
-        return [index for index in indices if int(snapshot.nodes[index].name) not in self._cached]
 
     def score(self, _state: CycleState, _pod: Pod, _node: NodeInfo) -> int:
         return 0
 
 
-class NumberedWithoutBatch(Numbered):
-    """The same without the methods of a batch filter."""
-
-    needs_filter = None  # type: ignore[assignment]
-
-
-@pytest.mark.parametrize(
-    ("accepted", "cached"),
-    [
-        (range(300), range(300)),
-        (range(300), range(0, 300, 2)),
-        (range(0, 300, 3), range(0, 300, 6)),
-        (range(290, 300), range(295, 300)),
-        (range(300), ()),
-    ],
-    ids=["all cached", "some cached", "few feasible", "hardly any feasible", "none cached"],
-)
-def test_nodes_that_a_batch_filter_accepts_are_not_filtered(accepted: Sequence[int], cached: Sequence[int]) -> None:
-    batch, single = Numbered(set(accepted), set(cached)), NumberedWithoutBatch(set(accepted), set())
-    names = [f"{number:03}" for number in range(300)]
-    with_cache, without = cycle(*names), cycle(*names)
-    for _ in range(4):
-        assert with_cache.place(profile(batch), state(pod_info())) == without.place(profile(single), state(pod_info()))
-    assert set(batch.filtered) == {name for name in single.filtered if int(name) not in cached}
-
-
-def test_a_filter_that_is_no_batch_filter_runs_on_every_node() -> None:
-    batch, single = Numbered(set(range(300)), set(range(300))), NumberedWithoutBatch(set(range(300)), set())
-    single.name = "NumberedWithoutBatch"
-    cycle(*(f"{number:03}" for number in range(300))).place(profile(batch, single), state(pod_info()))
-    assert batch.filtered == single.filtered != []
+def test_nodes_after_the_last_one_that_is_wanted_do_not_count() -> None:
+    names = [f"{number:03}" for number in range(200)]
+    cluster = cycle(*names)
+    # The last part of the search has more feasible nodes than are still wanted.
+    accepted = [*range(99), *range(120, 200)]
+    found = cluster.place(profile(Numbered(accepted)), state(pod_info()))
+    assert isinstance(found, Placement)
+    assert (found.feasible, found.evaluated) == (100, 121)
 
 
 class Steady:
@@ -466,14 +395,11 @@ def test_scores_that_follow_from_node_and_needs_are_kept_until_the_node_changes(
         assert set(plugin.scored) == (set(changed or ("1", "9", "3")) if steady else {"1", "9", "3"})
 
 
-@pytest.mark.parametrize("kind", [Numbered, NumberedWithoutBatch], ids=["batch filter", "single filter"])
 @pytest.mark.parametrize("accepted", [range(300), range(0, 300, 3)], ids=["all feasible", "some feasible"])
-def test_a_timed_attempt_finds_the_same_and_times_the_filters_of_every_tenth_node(
-    kind: type[Numbered], accepted: Sequence[int]
-) -> None:
+def test_a_timed_attempt_finds_the_same_and_times_the_filters_of_every_tenth_node(accepted: Sequence[int]) -> None:
     names = [f"{number:03}" for number in range(300)]
     observed: list[str] = []
-    plugin = kind(set(accepted), set(accepted))
+    plugin = Numbered(accepted)
     usual, timed = cycle(*names), cycle(*names)
     twin = profile(plugin).timed(lambda: 0.0, lambda _plugin, point, _status, _seconds: observed.append(point))
     for _ in range(3):

@@ -94,8 +94,7 @@ def test_inherited_shortcuts_of_an_overridden_method_are_not_used() -> None:
         overridden = isinstance(each.plugins["NodeResourcesFit"], ClosedNodes)
         for used in (each, each.timed(lambda: 0.0, lambda *_: None)):
             filters = used.active_filters(state(pod_info()))
-            assert bool(filters.batch) is not overridden
-            assert (filters.unsigned == {"NodeResourcesFit"}) is not overridden
+            assert (filters.unknown == {"NodeResourcesFit"}) is overridden
             [(_, filter_all)] = filters.bulk
             [scorer] = used.scorers
             assert (scorer.cache_key is None) is overridden
@@ -124,16 +123,16 @@ def test_the_inherited_removal_of_several_pods_is_not_used_instead_of_an_overrid
 
 
 def test_which_methods_are_superseded() -> None:
-    shortcuts = ("filter_all", "maybe_feasible", "needs_filter", "dry_run_signature")
+    shortcuts = ("filter_all", "dry_run_signature")
     # Only the classes matter.
-    assert [is_superseded(DynamicResources.__new__(DynamicResources), name) for name in shortcuts] == [False] * 4
-    assert [is_superseded(OtherDevices.__new__(OtherDevices), name) for name in shortcuts] == [True] * 4
+    assert [is_superseded(DynamicResources.__new__(DynamicResources), name) for name in shortcuts] == [False] * 2
+    assert [is_superseded(OtherDevices.__new__(OtherDevices), name) for name in shortcuts] == [True] * 2
     held = HeldDevices.__new__(HeldDevices)
     # The filter is the same, but its results in dry runs are not.
-    assert [is_superseded(held, name) for name in shortcuts] == [False, False, False, True]
-    assert not is_superseded(InterPodAffinity.__new__(InterPodAffinity), "scan")
-    assert is_superseded(OtherAffinity.__new__(OtherAffinity), "scan")
+    assert [is_superseded(held, name) for name in shortcuts] == [False, True]
+    assert not is_superseded(InterPodAffinity.__new__(InterPodAffinity), "filter_all")
+    assert is_superseded(OtherAffinity.__new__(OtherAffinity), "filter_all")
     fit = ClosedAtOnce({}, handle())
     assert not is_superseded(fit, "filter_all")
-    assert is_superseded(fit, "needs_filter")
+    assert is_superseded(fit, "name")
     assert not is_superseded(fit, "reserve"), "no shortcut"

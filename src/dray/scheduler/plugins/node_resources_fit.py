@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
@@ -12,9 +12,7 @@ from dray.framework.events import EventRegistration
 from dray.framework.node_info import NodeInfo
 from dray.framework.plugins import PreFilterResult
 from dray.framework.resources import CPU, MEMORY, Resources
-from dray.framework.snapshot import Snapshot
 from dray.framework.status import SUCCESS, Code, Status
-from dray.lib.index_set import IndexSet
 from dray.scheduler.handle import Handle
 from dray.scheduler.plugins.arguments import Arguments
 from dray.scheduler.plugins.fit_events import FitEvents
@@ -24,15 +22,12 @@ from dray.scheduler.plugins.fit_strategies import (
     make_placement_scorer,
     make_scorer,
 )
-from dray.scheduler.score_cache import KINDS_MAX
 
 TOO_MANY_PODS: Final = "Too many pods"
 _NAME: Final = "NodeResourcesFit"
 _REQUEST: Final = "NodeResourcesFit/request"
 # Rejections that are shared by nodes.
 _REJECTIONS_MAX: Final = 256
-# Only changes of nodes matter.
-_EPOCH: Final = 0
 
 
 class NodeResourcesFit:
@@ -51,8 +46,6 @@ class NodeResourcesFit:
         self.score_placement = make_placement_scorer(placement, strategy, handle.extended_resources.device_usage)
         self._scalars = frozenset(item["name"] for item in strategy.get("resources") or ()) - {CPU, MEMORY}
         self._events = FitEvents(handle)
-        # By request: a superset of the nodes that lack something for it.
-        self._maybe_short: Final = lru_cache(KINDS_MAX)(_all_nodes)
 
     def pre_filter(self, state: CycleState, _pod: Pod) -> tuple[PreFilterResult | None, Status]:
         """Compute the requests to check, without ignored ones."""
@@ -63,69 +56,30 @@ class NodeResourcesFit:
             request = Resources(request.milli_cpu, request.memory, request.ephemeral_storage, kept)
             # On nodes that do not have them, DynamicResources serves them by devices.
             served = frozenset(filter(self._extended_resources.serves_resource, kept))
-        state[_REQUEST] = request, served, len(served) == len(request.scalars)
+        state[_REQUEST] = request, served
         return None, SUCCESS
 
-    def filter(self, state: CycleState, _pod: Pod, node: NodeInfo) -> Status:
+    def filter(self, state: CycleState, pod: Pod, node: NodeInfo) -> Status:
         """Check that all requests fit."""
+        return self.filter_all(state, pod, (node,))[0]
+
+    def filter_all(self, state: CycleState, _pod: Pod, nodes: Sequence[NodeInfo]) -> list[Status]:
+        """Check all nodes."""
         request: Resources
-        request, served, all_served = state[_REQUEST]
-        if (
+        request, served = state[_REQUEST]
+        return [
+            SUCCESS if self._fits(request, served, node) else self._explain(request, served, node) for node in nodes
+        ]
+
+    def _fits(self, request: Resources, served: frozenset[str], node: NodeInfo) -> bool:
+        # Free amounts are negative on overcommitted nodes; a request of zero fits there, too.
+        return (
             node.free_pods >= 1
             and (request.milli_cpu <= node.free_milli_cpu or not request.milli_cpu)
             and (request.memory <= node.free_memory or not request.memory)
             and (request.ephemeral_storage <= node.free_ephemeral_storage or not request.ephemeral_storage)
-            and (
-                (all_served and not node.allocatable.scalars)
-                or not request.scalars
-                or self._scalars_fit(request.scalars, served, node)
-            )
-        ):
-            return SUCCESS
-        return self._explain(request, served, node)
-
-    def filter_all(self, state: CycleState, pod: Pod, nodes: Sequence[NodeInfo]) -> list[Status]:
-        """Check all nodes, with a fast path for Pods without extended resources."""
-        request: Resources
-        request, served, _ = state[_REQUEST]
-        if request.scalars:
-            return [self.filter(state, pod, node) for node in nodes]
-        milli_cpu, memory, storage = request.milli_cpu, request.memory, request.ephemeral_storage
-        return [
-            SUCCESS
-            if node.free_pods >= 1
-            and (milli_cpu <= node.free_milli_cpu or not milli_cpu)
-            and (memory <= node.free_memory or not memory)
-            and (storage <= node.free_ephemeral_storage or not storage)
-            else self._explain(request, served, node)
-            for node in nodes
-        ]
-
-    def maybe_feasible(self, _state: CycleState, _snapshot: Snapshot, _first_index: int) -> Iterable[int] | None:
-        """Rule out no node: rejections are not cached."""
-        return None
-
-    def needs_filter(self, state: CycleState, snapshot: Snapshot, indices: range) -> Sequence[int]:
-        """Return the nodes that may lack a resource."""
-        request: Resources
-        request, served, all_served = state[_REQUEST]
-        if not all_served:
-            return indices
-        milli_cpu, memory, storage = request.milli_cpu, request.memory, request.ephemeral_storage
-        maybe_short = self._maybe_short((milli_cpu, memory, storage, served))
-        nodes = snapshot.nodes
-        found = [
-            index
-            for index in maybe_short.within(indices, snapshot, _EPOCH)
-            if (node := nodes[index]).free_pods < 1
-            # Free amounts are negative on overcommitted nodes; a request of zero fits there, too.
-            or (milli_cpu > node.free_milli_cpu and milli_cpu)
-            or (memory > node.free_memory and memory)
-            or (storage > node.free_ephemeral_storage and storage)
-            or (served and not served.isdisjoint(node.allocatable.scalars))
-        ]
-        maybe_short.replace_within(indices, found)
-        return found
+            and (not request.scalars or self._scalars_fit(request.scalars, served, node))
+        )
 
     def score(self, state: CycleState, pod: Pod, node: NodeInfo) -> int:
         """Score a node by the profile's strategy."""
@@ -210,7 +164,3 @@ def _group_names(given: Arguments) -> Sequence[str]:
             text = "resource group name can't contain '/'"
             raise ValueError(f'ignoredResourceGroups[{index}]: Invalid value: "{name}": {text}')
     return given.label_names("ignoredResourceGroups")
-
-
-def _all_nodes(_request: Hashable) -> IndexSet:
-    return IndexSet()

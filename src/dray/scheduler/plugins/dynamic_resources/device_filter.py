@@ -40,40 +40,6 @@ _CANNOT_ALLOCATE: Final = unresolvable(CANNOT_ALLOCATE).with_plugin(NAME)
 _NOT_AVAILABLE: Final = unresolvable(NOT_AVAILABLE).with_plugin(NAME)
 
 
-class CachedDeviceFilter:
-    """Answers the device filter for many nodes at once from cached allocation results.
-
-    A cached result does not decide about a node whose Pods have devices from a device plugin, nor about a node that has
-    some of the Pod's extended resources itself.
-    """
-
-    __slots__ = ("_extended_resources", "_is_served_by_devices", "_query")
-
-    def __init__(
-        self, query: AllocationQuery, extended_resources: frozenset[str], is_served_by_devices: Callable[[str], bool]
-    ) -> None:
-        self._query = query
-        # Of the Pod.
-        self._extended_resources = extended_resources
-        self._is_served_by_devices = is_served_by_devices
-
-    def maybe_feasible(self, snapshot: Snapshot, first_index: int) -> Iterable[int]:
-        """Yield the indices of nodes, starting at first_index, that are not cached as infeasible."""
-        return self._query.maybe_feasible(snapshot, first_index, self)
-
-    def needs_filter(self, snapshot: Snapshot, indices: range) -> Sequence[int]:
-        """Return the indices whose nodes have no cached positive result, so that Filter must run on them."""
-        return self._query.needs_filter(snapshot, indices, self)
-
-    def covers(self, node: NodeInfo) -> bool:
-        """Return whether the result alone decides whether the Pod fits on the node."""
-        return not node.requested.scalars and self._extended_resources.isdisjoint(node.allocatable.scalars)
-
-    def covers_every_pod(self, node: NodeInfo) -> bool:
-        """Return whether it does so for every Pod with the same query, whatever its extended resources."""
-        return not any(map(self._is_served_by_devices, node.allocatable.scalars))
-
-
 class DeviceFilter:
     """Finds devices for a Pod's claims on nodes; one for each profile."""
 
@@ -215,17 +181,6 @@ class DeviceFilter:
             if found is not None:
                 return found
         return self._allocate(variant, node, overlay).allocations
-
-    def cached_filter(self, own: PodState) -> CachedDeviceFilter | None:
-        """Return the batch filter for a Pod; None if anything but cached results decides about nodes."""
-        plain = own.plain
-        if own.placed or not plain.count or plain.rejection is not None:
-            return None
-        try:
-            query = plain.query or self._query(plain)
-        except AllocatorError:
-            return None
-        return CachedDeviceFilter(query, frozenset(own.names), self._variants.serves)
 
     def _query(self, variant: Variant) -> AllocationQuery:
         variant.query = self._allocator.query(variant.claims, self._policy)

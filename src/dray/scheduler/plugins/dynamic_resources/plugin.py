@@ -36,7 +36,6 @@ from dray.framework.node_allocatable import NODE_ALLOCATABLE_RESOURCES
 from dray.framework.node_info import NodeInfo
 from dray.framework.plugins import SCORE_MAX, PlacedMember, PostFilterResult, PreFilterResult
 from dray.framework.pod_info import PodInfo, device_resources
-from dray.framework.snapshot import Snapshot
 from dray.framework.status import SKIP, SUCCESS, Status, error, unresolvable, unschedulable
 from dray.runtime.logs import fields
 from dray.runtime.metrics import exponential_buckets
@@ -285,20 +284,6 @@ class DynamicResources:
     def _are_results_enough(self) -> bool:
         """Return whether cached results of the allocator decide about nodes."""
         return self._node_allocatable is None or not self._node_allocatable.is_used
-
-    def maybe_feasible(self, state: CycleState, snapshot: Snapshot, first_index: int) -> Iterable[int] | None:
-        """Yield the nodes, starting at first_index, that are not cached as infeasible; None if nothing is cached."""
-        own: PodState | None = state.get(NAME)
-        cached = None if own is None else self._filter.cached_filter(own)
-        return None if cached is None else cached.maybe_feasible(snapshot, first_index)
-
-    def needs_filter(self, state: CycleState, snapshot: Snapshot, indices: range) -> Sequence[int]:
-        """Return the nodes that are not cached as feasible."""
-        own: PodState = state[NAME]
-        cached = None
-        if self._are_results_enough():
-            cached = self._filter.cached_filter(own)
-        return indices if cached is None else cached.needs_filter(snapshot, indices)
 
     def explain_rejections(self, state: CycleState, _pod: Pod, statuses: MutableMapping[str, Status]) -> None:
         """Explain why devices cannot be allocated on the nodes."""

@@ -6,12 +6,13 @@ however many Pods have it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, TypeAlias
 
 from dray.framework.node_info import NodeInfo
 from dray.framework.pod_affinity import Term
 from dray.framework.pod_info import PodInfo
+from dray.framework.status import Status
 from dray.scheduler.plugins.pod_index import NodeChange
 
 # Value of a topology key -> number; there are no zeros.
@@ -148,13 +149,18 @@ class DomainCounts:
                 return True
         return False
 
-    def none_on(self, nodes: Sequence[NodeInfo], indices: Iterable[int]) -> Iterable[int]:
-        """Return those of the indices of whose nodes no domain has a number above zero."""
+    def reject(self, nodes: Sequence[NodeInfo], statuses: Sequence[Status], rejection: Status) -> Sequence[Status]:
+        """Return the statuses of nodes, with the rejection of those on which `any_on` holds."""
         if self._changes:
-            return (index for index in indices if not self.any_on(nodes[index].labels))
+            return [
+                rejection if self.any_on(node.labels) else status for node, status in zip(nodes, statuses, strict=True)
+            ]
         for key, domains in self._groups:
-            indices = _outside(nodes, indices, key, domains)
-        return indices
+            statuses = [
+                rejection if node.labels.get(key) in domains else status
+                for node, status in zip(nodes, statuses, strict=True)
+            ]
+        return statuses
 
     def all_on(self, keys: Iterable[str], labels: Mapping[str, str]) -> bool:
         """Return whether a node with these labels has all keys, each with a number above zero."""
@@ -164,7 +170,3 @@ class DomainCounts:
             if labels.get(key) not in domains:
                 return False
         return True
-
-
-def _outside(nodes: Sequence[NodeInfo], indices: Iterable[int], key: str, domains: Mapping[str, int]) -> Iterator[int]:
-    return (index for index in indices if nodes[index].labels.get(key) not in domains)

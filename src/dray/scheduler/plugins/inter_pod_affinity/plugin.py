@@ -12,7 +12,6 @@ from dray.framework.node_info import NodeInfo
 from dray.framework.plugins import PreFilterResult
 from dray.framework.pod_affinity import PodAffinityTerms, Term
 from dray.framework.pod_info import PodInfo
-from dray.framework.snapshot import Snapshot
 from dray.framework.status import SKIP, SUCCESS, Status, unresolvable
 from dray.scheduler.handle import Handle
 from dray.scheduler.plugins.arguments import Arguments
@@ -104,10 +103,10 @@ class InterPodAffinity:
         own: AffinityState = state[NAME]
         return own.check(node.labels)
 
-    def scan(self, state: CycleState, snapshot: Snapshot, indices: Iterable[int]) -> Iterable[int]:
-        """Return the nodes that pass."""
+    def filter_all(self, state: CycleState, _pod: Pod, nodes: Sequence[NodeInfo]) -> Sequence[Status]:
+        """Check all nodes."""
         own: AffinityState = state[NAME]
-        return own.accepted(snapshot.nodes, indices)
+        return own.check_all(nodes)
 
     # --- Preferred terms. ---
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from dray.framework.node_info import NodeInfo
@@ -77,14 +77,14 @@ class AffinityState:
             matching = tuple(term for term in terms if term.matches(self.info.pod, self.namespace_labels))
             _add(self.existing, matching, labels, sign)
 
-    def accepted(self, nodes: Sequence[NodeInfo], indices: Iterable[int]) -> Iterable[int]:
-        """Return those of the indices whose nodes pass."""
-        if self.affinity_terms:
-            allows = self._affinity_allows
-            indices = (index for index in indices if allows(nodes[index].labels))
-        if self.anti_affinity_terms:
-            indices = self.anti_affinity.none_on(nodes, indices)
-        return self.existing.none_on(nodes, indices)
+    def check_all(self, nodes: Sequence[NodeInfo]) -> Sequence[Status]:
+        """Return the answer for each node: from the last check to the first, which prevails."""
+        statuses = self.existing.reject(nodes, [SUCCESS] * len(nodes), _NO_EXISTING)
+        statuses = self.anti_affinity.reject(nodes, statuses, _NO_ANTI_AFFINITY)
+        if not self.affinity_terms:
+            return statuses
+        allows = self._affinity_allows
+        return [status if allows(node.labels) else _NO_AFFINITY for node, status in zip(nodes, statuses, strict=True)]
 
     def check(self, labels: Mapping[str, str]) -> Status:
         """Return the answer for a node with these labels."""

@@ -142,7 +142,10 @@ class DomainsOfAttempt:
             return ALL
         if not self._changes and max(self._histogram, default=0) <= limit:
             return ()
-        return {value for value in self._base.counts if self.get(value) > limit}
+        found = {value for value, number in self._base.counts.items() if number > limit}
+        found.difference_update([value for value in self._changes if self.get(value) <= limit])
+        found.update([value for value in self._changes if self.get(value) > limit])
+        return found
 
     def add(self, value: str, count: int) -> None:
         """Change the number of a known domain."""

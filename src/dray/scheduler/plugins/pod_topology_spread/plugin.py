@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from dray.api.selectors import SelectorError
@@ -13,7 +13,6 @@ from dray.framework.node_info import NodeInfo
 from dray.framework.plugins import PreFilterResult
 from dray.framework.pod_affinity import selector_key
 from dray.framework.pod_info import PodInfo
-from dray.framework.snapshot import Snapshot
 from dray.framework.status import SKIP, SUCCESS, Status, unresolvable
 from dray.scheduler.handle import Handle
 from dray.scheduler.plugins.pod_index import pod_index_of
@@ -99,10 +98,10 @@ class PodTopologySpread:
         own: SpreadState = state[NAME]
         return own.check(node.labels)
 
-    def scan(self, state: CycleState, snapshot: Snapshot, indices: Iterable[int]) -> Iterable[int]:
-        """Return the nodes that pass."""
+    def filter_all(self, state: CycleState, _pod: Pod, nodes: Sequence[NodeInfo]) -> Sequence[Status]:
+        """Check all nodes."""
         own: SpreadState = state[NAME]
-        return own.accepted(snapshot.nodes, indices)
+        return own.check_all(nodes)
 
     # --- Soft constraints. ---
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Final
 
 from dray.framework.node_info import NodeInfo
@@ -22,7 +22,7 @@ _NO_LABEL: Final = unresolvable(REASON_MISSING).with_plugin(NAME)
 class HardConstraint:
     """One DoNotSchedule constraint with its domains."""
 
-    __slots__ = ("_constraint", "_counts_node", "_matcher", "_matches_itself", "domains", "key", "limit")
+    __slots__ = ("_constraint", "_counts_node", "_matcher", "_matches_itself", "_rejected", "domains", "key", "limit")
 
     def __init__(
         self,
@@ -41,6 +41,8 @@ class HardConstraint:
         self.domains = domains
         # The most Pods that a domain may have before the Pod is placed there.
         self.limit = 0
+        # Found when it is first needed.
+        self._rejected: Container[str] | None = None
         self._update_limit()
 
     def clone(self) -> HardConstraint:
@@ -59,14 +61,15 @@ class HardConstraint:
             self.domains.add(node.labels[self.key], sign)
             self._update_limit()
 
-    def accepted(self, nodes: Sequence[NodeInfo], indices: Iterable[int]) -> Iterable[int]:
-        """Return those of the indices whose nodes pass."""
-        key, rejected = self.key, self.domains.above(self.limit)
-        return (
-            index for index in indices if (value := nodes[index].labels.get(key)) is not None and value not in rejected
-        )
+    @property
+    def rejected(self) -> Container[str]:
+        """Return the domains that have more Pods than the limit."""
+        if self._rejected is None:
+            self._rejected = self.domains.above(self.limit)
+        return self._rejected
 
     def _update_limit(self) -> None:
+        self._rejected = None
         self.limit = self._constraint.max_skew + self.domains.minimum - self._matches_itself
 
 
@@ -87,11 +90,16 @@ class SpreadState:
         for item in self.constraints:
             item.count(other, node, sign)
 
-    def accepted(self, nodes: Sequence[NodeInfo], indices: Iterable[int]) -> Iterable[int]:
-        """Return those of the indices whose nodes pass."""
-        for item in self.constraints:
-            indices = item.accepted(nodes, indices)
-        return indices
+    def check_all(self, nodes: Sequence[NodeInfo]) -> list[Status]:
+        """Return the answer for each node: from the last constraint to the first, which prevails."""
+        statuses = [SUCCESS] * len(nodes)
+        for item in reversed(self.constraints):
+            key, rejected = item.key, item.rejected
+            statuses = [
+                _NO_LABEL if (value := node.labels.get(key)) is None else _TOO_SKEWED if value in rejected else status
+                for node, status in zip(nodes, statuses, strict=True)
+            ]
+        return statuses
 
     def check(self, labels: Mapping[str, str]) -> Status:
         """Return the answer for a node with these labels: the first constraint that it does not satisfy."""
