@@ -109,6 +109,17 @@ TARGETS: Final = {
         ("tests/property/store",),
         80,
     ),
+    "ledger": Target(
+        ("apiserver/device_ledger", "apiserver/allocation_writer"),
+        ("tests/unit/apiserver/test_device_ledger.py", "tests/unit/apiserver/test_allocation_writer.py"),
+        (),
+        60,
+    ),
+    "admission": Target(
+        ("apiserver/admission",), ("tests/unit/apiserver/admission",), ("tests/conformance/apiserver",), 60
+    ),
+    "node_dra": Target(("node/dra",), ("tests/unit/node/dra",), ("tests/e2e/driver", "tests/e2e/dra"), 60),
+    "node_devices": Target(("node/devices",), ("tests/unit/node/devices",), ("tests/e2e/node",), 60),
     "etcd": Target(("store/etcd",), ("tests/unit/store", "tests/conformance/store", "-k", "etcd"), (), 40),
 }  # fmt: skip
 

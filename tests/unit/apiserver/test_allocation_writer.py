@@ -144,6 +144,21 @@ async def test_only_a_shared_store_is_given_guards() -> None:
     assert shared.store.guards == [{"d/p/gpu": 3}], "none for what the claim had"
 
 
+async def test_a_guard_has_the_revision_of_the_last_write_here_until_later_ones_are_observed() -> None:
+    cluster = Cluster(5, 6, 9, shared=True)
+    cluster.ledger.progressed(3)
+    await cluster.give("a", "gpu")
+    await cluster.give("a", old=("gpu",), base=5)
+    cluster.ledger.progressed(4)
+    await cluster.give("b", "gpu")
+    assert cluster.store.guards == [{"d/p/gpu": 3}, {}, {"d/p/gpu": 5}]
+    assert not cluster.is_held("nic")
+    cluster.ledger.progressed(20)
+    cluster.store.outcomes.append(21)
+    await cluster.give("c", "nic")
+    assert cluster.store.guards[-1] == {"d/p/nic": 20}
+
+
 async def test_a_guard_of_another_server_is_awaited_and_its_device_refused() -> None:
     cluster = Cluster(GuardConflictError({"d/p/gpu": 7}), 8, shared=True)
     writing = asyncio.ensure_future(cluster.give("a", "gpu"))

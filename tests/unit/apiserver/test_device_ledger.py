@@ -260,6 +260,19 @@ def test_a_doubt_after_the_event_is_none() -> None:
     assert message(ledger, uses("x")) == ""
 
 
+def test_a_write_in_doubt_holds_its_devices_while_only_what_it_replaces_is_observed() -> None:
+    ledger = holding()
+    ledger.observe("ns/a", (), 3)
+    reservation = ledger.reserve("ns/a", uses("x"), base=3)
+    ledger.doubt(reservation, 100.0)
+    assert message(ledger, uses("x")) != ""
+    # The event of that revision may be delivered again.
+    ledger.observe("ns/a", (), 3)
+    assert message(ledger, uses("x")) != ""
+    ledger.observe("ns/a", (), 4)
+    assert message(ledger, uses("x")) == ""
+
+
 def test_progress_is_reported_once_for_each_revision() -> None:
     ledger, seen = holding(), []
     ledger.on_progress = lambda: seen.append(ledger.revision)

@@ -17,6 +17,7 @@ from dray.controllers.resource_claim.plan import (
     ClaimPlan,
     generate_name,
     names_to_confirm,
+    needs_reservation,
     plan_claim,
     plan_pod,
     pod_needs_work,
@@ -199,6 +200,24 @@ def test_a_claim_of_another_namespace_that_says_the_pod_owns_it_is_not_adopted()
     find = {"template": template("template", exact("one"))}.get
     assert plan_pod(WANTING, lambda _: None, (theirs,), find, ON).adopt == ()
     assert plan_pod(WANTING, lambda _: None, (theirs, ours), find, ON).adopt == (("gpu", "ours"),)
+
+
+@pytest.mark.parametrize(
+    ("node", "given", "expected"),
+    [
+        ("n", claim(allocated=True), True),
+        ("", claim(allocated=True), False),
+        ("n", claim(), False),
+        ("n", claim(allocated=True, protected=True, deleted=True), False),
+        ("n", claim(allocated=True, users=("pod-uid",)), False),
+        ("n", claim(allocated=True, users=("another",)), True),
+    ],
+    ids=["bound", "not bound", "not allocated", "being deleted", "reserved", "reserved for another Pod"],
+)
+def test_a_claim_is_reserved_for_a_pod_that_was_bound_without_the_scheduler(
+    node: str, given: ResourceClaim, expected: bool
+) -> None:
+    assert needs_reservation(pod(node=node), given) is expected
 
 
 @pytest.mark.behaviour("N-70")
