@@ -90,7 +90,7 @@ def _validate_rolling_update(rolling: Document, path: Path) -> FieldErrors:
 _COUNTS: Final = ("replicas", "readyReplicas", "availableReplicas", "updatedReplicas", "unavailableReplicas")
 
 
-def validate_replica_status(obj: Document) -> FieldErrors:
+def validate_replica_status(obj: Document, _old: Document) -> FieldErrors:
     """Validate the counts in the status of a Deployment or ReplicaSet."""
     status = obj.get("status") or {}
     errors = not_negative(status, _STATUS, "observedGeneration", *_COUNTS, "fullyLabeledReplicas")
@@ -170,7 +170,7 @@ _DAEMON_COUNTS: Final = (
 )
 
 
-def validate_daemon_set_status(daemon_set: Document) -> FieldErrors:
+def validate_daemon_set_status(daemon_set: Document, _old: Document) -> FieldErrors:
     """Validate the counts in a DaemonSet's status."""
     return not_negative(daemon_set.get("status") or {}, _STATUS, *_DAEMON_COUNTS)
 

@@ -182,7 +182,7 @@ def _is_stopped(status: Document) -> bool:
     return not status.get("startTime") or suspended
 
 
-def validate_job_status(job: Document) -> FieldErrors:
+def validate_job_status(job: Document, _old: Document) -> FieldErrors:
     """Validate the counts in a Job's status."""
     return not_negative(job.get("status") or {}, _STATUS, "active", "succeeded", "failed", "ready", "terminating")
 

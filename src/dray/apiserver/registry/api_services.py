@@ -10,7 +10,7 @@ from dray.api.field_errors import FieldErrors
 from dray.api.timestamps import format_time
 from dray.api.validation.apiregistration_v1 import validate_api_service
 from dray.apiserver.registry.columns import AGE, NAME
-from dray.apiserver.registry.generic import GenericStatusStrategy
+from dray.apiserver.registry.generic import OWN_METADATA, GenericStatusStrategy
 from dray.apiserver.registry.resource_metrics import GROUP as METRICS_GROUP
 from dray.apiserver.registry.strategy import Column, ResourceDefinition, Strategy, WriteContext, restore
 
@@ -93,7 +93,7 @@ API_SERVICES: Final = ResourceDefinition(
     versions=("v1",),
     storage_version="v1",
     strategy=_APIServiceStrategy(),
-    status_strategy=GenericStatusStrategy(restores_metadata=True),
+    status_strategy=GenericStatusStrategy(restored_metadata=OWN_METADATA),
     categories=("api-extensions",),
     columns=(
         NAME,

@@ -17,7 +17,7 @@ from dray.api.field_errors import FieldErrors
 from dray.api.schema.load import kind_type
 from dray.api.validation.by_schema import validate_required_fields
 from dray.apiserver.registry.columns import AGE, NAME
-from dray.apiserver.registry.generic import GenericStatusStrategy, GenericStrategy
+from dray.apiserver.registry.generic import OWN_METADATA, GenericStatusStrategy, GenericStrategy, Warn
 from dray.apiserver.registry.strategy import ALL_VERBS, Column, ResourceDefinition
 
 _PLACEHOLDER: Final = re.compile(r"\{([^}]+)\}")
@@ -58,14 +58,20 @@ def _row(  # noqa: PLR0913 - a row of the table below
             validate,
             initial_status={} if has_status else None,
             generation=has_generation,
-            warning=_WARNINGS.get(kind, ""),
+            warn=_warn_of_creation(_WARNINGS[kind]) if kind in _WARNINGS else None,
         ),
-        status_strategy=GenericStatusStrategy(restores_metadata=kind in _STATUS_ALONE) if has_status else None,
+        status_strategy=GenericStatusStrategy(restored_metadata=OWN_METADATA if kind in _STATUS_ALONE else ())
+        if has_status
+        else None,
         short_names=tuple(short_names.split()),
         categories=tuple(categories.split()),
         columns=(NAME, *_columns(columns)),
         verbs=verbs,
     )
+
+
+def _warn_of_creation(text: str) -> Warn:
+    return lambda _obj, old: (text,) if old is None else ()
 
 
 def plural(kind: str) -> str:

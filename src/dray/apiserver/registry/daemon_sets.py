@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 from typing import Final
 
 from dray.api.document import Document
-from dray.api.field_errors import FieldErrors
 from dray.api.pod_warnings import workload_warnings
 from dray.api.validation.apps_v1 import validate_daemon_set, validate_daemon_set_status, validate_daemon_set_update
 from dray.apiserver.registry.columns import AGE, NAME, TEMPLATE_COLUMNS, status_number
-from dray.apiserver.registry.strategy import (
-    Column,
-    ResourceDefinition,
-    Strategy,
-    WriteContext,
-    carry_generation,
-    restore,
-    restore_metadata,
-    spec_changed,
-    start_generation,
-)
+from dray.apiserver.registry.generic import GenericStatusStrategy, GenericStrategy
+from dray.apiserver.registry.strategy import Column, ResourceDefinition
 
 _COUNTS: Final = (
     "currentNumberScheduled",
@@ -29,45 +20,6 @@ _COUNTS: Final = (
     "desiredNumberScheduled",
     "numberReady",
 )
-
-
-class DaemonSetStrategy(Strategy):
-    """Strategy of DaemonSets; users own the spec, the controller the status."""
-
-    def prepare_for_create(self, obj: Document, context: WriteContext) -> None:
-        """Reset the status."""
-        obj["status"] = dict.fromkeys(_COUNTS, 0)
-        start_generation(obj)
-
-    def validate_create(self, obj: Document, context: WriteContext) -> FieldErrors:
-        """Validate the spec."""
-        return validate_daemon_set(obj)
-
-    def prepare_for_update(self, obj: Document, old: Document, context: WriteContext) -> None:
-        """Restore the status."""
-        restore(obj, old, "status")
-        carry_generation(obj, old, changed=spec_changed(obj, old))
-
-    def validate_update(self, obj: Document, old: Document, context: WriteContext) -> FieldErrors:
-        """Validate the spec; the selector is immutable."""
-        return validate_daemon_set_update(obj, old)
-
-    def warnings(self, obj: Document, old: Document | None, context: WriteContext) -> Sequence[str]:
-        """Warn of what is probably not meant."""
-        return workload_warnings(obj, old, names_pods=False)
-
-
-class DaemonSetStatusStrategy(Strategy):
-    """Strategy of the status."""
-
-    def prepare_for_update(self, obj: Document, old: Document, context: WriteContext) -> None:
-        """Restore the spec."""
-        restore(obj, old, "spec")
-        restore_metadata(obj, old, "generation")
-
-    def validate_update(self, obj: Document, old: Document, context: WriteContext) -> FieldErrors:
-        """Validate the counts."""
-        return validate_daemon_set_status(obj)
 
 
 def _number(field: str) -> Callable[[Document, datetime], int]:
@@ -88,8 +40,13 @@ DAEMON_SETS: Final = ResourceDefinition(
     namespaced=True,
     versions=("v1",),
     storage_version="v1",
-    strategy=DaemonSetStrategy(),
-    status_strategy=DaemonSetStatusStrategy(),
+    strategy=GenericStrategy(
+        validate_daemon_set,
+        validate_daemon_set_update,
+        initial_status=dict.fromkeys(_COUNTS, 0),
+        warn=partial(workload_warnings, names_pods=False),
+    ),
+    status_strategy=GenericStatusStrategy(validate_daemon_set_status),
     short_names=("ds",),
     categories=("all",),
     columns=(

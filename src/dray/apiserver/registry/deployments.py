@@ -2,66 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
 from dray.api.document import Document
-from dray.api.field_errors import FieldErrors
 from dray.api.pod_warnings import workload_warnings
 from dray.api.validation.apps_v1 import validate_deployment, validate_deployment_update, validate_replica_status
 from dray.apiserver.registry.columns import AGE, NAME, TEMPLATE_COLUMNS, status_number
-from dray.apiserver.registry.strategy import (
-    Column,
-    ResourceDefinition,
-    Strategy,
-    WriteContext,
-    carry_generation,
-    restore,
-    restore_metadata,
-    spec_changed,
-    start_generation,
-)
-
-
-class DeploymentStrategy(Strategy):
-    """Strategy of Deployments; users own the spec, the controller the status."""
-
-    def prepare_for_create(self, obj: Document, context: WriteContext) -> None:
-        """Reset the status."""
-        obj["status"] = {}
-        start_generation(obj)
-
-    def validate_create(self, obj: Document, context: WriteContext) -> FieldErrors:
-        """Validate the spec."""
-        return validate_deployment(obj)
-
-    def prepare_for_update(self, obj: Document, old: Document, context: WriteContext) -> None:
-        """Restore the status; annotations count as desired state, since rollbacks use them."""
-        restore(obj, old, "status")
-        annotations = [(item.get("metadata") or {}).get("annotations") or {} for item in (obj, old)]
-        carry_generation(obj, old, changed=spec_changed(obj, old) or annotations[0] != annotations[1])
-
-    def validate_update(self, obj: Document, old: Document, context: WriteContext) -> FieldErrors:
-        """Validate the spec; the selector is immutable."""
-        return validate_deployment_update(obj, old)
-
-    def warnings(self, obj: Document, old: Document | None, context: WriteContext) -> Sequence[str]:
-        """Warn of what is probably not meant."""
-        return workload_warnings(obj, old)
-
-
-class DeploymentStatusStrategy(Strategy):
-    """Strategy of the status."""
-
-    def prepare_for_update(self, obj: Document, old: Document, context: WriteContext) -> None:
-        """Restore spec and labels."""
-        restore(obj, old, "spec")
-        restore_metadata(obj, old, "labels", "generation")
-
-    def validate_update(self, obj: Document, old: Document, context: WriteContext) -> FieldErrors:
-        """Validate the counts."""
-        return validate_replica_status(obj)
+from dray.apiserver.registry.generic import GenericStatusStrategy, GenericStrategy, desired_state_or_annotations_changed
+from dray.apiserver.registry.strategy import Column, ResourceDefinition
 
 
 def _ready(deployment: Document, now: datetime) -> str:
@@ -84,8 +33,15 @@ DEPLOYMENTS: Final = ResourceDefinition(
     namespaced=True,
     versions=("v1",),
     storage_version="v1",
-    strategy=DeploymentStrategy(),
-    status_strategy=DeploymentStatusStrategy(),
+    # Annotations are copied to ReplicaSets, and rollbacks restore them.
+    strategy=GenericStrategy(
+        validate_deployment,
+        validate_deployment_update,
+        initial_status={},
+        changed=desired_state_or_annotations_changed,
+        warn=workload_warnings,
+    ),
+    status_strategy=GenericStatusStrategy(validate_replica_status, restored_metadata=("labels",)),
     subresources=("scale",),
     short_names=("deploy",),
     categories=("all",),

@@ -18,6 +18,8 @@ from dray.apiserver.registry.strategy import (
 
 Validate: TypeAlias = Callable[[Document], FieldErrors]
 ValidateUpdate: TypeAlias = Callable[[Document, Document], FieldErrors]
+# Returns the texts of `Warning` headers for an object and its old state, None on create.
+Warn: TypeAlias = Callable[[Document, Document | None], Sequence[str]]
 
 # Fields of an object that are neither desired state nor status.
 _NOT_DESIRED: Final = frozenset({"kind", "apiVersion", "metadata", "status"})
@@ -29,11 +31,17 @@ def desired_state_changed(obj: Document, old: Document) -> bool:
     return any((obj.get(name) or None) != (old.get(name) or None) for name in names)
 
 
+def desired_state_or_annotations_changed(obj: Document, old: Document) -> bool:
+    """Report the same, or that the annotations differ."""
+    annotations = [(item.get("metadata") or {}).get("annotations") or {} for item in (obj, old)]
+    return desired_state_changed(obj, old) or annotations[0] != annotations[1]
+
+
 class GenericStrategy(Strategy):
     """Strategy of a kind, from its rules.
 
     `initial_status` is the status of a new object, None for a kind without one. A kind without generation never has
-    `metadata.generation`.
+    `metadata.generation`; that of the others grows when the object has `changed`.
     """
 
     def __init__(  # noqa: PLR0913 - the rules of a kind, by name
@@ -46,14 +54,15 @@ class GenericStrategy(Strategy):
         unconditional_update: bool = True,
         create_on_update: bool = False,
         name_rule: str = "",
-        warning: str = "",
+        changed: Callable[[Document, Document], bool] = desired_state_changed,
+        warn: Warn | None = None,
     ) -> None:
-        # The text of a `Warning` header of each create.
-        self._warning = warning
         self._validate = validate
         self._validate_update = validate_update
         self._initial_status = initial_status
         self._generation = generation
+        self._changed = changed
+        self._warn = warn
         self.allow_unconditional_update = unconditional_update
         self.allow_create_on_update = create_on_update
         self.name_rule = name_rule
@@ -70,15 +79,15 @@ class GenericStrategy(Strategy):
         return self._validate(obj) if self._validate else []
 
     def warnings(self, obj: Document, old: Document | None, context: WriteContext) -> Sequence[str]:
-        """Return the warnings for a new object."""
-        return (self._warning,) if self._warning and old is None else ()
+        """Return the texts of `Warning` headers."""
+        return self._warn(obj, old) if self._warn is not None else ()
 
     def prepare_for_update(self, obj: Document, old: Document, context: WriteContext) -> None:
         """Restore the status, and increment the generation when the desired state changed."""
         if self._initial_status is not None:
             restore(obj, old, "status")
         if self._generation:
-            carry_generation(obj, old, changed=desired_state_changed(obj, old))
+            carry_generation(obj, old, changed=self._changed(obj, old))
 
     def validate_update(self, obj: Document, old: Document, context: WriteContext) -> FieldErrors:
         """Validate a changed object."""
@@ -88,7 +97,7 @@ class GenericStrategy(Strategy):
 
 
 # Metadata that users and controllers set.
-_OWN_METADATA: Final = ("labels", "annotations", "finalizers", "ownerReferences")
+OWN_METADATA: Final = ("labels", "annotations", "finalizers", "ownerReferences")
 
 
 class GenericStatusStrategy(Strategy):
@@ -99,10 +108,10 @@ class GenericStatusStrategy(Strategy):
         validate: ValidateUpdate | None = None,
         *,
         unconditional_update: bool = True,
-        restores_metadata: bool = False,
+        restored_metadata: Sequence[str] = (),
     ) -> None:
         self._validate = validate
-        self._restored_metadata = (*_OWN_METADATA, "generation") if restores_metadata else ("generation",)
+        self._restored_metadata = (*restored_metadata, "generation")
         self.allow_unconditional_update = unconditional_update
 
     def prepare_for_update(self, obj: Document, old: Document, context: WriteContext) -> None:

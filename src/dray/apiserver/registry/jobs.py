@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
 from dray.api.document import Document, metadata_of
-from dray.api.field_errors import FieldErrors
 from dray.api.pod_warnings import workload_warnings
 from dray.api.timestamps import parse_time
 from dray.api.validation.batch_v1 import (
@@ -20,28 +18,18 @@ from dray.api.validation.batch_v1 import (
     validate_job_update,
 )
 from dray.apiserver.registry.columns import AGE, NAME, TEMPLATE_COLUMNS, human_duration, status_number
-from dray.apiserver.registry.strategy import (
-    Column,
-    ResourceDefinition,
-    Strategy,
-    WriteContext,
-    carry_generation,
-    restore,
-    restore_metadata,
-    spec_changed,
-    start_generation,
-)
+from dray.apiserver.registry.generic import GenericStatusStrategy, GenericStrategy
+from dray.apiserver.registry.strategy import Column, ResourceDefinition, WriteContext
 
 NO_SCHEDULING: Final = "spec.scheduling: dropped, because the feature gate WorkloadWithJob is disabled"
 
 
-class JobStrategy(Strategy):
+class JobStrategy(GenericStrategy):
     """Strategy of Jobs; the selector is the Job's UID unless it is set manually."""
 
     def prepare_for_create(self, obj: Document, context: WriteContext) -> None:
         """Generate the selector; the UID has been assigned before."""
-        obj["status"] = {}
-        start_generation(obj)
+        super().prepare_for_create(obj, context)
         spec = obj.get("spec") or {}
         if spec.get("scheduling") is not None and not context.gates.enabled("WorkloadWithJob"):
             del spec["scheduling"]
@@ -49,24 +37,11 @@ class JobStrategy(Strategy):
         if not spec.get("manualSelector"):
             _generate_selector(obj, spec)
 
-    def validate_create(self, obj: Document, context: WriteContext) -> FieldErrors:
-        """Validate the spec."""
-        return validate_job(obj)
-
     def prepare_for_update(self, obj: Document, old: Document, context: WriteContext) -> None:
-        """Restore the status."""
-        restore(obj, old, "status")
+        """Drop a disabled field that the Job does not have yet."""
         if not context.gates.enabled("WorkloadWithJob") and (old.get("spec") or {}).get("scheduling") is None:
             (obj.get("spec") or {}).pop("scheduling", None)
-        carry_generation(obj, old, changed=spec_changed(obj, old))
-
-    def validate_update(self, obj: Document, old: Document, context: WriteContext) -> FieldErrors:
-        """Validate the spec; the template is immutable once the Job has started."""
-        return validate_job_update(obj, old)
-
-    def warnings(self, obj: Document, old: Document | None, context: WriteContext) -> Sequence[str]:
-        """Warn of what is probably not meant."""
-        return workload_warnings(obj, old)
+        super().prepare_for_update(obj, old, context)
 
 
 def _generate_selector(job: Document, spec: Document) -> None:
@@ -85,19 +60,6 @@ def _generate_selector(job: Document, spec: Document) -> None:
         labels.setdefault(key, value)
     selector = spec["selector"] = spec.get("selector") or {}
     selector.setdefault("matchLabels", {}).setdefault(CONTROLLER_UID, uid)
-
-
-class JobStatusStrategy(Strategy):
-    """Strategy of the status."""
-
-    def prepare_for_update(self, obj: Document, old: Document, context: WriteContext) -> None:
-        """Restore the spec."""
-        restore(obj, old, "spec")
-        restore_metadata(obj, old, "generation")
-
-    def validate_update(self, obj: Document, old: Document, context: WriteContext) -> FieldErrors:
-        """Validate the counts."""
-        return validate_job_status(obj)
 
 
 # The first condition that is true determines the state; deletion comes after the final two.
@@ -144,8 +106,8 @@ JOBS: Final = ResourceDefinition(
     namespaced=True,
     versions=("v1",),
     storage_version="v1",
-    strategy=JobStrategy(),
-    status_strategy=JobStatusStrategy(),
+    strategy=JobStrategy(validate_job, validate_job_update, initial_status={}, warn=workload_warnings),
+    status_strategy=GenericStatusStrategy(validate_job_status),
     categories=("all",),
     columns=(
         NAME,

@@ -15,7 +15,7 @@ from dray.api.validation.scheduling_v1beta1 import (
     validate_workload_update,
 )
 from dray.apiserver.registry.columns import AGE, NAME
-from dray.apiserver.registry.generic import GenericStatusStrategy, GenericStrategy
+from dray.apiserver.registry.generic import OWN_METADATA, GenericStatusStrategy, GenericStrategy
 from dray.apiserver.registry.resource.gates import (
     POD_GROUP_FIELDS,
     WORKLOAD_FIELDS,
@@ -105,7 +105,7 @@ POD_GROUPS: Final = ResourceDefinition(
         validate_pod_group, validate_pod_group_update, initial_status={}, generation=False, unconditional_update=False
     ),
     status_strategy=PodGroupStatusStrategy(
-        validate_pod_group_status, unconditional_update=False, restores_metadata=True
+        validate_pod_group_status, unconditional_update=False, restored_metadata=OWN_METADATA
     ),
     columns=(
         NAME,

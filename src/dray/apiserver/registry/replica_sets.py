@@ -2,65 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
 from dray.api.document import Document
-from dray.api.field_errors import FieldErrors
 from dray.api.pod_warnings import workload_warnings
 from dray.api.validation.apps_v1 import validate_replica_set, validate_replica_set_update, validate_replica_status
 from dray.apiserver.registry.columns import AGE, NAME, TEMPLATE_COLUMNS, status_number
-from dray.apiserver.registry.strategy import (
-    Column,
-    ResourceDefinition,
-    Strategy,
-    WriteContext,
-    carry_generation,
-    restore,
-    restore_metadata,
-    spec_changed,
-    start_generation,
-)
-
-
-class ReplicaSetStrategy(Strategy):
-    """Strategy of ReplicaSets; users or Deployments own the spec, the controller the status."""
-
-    def prepare_for_create(self, obj: Document, context: WriteContext) -> None:
-        """Reset the status."""
-        obj["status"] = {"replicas": 0}
-        start_generation(obj)
-
-    def validate_create(self, obj: Document, context: WriteContext) -> FieldErrors:
-        """Validate the spec."""
-        return validate_replica_set(obj)
-
-    def prepare_for_update(self, obj: Document, old: Document, context: WriteContext) -> None:
-        """Restore the status."""
-        restore(obj, old, "status")
-        carry_generation(obj, old, changed=spec_changed(obj, old))
-
-    def validate_update(self, obj: Document, old: Document, context: WriteContext) -> FieldErrors:
-        """Validate the spec; the selector is immutable."""
-        return validate_replica_set_update(obj, old)
-
-    def warnings(self, obj: Document, old: Document | None, context: WriteContext) -> Sequence[str]:
-        """Warn of what is probably not meant."""
-        return workload_warnings(obj, old)
-
-
-class ReplicaSetStatusStrategy(Strategy):
-    """Strategy of the status."""
-
-    def prepare_for_update(self, obj: Document, old: Document, context: WriteContext) -> None:
-        """Restore the spec."""
-        restore(obj, old, "spec")
-        restore_metadata(obj, old, "generation")
-
-    def validate_update(self, obj: Document, old: Document, context: WriteContext) -> FieldErrors:
-        """Validate the counts."""
-        return validate_replica_status(obj)
+from dray.apiserver.registry.generic import GenericStatusStrategy, GenericStrategy
+from dray.apiserver.registry.strategy import Column, ResourceDefinition
 
 
 def _desired(replica_set: Document, now: datetime) -> int:
@@ -83,8 +33,10 @@ REPLICA_SETS: Final = ResourceDefinition(
     namespaced=True,
     versions=("v1",),
     storage_version="v1",
-    strategy=ReplicaSetStrategy(),
-    status_strategy=ReplicaSetStatusStrategy(),
+    strategy=GenericStrategy(
+        validate_replica_set, validate_replica_set_update, initial_status={"replicas": 0}, warn=workload_warnings
+    ),
+    status_strategy=GenericStatusStrategy(validate_replica_status),
     subresources=("scale",),
     short_names=("rs",),
     categories=("all",),

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
 from dray.api.document import Document
-from dray.api.field_errors import FieldErrors
+from dray.api.pod_warnings import workload_warnings
 from dray.api.validation.apps_v1 import (
     validate_replica_status,
     validate_replication_controller,
@@ -18,10 +19,21 @@ from dray.apiserver.registry.columns import AGE, NAME, TEMPLATE_COLUMNS, status_
 from dray.apiserver.registry.generic import GenericStatusStrategy, GenericStrategy
 from dray.apiserver.registry.strategy import Column, ResourceDefinition
 
+_KEEPS_ALL: Final = (
+    "spec.revisionHistoryLimit: a negative value retains all historical revisions; a value >= 0 is recommended"
+)
+
 
 def _replicas(obj: Document) -> int:
     replicas: int = (obj.get("spec") or {}).get("replicas") or 0
     return replicas
+
+
+def _warnings(obj: Document, old: Document | None) -> Sequence[str]:
+    found = workload_warnings(obj, old, names_pods=False)
+    if ((obj.get("spec") or {}).get("revisionHistoryLimit") or 0) < 0:
+        found.append(_KEEPS_ALL)
+    return found
 
 
 STATEFUL_SETS: Final = ResourceDefinition(
@@ -33,7 +45,10 @@ STATEFUL_SETS: Final = ResourceDefinition(
     versions=("v1",),
     storage_version="v1",
     strategy=GenericStrategy(
-        validate_stateful_set, validate_stateful_set_update, initial_status={"replicas": 0, "availableReplicas": 0}
+        validate_stateful_set,
+        validate_stateful_set_update,
+        initial_status={"replicas": 0, "availableReplicas": 0},
+        warn=_warnings,
     ),
     status_strategy=GenericStatusStrategy(validate_stateful_set_status),
     subresources=("scale",),
@@ -58,10 +73,6 @@ def _selector(controller: Document, now: datetime) -> str:
     return ",".join(f"{key}={selector[key]}" for key in sorted(selector)) or "<none>"
 
 
-def _validate_status(controller: Document, _old: Document) -> FieldErrors:
-    return validate_replica_status(controller)
-
-
 REPLICATION_CONTROLLERS: Final = ResourceDefinition(
     group="",
     resource="replicationcontrollers",
@@ -71,7 +82,7 @@ REPLICATION_CONTROLLERS: Final = ResourceDefinition(
     versions=("v1",),
     storage_version="v1",
     strategy=GenericStrategy(validate_replication_controller, initial_status={"replicas": 0}),
-    status_strategy=GenericStatusStrategy(_validate_status),
+    status_strategy=GenericStatusStrategy(validate_replica_status),
     subresources=("scale",),
     short_names=("rc",),
     categories=("all",),

@@ -125,7 +125,7 @@ ROWS: dict[str, tuple[Callable[[Document], list[Any]], Document, list[str]]] = {
         ],
     ),
     "status": (
-        validate_replica_status,
+        lambda obj: validate_replica_status(obj, obj),
         {"status": {"replicas": 1, "readyReplicas": 2}},
         ["status.readyReplicas: Invalid value: 2: cannot be greater than status.replicas"],
     ),
