@@ -284,11 +284,6 @@ class ClassicEntry:
     optional: bool = False
 
 
-def generated_entries(pod: Pod) -> Iterator[ClassicEntry]:
-    """Return the entries with an inline template; the names of their claims are fixed."""
-    return classic_entries(pod, lambda _name: False)
-
-
 def classic_entries(pod: Pod, is_classic: Callable[[str], bool]) -> Iterator[ClassicEntry]:
     """Return all classic entries in order; `is_classic` reports whether cdi.k8s.io has a claim of that name."""
     for entry in pod.spec.resource_claims:

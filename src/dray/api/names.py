@@ -208,11 +208,6 @@ def config_map_key(value: str) -> list[str]:
     return messages + _directory_change(value)
 
 
-def env_var_name(value: str) -> list[str]:
-    """Validate the name of an environment variable in its strict form."""
-    return ([] if _matches_env_var(value) else [_BAD_ENV_VAR]) + _directory_change(value)
-
-
 def relaxed_env_var_name(value: str) -> list[str]:
     """Validate the name of an environment variable as Pods may use it: any printable ASCII except `=`."""
     if not value:

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from dray.apiserver.endpoint import Endpoint
-from dray.apiserver.registry.strategy import ResourceDefinition
 
 EndpointKey = tuple[str, str, str]
 
@@ -37,10 +36,6 @@ class Catalog:
     def storage_endpoints(self) -> Iterable[Endpoint]:
         """Return the endpoint in the storage version of each stored resource."""
         return (item for item in self._endpoints.values() if item.is_storage_version and "get" in item.definition.verbs)
-
-    def storage_endpoint(self, definition: ResourceDefinition) -> Endpoint:
-        """Return the endpoint in the resource's storage version."""
-        return self._endpoints[(definition.group, definition.storage_version, definition.resource)]
 
     def custom(self) -> Mapping[str, tuple[Endpoint, ...]]:
         """Return the endpoints of custom resources by the name of their CustomResourceDefinition."""

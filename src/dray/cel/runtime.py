@@ -319,11 +319,6 @@ def select(value: Any, field: str) -> Any:
     return fail()
 
 
-def select_attribute(value: Any, attribute: str) -> Any:
-    """Evaluate `value.field` on a host object, whose fields are always present."""
-    return getattr(value, attribute)
-
-
 def has(value: Any, field: str) -> bool:
     """Evaluate `has(value.field)`."""
     if isinstance(value, dict):

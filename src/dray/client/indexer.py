@@ -14,7 +14,7 @@ from itertools import chain
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from dray.api.document import NamespacedName
-from dray.client.objects import key_of, labels_of, names_of
+from dray.client.objects import key_of, names_of
 
 T = TypeVar("T")
 
@@ -33,16 +33,6 @@ class ImmutableFields:
     def __call__(self, obj: Any) -> Iterable[Hashable]:
         """Return the index values of an object."""
         return self.function(obj)
-
-
-def label_values(label: str) -> IndexFunction:
-    """Return an index function over the value of one label."""
-
-    def values(obj: Any) -> tuple[str, ...]:
-        value = labels_of(obj).get(label)
-        return () if value is None else (value,)
-
-    return values
 
 
 class _Index:

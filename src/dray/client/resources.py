@@ -81,11 +81,12 @@ POD_DISRUPTION_BUDGETS: Final[Resource[PodDisruptionBudget]] = Resource(
 POD_GROUPS: Final[Resource[PodGroup]] = Resource("scheduling.k8s.io", "v1beta1", "podgroups", "PodGroup", PodGroup)
 WORKLOADS: Final[Resource[Workload]] = Resource("scheduling.k8s.io", "v1beta1", "workloads", "Workload", Workload)
 
-# authentication.k8s.io/v1
+# scheduling.k8s.io/v1
 PRIORITY_CLASSES: Final[Resource[Document]] = unstructured(
     GroupVersion("scheduling.k8s.io", "v1"), "priorityclasses", "PriorityClass", namespaced=False
 )
 
+# authentication.k8s.io/v1
 SELF_SUBJECT_REVIEWS: Final[Resource[Document]] = unstructured(
     GroupVersion("authentication.k8s.io", "v1"), "selfsubjectreviews", "SelfSubjectReview", namespaced=False
 )

@@ -92,12 +92,6 @@ class SharedInformer(Generic[T]):
                 await self._clock.sleep(action.delay_seconds)
             action = await (self._list(action) if isinstance(action, DoList) else self._watch(action))
 
-    async def resync_every(self, seconds: float) -> None:
-        """Call the handlers for every cached object periodically until cancelled."""
-        while True:
-            await self._clock.sleep(seconds)
-            self._informer.resync()
-
     async def _list(self, action: DoList) -> Action:
         try:
             page = await self._client.list(self.resource, self._namespace, action.options)

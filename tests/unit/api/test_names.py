@@ -68,7 +68,6 @@ ROWS = {
     "config map key": (names.config_map_key, "a.b_C-d", []),
     "config map key, dots": (names.config_map_key, "..", ["must not be '..'"]),
     "config map key, up": (names.config_map_key, "..a", ["must not start with '..'"]),
-    "env": (names.env_var_name, "MY_ENV.NAME", []),
     "relaxed env": (names.relaxed_env_var_name, "1 a%", []),
     "relaxed env, equals": (
         names.relaxed_env_var_name,
@@ -103,7 +102,6 @@ def test_rule(row: str) -> None:
         (names.label_value, "-a", "a valid label must be an empty string or consist of"),
         (names.c_identifier, "1a", "a valid C identifier must start with alphabetic character or '_'"),
         (names.config_map_key, "a b", "a valid config key must consist of"),
-        (names.env_var_name, "1a", "a valid environment variable name must consist of alphabetic characters"),
     ],
 )
 def test_first_words(rule: Callable[[str], list[str]], value: str, start: str) -> None:

@@ -14,7 +14,7 @@ from dray.api.errors import APIError, ForbiddenError, InvalidError, ServiceUnava
 from dray.client import informer as informer_module
 from dray.client import shared_informers
 from dray.client.in_process import in_process_client
-from dray.client.indexer import BY_OWNER_UID, label_values
+from dray.client.indexer import BY_OWNER_UID, IndexFunction
 from dray.client.informer import DoList, DoWatch, Informer, Selection
 from dray.client.interface import (
     Bookmark,
@@ -26,12 +26,17 @@ from dray.client.interface import (
     WatchEvent,
     unstructured,
 )
-from dray.client.objects import key_of, owner_uids
+from dray.client.objects import key_of, labels_of, owner_uids
 from dray.client.shared_informers import SharedInformer, SharedInformerFactory
 from dray.runtime.system import SystemClock
 from tests.fake_local_server import FakeLocalServer, fail
 
 PODS = unstructured(GroupVersion("", "v1"), "pods", "Pod")
+
+
+def label_values(label: str) -> IndexFunction:
+    """Index by the value of one label."""
+    return lambda obj: (value,) if (value := labels_of(obj).get(label)) is not None else ()
 
 
 def pod(name: str, **metadata: object) -> Document:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 from dray.api import names
 from dray.api.document import Document
@@ -225,8 +225,3 @@ def containers_of(pod_spec: Document) -> Iterator[Document]:
     """Yield init containers, then containers."""
     for containers in CONTAINER_LISTS:
         yield from pod_spec.get(containers) or ()
-
-
-def claims_as_objects(claims: list[Any]) -> list[Document]:
-    """Return a container's claims in their stored form: a plain name stands for the whole claim."""
-    return [{"name": claim} if isinstance(claim, str) else claim for claim in claims]

@@ -147,10 +147,6 @@ class RBACIndex:
             known = self._aggregated[key.name] = tuple(dict.fromkeys(self._aggregate(key.name, set())))
         return known
 
-    def aggregated_roles(self) -> tuple[str, ...]:
-        """Return the names of the aggregated cluster roles."""
-        return tuple(sorted(key.name for (_, key), role in self._roles.items() if role.selectors is not None))
-
     def _aggregate(self, name: str, seen: set[str]) -> Iterator[Rule]:
         """Return the rules of the roles that the aggregated role selects; `seen` breaks cycles."""
         role = self._roles["ClusterRole", NamespacedName("", name)]

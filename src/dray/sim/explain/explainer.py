@@ -48,13 +48,13 @@ from dray.sim.snapshot import Snapshot
 
 # Longer lists are not useful.
 CHANGES_MAX: Final = 8
-# Obstacles that do not keep the filters from being evaluated: their results are still of interest.
-# What the scheduler's filters need; a user who may not read it gets what the scheduler has reported.
 _DEFAULT_SCORES: Final = (
     "the scores are those of the default profile; the scheduler may have another one (--scheduler-config)"
 )
+# What the scheduler's filters need; a user who may not read it gets what the scheduler has reported.
 _NEEDED: Final = frozenset(("Node",))
 _NEEDED_WITH_CLAIMS: Final = _NEEDED | {"ResourceSlice", "DeviceClass"}
+# Obstacles that do not keep the filters from being evaluated: their results are still of interest.
 _EVALUATED: Final = (Stage.SCHEDULER, Stage.PREEMPTION, Stage.BINDING)
 
 

@@ -269,11 +269,3 @@ def test_amounts_are_of_claims_of_the_pod() -> None:
         'status.nodeAllocatableResourceClaimStatuses[3].resourceClaimName: Invalid value: "a": '
         "no mapping found in pod reference"
     ]
-
-
-@pytest.mark.behaviour("CL-14")
-def test_a_plain_name_stands_for_the_whole_claim() -> None:
-    assert resource_pod.claims_as_objects(["c", {"name": "d", "request": "r"}]) == [
-        {"name": "c"},
-        {"name": "d", "request": "r"},
-    ]
