@@ -3,6 +3,7 @@
 from dray.allocator.allocation_cache import AllocationQuery
 from dray.allocator.allocations import Allocations, claim_label, device_keys
 from dray.allocator.allocator import Allocator
+from dray.allocator.device_reasons import DeviceReason, Reason
 from dray.allocator.errors import (
     AllocationError,
     AllocatorError,
@@ -10,7 +11,7 @@ from dray.allocator.errors import (
     SearchStoppedError,
     StopReason,
 )
-from dray.allocator.explain import DeviceReason, Explanation, Reason, RequestExplanation
+from dray.allocator.explain import Explanation, RequestExplanation
 from dray.allocator.inventory import Inventory
 from dray.allocator.outcome import Outcome, allocation_score, normalized_scores
 from dray.allocator.overlay import AllocationOverlay

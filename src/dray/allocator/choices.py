@@ -8,7 +8,7 @@ from dray.allocator.allocations import AllocatedDevices
 from dray.allocator.bits import above, indices, lowest
 from dray.allocator.capacity import CapacityRequestError, most_consumed, offers
 from dray.allocator.content import CapacityKey
-from dray.allocator.errors import AllocationError, NodeAllocationError
+from dray.allocator.errors import AllocationError, NodeAllocationError, UndefinedAllError
 from dray.allocator.plan import DEVICES_MAX, Alternative, Plan, PlannedRequest, check_size, device_error
 from dray.allocator.segments import TaintRules
 from dray.allocator.view import NodeView
@@ -40,7 +40,7 @@ class Choice:
         # Whether there are enough devices for this request alone.
         self.feasible = False
         # Why this alternative cannot be evaluated on the node.
-        self.obstacle: NodeAllocationError | None = None
+        self.obstacle: UndefinedAllError | None = None
         # The order in which devices are tried, and for each device those that come later; None means by number.
         self._order: Sequence[int] | None = None
         self._later: dict[int, int] = {}
@@ -150,15 +150,13 @@ class Chooser:
         complete = choice.available == choice.everything and choice.obstacle is None
         choice.feasible = complete and 0 < choice.needed <= DEVICES_MAX
 
-    def _obstacle(self, request: PlannedRequest, alternative: Alternative) -> NodeAllocationError | None:
+    def _obstacle(self, request: PlannedRequest, alternative: Alternative) -> UndefinedAllError | None:
         """Return why "all" is undefined: a pool of the node is incomplete or invalid."""
         for pools, state in ((self._view.incomplete, "being updated"), (self._view.invalid, "invalid")):
             if pools:
                 label = self._plan.claims[request.claim].label
-                return NodeAllocationError(
-                    f"claim {label}, request {alternative.name}: "
-                    f"asks for all devices, but resource pool {pools[0].key} is currently {state}"
-                )
+                problem = f"asks for all devices, but resource pool {pools[0].key} is currently {state}"
+                return UndefinedAllError(label, alternative.name, problem)
         return None
 
     def _with_capacity(self, choice: Choice, devices: int, *, whole: bool = False) -> int:

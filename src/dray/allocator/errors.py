@@ -24,6 +24,14 @@ class NodeAllocationError(AllocatorError):
     """The claims cannot be evaluated on this node."""
 
 
+class UndefinedAllError(NodeAllocationError):
+    """A request for all devices is undefined on this node; `problem` is the text without claim and request."""
+
+    def __init__(self, claim: str, request: str, problem: str) -> None:
+        super().__init__(f"claim {claim}, request {request}: {problem}")
+        self.problem = problem
+
+
 class StopReason(enum.StrEnum):
     """Why a search was stopped."""
 

@@ -5,7 +5,6 @@ An explanation is far more expensive than a search, and is computed on demand on
 
 from __future__ import annotations
 
-import enum
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +15,25 @@ from dray.allocator.capacity import fits, offers, request_error, share
 from dray.allocator.choices import Choice, Chooser, RequestChoices
 from dray.allocator.compatibility import conflicting_set
 from dray.allocator.derived_attributes import DerivedFailure
+from dray.allocator.device_reasons import (
+    DerivedAttributeFailed,
+    DeviceReason,
+    FeatureDisabled,
+    Incompatible,
+    InIncompletePool,
+    InInvalidPool,
+    InUse,
+    LacksCapacity,
+    LacksCounter,
+    NodeLacksFeature,
+    NotReached,
+    SelectorFailed,
+    SelectorFalse,
+    Tainted,
+    Taken,
+    ViolatesConstraint,
+    amount_text,
+)
 from dray.allocator.errors import AllocatorError, SearchStoppedError
 from dray.allocator.inventory import OPTIONAL_NODE_OPERATIONS, Inventory, can_skip_operations
 from dray.allocator.plan import DEVICES_MAX, Alternative, Plan, PlannedRequest
@@ -25,44 +43,14 @@ from dray.allocator.segments import TaintRules
 from dray.allocator.selection import SelectorFailure
 from dray.allocator.taints import intolerable
 from dray.allocator.view import NodeView
-from dray.api.quantity import Format, Quantity
-from dray.api.types.resource_v1 import DeviceTaint
+from dray.api.quantity import Quantity
 
 if TYPE_CHECKING:
     from dray.allocator.allocations import AllocatedDevices
 
 # Search steps spent on an explanation.
 _STEPS_MAX: Final = 10_000
-_MEBI_NANOS: Final = 2**20 * 10**9
 _NOT_ALL: Final = "each request can be met, but not all of them together"
-
-
-class Reason(enum.StrEnum):
-    """Why a request cannot use a device, in the order of evaluation."""
-
-    NODE_NOT_REACHED = "node not reached"
-    POOL_INCOMPLETE = "pool incomplete"
-    POOL_INVALID = "pool invalid"
-    FEATURE_DISABLED = "feature disabled"
-    SELECTOR = "selector"
-    SELECTOR_ERROR = "selector error"
-    IN_USE = "in use"
-    TAINT = "taint"
-    CAPACITY = "capacity"
-    COUNTER = "counter"
-    INCOMPATIBLE = "incompatible"
-    TAKEN = "taken"
-    CONSTRAINT = "constraint"
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceReason:
-    """Why one request cannot use one device; equal `brief` texts are aggregated."""
-
-    device: str
-    reason: Reason
-    text: str
-    brief: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,39 +176,37 @@ class Explainer:
         if reason is not None:
             return reason
         if not alternative.admin_access and self._is_in_use(index, device):
-            holders = ", ".join(self._allocations.holders(device.key))
-            return DeviceReason(device.key, Reason.IN_USE, f"in use by claim {holders}", "in use")
+            return InUse(device.key, tuple(self._allocations.holders(device.key)))
         taint = intolerable(self._view.taints(index, self._rules), alternative.tolerations)
         if taint is not None and self._view.gates.taints:
-            name = _taint_name(taint)
-            return DeviceReason(device.key, Reason.TAINT, f"taint {name} is not tolerated", f"tainted ({name})")
+            return Tainted(device.key, taint)
         if not self._blocked >> index & 1 or alternative.admin_access:
             return self._capacity_reason(alternative, index, device)
         pool = device.entry.pool
         conflict = conflicting_set(pool.common_groups(self._allocations), device.groups)
         if conflict is not None and pool.lacking_counter(device, pool.used_counters(self._allocations)) is None:
-            return _incompatible(device, conflict)
+            return Incompatible(device.key, conflict)
         return self._counter_reason(device, {})
 
     def _is_in_use(self, index: int, device: PoolDevice) -> bool:
         return self._allocations.in_use(device.key, shareable=bool(self._view.shared >> index & 1))
 
     def _capacity_reason(self, alternative: Alternative, index: int, device: PoolDevice) -> DeviceReason:
-        text = "does not have the capacity asked for"
         problem = request_error(device.content, alternative.capacity)
         if problem is not None:
-            text = problem
-        elif self._view.shared >> index & 1:
+            return LacksCapacity(device.key, problem)
+        if self._view.shared >> index & 1:
             taken = share(device.content, alternative.capacity)
             consumed = self._allocations.consumed(device.key)
             lacking = None if taken is None else fits(device.content, taken, consumed, {})
             if taken is not None and lacking is not None:
                 whole = Quantity.parse(device.content.capacity[lacking].value).nanos
                 left = whole - consumed.get(lacking, 0)
-                text = f"capacity {lacking}: {_amount(taken[lacking])} needed, {_amount(left)} left"
+                text = f"capacity {lacking}: {amount_text(taken[lacking])} needed, {amount_text(left)} left"
+                return LacksCapacity(device.key, text)
         else:
             assert not offers(device.content, alternative.capacity), "every other reason was looked for"
-        return DeviceReason(device.key, Reason.CAPACITY, text, "lack capacity")
+        return LacksCapacity(device.key)
 
     def _counter_reason(self, device: PoolDevice, also: Mapping[CounterName, int]) -> DeviceReason:
         pool = device.entry.pool
@@ -232,34 +218,30 @@ class Explainer:
         needed = sum(amount for counter, amount in device.consumes if counter == lacking)
         left = pool.counters.get(lacking, 0) - used.get(lacking, 0)
         group, name = lacking
-        text = f"counter {name} of counter set {group}: {_amount(needed)} needed, {_amount(left)} left"
-        return DeviceReason(device.key, Reason.COUNTER, text, f"lack counter {group}/{name}")
+        return LacksCounter(device.key, group, name, needed, left)
 
     # --- Devices that the node cannot use at all. ---
 
     def _unseen_devices(self) -> Iterator[DeviceReason]:
         for pool in self._view.incomplete:
-            yield from self._of_pool(pool, Reason.POOL_INCOMPLETE, "being updated", "in pools being updated")
+            yield from (InIncompletePool(device, pool.key) for device in self._devices_of(pool))
         for pool in self._view.invalid:
-            yield from self._of_pool(pool, Reason.POOL_INVALID, f"invalid: {pool.problem}", "in invalid pools")
+            yield from (InInvalidPool(device, pool.key, pool.problem or "") for device in self._devices_of(pool))
         gates = self._view.gates
         for entry, reached in self._inventory.wide_entries(self._view.node, gates):
             for device in entry.devices:
                 if device.key not in reached and entry.pool.complete and entry.pool.problem is None:
-                    text = "cannot be used from the node"
-                    yield DeviceReason(device.key, Reason.NODE_NOT_REACHED, text, "not reachable from the node")
+                    yield NotReached(device.key)
         for device in self._inventory.devices_of(self._view.node, gates):
             if not usable(device.spec, gates):
-                text = "needs a feature that is disabled"
-                yield DeviceReason(device.key, Reason.FEATURE_DISABLED, text, "need a disabled feature")
+                yield FeatureDisabled(device.key)
             elif not can_skip_operations(device.entry, self._view.node, gates):
-                text = f"needs the feature {OPTIONAL_NODE_OPERATIONS} on the node and in the scheduler"
-                yield DeviceReason(device.key, Reason.FEATURE_DISABLED, text, "need a feature that the node lacks")
+                yield NodeLacksFeature(device.key, OPTIONAL_NODE_OPERATIONS)
 
-    def _of_pool(self, pool: Pool, reason: Reason, state: str, brief: str) -> Iterator[DeviceReason]:
+    def _devices_of(self, pool: Pool) -> Iterator[str]:
         for device in self._inventory.devices_of(self._view.node, self._view.gates):
             if device.entry.pool is pool:
-                yield DeviceReason(device.key, reason, f"resource pool {pool.key} is {state}", brief)
+                yield device.key
 
     # --- A request after others. ---
 
@@ -289,29 +271,25 @@ class Explainer:
             if same and frame.request == request:
                 return None
             if same and not frame.choice.alternative.admin_access:
-                other = frame.choice.alternative.name
-                label = self._plan.claims[frame.claim].label
-                text = f"taken by request {other} of claim {label}"
-                return DeviceReason(device.key, Reason.TAKEN, text, f"taken by request {other}")
+                return Taken(device.key, frame.choice.alternative.name, self._plan.claims[frame.claim].label)
         for position in choice.alternative.constraints:
             constraint = self._plan.claims[claim].constraints[position]
             state = search.attempt.constraint_states[claim][position]
             derived = choice.alternative.group.derived
             if constraint.add(state, device.content, derived) is None:
                 violation = constraint.explain(state, device.content, derived)
-                return DeviceReason(device.key, Reason.CONSTRAINT, violation.text, violation.brief)
+                return ViolatesConstraint(device.key, violation.text, violation.brief)
         return self._dynamic_amounts(search, choice, index, device)
 
     def _dynamic_amounts(self, search: Search, choice: Choice, index: int, device: PoolDevice) -> DeviceReason | None:
         if self._view.shared >> index & 1:
             taken = share(device.content, choice.alternative.capacity)
             if taken is not None and search.attempt.lacking_capacity(index, device, taken) is not None:
-                text = "the shares chosen before leave too little capacity"
-                return DeviceReason(device.key, Reason.CAPACITY, text, "lack capacity")
+                return LacksCapacity(device.key, "the shares chosen before leave too little capacity")
         elif device.consumes and search.attempt.lacking_counter(device) is not None:
             return self._counter_reason(device, search.attempt.counters_of(device.entry.pool))
         conflict = search.attempt.conflicting_set(device)
-        return None if conflict is None else _incompatible(device, conflict)
+        return None if conflict is None else Incompatible(device.key, conflict)
 
 
 class _Deepest:
@@ -342,20 +320,11 @@ def _verdict_reason(alternative: Alternative, device: PoolDevice) -> DeviceReaso
     if verdict is None:
         return None
     if isinstance(verdict, DerivedFailure):
-        text = f"derived attribute {verdict.name}: {verdict.text}"
-        return DeviceReason(device.key, Reason.SELECTOR_ERROR, text, "make a derived attribute fail")
-    owner = f"class {alternative.device_class.metadata.name}" if verdict.of_class else "the request"
+        return DerivedAttributeFailed(device.key, verdict.name, verdict.text)
+    class_name = (alternative.device_class.metadata.name or "") if verdict.of_class else ""
     if isinstance(verdict, SelectorFailure):
-        text = f"selector #{verdict.index} of {owner}: {verdict.text}"
-        return DeviceReason(device.key, Reason.SELECTOR_ERROR, text, "make a selector fail")
-    text = f"selector #{verdict.index} of {owner} is false: {verdict.expression}"
-    kind = "class" if verdict.of_class else "request"
-    return DeviceReason(device.key, Reason.SELECTOR, text, f"do not match {kind} selector")
-
-
-def _incompatible(device: PoolDevice, counter_set: str) -> DeviceReason:
-    text = f"no compatibility group in common with the devices in use of counter set {counter_set}"
-    return DeviceReason(device.key, Reason.INCOMPATIBLE, text, f"incompatible with devices in use of {counter_set}")
+        return SelectorFailed(device.key, class_name, verdict.index, verdict.text)
+    return SelectorFalse(device.key, class_name, verdict.index, verdict.expression)
 
 
 def _never() -> bool:
@@ -364,18 +333,7 @@ def _never() -> bool:
 
 def _note(choice: Choice) -> str | None:
     if choice.obstacle is not None:
-        return str(choice.obstacle).partition(": ")[2]
+        return choice.obstacle.problem
     if choice.needed > DEVICES_MAX:
         return f"{choice.needed} devices needed, more than the claim limit of {DEVICES_MAX}"
     return None
-
-
-def _taint_name(taint: DeviceTaint) -> str:
-    value = f"={taint.value}" if taint.value else ""
-    return f"{taint.key}{value}:{taint.effect}"
-
-
-def _amount(nanos: int) -> str:
-    """Return an amount; whole mebibytes in the largest binary unit that divides it."""
-    is_binary = nanos != 0 and nanos % _MEBI_NANOS == 0
-    return str(Quantity(nanos, Format.BINARY_SI if is_binary else Format.DECIMAL_SI))

@@ -755,7 +755,7 @@ def test_errors(case: Case) -> None:
         allocated(case)
     expected = case.error or ""
     kind = NodeAllocationError if expected.startswith("node: ") else AllocationError
-    assert type(caught.value) is kind
+    assert isinstance(caught.value, kind)
     assert str(caught.value).split("\n")[0] == expected.removeprefix("node: ")
 
 

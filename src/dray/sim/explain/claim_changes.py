@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from dray.allocator import DeviceReason, Reason
+from dray.allocator.device_reasons import DeviceReason, Tainted
 from dray.allocator.taints import TaintRule
 from dray.api.types.resource_v1 import (
     CELDeviceSelector,
@@ -30,6 +30,7 @@ from dray.sim.explain.selector_hints import SelectorHint, shortened
 # Values of an attribute that are tried instead of the requested one.
 _ALTERNATIVES_MAX: Final = 8
 replace = msgspec.structs.replace
+R = TypeVar("R", bound=DeviceReason)
 RequestT = TypeVar("RequestT", ExactDeviceRequest, DeviceSubRequest)
 
 # Returns the nodes that fit with these claims.
@@ -219,10 +220,8 @@ def _tolerant(
 def _tainted(answers: Iterable[NodeAnswer]) -> dict[str, list[str]]:
     """Return the devices with each taint that is not tolerated."""
     found: dict[str, list[str]] = {}
-    for reason in reasons_of(answers, Reason.TAINT):
-        # "taint NAME is not tolerated"
-        taint = reason.text.removeprefix("taint ").removesuffix(" is not tolerated")
-        found.setdefault(taint, []).append(reason.device)
+    for reason in reasons_of(answers, Tainted):
+        found.setdefault(reason.name, []).append(reason.device)
     return found
 
 
@@ -243,11 +242,11 @@ def _selects(rule: TaintRule, key: str) -> bool:
     return rule.selects(driver, pool, device)
 
 
-def reasons_of(answers: Iterable[NodeAnswer], kind: Reason) -> Iterator[DeviceReason]:
+def reasons_of(answers: Iterable[NodeAnswer], kind: type[R]) -> Iterator[R]:
     """Yield the reasons of a kind from all nodes."""
     for answer in answers:
         for request in answer.requests:
-            yield from (reason for reason in request.reasons if reason.reason is kind)
+            yield from (reason for reason in request.reasons if isinstance(reason, kind))
 
 
 def _tolerating(claim: ResourceClaim, toleration: DeviceToleration) -> ResourceClaim:

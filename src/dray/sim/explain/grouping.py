@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from dray.allocator import DeviceReason, Reason, RequestExplanation
+from dray.allocator.device_reasons import InUse, LacksCapacity, LacksCounter, SelectorFalse, Tainted
 from dray.api.tolerations import tolerates
 from dray.api.types.core_v1 import Node, Pod
 from dray.sim.explain.answers import NodeAnswer, ReasonGroup
@@ -47,8 +47,9 @@ _PLUGIN_NEARNESS: Final = {
     "NodeName": len(NEARNESS),
 }
 _OTHER_NEARNESS: Final = 6
-_NO_MATCH: Final = "do not match "
-_OTHER_CLASS: Final = re.compile(r"selector #\d+ of class (\S+) is false: ")
+_DO_NOT_MATCH, _ARE, _LACK = "do not match", "are", "lack"
+# The verbs of one device.
+_ONE: Final = {_ARE: "is", _LACK: "lacks"}
 
 
 class _Group:
@@ -58,7 +59,7 @@ class _Group:
         self.others = others
         self.nodes: list[str] = []
         # By request.
-        self.counts: dict[str, Counter[str]] = {}
+        self.counts: dict[str, Counter[_Label]] = {}
         self.usable: Counter[str] = Counter()
         self.needed: dict[str, int] = {}
         # Requests of which no device is of the class.
@@ -149,28 +150,39 @@ def untolerated_taints(node: Node, pod: Pod) -> list[str]:
 # --- Reasons of devices. ---
 
 
-def _labels(request: RequestExplanation) -> Iterator[str]:
+class _Label(NamedTuple):
+    """What devices have in common: "are in use", "lack counter memory"."""
+
+    verb: str
+    what: str
+
+    @property
+    def text(self) -> str:
+        return f"{self.verb} {self.what}".strip()
+
+
+def _labels(request: RequestExplanation) -> Iterator[_Label]:
     return (_label(reason) for reason in request.reasons if not _is_of_other_class(reason))
 
 
 def _is_of_other_class(reason: DeviceReason) -> bool:
-    return reason.reason is Reason.SELECTOR and _OTHER_CLASS.match(reason.text) is not None
+    return isinstance(reason, SelectorFalse) and bool(reason.class_name)
 
 
-def _label(reason: DeviceReason) -> str:
-    if reason.reason is Reason.SELECTOR:
-        return f"{_NO_MATCH}`{shortened(reason.text.partition(' is false: ')[2])}`"
-    if reason.reason is Reason.COUNTER:
+def _label(reason: DeviceReason) -> _Label:
+    if isinstance(reason, SelectorFalse):
+        return _Label(_DO_NOT_MATCH, f"`{shortened(reason.expression)}`")
+    if isinstance(reason, LacksCounter):
         # Counter sets have a name for each card.
-        return f"lack counter {reason.brief.rpartition('/')[2]}"
-    if reason.reason is Reason.IN_USE:
-        return "are in use"
-    return reason.brief if not reason.brief.startswith("tainted") else f"are {reason.brief}"
+        return _Label(_LACK, f"counter {reason.counter}")
+    if isinstance(reason, LacksCapacity):
+        return _Label(_LACK, "capacity")
+    return _Label(_ARE if isinstance(reason, InUse | Tainted) else "", reason.brief)
 
 
-def _devices_text(counts: Mapping[str, int], usable: int, needed: int) -> str:
+def _devices_text(counts: Mapping[_Label, int], usable: int, needed: int) -> str:
     # Devices that do not match are not worth a word if others do.
-    matching = {label: count for label, count in counts.items() if not label.startswith(_NO_MATCH)}
+    matching = {label: count for label, count in counts.items() if label.verb != _DO_NOT_MATCH}
     kind = "devices"
     if (matching or usable) and len(matching) < len(counts):
         counts, kind = matching, "matching devices"
@@ -180,15 +192,15 @@ def _devices_text(counts: Mapping[str, int], usable: int, needed: int) -> str:
     devices = f"{total} {kind}" if total > 1 else f"1 {kind.removesuffix('s')}"
     if len(counts) == 1 and not usable:
         ((label, _),) = counts.items()
-        if label.startswith(_NO_MATCH):
-            return f"no device matches {label.removeprefix(_NO_MATCH)}"
+        if label.verb == _DO_NOT_MATCH:
+            return f"no device matches {label.what}"
         if total > 1:
-            return f"all {devices} {label}"
-        if label.startswith("are "):
-            return f"its only {kind.removesuffix('s')} is {label.removeprefix('are ')}"
-        if label.startswith("lack "):
-            return f"its only {kind.removesuffix('s')} lacks {label.removeprefix('lack ')}"
-    parts = [f"{count} {label.removeprefix('are ')}" for label, count in Counter(counts).most_common()]
+            return f"all {devices} {label.text}"
+        if label.verb in _ONE:
+            return f"its only {kind.removesuffix('s')} {_ONE[label.verb]} {label.what}"
+    parts = [
+        f"{count} {label.what if label.verb == _ARE else label.text}" for label, count in Counter(counts).most_common()
+    ]
     if usable:
         parts.append(f"{usable} usable but {needed} needed on one node")
     return f"of {devices} {', '.join(parts)}"

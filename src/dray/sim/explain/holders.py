@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from dray.allocator import DeviceReason, Reason, RequestExplanation, claim_label
+from dray.allocator import DeviceReason, RequestExplanation, claim_label
+from dray.allocator.device_reasons import InUse, LacksCounter
 from dray.api.types.resource_v1 import ResourceClaim
 from dray.sim.explain.answers import NodeAnswer
 from dray.sim.explain.cluster_changes import Surroundings, holder_text
@@ -13,7 +14,6 @@ from dray.sim.explain.filters import DYNAMIC_RESOURCES
 from dray.sim.explain.similar_names import listed
 
 _CLAIMS_SHOWN: Final = 3
-_HELD: Final = (Reason.IN_USE, Reason.COUNTER)
 
 
 def holders(cluster: Surroundings, answers: Sequence[NodeAnswer]) -> tuple[str, ...]:
@@ -24,7 +24,7 @@ def holders(cluster: Surroundings, answers: Sequence[NodeAnswer]) -> tuple[str, 
         if answer.rejections.keys() - {DYNAMIC_RESOURCES}:
             continue
         for request in answer.requests:
-            held = [reason for reason in request.reasons if reason.reason in _HELD]
+            held = [reason for reason in request.reasons if isinstance(reason, InUse | LacksCounter)]
             missing = request.needed - request.usable
             if request.note is None and 0 < missing <= len(held) and (text := finder.text(held)):
                 found.append((missing, f"{answer.node} has {_usable(request)}: {text}"))
@@ -68,13 +68,11 @@ class _HolderFinder:
 
     def _of(self, reason: DeviceReason) -> Iterator[tuple[str, str]]:
         pool, _, device = reason.device.rpartition("/")
-        if reason.reason is Reason.IN_USE:
-            yield reason.text.removeprefix("in use by claim "), device
-            return
-        # The text for several devices is "lack counter SET/COUNTER".
-        counter_set = reason.brief.removeprefix("lack counter ").rpartition("/")[0]
-        for claim, name in self._by_counter_set.get((pool, counter_set), ()):
-            yield claim_label(claim), name
+        if isinstance(reason, InUse):
+            yield from ((holder, device) for holder in reason.holders)
+        elif isinstance(reason, LacksCounter):
+            for claim, name in self._by_counter_set.get((pool, reason.counter_set), ()):
+                yield claim_label(claim), name
 
     def _shown(self, label: str) -> str:
         claim = self._labels.get(label)
