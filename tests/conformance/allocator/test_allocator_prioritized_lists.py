@@ -347,7 +347,7 @@ def test_errors(case: Case) -> None:
     with pytest.raises(AllocatorError) as caught:
         allocated(case)
     expected = case.error or ""
-    assert type(caught.value) is (NodeAllocationError if expected.startswith("node: ") else AllocationError)
+    assert isinstance(caught.value, NodeAllocationError if expected.startswith("node: ") else AllocationError)
     assert str(caught.value) == expected.removeprefix("node: ")
 
 
