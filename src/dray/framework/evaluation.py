@@ -53,7 +53,7 @@ def group_rejections(counts: Iterable[StatusCount]) -> tuple[tuple[RejectedNodes
     """Return the nodes grouped by plugin and reasons, the largest groups first, and the number that is not listed."""
     merged: dict[tuple[str, tuple[str, ...]], tuple[int, str]] = {}
     for status, count, name in counts:
-        group = status.plugin, tuple(status.reasons[:REASONS_MAX])
+        group = status.plugin, tuple(status.texts[:REASONS_MAX])
         merged[group] = (merged.get(group, (0, ""))[0] + count, name)
     found = [RejectedNodes(count, plugin, reasons, example) for (plugin, reasons), (count, example) in merged.items()]
     found.sort(key=lambda item: -item.count)

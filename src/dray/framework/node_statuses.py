@@ -217,6 +217,32 @@ def count_statuses(statuses: Mapping[str, Status]) -> list[StatusCount]:
     return found
 
 
+def count_reasons(counts: Iterable[StatusCount], others: Mapping[str, int]) -> list[str]:
+    """Return each reason with its number of nodes, as in the messages of Kubernetes; details follow the sum.
+
+    `others` are nodes without a status.
+    """
+    numbers: Counter[str] = Counter()
+    details: dict[str, Counter[str]] = {}
+    for status, count, _ in counts:
+        for reason in status.reasons:
+            numbers[reason] += count
+        if status.detail:
+            details.setdefault(status.reasons[0], Counter())[status.detail] += count
+    numbers.update(others)
+    return sorted(
+        f"{count} {reason}{_details_text(details[reason], count) if reason in details else ''}"
+        for reason, count in numbers.items()
+    )
+
+
+def _details_text(details: Counter[str], count: int) -> str:
+    """Return the details of a reason, with their numbers of nodes unless all nodes have the same."""
+    if len(details) == 1 and details.total() == count:
+        return f" ({next(iter(details))})"
+    return f" ({'; '.join(f'{number}: {detail}' for detail, number in details.most_common())})"
+
+
 def names_with(statuses: Mapping[str, Status], wanted: Collection[Status]) -> list[str]:
     """Return the nodes that have one of the statuses, by identity, in order."""
     if isinstance(statuses, NodeStatuses):

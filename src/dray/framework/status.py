@@ -1,6 +1,7 @@
 """The result of a plugin call: a code that decides what the scheduler does next, and reasons for the user.
 
-Reasons are aggregated over nodes in the Pod's condition, so they must not name the node.
+Reasons are aggregated over nodes in the Pod's condition, so they must not name the node. A detail of the first reason
+follows its sum.
 """
 
 from __future__ import annotations
@@ -41,6 +42,8 @@ class Status(msgspec.Struct, frozen=True):
     plugin: str = ""
     # Of a failure: what the attempt was based on has changed, so it is repeated without a backoff.
     at_once: bool = False
+    # What else is known about the first reason.
+    detail: str = ""
 
     @property
     def is_success(self) -> bool:
@@ -57,7 +60,12 @@ class Status(msgspec.Struct, frozen=True):
     @property
     def message(self) -> str:
         """Return all reasons in one line."""
-        return ", ".join(self.reasons)
+        return ", ".join(self.texts)
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """Return the reasons, the first one with its detail."""
+        return (f"{self.reasons[0]} ({self.detail})", *self.reasons[1:]) if self.detail else self.reasons
 
     def with_plugin(self, plugin: str) -> Status:
         """Return the status with the plugin's name; a name that is already set is kept."""

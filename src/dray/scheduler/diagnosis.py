@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -13,7 +12,7 @@ from dray.api.document import Document
 from dray.api.timestamps import format_time
 from dray.api.types.core_v1 import Pod, PodCondition
 from dray.framework.evaluation import Evaluation, RejectedNodes, group_rejections
-from dray.framework.node_statuses import StatusCount, count_statuses
+from dray.framework.node_statuses import StatusCount, count_reasons, count_statuses
 from dray.framework.status import Status
 
 NO_NODES = "no nodes available to schedule pods"
@@ -58,15 +57,9 @@ class Diagnosis:
         return Evaluation(self.node_count, self.node_count, 0, (), groups, unlisted)
 
     def _histogram(self) -> list[str]:
-        counts: Counter[str] = Counter()
-        for status, count, _ in self.counts:
-            for reason in status.reasons:
-                counts[reason] += count
         others = self.node_count - len(self.statuses)
-        if self.absent is not None and others > 0:
-            for reason in self.absent.reasons:
-                counts[reason] += others
-        return sorted(f"{count} {reason}" for reason, count in counts.items())
+        absent = self.absent.reasons if self.absent is not None and others > 0 else ()
+        return count_reasons(self.counts, dict.fromkeys(absent, others))
 
 
 POD_SCHEDULED: Final = "PodScheduled"

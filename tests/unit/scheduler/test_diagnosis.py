@@ -1,4 +1,4 @@
-"""The status patch of a Pod that was not placed."""
+"""The message and the status patch of a Pod that was not placed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from dray.scheduler.diagnosis import plan_status
+from dray.framework.status import Code, Status, unresolvable, unschedulable
+from dray.scheduler.diagnosis import Diagnosis, plan_status
 from tests.unit.scheduler.builders import pod
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -60,3 +61,39 @@ def test_plan_status(status: dict[str, Any], nominated: str | None, expected: An
 def test_plan_status_of_a_pod_with_a_pending_write(pending: Any, nominated: str | None, expected: Any) -> None:
     observed = pod("a", status={"conditions": [condition(message="why" if nominated is not None else "old")]})
     assert plan_status(observed, "Unschedulable", "why", NOW, nominated, pending) == expected
+
+
+def no_devices(detail: str = "") -> Status:
+    return Status(Code.UNSCHEDULABLE, ("cannot allocate all claims",), "DynamicResources", detail=detail)
+
+
+@pytest.mark.parametrize(
+    ("rejections", "expected"),
+    [
+        ([no_devices()] * 2, "2 cannot allocate all claims"),
+        ([no_devices("all in use")] * 2, "2 cannot allocate all claims (all in use)"),
+        (
+            [no_devices("one in use"), no_devices("all in use"), no_devices("all in use")],
+            "3 cannot allocate all claims (2: all in use; 1: one in use)",
+        ),
+        ([no_devices("all in use"), no_devices()], "2 cannot allocate all claims (1: all in use)"),
+        (
+            [no_devices("all in use"), unschedulable("Too many pods"), unresolvable("Too many pods")],
+            "1 cannot allocate all claims (all in use), 2 Too many pods",
+        ),
+    ],
+    ids=["no details", "one for all", "several", "not for all", "other reasons"],
+)
+def test_a_reason_is_counted_once_and_its_details_follow(rejections: list[Status], expected: str) -> None:
+    statuses = {f"n{number}": status for number, status in enumerate(rejections)}
+    found = Diagnosis(len(statuses), statuses)
+    assert found.message() == f"0/{len(statuses)} nodes are available: {expected}."
+
+
+def test_the_record_of_decisions_has_a_group_for_each_detail() -> None:
+    statuses = {"a": no_devices("all in use"), "b": no_devices("one in use")}
+    groups = Diagnosis(2, statuses).evaluation().rejections
+    assert {group.reasons for group in groups} == {
+        ("cannot allocate all claims (all in use)",),
+        ("cannot allocate all claims (one in use)",),
+    }

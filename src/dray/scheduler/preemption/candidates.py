@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
@@ -10,6 +9,7 @@ from math import inf
 from typing import Final
 
 from dray.framework.node_info import NO_PRIORITY, NodeInfo
+from dray.framework.node_statuses import count_reasons, count_statuses
 from dray.framework.status import Code, Status
 from dray.scheduler.filter_runner import AttemptError
 from dray.scheduler.preemption.dry_run import NO_VICTIMS, Candidate
@@ -111,11 +111,7 @@ def choose(candidates: Sequence[Candidate]) -> Candidate:
 
 def rejection_message(node_count: int, statuses: Mapping[str, Status], without_victims: int = 0) -> str:
     """Return why preemption does not help; on nodes without a status it was not tried."""
-    counts = Counter(reason for status in statuses.values() for reason in status.reasons)
-    if without_victims:
-        counts[NO_VICTIMS] += without_victims
-    others = node_count - len(statuses) - without_victims
-    if others > 0:
-        counts[NOT_HELPFUL] += others
-    reasons = ", ".join(sorted(f"{count} {reason}" for reason, count in counts.items()))
+    others = {NO_VICTIMS: without_victims, NOT_HELPFUL: node_count - len(statuses) - without_victims}
+    present = {reason: count for reason, count in others.items() if count > 0}
+    reasons = ", ".join(count_reasons(count_statuses(statuses), present))
     return f"0/{node_count} nodes are available: {reasons}."

@@ -71,7 +71,7 @@ class Filters:
             if not status.is_success:
                 self._state.skip_filter.add(plugin.name)
             if status.is_rejected or status.code is Code.ERROR:
-                self._rejected[plugin.name] = tuple(status.reasons)
+                self._rejected[plugin.name] = status.texts
             elif result is not None:
                 self._names = result.node_names if self._names is None else self._names & result.node_names
         self.evaluates_nodes = self._rejected.keys().isdisjoint(_DEVICE_PLUGINS)
@@ -137,7 +137,7 @@ class Filters:
 
     def rejections(self, node: NodeInfo) -> dict[str, tuple[str, ...]]:
         """Return the reasons by plugin; empty if the node fits."""
-        return self._rejected | {name: tuple(status.reasons) for name, status in self._statuses(node).items()}
+        return self._rejected | {name: status.texts for name, status in self._statuses(node).items()}
 
     def _statuses(self, node: NodeInfo) -> dict[str, Status]:
         """Return the rejections of Filter, of all plugins."""

@@ -692,7 +692,7 @@ async def test_nodes_that_look_alike_are_explained_together() -> None:
         attempt = await cluster.start(pod("pod", "claim"))
         statuses = cluster.filter(attempt)
         cluster.plugin.explain_rejections(attempt.state, attempt.pod, statuses)
-        reasons = {name: why(status.reasons) for name, status in statuses.items()}
+        reasons = {name: why(status.texts) for name, status in statuses.items()}
         assert reasons == {
             **{
                 f"full-{number}": 'cannot allocate all claims (request "r": 2 devices: 2 in use)' for number in range(3)

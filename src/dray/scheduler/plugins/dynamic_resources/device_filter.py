@@ -229,47 +229,43 @@ class DeviceFilter:
 
         Where preempting others may help, the code is Unschedulable.
         """
-        plain = _CANNOT_ALLOCATE.reasons
         # Those of nodes that have not changed are known from an earlier Pod.
         own_statuses = [status for status in distinct_statuses(statuses) if status.plugin == NAME]
-        known = {reason for status in own_statuses for reason in status.reasons}
-        explained: dict[Hashable, str] = {
-            reason: reason for reason in known if reason.startswith(f"{CANNOT_ALLOCATE} ")
-        }
-        for name in names_with(statuses, [status for status in own_statuses if status.reasons is plain]):
+        explained: dict[Hashable, str] = {status.detail: status.detail for status in own_statuses if status.detail}
+        plain = [item for item in own_statuses if item.reasons is _CANNOT_ALLOCATE.reasons and not item.detail]
+        for name in names_with(statuses, plain):
             node = snapshot.get(name)
             assert node is not None, f"{name} was filtered and is not in the snapshot"
-            reason = self._reason(own.variant_on(name), node, explained)
-            statuses[name] = self._status(may_help(node), reason)
+            detail = self._detail(own.variant_on(name), node, explained)
+            statuses[name] = self._status(may_help(node), detail)
 
-    def _status(self, may_help: bool, reason: str) -> Status:  # noqa: FBT001 - part of the key
+    def _status(self, may_help: bool, detail: str) -> Status:  # noqa: FBT001 - part of the key
         """Return an explained rejection; most nodes have the same, also in the attempts of other Pods."""
-        key = may_help, reason
+        key = may_help, detail
         found = self._statuses.get(key)
         if found is None:
             if len(self._statuses) >= STATUSES_MAX:
                 self._statuses.clear()
             code = Code.UNSCHEDULABLE if may_help else _CANNOT_ALLOCATE.code
-            found = self._statuses[key] = Status(code, (reason,), NAME)
+            found = self._statuses[key] = Status(code, _CANNOT_ALLOCATE.reasons, NAME, detail=detail)
         return found
 
-    def _reason(self, variant: Variant, node: NodeInfo, explained: dict[Hashable, str]) -> str:
-        """Return the reason for a node, which is kept with its cached result; beyond some the reasons are plain."""
+    def _detail(self, variant: Variant, node: NodeInfo, explained: dict[Hashable, str]) -> str:
+        """Return the explanation for a node, which is kept with its cached result; empty beyond some."""
         cached = None if variant.query is None else variant.query.result_on(node.name)
         if cached is not None and cached.reason:
             if cached.reason in explained.values() or len(explained) < EXPLAINED_MAX:
                 explained.setdefault(cached.reason, cached.reason)
                 return cached.reason
-            return CANNOT_ALLOCATE
+            return ""
         key = self._equivalence_key(node, variant)
-        reason = explained.get(key)
-        if reason is None and len(explained) < EXPLAINED_MAX:
-            summary = self._allocator.explain(node.node, variant.claims).summary
+        detail = explained.get(key)
+        if detail is None and len(explained) < EXPLAINED_MAX:
             # Nothing is missing if what is free is kept for nominated Pods.
-            reason = explained[key] = f"{CANNOT_ALLOCATE} ({summary or KEPT})"
-        if cached is not None and reason is not None:
-            cached.reason = reason
-        return reason or CANNOT_ALLOCATE
+            detail = explained[key] = self._allocator.explain(node.node, variant.claims).summary or KEPT
+        if cached is not None and detail is not None:
+            cached.reason = detail
+        return detail or ""
 
     def _equivalence_key(self, node: NodeInfo, variant: Variant) -> Hashable:
         """Return what determines the explanation for a node, as far as it is cheap to compute."""
@@ -296,7 +292,8 @@ def _failed(failure: AllocatorError, node: NodeInfo, *, in_dry_run: bool) -> Sta
     if isinstance(failure, SearchStoppedError):
         if failure.reason is StopReason.DEADLINE and not in_dry_run:
             return error(f"node {node.name}: timed out trying to allocate devices: {failure}")
-        return unresolvable(f"{CANNOT_ALLOCATE} (search given up after {failure.steps} steps)")
+        detail = f"search given up after {failure.steps} steps"
+        return Status(_CANNOT_ALLOCATE.code, _CANNOT_ALLOCATE.reasons, detail=detail)
     if isinstance(failure, NodeAllocationError):
         return unresolvable(str(failure))
     return error(str(failure))
