@@ -124,7 +124,7 @@ def decode_object_body(
 
     Unknown fields are dropped, and reported as `fieldValidation` asks; a field of the wrong type is a bad request.
     """
-    document, duplicates = decode_body(body, content_type, endpoint.gvk.kind, protobuf=not endpoint.custom)
+    document, duplicates = decode_body(body, content_type, endpoint.gvk.kind, protobuf=endpoint.has_protobuf)
     check_kind(document, endpoint)
     try:
         unknown = endpoint.normalize(document)

@@ -11,6 +11,7 @@ import orjson
 from dray.api.defaults import OF_SPEC_ALONE, Defaulter
 from dray.api.document import Document, GroupResource, GroupVersion, GroupVersionKind, copy_document
 from dray.api.go_json import escape_html
+from dray.api.protobuf import has_protobuf
 from dray.api.raw_numbers import dump_stored, load_stored
 from dray.api.schema.load import kind_type
 from dray.api.schema.model import StructType, has_raw_values
@@ -146,6 +147,11 @@ class Endpoint:
         found = self._struct_at(self.version)
         assert found is not None, f"no schema for {self.gvk}"
         return found
+
+    @cached_property
+    def has_protobuf(self) -> bool:
+        """Whether objects have a protobuf encoding; custom resources and kinds without field numbers do not."""
+        return not self.custom and has_protobuf(self.gvk)
 
     @cached_property
     def _has_raw_values(self) -> bool:

@@ -306,7 +306,7 @@ class Listener:
         if not info.resource:
             return JSON, "Metadata"
         endpoint = self._server.catalog.get(info.group, info.version, info.resource)
-        protobuf = endpoint is None or not endpoint.custom
+        protobuf = endpoint is None or endpoint.has_protobuf
         tables = endpoint is None or _has_tables(info, endpoint)
         representation = negotiate(call.accept, listing=not info.name, protobuf=protobuf, tables=tables)
         if is_true(call.query.get("pretty")) or (

@@ -52,8 +52,8 @@ class UnavailableRepresentationError(APIError):
 def negotiate(accept: str, *, listing: bool = False, protobuf: bool = True, tables: bool = True) -> Representation:
     """Choose the first acceptable representation; an empty header or `*/*` means JSON.
 
-    `protobuf` is false for kinds without a protobuf encoding (custom resources), `tables` for what is not stored
-    (reviews). Tables have no protobuf encoding.
+    `protobuf` is false for kinds without a protobuf encoding (custom resources), whose metadata alone has one all the
+    same; `tables` is false for what is not stored (reviews). Tables have no protobuf encoding.
     """
     clauses = _parse_accept(accept)
     if not clauses:
@@ -65,7 +65,7 @@ def negotiate(accept: str, *, listing: bool = False, protobuf: bool = True, tabl
             continue
         known = True
         representation = _representation(media, parameters)
-        if representation is None or (media is Media.PROTOBUF and not protobuf):
+        if representation is None or (media is Media.PROTOBUF and not (protobuf or representation.transform)):
             continue
         if representation.transform == "Table" and (media is Media.PROTOBUF or not tables):
             continue
