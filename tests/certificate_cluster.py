@@ -85,8 +85,8 @@ class Cluster:
 async def running() -> AsyncIterator[Cluster]:
     clock, rng = LoopClock(), random.Random(7)
     async with in_process_server(clock, random.Random(1)) as server:
-        await Bootstrap(server, PostStartHooks()).run()
         cluster = Cluster(server, clock)
+        await Bootstrap(server, PostStartHooks(), cluster.authority.certificate.decode()).run()
         client = cluster.user("system:kube-controller-manager", "system:masters")
         informers = SharedInformerFactory(client, clock, rng)
         context = ControllerContext(client, informers, clock, rng=rng)

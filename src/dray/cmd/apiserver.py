@@ -172,7 +172,7 @@ async def running(
         server = await stack.enter_async_context(running_server(config))
         stack.push_async_callback(kubelets.close)
         local = LocalTransport(server)
-        await Bootstrap(local, hooks).run()
+        await Bootstrap(local, hooks, pki.authority.certificate.decode()).run()
         own = Advertised(advertised, sockets[0].getsockname()[1], is_one_of_many=store.shared)
         service = KubernetesService(local, clock, own, ip_network(settings.service_cluster_ip_range))
         await service.ensure()

@@ -65,9 +65,10 @@ def path_of(kind: str, document: Document) -> str:
 
 
 def decoded(answer: Answer) -> Document:
-    if answer.headers["Content-Type"] != PROTOBUF:
-        return orjson.loads(answer.body)
-    return decode_object(answer.body)[1]
+    found: Document = (
+        decode_object(answer.body)[1] if answer.headers["Content-Type"] == PROTOBUF else orjson.loads(answer.body)
+    )
+    return found
 
 
 class Requests:

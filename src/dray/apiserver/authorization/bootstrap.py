@@ -19,7 +19,10 @@ from dray.apiserver.authorization.rules import not_covered, read_rules
 
 AUTOUPDATE: Final = "rbac.authorization.kubernetes.io/autoupdate"
 _API_VERSION: Final = f"{API_GROUP}/v1"
-_CONTROLLER_MANAGER: Final = {"apiGroup": API_GROUP, "kind": "User", "name": "system:kube-controller-manager"}
+# All controllers run in one process with one certificate; the service account is Kubernetes' own subject.
+_CONTROLLER_MANAGER: Final = ("User", "system:kube-controller-manager")
+# The namespace of service accounts.
+_SYSTEM: Final = "kube-system"
 
 
 class Verb(StrEnum):
@@ -43,10 +46,16 @@ def bootstrap_documents() -> list[Document]:
     """Return every default role and binding, roles first."""
     roles = [_role(name, rules) for name, rules in bootstrap_roles.CLUSTER_ROLES.items()]
     roles += [_aggregated(name, label) for name, label in bootstrap_roles.AGGREGATED.items()]
-    bindings = [_binding(name, subjects) for name, subjects in bootstrap_roles.BINDINGS.items()]
-    for name, rules in bootstrap_roles.CONTROLLER_ROLES.items():
-        roles.append(_role(f"system:controller:{name}", rules))
-        bindings.append(_controller_binding(name))
+    bindings = [_binding(name, name, subjects) for name, subjects in bootstrap_roles.BINDINGS.items()]
+    for controller, rules in bootstrap_roles.CONTROLLER_ROLES.items():
+        name = f"system:controller:{controller}"
+        roles.append(_role(name, rules))
+        bindings.append(_binding(name, name, (("ServiceAccount", controller), _CONTROLLER_MANAGER)))
+    roles += [_role(name, rules, namespace) for (namespace, name), rules in bootstrap_roles.ROLES.items()]
+    bindings += [
+        _binding(name, role, subjects, namespace)
+        for (namespace, name), (role, subjects) in bootstrap_roles.ROLE_BINDINGS.items()
+    ]
     return roles + bindings
 
 
@@ -100,9 +109,10 @@ def _add_selectors(merged: Document, wanted: Document) -> None:
         merged["aggregationRule"] = {"clusterRoleSelectors": [*selectors, *added]}
 
 
-def _metadata(name: str) -> Document:
+def _metadata(name: str, namespace: str = "") -> Document:
     return {
         "name": name,
+        **({"namespace": namespace} if namespace else {}),
         "labels": {"kubernetes.io/bootstrapping": "rbac-defaults"}
         | {_aggregate_label(to): "true" for to in bootstrap_roles.AGGREGATED_LABELS.get(name, ())},
         "annotations": {AUTOUPDATE: "true"},
@@ -113,11 +123,11 @@ def _aggregate_label(to: str) -> str:
     return f"rbac.authorization.k8s.io/aggregate-to-{to}"
 
 
-def _role(name: str, rules: Iterable[Document]) -> Document:
+def _role(name: str, rules: Iterable[Document], namespace: str = "") -> Document:
     return {
         "apiVersion": _API_VERSION,
-        "kind": "ClusterRole",
-        "metadata": _metadata(name),
+        "kind": "Role" if namespace else "ClusterRole",
+        "metadata": _metadata(name, namespace),
         "rules": [copy.deepcopy(rule) for rule in rules],
     }
 
@@ -133,22 +143,18 @@ def _aggregated(name: str, label: str) -> Document:
     }
 
 
-def _binding(name: str, subjects: Iterable[tuple[str, str]]) -> Document:
-    listed = [{"apiGroup": API_GROUP, "kind": kind, "name": subject} for kind, subject in subjects]
-    return _binding_to(name, listed)
-
-
-def _controller_binding(controller: str) -> Document:
-    # All controllers run in one process with one certificate; the service account is Kubernetes' own subject.
-    account = {"kind": "ServiceAccount", "name": controller, "namespace": "kube-system"}
-    return _binding_to(f"system:controller:{controller}", [account, dict(_CONTROLLER_MANAGER)])
-
-
-def _binding_to(name: str, subjects: list[Document]) -> Document:
+def _binding(name: str, role: str, subjects: Iterable[tuple[str, str]], namespace: str = "") -> Document:
+    """Return a binding; one in a namespace is to a role in that namespace."""
     return {
         "apiVersion": _API_VERSION,
-        "kind": "ClusterRoleBinding",
-        "metadata": _metadata(name),
-        "roleRef": {"apiGroup": API_GROUP, "kind": "ClusterRole", "name": name},
-        "subjects": subjects,
+        "kind": "RoleBinding" if namespace else "ClusterRoleBinding",
+        "metadata": _metadata(name, namespace),
+        "roleRef": {"apiGroup": API_GROUP, "kind": "Role" if namespace else "ClusterRole", "name": role},
+        "subjects": [_subject(kind, subject) for kind, subject in subjects],
     }
+
+
+def _subject(kind: str, name: str) -> Document:
+    if kind == "ServiceAccount":
+        return {"kind": kind, "name": name, "namespace": _SYSTEM}
+    return {"apiGroup": API_GROUP, "kind": kind, "name": name}

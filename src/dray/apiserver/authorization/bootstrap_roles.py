@@ -1,4 +1,4 @@
-"""The default roles of Kubernetes, for the resources that are served here.
+"""The default roles of Kubernetes, for the resources that are served here, and for components of other projects.
 
 Data only. A rule is written `rule(verbs, groups, resources)`, each a list in one string; the core group is `core`.
 """
@@ -43,6 +43,7 @@ _REVIEWS: Final = (
 _API_CLIENT: Final = "kubernetes.io/kube-apiserver-client"
 _KUBELET_CLIENT: Final = "kubernetes.io/kube-apiserver-client-kubelet"
 _KUBELET_SERVING: Final = "kubernetes.io/kubelet-serving"
+_LEGACY_UNKNOWN: Final = "kubernetes.io/legacy-unknown"
 
 # By the label that selects a role for aggregation.
 AGGREGATED: Final[Mapping[str, str]] = {"admin": "admin", "edit": "edit", "view": "view"}
@@ -110,6 +111,7 @@ CLUSTER_ROLES: Final[Mapping[str, tuple[Document, ...]]] = {
         rule(_WRITE, "autoscaling", "horizontalpodautoscalers"),
         rule(_WRITE, "batch", "cronjobs jobs"),
         rule(_WRITE, "policy", "poddisruptionbudgets"),
+        rule(_WRITE, "events.k8s.io", "events"),
         rule(_WRITE, "networking.k8s.io", "ingresses networkpolicies"),
         rule(_READ_WRITE, "coordination.k8s.io", "leases"),
         rule(_WRITE, "resource.k8s.io", "resourceclaims resourceclaimtemplates"),
@@ -132,6 +134,7 @@ CLUSTER_ROLES: Final[Mapping[str, tuple[Document, ...]]] = {
         ),
         rule(_READ, "core", "namespaces"),
         rule(_READ, "discovery.k8s.io", "endpointslices"),
+        rule(_READ, "events.k8s.io", "events"),
         rule(
             _READ,
             "apps",
@@ -156,7 +159,8 @@ CLUSTER_ROLES: Final[Mapping[str, tuple[Document, ...]]] = {
     ),
     "system:public-info-viewer": (paths("get", "/healthz /livez /readyz /version /version/"),),
     "system:monitoring": (
-        paths("get", "/healthz /healthz/* /livez /livez/* /metrics /metrics/slis /readyz /readyz/*"),
+        paths("get", "/flagz /healthz /healthz/* /livez /livez/* /metrics /metrics/slis /readyz /readyz/* /statusz"),
+        rule("get", "core", "nodes/metrics"),
     ),
     "system:service-account-issuer-discovery": (
         paths(
@@ -167,7 +171,8 @@ CLUSTER_ROLES: Final[Mapping[str, tuple[Document, ...]]] = {
     "system:kube-scheduler": (
         _EVENTS,
         rule("create", "coordination.k8s.io", "leases"),
-        rule("get update", "coordination.k8s.io", "leases", names="kube-scheduler"),
+        rule("get list update watch", "coordination.k8s.io", "leases", names="kube-scheduler"),
+        rule(_READ_WRITE, "coordination.k8s.io", "leasecandidates"),
         rule(_READ, "core", "nodes namespaces"),
         rule("delete get list watch", "core", "pods"),
         rule("create", "core", "bindings pods/binding"),
@@ -183,7 +188,8 @@ CLUSTER_ROLES: Final[Mapping[str, tuple[Document, ...]]] = {
         rule(_READ, "resource.k8s.io", "deviceclasses devicetaintrules resourceclaimtemplates resourceslices"),
         # The scheduler creates the claims of extended resources backed by devices.
         rule("create delete get list patch update watch", "resource.k8s.io", "resourceclaims"),
-        rule("patch update", "resource.k8s.io", "resourceclaims/binding resourceclaims/status"),
+        rule("patch update", "resource.k8s.io", "resourceclaims/binding"),
+        rule("get list patch update watch", "resource.k8s.io", "resourceclaims/status"),
         rule(_READ, "cdi.k8s.io", "resourceclaims resourceclasses"),
         rule("patch update", "cdi.k8s.io", "resourceclaims/status"),
         rule("update", "core", "pods/finalizers"),
@@ -225,6 +231,46 @@ CLUSTER_ROLES: Final[Mapping[str, tuple[Document, ...]]] = {
     "system:certificates.k8s.io:certificatesigningrequests:selfnodeclient": (
         rule("create", "certificates.k8s.io", "certificatesigningrequests/selfnodeclient"),
     ),
+    **{
+        f"system:certificates.k8s.io:{signer.removeprefix('kubernetes.io/')}-approver": (
+            rule("approve", "certificates.k8s.io", "signers", names=signer),
+        )
+        for signer in (_API_CLIENT, _KUBELET_CLIENT, _KUBELET_SERVING, _LEGACY_UNKNOWN)
+    },
+    # For the API server's requests to nodes, whose kubelets ask it whether they are allowed.
+    "system:kubelet-api-admin": (
+        rule(_READ, "core", "nodes"),
+        rule("proxy", "core", "nodes"),
+        rule(
+            "*",
+            "core",
+            "nodes/configz nodes/healthz nodes/log nodes/metrics nodes/pods nodes/proxy nodes/stats",
+        ),
+    ),
+    # For components of other projects.
+    "system:cluster-trust-bundle-discovery": (rule(_READ, "certificates.k8s.io", "clustertrustbundles"),),
+    "system:heapster": (
+        rule(_READ, "core", "events namespaces nodes pods"),
+        rule(_READ, "extensions", "deployments"),
+    ),
+    "system:kube-aggregator": (rule(_READ, "core", "endpoints services"),),
+    "system:kube-dns": (rule("list watch", "core", "endpoints services"),),
+    "system:node-problem-detector": (
+        rule("get", "core", "nodes"),
+        rule("patch", "core", "nodes/status"),
+        _EVENTS,
+    ),
+    "system:persistent-volume-provisioner": (
+        rule("create delete get list watch", "core", "persistentvolumes"),
+        rule("get list update watch", "core", "persistentvolumeclaims"),
+        rule(_READ, "storage.k8s.io", "storageclasses"),
+        rule("watch", "core", "events"),
+        _EVENTS,
+    ),
+    "system:volume-scheduler": (
+        rule("get list patch update watch", "core", "persistentvolumes persistentvolumeclaims"),
+        rule(_READ, "storage.k8s.io", "storageclasses"),
+    ),
     # For the service account of a device driver: its slices, and its own part of a claim's status.
     "dray:driver": (
         rule(_READ_WRITE, "resource.k8s.io", "resourceslices"),
@@ -247,7 +293,12 @@ CONTROLLER_ROLES: Final[Mapping[str, tuple[Document, ...]]] = {
         rule("delete get list watch", "certificates.k8s.io", "certificatesigningrequests"),
         rule("update", "certificates.k8s.io", "certificatesigningrequests/approval certificatesigningrequests/status"),
         rule("approve", "certificates.k8s.io", "signers", names=f"{_KUBELET_CLIENT} {_KUBELET_SERVING}"),
-        rule("sign", "certificates.k8s.io", "signers", names=f"{_API_CLIENT} {_KUBELET_CLIENT} {_KUBELET_SERVING}"),
+        rule(
+            "sign",
+            "certificates.k8s.io",
+            "signers",
+            names=f"{_API_CLIENT} {_KUBELET_CLIENT} {_KUBELET_SERVING} {_LEGACY_UNKNOWN}",
+        ),
         rule("create", "authorization.k8s.io", "subjectaccessreviews"),
         rule(_READ, "core", "nodes"),
         _EVENTS,
@@ -260,7 +311,7 @@ CONTROLLER_ROLES: Final[Mapping[str, tuple[Document, ...]]] = {
         rule("create delete get list patch update watch", "batch", "jobs"),
         rule("patch update", "batch", "cronjobs/status"),
         rule("update", "batch", "cronjobs/finalizers"),
-        rule("delete list", "core", "pods"),
+        rule("delete list watch", "core", "pods"),
         _EVENTS,
     ),
     "daemon-set-controller": (
@@ -340,15 +391,19 @@ CONTROLLER_ROLES: Final[Mapping[str, tuple[Document, ...]]] = {
         _EVENTS,
     ),
     "persistent-volume-binder": (
-        rule("create get list update watch", "core", "persistentvolumes"),
+        rule("create delete get list update watch", "core", "persistentvolumes"),
         rule("get list update watch", "core", "persistentvolumeclaims"),
-        rule("get", "core", "nodes"),
+        rule(_READ, "core", "nodes"),
+        # A recycler of Kubernetes' own controller is a Pod.
+        rule("create delete get list watch", "core", "pods"),
+        rule("watch", "core", "events"),
         rule("patch update", "core", "persistentvolumes/status persistentvolumeclaims/status"),
         rule(_READ, "storage.k8s.io", "storageclasses"),
         _EVENTS,
     ),
     "pvc-protection-controller": (
         rule("get list update watch", "core", "persistentvolumeclaims"),
+        rule("update", "core", "persistentvolumeclaims/status"),
         rule(_READ, "core", "pods"),
         _EVENTS,
     ),
@@ -417,15 +472,149 @@ CONTROLLER_ROLES: Final[Mapping[str, tuple[Document, ...]]] = {
         rule("update", "apps", "statefulsets/status"),
         rule("update", "apps", "statefulsets/finalizers"),
         rule("create delete get patch update", "core", "pods"),
+        rule("update", "core", "pods/finalizers"),
         rule("create delete get list patch update watch", "apps", "controllerrevisions"),
         rule("create delete get list patch update watch", "core", "persistentvolumeclaims"),
         _EVENTS,
     ),
     "token-cleaner": (rule("delete get list watch", "core", "secrets"), _EVENTS),
     "ttl-after-finished-controller": (rule("delete get list watch", "batch", "jobs"), _EVENTS),
+    # Controllers of Kubernetes' kube-controller-manager that have no counterpart here.
+    "attachdetach-controller": (
+        rule("list watch", "core", "persistentvolumeclaims persistentvolumes pods"),
+        rule(_READ, "core", "nodes"),
+        rule("patch update", "core", "nodes/status"),
+        rule("create delete get list watch", "storage.k8s.io", "volumeattachments"),
+        rule(_READ, "storage.k8s.io", "csidrivers csinodes"),
+        _EVENTS,
+    ),
+    "expand-controller": (
+        rule("get list patch update watch", "core", "persistentvolumes"),
+        rule("patch update", "core", "persistentvolumeclaims/status"),
+        rule(_READ, "core", "persistentvolumeclaims"),
+        _EVENTS,
+    ),
+    "horizontal-pod-autoscaler": (
+        rule(_READ, "autoscaling", "horizontalpodautoscalers"),
+        rule("update", "autoscaling", "horizontalpodautoscalers/status"),
+        rule("get update", "*", "*/scale"),
+        rule("list watch", "core", "pods"),
+        rule("list watch", "metrics.k8s.io", "pods"),
+        rule(_READ, "custom.metrics.k8s.io", "*"),
+        rule(_READ, "external.metrics.k8s.io", "*"),
+        _EVENTS,
+    ),
+    "kube-apiserver-serving-clustertrustbundle-publisher": (
+        rule("attest", "certificates.k8s.io", "signers", names="kubernetes.io/kube-apiserver-serving"),
+        rule("create delete list update watch", "certificates.k8s.io", "clustertrustbundles"),
+        _EVENTS,
+    ),
+    "legacy-service-account-token-cleaner": (
+        rule("get", "core", "configmaps", names="kube-apiserver-legacy-service-account-token-tracking"),
+        rule("delete patch", "core", "secrets"),
+    ),
+    "podcertificaterequestcleaner": (rule("delete get list watch", "certificates.k8s.io", "podcertificaterequests"),),
+    "route-controller": (
+        rule("list watch", "core", "nodes"),
+        rule("patch", "core", "nodes/status"),
+        _EVENTS,
+    ),
+    "selinux-warning-controller": (
+        rule(_READ, "core", "persistentvolumeclaims persistentvolumes pods"),
+        rule(_READ, "storage.k8s.io", "csidrivers"),
+        _EVENTS,
+    ),
+    "service-cidrs-controller": (
+        rule("get list patch update watch", "networking.k8s.io", "servicecidrs"),
+        rule("patch update", "networking.k8s.io", "servicecidrs/finalizers servicecidrs/status"),
+        rule(_READ, "networking.k8s.io", "ipaddresses"),
+        _EVENTS,
+    ),
+    "service-controller": (
+        rule(_READ, "core", "services"),
+        rule("patch update", "core", "services/status"),
+        rule("list watch", "core", "nodes"),
+        _EVENTS,
+    ),
+    "storage-version-migrator-controller": (
+        rule("list patch", "*", "*"),
+        rule("get", "apiextensions.k8s.io", "customresourcedefinitions"),
+        rule("patch", "apiextensions.k8s.io", "customresourcedefinitions/status"),
+        rule("update", "storagemigration.k8s.io", "storageversionmigrations/status"),
+    ),
+    "ttl-controller": (rule("list patch update watch", "core", "nodes"), _EVENTS),
+    "validatingadmissionpolicy-status-controller": (
+        rule(_READ, "admissionregistration.k8s.io", "validatingadmissionpolicies"),
+        rule("get patch update", "admissionregistration.k8s.io", "validatingadmissionpolicies/status"),
+        _EVENTS,
+    ),
+    "volumeattributesclass-protection-controller": (
+        rule(_READ, "core", "persistentvolumeclaims persistentvolumes"),
+        rule("get list update watch", "storage.k8s.io", "volumeattributesclasses"),
+        _EVENTS,
+    ),
 }
 
-# Cluster role bindings: the role, whose name the binding has, and its subjects.
+_LEADER_ELECTION: Final = (
+    rule("create get list update watch", "coordination.k8s.io", "leases"),
+    rule("create get list update watch", "coordination.k8s.io", "leasecandidates"),
+)
+
+# Roles by namespace and name.
+ROLES: Final[Mapping[tuple[str, str], tuple[Document, ...]]] = {
+    ("kube-public", "system:controller:bootstrap-signer"): (
+        rule(_READ, "core", "configmaps"),
+        rule("update", "core", "configmaps", names="cluster-info"),
+        _EVENTS,
+    ),
+    ("kube-system", "extension-apiserver-authentication-reader"): (
+        rule(_READ, "core", "configmaps", names="extension-apiserver-authentication"),
+    ),
+    ("kube-system", "system::leader-locking-kube-controller-manager"): _LEADER_ELECTION,
+    ("kube-system", "system::leader-locking-kube-scheduler"): _LEADER_ELECTION,
+    ("kube-system", "system:controller:bootstrap-signer"): (rule(_READ, "core", "secrets"),),
+    ("kube-system", "system:controller:cloud-provider"): (rule("create get list watch", "core", "configmaps"),),
+    ("kube-system", "system:controller:token-cleaner"): (rule("delete get list watch", "core", "secrets"), _EVENTS),
+}
+
+# Role bindings by namespace and name: the role, and its subjects; service accounts are those of kube-system.
+ROLE_BINDINGS: Final[Mapping[tuple[str, str], tuple[str, tuple[tuple[str, str], ...]]]] = {
+    ("kube-public", "system:controller:bootstrap-signer"): (
+        "system:controller:bootstrap-signer",
+        (("ServiceAccount", "bootstrap-signer"),),
+    ),
+    ("kube-system", "system::extension-apiserver-authentication-reader"): (
+        "extension-apiserver-authentication-reader",
+        (("User", "system:kube-controller-manager"), ("User", "system:kube-scheduler")),
+    ),
+    ("kube-system", "system::leader-locking-kube-controller-manager"): (
+        "system::leader-locking-kube-controller-manager",
+        (
+            ("User", "system:kube-controller-manager"),
+            ("ServiceAccount", "kube-controller-manager"),
+            ("ServiceAccount", "leader-election-controller"),
+        ),
+    ),
+    ("kube-system", "system::leader-locking-kube-scheduler"): (
+        "system::leader-locking-kube-scheduler",
+        (("User", "system:kube-scheduler"), ("ServiceAccount", "kube-scheduler")),
+    ),
+    ("kube-system", "system:controller:bootstrap-signer"): (
+        "system:controller:bootstrap-signer",
+        (("ServiceAccount", "bootstrap-signer"),),
+    ),
+    ("kube-system", "system:controller:cloud-provider"): (
+        "system:controller:cloud-provider",
+        (("ServiceAccount", "cloud-provider"),),
+    ),
+    ("kube-system", "system:controller:token-cleaner"): (
+        "system:controller:token-cleaner",
+        (("ServiceAccount", "token-cleaner"),),
+    ),
+}
+
+# Cluster role bindings: the role, whose name the binding has, and its subjects; service accounts are those of
+# kube-system.
 BINDINGS: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
     "cluster-admin": (("Group", "system:masters"),),
     "system:node-bootstrapper": (("Group", NODE_GROUP),),
@@ -439,4 +628,11 @@ BINDINGS: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
     "system:node-proxier": (("User", "system:kube-proxy"),),
     "system:kube-scheduler": (("User", "system:kube-scheduler"),),
     "system:kube-controller-manager": (("User", "system:kube-controller-manager"),),
+    "system:volume-scheduler": (("User", "system:kube-scheduler"),),
+    "system:cluster-trust-bundle-discovery": (("Group", "system:serviceaccounts"),),
+    "system:kube-dns": (("ServiceAccount", "kube-dns"),),
+    # The certificate of the API server for requests to nodes.
+    "system:kubelet-api-admin": (("User", "kube-apiserver-kubelet-client"),),
+    # Nodes have their own authorizer.
+    "system:node": (),
 }

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from dray.api.document import Document
+from dray.api.document import Document, key_of
+from dray.apiserver.authentication import certificates
 from dray.apiserver.authorization.bootstrap import AUTOUPDATE, Verb, bootstrap_documents, plan_bootstrap
 from dray.apiserver.authorization.rbac import RBACIndex
 from dray.apiserver.request import ANONYMOUS, Attributes, UserInfo
@@ -15,6 +16,8 @@ from dray.apiserver.request import ANONYMOUS, Attributes, UserInfo
 ALICE = UserInfo("alice", groups=("system:authenticated",))
 SCHEDULER = UserInfo("system:kube-scheduler", groups=("system:authenticated",))
 MANAGER = UserInfo("system:kube-controller-manager", groups=("system:authenticated",))
+KUBELET_CLIENT = UserInfo(certificates.KUBELET_CLIENT.user, groups=("system:authenticated",))
+AUTHENTICATION = "extension-apiserver-authentication"
 DRA = "resource.k8s.io"
 SCHEDULING = "scheduling.k8s.io"
 
@@ -114,6 +117,17 @@ def test_the_rules_of_everyone_are_those_of_kubernetes(index: RBACIndex) -> None
         (may(MANAGER, "create", "resourceclaims", group=DRA, namespace="x"), True),
         (may(MANAGER, "update", "deployments/status", group="apps", namespace="x"), True),
         (may(MANAGER, "create", "clusterrolebindings", group="rbac.authorization.k8s.io"), False),
+        (may(SCHEDULER, "get", "configmaps", namespace="kube-system", name=AUTHENTICATION), True),
+        (may(SCHEDULER, "get", "configmaps", namespace="default", name=AUTHENTICATION), False),
+        (may(SCHEDULER, "get", "configmaps", namespace="kube-system", name="other"), False),
+        (may(SCHEDULER, "update", "leases", group="coordination.k8s.io", namespace="kube-system", name="x"), True),
+        (may(KUBELET_CLIENT, "get", "nodes/proxy", name="n"), True),
+        (may(KUBELET_CLIENT, "create", "nodes/proxy", name="n"), True),
+        (may(KUBELET_CLIENT, "get", "nodes/log", name="n"), True),
+        (may(KUBELET_CLIENT, "get", "nodes/stats", name="n"), True),
+        (may(KUBELET_CLIENT, "delete", "nodes", name="n"), False),
+        (may(KUBELET_CLIENT, "list", "secrets", namespace="x"), False),
+        (may(UserInfo("system:node:n", groups=("system:nodes",)), "list", "secrets", namespace="x"), False),
     ],
 )
 def test_who_may_what(index: RBACIndex, attributes: Attributes, allowed: bool) -> None:
@@ -146,9 +160,9 @@ def test_an_empty_cluster_gets_all_roles_once() -> None:
     documents = [write.document for write in writes]
     assert documents == bootstrap_documents()
     assert plan_bootstrap(documents) == []
-    names = [(document["kind"], document["metadata"]["name"]) for document in documents]
-    assert len(names) == len(set(names))
-    assert {"cluster-admin", "admin", "edit", "view", "system:node"} <= {name for _, name in names}
+    keys = [(document["kind"], key_of(document)) for document in documents]
+    assert len(keys) == len(set(keys))
+    assert {"cluster-admin", "admin", "edit", "view", "system:node"} <= {key.name for _, key in keys}
 
 
 def stored(name: str, kind: str = "ClusterRole") -> tuple[list[Document], Document]:
@@ -193,3 +207,64 @@ def test_a_missing_aggregation_is_restored() -> None:
     del role["aggregationRule"]
     (write,) = plan_bootstrap(documents)
     assert "aggregate-to-admin" in str(write.document["aggregationRule"])
+
+
+# The roles and bindings of kube-apiserver 1.37 with its default gates, by the beginning of their names.
+OF_KUBERNETES = {
+    "": "admin cluster-admin edit view",
+    "system:": (
+        "aggregate-to-admin aggregate-to-edit aggregate-to-view auth-delegator basic-user "
+        "cluster-trust-bundle-discovery discovery heapster kube-aggregator kube-controller-manager kube-dns "
+        "kube-scheduler kubelet-api-admin monitoring node node-bootstrapper node-problem-detector node-proxier "
+        "persistent-volume-provisioner public-info-viewer "
+        "service-account-issuer-discovery volume-scheduler"
+    ),
+    "system:certificates.k8s.io:": (
+        "certificatesigningrequests:nodeclient certificatesigningrequests:selfnodeclient "
+        "kube-apiserver-client-approver kube-apiserver-client-kubelet-approver kubelet-serving-approver "
+        "legacy-unknown-approver"
+    ),
+    "system:controller:": (
+        "attachdetach-controller certificate-controller clusterrole-aggregation-controller cronjob-controller "
+        "daemon-set-controller deployment-controller device-taint-eviction-controller disruption-controller "
+        "endpoint-controller endpointslice-controller endpointslicemirroring-controller ephemeral-volume-controller "
+        "expand-controller generic-garbage-collector horizontal-pod-autoscaler job-controller "
+        "kube-apiserver-serving-clustertrustbundle-publisher legacy-service-account-token-cleaner namespace-controller "
+        "node-controller persistent-volume-binder pod-garbage-collector podcertificaterequestcleaner "
+        "pv-protection-controller pvc-protection-controller replicaset-controller replication-controller "
+        "resource-claim-controller resourcequota-controller root-ca-cert-publisher route-controller "
+        "selinux-warning-controller service-account-controller service-cidrs-controller service-controller "
+        "statefulset-controller storage-version-migrator-controller ttl-after-finished-controller ttl-controller "
+        "validatingadmissionpolicy-status-controller volumeattributesclass-protection-controller"
+    ),
+}
+ROLES_OF_KUBERNETES = {f"{start}{name}" for start, names in OF_KUBERNETES.items() for name in names.split()}
+# Cluster administrators bind these as they need them.
+UNBOUND = {
+    *("admin", "edit", "view", "system:aggregate-to-admin", "system:aggregate-to-edit", "system:aggregate-to-view"),
+    *("system:auth-delegator", "system:heapster", "system:kube-aggregator", "system:node-problem-detector"),
+    *("system:persistent-volume-provisioner", *(name for name in ROLES_OF_KUBERNETES if name.endswith("-approver"))),
+}
+NAMESPACED_OF_KUBERNETES = {
+    ("Role", "kube-public", "system:controller:bootstrap-signer"),
+    ("Role", "kube-system", "extension-apiserver-authentication-reader"),
+    ("Role", "kube-system", "system::leader-locking-kube-controller-manager"),
+    ("Role", "kube-system", "system::leader-locking-kube-scheduler"),
+    ("Role", "kube-system", "system:controller:bootstrap-signer"),
+    ("Role", "kube-system", "system:controller:cloud-provider"),
+    ("Role", "kube-system", "system:controller:token-cleaner"),
+    ("RoleBinding", "kube-public", "system:controller:bootstrap-signer"),
+    ("RoleBinding", "kube-system", "system::extension-apiserver-authentication-reader"),
+    ("RoleBinding", "kube-system", "system::leader-locking-kube-controller-manager"),
+    ("RoleBinding", "kube-system", "system::leader-locking-kube-scheduler"),
+    ("RoleBinding", "kube-system", "system:controller:bootstrap-signer"),
+    ("RoleBinding", "kube-system", "system:controller:cloud-provider"),
+    ("RoleBinding", "kube-system", "system:controller:token-cleaner"),
+}
+
+
+def test_the_roles_of_kubernetes_are_complete() -> None:
+    have = {(item["kind"], *key_of(item)) for item in bootstrap_documents()}
+    assert {("ClusterRole", "", name) for name in ROLES_OF_KUBERNETES} <= have
+    assert {("ClusterRoleBinding", "", name) for name in ROLES_OF_KUBERNETES - UNBOUND} <= have
+    assert have >= NAMESPACED_OF_KUBERNETES
