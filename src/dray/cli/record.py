@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import os
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +17,8 @@ from dray.api.document import Document, GroupVersion
 from dray.api.errors import ForbiddenError
 from dray.api.timestamps import parse_duration
 from dray.cli.command import EXIT_FAILURE, EXIT_USAGE, Parser, add_source, exit_on_read_error
-from dray.cli.snapshot import reduced
+from dray.cli.snapshot import add_kept_fields, field_filter, restrict_standard_output
+from dray.sim.kept_fields import FieldFilter
 from dray.sim.recording import ADDED, DELETED, INITIAL, MODIFIED, change_line, header_line
 from dray.sim.snapshot import PATH_KINDS, SnapshotError
 
@@ -35,8 +37,8 @@ def main(argv: Sequence[str]) -> int:
     parser = Parser(
         PROG,
         "Write the objects of a cluster, and every change of them with its time, to a file until interrupted. "
-        "`dray replay` runs the scheduler on it again. It contains no Secrets and no ConfigMaps; environment variables "
-        "of Pods are left out unless --environment is given.",
+        "`dray replay` runs the scheduler on it again. It contains the fields that the commands of Dray read: "
+        "no Secrets and ConfigMaps, no commands, probes and hooks. The file has the mode 0600.",
     )
     add_source(parser)
     parser.add_argument("file", metavar="FILE", help="the file to write; - is standard output")
@@ -50,7 +52,7 @@ def main(argv: Sequence[str]) -> int:
         metavar="N",
         help=f"stop when the file has this size; default: {_DEFAULT_MEGABYTES}",
     )
-    parser.add_argument("--environment", action="store_true", help="include the environment variables of containers")
+    add_kept_fields(parser)
     arguments = parser.parse_args(argv)
     try:
         arguments.seconds = parse_duration(arguments.duration).total_seconds() if arguments.duration else None
@@ -75,23 +77,35 @@ def _record(arguments: argparse.Namespace) -> int:
 
     server = load_user_access(arguments.kubeconfig, arguments.context).server
     with contextlib.ExitStack() as stack:
-        stream: TextIO = sys.stdout
-        if arguments.file != "-":
-            stream = stack.enter_context(Path(arguments.file).open("w", encoding="utf-8"))
-        writer = _Writer(stream, arguments.max_megabytes * _MEGABYTE, environment=arguments.environment)
+        if arguments.file == "-":
+            restrict_standard_output()
+            stream: TextIO = sys.stdout
+        else:
+            stream = stack.enter_context(open_private(Path(arguments.file)))
+        writer = _Writer(stream, arguments.max_megabytes * _MEGABYTE, field_filter(arguments))
         seconds = asyncio.run(_watch(arguments, writer, server))
     sys.stderr.write(f"{PROG}: {writer.initial} objects and {writer.changes} changes in {seconds:.1f} s\n")
     return 0
 
 
+def open_private(path: Path) -> TextIO:
+    """Open a new file that only the user can read; it replaces a file of that name, which others may have open."""
+    if path.is_symlink() or path.is_file():
+        path.unlink()
+    elif path.exists():
+        # A pipe or device, which is not made anew.
+        return path.open("w", encoding="utf-8")
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8")
+
+
 class _Writer:
     """Writes the lines of a recording; `full` is set when the file has its largest size."""
 
-    def __init__(self, stream: TextIO, bytes_max: int, *, environment: bool) -> None:
+    def __init__(self, stream: TextIO, bytes_max: int, kept: FieldFilter) -> None:
         self._stream = stream
         self._bytes_max = bytes_max
         self._bytes = 0
-        self._environment = environment
+        self._kept = kept
         self.initial = self.changes = 0
         self.full = asyncio.Event()
         # Whether all kinds were listed: what is added from then on is new.
@@ -107,7 +121,7 @@ class _Writer:
             return
         self.initial += change_type == INITIAL
         self.changes += change_type != INITIAL
-        self._write(change_line(seconds, change_type, reduced(document, environment=self._environment)))
+        self._write(change_line(seconds, change_type, self._kept.reduced(document)))
 
     def _write(self, line: str) -> None:
         self._stream.write(line)

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import argparse
+import contextlib
 import json
+import os
+import secrets
+import stat
 import sys
 from collections.abc import Sequence
 from typing import Final
 
 from dray.api.document import Document
 from dray.cli.command import cluster_parser, exit_on_read_error, print_hidden, read_snapshot
+from dray.sim.kept_fields import FieldFilter, Options
 from dray.sim.snapshot import PATH_KINDS, Snapshot
 
 PROG: Final = "dray snapshot"
+_PRIVATE: Final = 0o600
+_KEY_BYTES: Final = 32
 
 
 def main(argv: Sequence[str]) -> int:
@@ -19,16 +27,17 @@ def main(argv: Sequence[str]) -> int:
     parser = cluster_parser(
         PROG,
         "Write the nodes, Pods, workloads, claims, devices, quotas and Events of a cluster to standard output, for "
-        "explain, simulate, top and the others with -f. It contains no Secrets and no ConfigMaps; environment "
-        "variables in the specs of Pods are left out unless --environment is given.",
+        "explain, simulate, top and the others with -f. It contains the fields that these commands read: no Secrets "
+        "and ConfigMaps, no commands, probes and hooks. A file that it is redirected to gets the mode 0600.",
         formats=("json", "yaml"),
     )
-    parser.add_argument("--environment", action="store_true", help="include the environment variables of containers")
+    add_kept_fields(parser)
     arguments = parser.parse_args(argv)
     with exit_on_read_error(PROG):
         snapshot = read_snapshot(arguments, PATH_KINDS)
         print_hidden(PROG, snapshot)
-    document = {"apiVersion": "v1", "kind": "List", "items": items_of(snapshot, environment=arguments.environment)}
+    document = {"apiVersion": "v1", "kind": "List", "items": items_of(snapshot, field_filter(arguments))}
+    restrict_standard_output()
     if arguments.output == "yaml":
         # Imported on use: slow to import, and JSON is the default.
         import yaml
@@ -40,45 +49,31 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def items_of(snapshot: Snapshot, *, environment: bool) -> list[Document]:
+def items_of(snapshot: Snapshot, kept: FieldFilter) -> list[Document]:
     """Return all objects, without what no tool reads."""
-    return [reduced(item, environment=environment) for items in snapshot.documents.values() for item in items]
+    return [kept.reduced(item) for items in snapshot.documents.values() for item in items]
 
 
-def reduced(document: Document, *, environment: bool) -> Document:
-    """Return an object without what no tool reads, and without environment variables unless they are wanted."""
-    found = _without_managed_fields(document)
-    return found if environment else _without_environment(found)
+def add_kept_fields(parser: argparse.ArgumentParser) -> None:
+    """Add the flags that keep more than the tools read."""
+    parser.add_argument("--environment", action="store_true", help="include the environment variables of containers")
+    parser.add_argument(
+        "--parameters", action="store_true", help="include the opaque parameters for drivers in classes and claims"
+    )
 
 
-def _without_managed_fields(document: Document) -> Document:
-    metadata = {key: value for key, value in document.get("metadata", {}).items() if key != "managedFields"}
-    annotations = metadata.get("annotations")
-    if annotations:
-        applied = "kubectl.kubernetes.io/last-applied-configuration"
-        metadata["annotations"] = {key: value for key, value in annotations.items() if key != applied}
-    return {**document, "metadata": metadata}
+def field_filter(arguments: argparse.Namespace) -> FieldFilter:
+    """Return the filter that the flags describe, with a key of its own."""
+    options = Options(
+        secrets.token_bytes(_KEY_BYTES), environment=arguments.environment, parameters=arguments.parameters
+    )
+    return FieldFilter(options)
 
 
-def _without_environment(document: Document) -> Document:
-    """Remove `env` and `envFrom` of the containers of a Pod or of a workload's template."""
-    spec = document.get("spec")
-    if not isinstance(spec, dict):
-        return document
-    if document["kind"] == "Pod":
-        return {**document, "spec": _without_variables(spec)}
-    template = spec.get("template")
-    if isinstance(template, dict) and isinstance(template.get("spec"), dict):
-        changed = {**template, "spec": _without_variables(template["spec"])}
-        return {**document, "spec": {**spec, "template": changed}}
-    return document
-
-
-def _without_variables(spec: Document) -> Document:
-    kinds = ("initContainers", "containers", "ephemeralContainers")
-    changed = {
-        kind: [{key: value for key, value in item.items() if key not in ("env", "envFrom")} for item in spec[kind]]
-        for kind in kinds
-        if spec.get(kind)
-    }
-    return {**spec, **changed}
+def restrict_standard_output() -> None:
+    """Let only the user read the file that standard output is redirected to."""
+    # A file of another user has the mode that its owner gave it; what has no descriptor is no file.
+    with contextlib.suppress(OSError):
+        descriptor = sys.stdout.fileno()
+        if stat.S_ISREG(os.fstat(descriptor).st_mode):
+            os.fchmod(descriptor, _PRIVATE)

@@ -17,11 +17,9 @@ from dray.client.objects import key_of
 from dray.framework.pod_info import PodInfo
 from dray.scheduler.preemption.budget_cache import budget_of
 from dray.scheduler.preemption.budgets import Budget
+from dray.sim.kept_fields import MIRROR_ANNOTATION, SAFE_TO_EVICT_ANNOTATION
 from dray.sim.snapshot import Snapshot
 
-MIRROR_ANNOTATION: Final = "kubernetes.io/config.mirror"
-# Known from the cluster autoscaler.
-SAFE_TO_EVICT_ANNOTATION: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 # Priorities of the system's own Pods begin here.
 SYSTEM_PRIORITY_MIN: Final = 2_000_000_000
 

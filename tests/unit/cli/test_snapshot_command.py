@@ -1,10 +1,17 @@
-"""What `dray snapshot` leaves out."""
+"""What `dray snapshot` writes, and where to."""
 
 from __future__ import annotations
 
+import json
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
 from dray.api.document import Document
-from dray.cli.snapshot import items_of
-from dray.sim.snapshot import Snapshot
 from tests.unit.sim.cluster import pod
 
 SECRET = {"env": [{"name": "PASSWORD", "value": "x"}], "envFrom": [{"secretRef": {"name": "s"}}]}
@@ -12,10 +19,13 @@ SECRET = {"env": [{"name": "PASSWORD", "value": "x"}], "envFrom": [{"secretRef":
 
 def documents() -> list[Document]:
     made = pod("p")
-    made["spec"]["containers"][0] |= SECRET
+    made["spec"]["containers"][0] |= {**SECRET, "args": ["--token=x"]}
     made["spec"]["initContainers"] = [{"name": "i", "image": "i", **SECRET}]
-    applied = {"kubectl.kubernetes.io/last-applied-configuration": "PASSWORD", "kept": "yes"}
-    made["metadata"] |= {"managedFields": [{}], "annotations": applied}
+    made["spec"]["volumes"] = [
+        {"name": "data", "persistentVolumeClaim": {"claimName": "c"}},
+        {"name": "keys", "secret": {"secretName": "s"}},
+    ]
+    made["metadata"] |= {"managedFields": [{}], "annotations": {"note": "x", "kubernetes.io/config.mirror": "y"}}
     job = {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -25,16 +35,46 @@ def documents() -> list[Document]:
     return [made, job]
 
 
-def test_environments_and_managed_fields_are_left_out() -> None:
-    items = items_of(Snapshot.of(documents()), environment=False)
-    assert "PASSWORD" not in str(items)
-    assert "secretRef" not in str(items)
-    made, job = items
-    assert made["metadata"]["annotations"] == {"kept": "yes"}
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    path = tmp_path / "cluster.json"
+    path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": documents()}))
+    return path
+
+
+def snapshot(source: Path, *flags: str) -> list[Document]:
+    command = (sys.executable, "-m", "dray", "snapshot", "-f", str(source), *flags)
+    result = subprocess.run(command, check=True, capture_output=True)
+    items: list[Document] = json.loads(result.stdout)["items"]
+    return items
+
+
+def test_what_no_tool_reads_is_left_out(source: Path) -> None:
+    made, job = snapshot(source)
+    assert "PASSWORD" not in str((made, job))
+    assert "secretRef" not in str((made, job))
+    assert made["metadata"]["annotations"] == {"kubernetes.io/config.mirror": "y"}
     assert "managedFields" not in made["metadata"]
-    assert job["spec"]["template"]["spec"]["containers"] == [{"name": "c", "image": "i"}]
+    assert "args" not in made["spec"]["containers"][0]
+    claim, empty = made["spec"]["volumes"]
+    assert (claim["persistentVolumeClaim"], empty) == ({"claimName": "c"}, {"name": "keys", "emptyDir": {}})
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    assert container.keys() == {"name", "image", "resources"}
 
 
-def test_environments_are_there_if_asked_for() -> None:
-    made = items_of(Snapshot.of(documents()), environment=True)[0]
-    assert made["spec"]["containers"][0]["env"] == SECRET["env"]
+def test_environments_are_there_if_asked_for(source: Path) -> None:
+    assert snapshot(source, "--environment")[0]["spec"]["containers"][0]["env"] == SECRET["env"]
+
+
+@pytest.mark.parametrize("output", ["json", "yaml"])
+def test_a_file_that_it_is_redirected_to_is_readable_only_by_its_user(
+    source: Path, tmp_path: Path, output: str
+) -> None:
+    path = tmp_path / "out"
+    path.touch()
+    path.chmod(0o666)
+    with path.open("w") as file:
+        command = (sys.executable, "-m", "dray", "snapshot", "-f", str(source), "-o", output)
+        subprocess.run(command, check=True, stdout=file)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert os.path.getsize(path)

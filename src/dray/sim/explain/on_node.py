@@ -14,6 +14,7 @@ from dray.api.types.core_v1 import ContainerStatus, Node, Pod
 from dray.sim.explain.answers import Stage, Verdict
 from dray.sim.explain.events import WARNING, ObjectEvent, events_of, newest
 from dray.sim.explain.similar_names import listed, nearest
+from dray.sim.kept_fields import NEVER_STARTED
 from dray.sim.snapshot import Snapshot
 
 _IMAGE_REASONS: Final = (
@@ -24,8 +25,6 @@ _IMAGE_REASONS: Final = (
     "ImageInspectError",
 )
 _CRASH_REASON: Final = "CrashLoopBackOff"
-# Of a container whose process could not be started.
-_NEVER_STARTED: Final = ("StartError", "ContainerCannotRun")
 _CONFIG_REASON: Final = "CreateContainerConfigError"
 _START_REASONS: Final = (
     _CONFIG_REASON,
@@ -201,7 +200,7 @@ def _waiting_container(snapshot: Snapshot, pod: Pod, _events: Sequence[ObjectEve
                 hint = "correct the image, or load it on the node"
             return Verdict(Stage.IMAGE, text, hint)
         ended = status.last_state.terminated
-        if reason == _CRASH_REASON and ended is not None and ended.reason in _NEVER_STARTED:
+        if reason == _CRASH_REASON and ended is not None and ended.reason in NEVER_STARTED:
             # There is no log of what never ran.
             return Verdict(
                 Stage.START, f"cannot start {where}: {_short(ended.message or ended.reason)}", "correct its command"

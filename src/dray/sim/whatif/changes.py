@@ -10,10 +10,10 @@ from dray.api.document import Document
 from dray.api.names import dns1123_subdomain
 from dray.api.selectors import LabelSelector, SelectorError
 from dray.sim.devices import device_rows
+from dray.sim.kept_fields import MIRROR_ANNOTATION
 from dray.sim.snapshot import Snapshot, SnapshotError
 
 UNSCHEDULABLE_TAINT: Final = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
-MIRROR_ANNOTATION: Final = "kubernetes.io/config.mirror"
 EFFECTS: Final = ("NoSchedule", "NoExecute", "None")
 
 

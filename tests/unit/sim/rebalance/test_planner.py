@@ -10,6 +10,7 @@ from dray.api.document import Document
 from dray.api.features import FeatureGates
 from dray.scheduler.named_profiles import NAMED_PROFILES
 from dray.sim import movable_pods
+from dray.sim.kept_fields import SAFE_TO_EVICT_ANNOTATION
 from dray.sim.movable_pods import MoveRules
 from dray.sim.placer import PlacedPod
 from dray.sim.rebalance.execution import difference, released, replay
@@ -294,7 +295,7 @@ UNMOVABLE = {
     "system": (_spec(X, priority=2_000_000_000), movable_pods.SYSTEM),
     "being deleted": ([_with(X[0], deletionTimestamp="2026-01-01T00:00:00Z"), X[1]], movable_pods.DELETED),
     "not safe": (
-        [_with(X[0], annotations={movable_pods.SAFE_TO_EVICT_ANNOTATION: "false"}), X[1]],
+        [_with(X[0], annotations={SAFE_TO_EVICT_ANNOTATION: "false"}), X[1]],
         movable_pods.NOT_SAFE,
     ),
     "budget": (
