@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 import yaml
 
@@ -52,6 +53,7 @@ from dray.apiserver.server import APIServer
 from dray.cmd.dashboard import DashboardPages
 from dray.cmd.settings import APIServerSettings
 from dray.lib.clock import Clock
+from dray.lib.ip_addresses import parse_address
 from dray.node.agent.machine_info import read_machine
 from dray.runtime.descriptors import connections_max, streams_max
 from dray.runtime.disk_errors import explained_errors
@@ -80,6 +82,8 @@ async def open_store(settings: APIServerSettings, group: TaskGroup) -> Store:
             raise SettingsError("--store=etcd needs --etcd-servers, as in --etcd-servers=http://127.0.0.1:2379")
         if bool(settings.etcd_certfile) != bool(settings.etcd_keyfile):
             raise SettingsError("--etcd-certfile and --etcd-keyfile go together")
+        if not settings.etcd_cafile:
+            check_plain_etcd(settings)
         tls = None
         if settings.etcd_cafile:
             files = (Path(file) if file else None for file in (settings.etcd_certfile, settings.etcd_keyfile))
@@ -91,6 +95,30 @@ async def open_store(settings: APIServerSettings, group: TaskGroup) -> Store:
 
     has_new_fields = any(settings.feature_gates.enabled(gate) for gate in GATES_OF_NEW_FIELDS)
     return await SQLiteStore.open(Path(settings.data_dir) / "state.db", policy=policy, for_new_fields=has_new_fields)
+
+
+def check_plain_etcd(settings: APIServerSettings) -> None:
+    """Refuse to send the cluster's Secrets to other machines without TLS, unless that is asked for."""
+    for endpoint in settings.etcd_servers:
+        if endpoint.startswith("https://"):
+            raise SettingsError(f"--etcd-servers={endpoint} needs --etcd-cafile, the CA certificate of etcd")
+        if not (settings.etcd_insecure or _is_on_this_machine(endpoint)):
+            raise SettingsError(
+                f"--etcd-servers={endpoint} is another machine, and is reached without TLS: who controls the network "
+                "between can read and change all objects, Secrets included. Use https with --etcd-cafile, or accept "
+                "that with --etcd-insecure"
+            )
+
+
+def _is_on_this_machine(endpoint: str) -> bool:
+    if endpoint.startswith("unix:"):
+        return True
+    try:
+        host = urlsplit(endpoint if "://" in endpoint else f"//{endpoint}").hostname or ""
+    except ValueError:
+        return False
+    address = parse_address(host)
+    return host == "localhost" if address is None else address.is_loopback
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,6 +112,11 @@ class APIServerSettings(Common):
     etcd_cafile: str = setting(STRING, "", "CA certificate of etcd")
     etcd_certfile: str = setting(STRING, "", "client certificate for etcd")
     etcd_keyfile: str = setting(STRING, "", "key of the client certificate for etcd")
+    etcd_insecure: bool = setting(
+        BOOLEAN,
+        default=False,
+        text="reach etcd on other machines without TLS: the network can read and change all objects, Secrets included",
+    )
     etcd_healthcheck_timeout: float = setting(
         DURATION, 2.0, "time in which any store must answer for /livez", flag="etcd-healthcheck-timeout"
     )
