@@ -66,7 +66,15 @@ def generated() -> Iterator[tuple[Path, str]]:
         "node": NODE_RULES,
     }
     for name, rules in roles.items():
-        yield RBAC / f"{name}.yaml", _NOTE + "---\n".join(_role(name, list(rules)))
+        policy = _own_slices(f"dray-{name}") if name == "node" else ""
+        yield RBAC / f"{name}.yaml", _NOTE + "---\n".join(_role(name, list(rules))) + policy
+
+
+def _own_slices(account: str) -> str:
+    """Return the policy by which the chart keeps a driver to the slices of its node, for another service account."""
+    driver = render(CHART / "templates" / "driver.yaml", values(driver={"enabled": True, "name": account}))
+    parts = (part for part in driver.split("---\n") if "kind: ValidatingAdmissionPolicy" in part)
+    return "".join(f"---\n{part}" for part in parts)
 
 
 def _role(name: str, rules: list[Any]) -> Iterator[str]:
