@@ -23,6 +23,10 @@ _ENV_VAR = "[-._a-zA-Z][-._a-zA-Z0-9]*"
 
 _matches_label = re.compile(DNS1123_LABEL).fullmatch
 _matches_subdomain = re.compile(DNS1123_SUBDOMAIN).fullmatch
+# As in search paths of the resolver: labels may begin with an underscore and have some within.
+_UNDERSCORED_LABEL = "_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?"
+_UNDERSCORED_SUBDOMAIN = rf"{_UNDERSCORED_LABEL}(\.{_UNDERSCORED_LABEL})*"
+_matches_underscored_subdomain = re.compile(_UNDERSCORED_SUBDOMAIN).fullmatch
 _matches_dns1035 = re.compile(_DNS1035).fullmatch
 _matches_label_key = re.compile(_LABEL_KEY).fullmatch
 _matches_c_identifier = re.compile(_C_IDENTIFIER).fullmatch
@@ -57,6 +61,12 @@ _BAD_SUBDOMAIN = pattern_message(
     "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', "
     "and must start and end with an alphanumeric character",
     DNS1123_SUBDOMAIN,
+    "example.com",
+)
+_BAD_UNDERSCORED_SUBDOMAIN = pattern_message(
+    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '_', '-' or '.', "
+    "and must start and end with an alphanumeric character",
+    _UNDERSCORED_SUBDOMAIN,
     "example.com",
 )
 _BAD_CASELESS_SUBDOMAIN = pattern_message(
@@ -137,6 +147,14 @@ def dns1123_subdomain(value: str) -> list[str]:
     messages = [] if _byte_length(value) <= SUBDOMAIN_LENGTH_MAX else [too_long(SUBDOMAIN_LENGTH_MAX)]
     if not _matches_subdomain(value):
         messages.append(_BAD_SUBDOMAIN)
+    return messages
+
+
+def underscored_subdomain(value: str) -> list[str]:
+    """Validate a subdomain whose labels may have underscores, such as a search path of the resolver."""
+    messages = [] if _byte_length(value) <= SUBDOMAIN_LENGTH_MAX else [too_long(SUBDOMAIN_LENGTH_MAX)]
+    if not _matches_underscored_subdomain(value):
+        messages.append(_BAD_UNDERSCORED_SUBDOMAIN)
     return messages
 
 

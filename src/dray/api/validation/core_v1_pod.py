@@ -16,7 +16,7 @@ from dray.api.field_errors import (
     not_supported,
     required,
 )
-from dray.api.names import dns1123_label, dns1123_subdomain
+from dray.api.names import dns1123_label, dns1123_subdomain, underscored_subdomain
 from dray.api.validation.core_v1_container import (
     host_port_conflicts,
     validate_container,
@@ -63,6 +63,7 @@ _DNS_POLICIES: Final = ("ClusterFirstWithHostNet", "ClusterFirst", "Default", "N
 _PREEMPTION_POLICIES: Final = ("PreemptLowerPriority", "Never")
 _NAMESERVERS_MAX: Final = 3
 _SEARCHES_MAX: Final = 32
+_SEARCHES_LENGTH_MAX: Final = 2048
 _SIDECARS_ONLY: Final = "may not be set for init containers without restartPolicy=Always"
 _NOT_EPHEMERAL: Final = "cannot be set for an Ephemeral Container"
 # Ephemeral containers get no resources of their own (XR-10).
@@ -349,18 +350,30 @@ def _validate_dns(config: Document | None, policy: str, path: Path) -> FieldErro
     if config is None:
         return []
     errors: FieldErrors = []
-    servers, searches = config.get("nameservers") or [], config.get("searches") or []
+    servers: list[str] = config.get("nameservers") or []
     if len(servers) > _NAMESERVERS_MAX:
         text = f"must not have more than {_NAMESERVERS_MAX} nameservers"
         errors.append(invalid(path.child("nameservers"), servers, text))
     for i, server in enumerate(servers):
         errors += validate_ip(server, path.child("nameservers").index(i))
-    if len(searches) > _SEARCHES_MAX:
-        text = f"must not have more than {_SEARCHES_MAX} search paths"
-        errors.append(invalid(path.child("searches"), searches, text))
+    errors += _validate_searches(config.get("searches") or [], path.child("searches"))
     for i, option in enumerate(config.get("options") or ()):
         if not option.get("name"):
             errors.append(required(path.child("options").index(i), "must not be empty"))
+    return errors
+
+
+def _validate_searches(searches: list[str], path: Path) -> FieldErrors:
+    errors: FieldErrors = []
+    if len(searches) > _SEARCHES_MAX:
+        errors.append(invalid(path, searches, f"must not have more than {_SEARCHES_MAX} search paths"))
+    if len(" ".join(searches).encode()) > _SEARCHES_LENGTH_MAX:
+        text = f"must not have more than {_SEARCHES_LENGTH_MAX} characters (including spaces) in the search list"
+        errors.append(invalid(path, searches, text))
+    for i, search in enumerate(searches):
+        if search != ".":
+            domain = search.removesuffix(".")
+            errors += [invalid(path.index(i), domain, text) for text in underscored_subdomain(domain)]
     return errors
 
 

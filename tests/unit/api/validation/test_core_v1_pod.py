@@ -212,6 +212,12 @@ def test_ephemeral_containers_have_no_resources() -> None:
     )
 
 
+BAD_SEARCH = (
+    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '_', '-' or '.', and must "
+    "start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is "
+    "'_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?(\\._?[a-z0-9]([-_a-z0-9]*[a-z0-9])?)*')"
+)
+LONG_SEARCHES = "[" + ",".join(['"' + ".".join(["a" * 60] * 4) + '"'] * 9) + "]"
 SPEC_ROWS: dict[str, tuple[Spec, list[str]]] = {
     "no containers": ({"containers": []}, ["spec.containers: Required value"]),
     "same name twice": (
@@ -292,6 +298,20 @@ SPEC_ROWS: dict[str, tuple[Spec, list[str]]] = {
     "dns none": (
         {"dnsPolicy": "None"},
         ["spec.dnsConfig: Required value: must provide `dnsConfig` when `dnsPolicy` is None"],
+    ),
+    "search paths": (
+        {"dnsConfig": {"searches": [".", "a.b.", "_tcp.a_b", "a..b", "A", "a\nnameserver 192.0.2.1"]}},
+        [
+            f'spec.dnsConfig.searches[{index}]: Invalid value: "{shown}": {BAD_SEARCH}'
+            for index, shown in ((3, "a..b"), (4, "A"), (5, r"a\nnameserver 192.0.2.1"))
+        ],
+    ),
+    "long search paths": (
+        {"dnsConfig": {"searches": [".".join(["a" * 60] * 4)] * 9}},
+        [
+            f"spec.dnsConfig.searches: Invalid value: {LONG_SEARCHES}: must not have more than 2048 characters "
+            "(including spaces) in the search list"
+        ],
     ),
     "claim that no container may use": (
         {"containers": [{"name": "c", "image": "a", "resources": {"claims": [{"name": "x"}]}}]},
