@@ -9,6 +9,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from dray.lib.ip_addresses import parse_address
+
 LABEL_LENGTH_MAX: Final = 63
 SUBDOMAIN_LENGTH_MAX: Final = 253
 
@@ -266,9 +268,23 @@ def _directory_change(value: str) -> list[str]:
 
 
 # Rules of `metadata.name` by the key that a strategy uses.
+_IPV4: Final = 4
+
+
+def ip_address_name(value: str) -> list[str]:
+    """Validate a name that is an IP address in its canonical form."""
+    address = parse_address(value)
+    if address is None:
+        return [f'ParseAddr("{value}"): unable to parse IP']
+    # An IPv4-mapped address was parsed as the IPv4 address that it stands for.
+    canonical = f"::ffff:{address}" if ":" in value and address.version == _IPV4 else str(address)
+    return [] if value == canonical else ["must be a canonical format IP address"]
+
+
 NAME_RULES: Final[Mapping[str, Callable[[str], list[str]]]] = {
     "": dns1123_subdomain,
     "label": dns1123_label,
     "dns1035": dns1035_label,
     "path-segment": path_segment_name,
+    "ip-address": ip_address_name,
 }

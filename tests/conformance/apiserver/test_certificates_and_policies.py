@@ -42,7 +42,7 @@ async def test_the_life_of_a_signing_request(api: Local) -> None:
     # The main endpoint changes neither spec nor status.
     kept = await api.request("update", f"{REQUESTS}/alice", made | {"status": {"conditions": [APPROVED]}})
     assert kept["status"] == {}
-    # Approval writes decisions alone, status everything else.
+    # Approval writes conditions, status everything but decisions.
     wanted = made | {"status": {"conditions": [APPROVED], "certificate": CERTIFICATE}}
     approved = await api.request("update", f"{REQUESTS}/alice/approval", wanted)
     (condition,) = approved["status"]["conditions"]
@@ -56,6 +56,22 @@ async def test_the_life_of_a_signing_request(api: Local) -> None:
     with pytest.raises(InvalidError) as refused:
         await api.request("update", f"{REQUESTS}/alice/approval", denied)
     assert 'updates may not remove a condition of type "Approved"' in str(refused.value)
+
+
+async def test_approval_writes_conditions_of_other_types_as_well(api: Local) -> None:
+    made = await api.request("create", REQUESTS, request())
+    other = {"type": "Checked", "status": "True", "reason": "Test"}
+    body = made | {"status": {"conditions": [APPROVED, other]}}
+    approved = await api.request("update", f"{REQUESTS}/alice/approval", body)
+    assert [item["type"] for item in approved["status"]["conditions"]] == ["Approved", "Checked"]
+    patched = {"status": {"conditions": [*approved["status"]["conditions"], {**other, "type": "Seen"}]}}
+    await api.request("patch", f"{REQUESTS}/alice/approval", patched, content_type="application/merge-patch+json")
+    found = await api.request("get", f"{REQUESTS}/alice")
+    assert [item["type"] for item in found["status"]["conditions"]] == ["Approved", "Checked", "Seen"]
+    # Status removes what is no decision.
+    await api.request("update", f"{REQUESTS}/alice/status", found | {"status": {}})
+    found = await api.request("get", f"{REQUESTS}/alice")
+    assert [item["type"] for item in found["status"]["conditions"]] == ["Approved"]
 
 
 @pytest.mark.parametrize(

@@ -301,3 +301,17 @@ async def test_every_group_version_has_an_api_service(api: Local) -> None:
     assert found["status"]["conditions"][0]["status"] == "True"
     with pytest.raises(NotFoundError):
         await api.request("get", "apiregistration.k8s.io/v1/apiservices/v9.apps")
+
+
+@pytest.mark.parametrize(
+    ("name", "valid"), [("2001:db8::1", True), ("192.0.2.1", True), ("2001:DB8::1", False), ("one", False)]
+)
+async def test_an_ip_address_is_named_as_its_address(api: Local, name: str, valid: bool) -> None:
+    parent = {"resource": "services", "namespace": "default", "name": "s"}
+    body = {"metadata": {"name": name}, "spec": {"parentRef": parent}}
+    create = api.request("create", "networking.k8s.io/v1/ipaddresses", body)
+    if valid:
+        assert (await create)["metadata"]["name"] == name
+    else:
+        with pytest.raises(InvalidError, match=r"metadata\.name: Invalid value"):
+            await create

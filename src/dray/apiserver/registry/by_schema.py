@@ -40,6 +40,7 @@ def _row(  # noqa: PLR0913 - a row of the table below
     categories: str = "",
     verbs: tuple[str, ...] = ALL_VERBS,
     older: str = "",
+    name_rule: str = "",
 ) -> ResourceDefinition:
     place = GroupVersion.parse(api_version)
     validate = _validator(place.kind(kind))
@@ -59,6 +60,7 @@ def _row(  # noqa: PLR0913 - a row of the table below
             initial_status={} if has_status else None,
             generation=has_generation,
             warn=_warn_of_creation(_WARNINGS[kind]) if kind in _WARNINGS else None,
+            name_rule=name_rule,
         ),
         status_strategy=GenericStatusStrategy(restored_metadata=OWN_METADATA if kind in _STATUS_ALONE else ())
         if has_status
@@ -188,7 +190,7 @@ DEFINITIONS: Final = (
     _row(_NETWORK, "Ingress", "ing", _INGRESS_COLUMNS),
     _row(_NETWORK, "IngressClass", "", _CLASS_COLUMNS, "cluster no-status"),
     _row(_NETWORK, "NetworkPolicy", "netpol", _POLICY_COLUMNS, "no-status"),
-    _row(_NETWORK, "IPAddress", "ip", _IP_COLUMNS, f"cluster {_PLAIN}"),
+    _row(_NETWORK, "IPAddress", "ip", _IP_COLUMNS, f"cluster {_PLAIN}", name_rule="ip-address"),
     _row(_NETWORK, "ServiceCIDR", "", "CIDRs={spec.cidrs}; Age", "cluster no-generation"),
     _row(_FLOW, "FlowSchema", "", _FLOW_SCHEMA_COLUMNS, "cluster"),
     _row(_FLOW, "PriorityLevelConfiguration", "", _PRIORITY_LEVEL_COLUMNS, "cluster"),

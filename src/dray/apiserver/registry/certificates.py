@@ -53,38 +53,36 @@ class SigningRequestStrategy(Strategy):
         return validate_signing_request_update(obj, old)
 
 
-class _PartOfStatusStrategy(SigningRequestStrategy):
-    """Strategy of an endpoint that writes some conditions; the others, and the spec, are restored."""
-
-    writes_decisions = False
+class ApprovalStrategy(SigningRequestStrategy):
+    """Strategy of approval: the conditions, those other than Approved and Denied as well."""
 
     def prepare_for_update(self, obj: Document, old: Document, context: WriteContext) -> None:
-        """Merge the conditions of this endpoint with the stored ones of the other."""
+        """Restore everything but the metadata and the conditions."""
+        given = (obj.get("status") or {}).get("conditions") or ()
         restore(obj, old, "spec")
-        status, before = dict(obj.get("status") or {}), old.get("status") or {}
-        stored = [item for item in before.get("conditions") or () if self._is_own(item) is False]
-        given = [item for item in status.get("conditions") or () if self._is_own(item)]
-        if self.writes_decisions:
-            status = dict(before)
-        conditions = stored + [_with_times(item, before.get("conditions") or (), context.now) for item in given]
-        if conditions:
-            status["conditions"] = conditions
-        else:
-            status.pop("conditions", None)
-        obj["status"] = status
-
-    def _is_own(self, condition: Document) -> bool:
-        return (condition.get("type") in DECISIONS) is self.writes_decisions
+        obj["status"] = _with_conditions(old.get("status") or {}, given, old, context.now)
 
 
-class ApprovalStrategy(_PartOfStatusStrategy):
-    """Strategy of approval: the conditions Approved and Denied."""
+class SigningRequestStatusStrategy(SigningRequestStrategy):
+    """Strategy of status: the certificate, and the conditions other than Approved and Denied."""
 
-    writes_decisions = True
+    def prepare_for_update(self, obj: Document, old: Document, context: WriteContext) -> None:
+        """Restore the spec and the decision."""
+        restore(obj, old, "spec")
+        decided = [item for item in _conditions(old) if item.get("type") in DECISIONS]
+        given = [item for item in _conditions(obj) if item.get("type") not in DECISIONS]
+        obj["status"] = _with_conditions(obj.get("status") or {}, [*decided, *given], old, context.now)
 
 
-class SigningRequestStatusStrategy(_PartOfStatusStrategy):
-    """Strategy of status: the certificate, and other conditions."""
+def _conditions(request: Document) -> Sequence[Document]:
+    return (request.get("status") or {}).get("conditions") or ()
+
+
+def _with_conditions(status: Document, conditions: Sequence[Document], old: Document, now: datetime) -> Document:
+    """Return a status with these conditions, whose times are set if they have none."""
+    others = {name: value for name, value in status.items() if name != "conditions"}
+    timed = [_with_times(item, _conditions(old), now) for item in conditions]
+    return {**others, "conditions": timed} if timed else others
 
 
 def _with_times(condition: Document, stored: Sequence[Document], now: datetime) -> Document:
