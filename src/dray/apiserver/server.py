@@ -16,6 +16,7 @@ from dray.api.errors import (
     InternalError,
     MethodNotAllowedError,
     PathNotFoundError,
+    RequestEntityTooLargeError,
     ServiceUnavailableError,
     UnauthorizedError,
 )
@@ -50,7 +51,7 @@ from dray.apiserver.request import ANONYMOUS, Attributes
 from dray.apiserver.routes import RequestInfo
 from dray.apiserver.service_resolver import ServiceResolver
 from dray.runtime.tasks import ChildTasks
-from dray.store.interface import StoreError, StoreFullError, StoreUnavailableError
+from dray.store.interface import StoreError, StoreFullError, StoreUnavailableError, ValueTooLargeError
 
 _CHANGING_VERBS: Final = frozenset({"create", "update", "patch"})
 _WRITING_VERBS: Final = _CHANGING_VERBS | {"delete", "deletecollection"}
@@ -111,6 +112,8 @@ def store_error(error: StoreError) -> APIError:
     """Return the error that a client gets for a failure of the store."""
     if isinstance(error, StoreFullError):
         return InsufficientStorageError(f"the store is full: {error}")
+    if isinstance(error, ValueTooLargeError):
+        return RequestEntityTooLargeError(f"Request entity too large: {error}")
     if isinstance(error, ConversionFailedError):
         return _ConversionError(str(error))
     if isinstance(error, StoreUnavailableError):

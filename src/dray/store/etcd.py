@@ -40,6 +40,7 @@ from dray.store.interface import (
     StoreError,
     StoreFullError,
     StoreUnavailableError,
+    ValueTooLargeError,
 )
 from dray.store.state import CompactionPolicy, CompactionSchedule
 from dray.store.watch_hub import EventHistory, WatchHub, covers
@@ -55,6 +56,8 @@ RETRY_SECONDS_MAX = 5.0
 _COMPACTED_TEXT = "required revision has been compacted"
 _FUTURE_TEXT = "required revision is a future revision"
 _FULL_TEXT = "database space exceeded"
+# By etcd's --max-request-bytes, or by the limit of its gRPC server, which is a little larger.
+_TOO_LARGE_TEXTS = ("request is too large", "received message larger than max")
 _UNAVAILABLE = (
     grpc.StatusCode.UNAVAILABLE,
     grpc.StatusCode.DEADLINE_EXCEEDED,
@@ -189,6 +192,8 @@ class Endpoints:
             return _FutureError(details)
         if _FULL_TEXT in details:
             return StoreFullError(f"etcd: {details}")
+        if any(text in details for text in _TOO_LARGE_TEXTS):
+            return ValueTooLargeError(f"etcd: {details}")
         if error.code() in _UNAVAILABLE:
             self._at = (self._at + 1) % len(self._channels)
             return StoreUnavailableError(f"etcd does not answer: {details}")

@@ -106,6 +106,10 @@ class StoreFullError(StoreUnavailableError):
     """The back end has no space left: the write was not stored, and reads go on."""
 
 
+class ValueTooLargeError(StoreError):
+    """The back end takes no value of this size: the write was not stored."""
+
+
 class StoreLockedError(StoreError):
     """Another process has the stored data open."""
 

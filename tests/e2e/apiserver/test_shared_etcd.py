@@ -126,3 +126,19 @@ def test_racing_creates_on_both_get_exactly_what_the_quota_allows(pair: tuple[Se
     assert (statuses.count(201), statuses.count(403)) == (10, 50)
     assert len(one.get(f"{place}/configmaps").json()["items"]) == 10
     assert one.get(f"{place}/resourcequotas/q").json()["status"]["used"] == {"count/configmaps": "10", "secrets": "0"}
+
+
+@pytest.mark.parametrize("megabytes", [1.9, 2.7])
+def test_an_object_that_etcd_does_not_take_is_refused(one: Caller, megabytes: float) -> None:
+    """By its own limit, or by that of its gRPC server; the server goes on."""
+    crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+    names = {"plural": "blobs", "kind": "Blob"}
+    version = {"name": "v1", "served": True, "storage": True, "schema": schema}
+    spec = {"group": "example.com", "scope": "Cluster", "names": names, "versions": [version]}
+    assert one.call("POST", crds, {"metadata": {"name": "blobs.example.com"}, "spec": spec}).status in (201, 409)
+    body = {"apiVersion": "example.com/v1", "kind": "Blob", "metadata": {"name": "a"}}
+    answer = one.call("POST", "/apis/example.com/v1/blobs", {**body, "data": "x" * int(megabytes * 1_000_000)})
+    assert (answer.status, answer.json()["reason"]) == (413, "RequestEntityTooLarge")
+    assert one.get("/apis/example.com/v1/blobs/a").status == 404
+    assert one.call("POST", MAPS, {"metadata": {"generateName": "after-"}}).status == 201
