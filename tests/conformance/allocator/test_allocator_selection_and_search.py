@@ -445,6 +445,24 @@ FITS = [
     ),
     row(
         "SP-62",
+        "an ordinary claim gets the device of an administrator's claim before it",
+        Case(
+            [claim(request(admin_access=True)), claim(request(), name="claim-1")],
+            [slice_of("x")],
+            [["req-0 driver-a/pool-1/x"], ["req-0 driver-a/pool-1/x"]],
+        ),
+    ),
+    row(
+        "SP-62",
+        "an ordinary claim gets the device of an administrator's claim after it",
+        Case(
+            [claim(request()), claim(request(admin_access=True), name="claim-1")],
+            [slice_of("x")],
+            [["req-0 driver-a/pool-1/x"], ["req-0 driver-a/pool-1/x"]],
+        ),
+    ),
+    row(
+        "SP-62",
         "an administrator's choice gives way to an ordinary request of the claim",
         Case(
             [claim(request("admin", admin_access=True), request("mine", "class-a", 1, SPECIAL))],
