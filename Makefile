@@ -85,6 +85,8 @@ $(STAMPS)/browser:
 	fi
 	@touch $@
 
+include release.mk
+
 # --- what people run ---
 
 demo: $(STAMPS)/run ## four nodes and their stories, live; leaves them running with a dashboard
