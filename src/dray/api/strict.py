@@ -51,13 +51,19 @@ _OF_METADATA: Final = "\0"
 
 def check_fields(document: Document, struct_type: StructType) -> list[str]:
     """Normalize the document to its built-in type in place; return the errors `unknown field "path"`."""
+    unknown = unknown_fields(document, struct_type)
+    # Most documents have none.
+    return [f'unknown field "{path}"' for path in unknown] if unknown else unknown
+
+
+def unknown_fields(document: Document, struct_type: StructType) -> list[str]:
+    """Normalize the document to its built-in type in place; return the paths of unknown fields, a bounded number."""
     unknown: list[str] = []
     try:
         _compile_struct(struct_type)(document, unknown)
     except MismatchError as error:
         raise DecodeError(error.text()) from None
-    # Most documents have none.
-    return [f'unknown field "{path}"' for path in unknown[:STRICT_ERRORS_MAX]] if unknown else unknown
+    return unknown[:STRICT_ERRORS_MAX] if unknown else unknown
 
 
 def check_changed_fields(document: Document, stored: Document, struct_type: StructType) -> list[str]:

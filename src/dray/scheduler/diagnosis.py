@@ -42,10 +42,15 @@ class Diagnosis:
         if not self.node_count:
             return NO_NODES
         text = f"0/{self.node_count} nodes are available:"
-        reasons = self.pre_filter_message or ", ".join(self._histogram())
-        if reasons:
-            text += f" {reasons}."
+        if reasons := self.reasons:
+            text += f" {reasons}"
         return f"{text} {post_filter_message}" if post_filter_message else text
+
+    @property
+    def reasons(self) -> str:
+        """Return why the nodes are not feasible, with their numbers."""
+        reasons = self.pre_filter_message or ", ".join(self._histogram())
+        return f"{reasons}." if reasons else ""
 
     def evaluation(self) -> Evaluation:
         """Return the rejected nodes by plugin and reasons, for the record of decisions."""

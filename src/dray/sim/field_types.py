@@ -7,7 +7,7 @@ from typing import Final
 
 from dray.api.document import Document, GroupVersion, GroupVersionKind
 from dray.api.schema.load import kind_type
-from dray.api.strict import DecodeError, check_fields
+from dray.api.strict import DecodeError, unknown_fields
 from dray.sim.snapshot import KINDS, SnapshotError, checked_name, kind_key, title_of
 
 # Beyond that, the number of further fields is given.
@@ -41,8 +41,7 @@ def _unknown_fields(document: Document) -> list[str]:
     if type_ is None:
         return []
     try:
-        found = check_fields(document, type_)
+        found = unknown_fields(document, type_)
     except DecodeError as error:
         raise SnapshotError(f"{title_of(document)}: {error}") from error
-    names = (text.removeprefix('unknown field "').removesuffix('"') for text in found)
-    return [name for name in names if name.startswith("spec.")]
+    return [name for name in found if name.startswith("spec.")]

@@ -327,6 +327,7 @@ _PLAIN_KINDS: Final[Mapping[str, Mapping[str, Rule]]] = {
     "Event": _fields(
         "reason message type count series firstTimestamp lastTimestamp eventTime",
         involvedObject=_fields("apiVersion kind namespace name uid"),
+        related=_fields("apiVersion kind namespace name uid"),
     ),
     "ResourceQuota": _fields("spec status"),
     "Service": _fields("", spec=_fields("selector type clusterIP clusterIPs ports externalName ipFamilies")),

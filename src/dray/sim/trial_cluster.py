@@ -95,10 +95,11 @@ class TrialPod(msgspec.Struct, frozen=True):
 
 
 class Unplaced(msgspec.Struct, frozen=True):
-    """A Pod that fits on no node, with the scheduler's reason."""
+    """A Pod that fits on no node, with the scheduler's message; `reasons` are those of the nodes."""
 
     pod: TrialPod
     why: str
+    reasons: str
 
 
 class TrialCluster:
@@ -259,9 +260,9 @@ class TrialCluster:
             found = self.placer.place(pod.pod, pod.claims, on=on)
         except AttemptError as error:
             # The scheduler would report it, and try again later.
-            return Unplaced(pod, str(error))
+            return Unplaced(pod, str(error), str(error))
         if not isinstance(found, PlacedPod):
-            return Unplaced(pod, found.message())
+            return Unplaced(pod, found.message(), found.reasons or found.message())
         self._on_node.setdefault(found.pod.spec.node_name or "", {})[pod.uid] = None
         return found
 

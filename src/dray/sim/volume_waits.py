@@ -10,7 +10,8 @@ from dray.api.document import Document, NamespacedName
 from dray.api.persistent_volumes import class_of, provisioner_of
 from dray.api.types.core_v1 import Pod
 from dray.client.objects import key_of
-from dray.scheduler.plugins.volume_claims import REASON_UNBOUND, claim_problem
+from dray.scheduler.plugins.volume_claims import claim_problem
+from dray.sim.scheduler_messages import reports_missing_claim, reports_unbound_claims, scheduler_message
 from dray.sim.snapshot import Snapshot
 
 
@@ -20,13 +21,13 @@ class VolumeWaits:
     def __init__(self, snapshot: Snapshot) -> None:
         # As the cluster was read: the run changes claims and conditions.
         self._snapshot = snapshot
-        self._messages = {key_of(pod): _scheduler_message(pod) for pod in snapshot.pods if not pod.spec.node_name}
+        self._messages = {key_of(pod): scheduler_message(pod) for pod in snapshot.pods if not pod.spec.node_name}
 
     def waits(self, pod: Pod, name: str, claim: Document | None) -> bool:
         """Return whether a Pod waits for a claim that is not usable in the replica; it is None if it does not exist."""
         message = self._messages.get(key_of(pod), "")
         if claim is None:
-            return f'persistentvolumeclaim "{name}" not found' in message or self._knows_all("PersistentVolumeClaim")
+            return reports_missing_claim(message, name) or self._knows_all("PersistentVolumeClaim")
         before = self._snapshot.volume_claims.get(NamespacedName(pod.metadata.namespace or "", name))
         if before is not None and claim_problem(name, before, ephemeral=False):
             return True
@@ -36,7 +37,7 @@ class VolumeWaits:
         class_name = class_of(claim)
         storage_class = self._snapshot.storage_classes.get(class_name)
         if class_name and storage_class is None and not self._knows_all("StorageClass"):
-            return REASON_UNBOUND in message
+            return reports_unbound_claims(message)
         if before is None and provisioner_of(storage_class):
             # It is created in the run, and its provisioner does not run here.
             return False
@@ -50,12 +51,3 @@ class VolumeWaits:
         """Return whether an object of the kind that is not in the snapshot does not exist."""
         snapshot = self._snapshot
         return (kind in snapshot.listed or bool(snapshot.documents.get(kind))) and snapshot.covers(kind, "Pod")
-
-
-def _scheduler_message(pod: Pod) -> str:
-    return next((item.message or "" for item in pod.status.conditions if item.type == "PodScheduled"), "")
-
-
-def is_about_volume_claim(message: str) -> bool:
-    """Return whether the scheduler's message says that a Pod waits for a volume claim."""
-    return REASON_UNBOUND in message or "persistentvolumeclaim" in message

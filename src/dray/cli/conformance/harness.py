@@ -81,7 +81,7 @@ class Harness:
         self.timing = timing
         self.cdi = CdiCache(target.cdi_directories)
         # Invalid CDI specs that existed before the run.
-        self.preexisting_problems = frozenset(self.cdi.registry().problems)
+        self.preexisting_problems = self.cdi.registry().paths_with_problems
         self.slowest_call: tuple[float, str] = (0.0, "")
         self.kubelet = KubeletSocket(target.device_plugins)
         self.socket: SocketFile | None = None

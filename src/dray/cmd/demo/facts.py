@@ -16,7 +16,6 @@ from dray.sim.explain.verdict import victims_text
 SUGGESTIONS_MAX = 3
 # Environment variables that differ from run to run.
 _HIDDEN = ("GPU_CLAIM=", "ACME_SHARE=")
-_PREEMPTED = re.compile(r"Preempted by pod (\S+) on node ([^\s.]+)")
 _ATTRIBUTE = re.compile(r'device\.attributes\["[^"]*"\]\.')
 
 
@@ -134,12 +133,12 @@ def suggestion_facts(answer: Answer) -> Iterator[Fact]:
 
 def preemption_facts(events: Iterable[Document], pods: Sequence[Document]) -> Iterator[Fact]:
     """Return which Pods were evicted for which, from the Events of the victims."""
-    names = {pod["metadata"]["uid"]: pod["metadata"]["name"] for pod in pods}
+    nodes = {pod["metadata"]["uid"]: pod["spec"].get("nodeName") for pod in pods}
     for event in events:
-        found = _PREEMPTED.search(event.get("message") or "")
-        if found and found.group(1) in names:
-            victim = event["involvedObject"]["name"]
-            yield Fact("evicted", f"{victim} gave its device of {found.group(2)} to {names[found.group(1)]}", "yellow")
+        preemptor = event.get("related") or {}
+        if preemptor.get("uid") in nodes:
+            victim, node = event["involvedObject"]["name"], nodes[preemptor["uid"]]
+            yield Fact("evicted", f"{victim} gave its device of {node} to {preemptor['name']}", "yellow")
 
 
 # --- Allocations. ---

@@ -37,8 +37,10 @@ class CdiCache:
         if stamp != self._stamp:
             self._registry = self._read()
             self._stamp = stamp
-            for path, problems in self._registry.problems.items():
-                _log.warning("CDI spec", extra=fields(path=path, problems="; ".join(problems)))
+            for path, text in self._registry.unreadable.items():
+                _log.warning("CDI spec", extra=fields(path=path, problems=text))
+            for path, texts in self._registry.conflicts.items():
+                _log.warning("CDI spec", extra=fields(path=path, problems="; ".join(texts)))
         return self._registry
 
     def edits(self, names: Iterable[str]) -> ContainerEdits:

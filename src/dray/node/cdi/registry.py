@@ -27,11 +27,18 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Registry:
-    """All usable devices, and the problems of the files."""
+    """All usable devices, and what is wrong with files."""
 
     devices: Mapping[str, Found] = field(default_factory=dict)
-    # By path; an unreadable file is skipped, a file with a conflict is not.
-    problems: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    # By path, as the next: files that cannot be read are skipped.
+    unreadable: Mapping[str, str] = field(default_factory=dict)
+    # Devices that files of the same priority define; the other devices of the files can be used.
+    conflicts: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+    @property
+    def paths_with_problems(self) -> frozenset[str]:
+        """Return the files that cannot be read or have conflicts."""
+        return frozenset((*self.unreadable, *self.conflicts))
 
     def edits(self, names: Iterable[str]) -> ContainerEdits:
         """Return the container edits of the devices; a spec's own edits come once, before those of its first device."""
@@ -51,7 +58,7 @@ class Registry:
 
 def build(files: Sequence[SpecFile], unreadable: Mapping[str, str]) -> Registry:
     """Build the registry: the highest priority wins, and a conflict of equal priorities makes the device unusable."""
-    problems: dict[str, list[str]] = {path: [text] for path, text in unreadable.items()}
+    conflicts: dict[str, list[str]] = {}
     candidates: dict[str, list[Found]] = {}
     for file in files:
         vendor, _, device_class = file.spec.kind.partition("/")
@@ -67,8 +74,8 @@ def build(files: Sequence[SpecFile], unreadable: Mapping[str, str]) -> Registry:
             continue
         paths = ", ".join(item.file.path for item in best)
         for item in best:
-            problems.setdefault(item.file.path, []).append(f'conflicting device "{name}" (specs {paths})')
-    return Registry(devices, problems)
+            conflicts.setdefault(item.file.path, []).append(f'conflicting device "{name}" (specs {paths})')
+    return Registry(devices, unreadable, conflicts)
 
 
 def combine(parts: Iterable[ContainerEdits]) -> ContainerEdits:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from dray.api.types.core_v1 import Pod
 from dray.framework.cycle_state import CycleState
@@ -30,6 +30,26 @@ _REQUEST: Final = "NodeResourcesFit/request"
 _REJECTIONS_MAX: Final = 256
 
 
+class Shortage(NamedTuple):
+    """A resource of which a node has too little for a Pod; of cpu, amounts are in thousandths."""
+
+    resource: str
+    requested: int
+    free: int
+    # What the node would have without Pods.
+    total: int
+
+    @property
+    def reason(self) -> str:
+        """Return it in Kubernetes' words."""
+        return TOO_MANY_PODS if self.resource == "pods" else f"Insufficient {self.resource}"
+
+    @property
+    def is_final(self) -> bool:
+        """Return whether the node lacks it even without other Pods."""
+        return self.requested > self.total
+
+
 class NodeResourcesFit:
     """Filters and scores on requests."""
 
@@ -52,7 +72,8 @@ class NodeResourcesFit:
         request = state.pod_info.requests
         served: frozenset[str] = frozenset()
         if request.scalars:
-            kept = {name: wanted for name, wanted in request.scalars.items() if wanted and not self._is_ignored(name)}
+            scalars = sorted(request.scalars.items())
+            kept = {name: wanted for name, wanted in scalars if wanted and not self._is_ignored(name)}
             request = Resources(request.milli_cpu, request.memory, request.ephemeral_storage, kept)
             # On nodes that do not have them, DynamicResources serves them by devices.
             served = frozenset(filter(self._extended_resources.serves_resource, kept))
@@ -67,19 +88,34 @@ class NodeResourcesFit:
         """Check all nodes."""
         request: Resources
         request, served = state[_REQUEST]
-        return [
-            SUCCESS if self._fits(request, served, node) else self._explain(request, served, node) for node in nodes
-        ]
+        found = [self._shortages(request, served, node) for node in nodes]
+        return [_rejection(tuple(lacking)) if lacking else SUCCESS for lacking in found]
 
-    def _fits(self, request: Resources, served: frozenset[str], node: NodeInfo) -> bool:
+    def shortages(self, state: CycleState, node: NodeInfo) -> Sequence[Shortage]:
+        """Return all that the node lacks, in Kubernetes' order; empty if the Pod fits."""
+        request, served = state[_REQUEST]
+        return self._shortages(request, served, node)
+
+    def _shortages(self, request: Resources, served: frozenset[str], node: NodeInfo) -> Sequence[Shortage]:
+        found: list[Shortage] = []
+        if node.free_pods < 1:
+            found.append(Shortage("pods", 1, node.free_pods, 1))
         # Free amounts are negative on overcommitted nodes; a request of zero fits there, too.
-        return (
-            node.free_pods >= 1
-            and (request.milli_cpu <= node.free_milli_cpu or not request.milli_cpu)
-            and (request.memory <= node.free_memory or not request.memory)
-            and (request.ephemeral_storage <= node.free_ephemeral_storage or not request.ephemeral_storage)
-            and (not request.scalars or self._scalars_fit(request.scalars, served, node))
-        )
+        wanted = request.milli_cpu
+        if wanted > node.free_milli_cpu and wanted:
+            found.append(Shortage("cpu", wanted, node.free_milli_cpu, node.allocatable.milli_cpu))
+        wanted = request.memory
+        if wanted > node.free_memory and wanted:
+            found.append(Shortage("memory", wanted, node.free_memory, node.allocatable.memory))
+        wanted = request.ephemeral_storage
+        if wanted > node.free_ephemeral_storage and wanted:
+            total = node.allocatable.ephemeral_storage
+            found.append(Shortage("ephemeral-storage", wanted, node.free_ephemeral_storage, total))
+        for name, wanted in request.scalars.items():
+            total = node.allocatable.scalars.get(name, 0)
+            if (total or name not in served) and wanted > (free := total - self._used(name, node)):
+                found.append(Shortage(name, wanted, free, total))
+        return found
 
     def score(self, state: CycleState, pod: Pod, node: NodeInfo) -> int:
         """Score a node by the profile's strategy."""
@@ -103,45 +139,6 @@ class NodeResourcesFit:
     def _is_ignored(self, name: str) -> bool:
         return name in self._ignored or name.partition("/")[0] in self._ignored_groups
 
-    def _explain(self, request: Resources, served: frozenset[str], node: NodeInfo) -> Status:
-        """Return all insufficient resources, in Kubernetes' order."""
-        reasons: list[str] = []
-        unresolvable = False
-        if node.free_pods < 1:
-            reasons.append(TOO_MANY_PODS)
-        allocatable = node.allocatable
-        for name, wanted, free, total in (
-            ("cpu", request.milli_cpu, node.free_milli_cpu, allocatable.milli_cpu),
-            ("memory", request.memory, node.free_memory, allocatable.memory),
-            (
-                "ephemeral-storage",
-                request.ephemeral_storage,
-                node.free_ephemeral_storage,
-                allocatable.ephemeral_storage,
-            ),
-        ):
-            if wanted and wanted > free:
-                reasons.append(f"Insufficient {name}")
-                unresolvable = unresolvable or wanted > total
-        for name, wanted in sorted(request.scalars.items()):
-            total = allocatable.scalars.get(name, 0)
-            if not total and name in served:
-                continue
-            if wanted > total - self._used(name, node):
-                reasons.append(f"Insufficient {name}")
-                unresolvable = unresolvable or wanted > total
-        if not reasons:
-            return SUCCESS
-        return _rejection(tuple(reasons), unresolvable)
-
-    def _scalars_fit(self, wanted: Mapping[str, int], served: frozenset[str], node: NodeInfo) -> bool:
-        totals = node.allocatable.scalars
-        for name, amount in wanted.items():
-            total = totals.get(name, 0)
-            if (total or name not in served) and amount > total - self._used(name, node):
-                return False
-        return True
-
     def _used(self, name: str, node: NodeInfo) -> int:
         """Return what Pods use of the resource, including devices of a driver that a device plugin replaced."""
         taken = node.requested.scalars.get(name, 0)
@@ -151,11 +148,14 @@ class NodeResourcesFit:
         return taken
 
 
+def _rejection(lacking: tuple[Shortage, ...]) -> Status:
+    return _shared_rejection(tuple([item.reason for item in lacking]), any(item.is_final for item in lacking))
+
+
 @lru_cache(_REJECTIONS_MAX)
-def _rejection(reasons: tuple[str, ...], unresolvable: bool) -> Status:  # noqa: FBT001 - part of the key
+def _shared_rejection(reasons: tuple[str, ...], is_final: bool) -> Status:  # noqa: FBT001 - part of the key
     """Return the same object for all nodes that lack the same: identical rejections are counted, not compared."""
-    code = Code.UNSCHEDULABLE_AND_UNRESOLVABLE if unresolvable else Code.UNSCHEDULABLE
-    return Status(code, reasons, _NAME)
+    return Status(Code.UNSCHEDULABLE_AND_UNRESOLVABLE if is_final else Code.UNSCHEDULABLE, reasons, _NAME)
 
 
 def _group_names(given: Arguments) -> Sequence[str]:

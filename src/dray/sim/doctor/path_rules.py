@@ -10,20 +10,19 @@ from dray.api.document import NamespacedName
 from dray.api.pod_claims import is_pod_done
 from dray.sim.devices import DeviceState, device_rows, unhealthy_devices
 from dray.sim.doctor.findings import STUCK_AFTER, Finding, Rule, Severity
-from dray.sim.explain.answers import Stage, Verdict
+from dray.sim.explain.answers import Fault, Stage, Verdict
 from dray.sim.explain.on_node import placed_verdict
 from dray.sim.explain.workload import KINDS, find_workload, is_ready, workload_verdict
 from dray.sim.snapshot import Snapshot
 
-# The stages at which a Pod is stopped, with the rule that reports it; a start is reported only if it is a crash loop.
+# The stages at which a Pod is stopped, with the rule that reports it; a start is reported only if it is a fault.
 _RULES: Final = {
     Stage.PREPARE: "failed-prepare",
     Stage.IMAGE: "missing-image",
     Stage.VOLUME: "missing-volume",
     Stage.PROBE: "failed-probe",
 }
-# Of Stage.START, by how the verdict begins; a Pod that is just starting is none.
-_START_RULES: Final = {"is in a crash loop": "crash-loop", "cannot start ": "failed-start"}
+_FAULT_RULES: Final = {Fault.CRASH_LOOP: "crash-loop", Fault.FAILED_START: "failed-start"}
 
 
 def stopped_pods(snapshot: Snapshot, now: datetime) -> Iterator[Finding]:
@@ -32,9 +31,7 @@ def stopped_pods(snapshot: Snapshot, now: datetime) -> Iterator[Finding]:
         if not pod.spec.node_name or is_pod_done(pod) or pod.metadata.deletion_timestamp is not None or is_ready(pod):
             continue
         verdict = placed_verdict(snapshot, pod, now)
-        rule = _RULES.get(verdict.stage, "")
-        if verdict.stage is Stage.START:
-            rule = next((name for start, name in _START_RULES.items() if verdict.text.startswith(start)), "")
+        rule = _FAULT_RULES[verdict.fault] if verdict.fault is not None else _RULES.get(verdict.stage, "")
         if rule:
             subject = f"pod {pod.metadata.namespace}/{pod.metadata.name}"
             yield _finding(Severity.ERROR, rule, subject, verdict)

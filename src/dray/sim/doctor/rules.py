@@ -27,6 +27,7 @@ from dray.sim.explain.before_scheduling import (
 )
 from dray.sim.explain.pod_group import group_of
 from dray.sim.explain.similar_names import did_you_mean, listed
+from dray.sim.scheduler_messages import scheduler_message, without_preemption
 from dray.sim.snapshot import Snapshot
 
 # The condition of nodes with networks for Pods.
@@ -281,9 +282,8 @@ def long_waits(snapshot: Snapshot, now: datetime) -> Iterator[Finding]:
                 severity, "long-wait", _pod(pod), f"{since}: it {obstacle.text}", _action(snapshot, pod, obstacle)
             )
             continue
-        message = next((item.message for item in pod.status.conditions if item.type == "PodScheduled"), None)
         # What preemption could not do is of no use here.
-        why = (message or "no scheduler has handled it").partition(" preemption: ")[0]
+        why = without_preemption(scheduler_message(pod)) or "no scheduler has handled it"
         advice = f"dray explain pod {pod.metadata.name} -n {pod.metadata.namespace}"
         yield Finding(Severity.NOTE, "long-wait", _pod(pod), f"{since}: {why}", advice)
 

@@ -42,6 +42,15 @@ class Stage(enum.StrEnum):
     DONE = "done"
 
 
+class Fault(enum.Enum):
+    """What keeps a container from running; a Pod that is just starting has none."""
+
+    # It ran, and ended.
+    CRASH_LOOP = enum.auto()
+    # It has never run.
+    FAILED_START = enum.auto()
+
+
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """The answer in one sentence: what is the matter, and the one thing to do."""
@@ -51,6 +60,9 @@ class Verdict:
     text: str
     # An imperative; empty if there is nothing to do.
     action: str = ""
+    # Of a pending subject: what it waits for, without the words that say that it is pending.
+    why: str = ""
+    fault: Fault | None = None
 
     @property
     def sentence(self) -> str:

@@ -19,6 +19,12 @@ from dray.sim.explain.pod_group import group_obstacle
 from dray.sim.explain.refusals import refusal, similar_object
 from dray.sim.explain.similar_names import did_you_mean, listed
 from dray.sim.notes import DEFAULT_SCHEDULER_NAME
+from dray.sim.scheduler_messages import (
+    reports_missing_claim,
+    reports_unbound_claims,
+    scheduler_message,
+    without_preemption,
+)
 from dray.sim.snapshot import Snapshot
 
 CLAIM_FAILED: Final = "FailedResourceClaimCreation"
@@ -26,9 +32,6 @@ CLAIM_FAILED: Final = "FailedResourceClaimCreation"
 UNHANDLED_AFTER: Final = timedelta(seconds=30)
 # A node ends a Pod within seconds after its grace period.
 OVERDUE_AFTER: Final = timedelta(seconds=30)
-
-# The scheduler's text for claims whose class does not wait for the first consumer.
-_UNBOUND: Final = "unbound immediate PersistentVolumeClaims"
 
 _Check = Callable[[Snapshot, Pod, datetime], Verdict | None]
 
@@ -186,11 +189,10 @@ def class_names(spec: ResourceClaimSpec) -> Iterator[str]:
 
 def _missing_volume_claim(snapshot: Snapshot, pod: Pod, _now: datetime) -> Verdict | None:
     """Return a volume claim that the scheduler did not find; a snapshot from files may lack claims that exist."""
-    namespace = pod.metadata.namespace or ""
-    messages = [item.message or "" for item in pod.status.conditions if item.type == "PodScheduled"]
+    namespace, message = pod.metadata.namespace or "", scheduler_message(pod)
     for name, _ in claim_names(pod):
         exists = NamespacedName(namespace, name) in snapshot.volume_claims
-        if not exists and any(f'persistentvolumeclaim "{name}" not found' in message for message in messages):
+        if not exists and reports_missing_claim(message, name):
             similar = similar_object(snapshot, "PersistentVolumeClaim", namespace, name)
             text = f'waits for PersistentVolumeClaim "{name}", which does not exist in namespace {namespace}{similar}'
             return Verdict(Stage.VOLUME, text, "create it, or correct claimName in the Pod")
@@ -199,8 +201,7 @@ def _missing_volume_claim(snapshot: Snapshot, pod: Pod, _now: datetime) -> Verdi
 
 def _unbound_volume_claim(snapshot: Snapshot, pod: Pod, _now: datetime) -> Verdict | None:
     """Return a volume claim that the scheduler waits for because it is bound before Pods are scheduled."""
-    messages = [item.message or "" for item in pod.status.conditions if item.type == "PodScheduled"]
-    if not any(_UNBOUND in message for message in messages):
+    if not reports_unbound_claims(scheduler_message(pod)):
         return None
     for name, _ in claim_names(pod):
         claim = snapshot.volume_claims.get(NamespacedName(pod.metadata.namespace or "", name))
@@ -255,8 +256,7 @@ def unhandled(pod: Pod, now: datetime) -> Verdict | None:
 
 def unevaluated(pod: Pod) -> Verdict:
     """Return what the scheduler has reported about a Pod, for a user who may not read what it depends on."""
-    message = next((item.message or "" for item in pod.status.conditions if item.type == "PodScheduled"), "")
-    why = message.partition(" preemption: ")[0] or "no scheduler has reported why"
+    why = without_preemption(scheduler_message(pod)) or "no scheduler has reported why"
     return Verdict(
         Stage.FILTER, f"is pending: {why}", "for the cause on each node, ask an administrator to run dray explain"
     )

@@ -5,7 +5,6 @@ Nodes are uncordoned and their taints removed, claims freed, requests lowered, n
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -30,7 +29,6 @@ _FREED_NODES_MAX: Final = 32
 _CLAIMS_MAX: Final = 64
 _SHOWN_MAX: Final = 3
 _ADMISSION: Final = frozenset({"NodeUnschedulable", "TaintToleration"})
-_INSUFFICIENT: Final = re.compile(r"Insufficient (\S+)")
 _NANOS_PER_MILLI: Final = 10**6
 _NANOS: Final = 10**9
 replace = msgspec.structs.replace
@@ -187,31 +185,18 @@ def _lower_requests(cluster: Surroundings, answers: Sequence[NodeAnswer]) -> Ite
         info = cluster.nodes.get(answer.node)
         if info is None or answer.rejections.keys() != {"NodeResourcesFit"}:
             continue
-        names = [found.group(1) for reason in answer.rejections["NodeResourcesFit"] if (found := _found(reason))]
-        if len(names) != 1:
+        lacking = cluster.filters.shortages(info)
+        if len(lacking) != 1 or lacking[0].resource == "pods" or lacking[0].free <= 0:
             continue
-        free = _free(info, names[0])
-        if free <= 0:
-            continue
-        amount, nodes = best.setdefault(names[0], (0, []))
+        resource, free = lacking[0].resource, lacking[0].free
+        amount, nodes = best.setdefault(resource, (0, []))
         if free > amount:
-            best[names[0]] = free, [answer.node]
+            best[resource] = free, [answer.node]
         elif free == amount:
             nodes.append(answer.node)
     for name, (free, names) in best.items():
         text = f"lower the Pod's request of {name} to {_amount(name, free)}"
         yield Change(text, tuple(names), Size.LOWER_REQUEST)
-
-
-def _found(reason: str) -> re.Match[str] | None:
-    return _INSUFFICIENT.fullmatch(reason)
-
-
-def _free(info: NodeInfo, name: str) -> int:
-    known = {"cpu": info.free_milli_cpu, "memory": info.free_memory, "ephemeral-storage": info.free_ephemeral_storage}
-    if name in known:
-        return known[name]
-    return info.allocatable.scalars.get(name, 0) - info.requested.scalars.get(name, 0)
 
 
 def _amount(name: str, free: int) -> str:

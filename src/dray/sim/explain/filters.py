@@ -16,6 +16,7 @@ from dray.framework.status import Code, Status, unresolvable, unschedulable
 from dray.scheduler.filter_runner import runner_of
 from dray.scheduler.nominations import Nominations
 from dray.scheduler.plugins.dynamic_resources.pod_state import PodState
+from dray.scheduler.plugins.node_resources_fit import NodeResourcesFit, Shortage
 from dray.scheduler.profile import Profile
 from dray.sim.explain.answers import NodeAnswer
 
@@ -138,6 +139,11 @@ class Filters:
     def rejections(self, node: NodeInfo) -> dict[str, tuple[str, ...]]:
         """Return the reasons by plugin; empty if the node fits."""
         return self._rejected | {name: status.texts for name, status in self._statuses(node).items()}
+
+    def shortages(self, node: NodeInfo) -> Sequence[Shortage]:
+        """Return the resources of which the node has too little."""
+        fits = (plugin for plugin in self._profile.at(FILTER) if isinstance(plugin, NodeResourcesFit))
+        return [shortage for plugin in fits for shortage in plugin.shortages(self._state, node)]
 
     def _statuses(self, node: NodeInfo) -> dict[str, Status]:
         """Return the rejections of Filter, of all plugins."""

@@ -11,7 +11,7 @@ from dray.api.document import NamespacedName
 from dray.api.pod_claims import pod_claims
 from dray.api.timestamps import age
 from dray.api.types.core_v1 import ContainerStatus, Node, Pod
-from dray.sim.explain.answers import Stage, Verdict
+from dray.sim.explain.answers import Fault, Stage, Verdict
 from dray.sim.explain.events import WARNING, ObjectEvent, events_of, newest
 from dray.sim.explain.similar_names import listed, nearest
 from dray.sim.kept_fields import NEVER_STARTED
@@ -36,7 +36,7 @@ _START_REASONS: Final = (
 _PREPARE_EVENTS: Final = ("FailedPrepareDynamicResources", "WaitingForDevices")
 _VOLUME_EVENTS: Final = ("FailedMount", "FailedAttachVolume", "FailedMapVolume")
 _START_EVENTS: Final = ("FailedCreatePodSandBox", "FailedSync", "Failed")
-_PREEMPTED: Final = re.compile(r"Preempted by (pod|podgroup) (\S+) on node (\S+)")
+_PREEMPTED: Final = "Preempted"
 # As the node agent reports a registry that it cannot reach.
 _LOAD_COMMAND: Final = re.compile(r" \(without the registry, [^:]*: (dray image [^)]*)\)?.*")
 # Exit code of a process that was killed: 128 and the signal.
@@ -64,13 +64,13 @@ def _recent_warning(events: Sequence[ObjectEvent]) -> str:
 # --- The checks, in this order. ---
 
 
-def _finished(snapshot: Snapshot, pod: Pod, events: Sequence[ObjectEvent], _now: datetime) -> Verdict | None:
+def _finished(_snapshot: Snapshot, pod: Pod, events: Sequence[ObjectEvent], _now: datetime) -> Verdict | None:
     phase = pod.status.phase
     if phase == "Succeeded":
         return Verdict(Stage.DONE, "has succeeded")
     if phase != "Failed":
         return None
-    if taker := _preemptor(snapshot, pod, events):
+    if taker := _preemptor(pod, events):
         return Verdict(Stage.DONE, f"was preempted {taker}")
     if pod.status.reason or pod.status.message:
         text = ": ".join(filter(None, (pod.status.reason, _short(pod.status.message or ""))))
@@ -90,34 +90,25 @@ _FAILURES: Final = {
 }
 
 
-def _deleted(snapshot: Snapshot, pod: Pod, events: Sequence[ObjectEvent], now: datetime) -> Verdict | None:
+def _deleted(_snapshot: Snapshot, pod: Pod, events: Sequence[ObjectEvent], now: datetime) -> Verdict | None:
     ends = pod.metadata.deletion_timestamp
     if ends is None:
         return None
     when = f"ends in {age(now, ends)}" if ends > now else f"should have ended {age(ends, now)} ago"
     text = f"is being deleted from {pod.spec.node_name} ({when})"
-    if taker := _preemptor(snapshot, pod, events):
+    if taker := _preemptor(pod, events):
         text += f": it is preempted {taker}"
     if pod.metadata.finalizers:
         return Verdict(Stage.DONE, text, f"finalizer {pod.metadata.finalizers[0]} keeps it: check its owner")
     return Verdict(Stage.DONE, text, "" if ends > now else f"check the node agent on {pod.spec.node_name}")
 
 
-def _preemptor(snapshot: Snapshot, pod: Pod, events: Sequence[ObjectEvent]) -> str:
+def _preemptor(pod: Pod, events: Sequence[ObjectEvent]) -> str:
     """Return for whom a Pod was preempted; empty if it was not."""
-    for event in events:
-        found = _PREEMPTED.search(event.message) if event.reason == "Preempted" else None
-        if found:
-            kind, uid = found.group(1), found.group(2)
-            if kind == "podgroup":
-                groups = (item["metadata"] for item in snapshot.documents.get("PodGroup", ()))
-                names = [f"{item.get('namespace')}/{item['name']}" for item in groups if item.get("uid") == uid]
-                name = f"PodGroup {names[0]}" if names else f"a PodGroup with uid {uid}"
-            else:
-                taker = snapshot.pods_by_uid.get(uid)
-                name = f"Pod {taker.metadata.namespace}/{taker.metadata.name}" if taker else f"a Pod with uid {uid}"
-            return f"for {name}, which has a higher priority"
-    if any(
+    event = newest(events, _PREEMPTED)
+    if event is not None and event.related:
+        return f"for {event.related}, which has a higher priority"
+    if event is not None or any(
         item.type == "DisruptionTarget" and item.reason == "PreemptionByScheduler" for item in pod.status.conditions
     ):
         return "for a Pod of higher priority"
@@ -202,15 +193,15 @@ def _waiting_container(snapshot: Snapshot, pod: Pod, _events: Sequence[ObjectEve
         ended = status.last_state.terminated
         if reason == _CRASH_REASON and ended is not None and ended.reason in NEVER_STARTED:
             # There is no log of what never ran.
-            return Verdict(
-                Stage.START, f"cannot start {where}: {_short(ended.message or ended.reason)}", "correct its command"
-            )
+            text = f"cannot start {where}: {_short(ended.message or ended.reason)}"
+            return Verdict(Stage.START, text, "correct its command", fault=Fault.FAILED_START)
         if reason == _CRASH_REASON:
-            return Verdict(Stage.START, f"is in a crash loop: {where} {_ending(status)}", _logs(pod, status))
+            text = f"is in a crash loop: {where} {_ending(status)}"
+            return Verdict(Stage.START, text, _logs(pod, status), fault=Fault.CRASH_LOOP)
         if reason in _START_REASONS:
             text = f"cannot start {where}: {message or reason}"
             action = "create what its environment refers to" if reason == _CONFIG_REASON else "correct the container"
-            return Verdict(Stage.START, text, action)
+            return Verdict(Stage.START, text, action, fault=Fault.FAILED_START)
     return None
 
 

@@ -9,6 +9,7 @@ from dray.api.types.core_v1 import Pod
 from dray.sim.explain.answers import Answer, Change, ReasonGroup, Size, Stage, Standing, Verdict, Victims
 from dray.sim.explain.before_scheduling import unhandled
 from dray.sim.explain.similar_names import listed
+from dray.sim.scheduler_messages import scheduler_message
 
 
 def pending_verdict(answer: Answer, pod: Pod, now: datetime) -> Verdict:
@@ -19,20 +20,24 @@ def pending_verdict(answer: Answer, pod: Pod, now: datetime) -> Verdict:
     if not answer.nodes:
         return _without_nodes(answer, pod)
     if answer.obstacle:
-        return Verdict(Stage.FILTER, f"is pending: {answer.obstacle}", _action(answer.changes, answer.victims))
+        return _pending(Stage.FILTER, answer.obstacle, _action(answer.changes, answer.victims))
     if answer.fitting:
         return _fitting(answer, pod, now)
     if answer.hints:
-        return Verdict(Stage.DEVICES, f"is pending: {answer.hints[0]}", _action(answer.changes, None) or answer.advice)
+        return _pending(Stage.DEVICES, answer.hints[0], _action(answer.changes, None) or answer.advice)
     shown = _decisive_groups(answer)
-    text = f"is pending, 0 of {len(answer.nodes)} nodes fit: {'; '.join(map(_group_text, shown))}"
+    why = f"0 of {len(answer.nodes)} nodes fit: {'; '.join(map(_group_text, shown))}"
     has_devices = any("DynamicResources" in item.rejections for item in answer.nodes)
     stage = Stage.DEVICES if has_devices else Stage.FILTER
-    return Verdict(stage, text, _action(answer.changes, answer.victims))
+    return Verdict(stage, f"is pending, {why}", _action(answer.changes, answer.victims), why=why)
+
+
+def _pending(stage: Stage, why: str, action: str = "") -> Verdict:
+    return Verdict(stage, f"is pending: {why}", action, why=why)
 
 
 def _fitting(answer: Answer, pod: Pod, now: datetime) -> Verdict:
-    message = _scheduling_message(pod)
+    message = scheduler_message(pod)
     text = f"fits on {answer.fitting} of {len(answer.nodes)} nodes"
     if answer.notes and message:
         # Something could not be evaluated, and the scheduler knows more.
@@ -55,21 +60,13 @@ def _group_text(group: ReasonGroup) -> str:
     return f"{where}: {group.text}"
 
 
-def _scheduling_message(pod: Pod) -> str:
-    """Return the scheduler's last message on a Pod that it could not schedule."""
-    for condition in pod.status.conditions:
-        if condition.type == "PodScheduled" and condition.status == "False" and condition.message:
-            return condition.message
-    return ""
-
-
 def _without_nodes(answer: Answer, pod: Pod) -> Verdict:
     """Return what the scheduler has written: nodes are hidden, or there are none."""
     if answer.obstacle:
-        return Verdict(Stage.CLAIM, f"is pending: {answer.obstacle}")
-    if message := _scheduling_message(pod):
-        return Verdict(Stage.FILTER, f"is pending: {message}")
-    return Verdict(Stage.FILTER, "is pending: the cluster has no nodes", "add a node")
+        return _pending(Stage.CLAIM, answer.obstacle)
+    if message := scheduler_message(pod):
+        return _pending(Stage.FILTER, message)
+    return _pending(Stage.FILTER, "the cluster has no nodes", "add a node")
 
 
 def _action(changes: Sequence[Change], victims: Victims | None) -> str:
@@ -112,9 +109,8 @@ def claim_verdict(answer: Answer, user: str, of_pod: Verdict | None) -> Verdict:
         where = f" on {answer.node}" if answer.node else ""
         return Verdict(Stage.RUNNING, f"is allocated{where}" + (f" for Pod {user}" if user else " and no Pod uses it"))
     if of_pod is not None and user:
-        return Verdict(of_pod.stage, f"is pending: Pod {user} {of_pod.text}", of_pod.action)
+        return _pending(of_pod.stage, f"Pod {user} {of_pod.text}", of_pod.action)
     fits = f"it fits on {answer.fitting} of {len(answer.nodes)} nodes" if answer.nodes else "there are no nodes"
     if answer.nodes and not answer.fitting and of_pod is not None:
-        fits = of_pod.text.removeprefix("is pending, ").removeprefix("is pending: ")
-        return Verdict(of_pod.stage, f"is pending: no Pod uses it, and {fits}", of_pod.action)
-    return Verdict(Stage.CLAIM, f"is pending: no Pod uses it yet; {fits}")
+        return _pending(of_pod.stage, f"no Pod uses it, and {of_pod.why or of_pod.text}", of_pod.action)
+    return _pending(Stage.CLAIM, f"no Pod uses it yet; {fits}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -17,7 +16,7 @@ PLUGIN: Final = "DefaultPreemption"
 # Higher priorities are those of the system.
 _PRIORITY_MAX: Final = 1_000_000_000
 RAISED_CLASS: Final = "dray-simulate-preempt"
-_PREEMPTED: Final = re.compile(r"Preempted by (?:pod|podgroup) (\S+) on node (\S+)")
+_PREEMPTED: Final = "Preempted"
 
 
 class Preemption(enum.StrEnum):
@@ -125,20 +124,19 @@ def _with_class_name(spec: Mapping[str, Any]) -> Document:
     return {**kept, "priorityClassName": RAISED_CLASS}
 
 
-def evictions(before: Snapshot, after: Snapshot, events: Iterable[Document]) -> tuple[Eviction, ...]:
+def evictions(before: Snapshot, events: Iterable[Document]) -> tuple[Eviction, ...]:
     """Return the Pods that were running before and were preempted."""
     running = {pod.metadata.uid: pod for pod in before.pods if pod.spec.node_name and not is_pod_done(pod)}
-    names = {pod.metadata.uid: f"{pod.metadata.namespace}/{pod.metadata.name}" for pod in (*before.pods, *after.pods)}
-    groups = (item for snapshot in (before, after) for item in snapshot.documents.get("PodGroup", ()))
-    names |= {item["metadata"].get("uid"): "/".join(_key_of(item)) for item in groups}
     found = []
     for event in events:
-        match = _PREEMPTED.search(event.get("message") or "") if event.get("reason") == "Preempted" else None
-        victim = None if match is None else running.pop((event.get("involvedObject") or {}).get("uid"), None)
-        if match is None or victim is None:
+        if event.get("reason") != _PREEMPTED:
             continue
+        victim = running.pop((event.get("involvedObject") or {}).get("uid"), None)
+        if victim is None:
+            continue
+        taker = event.get("related") or {}
         controller = next((owner.kind for owner in victim.metadata.owner_references if owner.controller), "")
-        preemptor = names.get(match.group(1), match.group(1))
+        preemptor = f"{taker.get('namespace')}/{taker.get('name')}"
         namespace, name = victim.metadata.namespace or "", victim.metadata.name or ""
         found.append(Eviction(namespace, name, victim.spec.node_name or "", preemptor, controller))
     return tuple(sorted(found, key=lambda item: (item.preemptor, item.namespace, item.name)))

@@ -20,9 +20,10 @@ from dray.sim.replica.cluster import Options, Replica, pass_time, running
 from dray.sim.replica.contents import namespace_document
 from dray.sim.replica.group_gates import with_groups
 from dray.sim.replica.virtual_time import run_virtually
+from dray.sim.scheduler_messages import reports_volume_claims
 from dray.sim.scheduler_profiles import evaluated_profiles, profiles_of
 from dray.sim.snapshot import PLACEMENT_KINDS, Snapshot, SnapshotError
-from dray.sim.volume_waits import VolumeWaits, is_about_volume_claim
+from dray.sim.volume_waits import VolumeWaits
 from dray.sim.whatif.changes import Changed, copies, new_names, preemption_notes
 from dray.sim.whatif.outcome import FIT_MAX, Fit, Growth, Outcome, compare
 from dray.sim.whatif.preemption import Preemption, evictions, with_preemption, with_raised_priority
@@ -70,10 +71,10 @@ class Run:
         """Return the state of the replica compared with the cluster."""
         after = await read_cluster(replica.client, PLACEMENT_KINDS)
         events = await replica.client.list(EVENTS)
-        gone = evictions(self.before, after, events.items)
+        gone = evictions(self.before, events.items)
         found = compare(self.before, after, self.changed.lost, gone)
         # A Pod that waits for a volume claim has that as its reason, and needs no note on it.
-        pending = (item for item in found.pending if not is_about_volume_claim(item.why))
+        pending = (item for item in found.pending if not reports_volume_claims(item.why))
         changed = {(item.namespace, item.name) for item in (*found.placed, *found.moved, *pending)}
         pods = (pod for pod in after.pods if key_of(pod) in changed)
         notes = notes_on(after, pods, evaluated_profiles(self.before))

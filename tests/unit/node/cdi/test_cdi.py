@@ -69,8 +69,9 @@ def test_equal_priorities_make_a_device_unusable_and_both_files_say_so(folders: 
     with pytest.raises(CdiError, match=r"unresolvable CDI devices example\.com/gpu=g"):
         subject.edits(["example.com/gpu=g"])
     assert subject.edits(["example.com/gpu=other"]).env == ("X=2",)
-    assert len(subject.registry().problems) == 2
-    assert 'conflicting device "example.com/gpu=g"' in next(iter(subject.registry().problems.values()))[0]
+    assert len(subject.registry().conflicts) == 2
+    assert not subject.registry().unreadable
+    assert 'conflicting device "example.com/gpu=g"' in next(iter(subject.registry().conflicts.values()))[0]
 
 
 def test_a_conflict_below_does_not_hurt_a_device_above(folders: tuple[Path, Path]) -> None:
@@ -90,7 +91,7 @@ def test_a_bad_file_is_reported_and_skipped(folders: tuple[Path, Path], content:
     write(folders[1], "good.json", spec(g=env("1")))
     subject = cache(folders)
     assert subject.edits(["example.com/gpu=g"]).env == ("X=1",)
-    assert [Path(path).name for path in subject.registry().problems] == ["bad.json"]
+    assert [Path(path).name for path in subject.registry().unreadable] == ["bad.json"]
 
 
 def test_changes_are_seen_and_other_files_are_not(folders: tuple[Path, Path]) -> None:

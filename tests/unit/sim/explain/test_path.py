@@ -239,7 +239,8 @@ def test_a_victim_names_who_took_its_place() -> None:
     victim = pod("train", "node-a")
     victim["metadata"]["deletionTimestamp"] = "2026-01-02T00:00:20Z"
     urgent = pod("urgent")
-    gone = event(victim, "Preempted", "Preempted by pod uid-urgent on node node-a", type="Normal")
+    taker = {"kind": "Pod", "namespace": "team", "name": "urgent"}
+    gone = event(victim, "Preempted", "Preempted by pod uid-urgent on node node-a", type="Normal", related=taker)
     assert said(victim, urgent, gone) == (
         "is being deleted from node-a (ends in 20s): it is preempted for Pod team/urgent, which has a higher priority"
     )

@@ -47,13 +47,13 @@ async def _present(harness: Harness, _version: str) -> None:
 @CHECKS.check("cdi-valid")
 async def _valid(harness: Harness, _version: str) -> None:
     async with _cdi_ids(harness):
-        fail_on(rules.spec_problems(harness.cdi.registry().problems, harness.preexisting_problems))
+        fail_on(rules.spec_problems(harness.cdi.registry().unreadable, harness.preexisting_problems))
 
 
 @CHECKS.check("cdi-unique")
 async def _unique(harness: Harness, _version: str) -> None:
     async with _cdi_ids(harness):
-        fail_on(rules.conflict_problems(harness.cdi.registry().problems, harness.preexisting_problems))
+        fail_on(rules.conflict_problems(harness.cdi.registry().conflicts, harness.preexisting_problems))
 
 
 async def _first_list(harness: Harness) -> Sequence[Any]:

@@ -12,7 +12,6 @@ from dray.api.cdi import CdiError, QualifiedName
 ID_LENGTH_MAX: Final = 63
 # The tolerance for timestamps of whole seconds.
 CLOCK_SECONDS: Final = 2
-CONFLICT: Final = "conflicting device"
 
 
 def unqualified_problems(ids: Iterable[str]) -> Iterator[str]:
@@ -29,16 +28,14 @@ def missing_problems(ids: Iterable[str], known: Collection[str], folders: Sequen
     yield from (f"{name} is in no spec in {', '.join(folders)}" for name in ids if name not in known)
 
 
-def spec_problems(problems: Mapping[str, Sequence[str]], before: Collection[str]) -> Iterator[str]:
+def spec_problems(unreadable: Mapping[str, str], before: Collection[str]) -> Iterator[str]:
     """Specs must be valid, apart from those that were invalid before the run."""
-    for path, texts in problems.items():
-        yield from (f"{path}: {text}" for text in texts if path not in before and not text.startswith(CONFLICT))
+    yield from (f"{path}: {text}" for path, text in unreadable.items() if path not in before)
 
 
-def conflict_problems(problems: Mapping[str, Sequence[str]], before: Collection[str]) -> Iterator[str]:
+def conflict_problems(conflicts: Mapping[str, Sequence[str]], before: Collection[str]) -> Iterator[str]:
     """A device in two specs of the same priority cannot be used."""
-    for path, texts in problems.items():
-        yield from (f"{path}: {text}" for text in texts if path not in before and text.startswith(CONFLICT))
+    yield from (f"{path}: {text}" for path, texts in conflicts.items() if path not in before for text in texts)
 
 
 @dataclass(frozen=True, slots=True)
