@@ -192,6 +192,8 @@ EVENTS: dict[str, Sequence[Row]] = {
         Row("TopologyAffinityError", W, "Pod", _AGENT, "the topology policy cannot be satisfied"),
         Row("NodeAffinity", W, "Pod", _AGENT, "the Pod's node affinity or selector does not match the node"),
         Row("OutOf", W, "Pod", _AGENT, "the node has insufficient resources, e.g. `OutOfcpu`"),
+        Row("DeviceListedTwice", W, "Node", _AGENT, "two plugins list a device; the first keeps it", is_extension=True),
+        Row("DevicePluginNotUsed", W, "Node", _AGENT, "a plugin has registered and does not listen", is_extension=True),
         Row("WaitingForDevices", W, "Pod", _AGENT, "a plugin or driver has not answered for 5 s", is_extension=True),
         Row("UnhealthyDevice", W, "Pod", _AGENT, "a device of the Pod became unhealthy", is_extension=True),
     ),

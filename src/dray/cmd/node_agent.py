@@ -173,7 +173,7 @@ class NodeAgent:
             },
             StreamHandlers(self._pods, self._runtime, streams_max()).routes,
         )
-        self.managers.subscribe(self._resources_changed, self.workers.retry_now)
+        self.managers.subscribe(self._resources_changed, self.workers.retry_now, self._warn)
 
     def _make_service_network(self) -> ServiceNetwork | None:
         if self._context.settings.pod_network == "host":

@@ -100,8 +100,17 @@ class NodeManagers:
         """Return what the managers add to the Node's capacity and allocatable."""
         return [manager.node_resources() for manager in self.all]
 
-    def subscribe(self, on_change: Callable[[Sequence[str]], None], on_driver: Callable[[], None]) -> None:
-        """Call `on_change` as `ResourceManager.on_change` says, and `on_driver` when a driver has registered."""
+    def subscribe(
+        self,
+        on_change: Callable[[Sequence[str]], None],
+        on_driver: Callable[[], None],
+        warn: Callable[[str, str], None],
+    ) -> None:
+        """Call `on_change` as `ResourceManager.on_change` says, `on_driver` when a driver has registered.
+
+        `warn` is called with the reasons and messages of Warning events about the node.
+        """
+        self.container_manager.devices.on_warning(warn)
         for manager in self.all:
             manager.on_change(on_change)
         for claim_manager in self._claim_managers:

@@ -16,7 +16,7 @@ from typing import NewType
 
 from dray.node.devices.assignments import NO_NUMA_NODE, Assignment, AssignmentKey, Assignments
 from dray.node.devices.device_selection import Candidates, PreferenceRequest, TooFewError, choose
-from dray.node.devices.inventory import Inventory, in_order
+from dray.node.devices.inventory import Device, Inventory, in_order
 from dray.node.topology.hints import NUMA_NODES_MAX, Hint, item_hints
 
 Ticket = NewType("Ticket", int)
@@ -118,15 +118,22 @@ class DeviceAllocator:
     # --- Allocation. ---
 
     def begin(
-        self, need: AllocationRequest, affinity: int | None, *, asks: bool, preference: Sequence[str] | None = None
+        self,
+        need: AllocationRequest,
+        affinity: int | None,
+        *,
+        asks: Callable[[str], bool],
+        preference: Sequence[str] | None = None,
     ) -> Step:
-        """Return the next step; `asks` tells whether the plugin implements GetPreferredAllocation."""
+        """Return the next step; `asks` tells whether the plugin at an endpoint implements GetPreferredAllocation."""
         decided = self._decide(need, self.assignments.get(need.slot))
         if decided is not None:
             return decided
         candidates = self._candidates(need, affinity)
+        endpoints = {self.inventory.endpoint_of(need.slot.resource, device.id) for device in candidates.free}
+        only = endpoints.pop() if len(endpoints) == 1 else None
         try:
-            chosen = choose(candidates, preference if asks else ())
+            chosen = choose(candidates, preference if only is not None and asks(only) else ())
         except TooFewError as error:
             return Refused(
                 f"requested number of devices unavailable for {need.slot.resource}. "
@@ -197,7 +204,16 @@ class DeviceAllocator:
         free = tuple([device for device in self.inventory.healthy_devices(resource) if device.id not in used])
         reusable = need.reusable & self.inventory.healthy(resource)
         wanted = affinity if self.inventory.has_topology(resource) else None
+        if wanted is None:
+            free = self._of_one_plugin(resource, free, need.amount - len(reusable))
         return Candidates(need.amount, free, in_order(reusable), wanted)
+
+    def _of_one_plugin(self, resource: str, free: tuple[Device, ...], missing: int) -> tuple[Device, ...]:
+        """Return the free devices of the first plugin that has enough; all of them if none has."""
+        by_plugin: dict[str | None, list[Device]] = {}
+        for device in free:
+            by_plugin.setdefault(self.inventory.endpoint_of(resource, device.id), []).append(device)
+        return next((tuple(found) for found in by_plugin.values() if len(found) >= missing), free)
 
     def _mark(self, slot: AssignmentKey, ids: Sequence[str]) -> CallAllocate:
         self._tickets += 1

@@ -10,9 +10,10 @@ import asyncio
 import logging
 import math
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import grpc.aio
@@ -36,7 +37,7 @@ from dray.node.devices.endpoint import Endpoint, EndpointError
 from dray.node.devices.files import load_checkpoint, make_folder, remove_sockets
 from dray.node.devices.inventory import Inventory, in_order
 from dray.node.devices.plugin_handler import DEFAULT_LIVENESS, DevicePluginHandler, Liveness
-from dray.node.devices.responses import resource_statuses, run_options, unhealthy_device
+from dray.node.devices.responses import merge_responses, resource_statuses, run_options, unhealthy_device
 from dray.node.devices.servicer import DeviceMetrics, Registration
 from dray.node.resource_manager import (
     UNEXPECTED_ADMISSION_ERROR,
@@ -153,7 +154,9 @@ class DeviceManager(PodReservations):
         inventory.restore(saved.registered, clock.monotonic())
         self._allocator = DeviceAllocator(inventory, saved.assigned, settings.machine)
         # Registers plugins of both kinds of registration; the handler of type `DevicePlugin`.
-        self.plugin_handler = DevicePluginHandler(inventory, clock, self._devices_changed, settings.liveness)
+        self.plugin_handler = DevicePluginHandler(
+            inventory, clock, self._devices_changed, settings.liveness, self._warn
+        )
         # By Pod: allocations at the start of containers.
         self._locks = KeyedLocks()
         # The answers of plugins about devices that are not reserved yet.
@@ -165,6 +168,7 @@ class DeviceManager(PodReservations):
         # The Pods with assignments that are not saved yet, perhaps because that failed.
         self._unsaved: set[str] = set()
         self._listeners: list[Callable[[Sequence[str]], None]] = []
+        self._warning_listeners: list[Callable[[str, str], None]] = []
         self._group: TaskGroup | None = None
         self._started = asyncio.Event()
         self._wake = asyncio.Event()
@@ -216,6 +220,14 @@ class DeviceManager(PodReservations):
     def on_change(self, listener: Callable[[Sequence[str]], None]) -> None:
         """Call the listener with the UIDs of Pods whose devices' health changed; none means the Node's resources."""
         self._listeners.append(listener)
+
+    def on_warning(self, listener: Callable[[str, str], None]) -> None:
+        """Call the listener with the reasons and messages of Warning events about the node."""
+        self._warning_listeners.append(listener)
+
+    def _warn(self, reason: str, message: str) -> None:
+        for listener in self._warning_listeners:
+            listener(reason, message)
 
     def _notify(self, uids: Sequence[str]) -> None:
         for listener in self._listeners:
@@ -293,7 +305,8 @@ class DeviceManager(PodReservations):
         slot = needed.slot
         try:
             with self._waiting(slot, "GetPreferredAllocation"):
-                self._preferences[slot] = await self._endpoint(slot.resource).preferred(needed.question)
+                endpoint = self._endpoint(slot.resource, needed.question.available[0])
+                self._preferences[slot] = await endpoint.preferred(needed.question)
         except EndpointError as error:
             self._raise_unless_admitted(slot.pod_uid, AllocationError(str(error)))
             self._preferences[slot] = ()
@@ -322,13 +335,16 @@ class DeviceManager(PodReservations):
         for resource, amount in container_request(pod, container, self._allocator.knows).items():
             slot = AssignmentKey(uid, container.name, resource)
             need = AllocationRequest(slot, amount, self._reusable(pod, container.name, resource), settled)
-            endpoint = self.plugin_handler.get(resource)
-            asks = endpoint is not None and endpoint.options.get_preferred_allocation_available
+            asks = partial(self._has_preferences, resource)
             step = self._allocator.begin(need, affinity, asks=asks, preference=self._preferences.get(slot))
             if isinstance(step, AskPreference):
                 raise DevicePreferenceNeededError(slot, step.question)
             if isinstance(step, Refused):
                 raise AllocationError(step.message)
+
+    def _has_preferences(self, resource: str, path: str) -> bool:
+        endpoint = self.plugin_handler.at(resource, path)
+        return endpoint is not None and bool(endpoint.options.get_preferred_allocation_available)
 
     async def _commit(self, pod_uid: str) -> None:
         reserved = self._allocator.reservations(pod_uid)
@@ -368,7 +384,8 @@ class DeviceManager(PodReservations):
         started = self._clock.monotonic()
         try:
             with self._waiting(slot, "Allocate"):
-                response = await self._endpoint(slot.resource).allocate(step.ids)
+                parts = [await endpoint.allocate(ids) for endpoint, ids in self._by_plugin(slot.resource, step.ids)]
+                response = merge_responses(parts)
         except EndpointError as error:
             raise AllocationError(str(error)) from error
         finally:
@@ -376,11 +393,18 @@ class DeviceManager(PodReservations):
         if not self._allocator.succeeded(step.ticket, response):
             raise AllocationError(f"pod {slot.pod_uid} was removed while its devices were allocated")
 
-    def _endpoint(self, resource: str) -> Endpoint:
-        endpoint = self.plugin_handler.get(resource)
+    def _endpoint(self, resource: str, device_id: str) -> Endpoint:
+        endpoint = self.plugin_handler.owner(resource, device_id)
         if endpoint is None:
             raise EndpointError(f"unknown Device Plugin {resource}")
         return endpoint
+
+    def _by_plugin(self, resource: str, ids: Iterable[str]) -> list[tuple[Endpoint, tuple[str, ...]]]:
+        """Return the devices of each plugin; raises `EndpointError`."""
+        found: dict[Endpoint, list[str]] = {}
+        for device_id in in_order(ids):
+            found.setdefault(self._endpoint(resource, device_id), []).append(device_id)
+        return [(endpoint, tuple(names)) for endpoint, names in found.items()]
 
     @contextmanager
     def _waiting(self, slot: AssignmentKey, method: str) -> Iterator[None]:
@@ -431,16 +455,20 @@ class DeviceManager(PodReservations):
     async def pre_start(self, pod: Pod, container: str) -> None:
         """Call PreStartContainer of the plugins that require it; raises `ResourceError`."""
         for slot, assignment in self._allocator.assignments.of_container(pod.metadata.uid or "", container):
-            endpoint = self.plugin_handler.get(slot.resource)
-            if endpoint is None:
-                raise ResourceError(FAILED_TO_START, self._without_plugin(slot.resource))
-            if not endpoint.options.pre_start_required:
-                continue
             try:
-                with self._waiting(slot, "PreStartContainer"):
-                    await endpoint.pre_start(in_order(assignment.ids))
+                plugins = self._by_plugin(slot.resource, assignment.ids)
             except EndpointError as error:
-                raise ResourceError(FAILED_TO_START, str(error)) from error
+                raise ResourceError(FAILED_TO_START, self._without_plugin(slot.resource)) from error
+            for endpoint, ids in plugins:
+                if endpoint.options.pre_start_required:
+                    await self._call_pre_start(slot, endpoint, ids)
+
+    async def _call_pre_start(self, slot: AssignmentKey, endpoint: Endpoint, ids: Sequence[str]) -> None:
+        try:
+            with self._waiting(slot, "PreStartContainer"):
+                await endpoint.pre_start(ids)
+        except EndpointError as error:
+            raise ResourceError(FAILED_TO_START, str(error)) from error
 
     def _without_plugin(self, resource: str) -> str:
         """Return why a container cannot start: no plugin has said yet whether it must be called before."""

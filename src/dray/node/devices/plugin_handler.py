@@ -1,15 +1,15 @@
 """Registers device plugins, by both kinds of registration, and watches their devices.
 
 Both orders are supported: Kubernetes' plugins listen before they call Register, those of KEP-3573 after its response.
-During a rolling update several plugins serve a resource, each at its own socket. The newest is called; when it ends,
-another takes over without a gap.
+Several plugins may serve a resource, each at its own socket: each is called about the devices that belong to it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+import os
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -50,22 +50,49 @@ class OnDevices(Protocol):
         """Handle the change."""
 
 
+# The reasons of the node's Warning events about plugins.
+LISTED_TWICE: Final = "DeviceListedTwice"
+NOT_USED: Final = "DevicePluginNotUsed"
+# How many devices an event names.
+NAMED_MAX: Final = 10
+
+
 class DevicePluginHandler:
-    """The connected device plugins; updates the inventory."""
+    """The connected device plugins; updates the inventory. `warn` records an event of the node."""
 
     def __init__(
-        self, inventory: Inventory, clock: Clock, on_devices: OnDevices, liveness: Liveness = DEFAULT_LIVENESS
+        self,
+        inventory: Inventory,
+        clock: Clock,
+        on_devices: OnDevices,
+        liveness: Liveness = DEFAULT_LIVENESS,
+        warn: Callable[[str, str], None] = lambda _reason, _message: None,
     ) -> None:
         self._inventory = inventory
         self._clock = clock
         self._on_devices = on_devices
         self._liveness = liveness
+        self._warn = warn
         # By resource and path, oldest first; the last one stays when it has stopped, until it is replaced.
         self._endpoints: dict[str, dict[str, Endpoint]] = {}
         # Set when a session has ended.
         self._ended = asyncio.Event()
         # Set by the owner while plugins can register.
         self.group: TaskGroup | None = None
+
+    def owner(self, resource: str, device_id: str) -> Endpoint | None:
+        """Return the plugin to which the device belongs; None while no plugin lists it that is or was connected.
+
+        A device that nobody lists any more is for the newest plugin, once all have said what they have.
+        """
+        path = self._inventory.endpoint_of(resource, device_id)
+        if path is not None:
+            return self._endpoints.get(resource, {}).get(path)
+        return self.get(resource) if self._inventory.all_listed(resource) else None
+
+    def at(self, resource: str, path: str) -> Endpoint | None:
+        """Return the plugin at the path."""
+        return self._endpoints.get(resource, {}).get(path)
 
     def get(self, resource: str) -> Endpoint | None:
         """Return the newest plugin that serves the resource and answers, or else the newest, or who last did."""
@@ -78,11 +105,16 @@ class DevicePluginHandler:
             await endpoint.stop()
 
     async def connect(self, resource: str, path: str, options: pb.DevicePluginOptions) -> None:
-        """Connect to a plugin that called Register; raises `RegistrationError`."""
+        """Connect to a plugin that called Register; raises `RegistrationError`.
+
+        A plugin without a socket is one that listens only when Register has returned.
+        """
         await self._wait_until_free(resource, path)
         endpoint = Endpoint(resource, path, options)
         if await endpoint.dial(REGISTER_WAIT_SECONDS):
             await self._adopt(endpoint)
+        elif os.path.lexists(path):  # noqa: ASYNC240 - one look at a file of the machine
+            await self._dial_and_adopt(endpoint)
         else:
             self._spawn(self._connect_later(endpoint), f"dialling {path}")
 
@@ -118,11 +150,12 @@ class DevicePluginHandler:
             await self._dial_and_adopt(endpoint)
         except RegistrationError as error:
             _log.warning("device plugin not used: %s", error, extra=fields(resource=endpoint.resource))
+            self._warn(NOT_USED, f"the device plugin of {endpoint.resource} at {endpoint.path} is not used: {error}")
 
     async def _dial_and_adopt(self, endpoint: Endpoint) -> None:
         if not await endpoint.dial(DIAL_TIMEOUT_SECONDS):
             await endpoint.stop()
-            raise RegistrationError("failed to dial device plugin: context deadline exceeded")
+            raise RegistrationError(f"failed to dial device plugin at {endpoint.path}: context deadline exceeded")
         await self._adopt(endpoint)
 
     async def _adopt(self, endpoint: Endpoint) -> None:
@@ -159,10 +192,12 @@ class DevicePluginHandler:
         try:
             async with TaskGroup(f"device plugin {resource}") as group:
                 group.spawn(self._watch_liveness(endpoint, session), f"liveness of {endpoint.path}")
+                warned = False
                 async for devices in endpoint.watch():
                     changed = self._inventory.update_devices(resource, session, devices)
                     if changed is not None:
                         await self._on_devices(resource, changed, save=True)
+                    warned = warned or self._warn_of_rivals(endpoint, session)
         except EndpointError as error:
             _log.warning("%s", error, extra=fields(resource=resource))
         finally:
@@ -174,6 +209,19 @@ class DevicePluginHandler:
             if changed is not None:
                 await self._on_devices(resource, changed, save=False)
             await endpoint.stop()
+
+    def _warn_of_rivals(self, endpoint: Endpoint, session: Session) -> bool:
+        """Record an event if the plugin lists devices that belong to another one; return whether it does."""
+        rivals = self._inventory.listed_by_others(endpoint.resource, session)
+        if rivals:
+            shown = ", ".join([*list(rivals)[:NAMED_MAX], *(["..."] if len(rivals) > NAMED_MAX else [])])
+            others = ", ".join(sorted(set(rivals.values())))
+            self._warn(
+                LISTED_TWICE,
+                f"the device plugin of {endpoint.resource} at {endpoint.path} lists devices of the plugin at {others}, "
+                f"which keeps them until it ends: {shown}",
+            )
+        return bool(rivals)
 
     async def _watch_liveness(self, endpoint: Endpoint, session: Session) -> None:
         """Suspend the session while the plugin's process does not answer."""

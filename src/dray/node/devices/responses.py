@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final, TypeVar
 
 from dray.api.document import Document
@@ -21,6 +21,21 @@ HEALTHY = "Healthy"
 UNHEALTHY = "Unhealthy"
 # The plugin is not connected.
 UNKNOWN = "Unknown"
+
+
+def merge_responses(responses: Sequence[bytes]) -> bytes:
+    """Return the responses of several plugins for one container as one; the first value of a key is used."""
+    if len(responses) == 1:
+        return responses[0]
+    merged = pb.ContainerAllocateResponse()
+    for part in map(pb.ContainerAllocateResponse.FromString, responses):
+        for values, more in ((merged.envs, part.envs), (merged.annotations, part.annotations)):
+            values.update({key: value for key, value in more.items() if key not in values})
+        part.envs.clear()
+        part.annotations.clear()
+        merged.MergeFrom(part)
+    encoded: bytes = merged.SerializeToString(deterministic=True)
+    return encoded
 
 
 def run_options(assigned: Iterable[tuple[AssignmentKey, Assignment]]) -> RunOptions:

@@ -38,7 +38,7 @@ class Registration(RegistrationServicer):  # type: ignore[misc]
         self._metrics.registered(request.resource_name)
         try:
             check_request(request.version, request.resource_name)
-            path = os.path.join(self._folder, request.endpoint)
+            path = endpoint_path(self._folder, request.endpoint)
             await self._connect(request.resource_name, path, request.options)
         except RegistrationError as error:
             await context.abort(grpc.StatusCode.UNKNOWN, str(error))
@@ -78,6 +78,15 @@ VERSION: Final = "v1beta1"
 
 class RegistrationError(Exception):
     """A plugin that cannot be registered; the message is sent to it."""
+
+
+def endpoint_path(folder: str, endpoint: str) -> str:
+    """Return the path of a plugin's socket; raises `RegistrationError` if it is not below the folder."""
+    path = os.path.join(folder, endpoint)
+    inside = "\0" not in endpoint and os.path.realpath(path).startswith(os.path.realpath(folder) + os.sep)
+    if not inside:
+        raise RegistrationError(f"the endpoint {quote(endpoint)} is not a socket in {folder}")
+    return path
 
 
 def check_request(version: str, resource: str) -> None:

@@ -25,6 +25,14 @@ SLOT = AssignmentKey("u1", "main", FOO)
 OTHER = AssignmentKey("u2", "main", FOO)
 
 
+def always(_path: str) -> bool:
+    return True
+
+
+def never(_path: str) -> bool:
+    return False
+
+
 def book(
     *devices: Device | str, registered: bool = True, held: dict[AssignmentKey, Sequence[str]] | None = None
 ) -> DeviceAllocator:
@@ -41,7 +49,7 @@ def book(
 def begin(
     given: DeviceAllocator, slot: AssignmentKey = SLOT, amount: int = 1, reusable: str = "", settled: bool = False
 ) -> Step:
-    return given.begin(AllocationRequest(slot, amount, frozenset(reusable), settled), None, asks=False)
+    return given.begin(AllocationRequest(slot, amount, frozenset(reusable), settled), None, asks=never)
 
 
 def down(given: DeviceAllocator) -> DeviceAllocator:
@@ -146,19 +154,19 @@ def test_an_answer_for_a_freed_pod_counts_for_nothing() -> None:
 def test_a_plugin_with_preferences_is_asked_once() -> None:
     given = book("a", "b", "c")
     need = AllocationRequest(SLOT, 2)
-    assert given.begin(need, None, asks=True) == AskPreference(PreferenceRequest(("a", "b", "c"), (), 2))
-    assert given.begin(need, None, asks=True, preference=("c", "x")) == CallAllocate(Ticket(1), ("a", "c"))
+    assert given.begin(need, None, asks=always) == AskPreference(PreferenceRequest(("a", "b", "c"), (), 2))
+    assert given.begin(need, None, asks=always, preference=("c", "x")) == CallAllocate(Ticket(1), ("a", "c"))
 
 
 @pytest.mark.behaviour("DP-28")
 def test_a_device_that_failed_while_asking_is_not_given() -> None:
     given = book("a", "b")
     need = AllocationRequest(SLOT, 1)
-    assert isinstance(given.begin(need, None, asks=True), AskPreference)
+    assert isinstance(given.begin(need, None, asks=always), AskPreference)
     session = given.inventory.session(FOO)
     assert session is not None
     given.inventory.update_devices(FOO, session, [Device("a", True), Device("b", False)])
-    assert given.begin(need, None, asks=True, preference=("b",)) == CallAllocate(Ticket(1), ("a",))
+    assert given.begin(need, None, asks=always, preference=("b",)) == CallAllocate(Ticket(1), ("a",))
 
 
 @pytest.mark.behaviour("DP-28")

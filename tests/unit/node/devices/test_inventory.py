@@ -123,8 +123,9 @@ def test_registering_again_within_the_grace() -> None:
     inventory.closed(FOO, session, 1000)
     again = inventory.opened(FOO, "other.sock")
     assert amounts(inventory) == (2, 0)
-    assert not inventory.expire(9999)
+    assert not inventory.expire(1299)
     inventory.update_devices(FOO, again, devices("ab"))
+    assert not inventory.expire(9999)
     assert amounts(inventory) == (2, 2)
 
 
@@ -137,16 +138,63 @@ def test_the_same_endpoint_is_refused_while_it_is_connected() -> None:
     inventory.opened(FOO, "foo.sock")
 
 
-@pytest.mark.behaviour("DP-05", "N-62")
-def test_every_report_of_any_plugin_replaces_the_list() -> None:
+@pytest.mark.behaviour("DP-05", "DP-56", "N-62")
+def test_a_report_changes_only_the_devices_of_its_plugin() -> None:
     inventory, old = listed("ab")
     new = inventory.opened(FOO, "other.sock")
-    # The list of the first stays until the second has sent its own.
     assert amounts(inventory) == (2, 2)
-    assert inventory.update_devices(FOO, new, devices("abc")) == {"c"}
-    assert inventory.update_devices(FOO, old, devices("ab")) == {"c"}
+    # An empty list of the second says nothing about those of the first.
+    assert inventory.update_devices(FOO, new, devices("")) == frozenset()
     assert amounts(inventory) == (2, 2)
-    assert inventory.session(FOO) == new
+    assert inventory.update_devices(FOO, new, devices("c", "d")) == {"c", "d"}
+    assert inventory.update_devices(FOO, old, devices("a")) == {"b"}
+    assert amounts(inventory) == (3, 2)
+    assert [inventory.endpoint_of(FOO, name) for name in "abcd"] == ["foo.sock", None, "other.sock", "other.sock"]
+    # The first one goes, and only its device with it.
+    assert inventory.closed(FOO, old, 1000) == {"a", "b"}
+    assert [health_of(inventory, FOO, name) for name in "abcd"] == ["Unknown", "Unknown", "Healthy", "Unhealthy"]
+    assert (amounts(inventory), inventory.next_expiry) == ((3, 1), 1300)
+    assert inventory.expire(1300)
+    assert (amounts(inventory), inventory.next_expiry) == ((2, 1), None)
+
+
+@pytest.mark.behaviour("DP-57")
+def test_a_device_of_two_plugins_belongs_to_the_first_until_it_ends() -> None:
+    inventory, old = listed("ab")
+    new = inventory.opened(FOO, "other.sock")
+    assert inventory.update_devices(FOO, new, devices("c", "a")) == {"c"}
+    assert inventory.listed_by_others(FOO, new) == {"a": "foo.sock"}
+    assert inventory.is_healthy(FOO, "a")
+    assert inventory.endpoint_of(FOO, "a") == "foo.sock"
+    # It gives the device up, or ends.
+    assert inventory.update_devices(FOO, old, devices("b")) == {"a"}
+    assert inventory.endpoint_of(FOO, "a") == "other.sock"
+    assert inventory.update_devices(FOO, old, devices("ab")) == frozenset()
+    assert inventory.endpoint_of(FOO, "a") == "other.sock"
+    assert inventory.listed_by_others(FOO, old) == {"a": "other.sock"}
+    inventory.closed(FOO, new, 0)
+    assert inventory.endpoint_of(FOO, "a") == "foo.sock"
+
+
+@pytest.mark.behaviour("DP-17")
+def test_a_device_that_is_listed_twice_counts_once_and_is_healthy_only_if_both_are() -> None:
+    inventory, session = listed("ab")
+    inventory.update_devices(
+        FOO, session, [Device("a", False), Device("a", True), Device("b", True), Device("b", True)]
+    )
+    assert amounts(inventory) == (2, 1)
+    assert inventory.healthy(FOO) == {"b"}
+
+
+@pytest.mark.behaviour("DP-56")
+def test_plugins_that_always_come_with_a_new_socket_are_not_kept_without_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dray.node.devices.inventory.ENDED_KEPT", 2)
+    inventory = Inventory(300)
+    for turn in range(9):
+        session = inventory.opened(FOO, f"{turn}.sock")
+        inventory.update_devices(FOO, session, devices(str(turn)))
+        inventory.closed(FOO, session, turn)
+    assert sorted(inventory.devices(FOO)) == ["7", "8"]
 
 
 @pytest.mark.behaviour("N-63")
