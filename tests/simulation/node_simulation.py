@@ -230,14 +230,14 @@ class NodeSimulation:
     """One run of one node. With `crash_at` there is no fault but a crash at that step."""
 
     def __init__(self, seed: int, *, systematic: bool = False) -> None:
-        self._crash_at = seed % STEPS_MAX + 1 if systematic else 0
+        self._crash_at = seed // 2 % STEPS_MAX + 1 if systematic else 0
+        self._power_cut_next = bool(seed % 2)
         if systematic:
-            seed //= STEPS_MAX
-            self.rates = Faults(agent_killed=1e-9 if seed % 2 == 0 else 0.0, power_cut=1e-9 if seed % 2 else 0.0)
+            seed //= 2 * STEPS_MAX
+            self.rates = Faults(agent_killed=1e-9, power_cut=1e-9)
         else:
             self.rates = Faults(**FAULTS, **NODE_FAULTS)
         self._systematic = systematic
-        self._power_cut_next = bool(seed % 2)
         self.story: list[str] = []
         self.rng = random.Random(seed)
         self.node = Node()

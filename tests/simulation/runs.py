@@ -110,7 +110,7 @@ VARIANTS: Mapping[str, Callable[..., Simulation]] = {
     "sqlite_server": partial(ServerSimulation, backend="sqlite"),
     "etcd_servers": partial(ServerSimulation, backend="etcd", servers=2),
     "node": NodeSimulation,
-    # One crash and no other fault; the seed is the step at which it is.
+    # One crash and no other fault: half the seed is the step at which it is, and the odd seeds are power cuts.
     "node_crash": partial(NodeSimulation, systematic=True),
 }
 

@@ -14,7 +14,6 @@ from dray.node.checkpoint_file import CheckpointFile
 from dray.node.devices.device_manager import DeviceManager
 from dray.node.dra.claim_info_cache import ClaimInfoCache, SaveCheckpoint
 from dray.node.dra.claim_manager import ClaimManager
-from tests.simulation.node_simulation import STEPS_MAX
 from tests.simulation.runs import faults_of, missing_faults, run, seeds
 
 # The layer of the simulation is in the module.
@@ -22,7 +21,7 @@ module: Any = checkpoint_file
 
 SEEDS = seeds(range(1, 21))
 # Some steps of a run with a crash of the process, and of one with a power cut.
-CRASHES = [*range(3, 250, 9), *range(STEPS_MAX + 5, STEPS_MAX + 170, 9)]
+CRASHES = [*(2 * step for step in range(3, 250, 9)), *(2 * step + 1 for step in range(5, 170, 9))]
 SEEDS_UNTIL_FOUND = range(1, 60)
 
 

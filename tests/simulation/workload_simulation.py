@@ -112,7 +112,7 @@ class WorkloadSimulation:
             inner = await stack.enter_async_context(
                 in_process_server(LoopClock(), self._fork(), TEAM, "kube-node-lease")
             )
-            server = CheckedServer(inner, self)
+            server = self._server(inner)
             self.eyes = self._client(inner, "eyes")
             self.user = self._client(server, "user")
             steady = [asyncio.ensure_future(work) for work in self._steady(server)]
@@ -129,6 +129,9 @@ class WorkloadSimulation:
                 for task in steady:
                     task.cancel()
                 await asyncio.gather(*steady, return_exceptions=True)
+
+    def _server(self, inner: Any) -> CheckedServer:
+        return CheckedServer(inner, self)
 
     def _client(self, server: Any, name: str) -> RestClient:
         return RestClient(InProcessTransport(server, user=name, groups=_MASTERS, user_agent=name))
