@@ -194,9 +194,10 @@ def _scalar(node: yaml.Node) -> Any:
 class _Loader(yaml.CSafeLoader):
     """YAML as sigs.k8s.io/yaml reads it: no timestamps, no base 60, keys are converted to text."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, nodes_max: float) -> None:
         super().__init__(text)
         self.repeated: list[str] = []
+        self._nodes_max = nodes_max
         self._depth = 0
         self._nodes = 0
         self._merged = 0
@@ -209,7 +210,7 @@ class _Loader(yaml.CSafeLoader):
         # Exact for objects and lists is the check of the value; this one counts scalars as well.
         if self._depth > NESTING_DEPTH_MAX + 1:
             raise ParseError(f"{_YAML}{DEPTH_EXCEEDED}")
-        if self._nodes > YAML_NODES_MAX:
+        if self._nodes > self._nodes_max:
             raise ParseError(f"{_YAML}exceeded max number of {YAML_NODES_MAX} values")
 
     def ascend_resolver(self) -> None:
@@ -370,16 +371,27 @@ def parse_yaml(body: bytes) -> tuple[Any, list[str]]:
             keys = _count_keys(value)
             if body.count(b":") == keys or sum(1 for colon in _STRINGS.findall(body) if colon) == keys:
                 return value, []
-    return _parse_yaml(body)
+    return _parse_yaml(body, YAML_NODES_MAX)
 
 
-def _parse_yaml(body: bytes) -> tuple[Any, list[str]]:
-    loader = _Loader(body.decode("utf-8", errors="replace"))
+def parse_own_yaml(body: bytes) -> Any:
+    """Parse the first document of a file of the user's own, which may be as large as memory."""
+    if body[:1] == b"{":
+        try:
+            return orjson.loads(body)
+        except orjson.JSONDecodeError:
+            # What only YAML allows, as comments.
+            pass
+    return _parse_yaml(body, math.inf)[0]
+
+
+def _parse_yaml(body: bytes, nodes_max: float) -> tuple[Any, list[str]]:
+    loader = _Loader(body.decode("utf-8", errors="replace"), nodes_max)
     try:
         value = loader.get_data() if loader.check_data() else None  # type: ignore[no-untyped-call]
         if b"*" in body or b"<<" in body:
             # Aliases share one object; a stored document must be a tree.
-            value = _Expansion().copy(value)
+            value = _Expansion(nodes_max, EXPANDED_BYTES_MAX if nodes_max == YAML_NODES_MAX else math.inf).copy(value)
         elif is_too_deep(value):
             raise ParseError(f"{_YAML}{DEPTH_EXCEEDED}")
     except yaml.MarkedYAMLError as error:
@@ -400,7 +412,9 @@ def _parse_yaml(body: bytes) -> tuple[Any, list[str]]:
 class _Expansion:
     """One copy of a document in which aliases share objects; bounded in values, bytes and depth."""
 
-    def __init__(self) -> None:
+    def __init__(self, values_max: float, bytes_max: float) -> None:
+        self._values_max = values_max
+        self._bytes_max = bytes_max
         self._values = 0
         self._bytes = 0
 
@@ -408,7 +422,7 @@ class _Expansion:
         """Return the value as a tree."""
         self._values += 1
         self._bytes += len(value) if isinstance(value, str) else _VALUE_BYTES
-        if self._values > YAML_NODES_MAX or self._bytes > EXPANDED_BYTES_MAX:
+        if self._values > self._values_max or self._bytes > self._bytes_max:
             raise ParseError(_TOO_MANY_ALIASES)
         if not isinstance(value, dict | list):
             return value

@@ -40,7 +40,9 @@ def main(argv: Sequence[str]) -> int:
             for row in claim_rows(snapshot, namespace)
             if (not arguments.state or row.state == arguments.state) and selected.selects(row, row.labels)
         ]
-        table = Table(rows, columns(now), lambda row: f"resourceclaim.{row.group}/{row.name}", "No claims found.\n")
+        reason = snapshot.unread("ResourceClaim")
+        nothing = f"No claims are known: {reason}.\n" if reason else "No claims found.\n"
+        table = Table(rows, columns(now), lambda row: f"resourceclaim.{row.group}/{row.name}", nothing)
         return render_table(table, arguments, colour=colour)
 
     return run_table(PROG, arguments, KINDS, show)

@@ -202,8 +202,10 @@ def read_snapshot(arguments: argparse.Namespace, kinds: Sequence[str]) -> Snapsh
     config = getattr(arguments, "scheduler_config", "")
     if arguments.filename:
         from dray.cli import manifests
+        from dray.sim.holdings import missing_notes
 
-        return manifests.read_snapshot([*arguments.filename, *([config] if config else ())])
+        found = manifests.read_snapshot([*arguments.filename, *([config] if config else ())])
+        return replace(found, hidden=(*found.hidden, *missing_notes(found, kinds)))
     import asyncio
 
     from dray.cli.cluster import read_once
@@ -214,9 +216,10 @@ def read_snapshot(arguments: argparse.Namespace, kinds: Sequence[str]) -> Snapsh
 
 
 def check_nodes(snapshot: Snapshot) -> None:
-    """Raise `SnapshotError` if the user may not list nodes, without which nothing can be placed."""
-    if "Node" in snapshot.partial:
-        raise SnapshotError("you may not list nodes, without which no Pod can be placed; dray explain works without")
+    """Raise `SnapshotError` if the nodes were not read, without which nothing can be placed."""
+    if reason := snapshot.unread("Node"):
+        advice = next(iter(snapshot.hidden[-1:]), "") if "Node" in snapshot.absent else "dray explain works without"
+        raise SnapshotError(f"{reason}, without which no Pod can be placed; {advice}".removesuffix("; "))
 
 
 def _with_scheduler_config(snapshot: Snapshot, path: str) -> Snapshot:

@@ -38,10 +38,10 @@ def main(argv: Sequence[str]) -> int:
         selected = selection(arguments)
         found = [item for item in found if selected.selects(item, {})][: arguments.limit or None]
         if arguments.pod and not found:
-            raise SnapshotError(not_recorded(arguments.namespace, arguments.pod))
-        text = _rendered(found, arguments)
+            raise SnapshotError(not_recorded(arguments.namespace, arguments.pod, answer.get("hidden") or 0))
+        text = _rendered(found, arguments, hidden=bool(answer.get("hidden")))
     if answer.get("hidden"):
-        sys.stderr.write(f"{PROG}: note: {answer['hidden']} decisions are hidden: you may not list those Pods\n")
+        sys.stderr.write(f"{PROG}: note: {_hidden_text(answer['hidden'])}\n")
     sys.stdout.write(text)
     return 0
 
@@ -81,22 +81,30 @@ def _is_wanted(item: Decision, arguments: argparse.Namespace) -> bool:
     return all(not value or value == found for value, found in wanted)
 
 
-def not_recorded(namespace: str, pod: str) -> str:
-    """Return why there may be no decision about a Pod."""
+def not_recorded(namespace: str, pod: str, hidden: int) -> str:
+    """Return why there may be no decision about a Pod; `hidden` are about Pods that the user may not list."""
     where = f" in namespace {namespace}" if namespace else ""
+    if hidden:
+        return f'no decision about pod "{pod}"{where} that you may see: {_hidden_text(hidden)}'
     return (
         f'no decision about pod "{pod}"{where} is recorded: it was not tried yet, it is older than the last 1024 '
         "decisions, or the scheduler was restarted since"
     )
 
 
-def _rendered(found: Sequence[Decision], arguments: argparse.Namespace) -> str:
+def _hidden_text(count: int) -> str:
+    decisions = "1 decision is" if count == 1 else f"{count} decisions are"
+    return f"{decisions} hidden: you may not list the Pods in question"
+
+
+def _rendered(found: Sequence[Decision], arguments: argparse.Namespace, *, hidden: bool) -> str:
     colour = wants_colour(sys.stdout, os.environ)
     now = SystemClock().now()
     if arguments.pod and arguments.output == "table":
         blocks = ["\n".join(decision_lines(item, now, colour=colour)) for item in found]
         return "\n\n".join(blocks) + "\n"
-    table = Table(found, columns(now), lambda item: f"pod/{item['pod']}", "No decisions are recorded yet.\n")
+    nothing = "No decisions that you may see.\n" if hidden else "No decisions are recorded yet.\n"
+    table = Table(found, columns(now), lambda item: f"pod/{item['pod']}", nothing)
     return render_table(table, arguments, colour=colour)
 
 

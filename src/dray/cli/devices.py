@@ -77,11 +77,10 @@ def _physical(snapshot: Snapshot, rows: Sequence[DeviceRow]) -> list[PhysicalDev
 
 
 def _check_slices(snapshot: Snapshot) -> None:
-    """Raise `SnapshotError` if the user may not read the devices."""
-    if "ResourceSlice" in snapshot.partial:
-        raise SnapshotError(
-            "without ResourceSlices there are no devices to list; dray claims shows those of your claims"
-        )
+    """Raise `SnapshotError` if the devices were not read."""
+    if reason := snapshot.unread("ResourceSlice"):
+        what = "without ResourceSlices there are no devices to list; dray claims shows those of your claims"
+        raise SnapshotError(f"{reason}: {what}" if "ResourceSlice" in snapshot.absent else what)
 
 
 def _check_names(rows: Sequence[DeviceRow], snapshot: Snapshot, arguments: argparse.Namespace) -> None:

@@ -41,7 +41,7 @@ def main(argv: Sequence[str]) -> int:
         findings = [*examine(snapshot, SystemClock().now()), *_node_findings(arguments, snapshot)]
         if arguments.fix:
             _apply_fixes(arguments, [finding.fix for finding in findings if finding.fix is not None])
-    write_answer(findings, arguments.output, partial(lines, findings))
+    write_answer(findings, arguments.output, partial(lines, findings, is_complete=not snapshot.hidden))
     return EXIT_FAILURE if any(finding.severity is not Severity.NOTE for finding in findings) else 0
 
 
@@ -138,10 +138,10 @@ async def _apply(arguments: argparse.Namespace, fixes: Sequence[Fix]) -> None:
                 sys.stderr.write(f"{PROG}: {fix.kind} {fix.namespace}/{fix.name} fixed\n")
 
 
-def lines(findings: Sequence[Finding], *, colour: bool = False) -> Iterator[str]:
+def lines(findings: Sequence[Finding], *, is_complete: bool = True, colour: bool = False) -> Iterator[str]:
     """Return the text format: how much was found, then what and how to fix it."""
     if not findings:
-        yield "No problems found."
+        yield "No problems found." if is_complete else "No problems found in what could be read."
         return
     counts = {severity: sum(item.severity is severity for item in findings) for severity in Severity}
     shown = [f"{count} {severity}{'' if count == 1 else 's'}" for severity, count in counts.items() if count]

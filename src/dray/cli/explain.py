@@ -81,11 +81,12 @@ def _print_decision(arguments: argparse.Namespace) -> int:
     from dray.cli.decisions import decision_lines, not_recorded
 
     now = SystemClock().now()
-    for item in read_decisions(arguments)["decisions"]:
+    answer = read_decisions(arguments)
+    for item in answer["decisions"]:
         if (item["namespace"], item["pod"]) == (arguments.namespace, arguments.name):
             write_answer([item], arguments.output, partial(decision_lines, item, now))
             return 0
-    raise SnapshotError(not_recorded(arguments.namespace, arguments.name))
+    raise SnapshotError(not_recorded(arguments.namespace, arguments.name, answer.get("hidden") or 0))
 
 
 def _explain(snapshot: Snapshot, arguments: argparse.Namespace) -> Answer:

@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 import yaml
 
 from dray.api.document import Document
-from dray.api.parse import ParseError, parse_yaml
+from dray.api.parse import ParseError, parse_own_yaml
+from dray.cli.output import ProgressLine
+from dray.sim.holdings import declared_kinds, of_files
 from dray.sim.snapshot import Snapshot, SnapshotError, each_object
 
 SUFFIXES: Final = (".yaml", ".yml", ".json")
+_MEGABYTE: Final = 1_000_000
+# YAML from here on takes long enough for a note that JSON does not.
+_SLOW_BYTES: Final = 20 * _MEGABYTE
+# Where kubectl begins an item of a list, and the list itself.
+_ITEM: Final = b"\n- "
+_ITEMS: Final = b"\nitems:\n- "
 
 
 def read_snapshot(paths: Sequence[str]) -> Snapshot:
@@ -21,37 +30,49 @@ def read_snapshot(paths: Sequence[str]) -> Snapshot:
     # Imported here: API servers have checked the types of what they serve.
     from dray.sim.field_types import with_checked_fields
 
-    found, notes = with_checked_fields(each_object(document for path in paths for document in read_documents(path)))
-    return Snapshot.of(found, notes)
+    documents = [document for path in paths for document in read_documents(path)]
+    declared = declared_kinds(documents)
+    found, notes = with_checked_fields(each_object(documents))
+    snapshot = Snapshot.of(found, notes)
+    return replace(snapshot, **of_files(snapshot.documents, declared))
 
 
 def read_documents(path: str) -> list[Document]:
     """Return all documents of a file, or of the files in a directory; `-` is standard input."""
     found: list[Document] = []
-    for name, text in _texts(path):
+    for name, content in _contents(path):
+        progress = ProgressLine()
         try:
-            found += _documents(text)
+            found += _documents(content, progress)
         except (yaml.YAMLError, ParseError, SnapshotError) as error:
             raise SnapshotError(f"{name}: {error}") from error
+        finally:
+            progress.close()
+        if len(content) > _SLOW_BYTES and not _is_json(content):
+            sys.stderr.write(f"note: {name} is read much faster as JSON: kubectl get … -o json\n")
     return found
 
 
-def _texts(path: str) -> Iterator[tuple[str, str]]:
+def _contents(path: str) -> Iterator[tuple[str, bytes]]:
     if path == "-":
-        yield "standard input", sys.stdin.read()
+        yield "standard input", sys.stdin.buffer.read()
         return
     root = Path(path)
     try:
         files = sorted(item for item in root.rglob("*") if item.suffix in SUFFIXES) if root.is_dir() else [root]
         for item in files:
-            yield str(item), item.read_text(encoding="utf-8")
+            content = item.read_bytes()
+            content.decode()
+            yield str(item), content
     except (OSError, UnicodeDecodeError) as error:
         raise SnapshotError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
 
 
-def _documents(text: str) -> Iterator[Document]:
-    for number, part in enumerate(_parts(text), 1):
-        value: Any = parse_yaml(part.encode())[0]
+def _documents(content: bytes, progress: ProgressLine) -> Iterator[Document]:
+    done = 0
+    for number, part in enumerate(_parts(content), 1):
+        value: Any = _parsed(part, done, len(content), progress)
+        done += len(part)
         if value is None:
             continue
         if not isinstance(value, dict):
@@ -64,13 +85,51 @@ def _documents(text: str) -> Iterator[Document]:
         yield value
 
 
-def _parts(text: str) -> Iterator[str]:
+def _parsed(text: bytes, done: int, total: int, progress: ProgressLine) -> Any:
+    """Parse a document; the items of a list as kubectl writes it one by one, which shows progress."""
+    head, separator, items = b"\n%b" % text, _ITEMS, b""
+    if not _is_json(text) and separator in head:
+        head, _, items = head.partition(separator)
+    if not items:
+        return parse_own_yaml(text)
+    # What follows the items at the same level as `items:`.
+    body, tail = _before_key(items)
+    found: list[Any] = []
+    try:
+        for item in body.split(_ITEM):
+            done += len(item)
+            progress(done // _MEGABYTE, total // _MEGABYTE, "MB read")
+            # As a list of one, so that the item keeps its indentation.
+            found += parse_own_yaml(b"- " + item)
+        return {**parse_own_yaml(head + b"\n" + tail), "items": found}
+    except (ParseError, TypeError):
+        # Not as kubectl writes it: an anchor that another item refers to. The error is that of the whole.
+        return parse_own_yaml(text)
+
+
+def _before_key(text: bytes) -> tuple[bytes, bytes]:
+    """Split before the first line after the items that begins with a key."""
+    position = -1
+    while (position := text.find(b"\n", position + 1)) >= 0:
+        if text[position + 1 : position + 2].isalpha():
+            return text[:position], text[position:]
+    return text, b""
+
+
+def _is_json(text: bytes) -> bool:
+    return text.lstrip()[:1] == b"{"
+
+
+def _parts(content: bytes) -> Iterator[bytes]:
     """Split a YAML stream at lines of three dashes."""
-    lines: list[str] = []
-    for line in text.splitlines():
-        if line == "---" or line.startswith("--- "):
-            yield "\n".join(lines)
+    if _is_json(content) and b"\n---" not in content:
+        yield content
+        return
+    lines: list[bytes] = []
+    for line in content.splitlines():
+        if line == b"---" or line.startswith(b"--- "):
+            yield b"\n".join(lines)
             lines = [line[4:]]
         else:
             lines.append(line)
-    yield "\n".join(lines)
+    yield b"\n".join(lines)

@@ -14,6 +14,7 @@ from typing import Final
 
 from dray.api.document import Document
 from dray.cli.command import cluster_parser, exit_on_read_error, print_hidden, read_snapshot
+from dray.sim.holdings import HEADER, header_of, kubectl_line
 from dray.sim.kept_fields import FieldFilter, Options
 from dray.sim.snapshot import PATH_KINDS, Snapshot
 
@@ -31,12 +32,21 @@ def main(argv: Sequence[str]) -> int:
         "and ConfigMaps, no commands, probes and hooks. A file that it is redirected to gets the mode 0600.",
         formats=("json", "yaml"),
     )
+    parser.add_argument(
+        "--print-command",
+        action="store_true",
+        help="print the kubectl command that dumps what the tools read, for where this one cannot run, and exit",
+    )
     add_kept_fields(parser)
     arguments = parser.parse_args(argv)
+    if arguments.print_command:
+        sys.stdout.write(f"{kubectl_line()}\n")
+        return 0
     with exit_on_read_error(PROG):
         snapshot = read_snapshot(arguments, PATH_KINDS)
         print_hidden(PROG, snapshot)
-    document = {"apiVersion": "v1", "kind": "List", "items": items_of(snapshot, field_filter(arguments))}
+    items = items_of(snapshot, field_filter(arguments))
+    document = {"apiVersion": "v1", "kind": "List", "metadata": {HEADER: header_of(snapshot)}, "items": items}
     restrict_standard_output()
     if arguments.output == "yaml":
         # Imported on use: slow to import, and JSON is the default.

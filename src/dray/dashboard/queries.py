@@ -7,6 +7,7 @@ import hashlib
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,8 +18,9 @@ from dray.api.errors import BadRequestError, ForbiddenError, InternalError, NotF
 from dray.api.names import dns1123_subdomain
 from dray.api.quantity import Quantity, QuantityError
 from dray.client.interface import Client, ListOptions, Resource
-from dray.sim.cluster_reader import best_resources, read_documents
-from dray.sim.snapshot import KINDS, PATH_KINDS, PLACEMENT_KINDS, WORKLOAD_KINDS, in_hub_version
+from dray.sim.cluster_reader import best_resources, read_cluster
+from dray.sim.holdings import HEADER, header_of
+from dray.sim.snapshot import KINDS, PATH_KINDS, PLACEMENT_KINDS, WORKLOAD_KINDS, Snapshot, in_hub_version
 
 COMMAND_SECONDS_MAX: Final = 120.0
 # More at a time would only slow down all of them.
@@ -71,41 +73,44 @@ class Queries:
         kind, namespace, name = query.get("kind", ""), named(query, "namespace"), named(query, "name")
         if kind not in EXPLAINED:
             raise BadRequestError(f"kind must be one of {', '.join(EXPLAINED)}")
-        documents = await read_documents(client, PATH_KINDS, namespace)
-        return await self._run(["explain", kind, name, "-n", namespace], documents)
+        snapshot = await read_cluster(client, PATH_KINDS, namespace)
+        return await self._run(["explain", kind, name, "-n", namespace], snapshot)
 
     async def simulate(self, client: Client, query: Mapping[str, str]) -> Any:
         """Return the JSON output of `dray simulate` for one change."""
         change, name = query.get("change", ""), named(query, "name")
         if change == "raise-quota":
             return await self._simulate_quota(client, query)
-        documents = await read_documents(client, _SIMULATED_KINDS)
+        snapshot = await read_cluster(client, _SIMULATED_KINDS)
+        documents = _documents(snapshot)
         if change == "drain":
-            return await self._run(["simulate", f"--drain={name}"], documents)
+            return await self._run(["simulate", f"--drain={name}"], snapshot)
         if change == "remove-node":
-            return await self._run(["simulate", f"--remove-node={name}"], documents)
+            return await self._run(["simulate", f"--remove-node={name}"], snapshot)
         if change == "add-nodes":
             count = _count(query, ADDED_NODES_MAX)
             pattern = [item for item in documents if _is_of_node(item, name)]
             arguments = ["simulate", f"--add-nodes={count}", "--node-template"]
-            return await self._run(arguments, documents, _required(pattern, f"node {name}"))
+            return await self._run(arguments, snapshot, _required(pattern, f"node {name}"))
         if change == "copies":
             namespace = named(query, "namespace")
             pods = [_copy(item) for item in documents if _is_named(item, "Pod", namespace, name)]
             arguments = ["simulate", f"--count-max={COPIES_MAX}", "--count-fit"]
-            return await self._run(arguments, documents, _required(pods, f"pod {namespace}/{name}"))
+            return await self._run(arguments, snapshot, _required(pods, f"pod {namespace}/{name}"))
         raise BadRequestError("change must be one of drain, remove-node, add-nodes, copies, raise-quota")
 
     async def _simulate_quota(self, client: Client, query: Mapping[str, str]) -> Any:
         # With the workloads: their controllers create the Pods that the quota keeps out.
-        documents = await read_documents(client, (*_SIMULATED_KINDS, *WORKLOAD_KINDS))
-        return await self._run(["simulate"], with_quota(documents, query))
+        snapshot = await read_cluster(client, (*_SIMULATED_KINDS, *WORKLOAD_KINDS))
+        quotas = with_quota(snapshot.documents.get("ResourceQuota", ()), query)
+        changed = replace(snapshot, documents={**snapshot.documents, "ResourceQuota": quotas})
+        return await self._run(["simulate"], changed)
 
     async def fragmentation(self, client: Client) -> Any:
         """Return the JSON output of `dray top fragmentation`: what more fits, and what would if packed ideally."""
-        documents = await read_documents(client, PLACEMENT_KINDS)
+        snapshot = await read_cluster(client, PLACEMENT_KINDS)
         # Pages ask for it whenever they are opened: the same objects have the same answer, whoever asks.
-        stdin = await asyncio.to_thread(_list, documents)
+        stdin = await asyncio.to_thread(_dump, snapshot)
         digest = hashlib.sha256(stdin).digest()
         if digest not in self._counted:
             counted = await self._run_on(stdin, ["top", "fragmentation"])
@@ -116,7 +121,7 @@ class Queries:
 
     async def doctor(self, client: Client) -> Any:
         """Return the JSON output of `dray doctor`."""
-        return await self._run(["doctor"], await read_documents(client, PATH_KINDS), several=True)
+        return await self._run(["doctor"], await read_cluster(client, PATH_KINDS), several=True)
 
     async def decisions(self, client: Client) -> Document:
         """Return what the scheduler of the server's process decided; `recorded` is false if there is none."""
@@ -128,13 +133,13 @@ class Queries:
     async def _run(
         self,
         arguments: Sequence[str],
-        documents: Sequence[Document],
+        snapshot: Snapshot,
         file: Sequence[Document] = (),
         *,
         several: bool = False,
     ) -> Any:
         """Run a command of Dray on the objects, with those of a file as its last argument."""
-        found = await self._run_on(await asyncio.to_thread(_list, documents), arguments, file)
+        found = await self._run_on(await asyncio.to_thread(_dump, snapshot), arguments, file)
         return found if several else found[0]
 
     async def _run_on(self, stdin: bytes, arguments: Sequence[str], file: Sequence[Document] = ()) -> Any:
@@ -230,9 +235,19 @@ def _copy(pod: Document) -> Document:
     }
 
 
-def _list(documents: Sequence[Document]) -> bytes:
+def _documents(snapshot: Snapshot) -> list[Document]:
+    return [item for items in snapshot.documents.values() for item in items]
+
+
+def _dump(snapshot: Snapshot) -> bytes:
+    """Return the objects of a cluster as the JSON of a list that says which kinds it holds."""
+    return _list(_documents(snapshot), orjson.dumps({HEADER: header_of(snapshot)}))
+
+
+def _list(documents: Sequence[Document], metadata: bytes = b"{}") -> bytes:
     """Return the objects as the JSON of a list, one by one: encoding all of them at once would block other threads."""
-    return b'{"apiVersion":"v1","kind":"List","items":[%b]}' % b",".join(map(_encoded, documents))
+    items = b",".join(map(_encoded, documents))
+    return b'{"apiVersion":"v1","kind":"List","metadata":%b,"items":[%b]}' % (metadata, items)
 
 
 def _encoded(document: Document) -> bytes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from dray.api.document import Document, GroupVersion, GroupVersionKind
@@ -15,21 +15,32 @@ FIELDS_MAX: Final = 5
 
 
 def with_checked_fields(documents: Iterable[Document]) -> tuple[list[Document], tuple[str, ...]]:
-    """Return the objects, normalized in place, and notes on fields of specs that are not known.
+    """Return the objects, normalized in place, with notes on fields of specs and on objects that are not evaluated.
 
-    Raises `SnapshotError` for a field of the wrong type.
+    Raises `SnapshotError` if the only object has no name, or a field of the wrong type; of several, it is left out.
     """
     checked: list[Document] = []
     unknown: dict[str, None] = {}
+    refused: list[SnapshotError] = []
     for document in documents:
-        checked_name(document)
+        try:
+            checked_name(document)
+            names = _unknown_fields(document)
+        except SnapshotError as error:
+            refused.append(error)
+            continue
         checked.append(document)
-        unknown |= dict.fromkeys(f"{document['kind']} {name}" for name in _unknown_fields(document))
-    if not unknown:
-        return checked, ()
-    names, more = list(unknown)[:FIELDS_MAX], len(unknown) - FIELDS_MAX
+        unknown |= dict.fromkeys(f"{document['kind']} {name}" for name in names)
+    if refused and not checked:
+        raise refused[0]
+    notes = _notes("fields that this version does not know are not evaluated", list(unknown))
+    return checked, (*notes, *_notes("objects with errors are not evaluated", [str(error) for error in refused]))
+
+
+def _notes(what: str, items: Sequence[str]) -> tuple[str, ...]:
+    more = len(items) - FIELDS_MAX
     further = f" and {more} more" if more > 0 else ""
-    return checked, (f"fields that this version does not know are not evaluated: {', '.join(names)}{further}",)
+    return (f"{what}: {', '.join(items[:FIELDS_MAX])}{further}",) if items else ()
 
 
 def _unknown_fields(document: Document) -> list[str]:

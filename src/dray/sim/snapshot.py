@@ -121,6 +121,8 @@ class Snapshot:
     partial: Mapping[str, str | None] = field(default_factory=dict)
     # The kinds that were listed in a cluster; of others, files may lack objects that exist.
     listed: frozenset[str] = frozenset()
+    # Those of `partial` of which a dump has no object, as opposed to those that the user may not list.
+    absent: frozenset[str] = frozenset()
 
     @classmethod
     def of(
@@ -154,6 +156,13 @@ class Snapshot:
         if kind not in self.partial:
             return True
         return self.partial[kind] is not None and self.partial[kind] == self.partial.get(other)
+
+    def unread(self, kind: str) -> str:
+        """Return why a kind was not read; empty if it was, if only in one namespace."""
+        if self.partial.get(kind, "") is not None:
+            return ""
+        name = KINDS[kind][1]
+        return f"the dump has no {name}" if kind in self.absent else f"you may not list {name}"
 
     @cached_property
     def nodes(self) -> tuple[Node, ...]:

@@ -120,4 +120,4 @@ def test_decisions_are_those_of_readable_namespaces(server: Server, viewer: dict
     assert "hidden" in dray(server.environment, "decisions", "-n", "secret").stdout
     seen = dray(viewer, "decisions")
     assert "hidden" not in seen.stdout
-    assert "1 decisions are hidden" in seen.stderr
+    assert "1 decision is hidden" in seen.stderr

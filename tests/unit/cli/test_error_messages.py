@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
 import pytest
 
 from tests.fork_server import run
+from tests.unit.sim.cluster import whole
 
 NO_FILE = "{path}: No such file or directory"
 NO_KUBECONFIG = "error loading config file '{path}': no such file or directory"
@@ -58,8 +60,8 @@ def test_manifests_that_are_no_objects(text: str, message: str, tmp_path: Path) 
     """Bad input of a user is one line, never a traceback."""
     path = tmp_path / "bad.yaml"
     path.write_text(text)
-    empty = tmp_path / "empty.yaml"
-    empty.write_text("apiVersion: v1\nkind: List\nitems: []\n")
+    empty = tmp_path / "empty.json"
+    empty.write_text(json.dumps(whole()))
     done = run([sys.executable, "-m", "dray", "simulate", "-f", str(empty), "--apply", str(path)])
     assert (done.returncode, done.stdout) == (1, "")
     assert message in done.stderr

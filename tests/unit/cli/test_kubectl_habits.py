@@ -18,7 +18,7 @@ from dray.cmd.main import GROUPS, PROCESSES, TOOLS, usage
 from dray.cmd.main import main as dray
 from dray.cmd.settings import UpSettings
 from dray.runtime.settings import help_text
-from tests.unit.sim.cluster import GPU, claim, cluster, device, node, pod, resource_slice
+from tests.unit.sim.cluster import GPU, claim, cluster, device, node, pod, resource_slice, whole
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def snapshot(tmp_path: Path) -> str:
     labelled = claim("labelled", labels={"app": "train"})
     documents = [item for items in cluster().documents.values() for item in items]
     path = tmp_path / "cluster.json"
-    path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [*documents, labelled]}))
+    path.write_text(json.dumps(whole(*documents, labelled)))
     return str(path)
 
 

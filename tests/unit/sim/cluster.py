@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from dray.api.document import Document
-from dray.sim.snapshot import Snapshot
+from dray.sim.holdings import HEADER
+from dray.sim.snapshot import KINDS, Snapshot
 
 GPU = "gpu.example.com"
 NIC = "nic.example.com"
@@ -70,6 +71,12 @@ def taint_rule(name: str, **selector: str) -> Document:
         "metadata": {"name": name},
         "spec": {"deviceSelector": selector, "taint": {"key": "broken", "effect": "NoSchedule"}},
     }
+
+
+def whole(*documents: Document) -> Document:
+    """A list of all objects of a cluster: what it does not have does not exist."""
+    metadata = {HEADER: dict.fromkeys(KINDS, "")}
+    return {"apiVersion": "v1", "kind": "List", "metadata": metadata, "items": list(documents)}
 
 
 def cluster() -> Snapshot:

@@ -68,6 +68,8 @@ def stuck_deletions(snapshot: Snapshot, now: datetime) -> Iterator[Finding]:
 
 def missing_classes(snapshot: Snapshot, _now: datetime) -> Iterator[Finding]:
     """Yield resource classes that are requested and do not exist."""
+    if not snapshot.covers("ResourceClass", CLASSIC_CLAIM):
+        return
     asked: dict[str, list[str]] = {}
     for claim in snapshot.classic_claims:
         if not classic.is_allocated(claim):

@@ -9,7 +9,7 @@ from typing import Final
 from dray.allocator.gates import Gates
 from dray.allocator.pools import pool_key
 from dray.api.document import NamespacedName
-from dray.api.pod_claims import FINALIZER, is_pod_done, is_pod_reference, pod_claims
+from dray.api.pod_claims import is_pod_done, is_pod_reference, pod_claims
 from dray.api.types.core_v1 import Pod
 from dray.api.types.resource_v1 import ResourceClaim
 from dray.sim.devices import holders_by_device
@@ -21,6 +21,7 @@ from dray.sim.explain.answers import Stage, Verdict
 from dray.sim.explain.before_scheduling import (
     class_names,
     class_obstacle,
+    deleted_claim,
     missing_class,
     obstacle_before_scheduling,
     refused_claim,
@@ -89,16 +90,8 @@ def stuck_deletions(snapshot: Snapshot, now: datetime) -> Iterator[Finding]:
         deleted = claim.metadata.deletion_timestamp
         if deleted is None or now - deleted < STUCK_AFTER:
             continue
-        users = [user.name for user in claim.status.reserved_for]
-        others = [name for name in claim.metadata.finalizers if name != FINALIZER]
-        if users:
-            advice = f"it is in use: delete {'Pod' if len(users) == 1 else 'Pods'} {', '.join(users)} first"
-        elif others:
-            advice = f"the owner of finalizer {', '.join(others)} must remove it: check that its driver is installed"
-        else:
-            advice = "the claim controller deallocates it and removes the finalizer: check that it is running"
-        held = ", ".join(claim.metadata.finalizers) or "none"
-        what = f"has been terminating since {deleted:%Y-%m-%d %H:%M} UTC; finalizers: {held}"
+        why, advice = deleted_claim(claim)
+        what = f"has been terminating since {deleted:%Y-%m-%d %H:%M} UTC: {why}"
         yield Finding(Severity.ERROR, "stuck-deletion", _claim(claim), what, advice)
 
 
@@ -248,7 +241,7 @@ def former_nodes(snapshot: Snapshot, _now: datetime) -> Iterator[Finding]:
 
 def orphaned_slices(snapshot: Snapshot, _now: datetime) -> Iterator[Finding]:
     """Yield slices of nodes that do not exist."""
-    nodes = {item.metadata.name for item in snapshot.nodes}
+    nodes = {item.metadata.name for item in snapshot.nodes} if snapshot.covers("Node", "ResourceSlice") else set()
     for item in snapshot.slices:
         name = item.spec.node_name
         if name and nodes and name not in nodes:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
 from dray.api.document import NamespacedName
 from dray.api.persistent_volumes import claim_names, class_of, is_delayed, provisioner_of
-from dray.api.pod_claims import is_for_pod, is_reserved_for, pod_claims
+from dray.api.pod_claims import FINALIZER, is_for_pod, is_reserved_for, pod_claims
 from dray.api.timestamps import age
 from dray.api.types.core_v1 import Pod
 from dray.api.types.resource_v1 import ResourceClaim, ResourceClaimSpec
@@ -18,6 +18,7 @@ from dray.sim.explain.events import events_of, newest
 from dray.sim.explain.pod_group import group_obstacle
 from dray.sim.explain.refusals import refusal, similar_object
 from dray.sim.explain.similar_names import did_you_mean, listed
+from dray.sim.holdings import kubectl_line, plural
 from dray.sim.notes import DEFAULT_SCHEDULER_NAME
 from dray.sim.scheduler_messages import (
     reports_missing_claim,
@@ -32,6 +33,9 @@ CLAIM_FAILED: Final = "FailedResourceClaimCreation"
 UNHANDLED_AFTER: Final = timedelta(seconds=30)
 # A node ends a Pod within seconds after its grace period.
 OVERDUE_AFTER: Final = timedelta(seconds=30)
+
+# Without these, nothing can be said about the devices of nodes.
+_CLAIM_NEEDS: Final = ("ResourceSlice", "DeviceClass", "ResourceClaim")
 
 _Check = Callable[[Snapshot, Pod, datetime], Verdict | None]
 
@@ -76,6 +80,9 @@ def _unclaimed(snapshot: Snapshot, pod: Pod, now: datetime) -> Verdict | None:
             found = _unusable(snapshot.claims_by_key[key], pod, entry.generated, now)
         elif entry.claim_name and snapshot.find_classic(namespace, entry.claim_name) is not None:
             found = None
+        elif not snapshot.covers("ResourceClaim", "Pod"):
+            # It may exist.
+            found = None
         elif entry.generated:
             found = _not_generated(snapshot, pod, entry.template, now)
         else:
@@ -90,6 +97,8 @@ def _unclaimed(snapshot: Snapshot, pod: Pod, now: datetime) -> Verdict | None:
 def _not_generated(snapshot: Snapshot, pod: Pod, template: str, now: datetime) -> Verdict | None:
     namespace = pod.metadata.namespace or ""
     if not any(_key(item.metadata) == (namespace, template) for item in snapshot.templates):
+        if not snapshot.covers("ResourceClaimTemplate", "Pod"):
+            return None
         similar = similar_object(snapshot, "ResourceClaimTemplate", namespace, template)
         text = f'waits for ResourceClaimTemplate "{template}", which does not exist in namespace {namespace}{similar}'
         return Verdict(Stage.CLAIM, text, "create it, or correct resourceClaimTemplateName in the Pod")
@@ -116,16 +125,39 @@ def _unusable(claim: ResourceClaim, pod: Pod, generated: bool, now: datetime) ->
     name = f"claim {claim.metadata.namespace}/{claim.metadata.name}"
     deleted = claim.metadata.deletion_timestamp
     if deleted is not None:
-        users = [user.name for user in claim.status.reserved_for]
-        why = (
-            f"it is used by {listed(users)}" if users else f"finalizers {', '.join(claim.metadata.finalizers)} keep it"
+        why, action = deleted_claim(claim)
+        return Verdict(
+            Stage.CLAIM, f"waits for {name}, which is being deleted since {age(deleted, now)}: {why}", action
         )
-        text = f"waits for {name}, which is being deleted since {age(deleted, now)}: {why}"
-        return Verdict(Stage.CLAIM, text, f"delete Pod {users[0]}" if users else "check the owner of the finalizer")
     if generated and not is_for_pod(claim, pod):
         text = f"cannot use {name}, which was not created for it"
         return Verdict(Stage.CLAIM, text, "delete that claim, so that one is created for this Pod")
     return _binding(claim, pod)
+
+
+def claim_obstacle(snapshot: Snapshot, claim: ResourceClaim, now: datetime) -> Verdict | None:
+    """Return what is the matter with a claim whatever the nodes are like; None if it depends on them."""
+    since = claim.metadata.deletion_timestamp
+    if since is not None:
+        text, action = deleted_claim(claim)
+        return Verdict(Stage.CLAIM, f"is being deleted since {age(since, now)}: {text}", action)
+    kinds = () if claim.status.allocation is not None else ("Node", "ResourceSlice", "DeviceClass")
+    if reasons := [reason for kind in kinds if (reason := snapshot.unread(kind))]:
+        return Verdict(Stage.CLAIM, f"is pending; where it fits is not evaluated: {' and '.join(reasons)}")
+    return None
+
+
+def deleted_claim(claim: ResourceClaim) -> tuple[str, str]:
+    """Return what keeps a claim that is being deleted, and what to do about it."""
+    users = [user.name for user in claim.status.reserved_for]
+    if users:
+        pods = "Pod" if len(users) == 1 else "Pods"
+        return f"it is in use by {listed(users)}", f"delete {pods} {listed(users)}"
+    others = [name for name in claim.metadata.finalizers if name != FINALIZER]
+    if others:
+        finalizers = f"finalizer {others[0]} keeps" if len(others) == 1 else f"finalizers {listed(others)} keep"
+        return f"{finalizers} it", "check the owner of the finalizer, which must remove it: is its driver installed?"
+    return f"finalizer {FINALIZER} keeps it", "check that the claim controller is running, which removes it"
 
 
 def _binding(claim: ResourceClaim, pod: Pod) -> Verdict | None:
@@ -254,9 +286,25 @@ def unhandled(pod: Pod, now: datetime) -> Verdict | None:
     return Verdict(Stage.SCHEDULER, text, "check that the scheduler is running")
 
 
-def unevaluated(pod: Pod) -> Verdict:
-    """Return what the scheduler has reported about a Pod, for a user who may not read what it depends on."""
+def unread_needs(snapshot: Snapshot, pod: Pod) -> tuple[str, ...]:
+    """Return the kinds that the scheduler's filters need for the Pod, and that were not read, or only in part."""
+    claims = list(pod_claims(pod))
+    found = [kind for kind in ("Node", *(_CLAIM_NEEDS if claims else ())) if kind in snapshot.partial]
+    created = any(entry.claim_name for entry in claims)
+    if pod.spec.scheduling_group is not None and not snapshot.covers("PodGroup", "Pod"):
+        found.append("PodGroup")
+    if claims and not created and not snapshot.covers("ResourceClaimTemplate", "Pod"):
+        found.append("ResourceClaimTemplate")
+    return tuple(found)
+
+
+def unevaluated(snapshot: Snapshot, pod: Pod, kinds: Sequence[str]) -> Verdict:
+    """Return what the scheduler has reported about a Pod if kinds that it depends on were not read."""
     why = without_preemption(scheduler_message(pod)) or "no scheduler has reported why"
+    if not snapshot.absent.isdisjoint(kinds):
+        missing = " and ".join(plural(kind) for kind in kinds if kind in snapshot.absent)
+        text = f"is pending: {why}; why, is not evaluated, because the dump has no {missing}"
+        return Verdict(Stage.FILTER, text, f"dump all of it: {kubectl_line()}")
     return Verdict(
         Stage.FILTER, f"is pending: {why}", "for the cause on each node, ask an administrator to run dray explain"
     )

@@ -13,7 +13,6 @@ from typing import Final
 from dray.allocator import Allocator
 from dray.api.document import NamespacedName
 from dray.api.features import FeatureGates
-from dray.api.pod_claims import pod_claims
 from dray.api.types.core_v1 import Pod
 from dray.api.types.resource_v1 import ResourceClaim
 from dray.client.resources import EVENTS, PODS, RESOURCE_CLAIMS
@@ -22,7 +21,14 @@ from dray.scheduler.config import SchedulerConfig
 from dray.scheduler.plugins.dynamic_resources.device_state import device_state_of
 from dray.scheduler.preemption.budget_cache import BudgetCache
 from dray.sim.explain.answers import Answer, Change, Size, Stage, Standing, Verdict, Victims
-from dray.sim.explain.before_scheduling import CLAIM_FAILED, obstacle_before_scheduling, refused_claim, unevaluated
+from dray.sim.explain.before_scheduling import (
+    CLAIM_FAILED,
+    claim_obstacle,
+    obstacle_before_scheduling,
+    refused_claim,
+    unevaluated,
+    unread_needs,
+)
 from dray.sim.explain.claim_changes import claim_changes
 from dray.sim.explain.cluster_changes import Surroundings, cluster_changes
 from dray.sim.explain.events import events_of, newest
@@ -51,9 +57,6 @@ CHANGES_MAX: Final = 8
 _DEFAULT_SCORES: Final = (
     "the scores are those of the default profile; the scheduler may have another one (--scheduler-config)"
 )
-# What the scheduler's filters need; a user who may not read it gets what the scheduler has reported.
-_NEEDED: Final = frozenset(("Node",))
-_NEEDED_WITH_CLAIMS: Final = _NEEDED | {"ResourceSlice", "DeviceClass"}
 # Obstacles that do not keep the filters from being evaluated: their results are still of interest.
 _EVALUATED: Final = (Stage.SCHEDULER, Stage.PREEMPTION, Stage.BINDING)
 
@@ -81,8 +84,11 @@ def explain(snapshot: Snapshot, subject: Subject, now: datetime, *, node: str = 
         if obstacle is not None and obstacle.stage not in _EVALUATED:
             answer = replace(_bare(subject), obstacle=obstacle.text, classic=subject.classic, notes=snapshot.hidden)
             return replace(answer, verdict=_verdict(answer, question, subject, pod, obstacle))
-        if obstacle is None and snapshot.partial.keys() & (_NEEDED_WITH_CLAIMS if pod_claims(pod) else _NEEDED):
-            return replace(_bare(subject), verdict=unevaluated(pod), classic=subject.classic, notes=snapshot.hidden)
+        if obstacle is None and (unread := unread_needs(snapshot, pod)):
+            verdict = unevaluated(snapshot, pod, unread)
+            return replace(_bare(subject), verdict=verdict, classic=subject.classic, notes=snapshot.hidden)
+    if subject.kind == "claim" and (stopped := claim_obstacle(snapshot, snapshot.claims_by_key[subject.key], now)):
+        return replace(_bare(subject), verdict=stopped, notes=snapshot.hidden)
     answer = run_virtually(_explain(question, subject))
     if pod is not None and pod.spec.scheduling_group is not None and subject.standing is Standing.PENDING:
         answer = replace(answer, notes=(*answer.notes, *joint_notes(snapshot, pod, gates)))

@@ -116,7 +116,7 @@ def _preemptor(pod: Pod, events: Sequence[ObjectEvent]) -> str:
 
 
 def _lost_node(snapshot: Snapshot, pod: Pod, _events: Sequence[ObjectEvent], now: datetime) -> Verdict | None:
-    if not snapshot.nodes:
+    if not snapshot.nodes or not snapshot.covers("Node", "Pod"):
         return None
     name = pod.spec.node_name or ""
     node: Node | None = next((item for item in snapshot.nodes if item.metadata.name == name), None)

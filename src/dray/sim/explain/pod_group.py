@@ -12,8 +12,8 @@ from dray.api.pod_groups import group_key_of, group_name_of, min_count
 from dray.api.types.core_v1 import Pod
 from dray.api.types.scheduling_v1beta1 import PodGroup
 from dray.sim.explain.answers import Stage, Verdict
-from dray.sim.explain.refusals import similar_object
-from dray.sim.snapshot import Snapshot, SnapshotError
+from dray.sim.explain.refusals import not_found, similar_object
+from dray.sim.snapshot import Snapshot
 
 POD_GROUP: Final = "PodGroup"
 WORKLOAD: Final = "Workload"
@@ -47,16 +47,14 @@ def find_pod_group(snapshot: Snapshot, key: NamespacedName) -> Group:
     """Find a PodGroup; raise `SnapshotError` if it does not exist."""
     found = lookup_pod_group(snapshot, key)
     if found is None:
-        similar = similar_object(snapshot, POD_GROUP, key.namespace, key.name)
-        raise SnapshotError(f'podgroups "{key.name}" not found in namespace "{key.namespace}"{similar}')
+        raise not_found(snapshot, POD_GROUP, key)
     return found
 
 
 def groups_of_workload(snapshot: Snapshot, key: NamespacedName) -> list[Group]:
     """Return the PodGroups that were made from a Workload; raise `SnapshotError` if it does not exist."""
     if not any(_key(item) == key for item in snapshot.documents.get(WORKLOAD, ())):
-        similar = similar_object(snapshot, WORKLOAD, key.namespace, key.name)
-        raise SnapshotError(f'workloads "{key.name}" not found in namespace "{key.namespace}"{similar}')
+        raise not_found(snapshot, WORKLOAD, key)
     groups = [_group(snapshot, item) for item in snapshot.documents.get(POD_GROUP, ())]
     return [
         item
@@ -92,8 +90,8 @@ def group_obstacle(snapshot: Snapshot, pod: Pod) -> Verdict | None:
     key = group_key_of(pod)
     if key is None:
         return None
-    if POD_GROUP not in snapshot.documents and _is_tried(pod):
-        # The scheduler has found the PodGroup, which is not part of the snapshot.
+    if not snapshot.covers(POD_GROUP, "Pod") or (POD_GROUP not in snapshot.documents and _is_tried(pod)):
+        # The PodGroup is not part of the snapshot, and may exist.
         return None
     found = lookup_pod_group(snapshot, key)
     if found is None:

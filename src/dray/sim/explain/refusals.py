@@ -7,11 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from dray.api.document import NamespacedName
 from dray.api.quantity import Quantity, QuantityError
 from dray.api.types.core_v1 import ResourceQuota
 from dray.sim.explain.answers import Stage, Verdict
 from dray.sim.explain.similar_names import did_you_mean, nearest
-from dray.sim.snapshot import Snapshot
+from dray.sim.holdings import kubectl_line, plural
+from dray.sim.snapshot import KINDS, Snapshot, SnapshotError
 
 _EXCEEDED: Final = re.compile(r"exceeded quota: (\S+), requested: (\S+), used: (\S+), limited: (\S+)")
 _UNMET: Final = re.compile(r"failed quota: ([^:]+): must specify (.+)$")
@@ -97,6 +99,16 @@ def _admission_action(snapshot: Snapshot, namespace: str, message: str) -> str:
 
 def _key(quota: ResourceQuota) -> tuple[str, str]:
     return quota.metadata.namespace or "", quota.metadata.name or ""
+
+
+def not_found(snapshot: Snapshot, kind: str, key: NamespacedName) -> SnapshotError:
+    """Return the error for an object that does not exist, or of a kind that was not read."""
+    if reason := snapshot.unread(kind):
+        line = f"; all that the tools read: {kubectl_line()}" if kind in snapshot.absent else ""
+        return SnapshotError(f"{plural(kind)} {key} is not known: {reason}{line}")
+    similar = similar_object(snapshot, kind, key.namespace, key.name)
+    name = KINDS[kind][1]
+    return SnapshotError(f'{name} "{key.name}" not found in namespace "{key.namespace}"{similar}')
 
 
 def similar_object(snapshot: Snapshot, kind: str, namespace: str, name: str) -> str:

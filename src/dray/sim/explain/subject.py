@@ -14,8 +14,8 @@ from dray.api.types.core_v1 import Pod
 from dray.api.types.resource_v1 import ResourceClaim
 from dray.sim.classic_claims import claims_of, driver_of, summary
 from dray.sim.explain.answers import ClassicAnswer, Given, NodeAnswer, Standing
-from dray.sim.explain.refusals import similar_object
-from dray.sim.snapshot import PLACEMENT_KINDS, Snapshot, SnapshotError
+from dray.sim.explain.refusals import not_found
+from dray.sim.snapshot import PLACEMENT_KINDS, Snapshot
 
 # Pod for a claim that no Pod uses.
 PROBE_NAME: Final = "explain-probe"
@@ -39,8 +39,7 @@ def pod_subject(snapshot: Snapshot, key: NamespacedName) -> Subject:
     """Find a Pod; raise `SnapshotError` if it does not exist."""
     pod = _pod(snapshot, key)
     if pod is None:
-        similar = similar_object(snapshot, "Pod", key.namespace, key.name)
-        raise SnapshotError(f'pods "{key.name}" not found in namespace "{key.namespace}"{similar}')
+        raise not_found(snapshot, "Pod", key)
     node = pod.spec.node_name or ""
     return Subject(
         "pod", key, key, _standing(pod), node, _held(snapshot, pod), _classic(snapshot, claims_of(pod, snapshot))
@@ -53,8 +52,7 @@ def claim_subject(snapshot: Snapshot, key: NamespacedName) -> Subject:
     if claim is None and key in snapshot.classic_claims_by_key:
         return _classic_subject(snapshot, key)
     if claim is None:
-        similar = similar_object(snapshot, "ResourceClaim", key.namespace, key.name)
-        raise SnapshotError(f'resourceclaims "{key.name}" not found in namespace "{key.namespace}"{similar}')
+        raise not_found(snapshot, "ResourceClaim", key)
     users = [pod for pod in snapshot.pods if key in set(claim_keys(pod)) and not is_pod_done(pod)]
     held = (claim,) if claim.status.allocation is not None else ()
     standing = Standing.PLACED if held else Standing.PENDING

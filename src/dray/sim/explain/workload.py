@@ -11,8 +11,8 @@ from dray.api.pod_claims import is_pod_done
 from dray.api.types.core_v1 import Pod
 from dray.sim.explain.answers import Stage, Verdict
 from dray.sim.explain.events import ObjectEvent, events_of, newest
-from dray.sim.explain.refusals import refusal, similar_object
-from dray.sim.snapshot import Snapshot, SnapshotError
+from dray.sim.explain.refusals import not_found, refusal
+from dray.sim.snapshot import Snapshot
 
 # Kind in the command line -> kind of the API.
 KINDS: Final[Mapping[str, str]] = {
@@ -49,8 +49,7 @@ def find_workload(snapshot: Snapshot, kind: str, key: NamespacedName) -> Workloa
     api_kind = KINDS[kind]
     found = next((item for item in snapshot.documents.get(api_kind, ()) if _key(item) == key), None)
     if found is None:
-        similar = similar_object(snapshot, api_kind, key.namespace, key.name)
-        raise SnapshotError(f'{api_kind.lower()}s "{key.name}" not found in namespace "{key.namespace}"{similar}')
+        raise not_found(snapshot, api_kind, key)
     owners = [found, *_replica_sets(snapshot, found)]
     uids = {item["metadata"].get("uid") for item in owners}
     pods = [
@@ -114,7 +113,11 @@ def _failure(snapshot: Snapshot, owners: Sequence[Document]) -> str:
 
 def workload_verdict(snapshot: Snapshot, workload: Workload) -> Verdict | None:
     """Return why the workload has too few Pods, or that it is done; None if its Pods are what matters."""
-    return _state(workload.document) or _shortage(snapshot, workload)
+    if (found := _state(workload.document)) is not None:
+        return found
+    if reason := snapshot.unread("Pod"):
+        return Verdict(Stage.WORKLOAD, f"wants {workload.wanted} Pods, which are not evaluated: {reason}")
+    return _shortage(snapshot, workload)
 
 
 def _state(document: Document) -> Verdict | None:
