@@ -7,7 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final, NoReturn, Protocol
@@ -202,9 +202,11 @@ def read_snapshot(arguments: argparse.Namespace, kinds: Sequence[str]) -> Snapsh
     config = getattr(arguments, "scheduler_config", "")
     if arguments.filename:
         from dray.cli import manifests
+        from dray.cli.output import ProgressLine
         from dray.sim.holdings import missing_notes
 
-        found = manifests.read_snapshot([*arguments.filename, *([config] if config else ())])
+        with closing(ProgressLine()) as progress:
+            found = manifests.read_snapshot([*arguments.filename, *([config] if config else ())], progress)
         return replace(found, hidden=(*found.hidden, *missing_notes(found, kinds)))
     import asyncio
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -12,7 +12,6 @@ import yaml
 
 from dray.api.document import Document
 from dray.api.parse import ParseError, parse_own_yaml
-from dray.cli.output import ProgressLine
 from dray.sim.holdings import declared_kinds, of_files
 from dray.sim.snapshot import Snapshot, SnapshotError, each_object
 
@@ -24,32 +23,34 @@ _SLOW_BYTES: Final = 20 * _MEGABYTE
 _ITEM: Final = b"\n- "
 _ITEMS: Final = b"\nitems:\n- "
 
+# Called with (done, total, description).
+Progress = Callable[[int, int, str], None]
 
-def read_snapshot(paths: Sequence[str]) -> Snapshot:
+
+def _silent(_done: int, _of: int, _what: str) -> None:
+    return
+
+
+def read_snapshot(paths: Sequence[str], progress: Progress = _silent) -> Snapshot:
     """Read all objects in the files and directories; raises `SnapshotError` with the file's name."""
     # Imported here: API servers have checked the types of what they serve.
     from dray.sim.field_types import with_checked_fields
 
-    documents = [document for path in paths for document in read_documents(path)]
+    documents = [document for path in paths for document in read_documents(path, progress)]
     declared = declared_kinds(documents)
     found, notes = with_checked_fields(each_object(documents))
     snapshot = Snapshot.of(found, notes)
     return replace(snapshot, **of_files(snapshot.documents, declared))
 
 
-def read_documents(path: str) -> list[Document]:
+def read_documents(path: str, progress: Progress = _silent) -> list[Document]:
     """Return all documents of a file, or of the files in a directory; `-` is standard input."""
     found: list[Document] = []
     for name, content in _contents(path):
-        progress = ProgressLine()
         try:
             found += _documents(content, progress)
         except (yaml.YAMLError, ParseError, SnapshotError) as error:
             raise SnapshotError(f"{name}: {error}") from error
-        finally:
-            progress.close()
-        if len(content) > _SLOW_BYTES and not _is_json(content):
-            sys.stderr.write(f"note: {name} is read much faster as JSON: kubectl get … -o json\n")
     return found
 
 
@@ -68,7 +69,7 @@ def _contents(path: str) -> Iterator[tuple[str, bytes]]:
         raise SnapshotError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
 
 
-def _documents(content: bytes, progress: ProgressLine) -> Iterator[Document]:
+def _documents(content: bytes, progress: Progress) -> Iterator[Document]:
     done = 0
     for number, part in enumerate(_parts(content), 1):
         value: Any = _parsed(part, done, len(content), progress)
@@ -85,7 +86,7 @@ def _documents(content: bytes, progress: ProgressLine) -> Iterator[Document]:
         yield value
 
 
-def _parsed(text: bytes, done: int, total: int, progress: ProgressLine) -> Any:
+def _parsed(text: bytes, done: int, total: int, progress: Progress) -> Any:
     """Parse a document; the items of a list as kubectl writes it one by one, which shows progress."""
     head, separator, items = b"\n%b" % text, _ITEMS, b""
     if not _is_json(text) and separator in head:
@@ -95,10 +96,11 @@ def _parsed(text: bytes, done: int, total: int, progress: ProgressLine) -> Any:
     # What follows the items at the same level as `items:`.
     body, tail = _before_key(items)
     found: list[Any] = []
+    what = "MB read; JSON is read much faster: kubectl get … -o json" if total > _SLOW_BYTES else "MB read"
     try:
         for item in body.split(_ITEM):
             done += len(item)
-            progress(done // _MEGABYTE, total // _MEGABYTE, "MB read")
+            progress(done // _MEGABYTE, total // _MEGABYTE, what)
             # As a list of one, so that the item keeps its indentation.
             found += parse_own_yaml(b"- " + item)
         return {**parse_own_yaml(head + b"\n" + tail), "items": found}
