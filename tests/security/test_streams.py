@@ -127,7 +127,9 @@ async def test_a_command_ends_when_its_client_leaves(
     process = ExecProcess(Command(["sh", "-c", script], tmp_path), options)
     process.close()
     async with asyncio.timeout(SECONDS_MAX):
-        assert (await process.wait()).code in (128 + signal.SIGHUP, 128 + signal.SIGKILL, 128 + signal.SIGPIPE)
+        code = (await process.wait()).code
+    # A write to a terminal that is gone can fail before its signal arrives.
+    assert code in {128 + signal.SIGHUP, 128 + signal.SIGKILL, 128 + signal.SIGPIPE, *([1] if options.tty else [])}
     assert open_files() == before
 
 

@@ -21,6 +21,8 @@ StatusCount: TypeAlias = tuple[Status, int, str]
 
 # Different statuses that have numbers, by which they are counted for a part of the nodes; there are rarely more.
 NUMBERED_MAX: Final = 16
+# Different details of a reason in a message; there can be as many as nodes.
+DETAILS_MAX: Final = 10
 _UNNUMBERED: Final = 255
 _NO_STATUS: Final = 0
 
@@ -237,10 +239,16 @@ def count_reasons(counts: Iterable[StatusCount], others: Mapping[str, int]) -> l
 
 
 def _details_text(details: Counter[str], count: int) -> str:
-    """Return the details of a reason, with their numbers of nodes unless all nodes have the same."""
+    """Return the details of a reason, the most frequent first, with their numbers unless all nodes have the same.
+
+    Equally frequent ones are in the order of their texts, so that the message does not depend on the order of nodes.
+    """
     if len(details) == 1 and details.total() == count:
         return f" ({next(iter(details))})"
-    return f" ({'; '.join(f'{number}: {detail}' for detail, number in details.most_common())})"
+    ordered = sorted(details.items(), key=lambda item: (-item[1], item[0]))
+    texts = [f"{number}: {detail}" for detail, number in ordered[:DETAILS_MAX]]
+    others = sum(number for _, number in ordered[DETAILS_MAX:])
+    return f" ({'; '.join([*texts, f'{others}: other details'] if others else texts)})"
 
 
 def names_with(statuses: Mapping[str, Status], wanted: Collection[Status]) -> list[str]:

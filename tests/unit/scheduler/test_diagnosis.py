@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from dray.framework.node_statuses import DETAILS_MAX, count_reasons, count_statuses
 from dray.framework.status import Code, Status, unresolvable, unschedulable
 from dray.scheduler.diagnosis import Diagnosis, plan_status
 from tests.unit.scheduler.builders import pod
@@ -97,3 +98,16 @@ def test_the_record_of_decisions_has_a_group_for_each_detail() -> None:
         ("cannot allocate all claims (all in use)",),
         ("cannot allocate all claims (one in use)",),
     }
+
+
+def test_details_do_not_depend_on_the_order_of_nodes_and_are_bounded() -> None:
+    def rejection(detail: str) -> Status:
+        return Status(Code.UNSCHEDULABLE, ("cannot allocate",), detail=detail)
+
+    both = {"a": rejection("x"), "b": rejection("y")}
+    assert count_reasons(count_statuses(both), {}) == ["2 cannot allocate (1: x; 1: y)"]
+    assert count_reasons(count_statuses(dict(reversed(both.items()))), {}) == ["2 cannot allocate (1: x; 1: y)"]
+    many = {f"n-{number}": rejection(f"{number:02}") for number in range(DETAILS_MAX + 5)}
+    [text] = count_reasons(count_statuses(many), {})
+    assert text.startswith("15 cannot allocate (1: 00; ")
+    assert text.endswith("; 1: 09; 5: other details)")
