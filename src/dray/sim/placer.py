@@ -261,8 +261,8 @@ class Placer:
         """Observe the claims as the scheduler would have written them."""
         if own is None:
             return
-        chosen = own.chosen
-        allocations = own.node_allocations.get(node_name, ())
+        chosen = own.binding.chosen
+        allocations = own.results.allocations.get(node_name, ())
         for claim, allocation in zip(chosen.claims[: chosen.count], allocations, strict=False):
             written = self.put(RESOURCE_CLAIMS, _reserved(claim, allocation, pod))
             self.devices.tracker.end_in_flight(claim, pod.metadata.uid or "")
@@ -277,9 +277,9 @@ class Placer:
 
 def _with_extended_claim(pod: Pod, own: PodState | None) -> Pod:
     """Return the Pod with the claim for its extended resources in its status, as the scheduler writes it."""
-    if own is None or own.chosen.extended_claim is None:
+    if own is None or own.binding.chosen.extended_claim is None:
         return pod
-    extended = status_of(own.chosen.extended_claim.metadata.name or "", own.chosen.wanted)
+    extended = status_of(own.binding.chosen.extended_claim.metadata.name or "", own.binding.chosen.wanted)
     status = msgspec.structs.replace(pod.status, extended_resource_claim_status=extended)
     return msgspec.structs.replace(pod, status=status)
 

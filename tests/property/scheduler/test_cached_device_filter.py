@@ -19,7 +19,7 @@ from dray.scheduler.cache import Cache
 from dray.scheduler.plugins.dynamic_resources.device_filter import NAME
 from dray.scheduler.plugins.dynamic_resources.device_state import device_state_of
 from dray.scheduler.plugins.dynamic_resources.plugin import DynamicResources
-from dray.scheduler.plugins.dynamic_resources.pod_state import PodState
+from dray.scheduler.plugins.dynamic_resources.pod_state import ClaimsOfPod, PodState
 from tests.conformance.allocator.builders import CLASS_A, claim, device_class, holding, in_region, request, slice_of
 from tests.unit.scheduler.builders import node, pod
 from tests.unit.scheduler.plugins.dynamic_resources.registered import handle_of_nothing
@@ -130,7 +130,7 @@ class Cluster:
         if wanted.resource:
             assert self.plugin.pre_filter(state, asking.pod) == (None, SUCCESS)
         else:
-            state[NAME] = PodState(asking.pod, (wanted.claim,))
+            state[NAME] = PodState(ClaimsOfPod.of(asking.pod, (wanted.claim,)))
         return state
 
     def _fits(self, info: NodeInfo, wanted: Wanted) -> bool:

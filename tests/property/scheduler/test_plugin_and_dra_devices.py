@@ -20,7 +20,7 @@ from dray.framework.node_info import NodeInfo
 from dray.framework.pod_info import PodInfo
 from dray.framework.resources import pod_requests
 from dray.scheduler.plugins.dynamic_resources.extended_resources import needs_of, plan_requests
-from dray.scheduler.plugins.dynamic_resources.pod_state import PodState, Variant
+from dray.scheduler.plugins.dynamic_resources.pod_state import ClaimsOfPod, PodState, Variant
 from dray.scheduler.plugins.dynamic_resources.variants import Variants, extended_names
 from dray.scheduler.plugins.node_resources_fit import NodeResourcesFit
 from tests.unit.scheduler.builders import container, handle, node, pod
@@ -93,17 +93,16 @@ class Cluster:
         info = PodInfo(made)
         state = CycleState(info)
         self.fit.pre_filter(state, made)
-        own = PodState(made, ())
         names = extended_names(info.requests)
-        if any(map(self.variants.serves, names)):
-            self.variants.prepare(own, names)
+        names = names if any(map(self.variants.serves, names)) else ()
+        own = self.variants.state_of(ClaimsOfPod.of(made, (), self.variants.requests_of(made, names)))
         for name, place in self.nodes.items():
             if self.fit.filter(state, made, place).is_success and self._take(own, info, name):
                 return
 
     def _take(self, own: PodState, info: PodInfo, name: str) -> bool:
         place = self.nodes[name]
-        variant = self.variants.variant(own, place) if own.needs else own.plain
+        variant = self.variants.variant(own, place) if own.claims.extended.needs else own.results.plain
         if variant.rejection is not None:
             return False
         if variant.count:

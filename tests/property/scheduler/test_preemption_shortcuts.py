@@ -151,11 +151,11 @@ def test_a_cached_candidate_that_is_current_is_what_a_dry_run_finds() -> None:
 
 def device_state(state: CycleState) -> Any:
     own = state["DynamicResources"]
-    if own.overlay is None:
-        return own.removed, own.released, None
+    if own.dry_run.overlay is None:
+        return own.dry_run.removed, own.dry_run.released, None
     keys = [f"{DRIVER}/n{number}/d{device}" for number in range(NODES) for device in range(DEVICES)]
-    in_use = [own.overlay.in_use(key, shareable=False) for key in keys]
-    return own.removed, own.released, (own.overlay.out, in_use)
+    in_use = [own.dry_run.overlay.in_use(key, shareable=False) for key in keys]
+    return own.dry_run.removed, own.dry_run.released, (own.dry_run.overlay.out, in_use)
 
 
 @pytest.mark.behaviour("PE-56")
@@ -182,7 +182,7 @@ def test_removing_and_adding_several_pods_is_the_same_as_one_by_one(seed: int) -
             change_all = devices.remove_pods if target is removed else devices.add_pods
             assert change_all(several, pod, chosen, node) is SUCCESS
             assert device_state(several) == device_state(single)
-            released += len(several["DynamicResources"].released)
+            released += len(several["DynamicResources"].dry_run.released)
     assert released
 
 

@@ -33,7 +33,7 @@ class DeviceFragmentation:
     def pre_filter(self, state: CycleState, _pod: Pod) -> tuple[PreFilterResult | None, Status]:
         """Count the Pod."""
         own: PodState | None = state.get(DYNAMIC_RESOURCES)
-        state[NAME] = self._packing.observe(state.pod_info, own.claims if own is not None else ())
+        state[NAME] = self._packing.observe(state.pod_info, own.claims.all if own is not None else ())
         return None, SKIP
 
     def pre_score(self, state: CycleState, _pod: Pod, nodes: Sequence[NodeInfo]) -> Status:

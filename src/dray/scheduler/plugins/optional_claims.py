@@ -34,7 +34,7 @@ class OptionalClaims:
         classic: ClassicState | None = state.get(CLASSIC)
         worth = 0
         if structured is not None:
-            worth += 2 * len(structured.on_node(node.name).claims)
+            worth += 2 * len(structured.on_node(node.name).claims.all)
         if classic is not None:
             worth += sum(2 if item.allocated else 1 for item in classic.optional if item.may_be_on(node))
         return worth

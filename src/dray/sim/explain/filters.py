@@ -82,7 +82,7 @@ class Filters:
     def pending(self) -> tuple[ResourceClaim, ...]:
         """The Pod's unallocated claims."""
         own: PodState | None = self._state.get(DYNAMIC_RESOURCES)
-        return () if own is None else own.pending
+        return () if own is None else own.claims.pending
 
     @property
     def state(self) -> CycleState:
@@ -92,7 +92,7 @@ class Filters:
     def wanted_on(self, node: NodeInfo) -> tuple[ResourceClaim, ...]:
         """Return the claims to allocate on the node, including those for extended resources."""
         own: PodState | None = self._state.get(DYNAMIC_RESOURCES)
-        return () if own is None else own.variant_on(node.name).claims
+        return () if own is None else own.results.variant_on(node.name).claims
 
     def answers(self) -> tuple[NodeAnswer, ...]:
         """Return the results of all nodes, fitting ones first."""
@@ -172,7 +172,7 @@ class Filters:
 
     def _would_get(self, node: NodeInfo) -> tuple[str, ...]:
         own = self._state.get(DYNAMIC_RESOURCES)
-        allocations: Sequence[AllocationResult] = () if own is None else own.found_on(node.name) or ()
+        allocations: Sequence[AllocationResult] = () if own is None else own.results.found_on(node.name) or ()
         return tuple(
             f"{result.request}: {result.device}" for allocation in allocations for result in allocation.devices.results
         )

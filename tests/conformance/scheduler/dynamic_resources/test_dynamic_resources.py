@@ -18,7 +18,7 @@ from dray.client.rest import Call
 from dray.framework.status import Code
 from dray.scheduler.plugins.dynamic_resources.device_filter import NAME
 from dray.scheduler.plugins.dynamic_resources.group_claims import DEALLOCATED
-from dray.scheduler.plugins.dynamic_resources.plugin import DELETED
+from dray.scheduler.plugins.dynamic_resources.preemption_step import DELETED
 from tests.conformance.scheduler.dynamic_resources.bench import (
     RULES,
     TEAM,

@@ -208,7 +208,7 @@ def test_the_claims_of_a_victim() -> None:
         "extendedResourceClaimStatus": {"resourceClaimName": "special", "requestMappings": []},
     }
     victim = pod_object("victim", resourceClaims=entries, status=status)
-    preemption = cluster.devices._preemption
+    preemption = cluster.devices._preempting.preemption
     assert preemption is not None
     found = [claim.metadata.name for claim in preemption.claims_of(victim)]
     assert found == ["named", "victim-generated-x7x2q", "special"]
@@ -247,18 +247,18 @@ def test_removing_and_adding_are_inverses_in_any_order() -> None:
         own = state["DynamicResources"]
         for pod in out:
             cluster.devices.remove_pod(state, urgent, pod, node)
-        assert [own.overlay.in_use(key, shareable=False) for key in keys] == [False, False]
+        assert [own.dry_run.overlay.in_use(key, shareable=False) for key in keys] == [False, False]
         freed = {"a": "d0", "b": "d0", "c": "d1"}
         put_back: set[str] = set()
         for pod in back:
             cluster.devices.add_pod(state, urgent, pod, node)
             put_back.add(freed[pod.key.name])
             # A shared claim comes back with its first user.
-            assert [own.overlay.in_use(key, shareable=False) for key in keys] == [
+            assert [own.dry_run.overlay.in_use(key, shareable=False) for key in keys] == [
                 name in put_back for name in ("d0", "d1")
             ]
-        assert not own.removed
-        assert not own.released
+        assert not own.dry_run.removed
+        assert not own.dry_run.released
 
 
 @pytest.mark.behaviour("PE-58")
@@ -511,10 +511,10 @@ def test_the_best_alternative_without_all_victims_is_kept() -> None:
     copy, without = DryRun(runner, state, ()).without(list(node.pods.values()), node)
     own = copy["DynamicResources"]
     # As if the last Pod that was put back had left the lesser one.
-    own.overlay.add("other", [msgspec.convert(allocation("n", "big"), AllocationResult)])
+    own.dry_run.overlay.add("other", [msgspec.convert(allocation("n", "big"), AllocationResult)])
     assert runner.run(copy, without).is_success
-    assert [item.device for item in own.last_found[2][0].devices.results] == ["small"]
-    own.overlay.discard("other")
+    assert [item.device for item in own.dry_run.last_found[2][0].devices.results] == ["small"]
+    own.dry_run.overlay.discard("other")
     assert cluster.devices.pod_nominated(copy, urgent, without).is_success
     assert cluster.held(urgent) == ["big"]
 
@@ -562,7 +562,7 @@ def test_a_surplus_is_free_when_the_claim_is_deallocated() -> None:
     assert cluster.held(first) == ["d0"]
     state, found = cluster.place(second)
     assert found.node_name == "n"
-    (given,) = state["DynamicResources"].found_on("n")
+    (given,) = state["DynamicResources"].results.found_on("n")
     assert given.devices.results[0].device == "d1"
 
 
@@ -579,7 +579,7 @@ def test_a_device_that_is_free_already_can_be_used_beside_claims_that_are_going(
     cluster.free("w")
     state, found = cluster.place(cluster.pending("second", request(), **HIGH))
     assert found.node_name == "n"
-    (given,) = state["DynamicResources"].found_on("n")
+    (given,) = state["DynamicResources"].results.found_on("n")
     assert given.devices.results[0].device == "d2"
 
 
@@ -771,7 +771,7 @@ def test_nobody_goes_on_a_guess(reason: StopReason, monkeypatch: pytest.MonkeyPa
     def give_up(*_arguments: object, **_words: object) -> None:
         raise SearchStoppedError(reason, "too many", 7)
 
-    monkeypatch.setattr(cluster.devices._filter._allocator, "_search", give_up)
+    monkeypatch.setattr(cluster.devices._filtering.devices._allocator, "_search", give_up)
     result, status = cluster.post_filter(state, urgent, found.statuses)
     assert status.code is Code.UNSCHEDULABLE
     assert "1 cannot allocate all claims (search given up after 7 steps)" in status.message

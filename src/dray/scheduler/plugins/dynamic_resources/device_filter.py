@@ -21,7 +21,7 @@ from dray.framework.node_info import NodeInfo
 from dray.framework.node_statuses import distinct_statuses, names_with
 from dray.framework.snapshot import Snapshot
 from dray.framework.status import SUCCESS, Code, Status, error, unresolvable
-from dray.scheduler.plugins.dynamic_resources.pod_state import PodState, Variant
+from dray.scheduler.plugins.dynamic_resources.pod_state import DryRun, Found, PodState, Rejection, Variant
 from dray.scheduler.plugins.dynamic_resources.variants import Variants
 
 if TYPE_CHECKING:
@@ -38,6 +38,8 @@ EXPLAINED_MAX: Final = 4
 
 _CANNOT_ALLOCATE: Final = unresolvable(CANNOT_ALLOCATE).with_plugin(NAME)
 _NOT_AVAILABLE: Final = unresolvable(NOT_AVAILABLE).with_plugin(NAME)
+# By whether the claims fit; None if that is not known.
+_STATUSES: Final = {True: SUCCESS, False: _CANNOT_ALLOCATE, None: None}
 
 
 class DeviceFilter:
@@ -64,74 +66,59 @@ class DeviceFilter:
         # Explained rejections, by whether preempting may help, and reason.
         self._statuses: dict[tuple[bool, str], Status] = {}
 
-    def filter(self, own: PodState, node: NodeInfo) -> Status:
+    def check(self, own: PodState, node: NodeInfo) -> Found | Rejection:
         """Check that allocated claims are available on the node, and that the others can be allocated there."""
-        if own.placed and not _are_available(own, node):
-            return _NOT_AVAILABLE
-        variant = own.plain
-        if node.requested.scalars or (own.needs and node.allocatable.scalars):
-            variant = own.node_variants[node.name] = self._variants.variant(own, node)
+        claims, dry_run = own.claims, own.dry_run
+        if claims.placed and (away := tuple([at for at, reaches in claims.placed if not reaches(node)])):
+            return Rejection(_NOT_AVAILABLE, unavailable=away)
+        variant = own.results.plain
+        if node.requested.scalars or (claims.extended.needs and node.allocatable.scalars):
+            variant = self._variants.variant(own, node)
         if variant.rejection is not None:
-            return variant.rejection
+            return Rejection(variant.rejection, variant)
         if not variant.count:
-            return SUCCESS
-        # Where the claims fit, `PodState.found_on` has the allocations.
+            return Found(variant)
         try:
-            if own.overlay is not None or own.first_pass:
-                fits = self._fits_with_overlay(own, variant, node)
-            else:
-                query = variant.query or self._query(variant)
-                fits = (query.lookup(node.name, node.node) or self._allocate(variant, node)).fits
+            if dry_run.overlay is not None or dry_run.first_pass:
+                found = self._find_with_overlay(dry_run, variant, node)
+                return Rejection(_CANNOT_ALLOCATE, variant) if found is None else Found(variant, found)
+            query = variant.query or self._query(variant)
+            fits = (query.lookup(node.name, node.node) or self._allocate(variant, node)).fits
         except AllocatorError as failure:
-            return _failed(failure, node, in_dry_run=own.in_dry_run)
-        return SUCCESS if fits else _CANNOT_ALLOCATE
+            return Rejection(_failed(failure, node, in_dry_run=dry_run.is_active), variant)
+        return Found(variant) if fits else Rejection(_CANNOT_ALLOCATE, variant)
 
-    def filter_all(
+    def check_all(
         self, own: PodState, nodes: Sequence[NodeInfo], with_extended_requests: Collection[str]
-    ) -> list[Status]:
-        """Return what `filter` returns for each node; some nodes have Pods with extended resources."""
-        if own.overlay is not None or own.first_pass or self._deciding_query(own) is None:
-            return [self.filter(own, node) for node in nodes]
-        found = self._allocator.fits_all(nodes, own.plain.claims, self._policy)
-        if not with_extended_requests and None not in found:
-            return [SUCCESS if fits else _CANNOT_ALLOCATE for fits in found]
-        statuses: list[Status] = []
-        for node, fits in zip(nodes, found, strict=True):
-            if node.name in with_extended_requests:
-                statuses.append(self.filter(own, node))
-            elif fits is None:
-                statuses.append(self._search(own, node))
-            else:
-                statuses.append(SUCCESS if fits else _CANNOT_ALLOCATE)
-        return statuses
+    ) -> list[Status | None]:
+        """Return SUCCESS or the rejection for each node that cached results and counts decide about, and else None.
 
-    def _search(self, own: PodState, node: NodeInfo) -> Status:
-        """Check a node on which neither a cached result nor a count decides, and which has no device plugins."""
-        try:
-            fits = self._allocate(own.plain, node).fits
-        except AllocatorError as failure:
-            return _failed(failure, node, in_dry_run=own.in_dry_run)
-        return SUCCESS if fits else _CANNOT_ALLOCATE
-
-    def _fits_with_overlay(self, own: PodState, variant: Variant, node: NodeInfo) -> bool:
-        found = self._find_with_overlay(own, variant, node)
-        if found is not None:
-            own.node_allocations[node.name] = found
-        return found is not None
+        Some nodes have Pods with extended resources.
+        """
+        dry_run = own.dry_run
+        if dry_run.overlay is not None or dry_run.first_pass or self._deciding_query(own) is None:
+            return [None] * len(nodes)
+        found = self._allocator.fits_all(nodes, own.results.plain.claims, self._policy)
+        if not with_extended_requests:
+            return [_STATUSES[fits] for fits in found]
+        return [
+            None if node.name in with_extended_requests else _STATUSES[fits]
+            for node, fits in zip(nodes, found, strict=True)
+        ]
 
     def _find_with_overlay(
-        self, own: PodState, variant: Variant, node: NodeInfo
+        self, dry_run: DryRun, variant: Variant, node: NodeInfo
     ) -> tuple[AllocationResult, ...] | None:
         """Return the allocations in a dry run, or with nominated Pods on the node.
 
         What was found with nominated Pods must also be free without them, so it is checked and not searched again.
         """
-        state = own.overlay if own.overlay is not None else self._allocator.allocations
-        if not own.holding:
-            held = own.first_pass.pop(node.name, None)
+        state = dry_run.overlay if dry_run.overlay is not None else self._allocator.allocations
+        if not dry_run.holding:
+            held = dry_run.first_pass.pop(node.name, None)
             if held is not None:
                 return held if self._allocator.still_fits(node.node, held, state) else None
-        last = own.last_found
+        last = dry_run.last_found
         if (
             last is not None
             and last[0] == node.name
@@ -139,44 +126,44 @@ class DeviceFilter:
             and self._allocator.still_fits(node.node, last[2], state)
         ):
             found: tuple[AllocationResult, ...] | None = last[2]
-        elif own.in_dry_run:
-            found = self._search_in_dry_run(own, variant, node)
+        elif dry_run.is_active:
+            found = self._search_in_dry_run(dry_run, variant, node)
         else:
-            found = self._search_with_overlay(own, variant, node)
+            found = self._search_with_overlay(dry_run, variant, node)
         if found is not None:
-            own.last_found = node.name, variant, found
-            if own.holding:
-                own.first_pass[node.name] = found
+            dry_run.last_found = node.name, variant, found
+            if dry_run.holding:
+                dry_run.first_pass[node.name] = found
         return found
 
     def _search_in_dry_run(
-        self, own: PodState, variant: Variant, node: NodeInfo
+        self, dry_run: DryRun, variant: Variant, node: NodeInfo
     ) -> tuple[AllocationResult, ...] | None:
         """Search, unless it was in vain with the same claims left out, or with more of them."""
-        overlay = own.overlay
+        overlay = dry_run.overlay
         if overlay is None:
-            return self._search_with_overlay(own, variant, node)
+            return self._search_with_overlay(dry_run, variant, node)
         out = overlay.out
-        in_vain = own.unfit.setdefault((node.name, id(variant), overlay.added), [])
+        in_vain = dry_run.unfit.setdefault((node.name, id(variant), overlay.added), [])
         if any(out <= more for more in in_vain):
             return None
-        found = self._search_with_overlay(own, variant, node)
+        found = self._search_with_overlay(dry_run, variant, node)
         if found is None:
             in_vain.append(out)
         return found
 
     def _search_with_overlay(
-        self, own: PodState, variant: Variant, node: NodeInfo
+        self, dry_run: DryRun, variant: Variant, node: NodeInfo
     ) -> tuple[AllocationResult, ...] | None:
-        overlay = own.overlay
+        overlay = dry_run.overlay
         if overlay is None:
             return self._allocate(variant, node).allocations
-        if own.tracked_out:
+        if dry_run.tracked_out:
             # Devices that are free already, with nominated Pods and without them, are preferred.
-            for uid in own.tracked_out:
+            for uid in dry_run.tracked_out:
                 overlay.put_back(uid)
             found = self._allocate(variant, node, overlay).allocations
-            for uid in own.tracked_out:
+            for uid in dry_run.tracked_out:
                 overlay.take_out(uid)
             if found is not None:
                 return found
@@ -203,14 +190,14 @@ class DeviceFilter:
     def signature(self, own: PodState) -> Hashable | None:
         """Return what the decisions for the Pod depend on; None if it is more than its unallocated claims."""
         # What other Pods of the group have chosen in this cycle is known to their states alone.
-        return None if own.shared else self._deciding_query(own)
+        return None if own.group.chosen else self._deciding_query(own)
 
     def _deciding_query(self, own: PodState) -> AllocationQuery | None:
         """Return the cached results that decide for the Pod, on nodes without device plugins; None if more decides."""
-        if own.placed or own.reduced or own.needs or not own.plain.count:
+        if own.claims.placed or own.reduced or own.claims.extended.needs or not own.results.plain.count:
             return None
         try:
-            return own.plain.query or self._query(own.plain)
+            return own.results.plain.query or self._query(own.results.plain)
         except AllocatorError:
             return None
 
@@ -236,7 +223,7 @@ class DeviceFilter:
         for name in names_with(statuses, plain):
             node = snapshot.get(name)
             assert node is not None, f"{name} was filtered and is not in the snapshot"
-            detail = self._detail(own.variant_on(name), node, explained)
+            detail = self._detail(own.results.variant_on(name), node, explained)
             statuses[name] = self._status(may_help(node), detail)
 
     def _status(self, may_help: bool, detail: str) -> Status:  # noqa: FBT001 - part of the key
@@ -275,13 +262,6 @@ class DeviceFilter:
         matches = tuple([view.matches(group) for group in groups])
         unusable_pools = len(view.incomplete), len(view.invalid)
         return id(variant), view.device_count(), view.blocked(self._allocator.allocations), matches, unusable_pools
-
-
-def _are_available(own: PodState, node: NodeInfo) -> bool:
-    """Return whether all allocated claims can be used on the node, and keep those that cannot."""
-    unavailable = [position for position, reaches in own.placed if not reaches(node)]
-    own.unavailable.update(unavailable)
-    return not unavailable
 
 
 def _never() -> bool:

@@ -21,7 +21,7 @@ from dray.scheduler.handle import Handle
 from dray.scheduler.plugins.dynamic_resources import writes
 from dray.scheduler.plugins.dynamic_resources.checks import IsClassic, NotReadyError, claims_of
 from dray.scheduler.plugins.dynamic_resources.device_state import DeviceState
-from dray.scheduler.plugins.dynamic_resources.pod_state import PodState
+from dray.scheduler.plugins.dynamic_resources.pod_state import ClaimsOfPod, GroupShare, PodState
 from dray.scheduler.plugins.dynamic_resources.writes import ClaimChangedError
 
 DEALLOCATED: Final = "deallocation of ResourceClaim completed"
@@ -40,26 +40,28 @@ class GroupClaims:
         self._writer = devices.writer
         self._enabled = handle.features.enabled("DRAWorkloadResourceClaims")
 
-    def state_of(self, state: CycleState, pod: Pod, claims: Sequence[ResourceClaim]) -> PodState:
-        """Return the state of a Pod of a group.
+    def shared_by(
+        self, state: CycleState, pod: Pod, claims: Sequence[ResourceClaim]
+    ) -> tuple[GroupShare, Sequence[ResourceClaim]]:
+        """Return what a Pod shares with its group, and its claims.
 
         A claim for which an earlier Pod of the same cycle has chosen an allocation is allocated for this one, too.
         """
-        shared: dict[str, tuple[ResourceClaim, AllocationResult]] = {}
+        chosen: dict[str, tuple[ResourceClaim, AllocationResult]] = {}
         reserved = state.group.reserved if state.group is not None else ()
         for claim in claims:
             allocation = self._tracker.in_flight_allocation(claim) if claim.status.allocation is None else None
             if allocation is not None and self._tracker.in_flight_pods.get(claim.metadata.uid or "") in reserved:
-                shared[claim.metadata.uid or ""] = (claim, allocation)
-        own = PodState(pod, [_as_shared(claim, shared.get(claim.metadata.uid or "")) for claim in claims])
-        own.in_group, own.shared = state.group is not None, shared
+                chosen[claim.metadata.uid or ""] = (claim, allocation)
         group = self._pod_groups.group_of(pod) if self._enabled else None
+        user, of_group = None, frozenset[str]()
         if group is not None:
-            own.group_user = group_reservation(group)
+            user = group_reservation(group)
             names = {entry.entry: entry.claim_name for entry in pod_claims(pod)}
-            of_group = {names.get(entry.name) for entry in pod.spec.resource_claims if group_claim_of(entry, group)}
-            own.group_claims = frozenset(item.metadata.uid or "" for item in claims if item.metadata.name in of_group)
-        return own
+            shared = {names.get(entry.name) for entry in pod.spec.resource_claims if group_claim_of(entry, group)}
+            of_group = frozenset(item.metadata.uid or "" for item in claims if item.metadata.name in shared)
+        seen = [_as_chosen(claim, chosen.get(claim.metadata.uid or "")) for claim in claims]
+        return GroupShare(state.group is not None, user, of_group, chosen), seen
 
     async def free(self, group: PodGroup, members: Sequence[tuple[Pod, PodState]], scheduled: int) -> Status:
         """Deallocate claims of a group that cannot be scheduled: others may need their devices.
@@ -91,12 +93,13 @@ class GroupClaims:
             claims = claims_of(pod, self._tracker.get, self._is_classic)
         except NotReadyError:
             claims = []
-        return self.state_of(CycleState(PodInfo(pod)), pod, claims)
+        group, seen = self.shared_by(CycleState(PodInfo(pod)), pod, claims)
+        return PodState(ClaimsOfPod.of(pod, seen), group)
 
     async def _free_claims_of_pods(self, members: Sequence[tuple[Pod, PodState]]) -> bool:
         freed = False
         for pod, own in members:
-            for claim in own.claims:
+            for claim in own.claims.all:
                 current = self._tracker.get(key_of(claim))
                 if current is None or current.metadata.uid != claim.metadata.uid or not writes.may_free(current, pod):
                     continue
@@ -110,19 +113,19 @@ class GroupClaims:
         found: dict[str, ResourceClaim] = {}
         unavailable: set[str] = set()
         for pod, own in members:
-            for position, claim in enumerate(own.claims):
+            for position, claim in enumerate(own.claims.all):
                 uid = claim.metadata.uid or ""
                 current = self._tracker.get(key_of(claim))
-                if uid in own.group_claims and current is not None and current.status.allocation is not None:
+                if uid in own.group.claims and current is not None and current.status.allocation is not None:
                     found[uid] = current
                     users.setdefault(uid, []).append(pod)
-                    if position in own.unavailable:
+                    if position in own.results.unavailable:
                         unavailable.add(uid)
         for uid in sorted(found, key=lambda uid: uid not in unavailable):
             yield found[uid], users[uid]
 
 
-def _as_shared(claim: ResourceClaim, shared: tuple[ResourceClaim, AllocationResult] | None) -> ResourceClaim:
-    if shared is None:
+def _as_chosen(claim: ResourceClaim, chosen: tuple[ResourceClaim, AllocationResult] | None) -> ResourceClaim:
+    if chosen is None:
         return claim
-    return msgspec.structs.replace(claim, status=msgspec.structs.replace(claim.status, allocation=shared[1]))
+    return msgspec.structs.replace(claim, status=msgspec.structs.replace(claim.status, allocation=chosen[1]))

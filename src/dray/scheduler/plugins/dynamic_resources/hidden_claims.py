@@ -14,7 +14,7 @@ from dray.api.types.core_v1 import Pod
 from dray.framework.node_info import NodeInfo
 from dray.framework.pod_info import PodInfo
 from dray.scheduler.plugins.dynamic_resources.nominated_devices import NominatedDevices, Nominees
-from dray.scheduler.plugins.dynamic_resources.pod_state import PodState
+from dray.scheduler.plugins.dynamic_resources.pod_state import DryRun, PodState
 from dray.scheduler.plugins.dynamic_resources.preemption import DevicePreemption
 
 
@@ -34,41 +34,41 @@ class HiddenClaims:
         self._priority = members[0].priority
         claims = [claim for member in members for claim in preemption.claims_of(member.pod)]
         # The hidden Pods and the released claims, as in the dry run for a Pod.
-        self._own = PodState(members[0].pod, claims)
+        self._dry_run = DryRun(frozenset(claim.metadata.uid for claim in claims))
         self._node_of: dict[str, str] = {}
 
     def hide(self, pods: Sequence[PodInfo], node: NodeInfo) -> None:
         """Release the claims of Pods on a node that nobody else uses."""
         for pod in pods:
-            self._own.removed[pod.uid] = pod.key
+            self._dry_run.removed[pod.uid] = pod.key
         for pod in pods:
-            for claim in self._preemption.released_with(self._own, self._priority, pod, node):
+            for claim in self._preemption.released_with(self._dry_run, self._priority, pod, node):
                 uid = claim.metadata.uid or ""
-                self._own.released[uid] = claim
+                self._dry_run.released[uid] = claim
                 self._node_of[uid] = node.name
                 self._allocations.hide(uid)
 
     def show(self, pods: Sequence[PodInfo]) -> None:
         """Undo `hide` for some Pods."""
         for pod in pods:
-            self._own.removed.pop(pod.uid, None)
+            self._dry_run.removed.pop(pod.uid, None)
             for claim in self._preemption.claims_of(pod.pod):
                 uid = claim.metadata.uid or ""
-                if self._own.released.pop(uid, None) is not None:
+                if self._dry_run.released.pop(uid, None) is not None:
                     self._allocations.show(uid)
 
     def end(self) -> None:
         """Undo `hide` for all Pods."""
-        for uid in self._own.released:
+        for uid in self._dry_run.released:
             self._allocations.show(uid)
-        self._own.released.clear()
-        self._own.removed.clear()
+        self._dry_run.released.clear()
+        self._dry_run.removed.clear()
 
     def keep(self, own: PodState | None, pod: Pod, node_name: str) -> None:
         """Keep the devices that are reserved for a member, and track the claims that have to be deallocated before."""
-        found = () if own is None else own.node_allocations.get(node_name, ())
-        claims = () if own is None else own.chosen.claims[: own.chosen.count]
+        found = () if own is None else own.results.allocations.get(node_name, ())
+        claims = () if own is None else own.binding.chosen.claims[: own.binding.chosen.count]
         devices = NominatedDevices(node_name, tuple(zip(claims, found, strict=False)))
-        users = dict(self._own.removed)
-        released = {uid: users for uid in self._own.released if self._node_of[uid] == node_name}
+        users = dict(self._dry_run.removed)
+        released = {uid: users for uid in self._dry_run.released if self._node_of[uid] == node_name}
         self._nominees.record(pod.metadata.uid or "", devices, released)

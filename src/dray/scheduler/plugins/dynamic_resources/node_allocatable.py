@@ -42,7 +42,7 @@ class NodeAllocatable:
 
     def check(self, own: PodState, info: PodInfo, node: NodeInfo) -> Status:
         """Return whether the amounts fit on the node, and record them in the Pod's state."""
-        own.claim_statuses.pop(node.name, None)
+        own.results.claim_statuses.pop(node.name, None)
         find = self._finder(node)
         statuses: list[NodeAllocatableResourceClaimStatus] = []
         for claim, results in _allocations(own, node.name):
@@ -52,7 +52,7 @@ class NodeAllocatable:
                     "and cannot be shared across pods"
                 )
             try:
-                status = claim_status(own.pod, claim.metadata.name or "", results, find)
+                status = claim_status(own.claims.pod, claim.metadata.name or "", results, find)
             except AmountError as failure:
                 return error(f"claim {claim.metadata.namespace}/{claim.metadata.name}: {failure}")
             if status is not None:
@@ -60,10 +60,10 @@ class NodeAllocatable:
         if not statuses:
             return SUCCESS
         statuses.sort(key=lambda status: status.resource_claim_name)
-        problem = pod_level_problem(own.pod, statuses)
+        problem = pod_level_problem(own.claims.pod, statuses)
         if problem is not None:
             return unresolvable(problem)
-        own.claim_statuses[node.name] = tuple(statuses)
+        own.results.claim_statuses[node.name] = tuple(statuses)
         return _fit(info, statuses, node)
 
     def _finder(self, node: NodeInfo) -> FindDevice:
@@ -79,17 +79,17 @@ def _allocations(
     own: PodState, node_name: str
 ) -> Iterator[tuple[ResourceClaim, tuple[DeviceRequestAllocationResult, ...]]]:
     """Yield the Pod's claims with the devices that they have, or would have on the node."""
-    for claim in own.claims:
-        allocation = claim.status.allocation or own.allocation_of(claim, node_name)
+    for claim in own.claims.all:
+        allocation = claim.status.allocation or own.results.allocation_of(claim, node_name)
         if allocation is not None:
             yield claim, allocation.devices.results
 
 
 def _is_shared(own: PodState, claim: ResourceClaim) -> bool:
     """Return whether another Pod has the claim, or is getting it in the same group cycle."""
-    if claim.metadata.uid in own.shared:
+    if claim.metadata.uid in own.group.chosen:
         return True
-    return any(user.uid != own.pod.metadata.uid for user in claim.status.reserved_for)
+    return any(user.uid != own.claims.pod.metadata.uid for user in claim.status.reserved_for)
 
 
 def _fit(info: PodInfo, statuses: Statuses, node: NodeInfo) -> Status:

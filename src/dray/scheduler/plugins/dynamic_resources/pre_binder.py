@@ -85,11 +85,11 @@ class PreBinder:
 
     async def pre_bind(self, state: CycleState, own: PodState, pod: Pod, node_name: str) -> Status:
         """Write every claim that is not reserved yet, then wait for devices that need time."""
-        for claim in own.claims:
-            status = await self._bind_claim(own, claim, own.allocation_of(claim, node_name), pod)
+        for claim in own.claims.all:
+            status = await self._bind_claim(own, claim, own.results.allocation_of(claim, node_name), pod)
             if status is not SUCCESS:
                 return status
-        if own.chosen.wanted.requests:
+        if own.binding.chosen.wanted.requests:
             status = await self._bind_extended_claim(own, pod, node_name)
             if status is not SUCCESS:
                 return status
@@ -102,39 +102,39 @@ class PreBinder:
 
     async def _write_claim_statuses(self, state: CycleState, own: PodState, node_name: str) -> Status:
         """Write what the claims use of the node, or remove what an earlier attempt has left."""
-        statuses = own.claim_statuses.get(node_name, ())
+        statuses = own.results.claim_statuses.get(node_name, ())
         if self._claim_statuses is None:
             return SUCCESS
-        if not statuses and not own.pod.status.node_allocatable_resource_claim_statuses:
+        if not statuses and not own.claims.pod.status.node_allocatable_resource_claim_statuses:
             return SUCCESS
-        own.wrote_statuses = True
+        own.binding.wrote_statuses = True
         try:
-            state.pod_version = await self._claim_statuses.write(own.pod, statuses)
+            state.pod_version = await self._claim_statuses.write(own.claims.pod, statuses)
         except APIError as failure:
             return error(str(failure))
         return SUCCESS
 
     async def _bind_extended_claim(self, own: PodState, pod: Pod, node_name: str) -> Status:
         """Create the claim of extended resources, and write it like the others."""
-        planned = own.chosen.extended_claim
+        planned = own.binding.chosen.extended_claim
         assert planned is not None
-        allocation = own.allocation_of(planned, node_name)
+        allocation = own.results.allocation_of(planned, node_name)
         assert allocation is not None, "reserved without an allocation"
-        own.creating = True
+        own.binding.creating = True
         try:
-            own.created = await self._extended_claim.create(pod, planned)
+            own.binding.created = await self._extended_claim.create(pod, planned)
         except (ClaimChangedError, APIError) as failure:
             return error(str(failure))
         # Both uids are in flight for a moment, so that the devices are never free.
-        self._tracker.start_in_flight(own.created, allocation, pod.metadata.uid or "")
+        self._tracker.start_in_flight(own.binding.created, allocation, pod.metadata.uid or "")
         self._tracker.end_in_flight(planned, pod.metadata.uid or "")
-        return await self._bind_claim(own, own.created, allocation, pod)
+        return await self._bind_claim(own, own.binding.created, allocation, pod)
 
     async def _write_pod_status(self, state: CycleState, own: PodState, pod: Pod) -> Status:
         """Write the Pod's status before it is bound, so that a bound Pod always has it."""
         wanted = None
-        if own.created is not None:
-            wanted = status_of(own.created.metadata.name or "", own.chosen.wanted)
+        if own.binding.created is not None:
+            wanted = status_of(own.binding.created.metadata.name or "", own.binding.chosen.wanted)
         if not self._extended_claim.needs_status(pod, wanted):
             return SUCCESS
         try:
@@ -147,8 +147,8 @@ class PreBinder:
         self, own: PodState, claim: ResourceClaim, allocation: AllocationResult | None, pod: Pod
     ) -> Status:
         uid = claim.metadata.uid or ""
-        if uid in own.shared:
-            claim, allocation = own.shared[uid]
+        if uid in own.group.chosen:
+            claim, allocation = own.group.chosen[uid]
         if allocation is None:
             status = await self._check_earlier_allocation(claim)
             if status is not SUCCESS or writes.is_reserved_by(claim, own.user_of(claim)):
@@ -160,7 +160,7 @@ class PreBinder:
         written = await self._write_claim(own, claim, allocation)
         if isinstance(written, Status):
             return written
-        own.written[uid] = written
+        own.binding.written[uid] = written
         is_observed = self._tracker.assume(written)
         # After `assume`, so that the devices are never free.
         self._tracker.end_in_flight(claim, pod.metadata.uid or "")
@@ -176,13 +176,13 @@ class PreBinder:
         try:
             if allocation is None:
                 return await self._writer.reserve(claim, user)
-            if own.in_group:
+            if own.group.in_cycle:
                 return await self._take_in_group(claim, allocation, user)
             return await self._writer.take(claim, allocation, user)
         except DevicesTakenError as taken:
             return outdated(str(taken))
         except InDoubtError as doubt:
-            own.in_doubt[claim.metadata.uid or ""] = doubt.claim
+            own.binding.in_doubt[claim.metadata.uid or ""] = doubt.claim
             return error(str(doubt))
         except (ClaimChangedError, APIError) as failure:
             return error(str(failure))
@@ -248,17 +248,17 @@ class PreBinder:
         """Return whether devices have conditions that must be met before the Pod is bound."""
         if not self._conditions:
             return False
-        for allocation in own.node_allocations.get(node_name, ()):
+        for allocation in own.results.allocations.get(node_name, ()):
             if has_conditions(allocation):
                 return True
         # Those with an earlier allocation.
-        for claim in own.claims:
+        for claim in own.claims.all:
             if claim.status.allocation is not None and has_conditions(claim.status.allocation):
                 return True
         return False
 
     async def _wait_for_conditions(self, own: PodState, pod: Pod, node_name: str) -> Status:
-        claims = own.claims if own.created is None else (*own.claims, own.created)
+        claims = own.claims.all if own.binding.created is None else (*own.claims.all, own.binding.created)
         waiting: list[ResourceClaim] = []
         for claim in claims:
             current = self._current(claim)
@@ -312,15 +312,15 @@ class PreBinder:
 
     async def undo_claim_statuses(self, own: PodState, pod: Pod) -> None:
         """Remove from the Pod's status what its claims use of the node."""
-        if own.wrote_statuses and self._claim_statuses is not None:
+        if own.binding.wrote_statuses and self._claim_statuses is not None:
             await self._claim_statuses.clear(pod)
-            own.wrote_statuses = False
+            own.binding.wrote_statuses = False
 
     async def undo(self, own: PodState, pod: Pod) -> tuple[ResourceClaim, ...]:
         """Remove reservations and settle unknown writes; return the claims whose devices are free again."""
-        extended_claim = None if own.created is None else own.created.metadata.uid
-        for uid, claim in own.written.items():
-            if uid == extended_claim or uid in own.group_claims:
+        extended_claim = None if own.binding.created is None else own.binding.created.metadata.uid
+        for uid, claim in own.binding.written.items():
+            if uid == extended_claim or uid in own.group.claims:
                 # The reservation of a group is for its other Pods, too.
                 continue
             try:
@@ -329,8 +329,8 @@ class PreBinder:
                 # The entry is harmless: the Pod is retried, or the claim controller removes it.
                 _log.info("not unreserved", extra=fields(claim=claim_label(claim), error=str(failure)))
         settled = []
-        for claim in own.claims:
-            doubt = own.in_doubt.pop(claim.metadata.uid or "", None)
+        for claim in own.claims.all:
+            doubt = own.binding.in_doubt.pop(claim.metadata.uid or "", None)
             if doubt is None:
                 continue
             await self._writer.settle(doubt)
@@ -340,9 +340,9 @@ class PreBinder:
 
     async def undo_extended_claim(self, own: PodState, pod: Pod) -> bool:
         """Delete the extended-resource claim; return whether its devices are free again."""
-        if own.created is None and not own.creating:
+        if own.binding.created is None and not own.binding.creating:
             return False
-        claim = own.created if own.created is not None else own.chosen.extended_claim
+        claim = own.binding.created if own.binding.created is not None else own.binding.chosen.extended_claim
         assert claim is not None
         removed = True
         try:
@@ -350,7 +350,7 @@ class PreBinder:
         except (APIError, ClaimChangedError) as failure:
             # The next attempt finds it, or the claim controller deletes it with the Pod.
             _log.info("not deleted", extra=fields(claim=claim_label(claim), error=str(failure)))
-            doubt = own.in_doubt.pop(claim.metadata.uid or "", None)
+            doubt = own.binding.in_doubt.pop(claim.metadata.uid or "", None)
             if doubt is not None:
                 await self._writer.settle(doubt)
         self._tracker.end_in_flight(claim, pod.metadata.uid or "")

@@ -20,7 +20,7 @@ from dray.framework.node_info import NodeInfo
 from dray.framework.pod_info import PodInfo
 from dray.scheduler.plugins.dynamic_resources.checks import FindPod, IsClassic
 from dray.scheduler.plugins.dynamic_resources.nominated_devices import NominatedDevices, Nominees
-from dray.scheduler.plugins.dynamic_resources.pod_state import PodState
+from dray.scheduler.plugins.dynamic_resources.pod_state import DryRun, PodState
 from dray.scheduler.plugins.dynamic_resources.tracker import ClaimTracker
 
 SETTLING: Final = "waiting for claims of preempted pods to be deallocated"
@@ -50,81 +50,81 @@ class DevicePreemption:
 
     # --- Removing and adding Pods. ---
 
-    def remove_pods(self, own: PodState, priority: int, others: Sequence[PodInfo], node: NodeInfo) -> None:
+    def remove_pods(self, dry_run: DryRun, priority: int, others: Sequence[PodInfo], node: NodeInfo) -> None:
         """Release the claims that nobody else uses, of one Pod after the other."""
-        own.in_dry_run = True
+        dry_run.is_active = True
         released: list[str] = []
         for other in others:
-            own.removed[other.uid] = other.key
-            claims = own.claims_of_removed.get(other.uid)
+            dry_run.removed[other.uid] = other.key
+            claims = dry_run.claims_of_removed.get(other.uid)
             if claims is None:
-                claims = own.claims_of_removed[other.uid] = self.claims_of(other.pod)
+                claims = dry_run.claims_of_removed[other.uid] = self.claims_of(other.pod)
             for claim in claims:
-                if self._is_newly_released(own, priority, claim, node):
+                if self._is_newly_released(dry_run, priority, claim, node):
                     uid = claim.metadata.uid or ""
-                    own.released[uid] = claim
+                    dry_run.released[uid] = claim
                     released.append(uid)
         if released:
-            self._overlay(own).take_out(*released)
+            self._overlay(dry_run).take_out(*released)
 
-    def released_with(self, own: PodState, priority: int, other: PodInfo, node: NodeInfo) -> Iterator[ResourceClaim]:
+    def released_with(self, dry_run: DryRun, priority: int, other: PodInfo, node: NodeInfo) -> Iterator[ResourceClaim]:
         """Yield the claims of a removed Pod that nobody else uses, and that are not released yet."""
         for claim in self.claims_of(other.pod):
-            if self._is_newly_released(own, priority, claim, node):
+            if self._is_newly_released(dry_run, priority, claim, node):
                 yield claim
 
-    def add_pods(self, own: PodState, others: Sequence[PodInfo], node: NodeInfo) -> None:
+    def add_pods(self, dry_run: DryRun, others: Sequence[PodInfo], node: NodeInfo) -> None:
         """Put the claims of removed Pods back; hold what nominated Pods will get."""
         allocated: list[str] = []
         nominated: list[PodInfo] = []
         for other in others:
-            if own.removed.pop(other.uid, None) is None:
+            if dry_run.removed.pop(other.uid, None) is None:
                 nominated.append(other)
                 continue
-            for claim in own.claims_of_removed[other.uid]:
+            for claim in dry_run.claims_of_removed[other.uid]:
                 uid = claim.metadata.uid or ""
-                if own.released.pop(uid, None) is not None:
+                if dry_run.released.pop(uid, None) is not None:
                     allocated.append(uid)
         if allocated:
-            self._overlay(own).put_back(*allocated)
+            self._overlay(dry_run).put_back(*allocated)
         for other in nominated:
-            self._hold(own, other, node)
+            self._hold(dry_run, other, node)
 
-    def _hold(self, own: PodState, other: PodInfo, node: NodeInfo) -> None:
+    def _hold(self, dry_run: DryRun, other: PodInfo, node: NodeInfo) -> None:
         """Hold what a nominated Pod will get."""
-        record = self._nominees.get(other.uid) or self._record_anew(own, other, node)
+        record = self._nominees.get(other.uid) or self._record_anew(dry_run, other, node)
         if record is None or record.node_name != node.name:
             return
-        own.holding = True
-        overlay = self._overlay(own)
+        dry_run.holding = True
+        overlay = self._overlay(dry_run)
         for uid in self._nominees.tracked_on(node.name):
             # Otherwise the devices of the nominated Pod would count twice until they are deallocated.
             if not overlay.is_out(uid):
                 overlay.take_out(uid)
-                own.tracked_out.append(uid)
+                dry_run.tracked_out.append(uid)
         overlay.add(other.uid, (allocation for _, allocation in record.allocations))
 
-    def _record_anew(self, own: PodState, other: PodInfo, node: NodeInfo) -> NominatedDevices | None:
+    def _record_anew(self, dry_run: DryRun, other: PodInfo, node: NodeInfo) -> NominatedDevices | None:
         """Return what a nominated Pod without a record can get now; a restart of the scheduler has lost the record."""
         pending = [claim for claim in self.claims_of(other.pod) if claim.status.allocation is None]
         if not pending:
             return None
         try:
-            found = self._allocator.find(node.node, pending, overlay=own.overlay).allocations
+            found = self._allocator.find(node.node, pending, overlay=dry_run.overlay).allocations
         except AllocatorError:
             return None
         if found is None:
             # Nothing that others could take; what the Pod waits for is in use.
             return None
         record = NominatedDevices(node.name, tuple(zip(pending, found, strict=True)))
-        if not own.removed and not self.hides_pods:
+        if not dry_run.removed and not self.hides_pods:
             self._nominees.record(other.uid, record, {})
         return record
 
-    def _overlay(self, own: PodState) -> AllocationOverlay:
-        if own.overlay is None:
-            own.overlay = AllocationOverlay(self._allocator.allocations)
-        return own.overlay
+    def _overlay(self, dry_run: DryRun) -> AllocationOverlay:
+        if dry_run.overlay is None:
+            dry_run.overlay = AllocationOverlay(self._allocator.allocations)
+        return dry_run.overlay
 
     def claims_of(self, pod: Pod) -> Sequence[ResourceClaim]:
         """Return the Pod's claims, each once, including the one for its extended resources."""
@@ -147,7 +147,7 @@ class DevicePreemption:
                 found.append(claim)
         return found
 
-    def dependencies(self, own: PodState, removed: Sequence[PodInfo]) -> Sequence[object] | None:
+    def dependencies(self, dry_run: DryRun, removed: Sequence[PodInfo]) -> Sequence[object] | None:
         """Return the claims of removed Pods, and whom they are in flight for; None if others use them.
 
         The preemptor may be one of these: its claims are not released, while those of others of its class may be.
@@ -156,9 +156,9 @@ class DevicePreemption:
         found: list[object] = []
         in_flight = self._tracker.in_flight_pods
         for other in removed:
-            claims = own.claims_of_removed.get(other.uid)
+            claims = dry_run.claims_of_removed.get(other.uid)
             for claim in self.claims_of(other.pod) if claims is None else claims:
-                if claim.metadata.uid in own.claims_by_uid:
+                if claim.metadata.uid in dry_run.own_claims:
                     return None
                 for user in claim.status.reserved_for:
                     if user.uid not in uids:
@@ -180,30 +180,30 @@ class DevicePreemption:
             amount and not available.get(name) and self._serves(name) for name, amount in other.requests.scalars.items()
         )
 
-    def _is_newly_released(self, own: PodState, priority: int, claim: ResourceClaim, node: NodeInfo) -> bool:
+    def _is_newly_released(self, dry_run: DryRun, priority: int, claim: ResourceClaim, node: NodeInfo) -> bool:
         """Return whether the removed Pods were the last users of a claim that is not released yet."""
         uid = claim.metadata.uid or ""
-        if uid in own.released or uid in own.claims_by_uid:
+        if uid in dry_run.released or uid in dry_run.own_claims:
             return False
         in_flight = self._tracker.in_flight_pods.get(uid)
-        if in_flight and in_flight not in own.removed:
+        if in_flight and in_flight not in dry_run.removed:
             return False
         users = claim.status.reserved_for
         if not users and not in_flight:
             return False
         for user in users:
-            if user.uid not in own.removed and not self._is_gone(priority, user, claim, node):
+            if user.uid not in dry_run.removed and not self._is_gone(priority, user, claim, node):
                 return False
         allocation = claim.status.allocation or self._tracker.in_flight_allocation(claim)
-        if allocation is not None and not self._is_local(own, node, allocation):
+        if allocation is not None and not self._is_local(dry_run, node, allocation):
             return False
-        return not _is_used_by_name(own, claim, node)
+        return not _is_used_by_name(dry_run, claim, node)
 
-    def _is_local(self, own: PodState, node: NodeInfo, allocation: AllocationResult) -> bool:
+    def _is_local(self, dry_run: DryRun, node: NodeInfo, allocation: AllocationResult) -> bool:
         """Return whether the allocation uses devices of the node alone."""
-        devices = own.local_devices.get(node.name)
+        devices = dry_run.local_devices.get(node.name)
         if devices is None:
-            devices = own.local_devices[node.name] = self._allocator.local_devices(node.node)
+            devices = dry_run.local_devices[node.name] = self._allocator.local_devices(node.node)
         return devices.issuperset(device_keys(allocation))
 
     def _is_gone(
@@ -229,18 +229,18 @@ class DevicePreemption:
         """Record what the Pod will get on the node, and the claims that have to be deallocated before."""
         node_name = node.metadata.name or ""
         state = own.on_node(node_name)
-        found = state.found_on(node_name) or ()
-        claims = state.variant_on(node_name).claims
+        found = state.results.found_on(node_name) or ()
+        claims = state.results.variant_on(node_name).claims
         devices = NominatedDevices(node_name, tuple(zip(claims, found, strict=False)))
-        users = dict(own.removed)
-        self._nominees.record(pod.metadata.uid or "", devices, dict.fromkeys(own.released, users))
+        users = dict(own.dry_run.removed)
+        self._nominees.record(pod.metadata.uid or "", devices, dict.fromkeys(own.dry_run.released, users))
 
 
 def _may_hold_devices(pod: Pod) -> bool:
     return bool(pod.spec.resource_claims) or pod.status.extended_resource_claim_status is not None
 
 
-def _is_used_by_name(own: PodState, claim: ResourceClaim, node: NodeInfo) -> bool:
+def _is_used_by_name(dry_run: DryRun, claim: ResourceClaim, node: NodeInfo) -> bool:
     """Return whether a Pod on the node that is neither removed nor in `reservedFor` refers to the claim."""
     name, namespace = claim.metadata.name, claim.metadata.namespace
     for other in node.pods.values():
@@ -248,6 +248,6 @@ def _is_used_by_name(own: PodState, claim: ResourceClaim, node: NodeInfo) -> boo
             if entry.resource_claim_name == name and other.pod.metadata.namespace == namespace:
                 # Users in `reservedFor` are examined before.
                 is_reserved = any(user.uid == other.uid for user in claim.status.reserved_for)
-                if other.uid not in own.removed and not is_reserved:
+                if other.uid not in dry_run.removed and not is_reserved:
                     return True
     return False

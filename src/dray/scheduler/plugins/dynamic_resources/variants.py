@@ -11,7 +11,7 @@ from typing import Final
 
 from dray.allocator import AllocationOverlay, claim_label
 from dray.api.extended_resources import ClassResources, is_dra_extended_resource_name
-from dray.api.types.core_v1 import Node
+from dray.api.types.core_v1 import Node, Pod
 from dray.framework.node_info import NodeInfo
 from dray.framework.resources import Resources
 from dray.framework.status import unresolvable
@@ -22,7 +22,15 @@ from dray.scheduler.plugins.dynamic_resources.extended_resources import (
     needs_of,
     plan_requests,
 )
-from dray.scheduler.plugins.dynamic_resources.pod_state import PodState, Variant
+from dray.scheduler.plugins.dynamic_resources.pod_state import (
+    NO_GROUP,
+    NOTHING_EXTENDED,
+    ClaimsOfPod,
+    ExtendedRequests,
+    GroupShare,
+    PodState,
+    Variant,
+)
 
 CANNOT_FIT: Final = "cannot fit resource"
 
@@ -60,39 +68,38 @@ class Variants:
         """Return whether devices can serve the resource on nodes that do not have it."""
         return self.enabled and self._resources.class_of(name) is not None
 
-    def prepare(self, own: PodState, names: tuple[str, ...]) -> None:
-        """Add the Pod's extended resources."""
-        own.names, own.needs = names, needs_of(own.pod)
+    def requests_of(self, pod: Pod, names: tuple[str, ...]) -> ExtendedRequests:
+        """Return what the Pod requests of extended resources that devices could serve."""
+        if not names:
+            return NOTHING_EXTENDED
         found = ((name, self._resources.class_of(name)) for name in names)
-        own.classes = {name: device_class for name, device_class in found if device_class is not None}
-        own.plain = own.chosen = own.variants[names, _NONE] = self._make(own, names, _NONE)
+        classes = {name: device_class for name, device_class in found if device_class is not None}
+        return ExtendedRequests(names, needs_of(pod), classes)
+
+    def state_of(self, claims: ClaimsOfPod, group: GroupShare = NO_GROUP) -> PodState:
+        """Return the state of an attempt for a Pod."""
+        names = claims.extended.names
+        if not names:
+            return PodState(claims, group)
+        own = PodState(claims, group, _make(claims, names, _NONE))
+        own.results.variants[names, _NONE] = own.results.plain
+        return own
 
     def variant(self, own: PodState, node: NodeInfo) -> Variant:
         """Return the variant for the node; the same object for equivalent nodes."""
+        claims, results, overlay = own.claims, own.results, own.dry_run.overlay
         available = node.allocatable.scalars
-        lacking = own.names
+        lacking = claims.extended.names
         if available and lacking:
             lacking = tuple([name for name in lacking if not available.get(name)])
-        held = self._held(node, own.overlay) if node.requested.scalars and (own.pending or lacking) else _NONE
-        if not own.needs and not held:
-            return own.plain
+        held = self._held(node, overlay) if node.requested.scalars and (claims.pending or lacking) else _NONE
+        if not claims.extended.needs and not held:
+            return results.plain
         key = (lacking, held)
-        variant = own.variants.get(key)
+        variant = results.variants.get(key)
         if variant is None:
-            variant = own.variants[key] = self._make(own, lacking, held)
+            variant = results.variants[key] = _make(claims, lacking, held)
         return variant
-
-    def _make(self, own: PodState, lacking: tuple[str, ...], held: Held) -> Variant:
-        if any(name not in own.classes for name in lacking):
-            return Variant((), rejection=_CANNOT_FIT)
-        wanted = NOTHING_WANTED
-        if lacking:
-            wanted = plan_requests(own.needs, tuple((name, own.classes[name]) for name in lacking))
-        extended_claim = make_claim(own.pod, wanted.requests) if wanted.requests else None
-        problem = wanted.problem()
-        if problem and extended_claim is not None:
-            return Variant((), rejection=unresolvable(f"claim {claim_label(extended_claim)}: {problem}"))
-        return Variant(own.pending, extended_claim, held_back(dict(held)), wanted)
 
     def _held(self, node: NodeInfo, overlay: AllocationOverlay | None) -> Held:
         """Return classes, and how many of their free devices Pods use through a removed device plugin.
@@ -111,3 +118,17 @@ class Variants:
             for used, total in (self._usage(node.node, name, overlay),)
         )
         return tuple(sorted((name, min(count, left)) for name, left, count in free if left > 0))
+
+
+def _make(claims: ClaimsOfPod, lacking: tuple[str, ...], held: Held) -> Variant:
+    extended = claims.extended
+    if any(name not in extended.classes for name in lacking):
+        return Variant((), rejection=_CANNOT_FIT)
+    wanted = NOTHING_WANTED
+    if lacking:
+        wanted = plan_requests(extended.needs, tuple((name, extended.classes[name]) for name in lacking))
+    extended_claim = make_claim(claims.pod, wanted.requests) if wanted.requests else None
+    problem = wanted.problem()
+    if problem and extended_claim is not None:
+        return Variant((), rejection=unresolvable(f"claim {claim_label(extended_claim)}: {problem}"))
+    return Variant(claims.pending, extended_claim, held_back(dict(held)), wanted)

@@ -17,7 +17,7 @@ from dray.framework.snapshot import Snapshot
 from dray.framework.status import SUCCESS, Status
 from dray.runtime.metrics import Metrics
 from dray.scheduler.handle import Handle
-from dray.scheduler.plugins.dynamic_resources.pod_state import PodState
+from dray.scheduler.plugins.dynamic_resources.pod_state import ClaimsOfPod, GroupShare, PodState
 from dray.scheduler.plugins.dynamic_resources.pre_binder import PreBinder
 from dray.scheduler.plugins.dynamic_resources.tracker import ClaimTracker
 from dray.sim.replica.virtual_time import LoopClock, run_virtually
@@ -72,9 +72,8 @@ class Parts:
             self.tracker.share_in_flight(self.claim, name)
 
     async def bind(self, name: str) -> Status:
-        own = PodState(pod("shared", uid=name), [self.claim])
-        own.in_group = True
-        return await self.binder._bind_claim(own, self.claim, self.allocation, own.pod)
+        own = PodState(ClaimsOfPod.of(pod("shared", uid=name), [self.claim]), GroupShare(in_cycle=True))
+        return await self.binder._bind_claim(own, self.claim, self.allocation, own.claims.pod)
 
 
 @pytest.mark.behaviour("GW-58")

@@ -32,7 +32,7 @@ from dray.framework.status import Code, Status
 from dray.runtime.metrics import Metrics
 from dray.scheduler.handle import Handle
 from dray.scheduler.plugins.dynamic_resources.claim_writer import RETRY_SECONDS, SETTLE_SECONDS, ClaimWriter
-from dray.scheduler.plugins.dynamic_resources.pod_state import PodState
+from dray.scheduler.plugins.dynamic_resources.pod_state import ClaimsOfPod, PodState
 from dray.scheduler.plugins.dynamic_resources.pre_binder import PreBinder
 from dray.scheduler.plugins.dynamic_resources.tracker import ClaimTracker
 from dray.scheduler.plugins.dynamic_resources.writes import ClaimChangedError, InDoubtError
@@ -89,7 +89,7 @@ class Scheduler:
         cluster = SimpleNamespace(tracker=self.tracker, writer=self.writer, extended_claims=extended)
         user = pod("mine")
         binder = PreBinder(handle, cast(Any, cluster), 600.0)
-        return await binder.pre_bind(CycleState(PodInfo(user)), PodState(user, [own]), user, "worker")
+        return await binder.pre_bind(CycleState(PodInfo(user)), PodState(ClaimsOfPod.of(user, [own])), user, "worker")
 
 
 def _with_metadata(claim: ResourceClaim, **fields: Any) -> ResourceClaim:
