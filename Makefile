@@ -18,7 +18,7 @@ BEHAVIOUR ?= docs/behaviour
 # Without compiled files, each of the hundreds of processes that tests start would compile Dray again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test simulate fuzz mutation check bench coverage-of-behaviour reference docs format clean help
+.PHONY: demo test test-quick simulate fuzz mutation check bench coverage-of-behaviour reference docs format clean help
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 26
@@ -94,6 +94,10 @@ demo: $(STAMPS)/run ## four nodes and their stories, live; leaves them running w
 
 test: $(STAMPS)/test $(STAMPS)/kubectl $(STAMPS)/containers $(STAMPS)/browser ## run all tests
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -q $(PYTEST_ARGS)
+
+# Without processes, kubectl or containers.
+test-quick: $(STAMPS)/test ## run the tests that need no other program, in about three minutes
+	@$(BIN)/python -m pytest -n $$(nproc) --dist loadfile --no-loadscope-reorder -q tests/unit tests/property tests/conformance $(PYTEST_ARGS)
 
 fuzz: $(STAMPS)/test ## fuzz every decoder of a live server; MINUTES=n, SEED=s
 	@$(BIN)/python -m tests.fuzz --minutes '$(MINUTES)' $(if $(SEED),--seed '$(SEED)')

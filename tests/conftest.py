@@ -58,6 +58,28 @@ def _collect_what_may_warn(request: pytest.FixtureRequest) -> Iterator[None]:
         gc.collect()
 
 
+class FailuresAtOnce:
+    """Prints a failure when it happens, and not only at the end, which may be a quarter of an hour away."""
+
+    def __init__(self, terminal: pytest.TerminalReporter) -> None:
+        self._terminal = terminal
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Print the failure of a test, its set-up or its clean-up."""
+        if report.failed:
+            self._terminal.ensure_newline()
+            self._terminal.line(f"FAILED {report.nodeid} ({report.when})", red=True)
+            self._terminal.line(report.longreprtext)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Print failures at once where there is a terminal: not in the processes that run the tests of others."""
+    terminal = config.pluginmanager.get_plugin("terminalreporter")
+    if terminal is not None and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(FailuresAtOnce(terminal))
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Print every `summary` that a test recorded, and which tests needed a second try."""
     for report in terminalreporter.stats.get("rerun", ()):

@@ -22,7 +22,7 @@ from dray.api.document import Document
 from tests.conformance.store.conftest import reserved_ports
 from tests.image_registry import OCI_LAYER, OCI_MANIFEST, digest_of
 
-START_SECONDS_MAX = 20.0
+START_SECONDS_MAX = 120.0
 CONFIG = """
 version: 0.1
 log: {{level: error}}

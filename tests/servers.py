@@ -14,8 +14,8 @@ from pathlib import Path
 
 from tests.fork_server import ForkedPopen
 
-READY_SECONDS_MAX = 30.0
-STOP_SECONDS_MAX = 10.0
+READY_SECONDS_MAX = 120.0
+STOP_SECONDS_MAX = 120.0
 TOKENS = 'admin-token,admin,admin-uid,"system:masters"\nalice-token,alice,alice-uid,"devs"\nbob-token,bob,bob-uid\n'
 
 

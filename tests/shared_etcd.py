@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tests.servers import Server, running_server
 
-START_SECONDS_MAX = 20
+START_SECONDS_MAX = 120
 
 
 @contextlib.contextmanager

@@ -16,7 +16,7 @@ from dray.runtime.http import server as http_server
 from dray.runtime.http.requests import HEADERS_MAX, Limits, Request, RequestError, RequestParser
 from dray.runtime.http.server import HttpServer, Response, ServerConnection
 
-WAIT_SECONDS: Final = 20.0
+WAIT_SECONDS: Final = 120.0
 KILOBYTE: Final = 1024
 SMALL: Final = Limits(body_bytes_max=64 * KILOBYTE, received_bytes_max=256 * KILOBYTE, linger_seconds=0.05)
 POST: Final = b"POST / HTTP/1.1\r\nContent-Length: %d\r\n\r\n"

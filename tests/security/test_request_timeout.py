@@ -17,7 +17,7 @@ from dray.runtime.metrics import Metrics
 from dray.runtime.system import SystemClock
 from tests.security.attacker import TrustingListener, attacked_server
 
-WAIT_SECONDS = 20.0
+WAIT_SECONDS = 120.0
 
 
 @pytest.mark.parametrize(("query", "seconds"), [("?timeout=50ms", "0.05"), ("", "0.06")])

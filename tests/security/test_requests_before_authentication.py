@@ -15,7 +15,7 @@ from tests.e2e.apiserver.calls import Caller, RawConnection, caller, calling
 from tests.servers import Server, running_server
 
 MAPS: Final = "/api/v1/namespaces/default/configmaps"
-WAIT_SECONDS: Final = 20.0
+WAIT_SECONDS: Final = 120.0
 ADMIN: Final = b"Authorization: Bearer admin-token\r\n"
 ALICE: Final = b"Authorization: Bearer alice-token\r\n"
 CHUNKED: Final = b"Transfer-Encoding: chunked\r\n"

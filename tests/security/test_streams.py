@@ -29,7 +29,7 @@ from dray.runtime.http.byte_stream import ByteStream
 from dray.runtime.http.connection import Connection, ResponseBody
 from dray.runtime.http.requests import Request
 
-SECONDS_MAX = 20.0
+SECONDS_MAX = 120.0
 SWITCHED = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n"
 SCRIPTS = [
     "sleep 1000",

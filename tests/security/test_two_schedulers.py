@@ -26,7 +26,7 @@ from dray.scheduler.scheduler import Scheduler
 DRIVER = "gpu.example.com"
 NODE_COUNT, DEVICE_COUNT = 5, 20
 PODS_IN_ALL = NODE_COUNT * DEVICE_COUNT
-SECONDS_MAX = 60.0
+SECONDS_MAX = 120.0
 
 
 async def create_cluster(client: Client) -> None:

@@ -15,7 +15,7 @@ from tests.local_server import Local, local_request
 
 MAPS = "core/v1/configmaps"
 MERGE = "application/merge-patch+json"
-WAIT_SECONDS = 5.0
+WAIT_SECONDS = 120.0
 
 
 def config_map(name: str, **labels: str) -> Document:

@@ -23,7 +23,7 @@ from dray.store.interface import Store
 from dray.store.memory import MemoryStore
 from dray.store.sqlite import SQLiteStore
 
-START_SECONDS = 60
+START_SECONDS = 120
 _prefix_numbers = itertools.count()
 
 

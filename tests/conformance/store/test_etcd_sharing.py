@@ -25,7 +25,7 @@ from dray.store.interface import (
 )
 from dray.store.state import CompactionPolicy
 
-WAIT_SECONDS = 30
+WAIT_SECONDS = 120
 PODS = "/registry/core/pods/"
 
 

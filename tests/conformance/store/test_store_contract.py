@@ -25,7 +25,7 @@ from dray.store.interface import (
 from dray.store.watch_hub import WATCH_BUFFER_EVENTS_MAX
 
 PODS = "/registry/core/pods/"
-WAIT_SECONDS = 20
+WAIT_SECONDS = 120
 
 
 def pod(name: str, namespace: str = "default") -> str:

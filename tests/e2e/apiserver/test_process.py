@@ -22,7 +22,7 @@ from tests.servers import Server, running_server, start_server
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 PODS = "/api/v1/namespaces/default/pods"
-RUN_SECONDS_MAX = 30
+RUN_SECONDS_MAX = 120
 
 
 def run(*arguments: str, environment: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:

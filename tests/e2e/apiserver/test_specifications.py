@@ -19,7 +19,7 @@ pytestmark = pytest.mark.api_faults
 
 NAMESPACE, LABEL = "specifications", "special-label"
 MERGE = "application/merge-patch+json"
-WAIT_SECONDS = 20.0
+WAIT_SECONDS = 120.0
 TEMPLATE: dict[str, Any] = {
     "metadata": {"labels": {"app": "x"}},
     "spec": {"containers": [{"name": "c", "image": "i"}], "nodeSelector": {"no": "node"}},

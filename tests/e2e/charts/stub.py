@@ -24,7 +24,7 @@ import urllib.error
 import urllib.request
 
 ACCOUNT = pathlib.Path("/var/run/secrets/kubernetes.io/serviceaccount")
-WAIT_SECONDS_MAX = 30.0
+WAIT_SECONDS_MAX = 120.0
 # Frames of HTTP/2 and the health service's answers.
 DATA, HEADERS, SETTINGS, PING = 0, 1, 4, 6
 ACK, END_STREAM, END_HEADERS = 1, 1, 4

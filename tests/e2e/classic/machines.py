@@ -21,7 +21,7 @@ from tests.servers import Server
 
 TOP = Path(__file__).parents[3]
 EXAMPLES = TOP / "examples" / "classic"
-SECONDS_MAX = 60.0
+SECONDS_MAX = 120.0
 # Real containers where they can be had.
 RUNTIME = "runc" if usable() else "process"
 _NUMBERS = itertools.count(1)

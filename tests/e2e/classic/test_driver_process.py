@@ -26,7 +26,7 @@ PODS = unstructured(CORE, "pods", "Pod")
 NODES = unstructured(CORE, "nodes", "Node", namespaced=False)
 CLAIMS = unstructured(CDI, "resourceclaims", "ResourceClaim")
 CLASSES = unstructured(CDI, "resourceclasses", "ResourceClass", namespaced=False)
-SECONDS_MAX = 90.0
+SECONDS_MAX = 120.0
 NOW = DeleteOptions(grace_period_seconds=0)
 # The killed driver's Lease is waited for.
 ELECTION = (

@@ -14,9 +14,7 @@ import pytest
 
 from dray.cmd.local_clusters import read_record, start_ticks
 
-pytestmark = pytest.mark.timeout(150)
-
-SECONDS_MAX = 60.0
+SECONDS_MAX = 120.0
 DRIVER = """
 import os, sys
 from dray.driver import Driver, device, run

@@ -12,7 +12,6 @@ import pytest
 
 from tests.fork_server import run
 
-pytestmark = pytest.mark.timeout(150)
 SRC = Path(__file__).parents[3] / "src"
 
 

@@ -18,7 +18,7 @@ from tests.fork_server import ForkedPopen, run
 from tests.servers import Server, running_server
 from tests.unit.sim.cluster import GPU, device, device_class, resource_slice
 
-SECONDS_MAX = 30.0
+SECONDS_MAX = 120.0
 NODE = {
     "apiVersion": "v1",
     "kind": "Node",

@@ -16,9 +16,8 @@ from tests.e2e.kubectl.tool import Kubectl
 from tests.fork_server import ForkedPopen, run
 from tests.servers import Server, running_server
 
-pytestmark = pytest.mark.timeout(120)
 DEVICES = ("--devices=gpu:2xA100,mig", "--devices=nic:1xcx7")
-READY_SECONDS = 30.0
+READY_SECONDS = 120.0
 
 
 def dray(environment: dict[str, str], *arguments: str) -> str:

@@ -22,7 +22,7 @@ from tests.fork_server import run
 from tests.servers import Server, running_server
 from tests.unit.sim.cluster import GPU, device, device_class, resource_slice
 
-SECONDS_MAX = 60.0
+SECONDS_MAX = 120.0
 INTERVAL = "--usage-interval=100ms"
 
 

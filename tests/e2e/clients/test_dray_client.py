@@ -59,7 +59,7 @@ DEPLOYMENTS = unstructured(GroupVersion("apps", "v1"), "deployments", "Deploymen
 REVIEWS = unstructured(
     GroupVersion("authentication.k8s.io", "v1"), "selfsubjectreviews", "SelfSubjectReview", namespaced=False
 )
-WAIT_SECONDS = 20.0
+WAIT_SECONDS = 120.0
 
 
 @asynccontextmanager

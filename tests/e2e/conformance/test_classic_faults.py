@@ -20,8 +20,6 @@ from tests.e2e.conformance.classic.servicer import NAME, BreakableController, Br
 from tests.e2e.driver.cluster import CLOCK, short_folder
 from tests.local_server import local_server
 
-pytestmark = pytest.mark.timeout(120)
-
 NODE = "node-1"
 CLASSIC = {name for name, item in REQUIREMENTS.items() if item.section in CLASSIC_SECTIONS}
 CLAIM = {

@@ -17,8 +17,6 @@ from dray.cmd.conformance import main
 from tests import fork_server
 from tests.e2e.driver.cluster import short_folder
 
-pytestmark = pytest.mark.timeout(170)
-
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
 

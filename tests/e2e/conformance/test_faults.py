@@ -23,8 +23,6 @@ from tests.e2e.conformance.plugin.servicer import BreakablePlugin
 from tests.e2e.driver.cluster import CLOCK, short_folder
 from tests.local_server import local_server
 
-pytestmark = pytest.mark.timeout(120)
-
 PLUGIN = {name for name, item in REQUIREMENTS.items() if item.section is Section.DEVICE_PLUGIN}
 CLASSIC = {name for name, item in REQUIREMENTS.items() if item.section in CLASSIC_SECTIONS}
 DRIVER = set(REQUIREMENTS) - PLUGIN - CLASSIC

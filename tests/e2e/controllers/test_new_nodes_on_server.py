@@ -18,7 +18,7 @@ from dray.runtime.settings import SettingsError
 from dray.runtime.tasks import TaskGroup
 from tests.local_server import Local
 
-WAIT_SECONDS_MAX = 30
+WAIT_SECONDS_MAX = 120
 NODES = "core/v1/nodes"
 NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
 OTHER = {"key": "example.com/gpu", "value": "yes", "effect": "NoSchedule"}

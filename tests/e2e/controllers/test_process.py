@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.e2e.components import component
 from tests.servers import Server, running_server
 
-SECONDS_MAX = 30.0
+SECONDS_MAX = 120.0
 
 
 def kubectl(server: Server, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -17,7 +17,7 @@ from dray.cmd.controllers import spawn_controllers
 from dray.runtime.tasks import TaskGroup
 from tests.local_server import Local, local_server
 
-WAIT_SECONDS_MAX = 30
+WAIT_SECONDS_MAX = 120
 MAPS, PODS, QUOTAS = "core/v1/configmaps", "core/v1/pods", "core/v1/resourcequotas"
 CLAIMS, CLASSES = "resource.k8s.io/v1/resourceclaims", "resource.k8s.io/v1/deviceclasses"
 TEAM = "@team"

@@ -36,7 +36,7 @@ from tests.e2e.node.harness import Agent
 
 ROOT = Path(__file__).parents[3]
 SECONDS_MAX = 150
-END_SECONDS_MAX = 10.0
+END_SECONDS_MAX = 120.0
 _BLOCK = re.compile(
     r"^ *(?:<!-- (not run|needs): ([^\n]+) -->\n)?^( *)```(\w+)[^\n]*\n(.*?)^ *```$", re.MULTILINE | re.DOTALL
 )

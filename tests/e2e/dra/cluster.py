@@ -11,7 +11,7 @@ from tests.e2e.kubectl.tool import Kubectl
 
 Document = dict[str, Any]
 
-SETTLE_SECONDS_MAX = 30.0
+SETTLE_SECONDS_MAX = 120.0
 
 
 class Cluster:

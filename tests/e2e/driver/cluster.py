@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tests.local_server import Local
 
 NODE = "node-1"
-WAIT_SECONDS_MAX = 20.0
+WAIT_SECONDS_MAX = 120.0
 CLOCK = SystemClock()
 
 

@@ -11,8 +11,6 @@ from tests.e2e.driver.cluster import Cluster, Node, driver_running, result, unti
 from tests.e2e.driver.test_device_status import devices
 from tests.e2e.driver.test_sdk import TestDriver
 
-pytestmark = pytest.mark.timeout(60)
-
 CONDITIONS: dict[str, Any] = {"bindingConditions": ["Attached"], "bindingFailureConditions": ["Failed"]}
 
 

@@ -18,8 +18,6 @@ from dray.runtime.metrics import Metrics
 from tests.e2e.driver.cluster import CLOCK, NODE, Cluster, Node, node_running, pod, result, until
 from tests.e2e.driver.servicer import BOTH, FakeDriver
 
-pytestmark = pytest.mark.timeout(90)
-
 PREFIX = "prepare dynamic resources: "
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from typing import Any, cast
 
-import pytest
-
 from dray.api.document import UID, Document, NamespacedName
 from dray.api.errors import APIError, BadRequestError, ConflictError
 from dray.client.interface import Client
@@ -16,8 +14,6 @@ from dray.driver.claims import PreparedClaim
 from dray.driver.status_reporter import StatusReporter
 from tests.e2e.driver.cluster import CLOCK, NODE, Cluster, Node, driver_running, result, until
 from tests.e2e.driver.test_sdk import TestDriver
-
-pytestmark = pytest.mark.timeout(60)
 
 X, Y = AllocatedDevice("req", NODE, "x"), AllocatedDevice("req", NODE, "y")
 READY = DeviceCondition("Ready", is_true=True, reason="Configured")

@@ -8,8 +8,6 @@ from dray.node.dra.dra_manager import Prepared
 from tests.e2e.driver.cluster import Cluster, Node, node_running, pod, result, until
 from tests.e2e.driver.servicer import BOTH, FakeDriver
 
-pytestmark = pytest.mark.timeout(90)
-
 
 async def ready(driver: FakeDriver, node: Node) -> None:
     node.plugins.rescan()

@@ -17,8 +17,6 @@ from dray.rpc.sockets import connect
 from tests.e2e.driver.cluster import NODE, Cluster, Node, driver_running, node_running, pod, result, until
 from tests.e2e.driver.test_sdk import HealthyDriver, TestDriver
 
-pytestmark = pytest.mark.timeout(60)
-
 V1, V1ALPHA1 = HEALTH_SERVICES
 
 

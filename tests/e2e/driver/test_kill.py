@@ -31,8 +31,6 @@ from tests.e2e.driver.cluster import (
 from tests.e2e.driver.test_sdk import TestDriver
 from tests.fork_server import ForkedPopen
 
-pytestmark = pytest.mark.timeout(170)
-
 HERE = Path(__file__).parent
 TOP = HERE.parents[2]
 

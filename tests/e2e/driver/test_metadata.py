@@ -17,8 +17,6 @@ from dray.runtime.metrics import Metrics
 from tests.e2e.driver.cluster import CLOCK, NODE, Cluster, Node, driver_running, pod, result
 from tests.e2e.driver.test_sdk import TestDriver, cdi_files
 
-pytestmark = pytest.mark.timeout(60)
-
 
 class MetadataDriver(TestDriver):
     metadata_versions = ("v1beta1",)

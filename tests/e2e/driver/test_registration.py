@@ -15,8 +15,6 @@ from dray.runtime.tasks import TaskGroup
 from tests.e2e.driver.cluster import CLOCK, Cluster, Node, short_folder, until
 from tests.e2e.driver.servicer import FakeDriver
 
-pytestmark = pytest.mark.timeout(60)
-
 
 @pytest.mark.behaviour("SP-126", "SP-127")
 async def test_sockets_that_appear_are_registered_and_hidden_ones_are_not(node: Node) -> None:

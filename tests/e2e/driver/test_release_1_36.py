@@ -23,8 +23,6 @@ from tests.e2e.driver.servicer import FakeDriver
 from tests.e2e.driver.test_claims import ready
 from tests.e2e.driver.test_metadata import MetadataDriver
 
-pytestmark = pytest.mark.timeout(60)
-
 # What a driver of 1.36 lists.
 SERVICES = ("v1.DRAPlugin", "v1beta1.DRAPlugin", "v1alpha1.DRAResourceHealth")
 

@@ -38,8 +38,6 @@ from dray.sim.snapshot import Snapshot
 from tests.e2e.driver.cluster import NODE, Cluster, Node, driver_running, node_running, pod, result, short_folder, until
 from tests.local_server import local_server
 
-pytestmark = pytest.mark.timeout(90)
-
 
 class TestDriver(Driver):
     """Prepares with a variable; notes what it is asked."""

@@ -13,8 +13,6 @@ from tests.e2e.driver.cluster import Cluster, node_running, pod, result
 from tests.e2e.driver.servicer import FakeDriver
 from tests.e2e.driver.test_claims import ready
 
-pytestmark = pytest.mark.timeout(60)
-
 FABRIC = "fabric.example.com"
 
 

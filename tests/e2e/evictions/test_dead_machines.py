@@ -14,7 +14,7 @@ from tests.e2e.kubectl.tool import Kubectl
 
 pytestmark = needs_kubectl
 
-SECONDS_MAX = 60.0
+SECONDS_MAX = 120.0
 DRIVER = "fabric.example.com"
 # Such Pods do not wait for a node that is gone.
 IMPATIENT = [

@@ -31,7 +31,7 @@ CLAIMS = unstructured(DRA, "resourceclaims", "ResourceClaim")
 EVENTS = unstructured(GroupVersion("", "v1"), "events", "Event")
 EXAMPLES = Path(__file__).parents[3] / "examples"
 MAPPING = {"containerName": "a", "resourceName": GPU, "requestName": "container-0-request-0"}
-SECONDS_MAX = 60.0
+SECONDS_MAX = 120.0
 LOOK_SECONDS = 0.1
 
 

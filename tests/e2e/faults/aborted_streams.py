@@ -51,7 +51,7 @@ AT_ONCE = 8
 SPDY = "Connection: Upgrade", "Upgrade: SPDY/3.1", "Content-Length: 0"
 VERSION = "X-Stream-Protocol-Version"
 LOOK_SECONDS = 0.1
-SETTLE_SECONDS_MAX = 60.0
+SETTLE_SECONDS_MAX = 120.0
 ROLE_BINDINGS = unstructured(GroupVersion("rbac.authorization.k8s.io", "v1"), "rolebindings", "RoleBinding")
 
 

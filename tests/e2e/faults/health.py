@@ -17,7 +17,7 @@ from pathlib import Path
 from tests.fork_server import ForkedPopen
 from tests.servers import STOP_SECONDS_MAX, Server, start_server
 
-SECONDS_MAX = 30.0
+SECONDS_MAX = 120.0
 LOOK_SECONDS = 0.05
 
 

@@ -14,9 +14,9 @@ from tests.e2e.kubectl.tool import Kubectl, needs_kubectl
 from tests.e2e.node.test_up_with_driver import driver_of
 from tests.servers import running_server
 
-pytestmark = [needs_kubectl(31), pytest.mark.timeout(180)]
+pytestmark = needs_kubectl(31)
 
-SECONDS_MAX = 90.0
+SECONDS_MAX = 120.0
 LOOK_SECONDS = 0.7
 
 

@@ -28,7 +28,7 @@ from dray.store.sqlite import SQLiteStore
 from tests.local_server import Local
 
 NOBODY = 65534
-RECOVER_SECONDS_MAX = 10.0
+RECOVER_SECONDS_MAX = 120.0
 
 # The interpreter is started as root, since its own files may be root's.
 OPEN_AS_NOBODY = f"""

@@ -17,7 +17,7 @@ from tests.conformance.store.conftest import EtcdProcess
 from tests.local_server import Local
 
 TTL_SECONDS = 0.5
-WAIT_SECONDS = 20.0
+WAIT_SECONDS = 120.0
 EVENTS = "core/v1/events@default"
 
 

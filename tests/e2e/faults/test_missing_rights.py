@@ -11,8 +11,6 @@ import pytest
 from tests.e2e.faults.health import component, kubeconfig, restarted
 from tests.servers import Server, running_server
 
-pytestmark = pytest.mark.timeout(120)
-
 LEASE = 'cannot get resource "leases" in API group "coordination.k8s.io" in the namespace "kube-system"'
 CLAIMS = 'cannot list resource "resourceclaims" in API group "resource.k8s.io" at the cluster scope'
 WATCH_CLAIMS = 'cannot watch resource "resourceclaims" in API group "resource.k8s.io" at the cluster scope'

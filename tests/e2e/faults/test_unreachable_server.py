@@ -9,8 +9,6 @@ import pytest
 from tests.e2e.faults.health import component, restarted
 from tests.servers import Server, running_server
 
-pytestmark = pytest.mark.timeout(120)
-
 
 @pytest.fixture(scope="module")
 def ended(tmp_path_factory: pytest.TempPathFactory) -> Server:

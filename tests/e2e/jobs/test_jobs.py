@@ -21,10 +21,9 @@ from tests.fork_server import run
 from tests.unit.sim.cluster import GPU, device_class, exactly, resource_slice
 from tests.unit.sim.cluster import device as published
 
-pytestmark = pytest.mark.timeout(150)
 H100 = f'device.attributes["{GPU}"].model == "H100"'
 NODES = 2
-SECONDS_MAX = 60.0
+SECONDS_MAX = 120.0
 
 
 class BrokenLamps(Driver):

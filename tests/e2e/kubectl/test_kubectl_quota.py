@@ -11,7 +11,7 @@ from tests.e2e.kubectl import bodies
 from tests.e2e.kubectl.tool import Document, Kubectl, create_namespace
 from tests.servers import running_server
 
-WAIT_SECONDS_MAX = 30.0
+WAIT_SECONDS_MAX = 120.0
 
 
 def until_used(kubectl: Kubectl, name: str, **wanted: str) -> None:
@@ -80,7 +80,6 @@ def test_devices_of_a_class_are_limited(kubectl: Kubectl) -> None:
     )
 
 
-@pytest.mark.timeout(180)
 def test_usage_survives_a_crash(tmp_path: Path) -> None:
     with running_server(tmp_path) as server:
         create_namespace(server.url, "team")

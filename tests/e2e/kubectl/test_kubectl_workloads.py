@@ -12,7 +12,7 @@ from tests.servers import Server, running_server
 
 NODES = 3
 TIMEOUT = "--timeout=25s"
-SECONDS_MAX = 60.0
+SECONDS_MAX = 120.0
 
 
 @pytest.fixture(scope="module")

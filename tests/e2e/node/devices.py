@@ -25,7 +25,7 @@ TOP = Path(__file__).parents[3]
 EXAMPLES = TOP / "examples"
 PLUGIN = TOP / "tests" / "e2e" / "node_devices" / "plugin_process.py"
 FOO = "vendor.com/foo"
-WAIT_SECONDS = 30.0
+WAIT_SECONDS = 120.0
 
 
 async def until(condition: Callable[[], Any], what: str = "") -> None:

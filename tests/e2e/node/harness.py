@@ -31,8 +31,8 @@ from tests.servers import Server
 PODS = unstructured(GroupVersion("", "v1"), "pods", "Pod")
 EVENTS = unstructured(GroupVersion("", "v1"), "events", "Event")
 NODES = unstructured(GroupVersion("", "v1"), "nodes", "Node", namespaced=False)
-READY_SECONDS_MAX = 20.0
-POD_SECONDS_MAX = 20.0
+READY_SECONDS_MAX = 120.0
+POD_SECONDS_MAX = 120.0
 LOOK_SECONDS = 0.03
 PROGRAMS = (
     *("sh", "echo", "sleep", "cat", "ls", "env", "id", "hostname", "true", "false", "touch", "mkdir", "head", "httpd"),

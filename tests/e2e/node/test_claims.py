@@ -25,7 +25,7 @@ RESOURCE = GroupVersion("resource.k8s.io", "v1")
 CLASSES = unstructured(RESOURCE, "deviceclasses", "DeviceClass", namespaced=False)
 CLAIMS = unstructured(RESOURCE, "resourceclaims", "ResourceClaim")
 SLICES = unstructured(RESOURCE, "resourceslices", "ResourceSlice", namespaced=False)
-START_SECONDS_MAX = 20.0
+START_SECONDS_MAX = 120.0
 
 
 @pytest.fixture(scope="module", params=["process", pytest.param("runc", marks=needs_runc)])

@@ -43,7 +43,7 @@ pytestmark = pytest.mark.skipif(
     os.geteuid() != 0 or not all(map(shutil.which, ("containerd", "ctr", "runc", "busybox"))),
     reason="needs root, containerd, ctr, runc and busybox-static",
 )
-START_SECONDS_MAX = 20.0
+START_SECONDS_MAX = 120.0
 CONFIG = """
 version = 2
 root = "{folder}/root"

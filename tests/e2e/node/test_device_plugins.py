@@ -23,7 +23,6 @@ from tests.e2e.node.harness import (
     terminated,
 )
 
-pytestmark = pytest.mark.timeout(120)
 STAYS = 'trap "exit 0" TERM; while true; do sleep 0.05; done'
 
 

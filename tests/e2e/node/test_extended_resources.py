@@ -15,8 +15,6 @@ from tests.e2e.node.devices import FOO, driver, held, plugin, resources_of, unti
 from tests.e2e.node.harness import PODS, Agent, Cluster, is_running, needs_runc, shell
 from tests.servers import Server
 
-pytestmark = pytest.mark.timeout(120)
-
 RESOURCE = GroupVersion("resource.k8s.io", "v1")
 CLASSES = unstructured(RESOURCE, "deviceclasses", "DeviceClass", namespaced=False)
 CLAIMS = unstructured(RESOURCE, "resourceclaims", "ResourceClaim")

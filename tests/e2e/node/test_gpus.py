@@ -19,8 +19,6 @@ from tests.e2e.node.devices import EXAMPLES, driver, resources_of, until
 from tests.e2e.node.harness import PODS, Agent, Cluster, container_status, is_running, needs_runc, shell
 from tests.servers import Server
 
-pytestmark = pytest.mark.timeout(120)
-
 RESOURCE = GroupVersion("resource.k8s.io", "v1")
 CLASSES = unstructured(RESOURCE, "deviceclasses", "DeviceClass", namespaced=False)
 TEMPLATES = unstructured(RESOURCE, "resourceclaimtemplates", "ResourceClaimTemplate")

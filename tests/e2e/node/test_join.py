@@ -28,7 +28,7 @@ from dray.runtime.system import SystemClock
 from tests.e2e.apiserver.calls import calling
 from tests.servers import Server, running_server
 
-START_SECONDS_MAX = 30.0
+START_SECONDS_MAX = 120.0
 TOKEN_REVIEWS = unstructured(
     GroupVersion("authentication.k8s.io", "v1"), "tokenreviews", "TokenReview", namespaced=False
 )

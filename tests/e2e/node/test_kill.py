@@ -20,8 +20,6 @@ from tests.e2e.node.devices import EXAMPLES, FOO, TOP, driver, held, plugin, unt
 from tests.e2e.node.harness import PODS, Agent, Cluster, container_status, is_running, shell
 from tests.servers import Server
 
-pytestmark = pytest.mark.timeout(300)
-
 RESOURCE = GroupVersion("resource.k8s.io", "v1")
 CLASSES = unstructured(RESOURCE, "deviceclasses", "DeviceClass", namespaced=False)
 TEMPLATES = unstructured(RESOURCE, "resourceclaimtemplates", "ResourceClaimTemplate")

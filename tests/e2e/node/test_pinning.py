@@ -12,7 +12,6 @@ from tests.e2e.node.devices import until
 from tests.e2e.node.harness import Agent, Cluster, is_running, needs_runc, shell
 
 pytestmark = [
-    pytest.mark.timeout(120),
     pytest.mark.skipif(os.sched_getaffinity(0) != {*range(os.cpu_count() or 1)} or os.cpu_count() == 1, reason="CPUs"),
 ]
 # Says where it may run, whenever that changes; a child is moved with it.

@@ -11,7 +11,6 @@ from tests.e2e.kubectl.tool import Kubectl
 from tests.e2e.node.devices import FOO, held, plugin, until, until_amounts, with_foo
 from tests.e2e.node.harness import Agent, Cluster, container_status, is_running, is_waiting, shell
 
-pytestmark = pytest.mark.timeout(120)
 STAYS = 'trap "exit 0" TERM; while true; do sleep 0.05; done'
 
 

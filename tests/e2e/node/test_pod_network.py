@@ -24,7 +24,7 @@ from tests.e2e.node.harness import busybox_root, import_image, needs_runc
 _NUMBERS = itertools.count(1)
 PLUGINS = Path("/usr/lib/cni")
 # Other tests may use the machine at the same time.
-SECONDS_MAX = 90.0
+SECONDS_MAX = 120.0
 HELLO = "mkdir /www; hostname > /www/index.html; httpd -f -p 8080 -h /www"
 
 

@@ -15,7 +15,7 @@ from dray.rpc.pb.pods.v1alpha1.api_pb2_grpc import PodsStub
 from dray.rpc.sockets import connect
 from tests.e2e.node.harness import Agent, Cluster, shell
 
-WATCH_SECONDS_MAX = 30.0
+WATCH_SECONDS_MAX = 120.0
 
 
 @pytest.fixture(scope="module")

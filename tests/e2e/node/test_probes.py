@@ -17,7 +17,7 @@ from dray.runtime.http.requests import Request
 from dray.runtime.http.router import Handler, Reply, text
 from dray.runtime.http.server import page_server
 
-WAIT_SECONDS = 30.0
+WAIT_SECONDS = 120.0
 ASKER = Prober(cast("Runtime", None))
 
 

@@ -29,7 +29,7 @@ from tests.e2e.kubectl.tool import Kubectl, kubectl_path, needs_kubectl
 from tests.e2e.node.harness import Agent, Cluster, is_running, needs_runc, shell
 from tests.servers import Server
 
-SECONDS_MAX = 60.0
+SECONDS_MAX = 120.0
 MEGABYTE = 1024 * 1024
 # Debian's busybox has no links for its programs.
 HTTPD = "httpd" if shutil.which("httpd") else "busybox httpd"

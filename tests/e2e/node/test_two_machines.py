@@ -17,7 +17,7 @@ from dray.apiserver.kubelet_client import FINGERPRINT_ANNOTATION
 from tests.e2e.kubectl.tool import kubectl_path, needs_kubectl
 from tests.namespaces import needs_namespaces
 
-SECONDS_MAX = 60.0
+SECONDS_MAX = 120.0
 POD = """
 apiVersion: v1
 kind: Pod

@@ -46,7 +46,7 @@ STREAMS_AUDITED = {
     "omitStages": ["RequestReceived"],
     "rules": [{"level": "Metadata", "resources": [{"group": "", "resources": ["pods/log", "pods/exec"]}]}],
 }
-SECONDS_MAX = 20.0
+SECONDS_MAX = 120.0
 
 
 async def wait_for_account(cluster: Cluster) -> None:

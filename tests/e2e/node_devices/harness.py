@@ -25,7 +25,7 @@ from dray.runtime.metrics import Metrics
 from dray.runtime.system import SystemClock
 from tests.unit.node.devices.builders import FOO, Pods
 
-WAIT_SECONDS = 30.0
+WAIT_SECONDS = 120.0
 SETTINGS = DeviceSettings()
 ALIGNMENT = Alignment()
 

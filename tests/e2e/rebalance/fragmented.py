@@ -27,7 +27,7 @@ from tests.servers import Server, running_server
 from tests.unit.sim import cluster as builders
 
 NAMESPACE = "default"
-SECONDS_MAX = 100.0
+SECONDS_MAX = 120.0
 NODE_NAMES = ("sim-0", "sim-1", "sim-2")
 
 

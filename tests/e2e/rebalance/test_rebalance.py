@@ -28,7 +28,6 @@ from tests.e2e.rebalance.fragmented import (
     is_unschedulable,
 )
 
-pytestmark = pytest.mark.timeout(150)
 OPTIONS = RebalanceOptions(ProfileConfig(), FeatureGates())
 QUOTA = {"metadata": {"name": "no-pods", "namespace": NAMESPACE}, "spec": {"hard": {"pods": "0"}}}
 

@@ -32,7 +32,7 @@ CORE = GroupVersion("", "v1")
 NODES = unstructured(CORE, "nodes", "Node", namespaced=False)
 PODS = unstructured(CORE, "pods", "Pod")
 EVENTS = unstructured(CORE, "events", "Event")
-SECONDS_MAX = 20.0
+SECONDS_MAX = 120.0
 
 
 def node(name: str, *, labels: Any = None, cpu: str = "4", **spec: Any) -> Document:

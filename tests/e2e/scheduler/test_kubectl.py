@@ -13,7 +13,7 @@ import pytest
 from tests.e2e.scheduler.cluster import node, pod
 from tests.servers import Server
 
-SECONDS_MAX = 20.0
+SECONDS_MAX = 120.0
 
 
 class Kubectl:

@@ -19,7 +19,7 @@ from tests.e2e.scheduler.cluster import node, pod
 from tests.fork_server import run
 from tests.servers import Server, running_server
 
-SECONDS_MAX = 30.0
+SECONDS_MAX = 120.0
 
 
 @pytest.fixture(scope="module")

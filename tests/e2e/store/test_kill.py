@@ -146,7 +146,6 @@ def healthy(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.timeout(120)
 def test_acknowledged_writes_survive_a_hundred_kills(tmp_path: Path) -> None:
     path, acknowledged = tmp_path / "store.db", Acknowledged()
     with closing(Writers(path)) as writers:

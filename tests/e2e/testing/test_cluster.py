@@ -20,8 +20,6 @@ from dray.driver import Claim, ClaimError, ContainerEdits, Device, Driver, Prepa
 from dray.driver.device_plugin import Allocation, DevicePlugin
 from dray.driver.device_plugin import Device as PluginDevice
 
-pytestmark = pytest.mark.timeout(150)
-
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
 CLASS = {

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 pytest_plugins = ["pytester"]
-pytestmark = pytest.mark.timeout(150)
 
 MANUAL = Path(__file__).parents[3] / "docs" / "driver-sdk.md"
 INI = """

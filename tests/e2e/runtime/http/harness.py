@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 from dray.apiserver.authentication.certificates import KeyPair
 
-WAIT_SECONDS = 30.0
+WAIT_SECONDS = 120.0
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 Reader: TypeAlias = asyncio.StreamReader
 Writer: TypeAlias = asyncio.StreamWriter
