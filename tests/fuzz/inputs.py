@@ -15,6 +15,9 @@ from dray.api.schema import load
 from dray.api.schema.model import ListOf, MapOf, Scalar, StructType, Type
 
 DEPTH_MAX = 7
+# Lists, maps and texts that show whether the work grows faster than the input. Their elements have no such ones.
+BULK = (300, 2000)
+_BULK_DEPTH_MAX = 3
 _ODD_TEXTS = (
     "",
     "a",
@@ -66,11 +69,27 @@ def typed(draw: st.DrawFn, kind: Type, depth: int = 0) -> Any:
     if isinstance(kind, Scalar):
         return draw(_BY_SCALAR[kind])
     size = draw(st.integers(0, 2)) if depth < DEPTH_MAX else 0
+    if isinstance(kind, ListOf | MapOf) and depth <= _BULK_DEPTH_MAX and draw(st.integers(0, 25)) == 0:
+        return _bulk(kind, draw(typed(kind.element, _BULK_DEPTH_MAX + 1)), draw(st.sampled_from(BULK)))
     if isinstance(kind, ListOf):
         return [draw(typed(kind.element, depth + 1)) for _ in range(size)]
     if isinstance(kind, MapOf):
         return {draw(texts): draw(typed(kind.element, depth + 1)) for _ in range(size)}
     return _struct(draw, kind, depth)
+
+
+def _bulk(kind: ListOf | MapOf, element: Any, size: int) -> Any:
+    """Many of one element; those with names have different ones."""
+    if isinstance(kind, MapOf):
+        return {f"key-{number}": element for number in range(size)}
+    if isinstance(element, dict):
+        return [{**element, "name": f"name-{number}"} for number in range(size)]
+    return [f"{element}-{number}" for number in range(size)] if isinstance(element, str) else [element] * size
+
+
+def repeated(strategy: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    """What the strategy draws, sometimes many times."""
+    return st.tuples(strategy, st.sampled_from((1, 1, 1, 1, 1, 1, 1, *BULK))).map(lambda pair: pair[0] * pair[1])
 
 
 def _struct(draw: st.DrawFn, kind: StructType, depth: int) -> Document:

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from dray.api.document import Document
-from dray.api.errors import ForbiddenError
+from dray.api.errors import APIError, ForbiddenError
 from dray.runtime.system import SystemClock
 from tests.in_process_server import in_process_server
-from tests.security.requests import ADMIN, MERGE, Requester
+from tests.security.requests import ADMIN, APPLY, MERGE, Requester
 
 NODE = Requester("system:node:n1", ("system:nodes",))
 ACCOUNT = "core/v1/serviceaccounts/default/token@default"
@@ -126,3 +126,50 @@ async def test_a_node_cannot_choose_the_addresses_of_its_pods(spec: Document) ->
         with pytest.raises(ForbiddenError, match=text):
             await NODE.request("patch", "core/v1/nodes/n1", {"spec": {"podCIDR": None}}, content_type=MERGE)
         await NODE.request("patch", "core/v1/nodes/n1", {"spec": {"unschedulable": True}}, content_type=MERGE)
+
+
+_RANGES: Document = {"podCIDR": "0.0.0.0/1", "podCIDRs": ["0.0.0.0/1"]}
+_OWN: Document = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}, "spec": _RANGES}
+_JSON_PATCHES = [{"op": "add", "path": f"/spec/{name}", "value": value} for name, value in _RANGES.items()]
+
+
+@pytest.mark.parametrize("subresource", ["", "/status"])
+@pytest.mark.parametrize(
+    ("verb", "body", "content_type"),
+    [
+        ("update", _OWN, "application/json"),
+        ("patch", _OWN, MERGE),
+        ("patch", _OWN, "application/strategic-merge-patch+json"),
+        ("patch", _JSON_PATCHES, "application/json-patch+json"),
+        ("patch", [{"op": "replace", "path": "", "value": _OWN}], "application/json-patch+json"),
+        ("patch", _OWN, APPLY),
+        ("patch", {**_OWN, "spec": {"podCIDRs": ["::/1"]}}, APPLY),
+    ],
+)
+async def test_a_node_cannot_choose_addresses_by_any_verb(
+    verb: str, body: Any, content_type: str, subresource: str
+) -> None:
+    query = {"fieldManager": "m", "force": "true"} if content_type == APPLY else None
+    async with cluster():
+        for exists in (False, True):
+            if exists:
+                await NODE.create("core/v1/nodes", {key: value for key, value in _OWN.items() if key != "spec"})
+            with suppress(APIError):
+                await NODE.request(verb, f"core/v1/nodes/n1{subresource}", body, content_type=content_type, query=query)
+            nodes = (await ADMIN.request("list", "core/v1/nodes"))["items"]
+            assert [{"podCIDR", "podCIDRs"} & node["spec"].keys() for node in nodes] == [set()] * exists
+
+
+async def test_a_node_cannot_choose_addresses_by_the_name_of_another_node() -> None:
+    """Neither for itself with a generated name, nor for others, nor by deleting and creating again."""
+    other = {**_OWN, "metadata": {"generateName": "n"}}
+    async with cluster():
+        await ADMIN.create("core/v1/nodes", {**_OWN, "spec": {"podCIDR": "10.244.1.0/24"}})
+        for verb, path, body in (
+            ("create", "core/v1/nodes", other),
+            ("create", "core/v1/nodes", {**_OWN, "metadata": {"name": "n2"}}),
+            ("delete", "core/v1/nodes/n1", None),
+        ):
+            with pytest.raises(ForbiddenError):
+                await NODE.request(verb, path, body)
+        assert (await ADMIN.request("get", "core/v1/nodes/n1"))["spec"]["podCIDR"] == "10.244.1.0/24"

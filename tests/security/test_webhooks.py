@@ -16,6 +16,7 @@ from tests.webhook_server import patching, serving
 
 CONFIG_MAPS = "core/v1/configmaps"
 HOOKS = "admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
+MUTATING = "admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 DEFINITIONS = "apiextensions.k8s.io/v1/customresourcedefinitions"
 
 
@@ -123,6 +124,52 @@ async def test_a_mutating_webhook_that_removes_what_every_object_has(api: Local,
         with pytest.raises(APIError) as caught:
             await api.request("update", f"{CONFIG_MAPS}/c@default", made | {"data": {"a": "b"}})
     assert isinstance(caught.value, InvalidError if operation["op"] == "remove" else InternalError)
+
+
+BROUGHT = {
+    "deletionTimestamp": "1999-01-01T00:00:00Z",
+    "deletionGracePeriodSeconds": 5,
+    "selfLink": "/x",
+    "creationTimestamp": "1999-01-01T00:00:00Z",
+    "resourceVersion": "1",
+}
+
+
+@pytest.mark.behaviour("WH-12")
+@pytest.mark.parametrize("field", BROUGHT)
+@pytest.mark.parametrize("verb", ["create", "patch"])
+async def test_a_mutating_webhook_cannot_create_an_object_whose_end_has_begun(
+    api: Local, field: str, verb: str
+) -> None:
+    """It would never be removed."""
+    async with serving(patching({"op": "add", "path": f"/metadata/{field}", "value": BROUGHT[field]})) as hook:
+        await configure(api, "mutating", webhook(hook))
+        document = {"apiVersion": "v1", "kind": "ConfigMap", **config_map()}
+        path, media = f"{CONFIG_MAPS}@default", "application/json"
+        if verb == "patch":
+            path, media = f"{CONFIG_MAPS}/c@default", "application/apply-patch+yaml"
+        made = await api.request(verb, path, document, query={"fieldManager": "m"}, content_type=media)
+    assert made["metadata"].get(field) != BROUGHT[field]
+    assert (await api.request("get", f"{CONFIG_MAPS}/c@default"))["metadata"].get(field) != BROUGHT[field]
+
+
+@pytest.mark.parametrize("entry", [{"manager": "x"}, {"manager": "x", "operation": "Update", "fieldsV1": []}])
+async def test_a_mutating_webhook_cannot_make_an_object_that_can_never_be_applied_again(
+    api: Local, entry: Document
+) -> None:
+    async def apply(value: str) -> Document:
+        document = {"apiVersion": "v1", "kind": "ConfigMap", **config_map(), "data": {"a": value}}
+        query = {"fieldManager": "m", "force": "true"}
+        return await api.request(
+            "patch", f"{CONFIG_MAPS}/c@default", document, query=query, content_type="application/apply-patch+yaml"
+        )
+
+    async with serving(patching({"op": "add", "path": "/metadata/managedFields", "value": [entry]})) as hook:
+        await configure(api, "mutating", webhook(hook))
+        await create(api, config_map())
+        await apply("b")
+    await api.request("delete", f"{MUTATING}/config")
+    assert (await apply("c"))["data"] == {"a": "c"}
 
 
 FORM = "; desired format: https://host[/path]"

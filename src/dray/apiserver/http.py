@@ -54,6 +54,7 @@ from dray.apiserver.routes import RequestInfo, is_true, parse_query, parse_reque
 from dray.apiserver.server import UI_ROOT, UI_STREAM, APIServer, attributes_of
 from dray.apiserver.tables import check_include_object
 from dray.apiserver.upgrades import UPGRADED, StreamLimiter, end_attached, pass_on, send_messages
+from dray.apiserver.warning_headers import warning_headers
 from dray.runtime.descriptors import STREAMS_MAX
 from dray.runtime.http.requests import Limits, Request, RequestError
 from dray.runtime.http.server import HttpServer, Response
@@ -462,8 +463,7 @@ def _error_body(call: Call, error: APIError) -> tuple[bytes, str]:
 
 
 def _warning_headers(call: Call) -> list[tuple[str, str]]:
-    unique = dict.fromkeys(call.warnings)
-    headers = [("Warning", f"299 - {orjson.dumps(text).decode()}") for text in unique]
+    headers = warning_headers(call.warnings)
     if isinstance(call.audit, AuditRecord):
         headers.append(("Audit-Id", call.audit.audit_id))
     return headers

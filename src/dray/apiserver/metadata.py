@@ -73,12 +73,17 @@ def prepare_new(
     check_place(metadata, endpoint, namespace, name)
     if name:
         metadata["name"] = name
-    for field in _SERVER_FIELDS:
-        metadata.pop(field, None)
+    drop_server_fields(metadata)
     metadata["uid"] = random_uid(source)
     metadata["creationTimestamp"] = format_time(now)
     if not metadata.get("name") and metadata.get("generateName"):
         metadata["name"] = generated_name(metadata["generateName"], source)
+
+
+def drop_server_fields(metadata: Document) -> None:
+    """Remove what a new object cannot have, also if a webhook has added it."""
+    for field in _SERVER_FIELDS:
+        metadata.pop(field, None)
 
 
 def check_place(metadata: Document, endpoint: Endpoint, namespace: str, name: str) -> None:

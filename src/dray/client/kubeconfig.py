@@ -92,7 +92,8 @@ def parse(text: str, path: str) -> Kubeconfig:
 
     try:
         document = yaml.safe_load(text) or {}
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, OverflowError, RecursionError) as error:
+        # Characters that do not exist, dates and numbers out of range, and nesting are no YAMLErrors.
         raise KubeconfigError(f"error loading config file {path!r}: {_yaml_problem(error)}") from error
     if not isinstance(document, dict):
         raise KubeconfigError(f"error loading config file {path!r}: not a map")

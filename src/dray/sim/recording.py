@@ -8,6 +8,7 @@ read up to there.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -111,7 +112,7 @@ def _read_header(line: str) -> datetime:
     try:
         header = json.loads(line)
         found, start = (header["apiVersion"], header["kind"]), parse_time(header["start"])
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise SnapshotError("not a recording of `dray record`") from error
     if found != (API_VERSION, KIND):
         raise SnapshotError(f"this is a {found[1]} of {found[0]}, not a {KIND} of {API_VERSION}")
@@ -127,8 +128,10 @@ def _changes(lines: Iterator[str]) -> Iterator[Change]:
             value: Any = json.loads(line)
             seconds, change_type, document = float(value["seconds"]), value["type"], in_hub_version(value["object"])
             key_of(document)
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             raise SnapshotError(f"line {number} is no change of an object: {error}") from error
+        if not math.isfinite(seconds):
+            raise SnapshotError(f"line {number} has no time")
         if change_type not in _TYPES:
             raise SnapshotError(f"line {number} has the type {change_type!r}")
         yield Change(seconds, change_type, document)

@@ -16,6 +16,7 @@ from dray.apiserver.admission.webhooks import Webhook, WebhookIndex
 from dray.apiserver.decoding import normalize_message
 from dray.apiserver.endpoint import Endpoint
 from dray.apiserver.patch import json_patch
+from dray.apiserver.patch.managed_fields.entries import ManagedFieldsError, decode
 from dray.apiserver.scale import SPEC_REPLICAS
 from dray.lib.clock import Clock
 
@@ -25,6 +26,10 @@ _PATCH: Final = "patch.webhook.admission.k8s.io"
 _SAME_KIND: Final = frozenset({"approval", "ephemeralcontainers", "finalize", "resize", "status"})
 # What a new object gets only after the webhooks.
 _LATE_METADATA: Final = ("uid", "creationTimestamp")
+_BAD_MANAGED_FIELDS: Final = (
+    ".metadata.managedFields was in an invalid state after admission; this could be caused by an outdated mutating "
+    "admission controller; please fix your requests: {}"
+)
 # What decides where an object is stored.
 _PLACE: Final = ("name", "namespace")
 
@@ -96,6 +101,7 @@ class MutatingAdmissionWebhook(ConfiguredPlugin[Webhook], ReinvokingPlugin):
             except (APIError, DecodeError) as error:
                 raise self._caller.internal_error(webhook, attributes, str(error)) from error
             _check_place(result, document, attributes)
+            _keep_managed_fields(result, document, attributes)
             changed = result != document
             document.clear()
             document.update(result)
@@ -188,6 +194,22 @@ def _check_place(result: Document, before: Document, attributes: AdmissionAttrib
                 f"the {field} of the provided object ({given[field]}) does not match the {field} sent on the request "
                 f"({wanted})"
             )
+
+
+def _keep_managed_fields(result: Document, before: Document, attributes: AdmissionAttributes) -> None:
+    """Restore the field owners of an object if a webhook has made them unreadable: it could never be applied again."""
+    if attributes.subresource and attributes.subresource not in _SAME_KIND:
+        return
+    metadata, kept = result["metadata"], (before.get("metadata") or {}).get("managedFields")
+    if metadata.get("managedFields") == kept:
+        return
+    try:
+        decode(metadata.get("managedFields"), trusted=False)
+    except ManagedFieldsError as error:
+        metadata.pop("managedFields", None)
+        if kept is not None:
+            metadata["managedFields"] = kept
+        attributes.warnings.append(_BAD_MANAGED_FIELDS.format(error))
 
 
 def _annotate(audit: dict[str, str], webhook: Webhook, place: str, patch: bytes | None, *, changed: bool) -> None:

@@ -25,6 +25,10 @@ RENEW_BEFORE: Final = timedelta(days=30)
 CLOCK_SKEW: Final = timedelta(minutes=5)
 RSA_BITS_MIN: Final = 2048
 RSA_BITS_MAX: Final = 8192
+# A certificate gets all names of its request, and is sent with every connection.
+REQUEST_BYTES_MAX: Final = 64 * 1024
+# Errors of the parser that are no ValueErrors.
+_MALFORMED: Final = (x509.DuplicateExtension, x509.InvalidVersion, x509.UnsupportedGeneralNameType)
 _CURVES: Final = ("secp256r1", "secp384r1", "secp521r1")
 _USAGES: Final = {"client auth": ExtendedKeyUsageOID.CLIENT_AUTH, "server auth": ExtendedKeyUsageOID.SERVER_AUTH}
 
@@ -173,12 +177,15 @@ def new_request(key: bytes, identity: Identity, names: Sequence[str] = ()) -> by
 
 
 def load_request(pem: bytes) -> x509.CertificateSigningRequest:
-    """Load a signing request and check its key and signature; raises `CertificateError`."""
+    """Load a signing request and check its extensions, key and signature; raises `CertificateError`."""
+    if len(pem) > REQUEST_BYTES_MAX:
+        raise CertificateError(f"a certificate signing request must have at most {REQUEST_BYTES_MAX} bytes")
     try:
         request = x509.load_pem_x509_csr(pem)
+        _ = request.extensions
         _check_key(request.public_key())
         is_valid = request.is_signature_valid
-    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+    except (ValueError, TypeError, UnsupportedAlgorithm, *_MALFORMED) as error:
         raise CertificateError(f"not a certificate signing request: {error}") from error
     if not is_valid:
         raise CertificateError("the signature of the certificate signing request is wrong")

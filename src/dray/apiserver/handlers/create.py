@@ -12,7 +12,7 @@ from dray.apiserver.call import Call, DocumentResult, ObjectResult, Result
 from dray.apiserver.decoding import decode_object_body
 from dray.apiserver.endpoint import Endpoint
 from dray.apiserver.handlers.backend import Backend, validate_new
-from dray.apiserver.metadata import generated_name, merge_duplicate_owners, prepare_new
+from dray.apiserver.metadata import drop_server_fields, generated_name, merge_duplicate_owners, prepare_new
 from dray.apiserver.options import WriteOptions, parse_write_options
 from dray.apiserver.ownership import stamp_create
 from dray.store.interface import KeyExistsError
@@ -60,6 +60,7 @@ class CreateHandler:
             stamp_create(document, endpoint, manager=call.manager, now=now)
         attributes = AdmissionAttributes.of(call, endpoint, Operation.CREATE, options, document)
         await backend.admission.admit(attributes)
+        drop_server_fields(document["metadata"])
         namespace = await backend.objects.namespace(call.info.namespace) if endpoint.definition.namespaced else None
         context = backend.context(call, namespace, now)
         hub = endpoint.to_hub(document)

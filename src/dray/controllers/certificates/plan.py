@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
 from dray.api.document import Document
+from dray.api.names import dns1123_subdomain
 from dray.api.services import Network
 from dray.api.timestamps import format_time, parse_time
 from dray.api.validation.certificates_v1 import CLIENT_ADDRESS
@@ -88,10 +89,13 @@ def problem(signer: str, subject: Subject, usages: Collection[str]) -> str:
 
 def _node_problem(signer: str, subject: Subject) -> str:
     has_names = bool(subject.dns_names or subject.addresses)
+    node_name = subject.common_name.removeprefix(NODE_PREFIX)
     checks = (
         (subject.organizations == (NODES,), "subject organization is not system:nodes"),
         (subject.common_name.startswith(NODE_PREFIX), "subject common name does not begin with system:node:"),
-        (len(subject.common_name) > len(NODE_PREFIX), "subject common name is missing the name of the node"),
+        (node_name, "subject common name is missing the name of the node"),
+        # No Node could have it: nobody would see whose name it looks like.
+        (not dns1123_subdomain(node_name), "subject common name does not have a valid name of a node"),
         (not subject.has_other_names, "email and URI SANs are not allowed"),
         (signer != KUBELET_CLIENT or not has_names, "DNS and IP SANs are not allowed"),
         (signer != KUBELET_SERVING or has_names, "DNS or IP subjectAltName is required"),

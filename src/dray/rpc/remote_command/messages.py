@@ -83,6 +83,8 @@ class ResizeReader:
         while self._text:
             try:
                 value, end = self._decoder.raw_decode(self._text)
+            except RecursionError:
+                raise StreamProtocolError("a terminal size cannot be read") from None
             except ValueError:
                 if len(self._text) > RESIZE_BYTES_MAX:
                     raise StreamProtocolError("a terminal size cannot be read") from None

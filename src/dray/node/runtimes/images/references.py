@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import fnmatch
 import hashlib
 import re
@@ -127,7 +126,8 @@ def _credentials(entry: Mapping[str, Any]) -> Credentials | None:
     if entry.get("auth") and not username:
         try:
             decoded = base64.b64decode(str(entry["auth"]), validate=True).decode()
-        except (binascii.Error, UnicodeDecodeError):
+        except ValueError:
+            # Not base64, not ASCII or not UTF-8.
             return None
         username, _, password = decoded.partition(":")
     token = str(entry.get("identitytoken") or "")
