@@ -13,6 +13,7 @@ from unittest import mock
 from tools.reference.markdown import code, page, table
 
 from dray.api.features import FeatureGates
+from dray.api.gate_table import Release
 from dray.cmd.main import PROCESSES, TOOLS
 from dray.runtime.settings import Setting, declared
 
@@ -135,7 +136,7 @@ def _other_names(item: Setting) -> str:
 def _default(item: Setting) -> str:
     if item.default in ("", None, ()) or isinstance(item.default, FeatureGates):
         return ""
-    if isinstance(item.default, tuple):
+    if isinstance(item.default, tuple) and not isinstance(item.default, Release):
         return ",".join(item.default)
     if isinstance(item.default, bool):
         return str(item.default).lower()

@@ -56,7 +56,7 @@ from dray.apiserver.object_cache import SLICES, ObjectCache, TokenLookup
 from dray.apiserver.object_lookup import ObjectLookup
 from dray.apiserver.openapi.documents import OpenAPI
 from dray.apiserver.reflector import StoreReflector, resource_prefix
-from dray.apiserver.registry.builtin import is_served
+from dray.apiserver.registry.served_versions import RuntimeConfig, is_served
 from dray.apiserver.request import UserInfo
 from dray.apiserver.server import APIServer, ServerParts, UIPages
 from dray.apiserver.service_addresses import SERVICE_CLUSTER_IP_RANGE, ServiceAddresses
@@ -83,6 +83,7 @@ class ServerConfig:
     clock: Clock
     random_source: random.Random
     gates: FeatureGates
+    runtime_config: RuntimeConfig = field(default_factory=RuntimeConfig)
     # Private key (PEM) that signs service account tokens.
     token_key: bytes
     new_token_id: Callable[[], str]
@@ -125,7 +126,7 @@ async def running_server(config: ServerConfig) -> AsyncIterator[APIServer]:
     The body starts when the first request can be answered. If a background task fails, the body is cancelled and the
     error is raised.
     """
-    catalog = Catalog(endpoint for endpoint in config.endpoints if is_served(endpoint, config.gates))
+    catalog = Catalog(item for item in config.endpoints if is_served(item, config.gates, config.runtime_config))
     addresses = ServiceAddresses(ip_network(config.service_cluster_ip_range), config.random_source)
     records = IPAddressRecords(config.store, config.clock, config.random_source)
     repair = IPAddressRepair(records, addresses, config.clock)
@@ -155,6 +156,7 @@ async def running_server(config: ServerConfig) -> AsyncIterator[APIServer]:
         openapi=OpenAPI(catalog, schema_source(catalog)),
         metrics=config.metrics,
         address=config.address,
+        release=config.gates.release,
     )
 
     async def settle_admission(resource: GroupResource) -> None:

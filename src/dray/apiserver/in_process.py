@@ -14,6 +14,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from dray.api.document import Document, GroupVersion
 from dray.api.features import FeatureGates
+from dray.api.gate_table import CURRENT, Release
 from dray.api.timestamps import format_time
 from dray.apiserver.admission.chain import enabled_plugins
 from dray.apiserver.catalog import Catalog
@@ -34,8 +35,8 @@ def _token_key() -> bytes:
 
 
 @functools.cache
-def _endpoints() -> tuple[Endpoint, ...]:
-    return tuple(builtin.endpoints())
+def _endpoints(release: Release = CURRENT) -> tuple[Endpoint, ...]:
+    return tuple(builtin.endpoints(release))
 
 
 def in_process_config(
@@ -43,12 +44,13 @@ def in_process_config(
 ) -> ServerConfig:
     """Return the configuration of a server without a port; nothing compacts its store."""
     token_ids = itertools.count()
+    gates = gates or FeatureGates()
     return ServerConfig(
         store=store,
-        endpoints=_endpoints(),
+        endpoints=_endpoints(gates.release),
         clock=clock,
         random_source=rng,
-        gates=gates or FeatureGates(),
+        gates=gates,
         token_key=_token_key(),
         new_token_id=lambda: str(next(token_ids)),
         service_account_issuer="https://in-process",

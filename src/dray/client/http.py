@@ -18,6 +18,7 @@ from dray.api.errors import APIError, ServiceUnavailableError, UnauthorizedError
 from dray.client.credentials import ClientCertificate, Credentials, tls_context
 from dray.client.interface import WatchBatch
 from dray.client.kubeconfig import Access, Credential, KubeconfigError
+from dray.client.older_versions import OlderVersions
 from dray.client.responses import is_retriable
 from dray.client.rest import Call, RestClient
 from dray.lib.clock import Clock
@@ -363,4 +364,4 @@ def http_client(
     certificate: ClientCertificate | None = None,
 ) -> RestClient:
     """A client of the server an access names; the certificate, if given, is presented in place of the access's."""
-    return RestClient(HttpTransport(access, clock, user_agent=user_agent, certificate=certificate))
+    return RestClient(OlderVersions(HttpTransport(access, clock, user_agent=user_agent, certificate=certificate)))

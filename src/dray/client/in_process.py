@@ -8,6 +8,7 @@ from typing import Any, Final
 from dray.api.document import Document
 from dray.client.codec import SharedObjects
 from dray.client.interface import LocalRequest, LocalServer, WatchBatch
+from dray.client.older_versions import OlderVersions
 from dray.client.rest import Call, RestClient, reader
 from dray.lib.latest_memo import LatestMemo
 
@@ -116,4 +117,4 @@ def in_process_client(
 ) -> RestClient:
     """A client of a server in this process."""
     transport = InProcessTransport(server, user=user, groups=groups, user_agent=user_agent)
-    return RestClient(transport, _SHARED.decode, _BATCHES.get)
+    return RestClient(OlderVersions(transport), _SHARED.decode, _BATCHES.get)

@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
-from dray.api.document import Document, GroupResource
+from dray.api.document import Document
 from dray.api.errors import APIError, ServiceUnavailableError
 from dray.client.codec import decode, encode
 from dray.client.interface import (
@@ -90,36 +90,6 @@ def reader(decode: Decode, *, for_cache: bool) -> ReadBatch:
     return lambda batch, resource: read_batch(resource, batch, decode, for_cache=for_cache)
 
 
-class _OtherVersions:
-    """A transport that requests some resources in another version than callers name."""
-
-    def __init__(self, transport: Transport, versions: Mapping[GroupResource, str]) -> None:
-        self._transport = transport
-        self._versions = versions
-
-    async def send(self, call: Call) -> Document:
-        """Send the call in the served version."""
-        return await self._transport.send(self._at(call))
-
-    def stream(self, call: Call) -> AsyncIterator[WatchBatch]:
-        """Watch in the served version."""
-        return self._transport.stream(self._at(call))
-
-    async def close(self) -> None:
-        """Release what the transport holds."""
-        await self._transport.close()
-
-    def _at(self, call: Call) -> Call:
-        resource, body = call.resource, call.body
-        version = None if resource is None else self._versions.get(resource.group_resource)
-        if resource is None or version is None:
-            return call
-        served = msgspec.structs.replace(resource, version=version)
-        if isinstance(body, dict) and body.get("apiVersion") == resource.group_version.api_version:
-            body = {**body, "apiVersion": served.group_version.api_version}
-        return msgspec.structs.replace(call, resource=served, body=body)
-
-
 class RestClient:
     """Implements `dray.client.interface.Client` over a transport."""
 
@@ -128,12 +98,6 @@ class RestClient:
         self._decode = decode
         self._read = reader(decode, for_cache=False)
         self._read_for_cache = read_for_cache or reader(decode, for_cache=True)
-
-    def at_versions(self, versions: Mapping[GroupResource, str]) -> RestClient:
-        """Return a client of the same server that uses the given versions of resources, whose form is the same."""
-        if not versions:
-            return self
-        return RestClient(_OtherVersions(self._transport, versions), self._decode, self._read_for_cache)
 
     async def get(self, resource: Resource[T], name: str, namespace: str = "", *, resource_version: str = "") -> T:
         """Read one object."""

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 import yaml
 
 from dray.api.document import Document
-from dray.api.features import GATES_OF_NEW_FIELDS
+from dray.api.gate_table import GATES_OF_NEW_FIELDS
 from dray.api.pod_security.policy import ConfigurationError, PodSecurityConfiguration
 from dray.api.timestamps import format_time
 from dray.apiserver.admission.chain import PluginNameError, enabled_plugins
@@ -48,6 +48,7 @@ from dray.apiserver.kubernetes_service import Advertised, KubernetesService, adv
 from dray.apiserver.local_transport import LocalTransport
 from dray.apiserver.metrics import RequestMetrics
 from dray.apiserver.registry import builtin
+from dray.apiserver.registry.served_versions import RuntimeConfig, RuntimeConfigError, parse_runtime_config
 from dray.apiserver.request_limiter import RequestLimiter
 from dray.apiserver.server import APIServer
 from dray.cmd.dashboard import DashboardPages
@@ -149,7 +150,7 @@ async def running(
     If a background task of the server fails, the body is cancelled and the error is raised. The contents are stored
     first, without validation; the store must not have them yet.
     """
-    plugins, pod_security = _admission_plugins(settings), _pod_security(settings)
+    plugins, pod_security, apis = _admission_plugins(settings), _pod_security(settings), _runtime_config(settings)
     clock, metrics = SystemClock(), Metrics()
     data_dir = _make_directory(settings.data_dir)
     advertised = settings.advertise_address or advertised_host(settings.host, read_machine(Path("/")).addresses[0])
@@ -171,10 +172,11 @@ async def running(
         hooks = PostStartHooks(HOOKS)
         config = ServerConfig(
             store=store,
-            endpoints=builtin.endpoints(),
+            endpoints=builtin.endpoints(settings.feature_gates.release),
             clock=clock,
             random_source=PooledRandom(),
             gates=settings.feature_gates,
+            runtime_config=apis,
             token_key=pki.token_key,
             new_token_id=lambda: str(uuid.uuid4()),
             service_account_issuer=settings.service_account_issuer,
@@ -245,6 +247,13 @@ def _admission_plugins(settings: APIServerSettings) -> frozenset[str]:
         return enabled_plugins(settings.enable_admission_plugins, settings.disable_admission_plugins)
     except PluginNameError as error:
         raise SettingsError(f"--{error}") from error
+
+
+def _runtime_config(settings: APIServerSettings) -> RuntimeConfig:
+    try:
+        return parse_runtime_config(settings.runtime_config, builtin.endpoints(), settings.feature_gates.release)
+    except RuntimeConfigError as error:
+        raise SettingsError(f"--runtime-config: {error}") from error
 
 
 def _auditor(settings: APIServerSettings, clock: Clock, metrics: Metrics) -> Auditor | None:

@@ -9,12 +9,12 @@ import random
 import socket
 import sys
 import uuid
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, TypeAlias
+from typing import Final
 
 from dray import __version__
-from dray.api.document import GroupResource, NamespacedName
+from dray.api.document import NamespacedName
 from dray.api.errors import APIError
 from dray.api.features import FeatureGates
 from dray.client.credentials import load_access
@@ -25,6 +25,7 @@ from dray.client.leader_election import LeaderElector, Timing
 from dray.client.request_state import RequestState
 from dray.client.rest import RestClient
 from dray.client.shared_informers import SharedInformerFactory
+from dray.cmd.served_features import GroupVersionResource, resources_of, served_features
 from dray.cmd.settings import ControllerManagerSettings, SchedulerSettings
 from dray.lib.clock import Clock
 from dray.runtime.health import HealthChecks
@@ -145,11 +146,11 @@ class _Component:
     async def run(self, spawn: Spawn, features: FeatureGates) -> None:
         """Run the component's tasks while it leads."""
         served = await self._served_resources()
-        gates, client = served_features(served, features), self._client.at_versions(older_versions(served))
+        gates = served_features(served, features)
 
         async def work() -> None:
             async with TaskGroup(f"{self._name} tasks") as group:
-                dependencies = Dependencies(client, self._access, self._clock, self.metrics, gates)
+                dependencies = Dependencies(self._client, self._access, self._clock, self.metrics, gates)
                 self._informers = spawn(group, dependencies)
                 await group.wait()
 
@@ -167,7 +168,7 @@ class _Component:
                 delay = min(delay * 2, RETRY_SECONDS_MAX)
             else:
                 self._discovery.succeeded()
-                return frozenset((item.group, item.version, item.plural) for item in served)
+                return resources_of(served)
 
     def _out_of_sync(self) -> str | None:
         if self._informers is not None:
@@ -182,31 +183,3 @@ class _Component:
         return LeaderElector(
             self._client, self._clock, self._rng, lease=election.lease, identity=identity, timing=election.timing
         )
-
-
-# Group, version and plural of a resource.
-GroupVersionResource: TypeAlias = tuple[str, str, str]
-
-# Feature gates that need a resource, in one of its versions; without it their informers would never sync.
-_NEEDED: Final[Mapping[str, Sequence[GroupVersionResource]]] = {
-    "DRADeviceTaintRules": [("resource.k8s.io", version, "devicetaintrules") for version in ("v1", "v1beta2")],
-    "DRAResourcePoolStatus": [("resource.k8s.io", "v1alpha3", "resourcepoolstatusrequests")],
-    "DRAControlPlaneController": [("cdi.k8s.io", "v1alpha1", "resourceclaims")],
-}
-
-
-def served_features(served: Set[GroupVersionResource], features: FeatureGates) -> FeatureGates:
-    """Return the features without those whose resources the server does not serve."""
-    missing = {gate: False for gate, kinds in _NEEDED.items() if served.isdisjoint(kinds)}
-    return FeatureGates({**features.overrides, **missing})
-
-
-def older_versions(served: Set[GroupVersionResource]) -> dict[GroupResource, str]:
-    """Return the versions of needed resources whose current version the server does not serve."""
-    found: dict[GroupResource, str] = {}
-    for newest, *others in _NEEDED.values():
-        older = next((kind for kind in others if kind in served), None)
-        if older is not None and newest not in served:
-            group, version, plural = older
-            found[GroupResource(group, plural)] = version
-    return found

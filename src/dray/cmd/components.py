@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import replace
 from typing import Final
 
 from dray.client.in_process import in_process_client
@@ -17,6 +18,7 @@ from dray.cmd.apiserver import Running
 from dray.cmd.cluster_authority import ClusterAuthority, authorities_by_signer
 from dray.cmd.controllers import spawn_controllers
 from dray.cmd.scheduler import FIELD_MANAGER, spawn_scheduler
+from dray.cmd.served_features import resources_of, served_features
 from dray.cmd.settings import UpSettings
 from dray.runtime.tasks import TaskGroup
 from dray.scheduler.config import SchedulerConfig
@@ -33,10 +35,12 @@ async def run_components(
     store = server.store.with_asynchronous_commit()
     if store is not None:
         store.on_roll_back(lambda _revision: rolled_back.set())
+    discovery = in_process_client(server.local, user="system:kube-scheduler", user_agent=FIELD_MANAGER)
+    features = served_features(resources_of(await discovery.resources()), settings.feature_gates)
     while True:
         rolled_back.clear()
         async with TaskGroup("components") as group:
-            _spawn(group, settings, server, scheduler_config, decisions)
+            _spawn(group, replace(settings, feature_gates=features), server, scheduler_config, decisions)
             await rolled_back.wait()
         _LOG.warning("writes could not be stored: the controllers and the scheduler start anew with what is stored")
 

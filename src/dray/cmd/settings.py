@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from dray.api.features import FeatureGates
+from dray.api.gate_table import CURRENT, Release
 from dray.runtime.settings import (
     BOOLEAN,
     DURATION,
+    EMULATED_VERSION,
     FEATURE_GATES,
     NETWORK,
     NETWORKS,
@@ -33,6 +35,12 @@ class Common:
     config: str = setting(STRING, "", "YAML file with settings; flags and environment variables take precedence")
     feature_gates: FeatureGates = setting(  # noqa: RUF009 - makes a dataclass field
         FEATURE_GATES, FeatureGates(), "features to enable or disable, as in A=true,B=false"
+    )
+    # What follows from it is in `feature_gates.release`.
+    emulated_version: Release = setting(  # noqa: RUF009 - makes a dataclass field
+        EMULATED_VERSION,
+        CURRENT,
+        "release of Kubernetes, 1.33 to 1.37, whose feature gates, fields and API versions to have, as in 1.35",
     )
     logging_format: str = setting(choice("text", "json"), "text", "format of log lines")
     verbosity: int = setting(VERBOSITY, 1, "log verbosity, 0 to 10", flag="v", environment="DRAY_VERBOSITY")
@@ -156,6 +164,12 @@ class APIServerSettings(Common):
         "PodTopologyLabels, "
         "NodeDeclaredFeatureValidator, MutatingAdmissionWebhook, ValidatingAdmissionPolicy, "
         "ValidatingAdmissionWebhook, ResourceQuota",
+    )
+    runtime_config: tuple[str, ...] = setting(
+        STRINGS,
+        (),
+        "API versions to switch on or off, as in resource.k8s.io/v1beta1=false; also GROUP/VERSION/RESOURCE, and "
+        "api/all, api/ga, api/beta and api/alpha",
     )
     admission_control_config_file: str = setting(
         STRING, "", "file with an AdmissionConfiguration: the defaults and exemptions of PodSecurity"

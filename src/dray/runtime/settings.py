@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from ipaddress import ip_network
 from typing import Any, Final, TypeVar
 
-from dray.api.features import FeatureGateError, FeatureGates
+from dray.api.features import FeatureGates, RequestedGates, parse_emulated_version
 from dray.api.field_errors import quote
+from dray.api.gate_table import CURRENT, Release
 from dray.api.timestamps import parse_duration
 
 S = TypeVar("S")
@@ -50,6 +51,8 @@ class Kind:
     bare: bool = False
     # The flag may be repeated, and the YAML value may be a list.
     many: bool = False
+    # Makes the setting's value of what was parsed and of all other settings; raises ValueError as well.
+    complete: Callable[[Any, Mapping[str, Any]], Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +84,10 @@ def _items(value: str) -> tuple[str, ...]:
     return tuple(item for item in (part.strip() for part in value.split(",")) if item)
 
 
-def _gates(value: str) -> FeatureGates:
-    try:
-        return FeatureGates.parse(value)
-    except FeatureGateError as error:
-        raise ValueError(str(error)) from error
+def _gates(requested: RequestedGates, settings: Mapping[str, Any]) -> FeatureGates:
+    """Return the gates as the emulated release has them."""
+    release: Release = settings.get(EMULATED_VERSION_FIELD, CURRENT)
+    return requested.at(release)
 
 
 def number(low: int, high: int) -> Kind:
@@ -159,7 +161,9 @@ BOOLEAN: Final = Kind("bool", _boolean, bare=True)
 STRINGS: Final = Kind("strings", _items, many=True)
 NETWORKS: Final = Kind("strings", _networks, many=True)
 DURATION: Final = Kind("duration", _seconds)
-FEATURE_GATES: Final = Kind("mapStringBool", _gates, many=True)
+EMULATED_VERSION_FIELD: Final = "emulated_version"
+EMULATED_VERSION: Final = Kind("strings", parse_emulated_version, many=True)
+FEATURE_GATES: Final = Kind("mapStringBool", RequestedGates.parse, many=True, complete=_gates)
 PORT: Final = number(0, 65535)
 
 
@@ -200,11 +204,23 @@ def load(
 ) -> S:
     """Fill a settings class; raises `SettingsError`, or `HelpRequested` for `--help`."""
     settings = declared(spec)
-    values: dict[str, Any] = {}
-    values.update(_from_file(settings, file_text, file_name or "configuration file"))
-    values.update(_from_environment(settings, environ))
-    values.update(_from_flags(spec, settings, argv))
+    given = _from_file(settings, file_text, file_name or "configuration file")
+    given |= _from_environment(settings, environ)
+    given |= _from_flags(spec, settings, argv)
+    values = {field: item.value for field, item in given.items()}
+    for item in settings:
+        if item.kind.complete is not None:
+            found = given.get(item.field) or _parse(item, "", f"--{item.flag}")
+            values[item.field] = _completed(item, found, values)
     return spec(**values)
+
+
+def _completed(item: Setting, given: _Given, values: Mapping[str, Any]) -> Any:
+    assert item.kind.complete is not None
+    try:
+        return item.kind.complete(given.value, values)
+    except ValueError as error:
+        raise _invalid(given, error) from error
 
 
 def flag_value(spec: type[Any], argv: Sequence[str], environ: Mapping[str, str], field: str) -> Any:
@@ -212,17 +228,30 @@ def flag_value(spec: type[Any], argv: Sequence[str], environ: Mapping[str, str],
     settings = declared(spec)
     merged = _from_environment(settings, environ) | _from_flags(spec, settings, argv)
     default = next(item.default for item in settings if item.field == field)
-    return merged.get(field, default)
+    return merged[field].value if field in merged else default
 
 
-def _parse(item: Setting, text: str, source: str) -> Any:
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """A parsed value, with its text and where that is from."""
+
+    source: str
+    text: str
+    value: Any
+
+
+def _parse(item: Setting, text: str, source: str) -> _Given:
     try:
-        return item.kind.parse(text)
+        return _Given(source, text, item.kind.parse(text))
     except ValueError as error:
-        raise SettingsError(f"{source}: invalid value {quote(text)}: {error}") from error
+        raise _invalid(_Given(source, text, None), error) from error
 
 
-def _from_environment(settings: Sequence[Setting], environ: Mapping[str, str]) -> dict[str, Any]:
+def _invalid(given: _Given, error: ValueError) -> SettingsError:
+    return SettingsError(f"{given.source}: invalid value {quote(given.text)}: {error}")
+
+
+def _from_environment(settings: Sequence[Setting], environ: Mapping[str, str]) -> dict[str, _Given]:
     return {
         item.field: _parse(item, environ[item.environment], item.environment)
         for item in settings
@@ -230,7 +259,7 @@ def _from_environment(settings: Sequence[Setting], environ: Mapping[str, str]) -
     }
 
 
-def _from_flags(spec: type[Any], settings: Sequence[Setting], argv: Sequence[str]) -> dict[str, Any]:
+def _from_flags(spec: type[Any], settings: Sequence[Setting], argv: Sequence[str]) -> dict[str, _Given]:
     by_name = {name: item for item in settings for name in _flag_names(item)}
     texts: dict[str, list[str]] = {}
     sources: dict[str, tuple[Setting, str]] = {}
@@ -282,10 +311,10 @@ def _did_you_mean(name: str, known: Mapping[str, Any]) -> str:
     return f" (did you mean {close[0]}?)" if close else ""
 
 
-def _from_file(settings: Sequence[Setting], text: str, name: str) -> dict[str, Any]:
+def _from_file(settings: Sequence[Setting], text: str, name: str) -> dict[str, _Given]:
     document = _read_yaml(text, name)
     by_key = {item.key: item for item in settings}
-    values: dict[str, Any] = {}
+    values: dict[str, _Given] = {}
     for key, value in document.items():
         if key in ("apiVersion", "kind"):
             continue
@@ -351,5 +380,7 @@ def help_text(spec: type[Any], *, everything: bool = True) -> str:
 def _default_note(item: Setting) -> str:
     if item.default in ("", None, False, ()) or isinstance(item.default, FeatureGates):
         return ""
+    if isinstance(item.default, Release):
+        return f" (default {item.default})"
     shown = ",".join(item.default) if isinstance(item.default, tuple) else item.default
     return f" (default {quote(shown) if isinstance(shown, str) else str(shown).lower()})"

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from dray.api.codec import from_document
 from dray.api.document import UID, Document
 from dray.api.features import FeatureGates
+from dray.api.gate_table import CURRENT, Release
 from dray.api.types.core_v1 import Pod
 from dray.client.in_process import in_process_client
 from dray.client.interface import Client
@@ -95,10 +96,11 @@ class Node:
 
 @asynccontextmanager
 async def node_running(
-    root: Path, client: Client, known: Collection[UID] | None = None, *, gates: str = ""
+    root: Path, client: Client, known: Collection[UID] | None = None, *, gates: str = "", release: Release = CURRENT
 ) -> AsyncIterator[Node]:
     metrics = Metrics()
-    claims = DraManager(client, NODE, str(root), CLOCK, metrics, DraOptions(FeatureGates.parse(gates)))
+    features = FeatureGates.parse(gates, release)
+    claims = DraManager(client, NODE, str(root), CLOCK, metrics, DraOptions(features))
     plugins = PluginManager(str(root / "plugins_registry"), {DRA_PLUGIN: claims}, CLOCK, metrics)
     node = Node(root, client, claims, plugins, metrics, known)
     async with TaskGroup("node") as group:

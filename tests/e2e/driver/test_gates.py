@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from dray.api.document import UID
+from dray.api.gate_table import Release
 from dray.node.dra.dra_manager import Prepared
 from tests.e2e.driver.cluster import Cluster, Node, node_running, pod, result, until
 from tests.e2e.driver.servicer import BOTH, FakeDriver
@@ -43,3 +45,31 @@ async def test_health_is_reported_only_with_its_gate(cluster: Cluster, enabled: 
             assert shown() == []
         # The Pod has its device all the same.
         assert node.claims.container_options(user, "main").cdi_devices == ("test.example.com/claim=a",)
+
+
+# In 1.34 the gate is not locked yet; whatever needs it goes with it.
+OFF = "DynamicResourceAllocation=false,DRAAdminAccess=false,DRAPrioritizedList=false,DRASchedulerFilterTimeout=false"
+
+
+@pytest.mark.behaviour("EV-25", "NG-09")
+async def test_a_node_without_the_feature_keeps_the_claims_of_its_pods_and_starts_no_others(cluster: Cluster) -> None:
+    root, release = cluster.folder / "kubelet", Release(1, 34)
+    driver = FakeDriver()
+    async with driver.running(root):
+        async with node_running(root, cluster.client, release=release) as node:
+            await ready(driver, node)
+            await cluster.claim("a", result("x"), pods=["p"])
+            assert isinstance(await node.claims.prepare_claims(pod("p", "a")), Prepared)
+        # The agent is restarted without the gate.
+        async with node_running(root, cluster.client, {UID("uid-p")}, gates=OFF, release=release) as node:
+            await ready(driver, node)
+            assert isinstance(await node.claims.prepare_claims(pod("p", "a")), Prepared)
+            assert node.claims.container_options(pod("p", "a"), "main").cdi_devices == ("test.example.com/claim=a",)
+            await cluster.claim("b", result("y"), pods=["q"])
+            refused = await node.claims.prepare_claims(pod("q", "b"))
+            assert "the feature gate DynamicResourceAllocation is disabled on this node" in str(refused)
+            assert await node.claims.unprepare_claims(UID("uid-p")) is None
+        async with node_running(root, cluster.client, release=release) as node:
+            await ready(driver, node)
+            assert isinstance(await node.claims.prepare_claims(pod("q", "b")), Prepared)
+    assert [(kind, names) for _, kind, names in driver.calls if names == ("b",)] == [("prepare", ("b",))]

@@ -14,6 +14,7 @@ import pytest
 
 from dray.api.document import UID, NamespacedName
 from dray.api.features import FeatureGates
+from dray.api.gate_table import Release
 from dray.driver.device_plugin import Device
 from dray.node.checkpoint_file import CheckpointFile
 from dray.node.devices.files import load_checkpoint
@@ -123,14 +124,18 @@ async def test_allocatable_follows_health(folder: str) -> None:
         assert await ids() == ["a", "b"]
 
 
-@pytest.mark.behaviour("PR-15", "PR-23")
-async def test_claims_survive_a_restart_without_driver_and_api_server(folder: str) -> None:
+def prepared_claim(folder: str) -> DraManager:
+    """A manager with a claim of Pod u1, from its checkpoint."""
     device = ClaimDevice("pool", "gpu-0", None, ("req",), ("v.com/gpu=0",))
     saved = ClaimInfo(UID("c1"), NamespacedName("default", "gpus"), {"drv": (device,)}, frozenset({UID("u1")}))
     CheckpointFile(os.path.join(folder, checkpoint.FILE_NAME)).replace(checkpoint.encode([saved]))
     unused = cast(Any, None)
-    claims = DraManager(unused, "node", folder, SystemClock(), Metrics())
-    pods = Pods()
+    return DraManager(unused, "node", folder, SystemClock(), Metrics())
+
+
+@pytest.mark.behaviour("PR-15", "PR-23")
+async def test_claims_survive_a_restart_without_driver_and_api_server(folder: str) -> None:
+    claims, pods = prepared_claim(folder), Pods()
     async with served(folder, Sources(pods, claims=(claims,))) as client:
         assert await client.list() == {}
         pods.add(with_claims("u1", {"g": "gpus"}, {"main": [("g", "")]}))
@@ -174,6 +179,26 @@ async def test_get_has_the_containers_of_list_and_reading_changes_nothing(folder
             await client.v1.GetAllocatableResources(v1.AllocatableResourcesRequest())
         assert load_checkpoint(os.path.join(here.folder, "kubelet_internal_checkpoint")) == saved
         assert [here.held("u1", name) for name in ("init", "side", "main")] == [["a"], ["a"], ["b"]]
+
+
+@pytest.mark.behaviour("EV-26", "NG-11", "NG-12", "PR-19")
+async def test_gates_that_a_release_lets_be_set(folder: str) -> None:
+    off = FeatureGates.parse("PodResourcesGet=false,PodResourcesDynamicResources=false", Release(1, 35))
+    user = with_claims("u1", {"g": "gpus"}, {"main": [("g", "")]})
+    sources = Sources(Pods(user), claims=(prepared_claim(folder),))
+    async with served(folder, sources) as client:
+        before = await client.get("pod-u1")
+        assert before.containers[0].dynamic_resources
+    async with served(folder, sources, off) as client:
+        assert await refused(client.get("pod-u1")) == (
+            grpc.StatusCode.UNKNOWN,
+            "PodResources API Get method disabled",
+        )
+        (listed,) = (await client.v1.List(v1.ListPodResourcesRequest())).pod_resources
+        assert not listed.containers[0].dynamic_resources
+    # The API keeps no state: it is as before.
+    async with served(folder, sources) as client:
+        assert await client.get("pod-u1") == before
 
 
 @pytest.mark.behaviour("PR-21")

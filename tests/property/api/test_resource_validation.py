@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from dray.api.defaults import other_groups
 from dray.api.defaults import resource as resource_defaults
 from dray.api.document import Document, GroupVersionKind
-from dray.api.features import GATES, FeatureGates
+from dray.api.features import FeatureGates
 from dray.api.field_errors import FieldError
+from dray.api.gate_table import GATES
 from dray.api.schema.load import kind_type
 from dray.api.schema.model import ListOf, MapOf, Scalar, StructType, Type
 from dray.apiserver.registry import cdi, resource

@@ -6,10 +6,12 @@ from dataclasses import dataclass
 
 import pytest
 
-from dray.api.features import GATES, FeatureGates
+from dray.api.features import FeatureGates
+from dray.api.gate_table import CURRENT, GATES, Release
 from dray.runtime.settings import (
     BOOLEAN,
     DURATION,
+    EMULATED_VERSION,
     FEATURE_GATES,
     PORT,
     STRING,
@@ -36,9 +38,10 @@ class Example:
     logging_format: str = setting(choice("text", "json"), "text", "log format")
     verbosity: int = setting(number(0, 10), 0, "detail", flag="v", environment="DRAY_VERBOSITY")
     feature_gates: FeatureGates = setting(FEATURE_GATES, FeatureGates(), "gates")  # noqa: RUF009
+    emulated_version: Release = setting(EMULATED_VERSION, CURRENT, "release to emulate")  # noqa: RUF009
 
 
-GATE = next(iter(sorted(name for name, gate in GATES.items() if not gate.locked)))
+GATE = next(iter(sorted(name for name, gate in GATES.items() if not gate.newest.locked)))
 
 
 def test_defaults() -> None:
@@ -106,7 +109,7 @@ def test_refusals_name_their_source(argv: list[str], environ: dict[str, str], te
 
 
 def test_feature_gates_from_every_source() -> None:
-    wanted = not GATES[GATE].default
+    wanted = not GATES[GATE].newest.default
     text = str(wanted).lower()
     for loaded in (
         load(Example, [f"--feature-gates={GATE}={text}"], {}),
@@ -130,3 +133,34 @@ def test_help_names_flag_default_environment_and_key() -> None:
     assert "--port int\n          port to listen on (default 6443) [env DRAY_PORT, key port]" in text
     assert "--tls-san strings" in text
     assert "[env DRAY_NAMES, key tlsSANs]" in text
+
+
+@pytest.mark.behaviour("EV-02", "EV-03")
+@pytest.mark.parametrize(
+    ("argv", "environ", "text"),
+    [
+        (["--emulated-version=kube=1.36", "--feature-gates=DRAExtendedResource=false"], {}, ""),
+        # Wherever the two are from.
+        (["--emulated-version=1.36"], {"DRAY_FEATURE_GATES": "DRAExtendedResource=false"}, ""),
+        ([], {"DRAY_EMULATED_VERSION": "1.36"}, "featureGates: {DRAExtendedResource: false}"),
+        (["--feature-gates=DRAExtendedResource=false"], {}, "emulatedVersion: 1.36"),
+    ],
+)
+def test_gates_are_those_of_the_emulated_release(argv: list[str], environ: dict[str, str], text: str) -> None:
+    loaded = load(Example, argv, environ, text)
+    assert loaded.feature_gates.release == Release(1, 36)
+    assert not loaded.feature_gates.enabled("DRAExtendedResource")
+    assert not loaded.feature_gates.enabled("DRADeviceTaintRules")
+
+
+@pytest.mark.behaviour("EV-02")
+def test_a_gate_that_the_release_does_not_let_be_set_is_refused_by_its_source() -> None:
+    assert load(Example, ["--emulated-version=1.33"], {}).feature_gates.release == Release(1, 33)
+    with pytest.raises(SettingsError) as refused:
+        load(Example, ["--emulated-version=1.36"], {"DRAY_FEATURE_GATES": "DRAAdminAccess=false"})
+    assert str(refused.value) == (
+        'DRAY_FEATURE_GATES: invalid value "DRAAdminAccess=false": cannot set feature gate DRAAdminAccess to false, '
+        "feature is locked to true"
+    )
+    with pytest.raises(SettingsError, match=r'--emulated-version: invalid value "1.30": emulation version 1.30 is not'):
+        load(Example, ["--emulated-version=1.30"], {})

@@ -9,7 +9,7 @@ import pytest
 from tools.generate_reference import DOCS, generated
 from tools.reference import events, metrics, pictures
 
-from dray.api.features import GATES
+from dray.api.gate_table import GATES
 from dray.framework.plugins import EXTENSION_POINTS
 
 # What KEPs 3063, 3573, 3695, 4816 and 5004 name, with the prefix that Kubernetes gave it.

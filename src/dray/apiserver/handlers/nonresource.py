@@ -12,7 +12,8 @@ import orjson
 
 from dray.api.document import Document, GroupVersion
 from dray.api.errors import APIError, MethodNotAllowedError, NotAcceptableError, PathNotFoundError
-from dray.api.features import KUBERNETES_RELEASE
+from dray.api.features import KUBERNETES_RELEASE, min_compatibility
+from dray.api.gate_table import CURRENT, Release
 from dray.apiserver import discovery
 from dray.apiserver.authentication.service_accounts import ServiceAccountTokens
 from dray.apiserver.call import Call, DocumentResult, Result, TextResult
@@ -22,21 +23,6 @@ from dray.apiserver.negotiation import MEDIA_TYPES, UnavailableRepresentationErr
 from dray.apiserver.openapi import gnostic
 from dray.runtime.metrics import CONTENT_TYPE as METRICS_CONTENT_TYPE
 
-KUBERNETES_VERSION: Final[Document] = {
-    "major": "1",
-    "minor": "37",
-    "emulationMajor": "1",
-    "emulationMinor": "37",
-    "minCompatibilityMajor": "1",
-    "minCompatibilityMinor": "36",
-    "gitVersion": KUBERNETES_RELEASE,
-    "gitCommit": "",
-    "gitTreeState": "clean",
-    "buildDate": "1970-01-01T00:00:00Z",
-    "goVersion": "",
-    "compiler": "python",
-    "platform": "linux/amd64",
-}
 _INDICATORS: Final = "metrics/slis"
 HEALTH_ENDPOINTS: Final = ("healthz", "livez", "readyz")
 _AGGREGATED: Final = re.compile(
@@ -82,6 +68,8 @@ class NonResourceParts:
     metrics: Callable[[], bytes]
     # Host and port that clients reach the server by.
     address: str
+    # The release that the server emulates.
+    release: Release = CURRENT
 
 
 class NonResourceHandler:
@@ -97,7 +85,7 @@ class NonResourceHandler:
         self._cached: dict[tuple[str, str], tuple[int, bytes, str]] = {}
         self._exact: Final[Mapping[str, Callable[[Call], Result]]] = {
             "": self._root,
-            "version": lambda _call: DocumentResult(KUBERNETES_VERSION),
+            "version": lambda _call: DocumentResult(_version(parts.release)),
             "metrics": self._serve_metrics,
             "api": self._api,
             "apis": self._apis,
@@ -233,6 +221,25 @@ class NonResourceHandler:
         if any(media in call.accept for media in gnostic.MEDIA_TYPES):
             return _hashed(call, self._openapi.v2_protobuf(), gnostic.MEDIA_TYPE)
         return _hashed(call, self._openapi.v2())
+
+
+def _version(emulated: Release) -> Document:
+    compatible = min_compatibility(emulated)
+    return {
+        "major": str(CURRENT.major),
+        "minor": str(CURRENT.minor),
+        "emulationMajor": str(emulated.major),
+        "emulationMinor": str(emulated.minor),
+        "minCompatibilityMajor": str(compatible.major),
+        "minCompatibilityMinor": str(compatible.minor),
+        "gitVersion": KUBERNETES_RELEASE,
+        "gitCommit": "",
+        "gitTreeState": "clean",
+        "buildDate": "1970-01-01T00:00:00Z",
+        "goVersion": "",
+        "compiler": "python",
+        "platform": "linux/amd64",
+    }
 
 
 def _check_readable(call: Call) -> None:

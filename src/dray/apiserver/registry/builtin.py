@@ -24,7 +24,7 @@ from dray.api.defaults import (
     workloads,
 )
 from dray.api.document import GroupResource, GroupVersion, GroupVersionKind
-from dray.api.features import FeatureGates
+from dray.api.gate_table import CURRENT, Release
 from dray.apiserver.endpoint import Converter, Endpoint
 from dray.apiserver.registry.actors import creation_warning
 from dray.apiserver.registry.strategy import ResourceDefinition, Strategy
@@ -74,14 +74,8 @@ _CONVERTERS: Final[Mapping[str, Converter]] = {
 # Groups whose objects are stored by another one.
 _HOMES: Final = {"events.k8s.io": GroupVersion("", "v1")}
 # The releases in which versions of resource.k8s.io are deprecated and removed; DeviceTaintRule is newer.
-_DEPRECATED: Final = {"v1beta1": ("v1.35", "v1.38"), "v1beta2": ("v1.36", "v1.39")}
-_DEPRECATED_BY_KIND: Final = {"DeviceTaintRule": {"v1alpha3": ("v1.36", "v1.39")}}
-# Group versions, and resources, that are served only while their feature gate is on.
-_GATES: Final[Mapping[GroupVersion | GroupResource, str]] = {
-    GroupVersion("cdi.k8s.io", "v1alpha1"): "DRAControlPlaneController",
-    GroupVersion("scheduling.k8s.io", "v1beta1"): "GenericWorkload",
-    GroupResource("resource.k8s.io", "resourcepoolstatusrequests"): "DRAResourcePoolStatus",
-}
+_DEPRECATED: Final = {"v1beta1": (35, 38), "v1beta2": (36, 39)}
+_DEPRECATED_BY_KIND: Final = {"DeviceTaintRule": {"v1alpha3": (36, 39)}}
 
 _AUTHENTICATION: Final = "authentication.k8s.io"
 _AUTHORIZATION: Final = "authorization.k8s.io"
@@ -121,20 +115,14 @@ def definitions() -> Iterator[ResourceDefinition]:
     yield BINDINGS
 
 
-def endpoints() -> Iterator[Endpoint]:
-    """Yield every built-in resource at every served version."""
+def endpoints(release: Release = CURRENT) -> Iterator[Endpoint]:
+    """Yield every built-in resource at every version, with what is deprecated in the release."""
     for definition in definitions():
         for version in definition.versions:
-            yield endpoint(definition, version)
+            yield endpoint(definition, version, release)
 
 
-def is_served(endpoint: Endpoint, gates: FeatureGates) -> bool:
-    """Return whether the gates allow the endpoint's group version and resource."""
-    places = (endpoint.group_version, endpoint.resource)
-    return all(gates.enabled(_GATES[place]) for place in places if place in _GATES)
-
-
-def endpoint(definition: ResourceDefinition, version: str) -> Endpoint:
+def endpoint(definition: ResourceDefinition, version: str, release: Release = CURRENT) -> Endpoint:
     """Return a built-in resource at one version."""
     gvk = GroupVersionKind(definition.group, version, definition.kind)
     return Endpoint(
@@ -142,7 +130,7 @@ def endpoint(definition: ResourceDefinition, version: str) -> Endpoint:
         version,
         default=_DEFAULTERS.get(gvk),
         converter=_CONVERTERS.get(definition.group),
-        deprecation=_deprecation(definition, version),
+        deprecation=_deprecation(definition, version, release),
         creation_warning=_creation_warning(definition, version),
         home=_HOMES.get(definition.group),
     )
@@ -155,11 +143,13 @@ def _creation_warning(definition: ResourceDefinition, version: str) -> str:
     return creation_warning(GroupVersion(definition.group, version).api_version, definition.kind, resource)
 
 
-def _deprecation(definition: ResourceDefinition, version: str) -> str:
+def _deprecation(definition: ResourceDefinition, version: str, release: Release) -> str:
     if definition.kind == "Endpoints":
         return "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"
     releases = _DEPRECATED_BY_KIND.get(definition.kind, _DEPRECATED)
     if definition.group != "resource.k8s.io" or version not in releases:
         return ""
     since, until = releases[version]
-    return f"{definition.group}/{version} {definition.kind} is deprecated in {since}+, unavailable in {until}+"
+    if since > release.minor:
+        return ""
+    return f"{definition.group}/{version} {definition.kind} is deprecated in v1.{since}+, unavailable in v1.{until}+"

@@ -8,6 +8,7 @@ from typing import Final
 from dray.api.document import Document
 from dray.api.validation.batch_v1 import validate_cron_job
 from dray.apiserver.registry.columns import AGE, NAME, since
+from dray.apiserver.registry.gated_fields import CRON_JOB_FIELDS
 from dray.apiserver.registry.generic import GenericStatusStrategy, GenericStrategy
 from dray.apiserver.registry.strategy import Column, ResourceDefinition
 
@@ -38,7 +39,7 @@ CRON_JOBS: Final = ResourceDefinition(
     namespaced=True,
     versions=("v1",),
     storage_version="v1",
-    strategy=GenericStrategy(validate_cron_job, initial_status={}),
+    strategy=GenericStrategy(validate_cron_job, initial_status={}, fields=CRON_JOB_FIELDS),
     status_strategy=GenericStatusStrategy(),
     short_names=("cj",),
     categories=("all",),

@@ -11,6 +11,7 @@ from dray.api.document import Document
 from dray.api.pod_warnings import workload_warnings
 from dray.api.validation.apps_v1 import validate_daemon_set, validate_daemon_set_status, validate_daemon_set_update
 from dray.apiserver.registry.columns import AGE, NAME, TEMPLATE_COLUMNS, status_number
+from dray.apiserver.registry.gated_fields import TEMPLATE_FIELDS
 from dray.apiserver.registry.generic import GenericStatusStrategy, GenericStrategy
 from dray.apiserver.registry.strategy import Column, ResourceDefinition
 
@@ -45,6 +46,7 @@ DAEMON_SETS: Final = ResourceDefinition(
         validate_daemon_set_update,
         initial_status=dict.fromkeys(_COUNTS, 0),
         warn=partial(workload_warnings, names_pods=False),
+        fields=TEMPLATE_FIELDS,
     ),
     status_strategy=GenericStatusStrategy(validate_daemon_set_status),
     short_names=("ds",),

@@ -9,6 +9,7 @@ from dray.api.document import Document
 from dray.api.pod_warnings import workload_warnings
 from dray.api.validation.apps_v1 import validate_deployment, validate_deployment_update, validate_replica_status
 from dray.apiserver.registry.columns import AGE, NAME, TEMPLATE_COLUMNS, status_number
+from dray.apiserver.registry.gated_fields import TEMPLATE_FIELDS
 from dray.apiserver.registry.generic import GenericStatusStrategy, GenericStrategy, desired_state_or_annotations_changed
 from dray.apiserver.registry.strategy import Column, ResourceDefinition
 
@@ -40,6 +41,7 @@ DEPLOYMENTS: Final = ResourceDefinition(
         initial_status={},
         changed=desired_state_or_annotations_changed,
         warn=workload_warnings,
+        fields=TEMPLATE_FIELDS,
     ),
     status_strategy=GenericStatusStrategy(validate_replica_status, restored_metadata=("labels",)),
     subresources=("scale",),

@@ -7,6 +7,7 @@ from typing import Any, Final, TypeAlias
 
 from dray.api.document import Document, copy_document
 from dray.api.field_errors import FieldErrors
+from dray.apiserver.registry.gated_fields import GatedFields, drop_disabled_fields
 from dray.apiserver.registry.strategy import (
     Strategy,
     WriteContext,
@@ -41,7 +42,8 @@ class GenericStrategy(Strategy):
     """Strategy of a kind, from its rules.
 
     `initial_status` is the status of a new object, None for a kind without one. A kind without generation never has
-    `metadata.generation`; that of the others grows when the object has `changed`.
+    `metadata.generation`; that of the others grows when the object has `changed`. `fields` are those that are dropped
+    while their feature is disabled.
     """
 
     def __init__(  # noqa: PLR0913 - the rules of a kind, by name
@@ -56,8 +58,10 @@ class GenericStrategy(Strategy):
         name_rule: str = "",
         changed: Callable[[Document, Document], bool] = desired_state_changed,
         warn: Warn | None = None,
+        fields: tuple[GatedFields, ...] = (),
     ) -> None:
         self._validate = validate
+        self._fields = fields
         self._validate_update = validate_update
         self._initial_status = initial_status
         self._generation = generation
@@ -68,9 +72,11 @@ class GenericStrategy(Strategy):
         self.name_rule = name_rule
 
     def prepare_for_create(self, obj: Document, context: WriteContext) -> None:
-        """Reset the status and start the generation."""
+        """Reset the status, drop disabled fields and start the generation."""
         if self._initial_status is not None:
             obj["status"] = copy_document(dict(self._initial_status))
+        if self._fields:
+            context.warnings.extend(drop_disabled_fields(self._fields, obj, None, context.gates))
         if self._generation:
             start_generation(obj)
 
@@ -83,9 +89,11 @@ class GenericStrategy(Strategy):
         return self._warn(obj, old) if self._warn is not None else ()
 
     def prepare_for_update(self, obj: Document, old: Document, context: WriteContext) -> None:
-        """Restore the status, and increment the generation when the desired state changed."""
+        """Restore the status, drop disabled fields, and increment the generation when the desired state changed."""
         if self._initial_status is not None:
             restore(obj, old, "status")
+        if self._fields:
+            drop_disabled_fields(self._fields, obj, old, context.gates)
         if self._generation:
             carry_generation(obj, old, changed=self._changed(obj, old))
 

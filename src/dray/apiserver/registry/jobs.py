@@ -18,10 +18,9 @@ from dray.api.validation.batch_v1 import (
     validate_job_update,
 )
 from dray.apiserver.registry.columns import AGE, NAME, TEMPLATE_COLUMNS, human_duration, status_number
+from dray.apiserver.registry.gated_fields import JOB_FIELDS
 from dray.apiserver.registry.generic import GenericStatusStrategy, GenericStrategy
 from dray.apiserver.registry.strategy import Column, ResourceDefinition, WriteContext
-
-NO_SCHEDULING: Final = "spec.scheduling: dropped, because the feature gate WorkloadWithJob is disabled"
 
 
 class JobStrategy(GenericStrategy):
@@ -31,17 +30,8 @@ class JobStrategy(GenericStrategy):
         """Generate the selector; the UID has been assigned before."""
         super().prepare_for_create(obj, context)
         spec = obj.get("spec") or {}
-        if spec.get("scheduling") is not None and not context.gates.enabled("WorkloadWithJob"):
-            del spec["scheduling"]
-            context.warnings.append(NO_SCHEDULING)
         if not spec.get("manualSelector"):
             _generate_selector(obj, spec)
-
-    def prepare_for_update(self, obj: Document, old: Document, context: WriteContext) -> None:
-        """Drop a disabled field that the Job does not have yet."""
-        if not context.gates.enabled("WorkloadWithJob") and (old.get("spec") or {}).get("scheduling") is None:
-            (obj.get("spec") or {}).pop("scheduling", None)
-        super().prepare_for_update(obj, old, context)
 
 
 def _generate_selector(job: Document, spec: Document) -> None:
@@ -106,7 +96,9 @@ JOBS: Final = ResourceDefinition(
     namespaced=True,
     versions=("v1",),
     storage_version="v1",
-    strategy=JobStrategy(validate_job, validate_job_update, initial_status={}, warn=workload_warnings),
+    strategy=JobStrategy(
+        validate_job, validate_job_update, initial_status={}, warn=workload_warnings, fields=JOB_FIELDS
+    ),
     status_strategy=GenericStatusStrategy(validate_job_status),
     categories=("all",),
     columns=(

@@ -15,48 +15,30 @@ from dray.api.validation.scheduling_v1beta1 import (
     validate_workload_update,
 )
 from dray.apiserver.registry.columns import AGE, NAME
-from dray.apiserver.registry.generic import OWN_METADATA, GenericStatusStrategy, GenericStrategy
-from dray.apiserver.registry.resource.gates import (
+from dray.apiserver.registry.gated_fields import (
     POD_GROUP_FIELDS,
     WORKLOAD_FIELDS,
-    GatedFields,
-    drop_disabled_fields,
     drop_disabled_status_fields,
 )
+from dray.apiserver.registry.generic import OWN_METADATA, GenericStatusStrategy, GenericStrategy
 from dray.apiserver.registry.strategy import Column, ResourceDefinition, WriteContext
 
 # Fields of features that are not built: groups of groups, and a preemption policy of groups.
 _NOT_BUILT: Final = ("parentCompositePodGroupName", "preemptionPolicy")
 
 
-class _GatedStrategy(GenericStrategy):
-    """Drops the fields of disabled features, unless they are stored."""
-
-    fields: tuple[GatedFields, ...] = ()
+class _GroupStrategy(GenericStrategy):
+    """Strategy that also drops what is not built."""
 
     def prepare_for_create(self, obj: Document, context: WriteContext) -> None:
-        """Drop disabled fields, and reset the status."""
+        """Drop such fields, and reset the status."""
         super().prepare_for_create(obj, context)
-        drop_disabled_fields(self.fields, obj, None, context.gates)
         _drop_not_built(obj)
 
     def prepare_for_update(self, obj: Document, old: Document, context: WriteContext) -> None:
-        """Drop disabled fields, and restore the status."""
+        """Drop such fields, and restore the status."""
         super().prepare_for_update(obj, old, context)
-        drop_disabled_fields(self.fields, obj, old, context.gates)
         _drop_not_built(obj)
-
-
-class PodGroupStrategy(_GatedStrategy):
-    """Strategy of PodGroups."""
-
-    fields = POD_GROUP_FIELDS
-
-
-class WorkloadStrategy(_GatedStrategy):
-    """Strategy of Workloads."""
-
-    fields = WORKLOAD_FIELDS
 
 
 class PodGroupStatusStrategy(GenericStatusStrategy):
@@ -101,8 +83,13 @@ POD_GROUPS: Final = ResourceDefinition(
     namespaced=True,
     versions=("v1beta1",),
     storage_version="v1beta1",
-    strategy=PodGroupStrategy(
-        validate_pod_group, validate_pod_group_update, initial_status={}, generation=False, unconditional_update=False
+    strategy=_GroupStrategy(
+        validate_pod_group,
+        validate_pod_group_update,
+        initial_status={},
+        generation=False,
+        unconditional_update=False,
+        fields=POD_GROUP_FIELDS,
     ),
     status_strategy=PodGroupStatusStrategy(
         validate_pod_group_status, unconditional_update=False, restored_metadata=OWN_METADATA
@@ -124,8 +111,12 @@ WORKLOADS: Final = ResourceDefinition(
     namespaced=True,
     versions=("v1beta1",),
     storage_version="v1beta1",
-    strategy=WorkloadStrategy(
-        validate_workload, validate_workload_update, generation=False, unconditional_update=False
+    strategy=_GroupStrategy(
+        validate_workload,
+        validate_workload_update,
+        generation=False,
+        unconditional_update=False,
+        fields=WORKLOAD_FIELDS,
     ),
     columns=(NAME, AGE),
 )

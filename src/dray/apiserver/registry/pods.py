@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
@@ -16,6 +16,7 @@ from dray.api.validation.core_v1_namespace import validate_kube_finalizers
 from dray.api.validation.core_v1_pod import validate_pod_create, validate_pod_status_update, validate_pod_update
 from dray.api.validation.core_v1_pod_subresources import validate_ephemeral_containers_update, validate_resize
 from dray.apiserver.registry.columns import AGE, NAME, since
+from dray.apiserver.registry.gated_fields import POD_FIELDS, drop_disabled_fields, drop_disabled_status_fields
 from dray.apiserver.registry.pod_status import quality_of_service, summarize
 from dray.apiserver.registry.strategy import (
     Column,
@@ -29,7 +30,6 @@ from dray.apiserver.registry.strategy import (
     start_generation,
 )
 
-NO_GROUPS: Final = "spec.schedulingGroup: dropped, because the feature gate GenericWorkload is disabled"
 _NONE: Final = "<none>"
 _OF_EVERY_UPDATE: Final = ("name", "namespace", "resourceVersion", "managedFields")
 # What a resize changes in a container.
@@ -43,9 +43,7 @@ class PodStrategy(Strategy):
         """Set the phase, the QoS class and the condition of scheduling gates; merge label keys into selectors."""
         start_generation(obj)
         spec = obj.get("spec") or {}
-        if spec.get("schedulingGroup") is not None and not context.gates.enabled("GenericWorkload"):
-            del spec["schedulingGroup"]
-            context.warnings.append(NO_GROUPS)
+        context.warnings.extend(drop_disabled_fields(POD_FIELDS, obj, None, context.gates))
         merge_label_keys(obj)
         # After admission, whose webhooks may have added containers.
         default_pod_level_resources(spec)
@@ -61,6 +59,7 @@ class PodStrategy(Strategy):
     def prepare_for_update(self, obj: Document, old: Document, context: WriteContext) -> None:
         """Restore the status."""
         restore(obj, old, "status")
+        drop_disabled_fields(POD_FIELDS, obj, old, context.gates)
         _keep_pod_level_resources(obj, old)
         carry_generation(obj, old, changed=spec_changed(obj, old))
 
@@ -95,7 +94,7 @@ class PodStatusStrategy(Strategy):
         if not status.get("qosClass") and previous.get("qosClass"):
             status["qosClass"] = previous["qosClass"]
         _keep_claim_statuses(status, previous, context.verb)
-        _drop_gated_status(status, previous, context.gates.disabled)
+        drop_disabled_status_fields(POD_FIELDS, obj, old, context.gates)
 
     def validate_update(self, obj: Document, old: Document, context: WriteContext) -> FieldErrors:
         """Validate addresses, container states and claims."""
@@ -113,6 +112,7 @@ class PodEphemeralContainersStrategy(Strategy):
             obj["spec"]["ephemeralContainers"] = containers
         else:
             obj["spec"].pop("ephemeralContainers", None)
+        drop_disabled_fields(POD_FIELDS, obj, old, context.gates)
         carry_generation(obj, old, changed=spec_changed(obj, old))
 
     def validate_update(self, obj: Document, old: Document, context: WriteContext) -> FieldErrors:
@@ -183,32 +183,6 @@ def _keep_claim_statuses(status: Document, old: Document, verb: str) -> None:
     # It is no list that could be empty: a patch removes it, which only a writer that knows it can do.
     if verb == "update" and status.get("extendedResourceClaimStatus") is None:
         restore(status, old, "extendedResourceClaimStatus")
-
-
-def _drop_gated_status(status: Document, old: Document, disabled: frozenset[str]) -> None:
-    if "DRANodeAllocatableResources" in disabled and not old.get("nodeAllocatableResourceClaimStatuses"):
-        status.pop("nodeAllocatableResourceClaimStatuses", None)
-    if "ResourceHealthStatus" in disabled and not _reports_health(old):
-        for container in _container_statuses(status):
-            container.pop("allocatedResourcesStatus", None)
-    if "ResourceHealthStatusMessage" in disabled and not any("message" in item for item in _health_reports(old)):
-        for item in _health_reports(status):
-            item.pop("message", None)
-
-
-def _container_statuses(status: Document) -> list[Document]:
-    kinds = ("containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses")
-    return [container for kind in kinds for container in status.get(kind) or ()]
-
-
-def _reports_health(status: Document) -> bool:
-    return any(container.get("allocatedResourcesStatus") for container in _container_statuses(status))
-
-
-def _health_reports(status: Document) -> Iterator[Document]:
-    for container in _container_statuses(status):
-        for resource in container.get("allocatedResourcesStatus") or ():
-            yield from resource.get("resources") or ()
 
 
 # --- Table cells.

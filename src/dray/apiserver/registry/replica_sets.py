@@ -9,6 +9,7 @@ from dray.api.document import Document
 from dray.api.pod_warnings import workload_warnings
 from dray.api.validation.apps_v1 import validate_replica_set, validate_replica_set_update, validate_replica_status
 from dray.apiserver.registry.columns import AGE, NAME, TEMPLATE_COLUMNS, status_number
+from dray.apiserver.registry.gated_fields import TEMPLATE_FIELDS
 from dray.apiserver.registry.generic import GenericStatusStrategy, GenericStrategy
 from dray.apiserver.registry.strategy import Column, ResourceDefinition
 
@@ -34,7 +35,11 @@ REPLICA_SETS: Final = ResourceDefinition(
     versions=("v1",),
     storage_version="v1",
     strategy=GenericStrategy(
-        validate_replica_set, validate_replica_set_update, initial_status={"replicas": 0}, warn=workload_warnings
+        validate_replica_set,
+        validate_replica_set_update,
+        initial_status={"replicas": 0},
+        warn=workload_warnings,
+        fields=TEMPLATE_FIELDS,
     ),
     status_strategy=GenericStatusStrategy(validate_replica_status),
     subresources=("scale",),

@@ -16,6 +16,7 @@ from dray.api.validation.apps_v1 import (
     validate_stateful_set_update,
 )
 from dray.apiserver.registry.columns import AGE, NAME, TEMPLATE_COLUMNS, status_number
+from dray.apiserver.registry.gated_fields import TEMPLATE_FIELDS
 from dray.apiserver.registry.generic import GenericStatusStrategy, GenericStrategy
 from dray.apiserver.registry.strategy import Column, ResourceDefinition
 
@@ -49,6 +50,7 @@ STATEFUL_SETS: Final = ResourceDefinition(
         validate_stateful_set_update,
         initial_status={"replicas": 0, "availableReplicas": 0},
         warn=_warnings,
+        fields=TEMPLATE_FIELDS,
     ),
     status_strategy=GenericStatusStrategy(validate_stateful_set_status),
     subresources=("scale",),
@@ -81,7 +83,7 @@ REPLICATION_CONTROLLERS: Final = ResourceDefinition(
     namespaced=True,
     versions=("v1",),
     storage_version="v1",
-    strategy=GenericStrategy(validate_replication_controller, initial_status={"replicas": 0}),
+    strategy=GenericStrategy(validate_replication_controller, initial_status={"replicas": 0}, fields=TEMPLATE_FIELDS),
     status_strategy=GenericStatusStrategy(validate_replica_status),
     subresources=("scale",),
     short_names=("rc",),

@@ -26,17 +26,21 @@ class FitEvents:
 
     def __init__(self, handle: Handle) -> None:
         self._extended_resources = handle.extended_resources
+        self._has_classes = handle.features.enabled("DRAExtendedResource")
 
     def registrations(self) -> Sequence[EventRegistration]:
         """Return deleted or scaled-down Pods, added or larger nodes, and changed device classes."""
         added = Action.ADD | Action.UPDATE_NODE_ALLOCATABLE
-        return (
+        registrations = [
             EventRegistration(ClusterEvent(ASSIGNED_POD, Action.DELETE | Action.UPDATE_POD_SCALE_DOWN), _frees),
             EventRegistration(ClusterEvent(UNSCHEDULED_POD, Action.UPDATE_POD_SCALE_DOWN)),
             EventRegistration(ClusterEvent(NODE, added), self._node_has_resources),
+        ]
+        if self._has_classes:
             # Devices may serve a resource that no node has.
-            EventRegistration(ClusterEvent(DEVICE_CLASS, Action.ADD | Action.UPDATE | Action.DELETE), self._is_served),
-        )
+            changed = Action.ADD | Action.UPDATE | Action.DELETE
+            registrations.append(EventRegistration(ClusterEvent(DEVICE_CLASS, changed), self._is_served))
+        return registrations
 
     def _is_served(self, pod: Pod, old: DeviceClass | None, new: DeviceClass | None) -> Hint:
         if concerns_resources(pod, old, new) is Hint.SKIP:

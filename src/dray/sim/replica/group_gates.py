@@ -18,7 +18,8 @@ GROUP_KINDS: Final = ("PodGroup", "Pod", "Job")
 def with_groups(gates: FeatureGates, documents: Iterable[Document]) -> FeatureGates:
     """Return the gates with those that the objects need, unless they are set."""
     needed = {name for document in documents for name in _needed(document)}
-    return FeatureGates({**dict.fromkeys(sorted(needed), True), **gates.overrides}) if needed else gates
+    unset = sorted(needed - gates.overrides.keys())
+    return gates.with_overrides(dict.fromkeys(unset, True)) if unset else gates
 
 
 def _needed(document: Document) -> Iterator[str]:

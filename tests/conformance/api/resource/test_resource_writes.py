@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from dray.api.document import Document
-from dray.api.features import GATES, FeatureGates
+from dray.api.features import FeatureGates
+from dray.api.gate_table import GATES
 from dray.apiserver.registry.resource import DEFINITIONS
 from dray.apiserver.registry.strategy import ResourceDefinition, Strategy, WriteContext
 from dray.apiserver.request import UserInfo

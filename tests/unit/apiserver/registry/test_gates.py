@@ -6,25 +6,45 @@ from copy import deepcopy
 
 import pytest
 
-from dray.api.document import Document, GroupVersionKind
-from dray.api.features import GATES, FeatureGates
+from dray.api.document import Document, GroupVersion, GroupVersionKind
+from dray.api.features import FeatureGates
+from dray.api.gate_table import GATES
 from dray.api.schema import load
 from dray.api.schema.model import ListOf, MapOf, StructType, Type
-from dray.apiserver.registry.resource.gates import (
+from dray.apiserver.registry.gated_fields import (
     CLAIM_FIELDS,
+    CLASS_FIELDS,
+    CRON_JOB_FIELDS,
+    JOB_FIELDS,
+    POD_FIELDS,
+    POD_GROUP_FIELDS,
     SLICE_FIELDS,
+    TEMPLATE_FIELDS,
+    WORKLOAD_FIELDS,
     GatedFields,
     drop_disabled_fields,
     drop_disabled_status_fields,
 )
 
-KINDS = {"ResourceClaim": CLAIM_FIELDS, "ResourceSlice": SLICE_FIELDS}
-ROWS = [pytest.param(kind, feature, id=f"{kind}-{feature.gate}") for kind, rows in KINDS.items() for feature in rows]
+DRA, SCHEDULING = GroupVersion("resource.k8s.io", "v1"), GroupVersion("scheduling.k8s.io", "v1beta1")
+APPS, BATCH = GroupVersion("apps", "v1"), GroupVersion("batch", "v1")
+KINDS = {
+    DRA.kind("ResourceClaim"): CLAIM_FIELDS,
+    DRA.kind("ResourceSlice"): SLICE_FIELDS,
+    DRA.kind("DeviceClass"): CLASS_FIELDS,
+    GroupVersion("", "v1").kind("Pod"): POD_FIELDS,
+    APPS.kind("Deployment"): TEMPLATE_FIELDS,
+    BATCH.kind("Job"): JOB_FIELDS,
+    BATCH.kind("CronJob"): CRON_JOB_FIELDS,
+    SCHEDULING.kind("PodGroup"): POD_GROUP_FIELDS,
+    SCHEDULING.kind("Workload"): WORKLOAD_FIELDS,
+}
+ROWS = [pytest.param(gvk, feature, id=f"{gvk.kind}-{feature.gate}") for gvk, rows in KINDS.items() for feature in rows]
 OFF = FeatureGates.parse("DRAConsumableCapacity=false")
 
 
-def holder_type(kind: str, segments: tuple[str, ...]) -> StructType:
-    found: Type | None = load.kind_type(GroupVersionKind("resource.k8s.io", "v1", kind))
+def holder_type(gvk: GroupVersionKind, segments: tuple[str, ...]) -> StructType:
+    found: Type | None = load.kind_type(gvk)
     for segment in segments:
         if segment in ("[]", "{}"):
             assert isinstance(found, ListOf if segment == "[]" else MapOf)
@@ -36,13 +56,11 @@ def holder_type(kind: str, segments: tuple[str, ...]) -> StructType:
     return found
 
 
-@pytest.mark.parametrize(("kind", "feature"), ROWS)
-def test_gated_fields_exist(kind: str, feature: GatedFields) -> None:
-    gate = GATES[feature.gate]
-    # A locked gate has no fields to drop.
-    assert not gate.locked
+@pytest.mark.parametrize(("gvk", "feature"), ROWS)
+def test_gated_fields_exist(gvk: GroupVersionKind, feature: GatedFields) -> None:
+    assert feature.gate in GATES
     for paths in feature.spec + feature.status:
-        assert set(paths.names) <= set(holder_type(kind, paths.segments).fields)
+        assert set(paths.names) <= set(holder_type(gvk, paths.segments).fields)
 
 
 def claim(**request: object) -> Document:

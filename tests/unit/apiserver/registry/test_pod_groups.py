@@ -29,7 +29,8 @@ from dray.apiserver.admission.priority import Priority
 from dray.apiserver.options import WriteOptions
 from dray.apiserver.registry import builtin
 from dray.apiserver.registry.pod_groups import POD_GROUPS, WORKLOADS
-from dray.apiserver.registry.pods import NO_GROUPS, PodStrategy
+from dray.apiserver.registry.pods import PodStrategy
+from dray.apiserver.registry.served_versions import RuntimeConfig, is_served
 from dray.apiserver.registry.strategy import WriteContext
 from dray.apiserver.request import UserInfo
 from dray.client.resources import POD_GROUPS as CLIENT_RESOURCE
@@ -274,8 +275,8 @@ def test_served_with_protobuf_and_defaults() -> None:
     assert fresh["spec"]["disruptionMode"] == {"single": {}}
     assert CLIENT_RESOURCE.type is PodGroup
     on, off = FeatureGates({"GenericWorkload": True}), FeatureGates({})
-    assert builtin.is_served(endpoint, on)
-    assert not builtin.is_served(endpoint, off)
+    assert is_served(endpoint, on, RuntimeConfig())
+    assert not is_served(endpoint, off, RuntimeConfig())
 
 
 @pytest.mark.behaviour("GW-48", "N-129")
@@ -402,8 +403,7 @@ def test_without_the_gate_the_group_is_dropped_with_a_warning() -> None:
     dropped = pod(schedulingGroup={"podGroupName": "team"})
     PodStrategy().prepare_for_create(dropped, context)
     assert "schedulingGroup" not in dropped["spec"]
-    assert context.warnings == [NO_GROUPS]
-    assert "GenericWorkload" in NO_GROUPS
+    assert context.warnings == ["spec.schedulingGroup: dropped, because the feature gate GenericWorkload is disabled"]
     kept = pod(schedulingGroup={"podGroupName": "team"})
     PodStrategy().prepare_for_create(kept, ON)
     assert kept["spec"]["schedulingGroup"] == {"podGroupName": "team"}

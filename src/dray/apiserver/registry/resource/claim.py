@@ -17,13 +17,13 @@ from dray.api.validation.resource_claim import (
 from dray.api.validation.resource_claim_status import device_id, validate_claim_status_update
 from dray.api.validation.valid_specs import ValidSpecs
 from dray.apiserver.registry.columns import AGE, NAME
+from dray.apiserver.registry.gated_fields import CLAIM_FIELDS, drop_disabled_fields, drop_disabled_status_fields
 from dray.apiserver.registry.resource.admin_access import (
     validate_admin_requests,
     validate_admin_results,
     validate_extended_resource_annotation,
     validate_status_permissions,
 )
-from dray.apiserver.registry.resource.gates import CLAIM_FIELDS, drop_disabled_fields, drop_disabled_status_fields
 from dray.apiserver.registry.resource.group import (
     GROUP,
     STORAGE_VERSION,
@@ -49,7 +49,7 @@ class ClaimStrategy(Strategy):
     def prepare_for_create(self, obj: Document, context: WriteContext) -> None:
         """Reset the status, and drop disabled fields."""
         obj["status"] = {}
-        drop_disabled_fields(CLAIM_FIELDS, obj, None, context.gates)
+        context.warnings.extend(drop_disabled_fields(CLAIM_FIELDS, obj, None, context.gates))
 
     def validate_create(self, obj: Document, context: WriteContext) -> FieldErrors:
         """Validate the spec and its use of admin access."""
@@ -143,7 +143,7 @@ class TemplateStrategy(Strategy):
 
     def prepare_for_create(self, obj: Document, context: WriteContext) -> None:
         """Drop disabled fields."""
-        drop_disabled_fields(CLAIM_FIELDS, _claim(obj), None, context.gates)
+        context.warnings.extend(drop_disabled_fields(CLAIM_FIELDS, _claim(obj), None, context.gates))
 
     def validate_create(self, obj: Document, context: WriteContext) -> FieldErrors:
         """Validate the template and its use of admin access."""

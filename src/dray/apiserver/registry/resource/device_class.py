@@ -8,6 +8,7 @@ from dray.api.document import Document
 from dray.api.field_errors import FieldErrors
 from dray.api.validation.resource_claim import validate_class
 from dray.apiserver.registry.columns import AGE, NAME
+from dray.apiserver.registry.gated_fields import CLASS_FIELDS, drop_disabled_fields
 from dray.apiserver.registry.resource.group import (
     GROUP,
     STORAGE_VERSION,
@@ -29,15 +30,17 @@ class ClassStrategy(Strategy):
     """Strategy of classes."""
 
     def prepare_for_create(self, obj: Document, context: WriteContext) -> None:
-        """Set the generation."""
+        """Set the generation, and drop disabled fields."""
         start_generation(obj)
+        context.warnings.extend(drop_disabled_fields(CLASS_FIELDS, obj, None, context.gates))
 
     def validate_create(self, obj: Document, context: WriteContext) -> FieldErrors:
         """Validate the class."""
         return validate_class(obj, selector_compiler(context.gates))
 
     def prepare_for_update(self, obj: Document, old: Document, context: WriteContext) -> None:
-        """Increment the generation of a changed spec."""
+        """Drop disabled fields, and increment the generation of a changed spec."""
+        drop_disabled_fields(CLASS_FIELDS, obj, old, context.gates)
         carry_generation(obj, old, changed=spec_changed(obj, old))
 
     def validate_update(self, obj: Document, old: Document, context: WriteContext) -> FieldErrors:

@@ -14,7 +14,7 @@ from dray.api.validation.resource_pool_status import (
     validate_pool_status_request_update,
 )
 from dray.apiserver.registry.columns import NAME, since, text_cell
-from dray.apiserver.registry.resource.gates import POOL_STATUS_FIELDS, drop_disabled_fields
+from dray.apiserver.registry.gated_fields import POOL_STATUS_FIELDS, drop_disabled_fields
 from dray.apiserver.registry.resource.group import GROUP, restore_for_status
 from dray.apiserver.registry.strategy import Column, ResourceDefinition, Strategy, WriteContext, restore
 
@@ -31,7 +31,7 @@ class PoolStatusRequestStrategy(Strategy):
     def prepare_for_create(self, obj: Document, context: WriteContext) -> None:
         """Remove the status, and drop disabled fields."""
         obj.pop("status", None)
-        drop_disabled_fields(POOL_STATUS_FIELDS, obj, None, context.gates)
+        context.warnings.extend(drop_disabled_fields(POOL_STATUS_FIELDS, obj, None, context.gates))
 
     def validate_create(self, obj: Document, context: WriteContext) -> FieldErrors:
         """Validate the request."""

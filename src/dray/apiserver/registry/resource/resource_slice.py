@@ -9,7 +9,7 @@ from dray.api.document import Document
 from dray.api.field_errors import FieldErrors, quote
 from dray.api.validation.resource_slice import validate_slice
 from dray.apiserver.registry.columns import AGE, NAME, text_cell
-from dray.apiserver.registry.resource.gates import SLICE_FIELDS, drop_disabled_fields
+from dray.apiserver.registry.gated_fields import SLICE_FIELDS, drop_disabled_fields
 from dray.apiserver.registry.resource.group import (
     GROUP,
     STORAGE_VERSION,
@@ -34,7 +34,7 @@ class SliceStrategy(Strategy):
     def prepare_for_create(self, obj: Document, context: WriteContext) -> None:
         """Set the generation, and drop disabled fields."""
         start_generation(obj)
-        drop_disabled_fields(SLICE_FIELDS, obj, None, context.gates)
+        context.warnings.extend(drop_disabled_fields(SLICE_FIELDS, obj, None, context.gates))
 
     def validate_create(self, obj: Document, context: WriteContext) -> FieldErrors:
         """Validate the slice."""

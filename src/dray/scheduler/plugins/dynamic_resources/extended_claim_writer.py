@@ -44,6 +44,9 @@ NAMES_MAX: Final = 3
 UNCERTAIN_MAX: Final = 10_000
 
 _STATUS: Final = WriteOptions(subresource="status")
+_DROPPED: Final = (
+    "the API server drops status.extendedResourceClaimStatus of Pods: its feature gate DRAExtendedResource is disabled"
+)
 
 
 class ExtendedClaimWriter:
@@ -132,6 +135,9 @@ class ExtendedClaimWriter:
                 elif is_refusal(error) and not isinstance(error, ConflictError):
                     break
             else:
+                if written.status.extended_resource_claim_status != wanted:
+                    # The node would start the Pod without its devices.
+                    raise ClaimChangedError(_DROPPED)
                 return written.metadata.resource_version or ""
         assert failure is not None
         raise failure

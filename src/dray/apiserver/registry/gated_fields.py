@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from dray.api.document import Document
 from dray.api.features import FeatureGates
@@ -27,6 +27,10 @@ class FieldPaths:
         """Return the structures of the object that have one of the fields, even an empty one."""
         found = _structures(obj, self.segments)
         return [holder for holder in found if not self.names.isdisjoint(holder)] if found else found
+
+    def path(self, name: str) -> str:
+        """Return the path of one of the fields."""
+        return ".".join((*self.segments, name)).replace(".[]", "[]").replace(".{}", "{}")
 
     def is_any_set(self, obj: Document) -> bool:
         """Report whether the object has one of the fields; an empty list or map counts as unset."""
@@ -54,10 +58,23 @@ def _gated(gate: str, *paths: str) -> GatedFields:
     for path in paths:
         *segments, name = path.replace("[]", ".[]").replace("{}", ".{}").split(".")
         names.setdefault(tuple(segments), []).append(name)
-    fields = [FieldPaths(segments, frozenset(group)) for segments, group in names.items()]
+    return _gated_fields(gate, [FieldPaths(segments, frozenset(group)) for segments, group in names.items()])
+
+
+def _gated_fields(gate: str, fields: Sequence[FieldPaths]) -> GatedFields:
     spec = tuple(field for field in fields if field.segments[0] == "spec")
     status = tuple(field for field in fields if field.segments[0] == "status")
     return GatedFields(gate, spec, status, _quoted(spec), _quoted(status))
+
+
+def _of_template(fields: Sequence[GatedFields], *place: str) -> tuple[GatedFields, ...]:
+    """Return the fields of the specs of templates at a place of another spec."""
+    return tuple(
+        _gated_fields(
+            feature.gate, [FieldPaths(("spec", *place, *paths.segments), paths.names) for paths in feature.spec]
+        )
+        for feature in fields
+    )
 
 
 def _quoted(fields: Sequence[FieldPaths]) -> tuple[bytes, ...]:
@@ -70,6 +87,14 @@ _RESULTS: Final = "status.allocation.devices.results[]"
 _DEVICES: Final = "spec.devices[]"
 
 CLAIM_FIELDS: Final = (
+    _gated("DRAPrioritizedList", f"{_REQUESTS}.firstAvailable"),
+    _gated("DRAAdminAccess", f"{_REQUESTS}.exactly.adminAccess", f"{_RESULTS}.adminAccess"),
+    _gated(
+        "DRADeviceTaints",
+        f"{_REQUESTS}.exactly.tolerations",
+        f"{_REQUESTS}.firstAvailable[].tolerations",
+    ),
+    _gated("DRAResourceClaimDeviceStatus", "status.devices"),
     _gated(
         "DRAConsumableCapacity",
         f"{_REQUESTS}.exactly.capacity",
@@ -87,6 +112,7 @@ CLAIM_FIELDS: Final = (
     _gated("DRAOptionalNodeOperations", f"{_RESULTS}.skipNodeOperations"),
     _gated("DRADeviceBindingConditions", f"{_RESULTS}.bindingConditions", f"{_RESULTS}.bindingFailureConditions"),
 )
+CLASS_FIELDS: Final = (_gated("DRAExtendedResource", "spec.extendedResourceName"),)
 SLICE_FIELDS: Final = (
     _gated("DRADeviceTaints", f"{_DEVICES}.taints"),
     _gated(
@@ -120,31 +146,77 @@ WORKLOAD_FIELDS: Final = (
 
 POOL_STATUS_FIELDS: Final = (_gated("DRAPartitionableDevicesType", "spec.defaultPartitionTypeAttribute"),)
 
+_CONTAINERS: Final = ("containers", "initContainers", "ephemeralContainers")
+_HEALTH: Final = tuple(
+    f"status.{kind}[].allocatedResourcesStatus"
+    for kind in ("containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses")
+)
+POD_FIELDS: Final = (
+    _gated(
+        "DynamicResourceAllocation",
+        "spec.resourceClaims",
+        *(f"spec.{kind}[].resources.claims" for kind in _CONTAINERS),
+        "status.resourceClaimStatuses",
+    ),
+    _gated("DRAExtendedResource", "status.extendedResourceClaimStatus"),
+    _gated("GenericWorkload", "spec.schedulingGroup"),
+    _gated("DRANodeAllocatableResources", "status.nodeAllocatableResourceClaimStatuses"),
+    _gated("ResourceHealthStatus", *_HEALTH),
+    _gated("ResourceHealthStatusMessage", *(f"{path}[].resources[].message" for path in _HEALTH)),
+)
+# Of Deployments and other kinds with Pods.
+TEMPLATE_FIELDS: Final = _of_template(POD_FIELDS, "template")
+JOB_FIELDS: Final = (*TEMPLATE_FIELDS, _gated("WorkloadWithJob", "spec.scheduling"))
+CRON_JOB_FIELDS: Final = (
+    *_of_template(TEMPLATE_FIELDS, "jobTemplate"),
+    _gated("WorkloadWithJob", "spec.jobTemplate.spec.scheduling"),
+)
+
+
+class _Disabled(NamedTuple):
+    """The features of a table whose gates are off."""
+
+    features: tuple[GatedFields, ...]
+    # Whether the text is searched first, because the fields are deep in the object.
+    spec_is_deep: bool
+    status_is_deep: bool
+
 
 # One entry for each table and server.
 @lru_cache(maxsize=64)
-def _disabled(fields: tuple[GatedFields, ...], disabled: frozenset[str]) -> tuple[GatedFields, ...]:
-    """Return the features of a table whose gates are off."""
-    return tuple(feature for feature in fields if feature.gate in disabled)
+def _disabled(fields: tuple[GatedFields, ...], disabled: frozenset[str]) -> _Disabled:
+    features = tuple(feature for feature in fields if feature.gate in disabled)
+    return _Disabled(
+        features,
+        any(len(paths.segments) > 1 for feature in features for paths in feature.spec),
+        any(len(paths.segments) > 1 for feature in features for paths in feature.status),
+    )
 
 
 def drop_disabled_fields(
     fields: tuple[GatedFields, ...], obj: Document, old: Document | None, gates: FeatureGates
-) -> None:
-    """Drop the spec's fields of disabled features that the stored spec does not use; `old` is None on create."""
-    text = json_text(obj.get("spec"))
-    for feature in _disabled(fields, gates.disabled):
-        if _may_have(feature.spec_names, text):
-            _drop_unused(feature.spec, obj, feature.spec, old)
+) -> list[str]:
+    """Drop the spec's fields of disabled features that the stored spec does not use; `old` is None on create.
+
+    Returns what to tell the client.
+    """
+    disabled, texts = _disabled(fields, gates.disabled), list[str]()
+    text = json_text(obj.get("spec")) if disabled.spec_is_deep else None
+    for feature in disabled.features:
+        if feature.spec and _may_have(feature.spec_names, text):
+            dropped = _drop_unused(feature.spec, obj, feature.spec, old)
+            texts += [f"{path}: dropped, because the feature gate {feature.gate} is disabled" for path in dropped]
+    return texts
 
 
 def drop_disabled_status_fields(
     fields: tuple[GatedFields, ...], obj: Document, old: Document, gates: FeatureGates
 ) -> None:
     """Drop the status's fields of disabled features that the stored object, spec or status, does not use."""
-    text = json_text(obj.get("status"))
-    for feature in _disabled(fields, gates.disabled):
-        if _may_have(feature.status_names, text):
+    disabled = _disabled(fields, gates.disabled)
+    text = json_text(obj.get("status")) if disabled.status_is_deep else None
+    for feature in disabled.features:
+        if feature.status and _may_have(feature.status_names, text):
             _drop_unused(feature.status, obj, feature.spec + feature.status, old)
 
 
@@ -160,15 +232,20 @@ def _may_have(names: Sequence[bytes], text: bytes | None) -> bool:
 
 def _drop_unused(
     fields: Sequence[FieldPaths], obj: Document, all_fields: Sequence[FieldPaths], old: Document | None
-) -> None:
-    """Drop the fields from the object, unless the stored one uses any of all fields."""
+) -> list[str]:
+    """Drop the fields from the object, unless the stored one uses any of all fields; return their paths."""
     # The stored one is looked at last.
-    found = [(holder, paths.names) for paths in fields for holder in paths.holders(obj)]
+    found = [(paths, holders) for paths in fields if (holders := paths.holders(obj))]
     if not found or (old is not None and any(paths.is_any_set(old) for paths in all_fields)):
-        return
-    for holder, names in found:
-        for name in names:
-            holder.pop(name, None)
+        return []
+    dropped: list[str] = []
+    for paths, holders in found:
+        present = [name for name in sorted(paths.names) if any(name in holder for holder in holders)]
+        for holder in holders:
+            for name in present:
+                holder.pop(name, None)
+        dropped += [paths.path(name) for name in present]
+    return dropped
 
 
 def _structures(obj: Document, segments: tuple[str, ...]) -> list[Any]:

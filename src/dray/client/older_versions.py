@@ -1,0 +1,90 @@
+"""Requests to servers that do not serve `resource.k8s.io/v1` yet, or do not any more what they served before."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Coroutine
+from typing import Any, Final
+
+import msgspec
+
+from dray.api.document import Document, GroupResource
+from dray.api.errors import APIError
+from dray.client.interface import WatchBatch
+from dray.client.rest import Call, Transport
+
+_NOT_FOUND: Final = 404
+_GROUP: Final = "resource.k8s.io"
+_NEW: Final = "v1"
+# Of Kubernetes 1.33 to 1.38; its objects have the form of v1.
+_OLD: Final = "v1beta2"
+
+
+class OlderVersions:
+    """A transport that falls back to the older version of a resource while the server does not serve the newer one.
+
+    What a server serves can change while it is followed: by an upgrade, or by another server of the cluster.
+    """
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+        # The resources that were found in the older version only.
+        self._older: Final[set[GroupResource]] = set()
+
+    def send(self, call: Call) -> Coroutine[Any, Any, Document]:
+        """Send a call; in the other version if its resource is not served in the first."""
+        return self._send(call) if _has_versions(call) else self._transport.send(call)
+
+    def stream(self, call: Call) -> AsyncIterator[WatchBatch]:
+        """Watch in the version in which the resource was listed."""
+        return self._transport.stream(_in_older_version(call) if self._is_older(call) else call)
+
+    async def close(self) -> None:
+        """Release what the transport holds."""
+        await self._transport.close()
+
+    async def _send(self, call: Call) -> Document:
+        known, other = call, _in_older_version(call)
+        if self._is_older(call):
+            known, other = other, known
+        try:
+            return await self._transport.send(known)
+        except APIError as error:
+            if not _is_path_missing(error):
+                raise
+            failure = error
+        try:
+            document = await self._transport.send(other)
+        except APIError as error:
+            if _is_path_missing(error):
+                raise failure from None
+            self._remember(other)
+            raise
+        self._remember(other)
+        return document
+
+    def _is_older(self, call: Call) -> bool:
+        return call.resource is not None and _has_versions(call) and call.resource.group_resource in self._older
+
+    def _remember(self, served: Call) -> None:
+        assert served.resource is not None
+        change = self._older.add if served.resource.version == _OLD else self._older.discard
+        change(served.resource.group_resource)
+
+
+def _has_versions(call: Call) -> bool:
+    resource = call.resource
+    return resource is not None and resource.group == _GROUP and resource.version == _NEW
+
+
+def _in_older_version(call: Call) -> Call:
+    resource, body = call.resource, call.body
+    assert resource is not None
+    served = msgspec.structs.replace(resource, version=_OLD)
+    if isinstance(body, dict) and body.get("apiVersion") == resource.group_version.api_version:
+        body = {**body, "apiVersion": served.group_version.api_version}
+    return msgspec.structs.replace(call, resource=served, body=body)
+
+
+def _is_path_missing(error: APIError) -> bool:
+    """Report whether nothing is served at the path; an object that does not exist is named in the details."""
+    return error.code == _NOT_FOUND and not (error.details or {}).get("name")
