@@ -8,7 +8,7 @@ import pytest
 
 from dray.client import kubeconfig
 from dray.client.kubeconfig import KubeconfigError
-from dray.node.runtimes.images.references import read_keyring
+from dray.node.runtimes.images.references import parse_reference, read_keyring
 from dray.rpc.remote_command.messages import ResizeReader, StreamProtocolError
 from dray.sim.recording import read_recording
 from dray.sim.snapshot import SnapshotError
@@ -56,6 +56,27 @@ def test_what_is_no_recording_is_refused(header: str) -> None:
 def test_a_pull_secret_that_is_not_base64_hides_no_other_one(auth: str) -> None:
     found = read_keyring([{"auths": {"bad.example.com": {"auth": auth}, "example.com": {"auth": "YTpi"}}}])
     assert [(host, entry.username) for host, entry in found.entries] == [("example.com", "a")]
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        "registry.example.com.evil.example/team/app",
+        "evil-registry.example.com/team/app",
+        "evil.example/registry.example.com/team/app",
+        "registry.example.com:5000/team/app",
+        "registry.example.com/teams/app",
+        "registry.example.com/app",
+        "registryxexample.com/team/app",
+        "a.b.internal.example.com/app",
+        "team/app",
+    ],
+)
+def test_a_registry_gets_no_credentials_of_another(image: str) -> None:
+    keys = ("https://registry.example.com/team", "http://registry.example.com/team/v1/", "*.internal.example.com")
+    keyring = read_keyring([{"auths": {key: {"auth": "YTpi"} for key in keys}}])
+    assert keyring.lookup(parse_reference(image)) == []
+    assert keyring.lookup(parse_reference("registry.example.com/team/app"))
 
 
 @pytest.mark.parametrize("data", [b"[" * 3000, b'{"Width":' * 1500])

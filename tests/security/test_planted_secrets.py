@@ -164,6 +164,51 @@ def test_templates_differ_after_as_before_and_nothing_can_be_guessed_from_that()
     assert "password" not in json.dumps(FieldFilter(Options(b"key")).reduced(deployment(first)))
 
 
+# What kubelet and the agent write about hooks and probes, with what these and the containers contain.
+QUOTES: Final = {
+    "Unhealthy": (
+        "Liveness probe failed: HTTP probe failed with statuscode: 500",
+        "Readiness probe failed: password=hunter2",
+        'Startup probe failed: Get "http://10.0.0.1:80/?token=hunter2": context deadline exceeded',
+        "Readiness probe errored: rpc error: exec hunter2",
+        "hunter2",
+    ),
+    "ProbeWarning": ("Liveness probe warning: Probe terminated redirects, Response body: hunter2",),
+    "FailedPostStartHook": (
+        "PostStartHook failed",
+        'Exec lifecycle hook ([sh -c curl -u a:hunter2]) for Container "c" failed - error: hunter2',
+    ),
+    "FailedPreStopHook": ("PreStopHook failed: command 'sh -c hunter2' exited with 1: hunter2",),
+}
+
+
+@pytest.mark.parametrize(("reason", "message"), [(reason, text) for reason, texts in QUOTES.items() for text in texts])
+def test_events_do_not_quote_hooks_probes_and_their_output(reason: str, message: str) -> None:
+    event = {"apiVersion": "v1", "kind": "Event", "metadata": {"name": "e"}, "reason": reason, "message": message}
+    kept = FieldFilter(Options(b"key")).reduced(event)
+    assert kept["reason"] == reason
+    assert message.startswith(kept["message"])
+    assert "hunter2" not in kept["message"]
+    assert bool(kept["message"]) == message.startswith(("Liveness", "Readiness", "Startup", "PostStart", "PreStop"))
+    assert FieldFilter(Options(b"key")).reduced({**event, "reason": "FailedMount"})["message"] == message
+
+
+@pytest.mark.parametrize("state", ["state", "lastState"])
+def test_a_container_that_waits_for_its_hook_does_not_quote_it(state: str) -> None:
+    def kept(reason: str) -> Document:
+        waiting = {"reason": reason, "message": "hunter2"}
+        pod = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "status": {"containerStatuses": [{"name": "c", state: {"waiting": waiting}}]},
+        }
+        found: Document = FieldFilter(Options(b"key")).reduced(pod)["status"]["containerStatuses"][0][state]["waiting"]
+        return found
+
+    assert kept("PostStartHookError") == {"reason": "PostStartHookError"}
+    assert kept("ErrImagePull") == {"reason": "ErrImagePull", "message": "hunter2"}
+
+
 # --- Files.
 
 

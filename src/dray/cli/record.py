@@ -72,10 +72,6 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _record(arguments: argparse.Namespace) -> int:
-    # Imported on use, as in `dray.cli.command`.
-    from dray.cli.cluster import load_user_access
-
-    server = load_user_access(arguments.kubeconfig, arguments.context).server
     with contextlib.ExitStack() as stack:
         if arguments.file == "-":
             restrict_standard_output()
@@ -83,7 +79,7 @@ def _record(arguments: argparse.Namespace) -> int:
         else:
             stream = stack.enter_context(open_private(Path(arguments.file)))
         writer = _Writer(stream, arguments.max_megabytes * _MEGABYTE, field_filter(arguments))
-        seconds = asyncio.run(_watch(arguments, writer, server))
+        seconds = asyncio.run(_watch(arguments, writer))
     sys.stderr.write(f"{PROG}: {writer.initial} objects and {writer.changes} changes in {seconds:.1f} s\n")
     return 0
 
@@ -111,9 +107,9 @@ class _Writer:
         # Whether all kinds were listed: what is added from then on is new.
         self.is_started = False
 
-    def header(self, start: datetime, server: str) -> None:
+    def header(self, start: datetime) -> None:
         """Write the first line."""
-        self._write(header_line(start, server))
+        self._write(header_line(start))
 
     def change(self, seconds: float, change_type: str, document: Document) -> None:
         """Write the line of a change."""
@@ -132,7 +128,7 @@ class _Writer:
             self.full.set()
 
 
-async def _watch(arguments: argparse.Namespace, writer: _Writer, server: str) -> float:
+async def _watch(arguments: argparse.Namespace, writer: _Writer) -> float:
     """Write all objects, then every change, until a signal, the end of the time, or a full file; return the seconds."""
     # Imported on use, as in `dray.cli.command`.
     import random
@@ -148,7 +144,7 @@ async def _watch(arguments: argparse.Namespace, writer: _Writer, server: str) ->
         served = await _readable(client, best_resources(await client.resources()))
         informers = SharedInformerFactory(client, clock, random.SystemRandom())
         started = clock.monotonic()
-        writer.header(clock.now(), server)
+        writer.header(clock.now())
         for kind in (kind for kind in KINDS if kind in served):
             resource = served[kind]
             api_version = GroupVersion(resource.group, resource.version).api_version

@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
@@ -56,6 +57,14 @@ TEMPLATE_DIGEST: Final = "dray.dev/template-digest"
 # Reasons of a container that ended without having run; `dray explain` quotes the runtime's message, not that of the
 # container.
 NEVER_STARTED: Final = ("StartError", "ContainerCannotRun")
+# Reasons of Events that quote hooks, probes and their output, and what is kept of their messages.
+_QUOTING_REASONS: Final = ("Unhealthy", "ProbeWarning", "FailedPostStartHook", "FailedPreStopHook")
+_QUOTING: Final = re.compile(
+    r"(Liveness|Readiness|Startup) probe (failed|errored|warning)(: HTTP probe failed with statuscode: \d{3}$)?"
+    r"|(PostStart|PreStop)Hook failed"
+)
+# Reasons of waiting containers that quote a hook.
+_HOOK_FAILURES: Final = ("PostStartHookError", "PreCreateHookError")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +92,7 @@ class FieldFilter:
         found: Document = _kept(
             document, {**_fields("apiVersion kind"), "metadata": _METADATA, **self._rules.get(kind, {})}
         )
-        return found
+        return _without_output(found) if kind == "Event" else found
 
     def _kinds(self) -> Mapping[str, Mapping[str, Rule]]:
         template = {"template": self._template}
@@ -203,6 +212,21 @@ def _annotations(annotations: Any) -> Any:
     return {name: value for name, value in (annotations or {}).items() if name in ANNOTATIONS}
 
 
+def _without_output(event: Document) -> Document:
+    """Return an Event whose message quotes neither what a container wrote nor a hook or probe that users wrote."""
+    if event.get("reason") not in _QUOTING_REASONS:
+        return event
+    found = _QUOTING.match(str(event.get("message") or ""))
+    return {**event, "message": found[0] if found else ""}
+
+
+def _waiting(waiting: Any) -> Any:
+    found = _kept(waiting, _fields("reason message"))
+    if found.get("reason") in _HOOK_FAILURES:
+        found.pop("message", None)
+    return found
+
+
 def _presence(_value: Any) -> Any:
     return {}
 
@@ -277,7 +301,7 @@ _POD_SPEC: Final = (
     "preemptionPolicy priority priorityClassName resources restartPolicy runtimeClassName schedulerName "
     "schedulingGates schedulingGroup terminationGracePeriodSeconds tolerations topologySpreadConstraints"
 )
-_CONTAINER_STATE: Final = _fields("running", waiting=_fields("reason message"), terminated=_ended)
+_CONTAINER_STATE: Final = _fields("running", waiting=_waiting, terminated=_ended)
 _CONTAINER_STATUS: Final = _fields(
     "name image ready started restartCount resources allocatedResources allocatedResourcesStatus",
     state=_CONTAINER_STATE,

@@ -80,9 +80,9 @@ def key_of(document: Document) -> ObjectKey:
     return document["apiVersion"], document["kind"], metadata.get("namespace") or "", metadata.get("name") or ""
 
 
-def header_line(start: datetime, server: str) -> str:
+def header_line(start: datetime) -> str:
     """Return the first line of a recording."""
-    return _line({"apiVersion": API_VERSION, "kind": KIND, "start": format_micro_time(start), "server": server})
+    return _line({"apiVersion": API_VERSION, "kind": KIND, "start": format_micro_time(start)})
 
 
 def change_line(seconds: float, change_type: str, document: Document) -> str:

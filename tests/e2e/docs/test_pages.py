@@ -16,7 +16,7 @@ SEPARATE = {
 # Pages that need other programs than dray and kubectl.
 NEEDS: dict[str, tuple[str, ...]] = {
     "docs/operating.md": ("etcd", "etcdutl", "openssl", "curl"),
-    "docs/security.md": ("openssl",),
+    "docs/securing.md": ("openssl",),
 }
 
 

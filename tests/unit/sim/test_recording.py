@@ -52,7 +52,7 @@ def on(document: Document, node_name: str) -> Document:
 def lines() -> Iterator[str]:
     """Two nodes with one device each; a Pod on the first one ends when another has waited for two seconds."""
     first = plain("first", "u1")
-    yield header_line(START, "https://cluster")
+    yield header_line(START)
     for document in (
         node("a"),
         node("b"),
@@ -106,8 +106,8 @@ def test_a_recording_that_ends_in_the_middle_of_a_line_is_read_up_to_there() -> 
             json.dumps({"apiVersion": "v1", "kind": "List", "start": "2026-01-01T00:00:00Z"}) + "\n",
             "this is a List of v1",
         ),
-        (header_line(START, "s") + "{}\n", "line 2 is no change of an object"),
-        (header_line(START, "s") + change_line(1, "MOVED", node("a")), "line 2 has the type 'MOVED'"),
+        (header_line(START) + "{}\n", "line 2 is no change of an object"),
+        (header_line(START) + change_line(1, "MOVED", node("a")), "line 2 has the type 'MOVED'"),
     ],
 )
 def test_what_is_no_recording_is_refused_with_the_line(text: str, message: str) -> None:
@@ -124,7 +124,7 @@ def test_input_is_what_users_did_and_not_what_the_scheduler_wrote() -> None:
 
 def test_claims_that_were_made_for_pods_are_no_input() -> None:
     own = {**claim("made"), "metadata": {"name": "made", "uid": "c", "ownerReferences": [{"kind": "Pod", "uid": "u"}]}}
-    text = [header_line(START, "s"), change_line(1, ADDED, own), change_line(1, ADDED, claim("users"))]
+    text = [header_line(START), change_line(1, ADDED, own), change_line(1, ADDED, claim("users"))]
     assert [item.object["metadata"]["name"] for item in inputs(read_recording(text))] == ["users"]
 
 
@@ -211,7 +211,7 @@ def test_pods_of_a_replica_set_are_spread_as_they_were(moment: str) -> None:
     }
     small = node("a")
     small["status"]["allocatable"] = {"cpu": "1", "memory": "1Gi", "pods": "110"}
-    text = [header_line(START, "s"), change_line(0, INITIAL, small), change_line(0, INITIAL, node("b"))]
+    text = [header_line(START), change_line(0, INITIAL, small), change_line(0, INITIAL, node("b"))]
     text.append(change_line(0 if moment == INITIAL else 0.5, moment, owner))
     reference = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "rs", "controller": True}
     for number in range(4):
