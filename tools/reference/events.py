@@ -86,6 +86,10 @@ EVENTS: dict[str, Sequence[Row]] = {
     "The node IPAM controller": (
         Row("CIDRNotAvailable", N, "Node", "controllers/node_ipam", "no range of `--cluster-cidr` is free"),
     ),
+    "Controllers, scheduler and node agents": (
+        Row("Undecodable", W, "any", "client/skipped_objects",
+            "the object cannot be decoded and is ignored until it can", is_extension=True),
+    ),
     "The certificate controller": (
         Row("NodeExists", W, "CertificateSigningRequest", "controllers/certificates",
             "a bootstrap token asks for the identity of a node that exists: an operator decides", is_extension=True),

@@ -52,7 +52,7 @@ from dray.apiserver.handlers.usage import UsageSource
 from dray.apiserver.healthz import PROBE_TIMEOUT_SECONDS, HealthChecks, PostStartHooks, store_checks
 from dray.apiserver.ip_addresses import IPAddressRecords, IPAddressRepair
 from dray.apiserver.local_transport import LocalTransport
-from dray.apiserver.object_cache import SLICES, ObjectCache, TokenLookup
+from dray.apiserver.object_cache import CACHED_RESOURCES, SLICES, ObjectCache, TokenLookup
 from dray.apiserver.object_lookup import ObjectLookup
 from dray.apiserver.openapi.documents import OpenAPI
 from dray.apiserver.reflector import StoreReflector, resource_prefix
@@ -60,6 +60,10 @@ from dray.apiserver.registry.served_versions import RuntimeConfig, is_served
 from dray.apiserver.request import UserInfo
 from dray.apiserver.server import APIServer, ServerParts, UIPages
 from dray.apiserver.service_addresses import SERVICE_CLUSTER_IP_RANGE, ServiceAddresses
+from dray.client.in_process import in_process_client
+from dray.client.informer import SkippedListener
+from dray.client.interface import unstructured
+from dray.client.skipped_objects import SkippedObjects
 from dray.lib.clock import Clock
 from dray.runtime.metrics import Metrics
 from dray.runtime.tasks import ChildTasks, TaskGroup
@@ -141,7 +145,8 @@ async def running_server(config: ServerConfig) -> AsyncIterator[APIServer]:
     definitions = ServedDefinitions(catalog, config.clock, lambda definition: ConversionWebhook(definition, conversion))
     cache = ObjectCache(definitions.observe, addresses.observe, configured.observe)
     documents = DocumentCache()
-    reflector = StoreReflector(config.store, cache, documents)
+    stored = {endpoint.resource: endpoint for endpoint in catalog.storage_endpoints()}
+    reflector = StoreReflector(config.store, cache, documents, lambda resource: stored[resource].struct)
     tasks = ChildTasks("apiserver requests")
     tokens = ServiceAccountTokens(
         key=config.token_key,
@@ -184,24 +189,49 @@ async def running_server(config: ServerConfig) -> AsyncIterator[APIServer]:
         usage=config.usage,
     )
     server = APIServer(parts, _component_server(parts))
+    skipped = _report_skipped(config, reflector, stored, server)
     controller = CustomResourceController(definitions, config.store, LocalTransport(server), config.clock)
     await reflector.sync()
     config.hooks.finish(*_OWN_HOOKS)
     async with TaskGroup("apiserver") as group:
         group.spawn(reflector.run(), "store reflector")
+        group.spawn(skipped.run(), "events of skipped objects")
         group.spawn(tasks.supervise(), "requests")
         group.spawn(controller.run(), "custom resources")
         group.spawn(configured.policy_status.run(LocalTransport(server)), "status of policies")
         group.spawn(repair.run(LocalTransport(server)), "IP addresses")
-        if config.compaction:
-            group.spawn(_compact(config.store, config.clock), "compaction")
-        if config.event_ttl_seconds:
-            expiry = EventExpiry(config.store, config.clock, config.random_source, config.event_ttl_seconds)
-            group.spawn(expiry.run(), "event expiry")
+        _spawn_housekeeping(group, config)
         try:
             yield server
         finally:
             await configured.close()
+
+
+def _spawn_housekeeping(group: TaskGroup, config: ServerConfig) -> None:
+    if config.compaction:
+        group.spawn(_compact(config.store, config.clock), "compaction")
+    if config.event_ttl_seconds:
+        expiry = EventExpiry(config.store, config.clock, config.random_source, config.event_ttl_seconds)
+        group.spawn(expiry.run(), "event expiry")
+
+
+def _report_skipped(
+    config: ServerConfig, reflector: StoreReflector, stored: Mapping[GroupResource, Endpoint], server: APIServer
+) -> SkippedObjects:
+    """Report the objects that the server itself does not heed because they have not the form of their kind."""
+    client = in_process_client(
+        LocalTransport(server), user="system:apiserver", groups=("system:masters",), user_agent="kube-apiserver"
+    )
+    skipped = SkippedObjects(client, config.clock, config.metrics_registry, "kube-apiserver")
+    listeners: dict[GroupResource, SkippedListener] = {}
+    for resource in CACHED_RESOURCES:
+        if resource in stored:
+            definition, gvk = stored[resource].definition, stored[resource].gvk
+            kind = unstructured(gvk.group_version, resource.resource, gvk.kind, namespaced=definition.namespaced)
+            listeners[resource] = skipped.listener(kind)
+    reflector.on_skipped = lambda resource, key, item: listeners[resource](key, item)
+    server.health.skipped["kube-apiserver"] = skipped.names
+    return skipped
 
 
 def _health(config: ServerConfig, reflector: StoreReflector) -> HealthChecks:

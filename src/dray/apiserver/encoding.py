@@ -15,6 +15,7 @@ from dray.api.raw_numbers import RawNumber, fragment
 from dray.apiserver.call import DocumentResult, ObjectResult, WatchFrame
 from dray.apiserver.endpoint import Endpoint
 from dray.apiserver.negotiation import Media, Representation
+from dray.apiserver.shown_values import Report, unless_malformed
 from dray.apiserver.tables import TableOptions, partial_metadata, table
 from dray.store.interface import Entry
 
@@ -76,7 +77,7 @@ def encode_object_result(result: ObjectResult, representation: Representation, *
     """Encode a stored object."""
     endpoint, entry = result.endpoint, result.entry
     plain = representation.media is Media.JSON and not representation.transform and not representation.pretty
-    if plain and endpoint.is_storage_version and entry.value.startswith(endpoint.head):
+    if plain and endpoint.is_storage_version and endpoint.is_framed(entry.value):
         return endpoint.splice(entry.value, entry.revision) + b"\n"
     document = served_document(endpoint, entry)
     return encode_document(document, endpoint, representation, include=include, now=now)
@@ -129,17 +130,24 @@ def list_document(endpoint: Endpoint, documents: Sequence[Document], metadata: D
 class FrameEncoder:
     """Encodes the frames of one watch; only the first Table has column definitions."""
 
-    def __init__(self, endpoint: Endpoint, representation: Representation, include: str) -> None:
+    def __init__(self, endpoint: Endpoint, representation: Representation, include: str, on_malformed: Report) -> None:
         self._endpoint = endpoint
+        self._on_malformed = on_malformed
         self._representation = representation
         self._include = include
         self._header = True
 
     def encode(self, frame: WatchFrame, now: datetime) -> bytes:
-        """Encode one event in the framing of the media type."""
+        """Encode one event in the framing of the media type; nothing of an object that cannot be shown."""
+        if frame.entry is None:
+            return self._encode(frame, now)
+        return unless_malformed(lambda _entry: self._encode(frame, now), frame.entry, self._on_malformed) or b""
+
+    def _encode(self, frame: WatchFrame, now: datetime) -> bytes:
         representation = self._representation
         plain = representation.media is not Media.PROTOBUF and not representation.transform
-        if plain and frame.entry is not None and self._endpoint.is_storage_version:
+        is_stored_version = plain and self._endpoint.is_storage_version
+        if is_stored_version and frame.entry is not None and self._endpoint.is_framed(frame.entry.value):
             value = self._endpoint.splice(frame.entry.value, frame.entry.revision)
             return b'{"type":"%b","object":%b}\n' % (frame.type.encode(), value)
         document = self._document(frame, now)

@@ -12,7 +12,7 @@ from dray.api.defaults import OF_SPEC_ALONE, Defaulter
 from dray.api.document import Document, GroupResource, GroupVersion, GroupVersionKind, copy_document
 from dray.api.go_json import escape_html
 from dray.api.protobuf import has_protobuf
-from dray.api.raw_numbers import dump_stored, load_stored
+from dray.api.raw_numbers import MARK, dump_stored, load_stored
 from dray.api.schema.load import kind_type
 from dray.api.schema.model import StructType, has_raw_values
 from dray.api.strict import check_fields, prune_fields
@@ -78,6 +78,10 @@ class SameVersion:
     def from_hub(self, _version: str, _kind: str, document: Document) -> Document:
         """Nothing to do."""
         return document
+
+
+# Of an object, marked or not.
+_ENDS: Final = (b"}", b"}" + MARK)
 
 
 class Endpoint:
@@ -148,6 +152,13 @@ class Endpoint:
         assert found is not None, f"no schema for {self.gvk}"
         return found
 
+    @property
+    def stored_struct(self) -> StructType | None:
+        """The type of stored objects; None if it is not known."""
+        if self.is_storage_version:
+            return self.struct
+        return self._struct_at(self.definition.storage_version)
+
     @cached_property
     def has_protobuf(self) -> bool:
         """Whether objects have a protobuf encoding; custom resources and kinds without field numbers do not."""
@@ -192,6 +203,10 @@ class Endpoint:
         document = load_stored(value)
         document["metadata"]["resourceVersion"] = str(revision)
         return document
+
+    def is_framed(self, value: bytes) -> bool:
+        """Return whether a stored value begins and ends as all that this server writes, so that it can be spliced."""
+        return value.startswith(self.head) and value.endswith(_ENDS)
 
     def splice(self, value: bytes, revision: int) -> bytes:
         """Return the stored value as JSON in the storage version, with its resourceVersion."""

@@ -65,7 +65,10 @@ class ExpiryQueue:
 
 
 def last_written(event: Document, now: datetime) -> datetime:
-    """Return when a stored Event was last written, as far as the object shows it; never in the future."""
+    """Return when a stored Event, or what is in its place, was last written, as far as it shows that.
+
+    Never in the future.
+    """
     times = []
     for text in _times(event):
         try:
@@ -77,6 +80,7 @@ def last_written(event: Document, now: datetime) -> datetime:
 
 def _times(event: Document) -> Iterator[Any]:
     """Yield the times that the server or the reporter has set at a write."""
+    event = _mapping(event)
     metadata = _mapping(event.get("metadata"))
     yield metadata.get("creationTimestamp")
     managed = metadata.get("managedFields")

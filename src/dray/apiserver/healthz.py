@@ -12,8 +12,9 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final
 
 from dray.apiserver.call import TextResult
+from dray.client.skipped_objects import summary
 from dray.lib.clock import Clock
-from dray.runtime.health import HealthReport, report_of, report_one
+from dray.runtime.health import READYZ, HealthReport, report_note, report_of, report_one
 from dray.runtime.metrics import Metrics
 from dray.store.interface import Store, StoreError
 
@@ -23,6 +24,8 @@ _NO_SNIFF: Final = (("X-Content-Type-Options", "nosniff"),)
 PROBE_REUSED_SECONDS: Final = 0.25
 # kube-apiserver's --etcd-healthcheck-timeout and --etcd-readycheck-timeout.
 PROBE_TIMEOUT_SECONDS: Final = 2.0
+# A line of /readyz that does not fail: one object must not take the server out of service.
+SKIPPED: Final = "decodable-objects"
 
 # Returns None if all is well, else the reason of the failure.
 HealthCheck = Callable[[], Awaitable[str | None]]
@@ -132,6 +135,8 @@ class HealthChecks:
         async def informers_synced() -> str | None:
             return out_of_sync()
 
+        # By component of this process: the objects that it does not heed because they do not decode, and why.
+        self.skipped: Final[dict[str, Callable[[], list[str]]]] = {}
         self._shutting_down = False
         self._indicators = _Indicators()
         self._last_failed: dict[str, list[str]] = {}
@@ -164,10 +169,13 @@ class HealthChecks:
         self._log_change(endpoint, failed)
         self._indicators.observe(endpoint, reasons)
         shown = dict.fromkeys(failed, "reason withheld")
-        return _result(report_of(endpoint, checks, shown, verbose="verbose" in query, excluded=excluded))
+        notes = {SKIPPED: self._note_on_skipped()} if endpoint == READYZ else {}
+        return _result(report_of(endpoint, checks, shown, verbose="verbose" in query, excluded=excluded, notes=notes))
 
     async def report_one(self, endpoint: str, name: str) -> TextResult | None:
         """Answer for one check of an endpoint, with the reason of a failure; None if there is none of that name."""
+        if (endpoint, name) == (READYZ, SKIPPED):
+            return _result(report_note(summary(self._skipped_names())))
         check = self._checks[endpoint].get(name)
         return None if check is None else _result(report_one(await check()))
 
@@ -177,6 +185,16 @@ class HealthChecks:
             for endpoint in self._checks:
                 await self.report(endpoint, {})
         return self._indicators.exposition()
+
+    def _skipped_names(self) -> list[str]:
+        return sorted({name for names in self.skipped.values() for name in names()})
+
+    def _note_on_skipped(self) -> str | None:
+        """Return how many objects are not heeded: what is public names none."""
+        count = len(self._skipped_names())
+        if not count:
+            return None
+        return f"{count} {'object is' if count == 1 else 'objects are'} ignored: see /{READYZ}/{SKIPPED}"
 
     async def _check_shutdown(self) -> str | None:
         return "process is shutting down" if self._shutting_down else None

@@ -45,6 +45,7 @@ from dray.apiserver.encoding import (
 from dray.apiserver.endpoint import Endpoint
 from dray.apiserver.handlers.nonresource import PageNotFoundError
 from dray.apiserver.list_encoding import ListEncoder
+from dray.apiserver.malformed import log_malformed
 from dray.apiserver.metrics import RequestMetrics
 from dray.apiserver.negotiation import JSON, Media, Representation, UnavailableRepresentationError, negotiate
 from dray.apiserver.options import parse_timeout_seconds
@@ -331,7 +332,7 @@ class Listener:
         if isinstance(result, DocumentResult):
             return encode_document_result(result, representation, include=include, now=now)
         assert isinstance(result, ListResult)
-        encoder = ListEncoder(result, representation, include=include, now=now)
+        encoder = ListEncoder(result, representation, include=include, now=now, on_malformed=log_malformed)
         for _ in encoder.steps():
             if pacer.is_due():
                 await pacer.pause()
@@ -376,7 +377,7 @@ class Listener:
         return _NO_CACHE, content_type, *_warning_headers(exchange.call)
 
     async def _frames(self, result: WatchResult, exchange: _Exchange) -> AsyncGenerator[bytes, None]:
-        encoder = FrameEncoder(result.endpoint, exchange.representation, exchange.include)
+        encoder = FrameEncoder(result.endpoint, exchange.representation, exchange.include, log_malformed)
         pacer = exchange.call.pacer
         async with aclosing(cast("Any", result.frames)) as frames:
             async for batch in frames:
@@ -394,7 +395,7 @@ class Listener:
                         chunk, size = [], 0
                     if paced is not None and paced.is_due():
                         await paced.pause()
-                if chunk:
+                if size:
                     yield b"".join(chunk)
 
     def _write_error(self, response: Response, call: Call, error: APIError) -> None:

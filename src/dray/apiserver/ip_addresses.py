@@ -21,6 +21,7 @@ from dray.api.errors import APIError
 from dray.api.services import cluster_ips
 from dray.api.timestamps import format_time, parse_time
 from dray.apiserver.local_transport import LocalTransport, own_request
+from dray.apiserver.malformed import each_shown, load_object
 from dray.apiserver.metadata import random_uid
 from dray.apiserver.object_cache import SERVICES
 from dray.apiserver.reflector import resource_prefix
@@ -101,7 +102,7 @@ class IPAddressRecords:
     async def all(self) -> dict[str, Document]:
         """Return the objects by address."""
         page = await self._store.list_page(resource_prefix(IP_ADDRESSES))
-        documents = [orjson.loads(entry.value) for entry in page.entries]
+        documents = [item for item in each_shown(load_object, page.entries) if isinstance(item.get("spec"), dict)]
         return {document["metadata"]["name"]: document for document in documents}
 
     def _encode(self, address: str, service: NamespacedName) -> bytes:

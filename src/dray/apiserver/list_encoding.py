@@ -16,6 +16,7 @@ from dray.apiserver.call import ListResult
 from dray.apiserver.encoding import dump, served_document
 from dray.apiserver.endpoint import Endpoint
 from dray.apiserver.negotiation import Media, Representation
+from dray.apiserver.shown_values import Report, each_shown, fail
 from dray.apiserver.tables import TableOptions, partial_metadata, table, table_row
 from dray.store.interface import Entry
 
@@ -34,8 +35,17 @@ def encode_list(result: ListResult, representation: Representation, *, include: 
 class ListEncoder:
     """Encodes one list; `body` is complete after the last of the `steps`."""
 
-    def __init__(self, result: ListResult, representation: Representation, *, include: str, now: datetime) -> None:
+    def __init__(
+        self,
+        result: ListResult,
+        representation: Representation,
+        *,
+        include: str,
+        now: datetime,
+        on_malformed: Report = fail,
+    ) -> None:
         self._result = result
+        self._on_malformed = on_malformed
         self._endpoint = result.endpoint
         self._representation = representation
         self._options = TableOptions(representation.api_version, include, now)
@@ -45,7 +55,7 @@ class ListEncoder:
         """Encode some items in each step."""
         entries, encode, items = self._result.entries, self._item_encoder(), self._items
         for start in range(0, len(entries), _STEP_ITEMS):
-            items += [encode(entry) for entry in entries[start : start + _STEP_ITEMS]]
+            items += each_shown(encode, entries[start : start + _STEP_ITEMS], self._on_malformed)
             yield
 
     def body(self) -> bytes:
@@ -110,7 +120,7 @@ def list_item(endpoint: Endpoint, document: Document) -> Document:
 
 
 def _json_item(endpoint: Endpoint, entry: Entry) -> bytes:
-    if endpoint.is_storage_version and entry.value.startswith(endpoint.head):
+    if endpoint.is_storage_version and endpoint.is_framed(entry.value):
         if endpoint.custom:
             return endpoint.splice(entry.value, entry.revision)
         return endpoint.splice_item(entry.value, entry.revision)

@@ -24,6 +24,7 @@ from dray.apiserver.call import (
 from dray.apiserver.document_cache import DocumentCache
 from dray.apiserver.encoding import list_document, served_document
 from dray.apiserver.endpoint import Endpoint
+from dray.apiserver.malformed import each_shown, log_malformed
 from dray.apiserver.request import UserInfo
 from dray.apiserver.routes import RequestInfo, parse_request
 from dray.apiserver.server import APIServer
@@ -80,9 +81,13 @@ class LocalTransport:
             entry, document = frame.entry, frame.document
             if entry is not None:
                 # As in `_shared_document`, without a call for every event.
-                document = plain_document(entry) if is_shared else None
-                if document is None:
-                    document = _plain_document(endpoint, entry)
+                try:
+                    document = plain_document(entry) if is_shared else None
+                    if document is None:
+                        document = _plain_document(endpoint, entry)
+                except Exception as error:  # noqa: BLE001 - a value that has not the form of its kind fails anywhere
+                    log_malformed(entry, error)
+                    continue
             assert document is not None
             batch.append((frame.type, document))
         return batch
@@ -141,7 +146,7 @@ def _document(result: Result) -> Document:
     if isinstance(result, ObjectResult):
         return _plain_document(result.endpoint, result.entry)
     if isinstance(result, ListResult):
-        documents = [_plain_document(result.endpoint, entry) for entry in result.entries]
+        documents = each_shown(partial(_plain_document, result.endpoint), result.entries)
         return list_document(result.endpoint, documents, result.metadata())
     if isinstance(result, DocumentResult):
         # A deleted object shares parts with the events of its deletion.
@@ -154,10 +159,10 @@ def _document(result: Result) -> Document:
 def _encoded_list(result: ListResult) -> Document:
     """Return a list whose items are JSON: the client decodes them at once, without documents in between."""
     endpoint = result.endpoint
-    return {"metadata": result.metadata(), "items": [_encoded_item(endpoint, entry) for entry in result.entries]}
+    return {"metadata": result.metadata(), "items": each_shown(partial(_encoded_item, endpoint), result.entries)}
 
 
 def _encoded_item(endpoint: Endpoint, entry: Entry) -> bytes | Document:
-    if endpoint.is_storage_version and entry.value.startswith(endpoint.head) and not entry.value.endswith(MARK):
+    if endpoint.is_storage_version and endpoint.is_framed(entry.value) and not entry.value.endswith(MARK):
         return endpoint.splice(entry.value, entry.revision)
     return _plain_document(endpoint, entry)

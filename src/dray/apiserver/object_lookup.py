@@ -5,6 +5,7 @@ from __future__ import annotations
 import orjson
 
 from dray.api.document import Document, GroupResource, NamespacedName
+from dray.apiserver.malformed import each_shown, load_object
 from dray.apiserver.object_cache import (
     NAMESPACES,
     NODES,
@@ -56,7 +57,7 @@ class ObjectLookup:
     async def nodes(self) -> list[Document]:
         """Return all nodes, from the store."""
         page = await self._store.list_page(resource_prefix(NODES))
-        return [orjson.loads(entry.value) for entry in page.entries]
+        return each_shown(load_object, page.entries)
 
     async def _stored(self, resource: GroupResource, path: str) -> Document | None:
         entry = await self._store.get(resource_prefix(resource) + path)

@@ -3,6 +3,8 @@
 Slices come from the view with asynchronous commit, if the store has one: the scheduler of the process sees them there
 and allocates their devices before they are committed.
 
+An object that has not the form of its kind is left out: the cache keeps the state of it that had, if there was one.
+
 A reflector that fell behind, or that the store does not answer, lists again; objects that vanished meanwhile leave
 the cache. It retries for as long as it runs, and `out_of_sync` says what is stale until then.
 """
@@ -11,17 +13,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Final, TypeAlias
 
 import orjson
 
-from dray.api.document import Document, GroupResource
+from dray.api.document import Document, GroupResource, NamespacedName
+from dray.api.object_form import FormError, formed
+from dray.api.schema.model import StructType
 from dray.apiserver.document_cache import DocumentCache
 from dray.apiserver.endpoint import KEY_ROOT
-from dray.apiserver.object_cache import CACHED_RESOURCES, SLICES, ObjectCache
+from dray.apiserver.object_cache import CACHED_RESOURCES, CLAIMS, NODES, PODS, SECRETS, SLICES, ObjectCache
+from dray.client.codec import undecodable
+from dray.client.interface import Undecodable
 from dray.runtime.tasks import TaskGroup
 from dray.store.interface import (
+    Entry,
     EventType,
     RevisionCompactedError,
     Store,
@@ -33,6 +40,11 @@ _LOG: Final = logging.getLogger("dray.apiserver.reflector")
 # client-go's reflector: the first retry after 800 ms, the longest pause 30 s.
 BACKOFF_SECONDS_MIN: Final = 0.8
 BACKOFF_SECONDS_MAX: Final = 30.0
+# Of these, with many writes, only a few fields are read.
+_READ_IN_PART: Final = frozenset({PODS, NODES, SLICES, CLAIMS, SECRETS})
+
+# Called with an object that is skipped from now on, or with None when it is not any more.
+SkippedListener: TypeAlias = Callable[[GroupResource, NamespacedName, Undecodable | None], None]
 
 
 def resource_prefix(resource: GroupResource) -> str:
@@ -43,12 +55,31 @@ def resource_prefix(resource: GroupResource) -> str:
 class StoreReflector:
     """Reflects the store in an `ObjectCache`; call `sync` once, then `run`."""
 
-    def __init__(self, store: Store, cache: ObjectCache, documents: DocumentCache) -> None:
+    def __init__(
+        self,
+        store: Store,
+        cache: ObjectCache,
+        documents: DocumentCache,
+        struct_of: Callable[[GroupResource], StructType] | None = None,
+    ) -> None:
+        """`struct_of` returns the type of a resource as it is stored, when it is needed; without it none is checked."""
+        # Set before `sync`.
+        self.on_skipped: SkippedListener = lambda _resource, _key, _skipped: None
         newest = store.with_asynchronous_commit() or store
         self._resources: Final[Mapping[str, _ResourceReflector]] = {
-            str(resource): _ResourceReflector(newest if resource == SLICES else store, cache, documents, resource)
+            str(resource): _ResourceReflector(
+                newest if resource == SLICES else store,
+                cache,
+                documents,
+                resource,
+                None if resource in _READ_IN_PART else struct_of,
+                self._report,
+            )
             for resource in CACHED_RESOURCES
         }
+
+    def _report(self, resource: GroupResource, key: NamespacedName, skipped: Undecodable | None) -> None:
+        self.on_skipped(resource, key, skipped)
 
     async def sync(self) -> None:
         """Fill the cache; a store that does not answer raises."""
@@ -79,13 +110,25 @@ class StoreReflector:
 class _ResourceReflector:
     """Reflects one resource."""
 
-    def __init__(self, store: Store, cache: ObjectCache, documents: DocumentCache, resource: GroupResource) -> None:
+    def __init__(
+        self,
+        store: Store,
+        cache: ObjectCache,
+        documents: DocumentCache,
+        resource: GroupResource,
+        struct_of: Callable[[GroupResource], StructType] | None,
+        on_skipped: SkippedListener,
+    ) -> None:
+        self._struct_of = struct_of
+        self._on_skipped = on_skipped
         self._store = store
         self._cache = cache
         self._documents = documents
         self._resource = resource
         self._prefix = resource_prefix(resource)
         self._keys: set[str] = set()
+        # The keys of objects that are left out.
+        self._skipped: set[str] = set()
         # Events after this revision are not in the cache yet; None before the first list and after a failure.
         self._revision: int | None = None
         # Why the cache is stale; None while it is not.
@@ -97,7 +140,7 @@ class _ResourceReflector:
         for key in sorted(self._keys - {entry.key for entry in page.entries}):
             self._apply(key, _tombstone(key.removeprefix(self._prefix)), page.revision, deleted=True)
         for entry in page.entries:
-            self._apply(entry.key, orjson.loads(entry.value), entry.revision, deleted=False)
+            self._apply_entry(entry, lambda entry: orjson.loads(entry.value))
         self._revision = page.revision
         self._cache.progressed(self._resource, page.revision)
 
@@ -127,20 +170,54 @@ class _ResourceReflector:
             self.failure = None
             async for batch in stream:
                 for event in batch:
-                    entry, deleted = event.entry, event.type is EventType.DELETE
-                    self._apply(entry.key, self._documents.document(entry), entry.revision, deleted=deleted)
+                    entry = event.entry
+                    if event.type is EventType.DELETE:
+                        # The last value need not be one that can be read.
+                        gone = _tombstone(entry.key.removeprefix(self._prefix))
+                        self._apply(entry.key, gone, entry.revision, deleted=True)
+                    else:
+                        self._apply_entry(entry, self._documents.document)
                 if batch:
                     self._cache.progressed(self._resource, batch[-1].revision)
 
+    def _apply_entry(self, entry: Entry, read: Callable[[Entry], Document]) -> None:
+        document: Document | None = None
+        try:
+            document = read(entry)
+            if self._struct_of is not None:
+                document = formed(document, self._struct_of(self._resource))
+            self._apply(entry.key, document, entry.revision, deleted=False)
+        except FormError as error:
+            self._skip(entry, document, str(error))
+        except Exception as error:  # noqa: BLE001 - one malformed object must not hide all later ones
+            # Not the form of its kind either, in a field that was not checked.
+            self._skip(entry, document, f"{type(error).__name__}: {error}")
+        else:
+            if entry.key in self._skipped:
+                self._skipped.discard(entry.key)
+                self._on_skipped(self._resource, _key(entry.key, self._prefix), None)
+
+    def _skip(self, entry: Entry, document: object, problem: str) -> None:
+        self._skipped.add(entry.key)
+        known = undecodable(document, problem)
+        key = _key(entry.key, self._prefix)
+        skipped = Undecodable(key, known.uid, str(entry.revision), problem)
+        self._on_skipped(self._resource, key, skipped)
+
     def _apply(self, key: str, document: Document, revision: int, *, deleted: bool) -> None:
         (self._keys.discard if deleted else self._keys.add)(key)
-        try:
-            self._cache.apply(self._resource, document, deleted=deleted, revision=revision)
-        except Exception:  # noqa: BLE001 - one malformed object must not hide all later ones
-            _LOG.exception("cannot cache %s", key)
+        self._cache.apply(self._resource, document, deleted=deleted, revision=revision)
+        if deleted and key in self._skipped:
+            self._skipped.discard(key)
+            self._on_skipped(self._resource, _key(key, self._prefix), None)
 
 
 def _tombstone(relative: str) -> Document:
-    """Return what is known of an object whose deletion was missed: its key."""
+    """Return what is known of a deleted object, and is needed of it: its key."""
     namespace, _, name = relative.rpartition("/")
     return {"metadata": {"namespace": namespace, "name": name}}
+
+
+def _key(key: str, prefix: str) -> NamespacedName:
+    namespace, _, name = key.removeprefix(prefix).rpartition("/")
+    return NamespacedName(namespace, name)

@@ -11,13 +11,13 @@ import msgspec
 import orjson
 
 from dray.api.codec import to_document
-from dray.api.document import Document
+from dray.api.document import Document, NamespacedName
 from dray.api.errors import InternalError
 from dray.api.types import Message, PartlyDecoded
 from dray.api.types.core_v1 import Pod
 from dray.api.types.resource_v1 import ResourceClaim
 from dray.client.equal_parts import EqualParts
-from dray.client.interface import Resource
+from dray.client.interface import Resource, Undecodable
 
 T = TypeVar("T")
 
@@ -43,7 +43,7 @@ def decode(resource: Resource[T], document: Document) -> T:
     try:
         decoded = msgspec.convert(document, resource.type)
     except msgspec.ValidationError as error:
-        raise _undecodable(resource, error) from error
+        raise UndecodableError(resource, str(error)) from error
     share_parts = _SHARE_PARTS.get(resource.type)
     if share_parts is not None:
         share_parts(decoded)
@@ -55,7 +55,7 @@ def decode_json(resource: Resource[T], body: bytes) -> T:
     try:
         decoded: T = _decoder(resource.type).decode(body)  # type: ignore[arg-type]
     except msgspec.DecodeError as error:
-        raise _undecodable(resource, error) from error
+        raise UndecodableError(resource, str(error)) from error
     share_parts = _SHARE_PARTS.get(resource.type)
     if share_parts is not None:
         share_parts(decoded)
@@ -67,8 +67,21 @@ def _decoder(type_: type[Any]) -> msgspec.json.Decoder[Any]:
     return msgspec.json.Decoder(type_)
 
 
-def _undecodable(resource: Resource[Any], error: Exception) -> InternalError:
-    return InternalError(f"{resource.group_version_kind} does not decode: {error}")
+class UndecodableError(InternalError):
+    """An object that does not decode as its kind."""
+
+    def __init__(self, resource: Resource[Any], problem: str) -> None:
+        super().__init__(f"{resource.group_version_kind} does not decode: {problem}")
+        self.problem = problem
+
+
+def undecodable(document: object, problem: str) -> Undecodable:
+    """What is known of an object that does not decode, none of whose fields need be of its type."""
+    metadata = document.get("metadata") if isinstance(document, dict) else None
+    known = metadata if isinstance(metadata, dict) else {}
+    texts = [known.get(name) for name in ("namespace", "name", "uid", "resourceVersion")]
+    namespace, name, uid, resource_version = (text if isinstance(text, str) else "" for text in texts)
+    return Undecodable(NamespacedName(namespace, name), uid, resource_version, problem)
 
 
 class SharedObjects:

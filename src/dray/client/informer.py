@@ -6,6 +6,7 @@ Pure: `client.shared_informers` performs the actions and feeds the outcomes back
 * A handler is called with an unbroken chain per object: `(None, new)`, then `(old, new)` with the `old` of the last
   call, then `(old, None)`. An object deleted and created again with the same name is a deletion and an addition.
 * An object received again with the same resource version causes no call (except by resync).
+* An object that does not decode is skipped: the cache keeps the state of it that decoded last, if there was one.
 """
 
 from __future__ import annotations
@@ -18,13 +19,25 @@ from typing import Final, Generic, TypeAlias, TypeVar
 from dray.api.document import NamespacedName
 from dray.api.errors import APIError
 from dray.client.indexer import Indexer, IndexFunction, Lister
-from dray.client.interface import Bookmark, Deletion, ListOptions, ListPage, WatchEvent, WatchOptions
-from dray.client.objects import compare_states
+from dray.client.interface import (
+    Bookmark,
+    CacheEvent,
+    Deletion,
+    ListOptions,
+    ListPage,
+    Undecodable,
+    WatchEvent,
+    WatchOptions,
+)
+from dray.client.objects import compare_states, uid_of
 
 T = TypeVar("T")
 
 # Called with (old, new) for every change, in order; must not block.
 Handler: TypeAlias = Callable[[T | None, T | None], None]
+
+# Called with an object that is skipped from now on, or with None when it is not any more.
+SkippedListener: TypeAlias = Callable[[NamespacedName, Undecodable | None], None]
 
 # The collection of handlers that are always called.
 ALWAYS: Final = (True,)
@@ -89,6 +102,7 @@ class Informer(Generic[T]):
         *,
         indexes: Mapping[str, IndexFunction] | None = None,
         watch_list: bool = False,
+        on_skipped: SkippedListener = lambda _key, _skipped: None,
     ) -> None:
         self._selection = selection
         self._rng = rng
@@ -104,6 +118,10 @@ class Informer(Generic[T]):
         self._resource_version = ""
         # The objects of a list in progress; None when there is none.
         self._listing: Indexer[T] | None = None
+        # The objects that do not decode, and those of a list in progress.
+        self._skipped: dict[NamespacedName, Undecodable] = {}
+        self._listed_skipped: dict[NamespacedName, Undecodable] = {}
+        self._on_skipped = on_skipped
         self._failures = 0
         self._watch_started = 0.0
         # Whether the server has opened the latest watch.
@@ -159,6 +177,7 @@ class Informer(Generic[T]):
         """Add a page; after the last one the cache is replaced by the list."""
         assert self._listing is not None, "a page without a list in progress"
         self._listing.put_all(page.items)
+        self._listed_skipped.update((item.key, item) for item in page.undecodable)
         if page.continue_token:
             return DoList(self._list_options(limit=PAGE_LIMIT, continue_token=page.continue_token))
         self._replace_all(page.resource_version)
@@ -168,7 +187,7 @@ class Informer(Generic[T]):
         """Retry later; after an expired continue token the list is requested without pages."""
         delay = self._backoff(error)
         if error.code == _GONE and self._listing:
-            self._listing = Indexer()
+            self._begin_listing()
             return DoList(self._list_options(limit=0), delay)
         return self._relist(delay)
 
@@ -178,7 +197,7 @@ class Informer(Generic[T]):
         self.is_watch_open = False
         self._watch_received = False
 
-    def batch_received(self, batch: Iterable[WatchEvent[T] | Deletion | Bookmark]) -> None:
+    def batch_received(self, batch: Iterable[CacheEvent[T]]) -> None:
         """Apply what the watch received at once, in order; an empty batch tells that the server has opened it."""
         self.is_watch_open = True
         for event in batch:
@@ -188,6 +207,11 @@ class Informer(Generic[T]):
             elif self._listing is not None:
                 self._add_to_listing(event)
             else:
+                if isinstance(event, Undecodable):
+                    self._skip(event)
+                    continue
+                if self._skipped:
+                    self._forget_skipped(event.key)
                 if isinstance(event, Deletion):
                     self._remove(event.key)
                 else:
@@ -216,10 +240,14 @@ class Informer(Generic[T]):
     # --- Decisions. ---
 
     def _relist(self, delay: float = 0.0) -> Action:
-        self._listing = Indexer()
+        self._begin_listing()
         if self._watch_list:
             return DoWatch(self._watch_options(initial=True), delay)
         return DoList(self._list_options(limit=PAGE_LIMIT), delay)
+
+    def _begin_listing(self) -> None:
+        self._listing = Indexer()
+        self._listed_skipped = {}
 
     def _streamed_list_broke(self, error: APIError | None, delay: float) -> Action:
         if error is not None and error.code == _GONE:
@@ -269,8 +297,12 @@ class Informer(Generic[T]):
         elif bookmark.initial_events_end:
             self._replace_all(bookmark.resource_version)
 
-    def _add_to_listing(self, event: WatchEvent[T] | Deletion) -> None:
+    def _add_to_listing(self, event: WatchEvent[T] | Deletion | Undecodable) -> None:
         assert self._listing is not None
+        if isinstance(event, Undecodable):
+            self._listed_skipped[event.key] = event
+            return
+        self._listed_skipped.pop(event.key, None)
         if isinstance(event, Deletion):
             self._listing.remove(event.key)
         else:
@@ -283,6 +315,7 @@ class Informer(Generic[T]):
         self._failures = 0
         self._stream_breaks = 0
         self.synced = True
+        self._replace_skipped()
         if not self._cache:
             # As after every start: nothing has to be compared.
             self._cache.take_all(arrived)
@@ -290,9 +323,41 @@ class Informer(Generic[T]):
                 self._notify(None, obj)
             return
         for key in self._cache.keys_outside(arrived):
-            self._notify(self._cache.remove(key), None)
+            if not self._is_kept(key):
+                self._notify(self._cache.remove(key), None)
         for key, obj in arrived.items():
             self._put(key, obj)
+
+    def _skip(self, event: Undecodable) -> None:
+        """Keep what is cached of the object, and go on behind the event."""
+        known = self._skipped.get(event.key)
+        self._skipped[event.key] = event
+        if event.resource_version:
+            self._resource_version = event.resource_version
+        if not self._is_kept(event.key):
+            self._remove(event.key)
+        self._report_skipped(event, known)
+
+    def _report_skipped(self, skipped: Undecodable, known: Undecodable | None) -> None:
+        if known is None or (known.uid, known.problem) != (skipped.uid, skipped.problem):
+            self._on_skipped(skipped.key, skipped)
+
+    def _forget_skipped(self, key: NamespacedName) -> None:
+        if self._skipped.pop(key, None) is not None:
+            self._on_skipped(key, None)
+
+    def _replace_skipped(self) -> None:
+        listed, self._listed_skipped = self._listed_skipped, {}
+        for key in self._skipped.keys() - listed.keys():
+            self._forget_skipped(key)
+        before, self._skipped = self._skipped, listed
+        for key, item in listed.items():
+            self._report_skipped(item, before.get(key))
+
+    def _is_kept(self, key: NamespacedName) -> bool:
+        """Whether the cached state of an object stays although the object does not decode any more."""
+        skipped, cached = self._skipped.get(key), self._cache.get_key(key)
+        return skipped is not None and cached is not None and uid_of(cached) == skipped.uid
 
     def _remove(self, key: NamespacedName) -> None:
         old = self._cache.remove(key)

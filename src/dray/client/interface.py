@@ -107,11 +107,24 @@ class Deletion(msgspec.Struct, frozen=True):
     resource_version: str
 
 
+class Undecodable(msgspec.Struct, frozen=True):
+    """An object that is skipped because it does not decode as its kind, and why it does not."""
+
+    key: NamespacedName
+    uid: str
+    resource_version: str
+    problem: str
+
+
 class Bookmark(msgspec.Struct, frozen=True):
     """Everything up to `resource_version` has been delivered; `initial_events_end` closes a streamed list."""
 
     resource_version: str
     initial_events_end: bool = False
+
+
+# What a watch for a cache brings.
+CacheEvent: TypeAlias = WatchEvent[T] | Deletion | Undecodable | Bookmark
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +135,8 @@ class ListPage(Generic[T]):
     resource_version: str
     continue_token: str = ""
     remaining_item_count: int | None = None
+    # The objects that are not among the items.
+    undecodable: Sequence[Undecodable] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,11 +331,14 @@ class Client(Protocol):
     def watch(
         self, resource: Resource[T], namespace: str = "", options: WatchOptions = WATCH_ALL
     ) -> AsyncGenerator[WatchEvent[T] | Bookmark, None]:
-        """Follow changes; close it with `aclose` (or `contextlib.aclosing`) when leaving early."""
+        """Follow changes; close it with `aclose` (or `contextlib.aclosing`) when leaving early.
+
+        Objects that do not decode are left out and logged.
+        """
 
     def watch_batches(
         self, resource: Resource[T], namespace: str = "", options: WatchOptions = WATCH_ALL
-    ) -> AsyncGenerator[Sequence[WatchEvent[T] | Deletion | Bookmark], None]:
+    ) -> AsyncGenerator[Sequence[CacheEvent[T]], None]:
         """As `watch`, for caches: with everything that came at once, and deletions as `Deletion` without the object.
 
         An empty batch comes first, when the server has opened the watch. A batch may be shared and is not to be

@@ -6,16 +6,20 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final, Protocol, TypeVar
 
+import orjson
+
 from dray.api.document import Document, GroupVersion, NamespacedName
 from dray.api.errors import APIError, InternalError, error_from_status
-from dray.client.codec import decode, decode_json
+from dray.client.codec import UndecodableError, decode, decode_json, undecodable
 from dray.client.interface import (
     Bookmark,
+    CacheEvent,
     Deletion,
     EventType,
     ListPage,
     Resource,
     ServedResource,
+    Undecodable,
     WatchBatch,
     WatchEvent,
 )
@@ -46,24 +50,42 @@ def read_list(resource: Resource[T], document: Document) -> ListPage[T]:
             return decode_json(resource, item)
         return decode(resource, item if "kind" in item else header | item)
 
+    items: list[T] = []
+    skipped: list[Undecodable] = []
+    for item in document.get("items") or ():
+        try:
+            items.append(read(item))
+        except UndecodableError as error:
+            skipped.append(undecodable(_item_document(item), error.problem))
     return ListPage(
-        [read(item) for item in document.get("items") or ()],
+        items,
         metadata.get("resourceVersion") or "",
         metadata.get("continue") or "",
         metadata.get("remainingItemCount"),
+        skipped,
     )
+
+
+def _item_document(item: Document | bytes) -> object:
+    try:
+        return orjson.loads(item) if isinstance(item, bytes) else item
+    except orjson.JSONDecodeError:
+        return None
 
 
 def read_event(
     resource: Resource[T], event_type: str, document: Document, decode: Decode = decode, *, for_cache: bool = False
-) -> WatchEvent[T] | Deletion | Bookmark:
+) -> CacheEvent[T]:
     """One watch event; ERROR raises what it reports. The object of a deletion is not decoded `for_cache`."""
     kind = _EVENT_TYPES.get(event_type)
     if kind is None:
         return _read_bookmark(event_type, document)
     if for_cache and kind is EventType.DELETED:
         return Deletion(*_key_and_version(document))
-    obj = decode(resource, document)
+    try:
+        obj = decode(resource, document)
+    except UndecodableError as error:
+        return undecodable(document, error.problem)
     if resource.type is dict:
         return WatchEvent(kind, obj, *_key_and_version(document))
     # Read from the object: another client may have decoded it, and then the document is not touched.
@@ -73,7 +95,9 @@ def read_event(
 
 
 def _key_and_version(document: Document) -> tuple[NamespacedName, str]:
-    metadata = document.get("metadata") or {}
+    metadata = document.get("metadata")
+    if not isinstance(metadata, dict):
+        return NamespacedName("", ""), ""
     # As in `key_of`.
     key = tuple.__new__(NamespacedName, (metadata.get("namespace") or "", metadata.get("name") or ""))
     return key, metadata.get("resourceVersion") or ""
@@ -91,9 +115,9 @@ def _read_bookmark(event_type: str, document: Document) -> Bookmark:
 
 def read_batch(
     resource: Resource[T], batch: WatchBatch, decode: Decode = decode, *, for_cache: bool = False
-) -> tuple[Sequence[WatchEvent[T] | Deletion | Bookmark], APIError | None]:
-    """The events of a batch up to the first that is a failure or cannot be read, and that failure."""
-    events: list[WatchEvent[T] | Deletion | Bookmark] = []
+) -> tuple[Sequence[CacheEvent[T]], APIError | None]:
+    """The events of a batch up to the first that is a failure, and that failure."""
+    events: list[CacheEvent[T]] = []
     try:
         for event_type, document in batch:
             events.append(read_event(resource, event_type, document, decode, for_cache=for_cache))

@@ -5,6 +5,7 @@ It awaits its transport and does no I/O of its own, so that all transports share
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, Final, Protocol, TypeAlias, TypeVar
@@ -20,8 +21,8 @@ from dray.client.interface import (
     WATCH_ALL,
     WRITE,
     Bookmark,
+    CacheEvent,
     DeleteOptions,
-    Deletion,
     IncompleteDiscoveryError,
     ListOptions,
     ListPage,
@@ -29,6 +30,7 @@ from dray.client.interface import (
     Patch,
     Resource,
     ServedResource,
+    Undecodable,
     WatchBatch,
     WatchEvent,
     WatchOptions,
@@ -44,6 +46,9 @@ from dray.client.responses import (
     read_resources,
     with_preferred_versions,
 )
+from dray.runtime.logs import fields
+
+_log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -116,11 +121,14 @@ class RestClient:
         async with aclosing(self._follow(resource, namespace, options, self._read)) as batches:
             async for batch in batches:
                 for event in batch:
-                    yield event
+                    if isinstance(event, Undecodable):
+                        _log.warning("object skipped", extra=fields(object=str(event.key), problem=event.problem))
+                    else:
+                        yield event
 
     def watch_batches(
         self, resource: Resource[T], namespace: str = "", options: WatchOptions = WATCH_ALL
-    ) -> AsyncGenerator[Sequence[WatchEvent[T] | Deletion | Bookmark], None]:
+    ) -> AsyncGenerator[Sequence[CacheEvent[T]], None]:
         """Follow changes for a cache, all that came at once together."""
         return self._follow(resource, namespace, options, self._read_for_cache)
 

@@ -10,11 +10,26 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
+from dray.api.document import NamespacedName
 from dray.api.errors import APIError
+from dray.api.object_form import FormError, formed
+from dray.api.schema.load import kind_type
+from dray.client.codec import undecodable
 from dray.client.indexer import IndexFunction, Lister
-from dray.client.informer import ALWAYS, STREAM_SECONDS_MAX, Action, DoList, DoWatch, Handler, Informer, Selection
-from dray.client.interface import Bookmark, Client, Deletion, Resource, WatchEvent
+from dray.client.informer import (
+    ALWAYS,
+    STREAM_SECONDS_MAX,
+    Action,
+    DoList,
+    DoWatch,
+    Handler,
+    Informer,
+    Selection,
+    SkippedListener,
+)
+from dray.client.interface import CacheEvent, Client, ListPage, Resource, Undecodable, WatchEvent
 from dray.client.request_state import RequestState
+from dray.client.skipped_objects import SkippedObjects
 from dray.lib.clock import Clock
 from dray.runtime.logs import fields
 from dray.runtime.tasks import TaskGroup
@@ -48,7 +63,7 @@ class SharedInformer(Generic[T]):
         transform: Transform[T] | None = None,
     ) -> None:
         self.resource = resource
-        self._transform = transform
+        self._accept = _acceptance(resource, transform)
         self._client = client
         self._informer = informer
         self.lister: Lister[T] = informer.lister
@@ -100,9 +115,7 @@ class SharedInformer(Generic[T]):
                 self._state.failed("list", error)
             return self._informer.list_failed(error)
         self._state.succeeded()
-        if self._transform is not None:
-            page = replace(page, items=[self._transform(item) for item in page.items])
-        following = self._informer.page_received(page)
+        following = self._informer.page_received(page if self._accept is None else _accepted(page, self._accept))
         self._update_synced()
         # A server in this process answers without a pause: between two pages, others get their turn.
         await asyncio.sleep(0)
@@ -118,9 +131,7 @@ class SharedInformer(Generic[T]):
                 async for batch in stream:
                     if self._state.failure is not None and (batch or self._failed_to_open):
                         self._state.succeeded()
-                    self._informer.batch_received(
-                        batch if self._transform is None else map(self._transform_event, batch)
-                    )
+                    self._informer.batch_received(batch if self._accept is None else map(self._accept_event, batch))
                     if streaming and not self._informer.is_listing:
                         streaming = False
                         deadline.reschedule(None)
@@ -144,11 +155,14 @@ class SharedInformer(Generic[T]):
             self._failed_to_open = not opened
             self._state.failed("watch", error)
 
-    def _transform_event(self, event: WatchEvent[Any] | Deletion | Bookmark) -> WatchEvent[T] | Deletion | Bookmark:
+    def _accept_event(self, event: CacheEvent[Any]) -> CacheEvent[T]:
         if not isinstance(event, WatchEvent):
             return event
-        assert self._transform is not None
-        return WatchEvent(event.type, self._transform(event.object), event.key, event.resource_version)
+        assert self._accept is not None
+        try:
+            return WatchEvent(event.type, self._accept(event.object), event.key, event.resource_version)
+        except FormError as error:
+            return undecodable(event.object, str(error))
 
     def _update_synced(self) -> None:
         if self._informer.synced:
@@ -158,10 +172,45 @@ class SharedInformer(Generic[T]):
         return fields(subject=str(self.resource.group_resource), **values)
 
 
+def _acceptance(resource: Resource[Any], transform: Transform[T] | None) -> Transform[T] | None:
+    """Return what makes a cached object of a received one, and raises `FormError`; None if it is cached as it is.
+
+    What was decoded as a structure has the form of its kind. Documents are checked here; of those that are transformed,
+    the transform tells whether the fields that it reads are right.
+    """
+    if resource.type is not dict:
+        return transform
+    struct = None if resource.metadata_only or transform else kind_type(resource.group_version_kind)
+
+    def accept(document: Any) -> T:
+        checked = formed(document, struct)
+        if transform is None:
+            return checked  # type: ignore[return-value]
+        try:
+            return transform(checked)
+        except Exception as error:
+            raise FormError(f"{type(error).__name__}: {error}") from error
+
+    return accept
+
+
+def _accepted(page: ListPage[Any], accept: Transform[T]) -> ListPage[T]:
+    items: list[T] = []
+    skipped = list(page.undecodable)
+    for item in page.items:
+        try:
+            items.append(accept(item))
+        except FormError as error:
+            skipped.append(undecodable(item, str(error)))
+    return replace(page, items=items, undecodable=skipped)
+
+
 class SharedInformerFactory:
     """The informers of a process: one per resource and selection, shared by its users."""
 
-    def __init__(self, client: Client, clock: Clock, rng: random.Random) -> None:
+    def __init__(self, client: Client, clock: Clock, rng: random.Random, skipped: SkippedObjects | None = None) -> None:
+        """Objects that do not decode are skipped, and reported to `skipped`, which is run with the informers."""
+        self.skipped = skipped
         self._client = client
         self._clock = clock
         self._rng = rng
@@ -184,7 +233,7 @@ class SharedInformerFactory:
         shared = self._informers.get(key)
         if shared is None:
             rng = random.Random(self._rng.random())  # noqa: S311 - spreads load, guards nothing
-            informer: Informer[T] = Informer(selection, rng, watch_list=watch_list)
+            informer: Informer[T] = Informer(selection, rng, watch_list=watch_list, on_skipped=self._listener(resource))
             shared = SharedInformer(self._client, resource, informer, self._clock, selection.namespace)
             self._start(key, shared)
         for name, function in (indexes or {}).items():
@@ -198,12 +247,22 @@ class SharedInformerFactory:
         """
         assert (resource, EVERYTHING) not in self._informers
         rng = random.Random(self._rng.random())  # noqa: S311 - spreads load, guards nothing
-        shared: SharedInformer[T] = SharedInformer(
-            self._client, resource, Informer(EVERYTHING, rng, watch_list=True), self._clock, transform=transform
-        )
+        informer: Informer[T] = Informer(EVERYTHING, rng, watch_list=True, on_skipped=self._listener(resource))
+        shared: SharedInformer[T] = SharedInformer(self._client, resource, informer, self._clock, transform=transform)
         self._optional.add((resource, EVERYTHING))
         self._start((resource, EVERYTHING), shared)
         return shared
+
+    def _listener(self, resource: Resource[Any]) -> SkippedListener:
+        if self.skipped is not None:
+            return self.skipped.listener(resource)
+
+        def log(key: NamespacedName, skipped: Undecodable | None) -> None:
+            if skipped is not None:
+                described = fields(subject=str(resource.group_resource), object=str(key), problem=skipped.problem)
+                _log.warning("object does not decode and is skipped", extra=described)
+
+        return log
 
     def _start(self, key: _Key, informer: SharedInformer[Any]) -> None:
         self._informers[key] = informer
@@ -222,6 +281,8 @@ class SharedInformerFactory:
         async with TaskGroup("informers") as group:
             self._group = group
             try:
+                if self.skipped is not None:
+                    group.spawn(self.skipped.run(), "events of skipped objects")
                 for key in tuple(self._informers):
                     self._spawn(key)
                 await group.wait(asyncio.Event())

@@ -25,6 +25,7 @@ from dray.client.leader_election import LeaderElector, Timing
 from dray.client.request_state import RequestState
 from dray.client.rest import RestClient
 from dray.client.shared_informers import SharedInformerFactory
+from dray.client.skipped_objects import summary
 from dray.cmd.served_features import GroupVersionResource, resources_of, served_features
 from dray.cmd.settings import ControllerManagerSettings, SchedulerSettings
 from dray.lib.clock import Clock
@@ -139,6 +140,7 @@ class _Component:
         self._informers: SharedInformerFactory | None = None
         self.health = HealthChecks()
         self.health.add("informer-sync", self._out_of_sync)
+        self.health.add_note("decodable-objects", self._skipped_objects)
         if self._elector is not None:
             # The name of the check in kube-scheduler and kube-controller-manager.
             self.health.add("leaderElection", self._elector.health)
@@ -177,6 +179,10 @@ class _Component:
             return self._discovery.failure or "waiting for the API server"
         is_candidate = self._elector is not None and not self._elector.is_leader
         return None if is_candidate else "informers have not started"
+
+    def _skipped_objects(self) -> str | None:
+        skipped = None if self._informers is None else self._informers.skipped
+        return None if skipped is None else summary(skipped.names())
 
     def _make_elector(self, election: Election) -> LeaderElector:
         identity = f"{socket.gethostname()}_{uuid.uuid4()}"

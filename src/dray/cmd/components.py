@@ -48,7 +48,7 @@ async def run_components(
 def _spawn(
     group: TaskGroup, settings: UpSettings, server: Running, scheduler_config: SchedulerConfig, decisions: DecisionLog
 ) -> None:
-    spawn_controllers(
+    controllers = spawn_controllers(
         group,
         in_process_client(
             server.components, user="system:kube-controller-manager", user_agent="kube-controller-manager"
@@ -61,7 +61,7 @@ def _spawn(
         authority=ClusterAuthority(authorities_by_signer(server.pki.authority, server.pki.kubelet_serving)),
         signing_seconds=settings.cluster_signing_duration,
     )
-    spawn_scheduler(
+    scheduler = spawn_scheduler(
         group,
         in_process_client(server.components, user="system:kube-scheduler", user_agent=FIELD_MANAGER),
         server.clock,
@@ -70,3 +70,6 @@ def _spawn(
         features=settings.feature_gates,
         decisions=decisions,
     )
+    for name, informers in (("controllers", controllers), ("scheduler", scheduler)):
+        if informers.skipped is not None:
+            server.server.health.skipped[name] = informers.skipped.names

@@ -10,6 +10,7 @@ from dray.api.features import FeatureGates
 from dray.client.interface import Client, Resource
 from dray.client.resources import JOBS, NODES, PODS, REPLICA_SETS, RESOURCE_CLAIMS
 from dray.client.shared_informers import SharedInformerFactory
+from dray.client.skipped_objects import SkippedObjects
 from dray.cmd.settings import NodeControl
 from dray.controllers.certificates.reconciler import (
     BootstrapTokenController,
@@ -77,7 +78,8 @@ def spawn_controllers(  # noqa: PLR0913 - wiring: each is a part that the caller
     """
     rng = random.Random()  # noqa: S311 - spreads load, guards nothing
     gates, nodes = gates or FeatureGates(), nodes or NodeControl()
-    informers = SharedInformerFactory(client, clock, rng)
+    skipped = SkippedObjects(client, clock, metrics, "kube-controller-manager")
+    informers = SharedInformerFactory(client, clock, rng, skipped)
     context = ControllerContext(client, informers, clock, metrics, gates, rng)
     factories = {
         **_workload_controllers(root_ca, gates),

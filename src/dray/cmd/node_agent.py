@@ -28,6 +28,7 @@ from dray.client.informer import Selection
 from dray.client.interface import Patch, PatchType
 from dray.client.resources import NODES, PODS, SERVICES
 from dray.client.shared_informers import SharedInformerFactory
+from dray.client.skipped_objects import SkippedObjects, summary
 from dray.cmd.certificate_tool import new_local_serving
 from dray.cmd.kubelet_configuration import kubelet_configuration
 from dray.cmd.node_certificates import NodeCertificates
@@ -112,7 +113,8 @@ class NodeAgent:
             is_new_node=self.managers.is_new_node,
         )
         jitter = random.Random()  # noqa: S311 - spreads load
-        self._informers = SharedInformerFactory(client, clock, jitter)
+        skipped = SkippedObjects(client, clock, context.metrics, COMPONENT)
+        self._informers = SharedInformerFactory(client, clock, jitter, skipped)
         self._tasks = ChildTasks("node agent")
         # Of the HTTPS server, once it listens.
         self._port = settings.port
@@ -150,6 +152,7 @@ class NodeAgent:
         self._assigned = self._informers.informer(PODS, Selection(field_selector=f"spec.nodeName={context.name}"))
         self.health = HealthChecks()
         self.health.add("informer-sync", self._informers.out_of_sync)
+        self.health.add_note("decodable-objects", lambda: summary(skipped.names()))
         self.health.add("node-status", self._registration.node_health)
         self.health.add("node-lease", self._registration.lease_health)
         self._stats = StatsSampler(

@@ -14,6 +14,7 @@ from dray.client.interface import Client
 from dray.client.leader_election import Timing
 from dray.client.resources import PODS
 from dray.client.shared_informers import SharedInformerFactory
+from dray.client.skipped_objects import SkippedObjects
 from dray.cmd.decision_page import DECISIONS, DecisionPage
 from dray.cmd.settings import SchedulerSettings
 from dray.lib.clock import Clock
@@ -47,7 +48,8 @@ def spawn_scheduler(  # noqa: PLR0913 - the dependencies of a component
     decisions: DecisionLog | None = None,
 ) -> SharedInformerFactory:
     """Run a scheduler in the group; return its informers."""
-    informers = SharedInformerFactory(client, clock, random.Random())  # noqa: S311 - spreads load, guards nothing
+    skipped = SkippedObjects(client, clock, metrics, FIELD_MANAGER)
+    informers = SharedInformerFactory(client, clock, random.Random(), skipped)  # noqa: S311 - spreads load
     scheduler = Scheduler(
         client,
         informers,

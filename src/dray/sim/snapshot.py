@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-import msgspec
-
 from dray.api import classic_claims as classic
 from dray.api.codec import from_document
 from dray.api.conversion import resource as resource_conversion
@@ -17,6 +15,7 @@ from dray.api.types import Message, cdi_v1alpha1
 from dray.api.types.core_v1 import Node, Pod, ResourceQuota
 from dray.api.types.resource_v1 import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from dray.client.objects import key_of
+from dray.sim.undecodable import UndecodableObject, decoding_problem
 
 if TYPE_CHECKING:
     from dray.allocator import Allocations, Inventory
@@ -123,6 +122,8 @@ class Snapshot:
     listed: frozenset[str] = frozenset()
     # Those of `partial` of which a dump has no object, as opposed to those that the user may not list.
     absent: frozenset[str] = frozenset()
+    # Objects that are not among the documents.
+    undecodable: tuple[UndecodableObject, ...] = ()
 
     @classmethod
     def of(
@@ -137,6 +138,7 @@ class Snapshot:
         """
         found: dict[str, dict[tuple[str, str], Document]] = {}
         unread: dict[str, int] = {}
+        undecodable: list[UndecodableObject] = []
         for document in each_object(documents):
             api_version = document["apiVersion"]
             group, version = GroupVersion.parse(api_version)
@@ -145,11 +147,17 @@ class Snapshot:
                 kind = f"{kind} of {api_version}"
                 unread[kind] = unread.get(kind, 0) + 1
                 found.setdefault(kind, {})[name] = document
+                continue
+            hub = _in_namespace(in_hub_version(document), kind)
+            problem = decoding_problem(hub) if kind in KINDS else None
+            if problem is None:
+                found.setdefault(kind, {})[name] = hub
             else:
-                found.setdefault(kind, {})[name] = _in_namespace(in_hub_version(document), kind)
+                undecodable.append(UndecodableObject(document["kind"], group, *name, problem))
         notes = [f"{kind} (version not known): {count} not evaluated" for kind, count in unread.items()]
+        notes += [f"{item.title} cannot be decoded and is not evaluated: {item.problem}" for item in undecodable]
         by_kind = {kind: list(items.values()) for kind, items in found.items()}
-        return cls(by_kind, (*hidden, *notes), partial or {})
+        return cls(by_kind, (*hidden, *notes), partial or {}, undecodable=tuple(undecodable))
 
     def covers(self, kind: str, other: str) -> bool:
         """Return whether a `kind` that an object of the other kind refers to, and that was not read, does not exist."""
@@ -288,14 +296,7 @@ class Snapshot:
         return allocations
 
     def _typed(self, kind: str, type_: type[T]) -> tuple[T, ...]:
-        return tuple(_decoded(type_, document) for document in sorted(self.documents.get(kind, ()), key=_sort_key))
-
-
-def _decoded(type_: type[T], document: Document) -> T:
-    try:
-        return from_document(type_, document)
-    except msgspec.ValidationError as error:
-        raise SnapshotError(f"{title_of(document)} does not decode: {error}") from error
+        return tuple(from_document(type_, document) for document in sorted(self.documents.get(kind, ()), key=_sort_key))
 
 
 def in_hub_version(document: Document) -> Document:

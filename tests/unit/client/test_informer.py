@@ -6,11 +6,13 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
 from dray.api.document import Document, GroupVersion
 from dray.api.errors import APIError, ForbiddenError, InvalidError, ServiceUnavailableError, TooManyRequestsError
+from dray.api.types.core_v1 import Pod
 from dray.client import informer as informer_module
 from dray.client import shared_informers
 from dray.client.in_process import in_process_client
@@ -22,12 +24,15 @@ from dray.client.interface import (
     EventType,
     ListPage,
     LocalRequest,
+    Resource,
     WatchBatch,
     WatchEvent,
     unstructured,
 )
 from dray.client.objects import key_of, labels_of, owner_uids
 from dray.client.shared_informers import SharedInformer, SharedInformerFactory
+from dray.client.skipped_objects import SkippedObjects
+from dray.runtime.metrics import Metrics
 from dray.runtime.system import SystemClock
 from tests.fake_local_server import FakeLocalServer, fail
 
@@ -56,8 +61,11 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 @asynccontextmanager
-async def running(server: FakeLocalServer) -> AsyncIterator[SharedInformerFactory]:
-    informers = SharedInformerFactory(in_process_client(server, user="test"), SystemClock(), random.Random(1))
+async def running(
+    server: FakeLocalServer, skipped: SkippedObjects | None = None
+) -> AsyncIterator[SharedInformerFactory]:
+    client = in_process_client(server, user="test")
+    informers = SharedInformerFactory(client, SystemClock(), random.Random(1), skipped)
     task = asyncio.create_task(informers.run())
     try:
         yield informers
@@ -360,3 +368,68 @@ async def test_others_get_their_turn_between_two_pages_of_a_list(monkeypatch: py
     finally:
         task.cancel()
     assert 1 in listed, "the server answers at once, and the second page must not follow at once"
+
+
+TYPED_PODS: Resource[Pod] = Resource("", "v1", "pods", "Pod", Pod)
+
+
+@pytest.mark.behaviour("UD-01")
+@pytest.mark.parametrize("watch_list", [False, True])
+@pytest.mark.parametrize("resource", [PODS, TYPED_PODS], ids=["documents", "structures"])
+async def test_an_object_that_does_not_decode_hides_no_other(resource: Resource[Any], watch_list: bool) -> None:
+    server = FakeLocalServer()
+    server.put("", "pods", pod("before", uid="before") | {"spec": 5})
+    server.put("", "pods", pod("a", uid="a"))
+    delivered: list[tuple[bool, str]] = []
+    metrics = Metrics()
+    client = in_process_client(server, user="test")
+    skipped = SkippedObjects(client, SystemClock(), metrics, "tester")
+    async with running(server, skipped) as informers:
+        informer = informers.informer(resource, watch_list=watch_list)
+        informer.add_handler(lambda old, new: delivered.append((old is not None, key_of(new or old).name)))
+        await asyncio.wait_for(informers.wait_for_sync(), 5)
+        server.put("", "pods", pod("b", uid="b") | {"spec": {"containers": 5}})
+        server.put("", "pods", pod("a", uid="a") | {"spec": {"containers": 5}})
+        server.put("", "pods", pod("c", uid="c"))
+        await until(lambda: delivered == [(False, "a"), (False, "c")])
+        assert [name.partition(":")[0] for name in skipped.names()] == [
+            "pods default/a",
+            "pods default/b",
+            "pods default/before",
+        ]
+        assert b'resource="pods"} 3' in metrics.exposition()
+        assert informer.lister.get("a", "default") is not None
+        server.compact()
+        server.break_watches()
+        server.put("", "pods", pod("b", uid="b"))
+        await until(lambda: delivered[2:] == [(False, "b")])
+        server.put("", "pods", pod("a", uid="a"))
+        server.remove("", "pods", "before", "default")
+        await until(lambda: not skipped.names())
+        assert delivered[3:] == [(True, "a")]
+    assert b'resource="pods"} 0' in metrics.exposition()
+
+
+@pytest.mark.behaviour("UD-02")
+async def test_a_skipped_object_gets_one_event() -> None:
+    server = FakeLocalServer()
+    server.put("", "pods", pod("a", uid="1") | {"spec": 5})
+    client = in_process_client(server, user="test")
+    async with running(server, SkippedObjects(client, SystemClock(), Metrics(), "tester")) as informers:
+        informers.informer(TYPED_PODS)
+        informers.informer(TYPED_PODS, Selection(field_selector="spec.nodeName="))
+        await asyncio.wait_for(informers.wait_for_sync(), 5)
+        server.put("", "pods", pod("a", uid="1") | {"spec": 6})
+        await until(lambda: bool(server.objects.get(("", "events"))))
+    (event,) = server.objects["", "events"].values()
+    assert (event["reason"], event["involvedObject"]["name"], event["count"]) == ("Undecodable", "a", 1)
+
+
+async def test_what_a_transform_cannot_read_is_skipped() -> None:
+    server = FakeLocalServer()
+    server.put("", "pods", pod("a"))
+    server.put("", "pods", pod("b") | {"spec": {"nodeName": "n"}})
+    async with running(server) as informers:
+        informer = informers.transformed(PODS, lambda document: {**document, "node": document["spec"]["nodeName"]})
+        await asyncio.wait_for(informers.wait_for_sync(), 5)
+        assert names(informer) == ["b"]

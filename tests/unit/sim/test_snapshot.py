@@ -35,12 +35,19 @@ def test_kinds_of_another_group_are_kept_apart() -> None:
     ("document", "message"),
     [
         pytest.param({"kind": "Pod"}, "has no apiVersion or no kind", id="no version"),
-        pytest.param(pod("p") | {"spec": {"containers": "none"}}, "Pod team/p does not decode", id="wrong type"),
     ],
 )
 def test_what_is_no_object_is_refused(document: dict[str, object], message: str) -> None:
     with pytest.raises(SnapshotError, match=message):
         _ = Snapshot.of([document]).pods
+
+
+def test_an_object_that_does_not_decode_is_left_out_and_noted() -> None:
+    unset = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s", "namespace": "team"}, "spec": 5}
+    snapshot = Snapshot.of([pod("p") | {"spec": {"containers": "none"}}, pod("q"), unset])
+    assert [item.metadata.name for item in snapshot.pods] == ["q"]
+    assert [item.title for item in snapshot.undecodable] == ["pod team/p", "service team/s"]
+    assert snapshot.hidden[0].startswith("pod team/p cannot be decoded and is not evaluated: Expected `array`")
 
 
 def test_of_an_object_that_occurs_twice_the_last_counts() -> None:

@@ -11,8 +11,6 @@ import logging
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import Final
 
-import orjson
-
 from dray.api.document import Document, GroupResource
 from dray.api.errors import ForbiddenError, InvalidError
 from dray.api.field_errors import FieldError, quote
@@ -21,6 +19,7 @@ from dray.api.pod_security.evaluation import details, evaluate, summary
 from dray.api.pod_security.policy import Level, LevelVersion, PodSecurityConfiguration, Policy, policy_of
 from dray.apiserver.admission.plugin import AdmissionAttributes, AdmissionPlugin, Operation
 from dray.apiserver.admission.pod_security_metrics import PodSecurityMetrics
+from dray.apiserver.malformed import each_shown, load_object
 from dray.apiserver.object_cache import NAMESPACES, PODS
 from dray.apiserver.object_lookup import ObjectLookup
 from dray.apiserver.reflector import resource_prefix
@@ -195,8 +194,8 @@ class PodSecurity(AdmissionPlugin):
         last = ""
         for _ in range(_EXISTING_PODS_MAX // _PAGE):
             page = await self._store.list_page(prefix, limit=_PAGE, start_after=last)
-            for entry in page.entries:
-                yield orjson.loads(entry.value)
+            for document in each_shown(load_object, page.entries):
+                yield document
             if len(page.entries) < _PAGE or self._clock.monotonic() >= deadline:
                 return
             last = page.entries[-1].key

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -16,6 +17,7 @@ from dray.apiserver.encoding import list_document, served_document
 from dray.apiserver.endpoint import Endpoint
 from dray.apiserver.handlers.backend import Backend
 from dray.apiserver.handlers.get import GetHandler
+from dray.apiserver.malformed import each_shown, is_formed, unless_malformed
 from dray.apiserver.object_cache import CLAIMS
 from dray.apiserver.options import DeleteOptions, parse_delete_options, parse_list_options
 from dray.store.interface import Entry, KeyNotFoundError, RevisionConflictError
@@ -54,10 +56,17 @@ class DeleteHandler:
             entry = await backend.store.get(key)
             if entry is None:
                 raise NotFoundError(endpoint.resource, name)
-            old = backend.documents.document(entry)
+            old = unless_malformed(backend.documents.document, entry)
+            if old is None:
+                return await self._remove_malformed(endpoint, entry, name, options)
             undo = await backend.admission.validate(attributes.with_objects(None, old))
             check_preconditions(endpoint, old, options)
-            deletion = plan_deletion(endpoint, old, options, backend.clock.now())
+            try:
+                deletion = plan_deletion(endpoint, old, options, backend.clock.now())
+            except Exception:
+                if is_formed(old, endpoint):
+                    raise
+                return await self._remove_malformed(endpoint, entry, name, options)
             try:
                 return await self._apply(endpoint, entry, deletion, options)
             except RevisionConflictError:
@@ -76,17 +85,29 @@ class DeleteHandler:
         )
         documents = []
         for entry in listing.entries:
-            documents.append(served_document(endpoint, entry))
+            documents += each_shown(partial(served_document, endpoint), [entry])
             if call.pacer is not None and call.pacer.is_due():
                 await call.pacer.pause()
-        for document in documents:
-            metadata = document["metadata"]
+        for entry in listing.entries:
+            # By the key: the value need not be one that can be read.
+            namespace, _, name = entry.key.removeprefix(endpoint.prefix).rpartition("/")
             try:
-                await self.delete_object(call, endpoint, metadata.get("namespace", ""), metadata["name"], options)
+                await self.delete_object(call, endpoint, namespace, name, options)
             except NotFoundError:
                 # Deleted by another client meanwhile.
                 continue
         return DocumentResult(list_document(endpoint, documents, listing.metadata()))
+
+    async def _remove_malformed(self, endpoint: Endpoint, entry: Entry, name: str, options: DeleteOptions) -> Result:
+        """Remove at once what is no object of its kind, and has no finalizers or owners that could be heeded."""
+        if options.uid is not None or options.resource_version is not None:
+            raise ConflictError(endpoint.resource, name)
+        if not options.dry_run:
+            try:
+                await self._backend.store.delete(entry.key, expected_revision=entry.revision)
+            except (RevisionConflictError, KeyNotFoundError) as error:
+                raise ConflictError(endpoint.resource, name) from error
+        return DocumentResult(success({"name": name, "kind": endpoint.resource.resource}))
 
     async def _apply(self, endpoint: Endpoint, entry: Entry, deletion: Deletion, options: DeleteOptions) -> Result:
         store, document = self._backend.store, deletion.document

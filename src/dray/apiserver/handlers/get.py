@@ -10,6 +10,7 @@ from dray.api import errors
 from dray.api.errors import APIError, ExpiredError, NotFoundError
 from dray.apiserver.call import Call, ListResult, ObjectResult, Pacer
 from dray.apiserver.endpoint import Endpoint
+from dray.apiserver.malformed import unless_malformed
 from dray.apiserver.options import (
     ANY_REVISION,
     ListOptions,
@@ -143,7 +144,11 @@ class GetHandler:
 
 
 def _matches(endpoint: Endpoint, selection: Selection, entry: Entry) -> bool:
-    return selection.matches is None or selection.matches(endpoint.decode(entry.value, entry.revision))
+    matches = selection.matches
+    if matches is None:
+        return True
+    # What a selector cannot read it does not select.
+    return bool(unless_malformed(lambda entry: matches(endpoint.decode(entry.value, entry.revision)), entry))
 
 
 def _token(prefix: str, entries: Sequence[Entry], revision: int) -> str:

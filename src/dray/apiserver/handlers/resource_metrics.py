@@ -14,6 +14,7 @@ from dray.apiserver.encoding import list_document
 from dray.apiserver.endpoint import Endpoint
 from dray.apiserver.handlers.backend import Backend
 from dray.apiserver.handlers.get import GetHandler
+from dray.apiserver.malformed import each_shown
 from dray.apiserver.node_stats import NodeStats
 from dray.apiserver.options import ListOptions, parse_list_options
 from dray.apiserver.registry.resource_metrics import GROUP
@@ -57,7 +58,8 @@ class ResourceMetrics:
         stored = self._catalog.get("", "v1", endpoint.definition.resource)
         assert stored is not None
         found = await self._get.list_selected(stored, namespace, _ALL, name=name)
-        return [stored.decode(entry.value, entry.revision) for entry in found.entries]
+        decoded = each_shown(lambda entry: stored.decode(entry.value, entry.revision), found.entries)
+        return [document for document in decoded if isinstance(document.get("spec") or {}, dict)]
 
     async def _measured(self, endpoint: Endpoint, sources: Sequence[Document]) -> Sequence[Document]:
         """Return the metrics of nodes or Pods; raise ServiceUnavailableError if no node has answered."""

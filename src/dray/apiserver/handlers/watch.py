@@ -14,6 +14,7 @@ from dray.apiserver.endpoint import ConversionFailedError, Endpoint
 from dray.apiserver.handlers.backend import Backend
 from dray.apiserver.handlers.get import GetHandler
 from dray.apiserver.handlers.watch_fanout import FieldFanout
+from dray.apiserver.malformed import unless_malformed
 from dray.apiserver.options import ListOptions, parse_list_options
 from dray.apiserver.selection import Selection, select
 from dray.lib.latest_memo import LatestMemo
@@ -226,10 +227,15 @@ def _selected_frame(
 ) -> WatchFrame | None:
     """Return the frame of the event for a watch with a selector; None if it does not match."""
     deleted = event.type is EventType.DELETE
+
+    def selects(entry: Entry) -> bool:
+        # What a selector cannot read it does not select.
+        return bool(unless_malformed(lambda entry: matches(documents.document(entry)), entry))
+
     # The entry of a deletion is the last one before it.
     last_seen = event.entry if deleted else event.previous
-    before = last_seen is not None and matches(documents.document(last_seen))
-    after = not deleted and matches(documents.document(event.entry))
+    before = last_seen is not None and selects(last_seen)
+    after = not deleted and selects(event.entry)
     if after:
         return unselected if before == (event.previous is not None) else WatchFrame("ADDED", event.entry)
     if not before:

@@ -14,8 +14,10 @@ from typing import Final, Self
 from dray.api.document import Document
 from dray.apiserver.document_cache import DocumentCache
 from dray.apiserver.endpoint import Endpoint
+from dray.apiserver.malformed import each_shown
 from dray.runtime.tasks import ChildTasks
 from dray.store.interface import (
+    Entry,
     Event,
     EventType,
     Store,
@@ -215,7 +217,10 @@ class FieldFanout:
         """Return the values whose subscribers get the event: the old and the new one."""
         # The entry of a deletion is the last one before it.
         entries = [event.entry] if event.type is EventType.DELETE else [event.previous, event.entry]
-        return {self._getter(self._documents.document(entry)) for entry in entries if entry is not None}
+        return set(each_shown(self._value, [entry for entry in entries if entry is not None]))
+
+    def _value(self, entry: Entry) -> str:
+        return self._getter(self._documents.document(entry))
 
     async def _catch_up(self, watch: FieldWatch, joined: int) -> None:
         """Deliver the events up to the revision at which the watch joined."""

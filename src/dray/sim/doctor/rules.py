@@ -326,7 +326,23 @@ def dead_nodes(snapshot: Snapshot, _now: datetime) -> Iterator[Finding]:
             )
 
 
+def undecodable_objects(snapshot: Snapshot, _now: datetime) -> Iterator[Finding]:
+    """Yield objects that do not decode, and that components ignore therefore."""
+    for item in snapshot.undecodable:
+        resource = f"{item.kind.lower()}.{item.group}" if item.group else item.kind.lower()
+        place = f"{resource} {item.name}{f' -n {item.namespace}' if item.namespace else ''}"
+        yield Finding(
+            Severity.ERROR,
+            "undecodable-object",
+            item.title,
+            f"cannot be decoded, and is ignored by controllers, scheduler and node agents: {item.problem}",
+            f"write it again, which drops null: kubectl get {place} -o json | kubectl replace -f -; if that is "
+            f"refused, correct the field with kubectl edit {place}, or delete the object",
+        )
+
+
 RULES: Final[tuple[Rule, ...]] = (
+    undecodable_objects,
     double_allocations,
     dead_reservations,
     unserved_pods,

@@ -47,6 +47,14 @@ def found(*documents: Document, now: datetime = NOW) -> list[Finding]:
     return examine(Snapshot.of([*SOUND, *documents]), now)
 
 
+@pytest.mark.behaviour("UD-06")
+def test_an_object_that_cannot_be_decoded_is_reported_with_a_way_to_mend_it() -> None:
+    (finding,) = found({**pod("p", "node-a"), "spec": {"nodeSelector": None, "containers": []}})
+    assert (finding.severity, finding.rule, finding.subject) == (Severity.ERROR, "undecodable-object", "pod team/p")
+    assert "nodeSelector" in finding.what
+    assert "kubectl get pod p -n team -o json | kubectl replace -f -" in finding.advice
+
+
 def test_a_sound_cluster_has_nothing() -> None:
     assert found(claim("one", DEVICE, pods=("p",)), user()) == []
 
