@@ -12,8 +12,10 @@ from cryptography.hazmat.primitives import serialization
 
 from dray.api import bootstrap_tokens
 from dray.api.bootstrap_tokens import Token
+from dray.api.document import GroupVersion
 from dray.api.errors import ForbiddenError, NotFoundError
 from dray.apiserver.authentication import certificates
+from dray.client.interface import unstructured
 from dray.client.resources import CERTIFICATE_SIGNING_REQUESTS as REQUESTS
 from dray.client.resources import CONFIG_MAPS, SECRETS
 from dray.controllers.certificates.plan import API_CLIENT, KUBELET_CLIENT, KUBELET_SERVING, conditions
@@ -29,6 +31,12 @@ from tests.certificate_cluster import (
     has_certificate,
     has_failed,
     run,
+)
+
+ADMISSION = GroupVersion("admissionregistration.k8s.io", "v1")
+POLICIES = unstructured(ADMISSION, "validatingadmissionpolicies", "ValidatingAdmissionPolicy", namespaced=False)
+BINDINGS = unstructured(
+    ADMISSION, "validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding", namespaced=False
 )
 
 
@@ -183,5 +191,37 @@ def test_tokens_sign_the_address_of_the_cluster_until_they_expire() -> None:
         assert await data() == {"kubeconfig": "content"}
         with pytest.raises(NotFoundError):
             await cluster.admin.get(SECRETS.unstructured, "bootstrap-token-abcdef", "kube-system")
+
+    run(scenario)
+
+
+def test_a_token_that_cannot_be_deleted_keeps_no_other_from_being_signed() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["DELETE"], "resources": ["secrets"]}
+        policy = {
+            "metadata": {"name": "kept"},
+            "spec": {
+                "matchConstraints": {"resourceRules": [rule]},
+                "validations": [{"expression": "false", "message": "kept"}],
+            },
+        }
+        binding = {"metadata": {"name": "kept"}, "spec": {"policyName": "kept", "validationActions": ["Deny"]}}
+        await cluster.admin.create(POLICIES, policy)
+        await cluster.admin.create(BINDINGS, binding)
+        info = {"metadata": {"name": "cluster-info", "namespace": "kube-public"}, "data": {"kubeconfig": "content"}}
+        await cluster.admin.create(CONFIG_MAPS.unstructured, info)
+        expired, valid = Token("aaaaaa", "0123456789abcdef"), Token("bbbbbb", "0123456789abcdef")
+        now = cluster.clock.now()
+        for token, expires in ((expired, now + timedelta(seconds=1)), (valid, now + timedelta(hours=1))):
+            await cluster.admin.create(SECRETS.unstructured, bootstrap_tokens.make_secret(token, expires, ""))
+        async with asyncio.timeout(60):
+            while True:
+                found = await cluster.admin.get(CONFIG_MAPS.unstructured, "cluster-info", "kube-public")
+                signed = {name for name in found["data"] if name.startswith(bootstrap_tokens.SIGNATURE_PREFIX)}
+                if signed == {"jws-kubeconfig-bbbbbb"}:
+                    break
+                await asyncio.sleep(0.5)
+        # It is still there: only its deletion failed.
+        await cluster.admin.get(SECRETS.unstructured, "bootstrap-token-aaaaaa", "kube-system")
 
     run(scenario)

@@ -15,9 +15,12 @@ from dray.apiserver.endpoint import Endpoint
 from dray.apiserver.handlers.get import GetHandler
 from dray.apiserver.options import ListOptions
 from dray.apiserver.registry.api_services import LOCAL
+from dray.apiserver.registry.resource_metrics import GROUP as METRICS_GROUP
 from dray.apiserver.selection import select
 from dray.store.interface import Entry, Store
 
+# In Kubernetes an add-on serves them, and brings the APIService: its chart must find none that it does not own.
+INSTALLED_GROUPS: Final = frozenset({METRICS_GROUP})
 _CORE_PRIORITY: Final = 18000
 _PRIORITY_STEP: Final = 100
 # They do not change while the server runs.
@@ -62,6 +65,8 @@ class APIServices(GetHandler):
 
     def _own(self, endpoint: Endpoint) -> Iterator[Entry]:
         for position, (group, versions) in enumerate(group_versions(self._catalog.endpoints()).items()):
+            if group in INSTALLED_GROUPS:
+                continue
             for rank, version in enumerate(reversed(versions), 1):
                 document = _api_service(GroupVersion(group, version), _CORE_PRIORITY - _PRIORITY_STEP * position, rank)
                 value = endpoint.dump(endpoint.content(document))

@@ -11,6 +11,7 @@ from typing import Any, Final, Protocol
 from dray.api import bootstrap_tokens
 from dray.api.bootstrap_tokens import StoredToken
 from dray.api.document import Document, NamespacedName
+from dray.api.errors import APIError
 from dray.client.access_reviews import review_access
 from dray.client.controller import Requeue, Result
 from dray.client.errors import ignore_not_found
@@ -206,16 +207,30 @@ class BootstrapTokenController(Reconciler[str]):
         """Delete expired tokens and update the signatures; look again when the next token expires."""
         now = self._clock.now()
         tokens: dict[str, StoredToken] = {}
+        expired: list[Document] = []
         for secret in self._secrets.lister.list(bootstrap_tokens.NAMESPACE):
             stored = bootstrap_tokens.read_secret(secret)
             if stored is not None and stored.is_expired(now):
-                key, options = key_of(secret), DeleteOptions(uid=uid_of(secret))
-                await ignore_not_found(self._client.delete(SECRETS.unstructured, key.name, key.namespace, options))
+                expired.append(secret)
             elif stored is not None:
                 tokens[stored.token.id] = stored
+        # First, so that a token that cannot be deleted does not keep machines from joining with the others.
         await self._sign(tokens, now)
+        await self._delete_all(expired)
         ends = [stored.expires for stored in tokens.values() if stored.expires is not None]
         return Requeue((min(ends) - now).total_seconds()) if ends else None
+
+    async def _delete_all(self, secrets: Iterable[Document]) -> None:
+        """Delete all of them; one failure does not stop the others."""
+        failure: APIError | None = None
+        for secret in secrets:
+            key, options = key_of(secret), DeleteOptions(uid=uid_of(secret))
+            try:
+                await ignore_not_found(self._client.delete(SECRETS.unstructured, key.name, key.namespace, options))
+            except APIError as error:
+                failure = error
+        if failure is not None:
+            raise failure
 
     async def _sign(self, tokens: Mapping[str, StoredToken], now: datetime) -> None:
         info = self._config_maps.lister.get_key(bootstrap_tokens.CLUSTER_INFO)

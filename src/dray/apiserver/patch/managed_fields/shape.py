@@ -30,6 +30,7 @@ _ZERO_SCALARS: Final[Mapping[Scalar, Any]] = {
 }
 
 
+_TIMES: Final = frozenset({Scalar.TIME, Scalar.MICRO_TIME})
 _NO_TEXT: Final = frozenset({Scalar.INT32, Scalar.INT64, Scalar.DOUBLE, Scalar.BOOL})
 
 
@@ -198,7 +199,7 @@ def _zero(struct: StructType, field: Field) -> Any:
     kind = field.type
     if isinstance(kind, StructType):
         return {} if is_held_by_value(struct, field.name) else MISSING
-    if not field.required:
+    if not field.required and not (kind in _TIMES and is_held_by_value(struct, field.name)):
         return MISSING
     return _ZERO_SCALARS.get(kind, MISSING) if isinstance(kind, Scalar) else None
 
@@ -226,7 +227,8 @@ _HELD_BY_VALUE: Final[Mapping[str, frozenset[str]]] = {
         "DeploymentSpec": "strategy template",
         "DeviceTaintRuleSpec": "taint",
         "EphemeralContainer": "resources",
-        "Event": "deprecatedSource involvedObject regarding source",
+        "Event": "deprecatedSource involvedObject regarding source eventTime firstTimestamp lastTimestamp "
+        "deprecatedFirstTimestamp deprecatedLastTimestamp",
         "JobSpec": "template",
         "JobTemplateSpec": "metadata spec",
         "NodeDaemonEndpoints": "kubeletEndpoint",
