@@ -58,6 +58,8 @@ EVENTS: dict[str, Sequence[Row]] = {
             "a claim of the Pod is missing, is being deleted, or is not its own"),
         Row("BindingConditionsPending", N, "Pod", "scheduler/plugins/dynamic_resources",
             "the devices are not ready yet; the Pod is bound afterwards"),
+        Row("LowerChoiceAllocated", N, "Pod", "scheduler/plugins/dynamic_resources",
+            "a claim of the Pod got an alternative of a prioritized list that is not the first one", is_extension=True),
         Row("ExtendedResourceOfferedTwice", W, "Node", "scheduler/plugins/dynamic_resources",
             "a device plugin and a driver provide the same resource on one node", is_extension=True),
         Row("DeviceAllocatedTwice", W, "ResourceClaim", "scheduler/plugins/dynamic_resources",

@@ -152,6 +152,10 @@ class Explainer:
         if error is not None:
             lines.append(error)
         lines = lines or [_NOT_ALL]
+        lines += [
+            f"request {name} skipped: device class {sub.device_class_name} does not exist"
+            for name, sub in self._plan.skipped()
+        ]
         return Explanation(self._view.name, fits=False, requests=tuple(explained), summary="; ".join(lines))
 
     # --- A request alone. ---

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from dray.api.features import FeatureGates
+
+# Dray's own: alternatives whose class does not exist are skipped, so that manifests are portable.
+SKIP_UNKNOWN_CLASSES: Final = "DRASkipUnknownClasses"
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +26,7 @@ class Gates:
     derived_attributes: bool = False
     compatibility_groups: bool = False
     optional_node_operations: bool = False
+    skip_unknown_classes: bool = False
 
     @classmethod
     def of(cls, features: FeatureGates) -> Gates:
@@ -40,4 +45,5 @@ class Gates:
             derived_attributes=enabled("DRADerivedAttributes"),
             compatibility_groups=enabled("DRAPartitionableDevices") and enabled("DRADeviceCompatibilityGroups"),
             optional_node_operations=enabled("DRAOptionalNodeOperations"),
+            skip_unknown_classes=enabled(SKIP_UNKNOWN_CLASSES),
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeAlias
 
+from dray.api.prioritized_lists import choices
 from dray.api.types.resource_v1 import AllocationResult, ResourceClaim
 
 Results: TypeAlias = tuple[AllocationResult, ...]
@@ -50,12 +51,7 @@ def allocation_score(claims: Sequence[ResourceClaim], allocations: Sequence[Allo
     """Return the sum over the prioritized lists of the allocated claims."""
     total = 0
     for claim, allocation in zip(claims, allocations, strict=True):
-        chosen = {result.request for result in allocation.devices.results}
-        for request in claim.spec.devices.requests:
-            for position, alternative in enumerate(request.first_available):
-                if f"{request.name}/{alternative.name}" in chosen:
-                    total += ALTERNATIVES_MAX - position
-                    break
+        total += sum(ALTERNATIVES_MAX - choice.rank for choice in choices(claim, allocation))
     return total
 
 

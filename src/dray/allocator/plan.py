@@ -21,6 +21,7 @@ from dray.allocator.errors import AllocationError, AllocatorError
 from dray.allocator.gates import Gates
 from dray.allocator.pools import PoolDevice
 from dray.allocator.selection import SelectorFailure, SelectorGroup, SelectorGroups
+from dray.api.prioritized_lists import alternatives_to_try
 from dray.api.quantity import Quantity
 from dray.api.types.resource_v1 import (
     DeviceClass,
@@ -85,6 +86,16 @@ class Plan(msgspec.Struct, frozen=True):
     claims: tuple[PlannedClaim, ...]
     requests: tuple[PlannedRequest, ...]
 
+    def skipped(self) -> Iterator[tuple[str, DeviceSubRequest]]:
+        """Yield the alternatives that are not tried, because their class does not exist, with their full names."""
+        tried = {(item.claim, alternative.name) for item in self.requests for alternative in item.alternatives}
+        for position, planned in enumerate(self.claims):
+            for request in planned.claim.spec.devices.requests:
+                for sub in request.first_available:
+                    name = f"{request.name}/{sub.name}"
+                    if (position, name) not in tried:
+                        yield name, sub
+
     def for_claims(self, claims: Sequence[ResourceClaim]) -> Plan:
         """Return the same plan for claims with the same specs."""
         own = [PlannedClaim(claim, planned.constraints) for claim, planned in zip(claims, self.claims, strict=True)]
@@ -143,7 +154,8 @@ class Planner:
                 "has subrequests, but the DRAPrioritizedList feature is disabled"
             )
         alternatives = []
-        for sub in request.first_available:
+        skips = self.gates.skip_unknown_classes
+        for sub in alternatives_to_try(request, lambda name: self.classes.get(name) is not None, skip_unknown=skips):
             self._check_capacity(f"claim {label}, subrequest {sub.name}", sub)
             name = f"{request.name}/{sub.name}"
             where = f"claim {label}, request {name}"

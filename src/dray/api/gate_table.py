@@ -284,6 +284,18 @@ GATES: Final[Mapping[str, Gate]] = {
         _stable(ALWAYS, on=False),
         _deprecated(34),
     ),
+    # Dray's own: KEP-4816, story 2, in clusters that do not have all classes of a manifest.
+    "DRASkipUnknownClasses": Gate(
+        "Alternatives of a prioritized list whose device class does not exist are skipped.",
+        _alpha(ALWAYS),
+        requires=("DRAPrioritizedList",),
+    ),
+    # Dray's own.
+    "QuotaFollowsAllocation": Gate(
+        "An allocated claim is charged to quotas for the devices that it got, not for the most that it could get.",
+        _alpha(ALWAYS),
+        requires=_DRA,
+    ),
 }
 
 # Gates of fields that releases before 1.37 do not know, and would drop from the objects they update.

@@ -55,12 +55,12 @@ def columns(now: datetime) -> list[Column[ClaimRow]]:
         Column("NAME", lambda row: row.name),
         Column("STATE", lambda row: str(row.state), colour=lambda row: COLOURS[row.state]),
         Column("REQUESTS", lambda row: ", ".join(row.requests)),
+        Column("CHOICE", lambda row: ", ".join(row.choices)),
         Column("DEVICES", lambda row: ", ".join(_device_name(device) for device in row.devices)),
         Column("NODE", lambda row: row.node),
         Column("PODS", lambda row: ", ".join(row.pods)),
         Column("ALLOCATED", lambda row: age(row.allocated, now)),
         Column("AGE", lambda row: age(row.created, now)),
-        Column("SUBREQUESTS", lambda row: ", ".join(row.chosen), wide=True),
         Column("GROUP", lambda row: row.group, wide=True),
         Column("DEVICE IDS", lambda row: ", ".join(row.devices), wide=True),
     ]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
@@ -14,6 +14,7 @@ from dray.cli.devices import usage_columns
 from dray.cli.output import Column, bar, render
 from dray.cli.usage_over_time import COURSES, print_courses, span
 from dray.sim import usage
+from dray.sim.claims import ChoiceCounts, choice_counts
 from dray.sim.physical_devices import CounterUse, physical_devices
 from dray.sim.snapshot import CLASSIC_CLAIM, Snapshot
 from dray.sim.usage import NamespaceRow, PoolRow, UsageRow
@@ -101,6 +102,7 @@ class Top:
     namespaces: list[NamespaceRow]
     # How many more Pods of each typical kind fit, and how many at most if packed ideally.
     fragmentation: list[KindHeadroom]
+    choices: ChoiceCounts = field(default_factory=ChoiceCounts)
 
 
 def main(argv: Sequence[str]) -> int:
@@ -165,6 +167,7 @@ def measure(snapshot: Snapshot, now: datetime, what: str = "all") -> Top:
         usage.counter_rows(devices),
         usage.by_namespace(snapshot, now) if "namespaces" in shown else [],
         _fragmentation(snapshot) if _shows_fragmentation(what, len(snapshot.nodes)) else [],
+        choice_counts(snapshot) if what == "all" else ChoiceCounts(),
     )
 
 
@@ -208,7 +211,15 @@ def render_top(top: Top, what: str, output_format: str, *, colour: bool) -> str:
         (table,) = [item for item in shown if item.name == what]
         return render(table.rows, table.columns, output_format, colour=colour)
     overview = [item._replace(rows=_with_errors(item.rows)) if item.name == "pools" else item for item in shown]
-    return "\n".join(_overview(item, colour=colour) for item in overview if item.rows or item.name not in _OPTIONAL)
+    tables = [_overview(item, colour=colour) for item in overview if item.rows or item.name not in _OPTIONAL]
+    return "\n".join([*tables, *_choices_line(top.choices)])
+
+
+def _choices_line(counts: ChoiceCounts) -> Iterator[str]:
+    """Yield a line if claims have prioritized lists."""
+    if counts.first or counts.fallback:
+        got = f"{counts.first} got the first choice, {counts.fallback} a lower one"
+        yield f"prioritized lists: {got}; see dray claims\n"
 
 
 def _with_errors(rows: Sequence[PoolRow]) -> list[PoolRow]:

@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Final
 
 from dray.api import classic_claims as classic
+from dray.api.prioritized_lists import choices
 from dray.api.types import cdi_v1alpha1
 from dray.api.types.core_v1 import NodeSelector, Pod
 from dray.api.types.resource_v1 import DeviceRequest, ResourceClaim
@@ -37,6 +38,8 @@ class ClaimRow:
     devices: tuple[str, ...]
     # The alternatives that were chosen, as `request/subrequest`.
     chosen: tuple[str, ...]
+    # The same with their ranks, as `gpu/small (2 of 3)`.
+    choices: tuple[str, ...]
     node: str
     pods: tuple[str, ...]
     created: datetime | None
@@ -74,6 +77,7 @@ def _row(claim: ResourceClaim, snapshot: Snapshot) -> ClaimRow:
         requests=tuple(request_text(request) for request in claim.spec.devices.requests),
         devices=tuple(f"{result.driver}/{result.pool}/{result.device}" for result in results),
         chosen=tuple(dict.fromkeys(result.request for result in results if "/" in result.request)),
+        choices=tuple(map(str, choices(claim, allocation))),
         node=""
         if allocation is None
         else _node_of([user.uid for user in claim.status.reserved_for], allocation.node_selector, snapshot),
@@ -95,6 +99,7 @@ def _classic_row(claim: cdi_v1alpha1.ResourceClaim, snapshot: Snapshot) -> Claim
         # What a classic driver allocates has no name in the API.
         devices=(),
         chosen=(),
+        choices=(),
         node=_node_of([user.uid for user in users], selector, snapshot),
         pods=tuple(user.name for user in users if classic.is_pod_reference(user)),
         created=claim.metadata.creation_timestamp,
@@ -102,6 +107,20 @@ def _classic_row(claim: cdi_v1alpha1.ResourceClaim, snapshot: Snapshot) -> Claim
         group=classic.GROUP,
         labels=claim.metadata.labels,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class ChoiceCounts:
+    """How many prioritized lists of allocated claims got their first choice, and how many a lower one."""
+
+    first: int = 0
+    fallback: int = 0
+
+
+def choice_counts(snapshot: Snapshot) -> ChoiceCounts:
+    """Count the choices of all claims."""
+    found = [choice.is_fallback for claim in snapshot.claims for choice in choices(claim, claim.status.allocation)]
+    return ChoiceCounts(found.count(False), found.count(True))
 
 
 def claim_state(claim: ResourceClaim) -> ClaimState:

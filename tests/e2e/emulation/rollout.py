@@ -212,6 +212,12 @@ class Rollout:
         found["spec"]["extendedResourceName"] = name
         return await self.client.update(DEVICE_CLASSES.unstructured, found)
 
+    async def events(self, reason: str) -> list[str]:
+        """Return the messages of events with a reason."""
+        return [
+            item["message"] for item in (await self.client.list(EVENTS, "default")).items if item["reason"] == reason
+        ]
+
     async def eventually(self, read: Callable[[], Awaitable[T]], good: Callable[[T], bool]) -> T:
         deadline = self.clock.monotonic() + SECONDS_MAX
         found: T | None = None

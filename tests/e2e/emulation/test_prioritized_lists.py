@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from dray.api.document import Document
 from dray.api.errors import InvalidError
 from dray.api.gate_table import Release
+from dray.client.resources import RESOURCE_QUOTAS
 from tests.e2e.emulation.rollout import Rollout, exactly, first_available, gates, rollout, started_at
 
 ON = gates(release=Release(1, 35))
+QUOTAS = RESOURCE_QUOTAS.unstructured
 OFF = gates("DRAPrioritizedList=false", Release(1, 35))
 
 
@@ -64,5 +67,78 @@ def test_the_gate_is_switched_off_and_on_again_while_a_pod_runs() -> None:
         assert claim["status"] == before
         assert claim["status"]["allocation"]["devices"]["results"][0]["request"] == "gpu/a1"
         assert started_at(await cluster.stored_pod("early")) == running
+
+    rollout(test)
+
+
+SKIPS = gates("DRASkipUnknownClasses=true")
+
+
+def portable(*counts: int) -> Document:
+    """A list that begins with a class that this cluster does not have."""
+    request = first_available(*counts)
+    request["firstAvailable"].insert(0, {"name": "elsewhere", "deviceClassName": "other-vendor"})
+    return request
+
+
+@pytest.mark.behaviour("PL-36", "PL-37")
+def test_an_alternative_whose_class_does_not_exist_can_be_skipped() -> None:
+    async def test(cluster: Rollout) -> None:
+        await cluster.serve(gates())
+        await cluster.prepare()
+        await cluster.control(gates())
+        await cluster.schedule(gates())
+        await cluster.start_node()
+        await cluster.claim("a", portable(1))
+        await cluster.pod("a", "a")
+        await cluster.pending("a", "request gpu/elsewhere: device class other-vendor does not exist")
+        await cluster.schedule(SKIPS)
+        await cluster.running("a")
+        results = (await cluster.stored_claim("a"))["status"]["allocation"]["devices"]["results"]
+        assert [item["request"] for item in results] == ["gpu/a0"]
+        labels = {"class": "gpu", "request": "gpu", "rank": "fallback"}
+        assert cluster.metrics.value("dray_prioritized_list_choices_total", labels) == 1
+        events = await cluster.eventually(lambda: cluster.events("LowerChoiceAllocated"), bool)
+        assert events == ["claim default/a got a lower choice: gpu/a0 (2 of 2) of class gpu"]
+        # What is missing is said while nothing else fits, and if nothing else is listed.
+        await cluster.claim("b", portable(2))
+        await cluster.pod("b", "b")
+        await cluster.pending("b", "request gpu/elsewhere skipped: device class other-vendor does not exist")
+        await cluster.claim("c", portable())
+        await cluster.pod("c", "c")
+        await cluster.pending("c", "request gpu/elsewhere: device class other-vendor does not exist")
+
+    rollout(test)
+
+
+@pytest.mark.behaviour("PL-33", "PL-38")
+@pytest.mark.parametrize(("text", "left"), [("", "2"), ("QuotaFollowsAllocation=true", "1")])
+def test_a_quota_can_follow_the_choice(text: str, left: str) -> None:
+    async def test(cluster: Rollout) -> None:
+        await cluster.serve(gates())
+        await cluster.prepare()
+        await cluster.control(gates(text))
+        await cluster.schedule(gates())
+        await cluster.start_node()
+        name = "gpu.deviceclass.resource.k8s.io/devices"
+        quota = {"metadata": {"name": "q", "namespace": "default"}, "spec": {"hard": {name: "4"}}}
+        await cluster.client.create(QUOTAS, quota)
+
+        async def used() -> str:
+            status = (await cluster.client.get(QUOTAS, "q", "default")).get("status") or {}
+            return str((status.get("used") or {}).get(name))
+
+        await cluster.eventually(used, lambda found: found == "0")
+        # More than there is, and one.
+        await cluster.claim("busy", exactly())
+        await cluster.pod("busy", "busy")
+        await cluster.running("busy")
+        await cluster.claim("a", first_available(2, 1))
+        await cluster.eventually(used, lambda found: found == "3")
+        await cluster.pod("a", "a")
+        await cluster.running("a")
+        await cluster.clock.sleep(20)
+        assert await used() == str(int(left) + 1)
+        await cluster.delete("a")
 
     rollout(test)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final, TypeAlias
@@ -30,7 +31,13 @@ from dray.api.quota.names import (
 )
 from dray.api.types.core_v1 import Container, ContainerStatus, Pod, ResourceRequirements
 from dray.api.types.meta_v1 import OwnerReference
-from dray.api.types.resource_v1 import DeviceRequest, DeviceSubRequest, ExactDeviceRequest, ResourceClaim
+from dray.api.types.resource_v1 import (
+    AllocationResult,
+    DeviceRequest,
+    DeviceSubRequest,
+    ExactDeviceRequest,
+    ResourceClaim,
+)
 
 Usage: TypeAlias = Mapping[str, Quantity]
 
@@ -245,13 +252,18 @@ ALL_DEVICES: Final = 32
 _CLAIM_COUNT: Final = count_name(CLAIMS)
 
 
-def claim_usage(claim: ResourceClaim, classes: ClassNames | None, charged: Usage | None = None) -> dict[str, Quantity]:
+def claim_usage(
+    claim: ResourceClaim, classes: ClassNames | None, charged: Usage | None = None, *, follows_allocation: bool = False
+) -> dict[str, Quantity]:
     """Return the usage of the claim; `charged` is the Pod's charge for the same devices.
 
-    `classes` is None when devices never serve extended resources.
+    `classes` is None when devices never serve extended resources. If it follows the allocation, an allocated claim uses
+    the devices that it got, and not the most that it could have got.
     """
     usage = {_CLAIM_COUNT: ONE}
-    for device_class, count in devices_by_class(claim).items():
+    allocation = claim.status.allocation if follows_allocation else None
+    devices = devices_by_class(claim) if allocation is None else allocated_by_class(claim, allocation)
+    for device_class, count in devices.items():
         names = classes.quota_names(device_class) if classes is not None else (devices_name(device_class),)
         wanted = Quantity.parse(count)
         left = {name: wanted - (charged or {}).get(name, ZERO) for name in names}
@@ -266,6 +278,14 @@ def devices_by_class(claim: ResourceClaim) -> dict[str, int]:
         for device_class, count in _counts(request).items():
             total[device_class] = total.get(device_class, 0) + count
     return total
+
+
+def allocated_by_class(claim: ResourceClaim, allocation: AllocationResult) -> dict[str, int]:
+    """Return the number of devices of each class that the claim got."""
+    classes = {item.name: item.exactly.device_class_name for item in claim.spec.devices.requests if item.exactly}
+    for request in claim.spec.devices.requests:
+        classes |= {f"{request.name}/{sub.name}": sub.device_class_name for sub in request.first_available}
+    return Counter(classes[result.request] for result in allocation.devices.results if result.request in classes)
 
 
 def _counts(request: DeviceRequest) -> dict[str, int]:

@@ -46,6 +46,7 @@ class ResourceQuotaController(Reconciler[NamespacedName]):
         super().__init__(context)
         informers, gates = context.informers, context.gates
         self._extended = gates.enabled("DRAExtendedResource")
+        self._follows_allocation = gates.enabled("QuotaFollowsAllocation")
         self._usages: dict[NamespacedName, QuotaUsage] = {}
         self._by_namespace: dict[str, set[NamespacedName]] = {}
         # The usage last written here, and when another writer was last seen to change it.
@@ -155,7 +156,9 @@ class ResourceQuotaController(Reconciler[NamespacedName]):
         return pod_usage(pod, self._mapping(), self._clock.now())
 
     def _usage_of_claim(self, claim: ResourceClaim) -> Usage:
-        return claim_usage(claim, self._mapping(), self._charged_to_owner(claim))
+        return claim_usage(
+            claim, self._mapping(), self._charged_to_owner(claim), follows_allocation=self._follows_allocation
+        )
 
     def _charged_to_owner(self, claim: ResourceClaim) -> Usage | None:
         owner = extended_resource_pod(claim) if self._extended else None

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from dray.allocator.gates import SKIP_UNKNOWN_CLASSES
 from dray.api.document import NamespacedName
 from dray.api.features import FeatureGates
 from dray.api.pod_claims import is_for_pod, not_created_for, pod_claims
+from dray.api.prioritized_lists import alternatives_to_try
 from dray.api.types.core_v1 import Pod
 from dray.api.types.resource_v1 import DeviceClass, DeviceRequest, ResourceClaim
 
@@ -68,7 +70,8 @@ def check_requests(claim: ResourceClaim, find_class: FindClass, gates: FeatureGa
             raise NotReadyError(
                 f"{_place(claim, request)}: has subrequests, but the DRAPrioritizedList feature is disabled"
             )
-        for alternative in request.first_available:
+        skips = gates.enabled(SKIP_UNKNOWN_CLASSES)
+        for alternative in alternatives_to_try(request, lambda name: find_class(name) is not None, skip_unknown=skips):
             if find_class(alternative.device_class_name) is None:
                 raise _no_class(f"{request.name}/{alternative.name}", alternative.device_class_name)
 

@@ -12,6 +12,7 @@ from dray.allocator.gates import Gates
 from dray.allocator.pools import Pool, PoolDevice
 from dray.allocator.selection import SelectorGroup, SelectorGroups
 from dray.allocator.taints import blocks
+from dray.api.prioritized_lists import choices
 from dray.api.types.resource_v1 import AllocationResult, ResourceClaim
 from dray.runtime.metrics import Family
 
@@ -89,13 +90,10 @@ class ClassMeasure:
 def classes_given(claim: ResourceClaim, allocation: AllocationResult) -> set[str]:
     """Return the classes of the requests or subrequests that got devices."""
     given = {result.request for result in allocation.devices.results}
-    names = set()
+    names = {choice.alternative.device_class_name for choice in choices(claim, allocation)}
     for request in claim.spec.devices.requests:
         if request.exactly is not None and request.name in given:
             names.add(request.exactly.device_class_name)
-        for alternative in request.first_available:
-            if f"{request.name}/{alternative.name}" in given:
-                names.add(alternative.device_class_name)
     return names
 
 

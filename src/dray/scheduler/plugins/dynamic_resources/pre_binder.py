@@ -30,6 +30,7 @@ from dray.scheduler.plugins.dynamic_resources.binding_conditions import (
     has_conditions,
     seconds_left,
 )
+from dray.scheduler.plugins.dynamic_resources.choice_recorder import ChoiceRecorder
 from dray.scheduler.plugins.dynamic_resources.claim_status_writer import ClaimStatusWriter
 from dray.scheduler.plugins.dynamic_resources.class_metrics import classes_given
 from dray.scheduler.plugins.dynamic_resources.device_state import DeviceState
@@ -76,6 +77,7 @@ class PreBinder:
             ("status",),
             _WAIT_BUCKETS,
         )
+        self._choices = ChoiceRecorder(handle)
         self._claim_waits = handle.metrics.histogram(
             "dray_claim_wait_seconds",
             "Time from a claim's creation to its allocation, by class.",
@@ -167,6 +169,7 @@ class PreBinder:
         if allocation is None:
             return SUCCESS
         self._observe_wait(written, allocation)
+        self._choices.record(pod, written, allocation)
         return await self._check_conflicts(written, pod, is_observed=is_observed)
 
     async def _write_claim(
