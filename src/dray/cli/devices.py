@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -28,6 +28,7 @@ COLOURS: Final = {
     DeviceState.BLOCKED: "dim",
     DeviceState.UNUSABLE: "red",
     DeviceState.UNHEALTHY: "red",
+    DeviceState.WITHHELD: "dim",
 }
 _GROUPS: Final[dict[str, Callable[[Sequence[PhysicalDevice]], list[UsageRow]]]] = {
     "node": usage.by_node,
@@ -56,9 +57,8 @@ def main(argv: Sequence[str]) -> int:
         selected = selection(arguments)
         rows = [row for row in everything if _is_selected(row, arguments) and selected.selects(row, {})]
         if arguments.by:
-            counts = Table(
-                _GROUPS[arguments.by](_physical(snapshot, rows)), usage_columns(arguments.by), lambda row: row.name
-            )
+            found = _GROUPS[arguments.by](_physical(snapshot, rows))
+            counts = Table(found, usage_columns(arguments.by, found), lambda row: row.name)
             return render_table(counts, arguments, colour=colour)
         table = Table(rows, columns(now), lambda row: f"device/{row.key}", "No devices found.\n")
         return render_table(table, arguments, colour=colour)
@@ -125,9 +125,14 @@ def columns(now: datetime) -> list[Column[DeviceRow]]:
     ]
 
 
-def usage_columns(title: str) -> list[Column[UsageRow]]:
-    """Return the columns of a table of counts."""
-    return [
+_WHY: Final[Column[UsageRow]] = Column(
+    "WHY UNAVAILABLE", lambda row: ", ".join(f"{count} {why}" for why, count in row.reasons.items())
+)
+
+
+def usage_columns(title: str, rows: Iterable[UsageRow]) -> list[Column[UsageRow]]:
+    """Return the columns of a table of counts; why devices are unavailable only if some are."""
+    columns = [
         Column(title.upper(), lambda row: row.name),
         Column("DEVICES", lambda row: str(row.total)),
         Column("IN USE", lambda row: str(row.held)),
@@ -135,6 +140,7 @@ def usage_columns(title: str) -> list[Column[UsageRow]]:
         Column("UNAVAILABLE", lambda row: str(row.out)),
         Column("USAGE", lambda row: f"{bar(row.share)} {row.share:4.0%}", colour=_usage_colour),
     ]
+    return [*columns, _WHY] if any(row.reasons for row in rows) else columns
 
 
 def _usage_colour(row: UsageRow) -> str:

@@ -17,7 +17,15 @@ from dray.sim.explain.similar_names import did_you_mean
 from dray.sim.snapshot import Snapshot, SnapshotError
 
 if TYPE_CHECKING:
-    from dray.sim.capacity.plans import AddedNode, CapacityPlan, JointPlan, Placement, RemovableNode, RemovalPlan
+    from dray.sim.capacity.plans import (
+        AddedNode,
+        CapacityPlan,
+        JointPlan,
+        PendingPod,
+        Placement,
+        RemovableNode,
+        RemovalPlan,
+    )
     from dray.sim.capacity.shapes import NodeShape
     from dray.sim.trial_cluster import TrialCluster, TrialPod
 
@@ -38,7 +46,7 @@ def main(argv: Sequence[str]) -> int:
         write_answer([removal], arguments.output, partial(removal_lines, removal, everything=arguments.all))
         return 0
     write_answer([plan], arguments.output, partial(lines, plan, everything=arguments.all))
-    return EXIT_FAILURE if plan.unplaced else 0
+    return EXIT_FAILURE if plan.unplaced or plan.blocked else 0
 
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
@@ -115,11 +123,40 @@ def _placement_plan(
         plan = JointPlanner(cluster, options).plan(pods)
     else:
         plan = AdditionPlanner(cluster, _shapes(snapshot, arguments), options, progress).plan(pods)
+    plan = replace(plan, blocked=_blocked(cluster, arguments), notes=(*plan.notes, *_unusable_notes(plan, snapshot)))
     gated = [str(pod.key) for pod in pods if pod.pod.spec.scheduling_gates]
     if gated:
         note = f"not scheduled until their scheduling gates are removed: {_listed(gated)}"
         plan = replace(plan, notes=(*plan.notes, note))
     return plan
+
+
+def _blocked(cluster: TrialCluster, arguments: argparse.Namespace) -> tuple[PendingPod, ...]:
+    """Return the pending Pods of the plan's scope that no node would help."""
+    from dray.api.pod_groups import group_name_of
+    from dray.sim.capacity.plans import PendingPod
+    from dray.sim.movable_pods import label
+
+    if arguments.no_pending:
+        return ()
+    wanted = arguments.group
+    found = [(pod, why) for pod, why in cluster.blocked if not wanted or group_name_of(pod) == wanted]
+    return tuple(PendingPod(label(pod), why) for pod, why in found)
+
+
+def _unusable_notes(plan: CapacityPlan | JointPlan, snapshot: Snapshot) -> Iterator[str]:
+    """Yield how many devices nobody uses because their nodes take no Pods: they cost less than new ones."""
+    from dray.sim.physical_devices import PhysicalState, physical_devices
+
+    if not (plan.unplaced or getattr(plan, "added", ())):
+        return
+    counts: dict[str, int] = {}
+    for device in physical_devices(snapshot):
+        if device.state is PhysicalState.UNAVAILABLE and device.reason.startswith("node "):
+            counts[device.reason] = counts.get(device.reason, 0) + device.count
+    if counts:
+        reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(counts.items(), key=lambda item: -item[1]))
+        yield f"nobody uses these devices, but their nodes take no new Pods: {reasons} (dray top nodes)"
 
 
 def _shapes(snapshot: Snapshot, arguments: argparse.Namespace) -> list[NodeShape]:
@@ -184,13 +221,15 @@ def _addition_lines(plan: CapacityPlan, *, everything: bool, colour: bool) -> It
         yield from render(plan.added[:_LINES_MAX], _node_columns(), colour=colour).splitlines()
         yield from _more(len(plan.added), "nodes")
     yield from _pending_lines(plan)
+    yield from _blocked_lines(plan)
     yield from _placement_lines(plan.placements, everything=everything, colour=colour)
 
 
 def _addition_verdict(plan: CapacityPlan) -> str:
     total = len(plan.placements) + len(plan.unplaced)
     if not total:
-        return "No Pod is pending: no node is needed"
+        waits = f"no Pod waits for room ({len(plan.blocked)} wait for something else)" if plan.blocked else ""
+        return f"No node is needed: {waits}" if waits else "No Pod is pending: no node is needed"
     if plan.unplaced and not plan.added:
         rest = f", the other {len(plan.placements)} fit on the nodes that there are" if plan.placements else ""
         fit = "fits" if len(plan.unplaced) == 1 else "fit"
@@ -231,15 +270,23 @@ def _listed(names: Sequence[str], few: int = 3) -> str:
 
 
 def _pending_lines(plan: CapacityPlan | JointPlan) -> Iterator[str]:
-    if not plan.unplaced:
+    return _reason_lines("Pending:", plan.unplaced)
+
+
+def _blocked_lines(plan: CapacityPlan | JointPlan) -> Iterator[str]:
+    return _reason_lines("Not planned, because no node would help:", plan.blocked)
+
+
+def _reason_lines(title: str, pods: Sequence[PendingPod]) -> Iterator[str]:
+    if not pods:
         return
     reasons: dict[str, list[str]] = {}
-    for item in plan.unplaced:
+    for item in pods:
         reasons.setdefault(item.why, []).append(item.pod)
     yield ""
-    yield "Pending:"
-    for why, pods in list(reasons.items())[:_LINES_MAX]:
-        yield f"  - {_listed(pods)}: {why}"
+    yield title
+    for why, names in list(reasons.items())[:_LINES_MAX]:
+        yield f"  - {_listed(names)}: {why}"
     yield from _more(len(reasons), "reasons")
 
 
@@ -279,6 +326,7 @@ def _joint_lines(plan: JointPlan, *, everything: bool, colour: bool) -> Iterator
         alone = f"one by one, {len(plan.pending_alone)} would stay pending"
         yield paint(f"All {total} Pods fit if they are placed together; {alone}", "green" if colour else "")
     yield from _pending_lines(plan)
+    yield from _blocked_lines(plan)
     yield from _placement_lines(plan.placements, everything=everything or bool(plan.pending_alone), colour=colour)
     if plan.pending_alone and not plan.unplaced:
         yield ""

@@ -21,8 +21,8 @@ from dray.cli.output import ProgressLine
 from dray.scheduler.named_profiles import NAMED_PROFILES, SPREAD
 from dray.sim.snapshot import PLACEMENT_KINDS, Snapshot
 
-# What decides where Pods go, and the owners that create a Pod again.
-KINDS: Final = (*PLACEMENT_KINDS, "ReplicaSet", "StatefulSet")
+# What decides whether and where Pods go, and the owners that create a Pod again.
+KINDS: Final = (*PLACEMENT_KINDS, "ReplicaSet", "StatefulSet", "ResourceQuota", "Event")
 
 
 def planning_parser(prog: str, description: str) -> Parser:

@@ -121,7 +121,7 @@ def _plan(
             # It is scheduled together with the others, or not at all.
             wanted = [pod for pod in cluster.pending if group_key_of(pod.pod) == group]
         return planner.plan_for(pending_targets(cluster, wanted))
-    if cluster.pending or cluster.without_claims:
+    if cluster.pending or cluster.blocked:
         return planner.plan_for(pending_targets(cluster))
     return planner.plan_headroom()
 

@@ -29,7 +29,7 @@ from dray.sim.rebalance.execution import (
 from dray.sim.rebalance.moves import Move, RebalancePlan, Step
 from dray.sim.rebalance.planner import RebalanceOptions
 from dray.sim.snapshot import PLACEMENT_KINDS
-from dray.sim.trial_cluster import HOLD_TAINT
+from dray.sim.usable_nodes import HOLD_TAINT
 
 # How long an eviction may be refused by a budget, a replacement may be pending, and the Pod for which room was made.
 WAIT_SECONDS: Final = 300.0

@@ -200,8 +200,8 @@ def render_top(top: Top, what: str, output_format: str, *, colour: bool) -> str:
     if what == "all" and output_format != "table":
         return render([top], (), output_format)
     shown: Sequence[_Table[Any]] = (
-        _Table("classes", top.classes, usage_columns("class"), lambda row: row.share),
-        _Table("nodes", top.nodes, usage_columns("node"), lambda row: row.share),
+        _Table("classes", top.classes, usage_columns("class", top.classes), lambda row: row.share),
+        _Table("nodes", top.nodes, usage_columns("node", top.nodes), lambda row: row.share),
         _Table("pools", top.pools, POOL_COLUMNS, lambda row: row.allocated or 0),
         _Table("counters", top.counters, COUNTER_COLUMNS, lambda row: row.share),
         _Table("namespaces", top.namespaces, NAMESPACE_COLUMNS, lambda row: row.devices),

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from dray.api.document import NamespacedName
 from dray.api.features import FeatureGates
+from dray.api.pod_claims import is_pod_done, pod_claims
 from dray.api.quantity import Format, Quantity
 from dray.api.types.core_v1 import Pod
 from dray.api.types.resource_v1 import DeviceAttribute, DeviceTaint, ResourceClaim
 from dray.sim.snapshot import Snapshot
+from dray.sim.usable_nodes import UsableNodes
 
 if TYPE_CHECKING:
     from dray.allocator import Inventory
@@ -28,6 +31,8 @@ ALL_NODES: Final = "*"
 # Stands for the driver of devices that a device plugin provides.
 PLUGIN_DRIVER: Final = "device plugin"
 _MEBI_NANOS: Final = 2**20 * 10**9
+# Where nodes are not known.
+EVERY_NODE: Final = UsableNodes({}, is_known=False)
 
 
 class DeviceState(enum.StrEnum):
@@ -45,6 +50,8 @@ class DeviceState(enum.StrEnum):
     BLOCKED = "blocked"
     # In use by claims that share it; others may still share it.
     SHARED = "shared"
+    # Nobody uses it, but a new Pod cannot: its node takes none, or it is kept for another Pod.
+    WITHHELD = "withheld"
     FREE = "free"
 
 
@@ -104,6 +111,7 @@ class DeviceSurvey:
         holders: Mapping[str, Sequence[Holder]],
         unhealthy: Mapping[str, str],
         feature_gates: FeatureGates | None = None,
+        nodes: UsableNodes = EVERY_NODE,
     ) -> None:
         # Imported here: the CEL modules are slow to import and not needed by those who only name a state.
         from dray.allocator.compatibility import conflicting_set
@@ -115,6 +123,9 @@ class DeviceSurvey:
         self.allocations = allocations
         self._gates = Gates.of(feature_gates or _SHOWN)
         self._unhealthy = unhealthy
+        self._nodes = nodes
+        # Devices that are kept for nominated Pods, by key, with the Pod.
+        self.kept: dict[str, str] = {}
         self._blocks = blocks
         self._conflicting_set = conflicting_set
         self._holders = holders
@@ -129,7 +140,9 @@ class DeviceSurvey:
     def of(cls, snapshot: Snapshot, feature_gates: FeatureGates | None = None) -> DeviceSurvey:
         """Return the survey of a snapshot."""
         tables = snapshot.inventory(), snapshot.allocations(), holders_by_device(snapshot), unhealthy_devices(snapshot)
-        return cls(*tables, feature_gates)
+        survey = cls(*tables, feature_gates, UsableNodes.of(snapshot))
+        survey.kept = kept_devices(survey, nominated_requests(snapshot))
+        return survey
 
     @property
     def classes(self) -> Sequence[tuple[str, SelectorGroup]]:
@@ -212,11 +225,14 @@ class DeviceSurvey:
             state, note = DeviceState.UNHEALTHY, unhealthy
         else:
             state, note = self._state(pool, device, holders, taints)
+        node = device.entry.node_name or device.spec.node_name or ""
+        if state is DeviceState.FREE and (withheld := self._nodes.obstacle(node) or self.kept.get(device.key, "")):
+            state, note = DeviceState.WITHHELD, withheld
         return DeviceRow(
             driver=pool.driver,
             pool=pool.name,
             name=device.name,
-            node=device.entry.node_name or device.spec.node_name or ALL_NODES,
+            node=node or ALL_NODES,
             state=state,
             note=note,
             classes=classes,
@@ -279,9 +295,46 @@ class DeviceSurvey:
 def _unusable(pool: Pool, entry: SliceEntry) -> str:
     """Return why the devices of a slice cannot be used; empty if they can."""
     problem = pool.problem_of(entry)
-    if problem is None and pool.is_complete(entry):
+    if problem is not None:
+        return f"its pool is {problem}"
+    if pool.is_complete(entry):
         return ""
-    return f"its pool is {problem or 'being updated'}"
+    entries = list(pool.entries())
+    wanted = max(item.slice_count for item in entries)
+    return f"its pool is incomplete: {len(entries)} of {wanted} slices of generation {pool.generation}"
+
+
+def nominated_requests(snapshot: Snapshot) -> Iterator[tuple[str, str, int, str]]:
+    """Yield what nominated Pods are to get: the node, the class, how many devices, and the Pod."""
+    for pod in snapshot.pods:
+        node = pod.status.nominated_node_name
+        if not node or pod.spec.node_name or is_pod_done(pod) or pod.metadata.deletion_timestamp is not None:
+            continue
+        for entry in pod_claims(pod):
+            key = NamespacedName(pod.metadata.namespace or "", entry.claim_name or "")
+            claim = snapshot.claims_by_key.get(key)
+            if claim is None or claim.status.allocation is not None:
+                continue
+            for request in claim.spec.devices.requests:
+                if (wanted := request.exactly) is not None and not wanted.admin_access:
+                    label = f"{pod.metadata.namespace}/{pod.metadata.name}"
+                    yield node, wanted.device_class_name, wanted.count or 1, label
+
+
+def kept_devices(survey: DeviceSurvey, wanted: Iterable[tuple[str, str, int, str]]) -> dict[str, str]:
+    """Return free devices of the nodes that are as many as their nominated Pods are to get, by key, with the Pod."""
+    kept: dict[str, str] = {}
+    by_node: dict[str, list[DeviceRow]] | None = None
+    for node, class_name, count, pod in wanted:
+        if by_node is None:
+            by_node = {}
+            for pool in survey.inventory.pools():
+                for _, row in survey.rows(pool):
+                    by_node.setdefault(row.node, []).append(row)
+        free = (row for row in by_node.get(node, ()) if row.state is DeviceState.FREE and class_name in row.classes)
+        chosen = [row.key for row in free if row.key not in kept][:count]
+        kept |= dict.fromkeys(chosen, f"kept for Pod {pod}")
+    return kept
 
 
 def unhealthy_devices(snapshot: Snapshot) -> dict[str, str]:

@@ -19,6 +19,7 @@ from dray.api.pod_claims import is_pod_done
 from dray.api.types.core_v1 import Node, Pod
 from dray.sim.devices import PLUGIN_DRIVER, DeviceRow, DeviceState, DeviceSurvey, Holder, binary_text
 from dray.sim.snapshot import Snapshot
+from dray.sim.usable_nodes import UsableNodes
 
 if TYPE_CHECKING:
     from dray.allocator.pools import Pool, PoolDevice
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 Published: TypeAlias = "tuple[PoolDevice, DeviceRow]"
 # Resources of nodes with such names are no devices.
 _NO_DEVICES: Final = ("kubernetes.io/", "attachable-volumes-", "hugepages-")
-_OUT: Final = frozenset({DeviceState.TAINTED, DeviceState.UNHEALTHY, DeviceState.UNUSABLE})
+_OUT: Final = frozenset({DeviceState.TAINTED, DeviceState.UNHEALTHY, DeviceState.UNUSABLE, DeviceState.WITHHELD})
 
 
 class PhysicalState(enum.StrEnum):
@@ -35,8 +36,9 @@ class PhysicalState(enum.StrEnum):
 
     # A claim has a part of it or all of it.
     IN_USE = "in use"
-    # All of it is tainted, unhealthy or in an unusable pool.
+    # Nobody uses it, and no new Pod can: it is tainted, unhealthy, in an unusable pool, or its node takes no Pods.
     UNAVAILABLE = "unavailable"
+    # A new Pod could use it.
     FREE = "free"
 
 
@@ -70,6 +72,8 @@ class PhysicalDevice(msgspec.Struct, frozen=True, gc=False):
     # More than one for a device plugin.
     count: int = 1
     counters: tuple[CounterUse, ...] = ()
+    # Why it is unavailable, in few words.
+    reason: str = ""
 
 
 def physical_devices(snapshot: Snapshot) -> list[PhysicalDevice]:
@@ -94,16 +98,18 @@ def devices_of_pool(survey: DeviceSurvey, pool: Pool) -> Iterator[tuple[Physical
             fraction = max([counter.share for counter in counters])
         else:
             fraction = max([_share_of(survey, device, row) for device, row in parts])
+        state = _state(rows, fraction)
         physical = PhysicalDevice(
             driver=pool.driver,
             pool=pool.name,
             name=name,
             node=rows[0].node,
             classes=frozenset().union(*[row.classes for row in rows]),
-            state=_state(rows, fraction),
+            state=state,
             used=fraction,
             published=tuple([row.name for row in rows]),
             counters=counters,
+            reason=_reason(rows) if state is PhysicalState.UNAVAILABLE else "",
         )
         yield physical, parts
 
@@ -141,8 +147,19 @@ def _state(rows: Sequence[DeviceRow], used: float) -> PhysicalState:
     return PhysicalState.UNAVAILABLE if all(row.state in _OUT for row in rows) else PhysicalState.FREE
 
 
+def _reason(rows: Sequence[DeviceRow]) -> str:
+    """Return why a physical device is unavailable, without what differs from one device to the next."""
+    row = rows[0]
+    if row.state is DeviceState.WITHHELD:
+        return row.note.partition(" Pod ")[0]
+    if row.state is DeviceState.TAINTED:
+        return f"device taint {row.note.removeprefix('tainted: ').partition(':')[0]}"
+    return "unhealthy" if row.state is DeviceState.UNHEALTHY else row.note.partition(":")[0].removeprefix("its ")
+
+
 def plugin_devices(snapshot: Snapshot) -> list[PhysicalDevice]:
     """Return the devices of device plugins, an entry for those of a node and resource in each state."""
+    nodes = UsableNodes.of(snapshot)
     return [
         PhysicalDevice(
             PLUGIN_DRIVER,
@@ -153,15 +170,20 @@ def plugin_devices(snapshot: Snapshot) -> list[PhysicalDevice]:
             state,
             used,
             count=count,
+            reason=reason,
         )
         for resource in plugin_resources(snapshot)
-        for state, used, count in (
-            (PhysicalState.IN_USE, 1.0, resource.used),
-            (PhysicalState.UNAVAILABLE, 0.0, resource.unhealthy),
-            (PhysicalState.FREE, 0.0, resource.allocatable - resource.used),
+        for state, used, count, reason in (
+            (PhysicalState.IN_USE, 1.0, resource.used, ""),
+            (PhysicalState.UNAVAILABLE, 0.0, resource.unhealthy, "unhealthy"),
+            (_free(nodes.obstacle(resource.node)), 0.0, resource.left, nodes.obstacle(resource.node)),
         )
         if count > 0
     ]
+
+
+def _free(obstacle: str) -> PhysicalState:
+    return PhysicalState.UNAVAILABLE if obstacle else PhysicalState.FREE
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +198,11 @@ class PluginResource:
     used: int
     # The Pods that use it.
     pods: tuple[str, ...]
+
+    @property
+    def left(self) -> int:
+        """Return how many are not in use."""
+        return max(self.allocatable - self.used, 0)
 
 
 def plugin_resources(snapshot: Snapshot) -> list[PluginResource]:
@@ -215,13 +242,16 @@ def requested_resources(pod: Pod) -> Mapping[str, int]:
 
 def plugin_rows(snapshot: Snapshot) -> list[DeviceRow]:
     """Return a row for each resource of a device plugin, as for devices of drivers."""
-    return [_plugin_row(resource) for resource in plugin_resources(snapshot)]
+    nodes = UsableNodes.of(snapshot)
+    return [_plugin_row(resource, nodes.obstacle(resource.node)) for resource in plugin_resources(snapshot)]
 
 
-def _plugin_row(resource: PluginResource) -> DeviceRow:
+def _plugin_row(resource: PluginResource, obstacle: str) -> DeviceRow:
     state = DeviceState.SHARED if resource.used else DeviceState.FREE
     if resource.used >= resource.allocatable:
         state = DeviceState.HELD if resource.used else DeviceState.UNHEALTHY
+    if state is DeviceState.FREE and obstacle:
+        state = DeviceState.WITHHELD
     unhealthy = f", {resource.unhealthy} unhealthy" if resource.unhealthy else ""
     pods = tuple(pod.partition("/")[2] for pod in resource.pods)
     return DeviceRow(
@@ -230,7 +260,7 @@ def _plugin_row(resource: PluginResource) -> DeviceRow:
         name=resource.name,
         node=resource.node,
         state=state,
-        note=f"{resource.used} of {resource.allocatable} in use{unhealthy}",
+        note=f"{resource.used} of {resource.allocatable} in use{unhealthy}{f', {obstacle}' if obstacle else ''}",
         classes=(resource.name,),
         holders=(Holder("", resource.name, pods),) if pods else (),
         attributes={},

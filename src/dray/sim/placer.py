@@ -7,7 +7,8 @@ one after the other.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Final, TypeVar, cast
@@ -241,6 +242,18 @@ class Placer:
             return self._commit(state, found)
         # The other nodes were not tried.
         return replace(found, node_count=1, absent=None if found.statuses else found.absent) if on else found
+
+    @contextmanager
+    def waiting(self, pod: Pod, claims: Sequence[ResourceClaim]) -> Iterator[None]:
+        """Let a Pod without a node, and its new claims, exist for the time of the block."""
+        pending = [self.put(RESOURCE_CLAIMS, claim) for claim in claims]
+        self.informers.put(PODS, pod)
+        try:
+            yield
+        finally:
+            self.informers.remove(PODS, pod)
+            for claim in pending:
+                self.informers.remove(RESOURCE_CLAIMS, claim)
 
     def _commit(self, state: CycleState, placement: Placement) -> PlacedPod:
         node_name, info = placement.node_name, state.pod_info

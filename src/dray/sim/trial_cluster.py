@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import Any, Final
 
 import msgspec
@@ -41,13 +42,17 @@ from dray.controllers.resource_claim.plan import make_claim
 from dray.scheduler.config import ProfileConfig
 from dray.scheduler.filter_runner import AttemptError
 from dray.scheduler.plugins.dynamic_resources.extended_resources import is_extended_resource_claim
+from dray.sim.explain.answers import Stage
+from dray.sim.explain.before_scheduling import obstacle_before_scheduling
+from dray.sim.explain.claim_quota import ClaimQuotas
+from dray.sim.explain.filters import Filters
+from dray.sim.explain.pending_pods import PendingPods
 from dray.sim.placer import PlacedPod, Placer
 from dray.sim.replica.cluster import replica_plugins
 from dray.sim.snapshot import Snapshot, SnapshotError
+from dray.sim.usable_nodes import HOLD_TAINT, with_condition_taints
 from dray.sim.volume_waits import VolumeWaits
 
-# On nodes that a rebalancing keeps other Pods from; also written to the cluster while it is applied.
-HOLD_TAINT: Final = "rebalance.dray.dev/hold"
 _HOLD: Final = Taint(key=HOLD_TAINT, effect="NoSchedule")
 _AS_DOCUMENTS: Final[Mapping[str, Resource[Document]]] = {
     "Namespace": NAMESPACES,
@@ -59,6 +64,8 @@ _AS_DOCUMENTS: Final[Mapping[str, Resource[Document]]] = {
     "StatefulSet": STATEFUL_SETS.unstructured,
 }
 replace = msgspec.structs.replace
+# Nothing is overdue in a plan, which is not about a moment.
+_NOW: Final = datetime(2000, 1, 1, tzinfo=UTC)
 
 
 class TrialPod(msgspec.Struct, frozen=True):
@@ -108,7 +115,7 @@ class TrialCluster:
     def __init__(
         self, snapshot: Snapshot, profile: ProfileConfig | None = None, gates: FeatureGates | None = None
     ) -> None:
-        self.snapshot = snapshot
+        self.snapshot = snapshot = with_condition_taints(snapshot)
         self._gates = gates or FeatureGates()
         # Pods that are only planned may bring their volume claims.
         plugins = replica_plugins(VolumeWaits(snapshot).waits_as_known)
@@ -119,8 +126,8 @@ class TrialCluster:
         # Uids of the Pods on each node.
         self._on_node: dict[str, dict[str, None]] = {}
         self.pending: list[TrialPod] = []
-        # Pending Pods whose claims cannot be created, and why.
-        self.without_claims: list[tuple[Pod, str]] = []
+        # Pending Pods that wait for something else than room, and what for.
+        self.blocked: list[tuple[Pod, str]] = []
         self._load()
 
     # --- Loading. ---
@@ -154,18 +161,44 @@ class TrialCluster:
                 own.setdefault(owner.metadata.uid or "", []).append(claim)
             else:
                 self.placer.put(RESOURCE_CLAIMS, claim)
+        quotas = ClaimQuotas(self.snapshot)
         for pod in uids.values():
             claims = tuple(own.get(pod.metadata.uid or "", ()))
             if pod.spec.node_name:
                 self.restore(PlacedPod(pod, claims, 0))
             elif pod.metadata.deletion_timestamp is None:
-                self._load_pending(pod, claims)
+                self._load_pending(pod, claims, quotas)
 
-    def _load_pending(self, pod: Pod, claims: Iterable[ResourceClaim]) -> None:
+    def _load_pending(self, pod: Pod, claims: Iterable[ResourceClaim], quotas: ClaimQuotas) -> None:
+        obstacle = obstacle_before_scheduling(self.snapshot, pod, _NOW)
+        if obstacle is not None and obstacle.stage is not Stage.SCHEDULER:
+            self.blocked.append((pod, obstacle.why or obstacle.text))
+            if obstacle.stage not in (Stage.QUOTA, Stage.ADMISSION, Stage.CLAIM):
+                # Its claims are created nevertheless.
+                quotas.charge(pod)
+            return
+        if refusal := quotas.refusal(pod):
+            # The claims of other pending Pods use up the quota.
+            self.blocked.append((pod, f"has no claim: {refusal}"))
+            return
         try:
             self.pending.append(self.prepare(pod, claims))
+            quotas.charge(pod)
         except SnapshotError as error:
-            self.without_claims.append((pod, str(error)))
+            self.blocked.append((pod, str(error)))
+
+    def why(self, unplaced: Unplaced) -> str:
+        """Return the verdict on a Pod that fits on no node, as things are now."""
+        verdicts = PendingPods(self.snapshot, self._filters, _NOW)
+        pod = unplaced.pod
+        with self.placer.waiting(pod.pod, pod.claims):
+            verdict = verdicts.evaluated(pod.pod)
+        return unplaced.why if verdict.stage is Stage.SCHEDULER else verdict.why or verdict.text
+
+    def _filters(self, pod: Pod) -> Filters:
+        placer = self.placer
+        placer.update_snapshot()
+        return Filters(placer.profile, placer.snapshot, placer.devices.allocator, pod)
 
     def prepare(self, pod: Pod, claims: Iterable[ResourceClaim] = ()) -> TrialPod:
         """Return a Pod that can be placed, with the claims of its templates."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
@@ -29,11 +30,14 @@ class UsageRow:
     total: int
     # Those of which a claim has at least a part.
     held: int
+    # Those that a new Pod could use.
     free: int
-    # Neither held nor free: tainted, unhealthy, or in an unusable pool.
+    # Neither held nor free: tainted, unhealthy, in an unusable pool, or on a node that takes no Pods.
     out: int
     # The sum of the fractions in use.
     used: float = 0.0
+    # How many are out for which reason.
+    reasons: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def share(self) -> float:
@@ -124,8 +128,11 @@ def _grouped(devices: Iterable[PhysicalDevice], names: Callable[[PhysicalDevice]
 
 def _usage(name: str, devices: Sequence[PhysicalDevice]) -> UsageRow:
     counts = dict.fromkeys(PhysicalState, 0)
+    reasons = Counter[str]()
     for device in devices:
         counts[device.state] += device.count
+        if device.reason:
+            reasons[device.reason] += device.count
     return UsageRow(
         name,
         total=sum(counts.values()),
@@ -133,6 +140,7 @@ def _usage(name: str, devices: Sequence[PhysicalDevice]) -> UsageRow:
         free=counts[PhysicalState.FREE],
         out=counts[PhysicalState.UNAVAILABLE],
         used=sum(device.used * device.count for device in devices),
+        reasons=dict(reasons.most_common()),
     )
 
 

@@ -26,7 +26,7 @@ def snapshot(tmp_path: Path) -> str:
     labelled = claim("labelled", labels={"app": "train"})
     documents = [item for items in cluster().documents.values() for item in items]
     path = tmp_path / "cluster.json"
-    path.write_text(json.dumps(whole(*documents, labelled)))
+    path.write_text(json.dumps(whole(*documents, labelled, node("node-a"), node("node-b"))))
     return str(path)
 
 

@@ -113,9 +113,9 @@ def test_no_node_helps_a_pod_that_waits_for_a_volume_claim(tmp_path: Path, capsy
     known = [item for items in gpu_cluster({"a": 2, "b": 2}).documents.values() for item in items]
     cluster = write(tmp_path / "cluster.yaml", [*known, waiting])
     assert plan.main(["-f", cluster]) == 1
-    assert 'persistentvolumeclaim "data" not found' in capsys.readouterr().out
+    assert 'waits for PersistentVolumeClaim "data", which does not exist' in capsys.readouterr().out
     assert rebalance.main(["-f", cluster]) == 1
-    assert 'persistentvolumeclaim "data" not found' in capsys.readouterr().out
+    assert 'waits for PersistentVolumeClaim "data", which does not exist' in capsys.readouterr().out
     planned = write(tmp_path / "pods.yaml", [{**POD, "metadata": {"name": "later", "namespace": "team"}, "spec": spec}])
     assert plan.main(["-f", cluster, "--pods", planned, "--no-pending"]) == 0
 

@@ -21,7 +21,7 @@ def test_each_device_has_a_state_and_a_reason() -> None:
         ("node-a", "gpu-0", "held", "held by team/one"),
         ("node-a", "gpu-1", "free", ""),
         ("node-a", "gpu-2", "tainted", "tainted: broken:NoSchedule"),
-        ("node-b", "gpu-0", "unusable", "its pool is being updated"),
+        ("node-b", "gpu-0", "unusable", "its pool is incomplete: 1 of 2 slices of generation 1"),
         ("*", "nic-0", "shared", "shared by other/share"),
     ]
 
@@ -59,12 +59,14 @@ def test_taints_count_only_while_their_gate_is_on() -> None:
 
 def test_use_is_counted_by_node_class_and_driver() -> None:
     devices = physical_devices(cluster())
+    tainted, incomplete = {"device taint broken": 1}, {"pool is incomplete": 1}
     assert usage.by_node(devices) == [
         UsageRow("*", 1, 1, 0, 0, 1.0),
-        UsageRow("node-a", 3, 1, 1, 1, 1.0),
-        UsageRow("node-b", 1, 0, 0, 1),
+        UsageRow("node-a", 3, 1, 1, 1, 1.0, tainted),
+        UsageRow("node-b", 1, 0, 0, 1, 0.0, incomplete),
     ]
-    assert usage.by_class(devices) == [UsageRow("any", 5, 2, 1, 2, 2.0), UsageRow("gpu", 4, 1, 1, 2, 1.0)]
+    out = tainted | incomplete
+    assert usage.by_class(devices) == [UsageRow("any", 5, 2, 1, 2, 2.0, out), UsageRow("gpu", 4, 1, 1, 2, 1.0, out)]
     assert [row.name for row in usage.by_driver(devices)] == ["gpu.example.com", "nic.example.com"]
 
 

@@ -30,6 +30,8 @@ NODES_MAX: Final = 5_000
 # With more Pods or more existing nodes with room, existing nodes are filled by the scheduler alone.
 EXACT_PODS_MAX: Final = 60
 EXACT_NODES_MAX: Final = 12
+# Kinds of Pods on which there is a verdict of all filters; on more, there is the scheduler's message.
+VERDICTS_MAX: Final = 64
 # Added nodes that are tried to be left out.
 DROPS_MAX: Final = 16
 _EPSILON: Final = 1e-6
@@ -92,7 +94,7 @@ class AdditionPlanner:
                 found = self._cluster.place(pod)
                 if not isinstance(found, Unplaced):
                     continue
-                failed[kind] = found.why
+                failed[kind] = self._cluster.why(found) if len(failed) < VERDICTS_MAX else found.why
             self._why[pod.uid] = failed[kind]
             left.append(pod)
         return left
@@ -327,7 +329,6 @@ class AdditionPlanner:
         placements: list[Placement] = []
         missing: list[PendingPod] = []
         hopeless = {item.pod for item in impossible}
-        missing += [PendingPod(label(pod), why) for pod, why in self._cluster.without_claims]
         for pod in pods:
             placed = self._cluster.find(pod.uid)
             name = label(pod.pod)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from dray.sim.capacity.addition import PlanOptions
+from dray.sim.capacity.addition import VERDICTS_MAX, PlanOptions
 from dray.sim.capacity.demand import DemandKind, grouped, scheduling_order
 from dray.sim.capacity.patterns import PatternFinder
 from dray.sim.capacity.plans import JointPlan, PendingPod, Placement
@@ -25,12 +25,13 @@ class JointPlanner:
     def __init__(self, cluster: TrialCluster, options: PlanOptions) -> None:
         self._cluster = cluster
         self._options = options
+        self._verdicts_left = VERDICTS_MAX
 
     def plan(self, pods: Sequence[TrialPod]) -> JointPlan:
         """Return where the Pods go together; all of them, or as many as one by one."""
         ordered = scheduling_order(pods)
         alone, failed = self._place_in_order(ordered)
-        pending = tuple(PendingPod(label(item.pod.pod), item.why) for item in failed)
+        pending = tuple(PendingPod(label(item.pod.pod), self._why(item)) for item in failed)
         if not failed:
             return JointPlan(_placements(alone), (), (), is_order=True)
         self._take_away(alone)
@@ -40,6 +41,10 @@ class JointPlanner:
                 return JointPlan(_placements(placed), pending, (), is_order=True)
             self._take_away(placed)
         return self._solve(ordered, pending, alone)
+
+    def _why(self, unplaced: Unplaced) -> str:
+        self._verdicts_left -= 1
+        return self._cluster.why(unplaced) if self._verdicts_left >= 0 else unplaced.why
 
     def _orders(self, pods: Sequence[TrialPod]) -> Iterator[list[TrialPod]]:
         """Yield other orders: the largest first, then those that fit on the fewest nodes first."""

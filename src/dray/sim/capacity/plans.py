@@ -47,6 +47,8 @@ class CapacityPlan:
     # Whether the price equals the bound.
     is_optimal: bool
     notes: tuple[str, ...] = ()
+    # Pods that wait for something else than room.
+    blocked: tuple[PendingPod, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,3 +97,4 @@ class JointPlan:
     # Whether the scheduler places all of them if they arrive in the order of the placements.
     is_order: bool = False
     notes: tuple[str, ...] = ()
+    blocked: tuple[PendingPod, ...] = ()

@@ -13,7 +13,7 @@ from dray.api.types.core_v1 import Node
 from dray.api.types.resource_v1 import ResourceSlice
 from dray.sim.explain.similar_names import did_you_mean
 from dray.sim.snapshot import Snapshot, SnapshotError, each_object, in_hub_version
-from dray.sim.whatif.changes import copies
+from dray.sim.whatif.changes import copies, fresh_node
 
 API_VERSION: Final = "plan.dray.dev/v1"
 KIND: Final = "NodeCatalogue"
@@ -170,18 +170,7 @@ def _like_node(snapshot: Snapshot, node_name: str, shape: str) -> tuple[Document
         similar = did_you_mean(node_name, nodes)
         raise SnapshotError(f'shape {shape}: no node "{node_name}" in the cluster{similar}')
     slices = [item for item in snapshot.documents.get("ResourceSlice", ()) if item["spec"].get("nodeName") == node_name]
-    return _fresh(nodes[node_name]), *slices
-
-
-def _fresh(node: Document) -> Document:
-    """Return the node as it would register: schedulable, without the taints of its present condition."""
-    spec = node.get("spec") or {}
-    taints = [
-        taint
-        for taint in spec.get("taints") or ()
-        if not taint["key"].startswith("node.kubernetes.io/") and not taint["key"].startswith("rebalance.dray.dev/")
-    ]
-    return {**node, "spec": {"taints": taints}}
+    return fresh_node(nodes[node_name]), *slices
 
 
 def existing_shapes(snapshot: Snapshot) -> list[NodeShape]:
@@ -196,14 +185,14 @@ def existing_shapes(snapshot: Snapshot) -> list[NodeShape]:
         key = _signature(node, own)
         if key not in found and len(found) < SHAPES_MAX:
             kind = (node["metadata"].get("labels") or {}).get(INSTANCE_TYPE)
-            found[key] = NodeShape(kind or f"like {name}", PRICE, (_fresh(node), *own))
+            found[key] = NodeShape(kind or f"like {name}", PRICE, (fresh_node(node), *own))
     return list(found.values())
 
 
 def _signature(node: Document, slices: Sequence[Document]) -> str:
     name = node["metadata"]["name"]
     labels = {key: value for key, value in (node["metadata"].get("labels") or {}).items() if value != name}
-    taints = _fresh(node)["spec"]["taints"]
+    taints = fresh_node(node)["spec"]["taints"]
     allocatable = (node.get("status") or {}).get("allocatable") or {}
     devices = sorted(
         repr((item["spec"]["driver"], item["spec"].get("devices"), item["spec"].get("sharedCounters")))
@@ -226,4 +215,4 @@ def template_shape(documents: Sequence[Document], name: str) -> NodeShape:
     own = node["metadata"]["name"]
     converted = [in_hub_version(item) for item in objects if item.get("kind") == "ResourceSlice"]
     slices = [item for item in converted if item["spec"].get("nodeName") == own]
-    return NodeShape(own, PRICE, (_fresh(node), *slices))
+    return NodeShape(own, PRICE, (fresh_node(node), *slices))

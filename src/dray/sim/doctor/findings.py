@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from dray.api.types.core_v1 import Pod
+from dray.api.types.resource_v1 import ResourceClaim
 from dray.sim.snapshot import Snapshot
 
 
@@ -77,6 +78,20 @@ def _shape(finding: Finding) -> str:
 # Controllers need seconds; what lasts longer than this is stuck.
 STUCK_AFTER: Final = timedelta(minutes=2)
 Rule = Callable[[Snapshot, datetime], Iterator[Finding]]
+
+
+def free_claim(claim: ResourceClaim) -> Fix:
+    """Return the removal of the last consumer of a claim with its allocation, as the claim controller writes it."""
+    (user,) = claim.status.reserved_for
+    operations: list[dict[str, Any]] = [
+        {"op": "test", "path": "/status/reservedFor/0/uid", "value": user.uid},
+        {"op": "remove", "path": "/status/reservedFor"},
+    ]
+    if claim.status.allocation is not None:
+        operations.append({"op": "remove", "path": "/status/allocation"})
+    if claim.status.devices:
+        operations.append({"op": "remove", "path": "/status/devices"})
+    return Fix("ResourceClaim", claim.metadata.namespace or "", claim.metadata.name or "", tuple(operations))
 
 
 def remove_reservation(kind: str, namespace: str, name: str, index: int, uid: str) -> Fix:

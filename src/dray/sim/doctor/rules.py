@@ -9,18 +9,19 @@ from typing import Final
 from dray.allocator.gates import Gates
 from dray.allocator.pools import pool_key
 from dray.api.document import NamespacedName
-from dray.api.pod_claims import is_pod_done, is_pod_reference, pod_claims
+from dray.api.pod_claims import is_pod_done, pod_claims
 from dray.api.types.core_v1 import Pod
 from dray.api.types.resource_v1 import ResourceClaim
 from dray.sim.devices import holders_by_device
 from dray.sim.doctor.classic_rules import CLASSIC_RULES, unserved_classic
-from dray.sim.doctor.findings import STUCK_AFTER, Finding, Rule, Severity, dead_pod_text, remove_reservation
+from dray.sim.doctor.findings import STUCK_AFTER, Finding, Rule, Severity, dead_pod_text, free_claim, remove_reservation
 from dray.sim.doctor.group_rules import GROUP_RULES
 from dray.sim.doctor.path_rules import PATH_RULES
 from dray.sim.explain.answers import Stage, Verdict
 from dray.sim.explain.before_scheduling import (
     class_names,
     class_obstacle,
+    dead_users,
     deleted_claim,
     missing_class,
     obstacle_before_scheduling,
@@ -39,22 +40,19 @@ _BROKEN: Final = frozenset((Stage.QUOTA, Stage.ADMISSION, Stage.CLAIM, Stage.VOL
 
 def dead_reservations(snapshot: Snapshot, _now: datetime) -> Iterator[Finding]:
     """Yield claims reserved for Pods that do not exist or have finished."""
-    if not snapshot.covers("Pod", "ResourceClaim"):
-        return
     for claim in snapshot.claims:
-        for index, user in enumerate(claim.status.reserved_for):
-            if not is_pod_reference(user):
-                continue
-            pod = snapshot.pods_by_uid.get(user.uid)
-            if pod is not None and not is_pod_done(pod):
-                continue
+        for user in dead_users(snapshot, claim):
+            index = claim.status.reserved_for.index(user)
+            text = dead_pod_text(snapshot.pods_by_uid.get(user.uid))
             yield Finding(
                 Severity.ERROR,
                 "dead-reservation",
                 _claim(claim),
-                f"is reserved for Pod {user.name} (uid {user.uid}), which {dead_pod_text(pod)}",
+                f"is reserved for Pod {user.name} (uid {user.uid}), which {text}",
                 "the claim controller removes such reservations: check that it is running; --fix removes this one",
-                remove_reservation(
+                free_claim(claim)
+                if len(claim.status.reserved_for) == 1
+                else remove_reservation(
                     "ResourceClaim", claim.metadata.namespace or "", claim.metadata.name or "", index, user.uid
                 ),
             )
@@ -90,7 +88,7 @@ def stuck_deletions(snapshot: Snapshot, now: datetime) -> Iterator[Finding]:
         deleted = claim.metadata.deletion_timestamp
         if deleted is None or now - deleted < STUCK_AFTER:
             continue
-        why, advice = deleted_claim(claim)
+        why, advice = deleted_claim(snapshot, claim)
         what = f"has been terminating since {deleted:%Y-%m-%d %H:%M} UTC: {why}"
         yield Finding(Severity.ERROR, "stuck-deletion", _claim(claim), what, advice)
 

@@ -78,6 +78,8 @@ class ReasonGroup:
     text: str
     # Some of the nodes.
     examples: tuple[str, ...]
+    # Whether they have room, and nothing but a cordon or a taint keeps the Pod from them.
+    is_admission: bool = False
 
 
 @dataclass(frozen=True, slots=True)

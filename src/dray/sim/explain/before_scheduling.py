@@ -8,12 +8,20 @@ from typing import Final
 
 from dray.api.document import NamespacedName
 from dray.api.persistent_volumes import claim_names, class_of, is_delayed, provisioner_of
-from dray.api.pod_claims import FINALIZER, is_for_pod, is_reserved_for, pod_claims
+from dray.api.pod_claims import (
+    FINALIZER,
+    is_for_pod,
+    is_pod_done,
+    is_pod_reference,
+    is_reserved_for,
+    pod_claims,
+)
 from dray.api.timestamps import age
 from dray.api.types.core_v1 import Pod
-from dray.api.types.resource_v1 import ResourceClaim, ResourceClaimSpec
+from dray.api.types.resource_v1 import ResourceClaim, ResourceClaimConsumerReference, ResourceClaimSpec
 from dray.sim.claims import selected_node
 from dray.sim.explain.answers import Stage, Verdict
+from dray.sim.explain.claim_quota import ClaimQuotas
 from dray.sim.explain.events import events_of, newest
 from dray.sim.explain.pod_group import group_obstacle
 from dray.sim.explain.refusals import refusal, similar_object
@@ -77,7 +85,7 @@ def _unclaimed(snapshot: Snapshot, pod: Pod, now: datetime) -> Verdict | None:
             continue
         key = NamespacedName(namespace, entry.claim_name or "")
         if entry.claim_name and key in snapshot.claims_by_key:
-            found = _unusable(snapshot.claims_by_key[key], pod, entry.generated, now)
+            found = _unusable(snapshot, snapshot.claims_by_key[key], pod, now, generated=entry.generated)
         elif entry.claim_name and snapshot.find_classic(namespace, entry.claim_name) is not None:
             found = None
         elif not snapshot.covers("ResourceClaim", "Pod"):
@@ -104,6 +112,9 @@ def _not_generated(snapshot: Snapshot, pod: Pod, template: str, now: datetime) -
         return Verdict(Stage.CLAIM, text, "create it, or correct resourceClaimTemplateName in the Pod")
     if (refused := refused_claim(snapshot, pod)) is not None:
         return refused
+    if message := ClaimQuotas(snapshot).refusal(pod):
+        found = refusal(snapshot, namespace, message)
+        return Verdict(found.stage, f"has no claim: {found.text}", found.action)
     created = pod.metadata.creation_timestamp
     if created is None or now - created < UNHANDLED_AFTER or not snapshot.documents.get("Event"):
         return None
@@ -121,11 +132,11 @@ def refused_claim(snapshot: Snapshot, pod: Pod, missing: int = 1) -> Verdict | N
     return Verdict(found.stage, f"has no claim: {found.text}", found.action)
 
 
-def _unusable(claim: ResourceClaim, pod: Pod, generated: bool, now: datetime) -> Verdict | None:  # noqa: FBT001
+def _unusable(snapshot: Snapshot, claim: ResourceClaim, pod: Pod, now: datetime, *, generated: bool) -> Verdict | None:
     name = f"claim {claim.metadata.namespace}/{claim.metadata.name}"
     deleted = claim.metadata.deletion_timestamp
     if deleted is not None:
-        why, action = deleted_claim(claim)
+        why, action = deleted_claim(snapshot, claim)
         return Verdict(
             Stage.CLAIM, f"waits for {name}, which is being deleted since {age(deleted, now)}: {why}", action
         )
@@ -135,11 +146,21 @@ def _unusable(claim: ResourceClaim, pod: Pod, generated: bool, now: datetime) ->
     return _binding(claim, pod)
 
 
+def dead_users(snapshot: Snapshot, claim: ResourceClaim) -> Iterator[ResourceClaimConsumerReference]:
+    """Yield the Pods that a claim is reserved for, and that do not exist or have finished."""
+    if not snapshot.covers("Pod", "ResourceClaim"):
+        return
+    for user in claim.status.reserved_for:
+        pod = snapshot.pods_by_uid.get(user.uid)
+        if is_pod_reference(user) and (pod is None or is_pod_done(pod)):
+            yield user
+
+
 def claim_obstacle(snapshot: Snapshot, claim: ResourceClaim, now: datetime) -> Verdict | None:
     """Return what is the matter with a claim whatever the nodes are like; None if it depends on them."""
     since = claim.metadata.deletion_timestamp
     if since is not None:
-        text, action = deleted_claim(claim)
+        text, action = deleted_claim(snapshot, claim)
         return Verdict(Stage.CLAIM, f"is being deleted since {age(since, now)}: {text}", action)
     kinds = () if claim.status.allocation is not None else ("Node", "ResourceSlice", "DeviceClass")
     if reasons := [reason for kind in kinds if (reason := snapshot.unread(kind))]:
@@ -147,12 +168,17 @@ def claim_obstacle(snapshot: Snapshot, claim: ResourceClaim, now: datetime) -> V
     return None
 
 
-def deleted_claim(claim: ResourceClaim) -> tuple[str, str]:
+def deleted_claim(snapshot: Snapshot, claim: ResourceClaim) -> tuple[str, str]:
     """Return what keeps a claim that is being deleted, and what to do about it."""
-    users = [user.name for user in claim.status.reserved_for]
+    dead = {user.uid for user in dead_users(snapshot, claim)}
+    users = [user.name for user in claim.status.reserved_for if user.uid not in dead]
     if users:
         pods = "Pod" if len(users) == 1 else "Pods"
         return f"it is in use by {listed(users)}", f"delete {pods} {listed(users)}"
+    if dead:
+        names = listed([user.name for user in claim.status.reserved_for])
+        text = f"it is reserved for {names}, which {'is' if len(dead) == 1 else 'are'} gone"
+        return text, "check that the claim controller is running, which removes the reservation"
     others = [name for name in claim.metadata.finalizers if name != FINALIZER]
     if others:
         finalizers = f"finalizer {others[0]} keeps" if len(others) == 1 else f"finalizers {listed(others)} keep"

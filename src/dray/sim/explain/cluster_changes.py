@@ -22,7 +22,7 @@ from dray.framework.snapshot import Snapshot
 from dray.sim.devices import pods_of
 from dray.sim.explain.answers import Change, NodeAnswer, Size
 from dray.sim.explain.filters import DYNAMIC_RESOURCES, Filters
-from dray.sim.explain.grouping import UNSCHEDULABLE, untolerated_taints
+from dray.sim.explain.grouping import NOT_READY, UNSCHEDULABLE, untolerated_taints
 
 # Nodes on which it is tried to free claims, those with the fewest missing devices first.
 _FREED_NODES_MAX: Final = 32
@@ -74,7 +74,10 @@ def _admissions(cluster: Surroundings, answers: Sequence[NodeAnswer]) -> Iterato
     for (cordoned, unwanted), names in found.items():
         node = names[0] if len(names) == 1 else f"one of {len(names)} nodes"
         parts = [f"uncordon {node}"] if cordoned else []
-        parts += [f"remove the taint {taint} of {node}, or tolerate it" for taint in unwanted]
+        if any(taint.startswith(NOT_READY) for taint in unwanted):
+            parts.append(f"bring {node} back, {'which is' if len(names) == 1 else 'which are'} not ready")
+        lasting = [taint for taint in unwanted if not taint.startswith(NOT_READY)]
+        parts += [f"remove the taint {taint} of {node}, or tolerate it" for taint in lasting]
         yield Change(" and ".join(parts), tuple(names), Size.ADMIT_TO_NODE)
 
 

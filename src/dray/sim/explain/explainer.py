@@ -5,7 +5,6 @@ For the scheduler's part, a replica runs until the claims of the Pod exist; then
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
@@ -14,7 +13,6 @@ from dray.allocator import Allocator
 from dray.api.document import NamespacedName
 from dray.api.features import FeatureGates
 from dray.api.types.core_v1 import Pod
-from dray.api.types.resource_v1 import ResourceClaim
 from dray.client.resources import EVENTS, PODS, RESOURCE_CLAIMS
 from dray.framework.snapshot import Snapshot as NodeSnapshot
 from dray.scheduler.config import SchedulerConfig
@@ -33,11 +31,11 @@ from dray.sim.explain.claim_changes import claim_changes
 from dray.sim.explain.cluster_changes import Surroundings, cluster_changes
 from dray.sim.explain.events import events_of, newest
 from dray.sim.explain.filters import Filters, nodes_that_fit, nodes_with_devices
-from dray.sim.explain.grouping import reason_groups
 from dray.sim.explain.holders import holders
 from dray.sim.explain.joint_hint import joint_notes
 from dray.sim.explain.name_hints import name_hints
 from dray.sim.explain.on_node import placed_verdict
+from dray.sim.explain.pending_pods import with_nodes
 from dray.sim.explain.pod_group_explainer import explain_member
 from dray.sim.explain.refusals import refusal
 from dray.sim.explain.scores import node_scores
@@ -51,6 +49,7 @@ from dray.sim.replica.cluster import CLAIM_SECONDS, Options, Replica, pass_time,
 from dray.sim.replica.virtual_time import run_virtually
 from dray.sim.scheduler_profiles import configured_profiles, evaluated_profiles, profiles_of
 from dray.sim.snapshot import Snapshot
+from dray.sim.usable_nodes import with_condition_taints
 
 # Longer lists are not useful.
 CHANGES_MAX: Final = 8
@@ -74,6 +73,7 @@ class Question:
 
 def explain(snapshot: Snapshot, subject: Subject, now: datetime, *, node: str = "", gates: FeatureGates) -> Answer:
     """Explain a Pod or claim, with every device of `node`."""
+    snapshot = with_condition_taints(snapshot)
     question = Question(snapshot, now, gates, node)
     if subject.kind == "claim" and subject.classic:
         return _classic_answer(subject)
@@ -198,14 +198,8 @@ def _answer(replica: Replica, question: Question, subject: Subject, pod: Pod) ->
     nominations = scheduler.handle.nominations
     filters = Filters(profile, nodes, allocator, pod, detailed=detailed, nominations=nominations)
     answers = filters.answers() if filters.evaluates_nodes else ()
-    answer = replace(
-        _bare(subject),
-        obstacle=filters.obstacle,
-        nodes=answers,
-        given=given(subject, answers),
-        classic=subject.classic,
-        groups=reason_groups(answers, question.snapshot.nodes, pod, _classes(filters.pending)),
-    )
+    bare = replace(_bare(subject), given=given(subject, answers), classic=subject.classic)
+    answer = with_nodes(bare, filters, answers, question.snapshot, pod)
     if subject.standing is Standing.PLACED and subject.kind == "pod" and answer.fitting > 1:
         feasible = {item.node for item in answers if item.fits}
         infos = [node for node in nodes if node.name in feasible]
@@ -213,17 +207,6 @@ def _answer(replica: Replica, question: Question, subject: Subject, pod: Pod) ->
     if answer.fitting or not answers or subject.standing is not Standing.PENDING:
         return answer
     return _advised(answer, replica, question, filters, pod)
-
-
-def _classes(claims: Iterable[ResourceClaim]) -> dict[str, str]:
-    """Return the class of each request; those with alternatives have several."""
-    requests = [request for claim in claims for request in claim.spec.devices.requests]
-    found = {request.name: request.exactly.device_class_name for request in requests if request.exactly is not None}
-    for request in requests:
-        names = dict.fromkeys(item.device_class_name for item in request.first_available)
-        if names:
-            found[request.name] = " or ".join(names)
-    return found
 
 
 def _advised(answer: Answer, replica: Replica, question: Question, filters: Filters, pod: Pod) -> Answer:
@@ -257,7 +240,6 @@ def _advised(answer: Answer, replica: Replica, question: Question, filters: Filt
         changes=_smallest(changes),
         # Who holds devices is beside the point if the request is wrong.
         holders=() if hints or names else holders(cluster, answer.nodes),
-        hints=(*(hint.text for hint in hints), *(hint.text for hint in names)),
         advice=next((hint.action for hint in names), ""),
     )
     return replace(found, victims=_victims(replica, question, pod, allocator, nodes))

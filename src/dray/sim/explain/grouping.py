@@ -12,10 +12,12 @@ from dray.api.tolerations import tolerates
 from dray.api.types.core_v1 import Node, Pod
 from dray.sim.explain.answers import NodeAnswer, ReasonGroup
 from dray.sim.explain.selector_hints import shortened
+from dray.sim.usable_nodes import NOT_READY_TAINTS
 
 _EXAMPLES_MAX: Final = 3
 _HARD: Final = ("NoSchedule", "NoExecute")
 UNSCHEDULABLE: Final = "node.kubernetes.io/unschedulable"
+NOT_READY: Final = tuple(f"{key}:" for key in NOT_READY_TAINTS.values())
 _DEVICES: Final = "DynamicResources"
 
 # The kinds of reasons by how near a node is to fit, the nearest first: devices can be freed and taints removed, but a
@@ -47,6 +49,7 @@ _PLUGIN_NEARNESS: Final = {
     "NodeName": len(NEARNESS),
 }
 _OTHER_NEARNESS: Final = 6
+_ADMISSION: Final = frozenset({"NodeUnschedulable", "TaintToleration"})
 _DO_NOT_MATCH, _ARE, _LACK = "do not match", "are", "lack"
 # The verbs of one device.
 _ONE: Final = {_ARE: "is", _LACK: "lacks"}
@@ -66,9 +69,11 @@ class _Group:
         self.classes: dict[str, str] = {}
         self.summary = ""
         self.nearness = 0
+        self.is_admission = True
 
     def add(self, answer: NodeAnswer, culprits: Sequence[RequestExplanation], classes: Mapping[str, str]) -> None:
         self.nodes.append(answer.node)
+        self.is_admission = self.is_admission and _ADMISSION.issuperset(answer.rejections)
         for plugin in answer.rejections:
             if plugin != _DEVICES:
                 self.nearness = max(self.nearness, _PLUGIN_NEARNESS.get(plugin, _OTHER_NEARNESS))
@@ -115,7 +120,12 @@ def reason_groups(
     ordered = sorted(found.values(), key=lambda group: (group.nearness, len(group.others), -len(group.nodes)))
     several = len(requests) > 1
     return tuple(
-        ReasonGroup(len(group.nodes), group.text(several=several), tuple(group.nodes[:_EXAMPLES_MAX]))
+        ReasonGroup(
+            len(group.nodes),
+            group.text(several=several),
+            tuple(group.nodes[:_EXAMPLES_MAX]),
+            is_admission=group.is_admission,
+        )
         for group in ordered
     )
 
@@ -131,7 +141,9 @@ def _other_reasons(answer: NodeAnswer, node: Node | None, pod: Pod) -> Iterator[
         if plugin == "NodeUnschedulable":
             yield "cordoned"
         elif plugin == "TaintToleration":
-            shown = [taint for taint in taints if not taint.startswith(f"{UNSCHEDULABLE}:")]
+            shown = [taint for taint in taints if not taint.startswith((f"{UNSCHEDULABLE}:", *NOT_READY))]
+            if any(taint.startswith(NOT_READY) for taint in taints):
+                yield "not ready"
             if shown:
                 yield f"taint {', '.join(shown)} is not tolerated"
         else:

@@ -42,7 +42,7 @@ def pod_subject(snapshot: Snapshot, key: NamespacedName) -> Subject:
         raise not_found(snapshot, "Pod", key)
     node = pod.spec.node_name or ""
     return Subject(
-        "pod", key, key, _standing(pod), node, _held(snapshot, pod), _classic(snapshot, claims_of(pod, snapshot))
+        "pod", key, key, _standing(pod), node, _held(snapshot, pod), classic_answers(snapshot, claims_of(pod, snapshot))
     )
 
 
@@ -68,10 +68,11 @@ def _classic_subject(snapshot: Snapshot, key: NamespacedName) -> Subject:
     """Return a classic claim, which is explained without a Pod: no node is evaluated for it."""
     claim = snapshot.classic_claims_by_key[key]
     standing = Standing.PLACED if classic.is_allocated(claim) else Standing.PENDING
-    return Subject("claim", key, key, standing, "", (), _classic(snapshot, [claim]))
+    return Subject("claim", key, key, standing, "", (), classic_answers(snapshot, [claim]))
 
 
-def _classic(snapshot: Snapshot, claims: Iterable[cdi_v1alpha1.ResourceClaim]) -> tuple[ClassicAnswer, ...]:
+def classic_answers(snapshot: Snapshot, claims: Iterable[cdi_v1alpha1.ResourceClaim]) -> tuple[ClassicAnswer, ...]:
+    """Return what the classic claims wait for."""
     return tuple(
         ClassicAnswer(classic.label(claim), driver_of(claim, snapshot), summary(claim, snapshot)) for claim in claims
     )

@@ -18,14 +18,16 @@ def pending_verdict(answer: Answer, pod: Pod, now: datetime) -> Verdict:
     if waiting is not None and not answer.fitting:
         return Verdict(Stage.CLAIM, f"waits for classic claim {waiting.claim}, which {waiting.summary}")
     if not answer.nodes:
-        return _without_nodes(answer, pod)
+        return _without_nodes(answer)
     if answer.obstacle:
         return _pending(Stage.FILTER, answer.obstacle, _action(answer.changes, answer.victims))
     if answer.fitting:
         return _fitting(answer, pod, now)
     if answer.hints:
         return _pending(Stage.DEVICES, answer.hints[0], _action(answer.changes, None) or answer.advice)
-    shown = _decisive_groups(answer)
+    # The nodes that are nearest to fit, and those that would fit if they took Pods.
+    first, *others = answer.groups
+    shown = [first, *[group for group in others if group.is_admission][: 0 if first.is_admission else 1]]
     why = f"0 of {len(answer.nodes)} nodes fit: {'; '.join(map(_group_text, shown))}"
     has_devices = any("DynamicResources" in item.rejections for item in answer.nodes)
     stage = Stage.DEVICES if has_devices else Stage.FILTER
@@ -45,27 +47,15 @@ def _fitting(answer: Answer, pod: Pod, now: datetime) -> Verdict:
     return unhandled(pod, now) or Verdict(Stage.SCHEDULER, f"{text} and will be scheduled")
 
 
-def _decisive_groups(answer: Answer) -> list[ReasonGroup]:
-    """Return the nodes that are nearest to fit, and those that the suggested change is about."""
-    first = answer.groups[0]
-    smallest = min(answer.changes, key=lambda change: change.size, default=None)
-    if smallest is None or smallest.size is not Size.ADMIT_TO_NODE:
-        return [first]
-    concerned = [group for group in answer.groups[1:] if smallest.nodes[0] in group.examples]
-    return [first, *concerned[:1]]
-
-
 def _group_text(group: ReasonGroup) -> str:
     where = group.examples[0] if group.count == 1 else f"{group.count} nodes"
     return f"{where}: {group.text}"
 
 
-def _without_nodes(answer: Answer, pod: Pod) -> Verdict:
-    """Return what the scheduler has written: nodes are hidden, or there are none."""
+def _without_nodes(answer: Answer) -> Verdict:
+    """Return why no node is looked at: there are none, or something else keeps the Pod from all of them."""
     if answer.obstacle:
         return _pending(Stage.CLAIM, answer.obstacle)
-    if message := scheduler_message(pod):
-        return _pending(Stage.FILTER, message)
     return _pending(Stage.FILTER, "the cluster has no nodes", "add a node")
 
 

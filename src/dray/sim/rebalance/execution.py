@@ -11,7 +11,8 @@ from dray.scheduler.config import ProfileConfig
 from dray.sim.movable_pods import MoveRules, controller_of, label
 from dray.sim.rebalance.moves import Move, Step
 from dray.sim.snapshot import Snapshot
-from dray.sim.trial_cluster import HOLD_TAINT, TrialCluster, Unplaced
+from dray.sim.trial_cluster import TrialCluster, Unplaced
+from dray.sim.usable_nodes import HOLD_TAINT
 
 
 def held_nodes(snapshot: Snapshot) -> tuple[str, ...]:
@@ -89,7 +90,7 @@ def _place_targets(cluster: TrialCluster, steps: Iterable[Step]) -> str:
             return f"pod {step.description} is not pending any more"
         target = cluster.place(pending[step.uid])
         if isinstance(target, Unplaced):
-            return f"pod {step.description} would still be pending: {target.why}"
+            return f"pod {step.description} would still be pending: {cluster.why(target)}"
     return ""
 
 
@@ -99,7 +100,7 @@ def _replay_moves(cluster: TrialCluster, step: Step) -> str:
             return f"pod {move.pod} does not exist any more"
         found = cluster.place(cluster.replacement(cluster.remove(move.uid)))
         if isinstance(found, Unplaced):
-            return f"the replacement of pod {move.pod} would be pending: {found.why}"
+            return f"the replacement of pod {move.pod} would be pending: {cluster.why(found)}"
     return ""
 
 

@@ -109,7 +109,7 @@ class RebalancePlanner:
             NotHelped(target.description, why) for target in targets if (why := obstacles[target.pod.uid])
         )
         not_helped += tuple(item for group in waiting for item in self._not_helped(group))
-        not_helped += tuple(NotHelped(label(pod), why) for pod, why in self.cluster.without_claims)
+        not_helped += tuple(NotHelped(label(pod), why) for pod, why in self.cluster.blocked)
         return self._plan(targets, before, not_helped)
 
     def plan_headroom(self) -> RebalancePlan:
@@ -141,8 +141,6 @@ class RebalancePlanner:
         if not target.exists:
             return ""
         pod = target.pod.pod
-        if pod.spec.scheduling_gates:
-            return f"it waits for its scheduling gates: {', '.join(gate.name for gate in pod.spec.scheduling_gates)}"
         key = group_key_of(pod)
         group = None if key is None else lookup_pod_group(self.cluster.snapshot, key)
         has_constraints = group is not None and group.group.spec.scheduling_constraints is not None
@@ -346,9 +344,11 @@ class RebalancePlanner:
             elif self._holds_too_many(rest):
                 why = f"more than {RESERVED_NODES_MAX} nodes would have to be held"
             elif rest.is_gang:
-                why = f"no moves make room for the {rest.needed} Pods that its PodGroup needs: {placed.why}"
+                why = (
+                    f"no moves make room for the {rest.needed} Pods that its PodGroup needs: {self.cluster.why(placed)}"
+                )
             else:
-                why = placed.why
+                why = self.cluster.why(placed)
             found.append(NotHelped(target.description, why))
         return found
 

@@ -103,7 +103,7 @@ async def running(snapshot: Snapshot, now: datetime, options: Options) -> AsyncI
             if snapshot.documents.get("ResourceQuota"):
                 # So that what an evicted Pod had is free for its replacement.
                 group.spawn(ResourceQuotaController(context).run(), "quotas")
-            group.spawn(SimulatedKubelets(client, informers).run(), "kubelets")
+            group.spawn(SimulatedKubelets(client, informers, now).run(), "kubelets")
             group.spawn(scheduler.run(), "scheduler")
         await informers.wait_for_sync()
         try:

@@ -12,6 +12,7 @@ from dray.api.selectors import LabelSelector, SelectorError
 from dray.sim.devices import device_rows
 from dray.sim.kept_fields import MIRROR_ANNOTATION
 from dray.sim.snapshot import Snapshot, SnapshotError
+from dray.sim.usable_nodes import HOLD_TAINT
 
 UNSCHEDULABLE_TAINT: Final = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
 EFFECTS: Final = ("NoSchedule", "NoExecute", "None")
@@ -169,7 +170,7 @@ def copies(pattern: Iterable[Document], old: str, new: str) -> list[Document]:
         metadata = {key: value for key, value in item["metadata"].items() if key not in ("uid", "resourceVersion")}
         if item.get("kind") == "Node":
             labels = {**(metadata.get("labels") or {}), "kubernetes.io/hostname": new}
-            found.append({**item, "metadata": {**metadata, "name": new, "labels": labels}})
+            found.append({**fresh_node(item), "metadata": {**metadata, "name": new, "labels": labels}})
         elif item.get("kind") == "ResourceSlice" and item["spec"].get("nodeName") == old:
             spec = {**item["spec"], "nodeName": new, "pool": {**item["spec"]["pool"], "name": new}}
             name = f"{new}-{metadata['name']}"
@@ -178,6 +179,18 @@ def copies(pattern: Iterable[Document], old: str, new: str) -> list[Document]:
     if problem:
         raise SnapshotError(f"cannot name copies {new}: {problem[0]}")
     return found
+
+
+def fresh_node(node: Document) -> Document:
+    """Return the node as it would register: ready and schedulable, without the taints of its present condition."""
+    spec, status = node.get("spec") or {}, node.get("status") or {}
+    taints = [
+        taint
+        for taint in spec.get("taints") or ()
+        if not taint["key"].startswith("node.kubernetes.io/") and taint["key"] != HOLD_TAINT
+    ]
+    conditions = [{"type": "Ready", "status": "True", "reason": "KubeletReady"}]
+    return {**node, "spec": {"taints": taints}, "status": {**status, "conditions": conditions}}
 
 
 def _evict(snapshot: Snapshot, evicted: set[tuple[str, str]]) -> Changed:

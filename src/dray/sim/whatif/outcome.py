@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from dray.api import classic_claims as classic
@@ -12,6 +12,7 @@ from dray.api.types.core_v1 import Pod
 from dray.sim import usage
 from dray.sim.classic_claims import claims_of, driver_of
 from dray.sim.devices import DeviceRow
+from dray.sim.explain.answers import Stage, Verdict
 from dray.sim.explain.subject import claim_keys
 from dray.sim.physical_devices import physical_devices
 from dray.sim.snapshot import Snapshot
@@ -128,6 +129,13 @@ def devices_of(pod: Pod, snapshot: Snapshot) -> Iterable[str]:
         if claim is not None and claim.status.allocation is not None:
             for result in claim.status.allocation.devices.results:
                 yield f"{result.driver}/{result.pool}/{result.device}"
+
+
+def with_verdict(item: PodOutcome, verdict: Verdict | None) -> PodOutcome:
+    """Return the outcome of a pending Pod with the verdict on it; one that knows no obstacle leaves the reason."""
+    if verdict is None or (verdict.stage is Stage.SCHEDULER and item.why):
+        return item
+    return replace(item, why=verdict.why or verdict.text)
 
 
 def _why(pod: Pod, after: Snapshot) -> str:

@@ -7,17 +7,21 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
-from dray.api.document import Document, GroupVersion
+from dray.api.document import Document, GroupVersion, NamespacedName
 from dray.api.errors import InvalidError, NotFoundError
 from dray.api.features import FeatureGates
+from dray.api.types.core_v1 import Pod
 from dray.client.interface import Client, Patch, PatchType, Resource, WriteOptions
 from dray.client.objects import key_of
 from dray.client.resources import EVENTS
 from dray.scheduler.config import SchedulerConfig
+from dray.scheduler.plugins.dynamic_resources.device_state import device_state_of
 from dray.sim.cluster_reader import read_cluster
-from dray.sim.notes import notes_on
+from dray.sim.explain.filters import Filters
+from dray.sim.explain.pending_pods import PendingPods
+from dray.sim.notes import DEFAULT_SCHEDULER_NAME, notes_on
 from dray.sim.replica.cluster import Options, Replica, pass_time, running
-from dray.sim.replica.contents import namespace_document
+from dray.sim.replica.contents import as_before, namespace_document
 from dray.sim.replica.group_gates import with_groups
 from dray.sim.replica.virtual_time import run_virtually
 from dray.sim.scheduler_messages import reports_volume_claims
@@ -25,7 +29,7 @@ from dray.sim.scheduler_profiles import evaluated_profiles, profiles_of
 from dray.sim.snapshot import PLACEMENT_KINDS, Snapshot, SnapshotError
 from dray.sim.volume_waits import VolumeWaits
 from dray.sim.whatif.changes import Changed, copies, new_names, preemption_notes
-from dray.sim.whatif.outcome import FIT_MAX, Fit, Growth, Outcome, compare
+from dray.sim.whatif.outcome import FIT_MAX, Fit, Growth, Outcome, compare, with_verdict
 from dray.sim.whatif.preemption import Preemption, evictions, with_preemption, with_raised_priority
 
 # Virtual seconds without a change after which the cluster has settled: longer than the longest backoff.
@@ -69,7 +73,7 @@ class Run:
 
     async def outcome(self, replica: Replica) -> Outcome:
         """Return the state of the replica compared with the cluster."""
-        after = await read_cluster(replica.client, PLACEMENT_KINDS)
+        after = as_before(await read_cluster(replica.client, PLACEMENT_KINDS))
         events = await replica.client.list(EVENTS)
         gone = evictions(self.before, events.items)
         found = compare(self.before, after, self.changed.lost, gone)
@@ -82,6 +86,31 @@ class Run:
         return replace(found, notes=(*self.changed.notes, *budgets, *notes))
 
 
+async def _explained(replica: Replica, found: Outcome) -> Outcome:
+    """Return the outcome with the verdicts on pending Pods instead of what the scheduler has written."""
+    if not found.pending:
+        return found
+    snapshot = as_before(await read_cluster(replica.client, (*PLACEMENT_KINDS, "ResourceQuota", "Event")))
+    pods, verdicts = {key_of(pod): pod for pod in snapshot.pods}, _pending_pods(replica, snapshot)
+    pending = (
+        with_verdict(item, verdicts.verdict(pods[NamespacedName(item.namespace, item.name)])) for item in found.pending
+    )
+    return replace(found, pending=tuple(pending))
+
+
+def _pending_pods(replica: Replica, snapshot: Snapshot) -> PendingPods:
+    """Return what tells why Pods of a replica are pending, in its present state."""
+    scheduler = replica.scheduler
+    nodes, allocator = scheduler.handle.snapshot, device_state_of(scheduler.handle).allocator
+    scheduler.cache.update_snapshot(nodes)
+
+    def filters(pod: Pod) -> Filters:
+        profile = scheduler.profiles[pod.spec.scheduler_name or DEFAULT_SCHEDULER_NAME]
+        return Filters(profile, nodes, allocator, pod, nominations=scheduler.handle.nominations)
+
+    return PendingPods(snapshot, filters, replica.clock.now())
+
+
 def simulate(run: Run, manifests: Sequence[Document]) -> Outcome:
     """Apply the change and the manifests; return the outcome."""
     return run_virtually(_simulate(run, manifests))
@@ -92,7 +121,7 @@ async def _simulate(run: Run, manifests: Sequence[Document]) -> Outcome:
     async with running(snapshot, run.now, run.options(manifests)) as replica:
         await apply(replica.client, manifests)
         await settle(replica, run.progress)
-        return await run.outcome(replica)
+        return await _explained(replica, await run.outcome(replica))
 
 
 def count_fit(run: Run, manifests: Sequence[Document], most: int = FIT_MAX) -> Fit:
@@ -119,7 +148,9 @@ async def _count_fit(run: Run, manifests: Sequence[Document], most: int) -> Fit:
             waiting = [item for item in outcome.pending if item.name in set(names)]
             run.progress(made - len(waiting), 0, "scheduled")
             if waiting:
-                return Fit(made - len(waiting), waiting[0].why, outcome)
+                outcome = await _explained(replica, outcome)
+                why = next(item.why for item in outcome.pending if item.name == waiting[0].name)
+                return Fit(made - len(waiting), why, outcome)
             batch = min(batch * 2, BATCH_MAX)
         return Fit(made, f"stopped at {most}", outcome)
 
@@ -149,10 +180,10 @@ async def _count_nodes(run: Run, manifests: Sequence[Document], pattern: Sequenc
             after = await run.outcome(replica)
             if len(after.pending) >= len(outcome.pending):
                 # Another node did not help, and more of the same will not either.
-                return Growth(added, enough=False, outcome=outcome)
+                return Growth(added, enough=False, outcome=await _explained(replica, outcome))
             outcome, added = after, added + 1
             run.progress(added, 0, f"nodes added, {len(outcome.pending)} Pods wait")
-        return Growth(added, enough=not outcome.pending, outcome=outcome)
+        return Growth(added, enough=not outcome.pending, outcome=await _explained(replica, outcome))
 
 
 def _with_namespaces(snapshot: Snapshot, manifests: Sequence[Document]) -> Snapshot:

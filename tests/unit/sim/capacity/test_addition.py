@@ -81,7 +81,7 @@ def test_an_added_node_says_who_needs_it_and_why() -> None:
     snapshot = gpu_cluster({"a": 1}, gpu_pod("big", 2))
     (node,) = plan_of(snapshot, read_catalogue(catalogue(TWO), snapshot)).added
     assert node.pods == ("team/big",)
-    assert node.why == "0/1 nodes are available: 1 cannot allocate all claims."
+    assert node.why == "0 of 1 nodes fit: a: of 1 device 1 usable but 2 needed on one node"
 
 
 def test_a_pod_that_fits_on_no_shape_says_why_for_each() -> None:

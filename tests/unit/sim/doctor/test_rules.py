@@ -266,8 +266,12 @@ def test_a_reservation_is_mended_only_while_it_is_the_same() -> None:
     assert finding.fix is not None
     assert finding.fix.operations == (
         {"op": "test", "path": "/status/reservedFor/0/uid", "value": "uid-gone"},
-        {"op": "remove", "path": "/status/reservedFor/0"},
+        {"op": "remove", "path": "/status/reservedFor"},
+        {"op": "remove", "path": "/status/allocation"},
     )
+    finding, _ = found(claim("one", DEVICE, pods=("gone", "also-gone")))
+    assert finding.fix is not None
+    assert finding.fix.operations[1] == {"op": "remove", "path": "/status/reservedFor/0"}
 
 
 def test_a_node_that_remembers_otherwise() -> None:

@@ -27,7 +27,8 @@ SPREAD = NAMED_PROFILES["spread"]
 def plan_of(snapshot: Snapshot, **given: Any) -> RebalancePlan:
     options = RebalanceOptions(SPREAD, FeatureGates(), **given)
     planner = RebalancePlanner(snapshot, options)
-    return planner.plan_for(pending_targets(planner.cluster)) if planner.cluster.pending else planner.plan_headroom()
+    waits = planner.cluster.pending or planner.cluster.blocked
+    return planner.plan_for(pending_targets(planner.cluster)) if waits else planner.plan_headroom()
 
 
 def moved(plan: RebalancePlan) -> list[str]:
@@ -119,7 +120,7 @@ def test_no_plan_where_the_sum_of_free_devices_is_too_small() -> None:
     plan = plan_of(gpu_cluster({"a": 2, "b": 1}, gpu_pod("x", 1, "a", [0]), gpu_pod("y", 1, "b", [0]), BIG))
     assert plan.steps == ()
     assert [item.pod for item in plan.not_helped] == ["team/big"]
-    assert "cannot allocate all claims" in plan.not_helped[0].why
+    assert "1 usable but 2 needed on one node" in plan.not_helped[0].why
 
 
 def test_a_pod_that_fits_needs_no_move() -> None:
@@ -226,7 +227,9 @@ def test_no_moves_for_a_gang_of_which_too_few_fit() -> None:
     plan = plan_of(snapshot)
     assert [step.description for step in plan.steps] == ["team/other"]
     assert [item.pod for item in plan.not_helped] == ["team/huge-0", "team/huge-1", "team/huge-2"]
-    assert plan.not_helped[0].why.startswith("no moves make room for the 3 Pods that its PodGroup needs: 0/4 nodes")
+    assert plan.not_helped[0].why.startswith(
+        "no moves make room for the 3 Pods that its PodGroup needs: 0 of 4 nodes fit"
+    )
 
 
 def test_no_moves_for_a_gang_whose_first_pod_takes_the_room_of_the_second() -> None:
@@ -253,7 +256,9 @@ def test_no_moves_for_pods_that_the_scheduler_would_not_place() -> None:
     gated = _spec(BIG, schedulingGates=[{"name": "example.com/budget"}])
     plan = plan_of(gpu_cluster(FRAGMENTED, *ONE_EACH, gated))
     assert plan.steps == ()
-    assert [item.why for item in plan.not_helped] == ["it waits for its scheduling gates: example.com/budget"]
+    assert [item.why for item in plan.not_helped] == [
+        "is not scheduled yet: scheduling gate example.com/budget in its spec"
+    ]
     gang = _gang("train", 1, 2, 1)
     gang[0]["spec"]["schedulingConstraints"] = {"topology": [{"key": "rack"}]}
     plan = plan_of(gpu_cluster(FRAGMENTED, *ONE_EACH, gang))

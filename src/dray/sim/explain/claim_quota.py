@@ -1,0 +1,70 @@
+"""Whether a quota lets the claims of a Pod in that are still to be created from templates. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from dray.api.document import GroupResource
+from dray.api.pod_claims import PodClaim, pod_claims
+from dray.api.quantity import Quantity
+from dray.api.quota.check import Subject, excess, requested
+from dray.api.quota.names import ClassNames
+from dray.api.quota.usage import add_to, claim_usage, parse_amounts
+from dray.api.types.core_v1 import Pod, ResourceQuota
+from dray.api.types.resource_v1 import ResourceClaim
+from dray.sim.snapshot import DRA, Snapshot
+
+_CLAIMS = GroupResource(DRA, "resourceclaims")
+
+
+class ClaimQuotas:
+    """The quotas of a snapshot, and what is charged to them besides what their status says."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        self._classes = ClassNames.of(snapshot.classes)
+        self._templates = {(item.metadata.namespace, item.metadata.name): item for item in snapshot.templates}
+        # By namespace and name of the quota.
+        self._charged: dict[tuple[str, str], dict[str, Quantity]] = {}
+
+    def refusal(self, pod: Pod) -> str:
+        """Return why a claim of the Pod would be refused, in the words of the API server; empty if none would."""
+        wanted = self._wanted(pod)
+        for quota in self._quotas(pod) if wanted else ():
+            used = self._used(quota)
+            for usage in wanted:
+                amounts = requested(quota, Subject(_CLAIMS, usage))
+                if amounts and (reason := excess(quota, used, amounts)):
+                    return reason
+                add_to(used, amounts)
+        return ""
+
+    def charge(self, pod: Pod) -> None:
+        """Count the claims of a Pod that are still to be created."""
+        wanted = self._wanted(pod)
+        for quota in self._quotas(pod) if wanted else ():
+            key = quota.metadata.namespace or "", quota.metadata.name or ""
+            for usage in wanted:
+                add_to(self._charged.setdefault(key, {}), requested(quota, Subject(_CLAIMS, usage)))
+
+    def _quotas(self, pod: Pod) -> Sequence[ResourceQuota]:
+        return [quota for quota in self._snapshot.quotas if quota.metadata.namespace == pod.metadata.namespace]
+
+    def _used(self, quota: ResourceQuota) -> dict[str, Quantity]:
+        used = dict(parse_amounts(quota.status.used))
+        add_to(used, self._charged.get((quota.metadata.namespace or "", quota.metadata.name or ""), {}))
+        return used
+
+    def _wanted(self, pod: Pod) -> list[Mapping[str, Quantity]]:
+        """Return the usage of each claim that does not exist yet."""
+        namespace = pod.metadata.namespace
+        templates = [
+            self._templates.get((namespace, entry.template)) for entry in pod_claims(pod) if _is_missing(entry)
+        ]
+        return [
+            claim_usage(ResourceClaim(spec=item.spec.spec), self._classes) for item in templates if item is not None
+        ]
+
+
+def _is_missing(entry: PodClaim) -> bool:
+    return entry.generated and entry.claim_name is None and not entry.optional
