@@ -21,7 +21,7 @@ from dray.client.resources import (
     RESOURCE_CLAIM_TEMPLATES,
     RESOURCE_SLICES,
 )
-from dray.sim.trial_cluster import HOLD_TAINT
+from dray.sim.usable_nodes import HOLD_TAINT
 from tests.fork_server import ForkedPopen
 from tests.servers import Server, running_server
 from tests.unit.sim import cluster as builders

@@ -16,7 +16,7 @@ from dray.client.resources import NODES, POD_GROUPS, PODS, RESOURCE_QUOTAS
 from dray.scheduler.config import ProfileConfig
 from dray.sim.cluster_reader import read_cluster
 from dray.sim.rebalance.planner import RebalanceOptions, RebalancePlanner, pending_targets
-from dray.sim.trial_cluster import HOLD_TAINT
+from dray.sim.usable_nodes import HOLD_TAINT
 from tests.e2e.rebalance.fragmented import (
     NAMESPACE,
     NODE_NAMES,
