@@ -113,7 +113,7 @@ async def running() -> AsyncIterator[Client]:
         group.spawn(ResourceClaimController(context).run(), "claims")
         shared = (PODS, REPLICA_SETS, RESOURCE_CLAIMS)
         group.spawn(GarbageCollector(context, shared=shared).run(), "garbage collector")
-        group.spawn(SimulatedKubelets(client, informers).run(), "kubelets")
+        group.spawn(SimulatedKubelets(client, informers, clock.now()).run(), "kubelets")
         group.spawn(scheduler.run(), "scheduler")
         await informers.wait_for_sync()
         yield client
