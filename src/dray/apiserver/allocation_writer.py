@@ -9,8 +9,8 @@ catches up and checks again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from typing import Final
 
 import orjson
 
@@ -33,7 +33,7 @@ _HOLDERS_MAX: Final = 8
 
 
 class AllocationWriter:
-    """Replaces stored claims."""
+    """Replaces and deletes stored claims."""
 
     def __init__(self, store: Store, ledger: DeviceLedger, clock: Clock) -> None:
         self._store = store
@@ -48,15 +48,10 @@ class AllocationWriter:
         """Refuse a claim whose allocation takes what another one holds."""
         await self._check(label_of(new), uses_of(old), uses_of(new))
 
-    # No coroutine itself: that would be resumed as well when the write is done.
-    def update(self, entry: Entry, old: Document, new: Document, value: bytes) -> Coroutine[Any, Any, Entry]:
+    async def update(self, entry: Entry, old: Document, new: Document, value: bytes) -> Entry:
         """Replace the claim; raise `DeviceInUseError` if its allocation takes what another claim holds."""
         if _allocation(old) == _allocation(new):
-            return self._store.update(entry.key, value, expected_revision=entry.revision)
-        return self._reallocate(entry, old, new, value)
-
-    async def _reallocate(self, entry: Entry, old: Document, new: Document, value: bytes) -> Entry:
-        """Replace a claim whose allocation changes."""
+            return await self._store.update(entry.key, value, expected_revision=entry.revision)
         claim, held, uses = label_of(new), uses_of(old), uses_of(new)
         for _ in range(_ATTEMPTS_MAX):
             await self._check(claim, held, uses)
@@ -67,9 +62,11 @@ class AllocationWriter:
                 await self._catch_up(error.revisions)
         raise ConflictError(CLAIMS, new["metadata"]["name"])
 
-    def deleted(self, claim: Document, revision: int) -> None:
-        """Free the devices of a claim that was deleted, before the event arrives."""
-        self._ledger.observe(label_of(claim), (), revision)
+    async def delete(self, entry: Entry, old: Document) -> Entry:
+        """Delete the claim, and free its devices before the event arrives."""
+        removed = await self._store.delete(entry.key, expected_revision=entry.revision)
+        self._ledger.observe(label_of(old), (), removed.revision)
+        return removed
 
     def roll_back(self, revision: int, committed: Callable[[str], Entry | None]) -> None:
         """Return to the durable state of all claims, given its revision: later writes could not be stored after all."""

@@ -36,6 +36,7 @@ from dray.apiserver.authentication.authenticator import Authenticator
 from dray.apiserver.authentication.service_accounts import ServiceAccountTokens
 from dray.apiserver.authorization.authorizer import Authorizer
 from dray.apiserver.authorization.node import NodeAuthorizer
+from dray.apiserver.call import Call, Result
 from dray.apiserver.catalog import Catalog
 from dray.apiserver.custom.build import schema_source
 from dray.apiserver.custom.reconciler import CustomResourceController, ServedDefinitions
@@ -52,7 +53,15 @@ from dray.apiserver.handlers.usage import UsageSource
 from dray.apiserver.healthz import PROBE_TIMEOUT_SECONDS, HealthChecks, PostStartHooks, store_checks
 from dray.apiserver.ip_addresses import IPAddressRecords, IPAddressRepair
 from dray.apiserver.local_transport import LocalTransport
-from dray.apiserver.object_cache import CACHED_RESOURCES, SLICES, ObjectCache, TokenLookup
+from dray.apiserver.object_cache import (
+    ADMISSION_GROUP,
+    CACHED_RESOURCES,
+    CLAIMS,
+    DEFINITIONS,
+    SLICES,
+    ObjectCache,
+    TokenLookup,
+)
 from dray.apiserver.object_lookup import ObjectLookup
 from dray.apiserver.openapi.documents import OpenAPI
 from dray.apiserver.reflector import StoreReflector, resource_prefix
@@ -164,9 +173,10 @@ async def running_server(config: ServerConfig) -> AsyncIterator[APIServer]:
         release=config.gates.release,
     )
 
-    async def settle_admission(resource: GroupResource) -> None:
-        await reflector.refresh(resource)
-        await configured.policy_status.settle()
+    async def settle_admission(call: Call, endpoint: Endpoint, _: Result) -> None:
+        if call.info.verb not in ("get", "list", "watch"):
+            await reflector.refresh(endpoint.resource)
+            await configured.policy_status.settle()
 
     parts = ServerParts(
         backend=_backend(config, cache, documents, tasks, ServiceAllocation(addresses, records), configured),
@@ -179,8 +189,10 @@ async def running_server(config: ServerConfig) -> AsyncIterator[APIServer]:
         ),
         nonresource=NonResourceHandler(nonresource),
         tasks=tasks,
-        settle_definition=definitions.settle,
-        settle_admission=settle_admission,
+        settle={
+            DEFINITIONS: definitions.settle_write,
+            **{resource: settle_admission for resource in stored if resource.group == ADMISSION_GROUP},
+        },
         log_source=config.log_source,
         node_streams=config.node_streams,
         node_proxy=config.node_proxy,
@@ -293,7 +305,7 @@ def _backend(
             config.admission_plugins,
             (service_allocation, configured.param_access(authorizer.authorize)),
         ),
-        allocations=AllocationWriter(config.store, cache.devices, config.clock),
+        writers={CLAIMS: AllocationWriter(config.store, cache.devices, config.clock)},
         authorizer=authorizer,
         random=config.random_source,
     )
@@ -314,7 +326,7 @@ def _component_server(parts: ServerParts) -> APIServer | None:
         ledger.replace_slices(orjson.loads(entry.value) for entry in store.committed_under(resource_prefix(SLICES)))
 
     store.on_roll_back(roll_back)
-    return APIServer(replace(parts, backend=replace(backend, store=store, allocations=allocations)))
+    return APIServer(replace(parts, backend=replace(backend, store=store, writers={CLAIMS: allocations})))
 
 
 async def _compact(store: Store, clock: Clock) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from dray.api.document import Document, GroupResource
+from dray.api.document import GroupResource
 from dray.api.errors import (
     APIError,
     InsufficientStorageError,
@@ -21,7 +21,7 @@ from dray.api.errors import (
     UnauthorizedError,
 )
 from dray.apiserver.authentication.authenticator import Authenticator
-from dray.apiserver.call import Call, ObjectResult, Result, TextResult
+from dray.apiserver.call import Call, Result, TextResult
 from dray.apiserver.catalog import Catalog
 from dray.apiserver.decoding import decode_message
 from dray.apiserver.endpoint import ConversionFailedError, Endpoint
@@ -43,7 +43,6 @@ from dray.apiserver.handlers.subresources.streams import NodeStreams, PodStreams
 from dray.apiserver.handlers.update import UpdateHandler
 from dray.apiserver.handlers.usage import UsageHandler, UsageSource
 from dray.apiserver.node_stats import NodeStats
-from dray.apiserver.object_cache import ADMISSION_GROUP, DEFINITIONS
 from dray.apiserver.registry.api_services import API_SERVICES
 from dray.apiserver.registry.pods import EPHEMERAL_CONTAINERS, RESIZE
 from dray.apiserver.registry.strategy import Strategy
@@ -53,8 +52,8 @@ from dray.apiserver.service_resolver import ServiceResolver
 from dray.runtime.tasks import ChildTasks
 from dray.store.interface import StoreError, StoreFullError, StoreUnavailableError, ValueTooLargeError
 
-_CHANGING_VERBS: Final = frozenset({"create", "update", "patch"})
-_WRITING_VERBS: Final = _CHANGING_VERBS | {"delete", "deletecollection"}
+# Waits until a request, which has had a result, is in effect in this server.
+Settle = Callable[[Call, Endpoint, Result], Awaitable[None]]
 # Subresources of Pods that need a two-way stream to a container.
 _STREAMS: Final = ("attach", "exec", "portforward")
 UI_ROOT: Final = "/ui"
@@ -84,10 +83,8 @@ class ServerParts:
     nonresource: NonResourceHandler
     # Tasks that requests start; supervised by the process.
     tasks: ChildTasks
-    # Waits until a written custom resource definition is served.
-    settle_definition: Callable[[Document], Awaitable[None]]
-    # Waits until written policies, bindings or webhooks of a resource are in effect.
-    settle_admission: Callable[[GroupResource], Awaitable[None]]
+    # Of resources that change what the server does: custom resource definitions, policies, webhooks.
+    settle: Mapping[GroupResource, Settle]
     # None if no node can be asked for logs.
     log_source: LogSource | None = None
     # None if no node can be asked for streams.
@@ -139,8 +136,7 @@ class APIServer:
         self._nonresource: Final = parts.nonresource
         self._decisions: Final = DecisionsHandler(backend.authorizer, parts.decisions)
         self._usage: Final = UsageHandler(backend.authorizer, parts.usage)
-        self._settle_definition: Final = parts.settle_definition
-        self._settle_admission: Final = parts.settle_admission
+        self._settle: Final = parts.settle
         self._stored: Final = StoredHandlers(backend, parts.tasks)
         get, update = self._stored.get, self._stored.update
         self.tasks: Final = parts.tasks
@@ -181,10 +177,8 @@ class APIServer:
             if endpoint.deprecation:
                 call.warnings.append(endpoint.deprecation)
             result = await self._handler(info, endpoint)(call, endpoint)
-            if endpoint.resource == DEFINITIONS:
-                await self._settle(info, endpoint, result)
-            elif endpoint.resource.group == ADMISSION_GROUP and info.verb in _WRITING_VERBS:
-                await self._settle_admission(endpoint.resource)
+            if endpoint.resource in self._settle:
+                await self._settle[endpoint.resource](call, endpoint, result)
         except StoreError as error:
             raise store_error(error) from error
         return result
@@ -251,10 +245,6 @@ class APIServer:
         if not info.name and info.verb in ("update", "patch"):
             raise MethodNotAllowedError
         return handler
-
-    async def _settle(self, info: RequestInfo, endpoint: Endpoint, result: Result) -> None:
-        if info.verb in _CHANGING_VERBS and not info.subresource and isinstance(result, ObjectResult):
-            await self._settle_definition(endpoint.decode(result.entry.value, result.entry.revision))
 
     async def _answer(self, call: Call, endpoint: Endpoint) -> Result:
         """Answer a kind that is never stored: a review, or a binding posted to its own collection."""

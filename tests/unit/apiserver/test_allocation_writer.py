@@ -50,6 +50,9 @@ class ScriptedStore:
             raise outcome
         return Entry(key, value, outcome, 1)
 
+    async def delete(self, key: str, *, expected_revision: int) -> Entry:
+        return await self.update(key, b"", expected_revision=expected_revision)
+
     async def get(self, key: str) -> Entry | None:
         return self.entries.get(key)
 
@@ -128,8 +131,8 @@ async def test_a_write_that_a_full_store_refused_frees_its_device(shared: bool) 
 
 async def test_a_deleted_claim_frees_its_device_before_the_event() -> None:
     cluster = Cluster(5, 6)
-    await cluster.give("a", "gpu")
-    cluster.writer.deleted(claim("a", "gpu"), 6)
+    written = await cluster.give("a", "gpu")
+    await cluster.writer.delete(written, claim("a", "gpu"))
     assert not cluster.is_held("gpu")
     cluster.ledger.observe("ns/a", uses_of(claim("a", "gpu")), 5)
     assert not cluster.is_held("gpu"), "an event that was on its way is older"
@@ -199,12 +202,13 @@ async def test_the_server_gives_up_after_many_rounds() -> None:
 
 
 async def test_a_rollback_returns_to_the_durable_allocations() -> None:
-    cluster = Cluster(5, 6, 7, 8)
+    cluster = Cluster(5, 6, 7, 8, 9)
     kept = await cluster.give("kept", "gpu-0")
     await cluster.give("lost", "gpu-1", base=4)
     # It has moved to another device, which could not be stored either.
     await cluster.give("kept", "gpu-2", old=("gpu-0",), base=5)
-    cluster.writer.deleted(claim("deleted", "gpu-3"), 8)
+    deleted = Entry("/registry/resource.k8s.io/resourceclaims/ns/deleted", b"", 4, 1)
+    await cluster.writer.delete(deleted, claim("deleted", "gpu-3"))
     durable = {
         kept.key: kept,
         "/registry/resource.k8s.io/resourceclaims/ns/lost": Entry("", orjson.dumps(claim("lost")), 4, 1),

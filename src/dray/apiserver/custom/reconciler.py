@@ -10,6 +10,7 @@ from typing import Any, Final
 from dray.api.document import Document, copy_document
 from dray.api.errors import APIError, ConflictError, NotFoundError
 from dray.api.timestamps import format_time
+from dray.apiserver.call import Call, ObjectResult, Result
 from dray.apiserver.catalog import Catalog
 from dray.apiserver.custom.build import build_endpoints
 from dray.apiserver.custom.deletion import delete_stored
@@ -22,7 +23,7 @@ from dray.apiserver.custom.status import (
     plan_status,
     set_condition,
 )
-from dray.apiserver.endpoint import Conversion
+from dray.apiserver.endpoint import Conversion, Endpoint
 from dray.apiserver.local_transport import LocalTransport, own_request
 from dray.client.workqueue import RetryLimiter
 from dray.lib.clock import Clock
@@ -80,6 +81,15 @@ class ServedDefinitions:
             self._definitions[name] = definition | {"status": status}
             self._serve(name, definition)
         self.add(name)
+
+    async def settle_write(self, call: Call, endpoint: Endpoint, result: Result) -> None:
+        """Wait until what a request has written is in effect."""
+        if (
+            call.info.verb in ("create", "update", "patch")
+            and not call.info.subresource
+            and isinstance(result, ObjectResult)
+        ):
+            await self.settle(endpoint.decode(result.entry.value, result.entry.revision))
 
     async def settle(self, definition: Document) -> None:
         """Wait until a written definition has been served and reported, is being deleted, or a timeout expires."""

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from dray.api.document import Document
+from dray.api.document import Document, GroupResource
 from dray.api.errors import InvalidError, RequestEntityTooLargeError
 from dray.api.features import FeatureGates
 from dray.api.field_errors import FieldErrors
 from dray.api.limits import EXPANDED_BYTES_MAX
 from dray.api.validation.meta_v1 import validate_object_meta
 from dray.apiserver.admission.chain import AdmissionChain
-from dray.apiserver.allocation_writer import AllocationWriter
 from dray.apiserver.authorization.authorizer import Authorizer
 from dray.apiserver.authorization.escalation import check_binding_write, check_role_write
 from dray.apiserver.call import Call
@@ -22,6 +22,7 @@ from dray.apiserver.document_cache import DocumentCache
 from dray.apiserver.endpoint import Endpoint
 from dray.apiserver.object_cache import RBAC_GROUP, ObjectCache
 from dray.apiserver.object_lookup import ObjectLookup
+from dray.apiserver.object_writer import ObjectWriter, PlainWriter
 from dray.apiserver.registry.strategy import Strategy, WriteContext
 from dray.apiserver.request import Attributes
 from dray.lib.clock import Clock
@@ -39,9 +40,14 @@ class Backend:
     objects: ObjectLookup
     documents: DocumentCache
     admission: AdmissionChain
-    allocations: AllocationWriter
+    # Of resources whose writes are more than replacing a value in the store.
+    writers: Mapping[GroupResource, ObjectWriter]
     authorizer: Authorizer
     random: random.Random
+
+    def writer(self, endpoint: Endpoint) -> ObjectWriter:
+        """Return what writes the changes of a resource."""
+        return self.writers.get(endpoint.resource) or PlainWriter(self.store)
 
     def encode(self, endpoint: Endpoint, hub: Document, *, bounded: bool = False) -> bytes:
         """Return the value to store; watchers of the write need not parse it.

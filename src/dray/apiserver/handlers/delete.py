@@ -18,7 +18,6 @@ from dray.apiserver.endpoint import Endpoint
 from dray.apiserver.handlers.backend import Backend
 from dray.apiserver.handlers.get import GetHandler
 from dray.apiserver.malformed import each_shown, is_formed, unless_malformed
-from dray.apiserver.object_cache import CLAIMS
 from dray.apiserver.options import DeleteOptions, parse_delete_options, parse_list_options
 from dray.store.interface import Entry, KeyNotFoundError, RevisionConflictError
 
@@ -68,7 +67,7 @@ class DeleteHandler:
                     raise
                 return await self._remove_malformed(endpoint, entry, name, options)
             try:
-                return await self._apply(endpoint, entry, deletion, options)
+                return await self._apply(endpoint, entry, old, deletion, options)
             except RevisionConflictError:
                 await undo()
             except KeyNotFoundError as error:
@@ -109,20 +108,20 @@ class DeleteHandler:
                 raise ConflictError(endpoint.resource, name) from error
         return DocumentResult(success({"name": name, "kind": endpoint.resource.resource}))
 
-    async def _apply(self, endpoint: Endpoint, entry: Entry, deletion: Deletion, options: DeleteOptions) -> Result:
-        store, document = self._backend.store, deletion.document
+    async def _apply(
+        self, endpoint: Endpoint, entry: Entry, old: Document, deletion: Deletion, options: DeleteOptions
+    ) -> Result:
+        document = deletion.document
         if deletion.outcome is Outcome.KEEP:
             return ObjectResult(endpoint, entry)
         if deletion.outcome is Outcome.WRITE:
             if options.dry_run:
                 return DocumentResult(endpoint.served_of_shared(document), 200, endpoint)
             value = self._backend.encode(endpoint, document)
-            return ObjectResult(endpoint, await store.update(entry.key, value, expected_revision=entry.revision))
+            return ObjectResult(endpoint, await self._backend.writer(endpoint).update(entry, old, document, value))
         if not options.dry_run:
-            removed = await store.delete(entry.key, expected_revision=entry.revision)
+            removed = await self._backend.writer(endpoint).delete(entry, old)
             document["metadata"]["resourceVersion"] = str(removed.revision)
-            if endpoint.resource == CLAIMS:
-                self._backend.allocations.deleted(document, removed.revision)
         if returns_deleted(endpoint):
             return DocumentResult(endpoint.served_of_shared(document), 200, endpoint)
         return DocumentResult(success(_details(endpoint, document)))

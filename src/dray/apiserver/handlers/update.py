@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Coroutine
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Final
 
 import msgspec
 
@@ -28,7 +28,6 @@ from dray.apiserver.endpoint import Endpoint
 from dray.apiserver.handlers.backend import Backend
 from dray.apiserver.handlers.create import CreateHandler
 from dray.apiserver.metadata import check_place, check_uid, check_update, merge_duplicate_owners, prepare_changed
-from dray.apiserver.object_cache import CLAIMS
 from dray.apiserver.options import WriteOptions, parse_revision, parse_write_options
 from dray.apiserver.ownership import differs_in_times_only, stamp_update
 from dray.apiserver.patching import APPLY, PATCH_TYPES, STRATEGIC, PatchRequest, apply_patch
@@ -202,7 +201,8 @@ class UpdateHandler:
             try:
                 if is_finished(endpoint, hub):
                     return await self._remove(endpoint, entry, old, hub)
-                return ObjectResult(endpoint, await self._replace(endpoint, entry, old, hub))
+                value = self._backend.encode(endpoint, hub, bounded=True)
+                return ObjectResult(endpoint, await self._backend.writer(endpoint).update(entry, old, hub, value))
             except DeviceInUseError:
                 await undo()
                 raise
@@ -242,24 +242,13 @@ class UpdateHandler:
 
     async def _dry_run(self, endpoint: Endpoint, old: Document, hub: Document) -> Result:
         """Return the new document without writing it."""
-        if endpoint.resource == CLAIMS:
-            await self._backend.allocations.check(old, hub)
+        await self._backend.writer(endpoint).check(old, hub)
         return DocumentResult(endpoint.served(copy_document(hub)), 200, endpoint)
 
     async def _remove(self, endpoint: Endpoint, entry: Entry, old: Document, hub: Document) -> Result:
         """Remove an object that is being deleted, whose last finalizer the change has removed."""
-        removed = await self._backend.store.delete(entry.key, expected_revision=entry.revision)
-        if endpoint.resource == CLAIMS:
-            self._backend.allocations.deleted(old, removed.revision)
+        await self._backend.writer(endpoint).delete(entry, old)
         return DocumentResult(endpoint.served(copy_document(hub)), 200, endpoint)
-
-    # No coroutine itself: that would be resumed as well when the write is done.
-    def _replace(self, endpoint: Endpoint, entry: Entry, old: Document, hub: Document) -> Coroutine[Any, Any, Entry]:
-        """Write the new document."""
-        value = self._backend.encode(endpoint, hub, bounded=True)
-        if endpoint.resource == CLAIMS:
-            return self._backend.allocations.update(entry, old, hub, value)
-        return self._backend.store.update(entry.key, value, expected_revision=entry.revision)
 
 
 def _is_equal(new: Document, old: Document) -> bool:
