@@ -3,7 +3,8 @@
 Unlike `runtime.files`, it is for a file that one writer replaces several times for every Pod. Creating a file and
 removing the replaced one is most of the cost, so two files alternate under the checkpoint's name, and the other one
 has a hidden name. That one is overwritten only if no directory entry on disk can still refer to it as the checkpoint:
-this process has replaced it, and the folder was synced since.
+this process has replaced it, and the folder was synced since. Until then it is the last checkpoint, which `load` reads
+if the new one is damaged.
 """
 
 from __future__ import annotations
@@ -11,11 +12,45 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-from typing import Final
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Generic, TypeVar
 
 from dray.runtime.files import sync_folder, write_all
 
 _MODE: Final = 0o600
+_TURNS: Final = ("a", "b")
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded(Generic[T]):
+    """The state of a checkpoint, None if there is no readable one."""
+
+    state: T | None
+    # Why the newest checkpoint cannot be read, empty if it can or if there was none. `state` is then the one before.
+    damage: str = ""
+
+    @property
+    def is_newest(self) -> bool:
+        """Whether the state is all that was written."""
+        return self.state is not None and not self.damage
+
+
+def load(path: str, decode: Callable[[bytes], T]) -> Loaded[T]:
+    """Return the state of the newest checkpoint that can be read; `decode` raises ValueError if one is damaged."""
+    damage = ""
+    for name in (path, *_hidden_names(path)):
+        try:
+            content = read_checkpoint(name)
+            if content is not None:
+                return Loaded(decode(content), damage or ("" if name == path else f"{path}: no such file"))
+        except (ValueError, OSError) as error:
+            # Without a checkpoint, the hidden file is what a crash has left of the first one.
+            if name == path:
+                damage = f"{path}: {error}"
+    return Loaded(None, damage)
 
 
 def read_checkpoint(path: str) -> bytes | None:
@@ -34,10 +69,12 @@ class CheckpointFile:
 
     def __init__(self, path: str) -> None:
         self._path = path
-        folder, name = os.path.split(path)
-        self._folder = folder or "."
-        # The file to write next, and the name of the replaced one. Watchers of folders ignore hidden names.
-        self._next, self._kept = (os.path.join(folder, f".{name}.{turn}") for turn in ("a", "b"))
+        self._folder = os.path.dirname(path) or "."
+        # The file to write next, and the name of the replaced one.
+        self._next, self._kept = _hidden_names(path)
+        if os.path.exists(self._next) and not _is_same(self._next, path):
+            # The last checkpoint, which may be needed until there is a new one.
+            self._next, self._kept = self._kept, self._next
         # Whether the file to write next exists and can be overwritten.
         self._spare = False
 
@@ -64,19 +101,37 @@ class CheckpointFile:
                 if _is_free(descriptor):
                     return descriptor
                 os.close(descriptor)
-        # Leftover files, one of which may be linked to the checkpoint itself.
-        for name in (self._next, self._kept):
-            with contextlib.suppress(FileNotFoundError):
-                os.remove(name)
+        # A leftover file, which may be linked to the checkpoint itself.
+        _remove(self._next)
         return os.open(self._next, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _MODE)
 
     def _keep(self) -> bool:
         """Link the file that is about to be replaced to its hidden name; return False if that is not possible."""
+        _remove(self._kept)
         try:
             os.link(self._path, self._kept)
         except OSError:
             return False
         return True
+
+
+def _hidden_names(path: str) -> tuple[str, str]:
+    """Return the names of the other file, which take turns; watchers of folders ignore hidden names."""
+    folder, name = os.path.split(path)
+    first, second = (os.path.join(folder, f".{name}.{turn}") for turn in _TURNS)
+    return first, second
+
+
+def _is_same(path: str, other: str) -> bool:
+    try:
+        return os.path.samefile(path, other)
+    except FileNotFoundError:
+        return False
+
+
+def _remove(path: str) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        os.remove(path)
 
 
 def _is_free(descriptor: int) -> bool:

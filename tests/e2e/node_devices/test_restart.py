@@ -31,6 +31,20 @@ async def run_two(folder: str, pods: Pods) -> None:
             assert await here.admit(asking(uid)) is None
 
 
+def damage(folder: str) -> None:
+    """Write garbage over the checkpoint and the one before."""
+    for name in os.listdir(folder):
+        if PATH in name:
+            replace_file(os.path.join(folder, name), b"{}")
+
+
+def remove(folder: str) -> None:
+    """Remove the checkpoint and the one before."""
+    for name in os.listdir(folder):
+        if PATH in name:
+            os.remove(os.path.join(folder, name))
+
+
 @pytest.mark.behaviour("DP-44")
 async def test_the_checkpoint_follows(folder: str) -> None:
     async with node(folder) as here, plugin(folder, Foo("a", "b")):
@@ -95,14 +109,14 @@ async def test_an_init_container_that_has_completed_is_not_admitted_again(folder
             assert await here.admit(item) is None
             await here.manager.prepare(item)
         if path:
-            os.remove(os.path.join(folder, path))
+            remove(folder)
 
 
 @pytest.mark.behaviour("DP-47", "DP-34")
 async def test_without_the_checkpoint_an_admitted_pod_gets_devices_when_its_container_starts(folder: str) -> None:
     pods = Pods()
     await run_two(folder, pods)
-    os.remove(os.path.join(folder, PATH))
+    remove(folder)
     async with node(folder, pods, admitted_before=["u1"]) as here, plugin(folder, Foo()):
         await here.until_amounts(0, 0)
         assert await here.admit(asking("u1")) is None
@@ -173,18 +187,29 @@ async def test_with_the_gate_off_pods_keep_their_devices_and_no_others_come(fold
 async def test_a_damaged_checkpoint_is_as_none(folder: str) -> None:
     pods = Pods()
     await run_two(folder, pods)
-    replace_file(os.path.join(folder, PATH), b"{}")
+    damage(folder)
     async with node(folder, pods) as here:
         assert here.devices.is_new
         assert here.held("u1") == []
         assert here.amounts() == (None, None)
 
 
+@pytest.mark.behaviour("DP-46")
+async def test_a_damaged_checkpoint_is_replaced_by_the_one_before(folder: str) -> None:
+    pods = Pods()
+    await run_two(folder, pods)
+    replace_file(os.path.join(folder, PATH), b"{}")
+    async with node(folder, pods, running=[("u1", "main")]) as here:
+        assert not here.devices.is_new
+        assert await here.admit(asking("u1")) is None
+        assert here.held("u1") == ["a"]
+
+
 @pytest.mark.behaviour("DP-46", "DP-51")
 async def test_with_a_damaged_checkpoint_no_container_starts_again_without_its_device(folder: str) -> None:
     pods = Pods()
     await run_two(folder, pods)
-    replace_file(os.path.join(folder, PATH), b"{}")
+    damage(folder)
     async with node(folder, pods, running=[("u1", "main")], admitted_before=["u1"]) as here:
         item = asking("u1")
         assert await here.admit(item) is None
@@ -209,7 +234,7 @@ async def test_a_node_without_a_checkpoint_is_new(folder: str) -> None:
 async def test_running_pods_survive_a_lost_checkpoint(folder: str) -> None:
     pods = Pods()
     await run_two(folder, pods)
-    os.remove(os.path.join(folder, PATH))
+    remove(folder)
     async with node(folder, pods, running=[("u1", "main")]) as here, plugin(folder, Foo("a", "b")):
         await here.until_amounts(2, 2)
         assert await here.admit(asking("u1")) is None

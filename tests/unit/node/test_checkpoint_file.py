@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dray.node.checkpoint_file import CheckpointFile, read_checkpoint
+from dray.node.checkpoint_file import CheckpointFile, Loaded, load, read_checkpoint
 
 CONTENTS = [b"first", b"a longer second one", b"3", b"fourth", b"", b"sixth"]
 
@@ -147,3 +147,62 @@ def test_after_a_failure_the_old_or_the_new_is_there_and_the_next_one_succeeds(
     assert path.read_bytes() == b"five"
     file.replace(b"six")
     assert path.read_bytes() == b"six"
+
+
+def _number(content: bytes) -> int:
+    return int(content)
+
+
+def _write(path: Path, *contents: bytes) -> None:
+    for content in contents:
+        CheckpointFile(str(path)).replace(content)
+
+
+@pytest.mark.behaviour("DP-46", "SP-119", "CL-59")
+@pytest.mark.parametrize("damage", [lambda path: path.write_bytes(b"x"), _removed], ids=["garbage", "removed"])
+@pytest.mark.parametrize("same_writer", [False, True])
+def test_if_the_newest_cannot_be_read_the_one_before_is(
+    path: Path, damage: Callable[[Path], object], *, same_writer: bool
+) -> None:
+    if same_writer:
+        file = CheckpointFile(str(path))
+        for content in (b"1", b"2", b"3"):
+            file.replace(content)
+    else:
+        _write(path, b"1", b"2", b"3")
+    assert load(str(path), _number) == Loaded(3)
+    damage(path)
+    loaded = load(str(path), _number)
+    assert loaded.state == 2
+    assert str(path) in loaded.damage
+
+
+def test_without_a_readable_checkpoint_there_is_no_state(path: Path) -> None:
+    assert load(str(path), _number) == Loaded(None)
+    _write(path, b"x", b"y")
+    loaded = load(str(path), _number)
+    assert loaded.state is None
+    assert "invalid literal" in loaded.damage
+    # As a crash during the first write may leave it.
+    path.unlink()
+    assert load(str(path), _number) == Loaded(None)
+
+
+@pytest.mark.parametrize("step", ["write", "fdatasync", "replace"])
+def test_the_last_checkpoint_is_kept_until_there_is_a_new_one(
+    path: Path, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _write(path, b"1", b"2")
+    path.write_bytes(b"x")
+
+    def crash(*_: object) -> None:
+        raise OSError("crash")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, step, crash)
+        with pytest.raises(OSError, match="crash"):
+            CheckpointFile(str(path)).replace(b"3")
+    # The new one counts as soon as it is complete.
+    assert load(str(path), _number).state in ((1,) if step == "write" else (1, 3))
+    _write(path, b"4")
+    assert load(str(path), _number) == Loaded(4)

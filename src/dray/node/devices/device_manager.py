@@ -146,10 +146,10 @@ class DeviceManager(PodReservations):
         self._file = CheckpointFile(path)
         loaded = load_checkpoint(path)
         # Without a checkpoint the extended resources of an existing Node object are outdated.
-        self.is_new = loaded is None
+        self.is_new = loaded.state is None
         # There was a checkpoint, which cannot be read: containers from before may have devices of any resource.
-        self._lost = loaded is None and os.path.exists(path)
-        saved = checkpoint.Checkpoint() if loaded is None else loaded
+        self._lost = bool(loaded.damage)
+        saved = checkpoint.Checkpoint() if loaded.state is None else loaded.state
         inventory = Inventory(settings.grace_seconds if settings.enabled else math.inf)
         inventory.restore(saved.registered, clock.monotonic())
         self._allocator = DeviceAllocator(inventory, saved.assigned, settings.machine)

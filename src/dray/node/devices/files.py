@@ -8,8 +8,8 @@ import stat
 from pathlib import Path
 from typing import Final
 
-from dray.node.checkpoint_file import read_checkpoint
-from dray.node.devices.checkpoint import Checkpoint, CheckpointError, decode
+from dray.node.checkpoint_file import Loaded, load
+from dray.node.devices.checkpoint import Checkpoint, decode
 from dray.runtime.logs import fields
 
 _log = logging.getLogger(__name__)
@@ -17,14 +17,13 @@ _log = logging.getLogger(__name__)
 FOLDER_MODE: Final = 0o750
 
 
-def load_checkpoint(path: str) -> Checkpoint | None:
-    """Return the last checkpoint; None if there is none or, with an error in the log, if it is damaged."""
-    try:
-        content = read_checkpoint(path)
-        return None if content is None else decode(content)
-    except (CheckpointError, OSError) as error:
-        _log.error("device checkpoint not used, beginning without", extra=fields(path=path, error=error))
-        return None
+def load_checkpoint(path: str) -> Loaded[Checkpoint]:
+    """Return the newest checkpoint that can be read, with an error in the log if it is not the newest of all."""
+    loaded = load(path, decode)
+    if loaded.damage:
+        instead = "beginning without" if loaded.state is None else "using the one before"
+        _log.error("device checkpoint not used, %s", instead, extra=fields(error=loaded.damage))
+    return loaded
 
 
 def make_folder(path: str) -> None:

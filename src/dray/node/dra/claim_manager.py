@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Final, Generic, TypeVar
 from dray.api.document import UID, Document, NamespacedName
 from dray.api.types.core_v1 import Container, Pod
 from dray.lib.clock import Clock
-from dray.node.checkpoint_file import CheckpointFile, read_checkpoint
+from dray.node.checkpoint_file import CheckpointFile, load
 from dray.node.dra import checkpoint
 from dray.node.dra.claim_info_cache import (
     Action,
@@ -61,7 +61,7 @@ EXPECTED: Final = (ClaimError, OldClaimError, ResponseError, SaveError)
 
 
 class ClaimManager(Generic[ClientT]):
-    """See the module; raises `CheckpointError` if the last checkpoint is damaged."""
+    """See the module; raises `CheckpointError` if the checkpoint and the one before are damaged."""
 
     # For logs and tasks.
     name: ClassVar[str]
@@ -320,10 +320,10 @@ async def _gather(calls: Sequence[Coroutine[Any, Any, None]]) -> None:
 
 
 def load_checkpoint(path: str) -> tuple[ClaimInfo, ...]:
-    """Return the claims of the last checkpoint, if there is a file; raises `CheckpointError` with advice."""
-    content = read_checkpoint(path)
-    try:
-        return () if content is None else checkpoint.decode(content)
-    except checkpoint.CheckpointError as error:
-        advice = checkpoint.recovery_advice(path)
-        raise checkpoint.CheckpointError(f"{path}: {error}; {advice}") from error
+    """Return the claims of the newest checkpoint that can be read; raises `CheckpointError` with advice if none can."""
+    loaded = load(path, checkpoint.decode)
+    if loaded.state is None and loaded.damage:
+        raise checkpoint.CheckpointError(f"{loaded.damage}; {checkpoint.recovery_advice(path)}")
+    if loaded.damage:
+        _log.error("claim checkpoint not used, using the one before", extra=fields(error=loaded.damage))
+    return loaded.state or ()

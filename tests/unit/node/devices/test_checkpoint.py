@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from dray.node.checkpoint_file import Loaded
 from dray.node.devices.assignments import Assignment, AssignmentKey
 from dray.node.devices.checkpoint import Checkpoint, CheckpointError, decode, encode
 from dray.node.devices.files import load_checkpoint
@@ -73,10 +74,10 @@ def test_without_a_good_file_the_beginning_is_empty(tmp_path: Path, content: byt
     path = tmp_path / "kubelet_internal_checkpoint"
     if content is not None:
         path.write_bytes(content)
-    assert load_checkpoint(str(path)) is None
+    assert load_checkpoint(str(path)).state is None
 
 
 def test_it_is_read_from_its_file(tmp_path: Path) -> None:
     path = tmp_path / "kubelet_internal_checkpoint"
     path.write_bytes(encode(STATE))
-    assert load_checkpoint(str(path)) == STATE
+    assert load_checkpoint(str(path)) == Loaded(STATE)
