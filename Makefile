@@ -12,13 +12,14 @@ WORKERS ?= $(shell expr $$(nproc) + 1)
 MINUTES ?= 1
 SEED ?=
 RUNS ?= 200
+CLUSTERS ?= 1000
 VARIANT ?=
 MUTANTS ?=
 BEHAVIOUR ?= docs/behaviour
 # Without compiled files, each of the hundreds of processes that tests start would compile Dray again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-quick simulate fuzz mutation check bench coverage-of-behaviour reference docs format clean help
+.PHONY: demo test test-quick simulate laws fuzz mutation check bench coverage-of-behaviour reference docs format clean help
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 26
@@ -104,6 +105,9 @@ fuzz: $(STAMPS)/test ## fuzz every decoder of a live server; MINUTES=n, SEED=s
 
 simulate: $(STAMPS)/test ## run simulations with faults; RUNS=n SEED=s, VARIANT=name for one, CRASH=all
 	@$(BIN)/python -m tests.simulation --runs $(RUNS) $(if $(SEED),--seed $(SEED)) $(if $(VARIANT),--variant $(VARIANT)) $(if $(CRASH),--crash $(CRASH))
+
+laws: $(STAMPS)/test ## check on messy clusters that the tools agree; CLUSTERS=n SEED=s
+	@$(BIN)/python -m tests.property.sim --clusters $(CLUSTERS) $(if $(SEED),--seed '$(SEED)')
 
 mutation: $(STAMPS)/mutation ## run the tests on mutants of some packages; ONLY=allocator for one, SEED=s, MUTANTS=n
 	@$(BIN)/python -m tools.mutation $(ONLY) $(if $(SEED),--seed '$(SEED)') $(if $(MUTANTS),--mutants '$(MUTANTS)')

@@ -15,10 +15,15 @@ from typing import Any, Final, TypeVar, cast
 
 import msgspec
 
-from dray.api.document import Document
+from dray.api.document import Document, NamespacedName
 from dray.api.features import FeatureGates
 from dray.api.types.core_v1 import Node, Pod
-from dray.api.types.resource_v1 import AllocationResult, ResourceClaim, ResourceClaimConsumerReference
+from dray.api.types.resource_v1 import (
+    AllocationResult,
+    ResourceClaim,
+    ResourceClaimConsumerReference,
+    ResourceClaimStatus,
+)
 from dray.client.indexer import IndexFunction
 from dray.client.informer import Informer, Selection
 from dray.client.interface import Client, Deletion, EventType, ListPage, Resource, WatchEvent
@@ -144,6 +149,16 @@ class PlacedPod(msgspec.Struct, frozen=True):
     pod: Pod
     claims: tuple[ResourceClaim, ...]
     feasible_nodes: int
+    # Claims that exist without the Pod, and were allocated for it or for another Pod that was placed.
+    shared: tuple[ResourceClaim, ...] = ()
+
+
+class _SharedClaim(msgspec.Struct):
+    """A claim that exists without Pods, as allocated for the first of its users that was placed."""
+
+    claim: ResourceClaim
+    # Uids of Pods; the last one that is removed takes the allocation with it.
+    users: set[str]
 
 
 class Placer:
@@ -180,6 +195,7 @@ class Placer:
         self.devices = device_state_of(handle)
         self.informers.informer(NODES).add_handler(self._node_changed)
         self._placed: dict[str, PlacedPod] = {}
+        self._shared: dict[NamespacedName, _SharedClaim] = {}
 
     # --- The cluster. ---
 
@@ -187,12 +203,15 @@ class Placer:
         """Add or replace a node, slice, class, claim or other object."""
         return self.informers.put(resource, obj)
 
-    def add(self, pod: Pod, claims: Iterable[ResourceClaim] = ()) -> None:
+    def add(self, pod: Pod, claims: Iterable[ResourceClaim] = (), shared: Iterable[ResourceClaim] = ()) -> None:
         """Add a Pod that has a node, with its allocated claims."""
         known = tuple(self.put(RESOURCE_CLAIMS, claim) for claim in claims)
+        for claim in shared:
+            if key_of(claim) not in self._shared:
+                self._shared[key_of(claim)] = _SharedClaim(self.put(RESOURCE_CLAIMS, claim), set())
         self._cache.set_pod(pod)
         self.informers.put(PODS, pod)
-        self._placed[pod.metadata.uid or ""] = PlacedPod(pod, known, 0)
+        self._placed[pod.metadata.uid or ""] = PlacedPod(pod, known, 0, self._use_shared(pod))
 
     def remove_node(self, node: Node) -> None:
         """Remove a node; its Pods and slices stay until they are removed."""
@@ -209,7 +228,20 @@ class Placer:
         self.informers.remove(PODS, placed.pod)
         for claim in placed.claims:
             self.informers.remove(RESOURCE_CLAIMS, claim)
+        for claim in placed.shared:
+            shared = self._shared[key_of(claim)]
+            shared.users.discard(uid)
+            if not shared.users:
+                del self._shared[key_of(claim)]
+                self.put(RESOURCE_CLAIMS, msgspec.structs.replace(claim, status=ResourceClaimStatus()))
         return placed
+
+    def _use_shared(self, pod: Pod) -> tuple[ResourceClaim, ...]:
+        """Record the Pod as a user of the claims that were allocated for Pods placed here; return those."""
+        found = [self._shared[key] for key in _named_claims(pod) if key in self._shared]
+        for shared in found:
+            shared.users.add(pod.metadata.uid or "")
+        return tuple(shared.claim for shared in found)
 
     @property
     def placed(self) -> Mapping[str, PlacedPod]:
@@ -239,7 +271,7 @@ class Placer:
                 for claim in pending:
                     self.informers.remove(RESOURCE_CLAIMS, claim)
         if isinstance(found, Placement):
-            return self._commit(state, found)
+            return self._commit(state, found, pending)
         # The other nodes were not tried.
         return replace(found, node_count=1, absent=None if found.statuses else found.absent) if on else found
 
@@ -255,7 +287,7 @@ class Placer:
             for claim in pending:
                 self.informers.remove(RESOURCE_CLAIMS, claim)
 
-    def _commit(self, state: CycleState, placement: Placement) -> PlacedPod:
+    def _commit(self, state: CycleState, placement: Placement, own_claims: Iterable[ResourceClaim]) -> PlacedPod:
         node_name, info = placement.node_name, state.pod_info
         assumed = state.pod_on(node_name)
         self._cache.assume(assumed, node_name)
@@ -263,11 +295,16 @@ class Placer:
             status = plugin.reserve(state, assumed.pod, node_name)
             assert status.is_success, f"{plugin.name} accepted node {node_name} and then not: {status.message}"
         own: PodState | None = state.get(DYNAMIC_RESOURCES)
-        claims = tuple(self._allocated(own, assumed.pod, node_name))
+        written = {key_of(claim): claim for claim in self._allocated(own, assumed.pod, node_name)}
+        given = {key_of(claim) for claim in own_claims}
+        for key in _named_claims(assumed.pod):
+            if key in written and key not in given:
+                self._shared[key] = _SharedClaim(written.pop(key), set())
         pod = _with_extended_claim(assumed.pod, own)
         self._cache.set_pod(pod)
         self.informers.put(PODS, pod)
-        placed = self._placed[info.uid] = PlacedPod(pod, claims, placement.feasible)
+        shared = self._use_shared(pod)
+        placed = self._placed[info.uid] = PlacedPod(pod, tuple(written.values()), placement.feasible, shared)
         return placed
 
     def _allocated(self, own: PodState | None, pod: Pod, node_name: str) -> Iterable[ResourceClaim]:
@@ -286,6 +323,13 @@ class Placer:
             self._cache.set_node(new)
         elif old is not None:
             self._cache.remove_node(old.metadata.name or "")
+
+
+def _named_claims(pod: Pod) -> dict[NamespacedName, None]:
+    """Return the claims that the Pod names in its spec, in order."""
+    namespace = pod.metadata.namespace or ""
+    names = [entry.resource_claim_name for entry in pod.spec.resource_claims if entry.resource_claim_name]
+    return {NamespacedName(namespace, name): None for name in names}
 
 
 def _with_extended_claim(pod: Pod, own: PodState | None) -> Pod:

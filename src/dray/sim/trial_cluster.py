@@ -314,7 +314,7 @@ class TrialCluster:
 
     def restore(self, placed: PlacedPod) -> None:
         """Put a Pod back on its node, with the devices that it had."""
-        self.placer.add(placed.pod, placed.claims)
+        self.placer.add(placed.pod, placed.claims, placed.shared)
         self._on_node.setdefault(placed.pod.spec.node_name or "", {})[placed.pod.metadata.uid or ""] = None
 
     def replacement(self, placed: PlacedPod) -> TrialPod:
@@ -327,8 +327,8 @@ class TrialCluster:
 
 
 def devices_of(placed: PlacedPod) -> tuple[str, ...]:
-    """Return the devices of a Pod's own claims, as `driver/pool/device`."""
-    return tuple(_devices(placed.claims))
+    """Return the devices of a Pod's claims, as `driver/pool/device`, except of those that were allocated before."""
+    return tuple(_devices((*placed.claims, *placed.shared)))
 
 
 def _devices(claims: Sequence[ResourceClaim]) -> Iterator[str]:

@@ -30,6 +30,7 @@ from dray.sim.whatif.changes import Changed, copies
 from dray.sim.whatif.outcome import Outcome
 from dray.sim.whatif.preemption import Preemption
 from dray.sim.whatif.simulation import Run, simulate
+from tests.property.sim.messy_clusters import MessyCluster
 
 NOW: Final = datetime(2026, 1, 1, 2, tzinfo=UTC)
 GATES: Final = FeatureGates()
@@ -226,3 +227,10 @@ LAWS: Final[tuple[Law, ...]] = (
     what_is_free_can_be_taken,
     a_fix_removes_its_finding,
 )
+ALL_LAWS: Final[tuple[Law, ...]] = (*LAWS, what_was_not_read_is_not_judged)
+
+
+def breaches(law: Law, seed: int) -> list[str]:
+    """Return how the cluster of a seed breaks a law."""
+    cluster = MessyCluster(seed)
+    return list(law(cluster.dump() if law is what_was_not_read_is_not_judged else cluster.snapshot()))

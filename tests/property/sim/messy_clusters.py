@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 from dray.api.document import Document
 from dray.sim.holdings import of_files
@@ -17,6 +18,14 @@ ZONES = ("a", "b")
 PLUGIN = "plugin.example.com/card"
 # Kinds that a dump may lack, and that a user may not list.
 REMOVABLE = ("Node", "Pod", "ResourceClaim", "ResourceClaimTemplate", "ResourceSlice", "DeviceClass", "ResourceQuota")
+
+# Seeds of clusters that broke a law once, one on each line.
+BROKEN_SEEDS: Final = Path(__file__).with_name("broken_seeds.txt")
+
+
+def broken_seeds() -> list[int]:
+    """Return the seeds of clusters that broke a law once."""
+    return [int(line) for line in BROKEN_SEEDS.read_text(encoding="utf-8").split()]
 
 
 class MessyCluster:
