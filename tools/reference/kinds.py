@@ -46,7 +46,7 @@ def _row(item: ResourceDefinition) -> tuple[str, ...]:
     versions = (
         f"**{name}**" if name == item.storage_version and len(item.versions) > 1 else name for name in item.versions
     )
-    below = (*(("status",) if item.status_strategy is not None else ()), *item.subresources)
+    below = [row.name for row in item.all_subresources()]
     return (
         item.kind,
         code(item.resource),

@@ -4,42 +4,12 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from typing import Final
 
-from dray.api.document import Document, GroupVersion
+from dray.api.document import Document, GroupVersion, GroupVersionKind
 from dray.apiserver.endpoint import Endpoint
-
-STATUS_VERBS: Final = ("get", "patch", "update")
-
-
-@dataclass(frozen=True, slots=True)
-class Subresource:
-    """A subresource in discovery: its kind and verbs."""
-
-    kind: str
-    verbs: tuple[str, ...]
-    group: str = ""
-    version: str = ""
-
-
-PROXY_VERBS: Final = ("create", "delete", "get", "patch", "update")
-# Subresources whose kind differs from their parent's, or whose verbs differ from those of status.
-SUBRESOURCES: Final[Mapping[str, Subresource]] = {
-    "attach": Subresource("PodAttachOptions", ("create", "get")),
-    "binding": Subresource("Binding", ("create",)),
-    "eviction": Subresource("Eviction", ("create",), "policy", "v1"),
-    "exec": Subresource("PodExecOptions", ("create", "get")),
-    "portforward": Subresource("PodPortForwardOptions", ("create", "get")),
-    "ephemeralcontainers": Subresource("", STATUS_VERBS),
-    "log": Subresource("Pod", ("get",)),
-    "resize": Subresource("", STATUS_VERBS),
-    "scale": Subresource("Scale", STATUS_VERBS, "autoscaling", "v1"),
-    "token": Subresource("TokenRequest", ("create",), "authentication.k8s.io", "v1"),
-    "finalize": Subresource("Namespace", ("update",)),
-    "approval": Subresource("", STATUS_VERBS),
-}
+from dray.apiserver.registry.strategy import Subresource
 
 # Groups in the order kube-apiserver lists them; others follow alphabetically, custom ones last.
 _GROUP_ORDER: Final = (
@@ -64,16 +34,10 @@ _GROUP_ORDER: Final = (
 )
 
 
-def subresources_of(endpoint: Endpoint) -> list[tuple[str, Subresource]]:
-    """Return the endpoint's subresources and their names, in alphabetical order."""
-    definition = endpoint.definition
-    found = [(name, SUBRESOURCES[name]) for name in definition.subresources if name in SUBRESOURCES]
-    if "proxy" in definition.subresources:
-        found.append(("proxy", Subresource(f"{definition.kind}ProxyOptions", PROXY_VERBS)))
-    if definition.status_strategy is not None:
-        found.append(("status", Subresource("", STATUS_VERBS)))
+def _subresources(endpoint: Endpoint) -> list[Subresource]:
+    """Return the endpoint's subresources in alphabetical order."""
     # Custom resources have their status first.
-    return sorted(found, reverse=endpoint.custom)
+    return sorted(endpoint.subresources.values(), key=lambda row: row.name, reverse=endpoint.custom)
 
 
 def group_versions(endpoints: Iterable[Endpoint]) -> dict[str, list[str]]:
@@ -152,18 +116,19 @@ def _api_resources(endpoint: Endpoint) -> list[Document]:
         main["categories"] = list(definition.categories)
     if "get" in definition.verbs:
         main["storageVersionHash"] = storage_version_hash(endpoint)
-    return [main, *(_api_subresource(endpoint, name, item) for name, item in subresources_of(endpoint))]
+    return [main, *(_api_subresource(endpoint, row) for row in _subresources(endpoint))]
 
 
-def _api_subresource(endpoint: Endpoint, name: str, item: Subresource) -> Document:
+def _api_subresource(endpoint: Endpoint, row: Subresource) -> Document:
     document: Document = {
-        "name": f"{endpoint.definition.resource}/{name}",
+        "name": f"{endpoint.definition.resource}/{row.name}",
         "singularName": "",
         "namespaced": endpoint.definition.namespaced,
     }
-    if item.version:
-        document |= {"group": item.group, "version": item.version}
-    return document | {"kind": item.kind or endpoint.definition.kind, "verbs": list(item.verbs)}
+    kind = row.kind or endpoint.gvk
+    if kind.group_version != endpoint.group_version:
+        document |= {"group": kind.group, "version": kind.version}
+    return document | {"kind": kind.kind, "verbs": list(row.verbs)}
 
 
 def storage_version_hash(endpoint: Endpoint) -> str:
@@ -208,7 +173,7 @@ def _aggregated_resource(endpoint: Endpoint) -> Document:
     definition = endpoint.definition
     document: Document = {
         "resource": definition.resource,
-        "responseKind": _response_kind(endpoint, Subresource("", ())),
+        "responseKind": _response_kind(endpoint.gvk),
         "scope": "Namespaced" if definition.namespaced else "Cluster",
         "singularResource": definition.singular,
         "verbs": list(definition.verbs),
@@ -218,19 +183,13 @@ def _aggregated_resource(endpoint: Endpoint) -> Document:
     if definition.categories:
         document["categories"] = list(definition.categories)
     subresources = [
-        {"subresource": name, "responseKind": _response_kind(endpoint, item), "verbs": list(item.verbs)}
-        for name, item in subresources_of(endpoint)
+        {"subresource": row.name, "responseKind": _response_kind(row.kind or endpoint.gvk), "verbs": list(row.verbs)}
+        for row in _subresources(endpoint)
     ]
     if subresources:
         document["subresources"] = subresources
     return document
 
 
-def _response_kind(endpoint: Endpoint, item: Subresource) -> Document:
-    if item.version:
-        return {"group": item.group, "version": item.version, "kind": item.kind}
-    return {
-        "group": endpoint.definition.group,
-        "version": endpoint.version,
-        "kind": item.kind or endpoint.definition.kind,
-    }
+def _response_kind(kind: GroupVersionKind) -> Document:
+    return {"group": kind.group, "version": kind.version, "kind": kind.kind}

@@ -16,7 +16,7 @@ from dray.api.raw_numbers import MARK, dump_stored, load_stored
 from dray.api.schema.load import kind_type
 from dray.api.schema.model import StructType, has_raw_values
 from dray.api.strict import check_fields, prune_fields
-from dray.apiserver.registry.strategy import ResourceDefinition
+from dray.apiserver.registry.strategy import ResourceDefinition, Subresource
 from dray.store.interface import Store, StoreError
 
 KEY_ROOT: Final = "/registry/"
@@ -133,6 +133,7 @@ class Endpoint:
         self.is_conditional: Final = version in definition.conditional_versions
         # Whether nothing but the spec has defaults, so that a write of the status needs none.
         self.defaults_spec_alone: Final = self.gvk in OF_SPEC_ALONE and self.is_storage_version
+        self.subresources: Final[Mapping[str, Subresource]] = {row.name: row for row in definition.all_subresources()}
         self._converter: Final[Converter] = converter or SameVersion()
         kind, api_version = orjson.dumps(definition.kind), orjson.dumps(self.storage_api_version)
         self.type_head: Final = b'{"kind":' + kind + b',"apiVersion":' + api_version + b","

@@ -28,7 +28,6 @@ from dray.apiserver.endpoint import ConversionFailedError, Endpoint
 from dray.apiserver.handlers.api_services import APIServices
 from dray.apiserver.handlers.backend import Backend
 from dray.apiserver.handlers.decisions import DecisionsHandler, DecisionSource
-from dray.apiserver.handlers.get import GetHandler
 from dray.apiserver.handlers.nonresource import NonResourceHandler
 from dray.apiserver.handlers.resource_metrics import METRICS_GROUP, ResourceMetrics
 from dray.apiserver.handlers.reviews import ReviewHandler
@@ -36,16 +35,14 @@ from dray.apiserver.handlers.stored import Handler, StoredHandlers
 from dray.apiserver.handlers.subresources.evictions import EvictionHandler
 from dray.apiserver.handlers.subresources.namespaces import FinalizeSubresource
 from dray.apiserver.handlers.subresources.pods import BINDING, LogSource, PodSubresources
-from dray.apiserver.handlers.subresources.proxy import VERBS as PROXY_VERBS
 from dray.apiserver.handlers.subresources.proxy import NodeProxy, ProxyHandler
 from dray.apiserver.handlers.subresources.service_accounts import TokenSubresource
 from dray.apiserver.handlers.subresources.streams import NodeStreams, PodStreams
-from dray.apiserver.handlers.update import UpdateHandler
 from dray.apiserver.handlers.usage import UsageHandler, UsageSource
 from dray.apiserver.node_stats import NodeStats
 from dray.apiserver.registry.api_services import API_SERVICES
-from dray.apiserver.registry.pods import EPHEMERAL_CONTAINERS, RESIZE
-from dray.apiserver.registry.strategy import Strategy
+from dray.apiserver.registry.pods import PODS
+from dray.apiserver.registry.strategy import PROXY_VERBS, SCALE
 from dray.apiserver.request import ANONYMOUS, Attributes
 from dray.apiserver.routes import RequestInfo
 from dray.apiserver.service_resolver import ServiceResolver
@@ -54,8 +51,6 @@ from dray.store.interface import StoreError, StoreFullError, StoreUnavailableErr
 
 # Waits until a request, which has had a result, is in effect in this server.
 Settle = Callable[[Call, Endpoint, Result], Awaitable[None]]
-# Subresources of Pods that need a two-way stream to a container.
-_STREAMS: Final = ("attach", "exec", "portforward")
 UI_ROOT: Final = "/ui"
 UI_DATA: Final = "/ui/data/"
 UI_STREAM: Final = "/ui/data/stream"
@@ -161,9 +156,8 @@ class APIServer:
             ("log", "get"): self._pods.log,
             ("token", "create"): TokenSubresource(backend, get, parts.authenticator.service_accounts).create,
             ("finalize", "update"): FinalizeSubresource(update).update,
-            **_pod_parts(get, update),
             **{("proxy", verb): proxy.connect for verb in PROXY_VERBS},
-            **{(name, verb): streams.connect for name in _STREAMS for verb in ("create", "get")},
+            **{(row.name, verb): streams.connect for row in PODS.subresources if row.stream_path for verb in row.verbs},
         }
 
     async def execute(self, call: Call) -> Result:
@@ -265,31 +259,18 @@ class APIServer:
         return await self._pods.bind(call, pods)
 
     def _subresource_handler(self, info: RequestInfo, endpoint: Endpoint) -> Handler:
-        name, definition = info.subresource, endpoint.definition
-        if name in definition.subresource_strategies or (name == "status" and definition.status_strategy is not None):
-            handler = self._stored.of(endpoint).part_verbs.get(info.verb)
-        elif name == "scale" and name in definition.subresources:
-            handler = self._stored.of(endpoint).scale_verbs.get(info.verb)
-        elif name in definition.subresources:
-            handler = self._subresources.get((name, info.verb))
-        else:
+        row = endpoint.subresources.get(info.subresource)
+        if row is None:
             raise PathNotFoundError
+        if row.strategy is not None:
+            handler = self._stored.of(endpoint).part_verbs.get(info.verb)
+        elif row.name == SCALE.name:
+            handler = self._stored.of(endpoint).scale_verbs.get(info.verb)
+        else:
+            handler = self._subresources.get((row.name, info.verb))
         if handler is None:
             raise MethodNotAllowedError
         return handler
-
-
-def _pod_parts(get: GetHandler, update: UpdateHandler) -> dict[tuple[str, str], Handler]:
-    """Return the handlers of the subresources that change parts of a Pod's spec."""
-
-    def handlers(name: str, strategy: Strategy) -> dict[tuple[str, str], Handler]:
-        return {
-            (name, "get"): get.get,
-            (name, "update"): lambda call, endpoint: update.update(call, endpoint, strategy),
-            (name, "patch"): lambda call, endpoint: update.patch(call, endpoint, strategy),
-        }
-
-    return handlers("ephemeralcontainers", EPHEMERAL_CONTAINERS) | handlers("resize", RESIZE)
 
 
 def attributes_of(call: Call) -> Attributes:

@@ -210,4 +210,4 @@ async def test_a_resize_is_charged_to_the_quota(api: Local) -> None:
 async def test_both_are_discovered(api: Local) -> None:
     endpoint = api.running.server.catalog.get("", "v1", "pods")
     assert endpoint is not None
-    assert {"ephemeralcontainers", "resize"} <= set(endpoint.definition.subresources)
+    assert {"ephemeralcontainers", "resize"} <= set(endpoint.subresources)

@@ -17,7 +17,9 @@ from dray.apiserver.catalog import Catalog
 from dray.apiserver.endpoint import Endpoint
 from dray.apiserver.openapi.descriptions import describe
 from dray.apiserver.openapi.documents import Documents, OpenAPI, Served
-from dray.apiserver.registry.strategy import ResourceDefinition, Strategy
+from dray.apiserver.registry.configuration import SERVICE_ACCOUNTS
+from dray.apiserver.registry.pods import PODS
+from dray.apiserver.registry.strategy import SCALE, ResourceDefinition, Strategy
 
 PRESERVE = "x-kubernetes-preserve-unknown-fields"
 SCHEMA: Document = {
@@ -51,11 +53,11 @@ def definition(group: str, resource: str, kind: str, *versions: str, **more: Any
 
 
 DEFINITIONS = (
-    definition("", "pods", "Pod", "v1", status_strategy=Strategy(), subresources=("binding", "eviction", "log")),
+    definition("", "pods", "Pod", "v1", status_strategy=Strategy(), subresources=PODS.subresources),
     definition("", "namespaces", "Namespace", "v1", namespaced=False, status_strategy=Strategy()),
     definition("", "configmaps", "ConfigMap", "v1"),
-    definition("", "serviceaccounts", "ServiceAccount", "v1", subresources=("token",)),
-    definition("apps", "deployments", "Deployment", "v1", status_strategy=Strategy(), subresources=("scale",)),
+    definition("", "serviceaccounts", "ServiceAccount", "v1", subresources=SERVICE_ACCOUNTS.subresources),
+    definition("apps", "deployments", "Deployment", "v1", status_strategy=Strategy(), subresources=(SCALE,)),
     definition("resource.k8s.io", "resourceclaims", "ResourceClaim", "v1", "v1beta2", "v1beta1"),
     definition("cdi.k8s.io", "resourceclaims", "ResourceClaim", "v1alpha1", status_strategy=Strategy()),
     definition("apiextensions.k8s.io", "customresourcedefinitions", "CustomResourceDefinition", "v1", namespaced=False),

@@ -23,6 +23,7 @@ from dray.apiserver.malformed import each_shown, load_object
 from dray.apiserver.object_cache import NAMESPACES, PODS
 from dray.apiserver.object_lookup import ObjectLookup
 from dray.apiserver.reflector import resource_prefix
+from dray.apiserver.registry.pods import PODS as POD_DEFINITION
 from dray.lib.clock import Clock
 from dray.store.interface import Store
 
@@ -40,7 +41,7 @@ _TEMPLATES: Final[Mapping[GroupResource, tuple[str, ...]]] = {
 }
 # Subresources that cannot change a Pod's spec; others, known or not, are checked.
 _IGNORED_SUBRESOURCES: Final = frozenset(
-    {"exec", "attach", "binding", "eviction", "log", "portforward", "proxy", "status"}
+    {"status", *(row.name for row in POD_DEFINITION.subresources if row.strategy is None)}
 )
 # Existing Pods that a new policy is checked against, and how long that may take.
 _EXISTING_PODS_MAX: Final = 3000

@@ -12,18 +12,6 @@ from dray.apiserver.options import DeleteOptions, WriteOptions
 from dray.apiserver.request import UserInfo
 from dray.apiserver.scale import SPEC_REPLICAS
 
-# Subresources whose requests have an object of another kind.
-_OTHER_KINDS: Final = {
-    "binding": GroupVersionKind("", "v1", "Binding"),
-    "eviction": GroupVersionKind("policy", "v1", "Eviction"),
-    "scale": GroupVersionKind("autoscaling", "v1", "Scale"),
-    "token": GroupVersionKind("authentication.k8s.io", "v1", "TokenRequest"),
-    # Streams have the options of the request; the kind of a proxy's options is in them.
-    "exec": GroupVersionKind("", "v1", "PodExecOptions"),
-    "attach": GroupVersionKind("", "v1", "PodAttachOptions"),
-    "portforward": GroupVersionKind("", "v1", "PodPortForwardOptions"),
-    "proxy": GroupVersionKind("", "v1", "PodProxyOptions"),
-}
 # A generated name is what fits of the prefix, and five letters.
 _GENERATED_SUFFIX: Final = 5
 _GENERATED_PREFIX_MAX: Final = 58
@@ -47,7 +35,7 @@ def served_object(document: Document | None, attributes: AdmissionAttributes, en
     """Like `object_for`, where no webhook is needed to convert the object."""
     if document is None or attributes.subresource == "scale":
         return _scale(document, endpoint)
-    if attributes.subresource in _OTHER_KINDS:
+    if _other_kind(attributes, endpoint) is not None:
         return document
     return endpoint.served_of_shared(document)
 
@@ -58,9 +46,15 @@ def _scale(document: Document | None, endpoint: Endpoint) -> Document | None:
     return (endpoint.scaler or SPEC_REPLICAS).scale_of(endpoint.served(copy_document(document)))
 
 
+def _other_kind(attributes: AdmissionAttributes, endpoint: Endpoint) -> GroupVersionKind | None:
+    """Return the kind of what is sent to a subresource; None if it is the kind of the resource."""
+    row = endpoint.subresources.get(attributes.subresource)
+    return None if row is None else row.kind
+
+
 def kind_of(attributes: AdmissionAttributes, endpoint: Endpoint) -> GroupVersionKind:
     """Return the kind of the request's object at an endpoint."""
-    other = _OTHER_KINDS.get(attributes.subresource)
+    other = _other_kind(attributes, endpoint)
     if other is None or attributes.subresource == "scale":
         return other or endpoint.gvk
     given = attributes.object or {}
@@ -74,7 +68,7 @@ def review_request(attributes: AdmissionAttributes, endpoint: Endpoint, requeste
 
     As in Go, empty texts are left out.
     """
-    if attributes.subresource in _OTHER_KINDS:
+    if _other_kind(attributes, endpoint) is not None:
         request = _head(endpoint, requested, attributes.subresource)
         request |= {"kind": _kind(kind_of(attributes, endpoint)), "requestKind": _kind(kind_of(attributes, requested))}
     else:

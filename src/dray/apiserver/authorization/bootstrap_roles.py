@@ -10,6 +10,8 @@ from typing import Final
 
 from dray.api.bootstrap_tokens import NODE_GROUP
 from dray.api.document import Document
+from dray.apiserver.registry.pods import PODS
+from dray.apiserver.registry.strategy import Content
 
 _READ: Final = "get list watch"
 _WRITE: Final = "create delete deletecollection patch update"
@@ -33,6 +35,10 @@ def paths(verbs: str, urls: str) -> Document:
     return {"nonResourceURLs": urls.split(), "verbs": verbs.split()}
 
 
+# The subresources of Pods that lead into them.
+_CONNECTIONS: Final = " ".join(
+    sorted(f"pods/{row.name}" for row in PODS.subresources if row.content is Content.CONNECTION)
+)
 _EVENTS: Final = rule("create patch update", "core events.k8s.io", "events")
 _REVIEWS: Final = (
     rule("create", "authentication.k8s.io", "tokenreviews"),
@@ -91,9 +97,9 @@ CLUSTER_ROLES: Final[Mapping[str, tuple[Document, ...]]] = {
         rule(_READ_WRITE, "rbac.authorization.k8s.io", "rolebindings roles"),
     ),
     "system:aggregate-to-edit": (
-        rule(_READ, "core", "pods/attach pods/exec pods/portforward pods/proxy secrets services/proxy"),
+        rule(_READ, "core", f"{_CONNECTIONS} secrets services/proxy"),
         rule("impersonate", "core", "serviceaccounts"),
-        rule(_WRITE, "core", "pods pods/attach pods/exec pods/portforward pods/proxy"),
+        rule(_WRITE, "core", f"pods {_CONNECTIONS}"),
         rule("create", "core", "pods/eviction"),
         rule(
             _WRITE,

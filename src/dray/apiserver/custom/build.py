@@ -15,7 +15,10 @@ from dray.apiserver.custom.status import needs_webhook
 from dray.apiserver.custom.strategy import CustomStatusStrategy, CustomStrategy
 from dray.apiserver.discovery import version_priority
 from dray.apiserver.endpoint import Conversion
-from dray.apiserver.registry.strategy import ResourceDefinition
+from dray.apiserver.registry.strategy import (
+    SCALE,
+    ResourceDefinition,
+)
 from dray.apiserver.scale import Scaler
 
 # In the order of kube-apiserver.
@@ -103,7 +106,7 @@ def _resource_definition(definition: Document, version: Document, schema: Compil
         else next(item["name"] for item in spec["versions"] if item.get("storage")),
         strategy=CustomStrategy(schema, **options),
         status_strategy=CustomStatusStrategy(schema, **options) if has_status else None,
-        subresources=("scale",) if scale else (),
+        subresources=(SCALE,) if scale else (),
         short_names=tuple(names.get("shortNames") or ()),
         categories=tuple(names.get("categories") or ()),
         own_list_kind=names.get("listKind") or "",

@@ -72,7 +72,6 @@ class StoredHandlers:
 
 
 def _part_strategy(call: Call, endpoint: Endpoint) -> Strategy:
-    definition = endpoint.definition
-    strategy = definition.subresource_strategies.get(call.info.subresource) or definition.status_strategy
+    strategy = endpoint.subresources[call.info.subresource].strategy
     assert strategy is not None
     return strategy

@@ -18,7 +18,7 @@ from dray.apiserver.openapi.descriptions import source_version
 from dray.apiserver.openapi.gnostic import encode_v2
 from dray.apiserver.openapi.paths import DELETE_OPTIONS, STATUS, Operations, Resource
 from dray.apiserver.openapi.schemas import PATCH, V2, V3, Definitions, Dialect
-from dray.apiserver.registry.strategy import ResourceDefinition
+from dray.apiserver.registry.strategy import Content, ResourceDefinition, Subresource
 
 # Incremented when the format of the documents changes, so that clients discard cached ones.
 _FORM: Final = 1
@@ -33,15 +33,6 @@ _SECURITY_SCHEME: Final = {
 _V2_PROTOBUF: Final = "protobuf"
 
 _META_GROUP: Final = "io.k8s.apimachinery.pkg.apis.meta.v1"
-# Subresources with a kind of their own: verbs and kind. Others are not described.
-_SUBRESOURCES: Final[dict[str, tuple[tuple[str, ...], GroupVersionKind]]] = {
-    "binding": (("create",), GroupVersionKind("", "v1", "Binding")),
-    "eviction": (("create",), GroupVersionKind("policy", "v1", "Eviction")),
-    "scale": (("get", "patch", "update"), GroupVersionKind("autoscaling", "v1", "Scale")),
-    "token": (("create",), GroupVersionKind("authentication.k8s.io", "v1", "TokenRequest")),
-}
-# Subresources that have the object itself.
-_WHOLE_OBJECT: Final = frozenset({"status", "ephemeralcontainers", "resize", "finalize", "approval"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +130,7 @@ def _fingerprint(group: list[Served]) -> str:
     parts = [
         [
             *(str(served.gvk), served.definition.resource, served.definition.namespaced, served.custom),
-            *(served.definition.verbs, served.definition.subresources, served.definition.status_strategy is not None),
+            *(served.definition.verbs, [(row.name, row.verbs) for row in served.definition.all_subresources()]),
             *(served.list_kind, served.schema),
         ]
         for served in group
@@ -197,30 +188,25 @@ def _resources(definitions: Definitions, served: Served) -> Iterator[Resource]:
         _definition_name(served.list_gvk, custom=served.custom),
         custom=served.custom,
     )
-    names = dict.fromkeys((*(("status",) if definition.status_strategy else ()), *definition.subresources))
-    for name in names:
-        resource = _subresource(definitions, served, name, own)
-        if resource is not None:
-            yield resource
+    for row in definition.all_subresources():
+        # Text and streams are not described.
+        if row.content is Content.OBJECT:
+            yield _subresource(definitions, served, row, own)
 
 
-def _subresource(definitions: Definitions, served: Served, name: str, own: str) -> Resource | None:
-    verbs: tuple[str, ...] = ("get", "patch", "update")
-    gvk, target = served.gvk, own
-    if name in _SUBRESOURCES:
-        verbs, gvk = _SUBRESOURCES[name]
-        target = _definition_name(gvk, custom=False)
-        definitions.add(load.struct(target), (gvk,))
-    elif name not in _WHOLE_OBJECT:
-        return None
+def _subresource(definitions: Definitions, served: Served, row: Subresource, own: str) -> Resource:
+    target = own
+    if row.kind is not None:
+        target = _definition_name(row.kind, custom=False)
+        definitions.add(load.struct(target), (row.kind,))
     return Resource(
         served.gvk.group_version,
-        gvk,
-        f"{served.definition.resource}/{{name}}/{name}",
+        row.kind or served.gvk,
+        f"{served.definition.resource}/{{name}}/{row.name}",
         served.definition.namespaced,
-        verbs,
+        row.verbs,
         target,
-        subresource=name,
+        subresource=row.name,
         custom=served.custom,
         parent_kind=served.definition.kind,
     )

@@ -16,7 +16,14 @@ from dray.api.validation.certificates_v1 import (
     validate_signing_request_update,
 )
 from dray.apiserver.registry.columns import AGE, NAME, human_duration, text_cell
-from dray.apiserver.registry.strategy import Column, ResourceDefinition, Strategy, WriteContext, restore
+from dray.apiserver.registry.strategy import (
+    Column,
+    ResourceDefinition,
+    Strategy,
+    Subresource,
+    WriteContext,
+    restore,
+)
 
 
 class SigningRequestStrategy(Strategy):
@@ -118,8 +125,7 @@ SIGNING_REQUESTS: Final = ResourceDefinition(
     storage_version="v1",
     strategy=SigningRequestStrategy(),
     status_strategy=SigningRequestStatusStrategy(),
-    subresources=("approval",),
-    subresource_strategies={"approval": ApprovalStrategy()},
+    subresources=(Subresource("approval", strategy=ApprovalStrategy()),),
     short_names=("csr",),
     columns=(
         NAME,

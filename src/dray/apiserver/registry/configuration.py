@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Final
 
-from dray.api.document import Document
+from dray.api.document import Document, GroupVersionKind
 from dray.api.field_errors import FieldErrors
 from dray.api.validation.core_v1_configuration import (
     validate_config_map,
@@ -15,7 +15,13 @@ from dray.api.validation.core_v1_configuration import (
 )
 from dray.api.validation.core_v1_namespace import validate_kube_finalizers
 from dray.apiserver.registry.columns import AGE, NAME
-from dray.apiserver.registry.strategy import Column, ResourceDefinition, Strategy, WriteContext
+from dray.apiserver.registry.strategy import (
+    Column,
+    ResourceDefinition,
+    Strategy,
+    Subresource,
+    WriteContext,
+)
 
 
 class ConfigMapStrategy(Strategy):
@@ -113,7 +119,7 @@ SERVICE_ACCOUNTS: Final = ResourceDefinition(
     versions=("v1",),
     storage_version="v1",
     strategy=ServiceAccountStrategy(),
-    subresources=("token",),
+    subresources=(Subresource("token", GroupVersionKind("authentication.k8s.io", "v1", "TokenRequest"), ("create",)),),
     short_names=("sa",),
     columns=(NAME, AGE),
 )

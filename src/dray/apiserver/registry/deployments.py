@@ -11,7 +11,11 @@ from dray.api.validation.apps_v1 import validate_deployment, validate_deployment
 from dray.apiserver.registry.columns import AGE, NAME, TEMPLATE_COLUMNS, status_number
 from dray.apiserver.registry.gated_fields import TEMPLATE_FIELDS
 from dray.apiserver.registry.generic import GenericStatusStrategy, GenericStrategy, desired_state_or_annotations_changed
-from dray.apiserver.registry.strategy import Column, ResourceDefinition
+from dray.apiserver.registry.strategy import (
+    SCALE,
+    Column,
+    ResourceDefinition,
+)
 
 
 def _ready(deployment: Document, now: datetime) -> str:
@@ -44,7 +48,7 @@ DEPLOYMENTS: Final = ResourceDefinition(
         fields=TEMPLATE_FIELDS,
     ),
     status_strategy=GenericStatusStrategy(validate_replica_status, restored_metadata=("labels",)),
-    subresources=("scale",),
+    subresources=(SCALE,),
     short_names=("deploy",),
     categories=("all",),
     columns=(

@@ -10,7 +10,14 @@ from dray.api.document import Document
 from dray.api.field_errors import FieldErrors
 from dray.api.validation.core_v1_namespace import validate_namespace, validate_namespace_status
 from dray.apiserver.registry.columns import AGE, NAME
-from dray.apiserver.registry.strategy import Column, ResourceDefinition, Strategy, WriteContext, restore
+from dray.apiserver.registry.strategy import (
+    Column,
+    ResourceDefinition,
+    Strategy,
+    Subresource,
+    WriteContext,
+    restore,
+)
 
 FINALIZER: Final = "kubernetes"
 
@@ -68,7 +75,7 @@ NAMESPACES: Final = ResourceDefinition(
     storage_version="v1",
     strategy=NamespaceStrategy(),
     status_strategy=NamespaceStatusStrategy(),
-    subresources=("finalize",),
+    subresources=(Subresource("finalize", verbs=("update",)),),
     short_names=("ns",),
     columns=(NAME, Column("Status", "string", "The phase of the namespace.", _status), AGE),
     selectable_fields={

@@ -10,7 +10,14 @@ from dray.api.document import Document
 from dray.api.field_errors import FieldErrors
 from dray.api.validation.core_v1_node import validate_node, validate_node_update
 from dray.apiserver.registry.columns import AGE, NAME, UNKNOWN
-from dray.apiserver.registry.strategy import Column, ResourceDefinition, Strategy, WriteContext, restore
+from dray.apiserver.registry.strategy import (
+    Column,
+    ResourceDefinition,
+    Strategy,
+    WriteContext,
+    proxy_of,
+    restore,
+)
 
 _ROLE_PREFIX: Final = "node-role.kubernetes.io/"
 _ROLE_LABEL: Final = "kubernetes.io/role"
@@ -87,7 +94,7 @@ NODES: Final = ResourceDefinition(
     storage_version="v1",
     strategy=NodeStrategy(),
     status_strategy=NodeStatusStrategy(),
-    subresources=("proxy",),
+    subresources=(proxy_of("Node"),),
     short_names=("no",),
     columns=(
         NAME,

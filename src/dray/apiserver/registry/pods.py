@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
-from dray.api.document import Document
+from dray.api.document import Document, GroupVersionKind
 from dray.api.field_errors import FieldErrors, Path, invalid
 from dray.api.pod_label_keys import merge_label_keys
 from dray.api.pod_level_resources import default_pod_level_resources
@@ -20,10 +20,13 @@ from dray.apiserver.registry.gated_fields import POD_FIELDS, drop_disabled_field
 from dray.apiserver.registry.pod_status import quality_of_service, summarize
 from dray.apiserver.registry.strategy import (
     Column,
+    Content,
     ResourceDefinition,
     Strategy,
+    Subresource,
     WriteContext,
     carry_generation,
+    proxy_of,
     restore,
     restore_metadata,
     spec_changed,
@@ -248,6 +251,12 @@ def _addresses(pod: Document) -> str:
     return ",".join(item.get("ip") or "" for item in (pod.get("status") or {}).get("podIPs") or ())
 
 
+def _stream(name: str, kind: str, path: str) -> Subresource:
+    """Return a subresource that is a stream to a container."""
+    options = GroupVersionKind("", "v1", kind)
+    return Subresource(name, options, ("create", "get"), content=Content.CONNECTION, stream_path=path)
+
+
 PODS: Final = ResourceDefinition(
     group="",
     resource="pods",
@@ -259,15 +268,15 @@ PODS: Final = ResourceDefinition(
     strategy=PodStrategy(),
     status_strategy=PodStatusStrategy(),
     subresources=(
-        "binding",
-        "ephemeralcontainers",
-        "eviction",
-        "log",
-        "resize",
-        "attach",
-        "exec",
-        "portforward",
-        "proxy",
+        Subresource("binding", GroupVersionKind("", "v1", "Binding"), ("create",)),
+        Subresource("ephemeralcontainers", strategy=PodEphemeralContainersStrategy()),
+        Subresource("eviction", GroupVersionKind("policy", "v1", "Eviction"), ("create",)),
+        Subresource("log", verbs=("get",), content=Content.TEXT),
+        Subresource("resize", strategy=PodResizeStrategy()),
+        _stream("attach", "PodAttachOptions", "attach"),
+        _stream("exec", "PodExecOptions", "exec"),
+        _stream("portforward", "PodPortForwardOptions", "portForward"),
+        proxy_of("Pod"),
     ),
     short_names=("po",),
     categories=("all",),
@@ -286,6 +295,4 @@ PODS: Final = ResourceDefinition(
     graceful_deletion=True,
 )
 
-EPHEMERAL_CONTAINERS: Final = PodEphemeralContainersStrategy()
-RESIZE: Final = PodResizeStrategy()
 DEFINITIONS: Final = (PODS,)

@@ -11,7 +11,11 @@ from dray.api.validation.apps_v1 import validate_replica_set, validate_replica_s
 from dray.apiserver.registry.columns import AGE, NAME, TEMPLATE_COLUMNS, status_number
 from dray.apiserver.registry.gated_fields import TEMPLATE_FIELDS
 from dray.apiserver.registry.generic import GenericStatusStrategy, GenericStrategy
-from dray.apiserver.registry.strategy import Column, ResourceDefinition
+from dray.apiserver.registry.strategy import (
+    SCALE,
+    Column,
+    ResourceDefinition,
+)
 
 
 def _desired(replica_set: Document, now: datetime) -> int:
@@ -42,7 +46,7 @@ REPLICA_SETS: Final = ResourceDefinition(
         fields=TEMPLATE_FIELDS,
     ),
     status_strategy=GenericStatusStrategy(validate_replica_status),
-    subresources=("scale",),
+    subresources=(SCALE,),
     short_names=("rs",),
     categories=("all",),
     columns=(

@@ -15,7 +15,11 @@ from dray.api.validation.discovery_v1 import (
 )
 from dray.apiserver.registry.columns import AGE, NAME, text_cell
 from dray.apiserver.registry.generic import GenericStatusStrategy, GenericStrategy
-from dray.apiserver.registry.strategy import Column, ResourceDefinition
+from dray.apiserver.registry.strategy import (
+    Column,
+    ResourceDefinition,
+    proxy_of,
+)
 
 _NONE: Final = "<none>"
 # Tables show so many endpoints, and the number of the others.
@@ -72,7 +76,7 @@ SERVICES: Final = ResourceDefinition(
         name_rule="label",
     ),
     status_strategy=GenericStatusStrategy(validate_service_status),
-    subresources=("proxy",),
+    subresources=(proxy_of("Service"),),
     short_names=("svc",),
     categories=("all",),
     columns=(

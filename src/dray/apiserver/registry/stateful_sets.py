@@ -18,7 +18,11 @@ from dray.api.validation.apps_v1 import (
 from dray.apiserver.registry.columns import AGE, NAME, TEMPLATE_COLUMNS, status_number
 from dray.apiserver.registry.gated_fields import TEMPLATE_FIELDS
 from dray.apiserver.registry.generic import GenericStatusStrategy, GenericStrategy
-from dray.apiserver.registry.strategy import Column, ResourceDefinition
+from dray.apiserver.registry.strategy import (
+    SCALE,
+    Column,
+    ResourceDefinition,
+)
 
 _KEEPS_ALL: Final = (
     "spec.revisionHistoryLimit: a negative value retains all historical revisions; a value >= 0 is recommended"
@@ -53,7 +57,7 @@ STATEFUL_SETS: Final = ResourceDefinition(
         fields=TEMPLATE_FIELDS,
     ),
     status_strategy=GenericStatusStrategy(validate_stateful_set_status),
-    subresources=("scale",),
+    subresources=(SCALE,),
     short_names=("sts",),
     categories=("all",),
     columns=(
@@ -85,7 +89,7 @@ REPLICATION_CONTROLLERS: Final = ResourceDefinition(
     storage_version="v1",
     strategy=GenericStrategy(validate_replication_controller, initial_status={"replicas": 0}, fields=TEMPLATE_FIELDS),
     status_strategy=GenericStatusStrategy(validate_replica_status),
-    subresources=("scale",),
+    subresources=(SCALE,),
     short_names=("rc",),
     categories=("all",),
     columns=(

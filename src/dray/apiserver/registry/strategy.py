@@ -7,19 +7,22 @@ that they need is in the `WriteContext`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import enum
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
 import msgspec
 
-from dray.api.document import Document, metadata_of
+from dray.api.document import Document, GroupVersionKind, metadata_of
 from dray.api.features import FeatureGates
 from dray.api.field_errors import FieldErrors
 from dray.apiserver.request import UserInfo
 
 ALL_VERBS: Final = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
+# The verbs of a part of an object.
+PART_VERBS: Final = ("get", "patch", "update")
 
 
 class WriteContext(msgspec.Struct, frozen=True):
@@ -84,6 +87,42 @@ class Column:
     priority: int = 0
 
 
+class Content(enum.Enum):
+    """What a subresource takes and returns."""
+
+    OBJECT = enum.auto()
+    # It returns text.
+    TEXT = enum.auto()
+    # Its request has options, and then bytes are passed on in both directions.
+    CONNECTION = enum.auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Subresource:
+    """A subresource; discovery, OpenAPI, reviews, roles and handlers follow from it."""
+
+    name: str
+    # The kind of its object or options; None for the kind of the resource.
+    kind: GroupVersionKind | None = None
+    verbs: tuple[str, ...] = PART_VERBS
+    # Its rules, if it is a part of the object, as status is. Others have a handler in `dray.apiserver.server`.
+    strategy: Strategy | None = None
+    content: Content = Content.OBJECT
+    # The path on the node, if it is a stream to a container.
+    stream_path: str = ""
+
+
+SCALE: Final = Subresource("scale", GroupVersionKind("autoscaling", "v1", "Scale"))
+PROXY_VERBS: Final = ("create", "delete", "get", "patch", "update")
+
+
+def proxy_of(kind: str) -> Subresource:
+    """Return the subresource proxy of a kind."""
+    return Subresource(
+        "proxy", GroupVersionKind("", "v1", f"{kind}ProxyOptions"), PROXY_VERBS, content=Content.CONNECTION
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class ResourceDefinition:
     """A served resource: its names, versions and rules."""
@@ -99,10 +138,8 @@ class ResourceDefinition:
     strategy: Strategy
     # Rules of the `status` subresource; None when there is none.
     status_strategy: Strategy | None = None
-    # Further subresources with a handler: scale, binding, eviction, log, token …
-    subresources: tuple[str, ...] = ()
-    # Rules of subresources that write a part of the object, as status does.
-    subresource_strategies: Mapping[str, Strategy] = field(default_factory=dict)
+    # Further subresources.
+    subresources: tuple[Subresource, ...] = ()
     short_names: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
     columns: tuple[Column, ...] = ()
@@ -120,6 +157,12 @@ class ResourceDefinition:
     def list_kind(self) -> str:
         """Return the kind of lists."""
         return self.own_list_kind or f"{self.kind}List"
+
+    def all_subresources(self) -> Iterator[Subresource]:
+        """Yield the subresources, `status` first."""
+        if self.status_strategy is not None:
+            yield Subresource("status", strategy=self.status_strategy)
+        yield from self.subresources
 
 
 def restore(obj: Document, old: Document, *fields: str) -> None:

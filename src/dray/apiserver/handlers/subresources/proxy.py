@@ -31,7 +31,6 @@ from dray.runtime.http.dialing import Route
 from dray.runtime.http.errors import AddressNotAllowedError, HttpError
 from dray.runtime.http.urls import Origin
 
-VERBS: Final = ("create", "delete", "get", "patch", "update")
 ANSWER_SECONDS_MAX: Final = 60.0
 # Pages in which links are changed; longer ones are passed on as they are.
 PAGE_BYTES_MAX: Final = 1024 * 1024

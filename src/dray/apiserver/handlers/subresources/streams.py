@@ -22,6 +22,7 @@ from dray.apiserver.handlers.backend import Backend
 from dray.apiserver.handlers.get import GetHandler
 from dray.apiserver.kubelet_client import is_simulated
 from dray.apiserver.options import WriteOptions, shortened
+from dray.apiserver.registry.pods import PODS
 from dray.apiserver.request import Attributes
 from dray.lib.ports import parse_port
 from dray.rpc.remote_command.messages import StreamOptions
@@ -31,8 +32,7 @@ WEBSOCKETS_FEATURE: Final = "ExtendWebSocketsToKubelet"
 # Subprotocols that nodes without the feature do not know: clients fall back to SPDY when they are refused.
 _NEW_PROTOCOLS: Final = ("v5.channel.k8s.io", "SPDY/3.1+portforward.k8s.io")
 _STREAMS: Final = {"stdin": "input", "stdout": "output", "stderr": "error", "tty": "tty"}
-_KINDS: Final = {"exec": "PodExecOptions", "attach": "PodAttachOptions", "portforward": "PodPortForwardOptions"}
-_PATHS: Final = {"exec": "exec", "attach": "attach", "portforward": "portForward"}
+_ROWS: Final = {row.name: row for row in PODS.subresources if row.stream_path}
 _TRUE: Final = ("true", "1")
 # As many as a node forwards in one stream.
 PORTS_MAX: Final = 256
@@ -109,7 +109,9 @@ class PodStreams:
 
 def stream_options(subresource: str, values: Mapping[str, Sequence[str]]) -> Document:
     """Return the options object of a request, which admission sees."""
-    options: Document = {"kind": _KINDS[subresource], "apiVersion": "v1"}
+    kind = _ROWS[subresource].kind
+    assert kind is not None, "a stream has options"
+    options: Document = {"kind": kind.kind, "apiVersion": "v1"}
     if subresource == "portforward":
         words = [word for value in values.get("ports", ()) for word in value.split(",")]
         if len(words) > PORTS_MAX:
@@ -135,7 +137,7 @@ def _port(word: str) -> int:
 def _target(call: Call, pod: Document, options: Document) -> str:
     """Return the path and query for the node."""
     info = call.info
-    path = f"/{_PATHS[info.subresource]}/{quote(info.namespace)}/{quote(info.name)}"
+    path = f"/{_ROWS[info.subresource].stream_path}/{quote(info.namespace)}/{quote(info.name)}"
     if info.subresource == "portforward":
         query = [("port", str(port)) for port in options.get("ports", ())]
     else:
