@@ -72,11 +72,12 @@ def test_a_claim_that_its_driver_has_to_allocate() -> None:
     )
 
 
-def test_simulate_says_that_only_the_driver_knows() -> None:
+def test_simulate_says_which_driver_has_to_allocate() -> None:
     template = {"template": {"metadata": {}, "spec": {"resourceClassName": "acme"}}}
     (outcome,) = simulated(waiting(**template)).pending
     assert outcome.why == (
-        f"classic claim train-acme: only its driver {CLASSIC_DRIVER} knows where it can be allocated"
+        f"waits for classic claim team/train-acme, which is pending: driver {CLASSIC_DRIVER} has to allocate it "
+        "for node node-a"
     )
 
 

@@ -119,7 +119,8 @@ def test_draining_moves_what_a_controller_makes_again_and_loses_the_rest() -> No
     assert all(row.node in ("node-b", "node-c") and len(row.devices) == 1 for row in outcome.moved)
     assert outcome.lost == ("team/bare",)
     (gpu,) = outcome.classes
-    assert (gpu.before.held, gpu.after.held, gpu.after.free) == (3, 3, 9)
+    # The devices of the drained node are free, but no Pod can use them.
+    assert (gpu.before.held, gpu.after.held, gpu.after.free, gpu.after.out) == (3, 3, 5, 4)
 
 
 def test_draining_leaves_static_pods_and_names_the_budget_that_forbids_it() -> None:
@@ -194,7 +195,7 @@ def test_local_volumes_are_bound_as_in_the_cluster() -> None:
     outcome = simulate(Run(before, Changed(before), NOW, FeatureGates(), lambda _done, _of, _what: None), ())
     assert [(row.name, row.node) for row in outcome.placed] == [("p-0", "node-c")]
     assert [row.name for row in outcome.pending] == ["p-1"]
-    assert "3 node(s) didn't find available persistent volumes to bind" in outcome.pending[0].why
+    assert "3 nodes: didn't find available persistent volumes to bind" in outcome.pending[0].why
     assert outcome.notes == ()
 
 
@@ -238,14 +239,14 @@ VOLUME_KINDS = frozenset({"PersistentVolume", "PersistentVolumeClaim", "StorageC
 @pytest.mark.parametrize(
     ("known", "listed", "manifests", "reason"),
     [
-        ([with_volume(NOT_FOUND)], False, [], "not found"),
-        ([with_volume()], True, [], "not found"),
-        ([], True, [with_volume()], "not found"),
-        ([with_volume(), volume_claim("other")], False, [], "not found"),
-        ([with_volume(UNBOUND), volume_claim()], False, [], "unbound immediate"),
-        ([with_volume(UNBOUND), CSI, volume_claim(class_name="fast")], False, [], "unbound immediate"),
-        ([with_volume(UNBOUND), volume_claim(class_name="fast")], False, [], "unbound immediate"),
-        ([], True, [volume_claim(), with_volume()], "unbound immediate"),
+        ([with_volume(NOT_FOUND)], False, [], "does not exist in namespace team"),
+        ([with_volume()], True, [], "does not exist in namespace team"),
+        ([], True, [with_volume()], "does not exist in namespace team"),
+        ([with_volume(), volume_claim("other")], False, [], "does not exist in namespace team"),
+        ([with_volume(UNBOUND), volume_claim()], False, [], "which no PersistentVolume without a StorageClass suits"),
+        ([with_volume(UNBOUND), CSI, volume_claim(class_name="fast")], False, [], "csi.example.com has created no volume"),
+        ([with_volume(UNBOUND), volume_claim(class_name="fast")], False, [], '"data"'),
+        ([], True, [volume_claim(), with_volume()], "which no PersistentVolume without a StorageClass suits"),
     ],
 )
 def test_a_pod_without_its_volume_claim_is_pending(
@@ -317,7 +318,7 @@ def test_pods_that_are_too_many_wait_and_say_why() -> None:
     manifests = [template("three", exactly(3)), *(waiting_pod(f"big-{number}", "three") for number in range(4))]
     outcome = after(manifests=manifests)
     assert (len(outcome.placed), len(outcome.pending)) == (2, 2)
-    assert "cannot allocate all claims" in outcome.pending[0].why
+    assert outcome.pending[0].why.endswith("of 12 devices 9 in use, 3 usable but 3 needed on one node")
 
 
 def test_a_tainted_device_moves_its_pod_only_when_the_taint_says_so() -> None:
@@ -345,7 +346,8 @@ def test_added_nodes_take_pods() -> None:
 def test_how_many_more_fit() -> None:
     fit = count_fit(run_of(), [waiting_pod("more", "one")])
     assert (fit.count, [row.after.free for row in fit.outcome.classes]) == (9, [0])
-    assert next(iter(lines(fit))).startswith("9 more fit; the next one does not: 0/3 nodes are available")
+    first = next(iter(lines(fit)))
+    assert first == "9 more fit; the next one does not: 0 of 3 nodes fit: 3 nodes: all 12 devices are in use"
     assert count_fit(run_of(), [waiting_pod("more", "one")], most=5).count == 5
 
 

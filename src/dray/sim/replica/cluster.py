@@ -64,6 +64,8 @@ class Options:
     volumes: bool = False
     # Which Pods wait for volume claims; if it is not given, none does.
     waits_for_claim: WaitsForClaim | None = None
+    # The uids of Pods that existed until the replica starts.
+    removed_pods: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +85,7 @@ async def running(snapshot: Snapshot, now: datetime, options: Options) -> AsyncI
     documents = (item for kind in GROUP_KINDS for item in snapshot.documents.get(kind, ()))
     options = replace(options, gates=with_groups(options.gates, documents))
     async with (
-        in_process_server(clock, rng, gates=options.gates, contents=contents(snapshot)) as local,
+        in_process_server(clock, rng, gates=options.gates, contents=contents(snapshot, options.removed_pods)) as local,
         TaskGroup("replica") as group,
     ):
         client = in_process_client(local, user="replica", groups=_MASTERS, user_agent="replica")

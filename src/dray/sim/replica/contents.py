@@ -17,8 +17,11 @@ _NOBODY: Final = "nobody"
 _POD: Final = {"resource": "pods"}
 
 
-def contents(snapshot: Snapshot) -> Iterator[Document]:
-    """Yield the initial objects: the snapshot, and the defaults of every namespace."""
+def contents(snapshot: Snapshot, removed: Collection[str] = ()) -> Iterator[Document]:
+    """Yield the initial objects: the snapshot, and the defaults of every namespace.
+
+    `removed` has the uids of Pods that a change has just removed: the controllers act on their claims.
+    """
     snapshot = with_condition_taints(snapshot)
     documents = [
         item for kind, items in snapshot.documents.items() if kind != SCHEDULER_CONFIGURATION for item in items
@@ -28,8 +31,8 @@ def contents(snapshot: Snapshot) -> Iterator[Document]:
         if name not in present:
             yield namespace_document(name)
         yield {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default", "namespace": name}}
-    uids = {item["metadata"].get("uid") for item in documents}
-    users = {pod.metadata.uid for pod in snapshot.pods if not is_pod_done(pod)}
+    uids = {item["metadata"].get("uid") for item in documents} | {*removed}
+    users = {pod.metadata.uid for pod in snapshot.pods if not is_pod_done(pod)} | {*removed}
     for item in documents:
         if item["kind"] not in ("ServiceAccount", "Event"):
             yield _as_stored(_with_known_owners(item, uids), users)

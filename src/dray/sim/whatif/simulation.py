@@ -62,6 +62,7 @@ class Run:
             SchedulerConfig(profiles=profiles),
             volumes=any(item.get("kind") == "PersistentVolume" for item in manifests),
             waits_for_claim=VolumeWaits(self.before).waits,
+            removed_pods=_uids(self.before) - _uids(self.changed.snapshot),
         )
 
     def start(self, manifests: Sequence[Document]) -> tuple[Snapshot, Sequence[Document]]:
@@ -184,6 +185,10 @@ async def _count_nodes(run: Run, manifests: Sequence[Document], pattern: Sequenc
             outcome, added = after, added + 1
             run.progress(added, 0, f"nodes added, {len(outcome.pending)} Pods wait")
         return Growth(added, enough=not outcome.pending, outcome=await _explained(replica, outcome))
+
+
+def _uids(snapshot: Snapshot) -> frozenset[str]:
+    return frozenset(pod.metadata.uid or "" for pod in snapshot.pods)
 
 
 def _with_namespaces(snapshot: Snapshot, manifests: Sequence[Document]) -> Snapshot:
