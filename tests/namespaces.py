@@ -14,6 +14,7 @@ import pytest
 
 _libc: Final = ctypes.CDLL(None, use_errno=True)
 _NAMESPACES: Final = {"net": 0x40000000, "mnt": 0x00020000}
+_SHARED_ROOT: Final = 0x200
 _RECURSIVE_PRIVATE: Final = 0x4000 | 0x40000
 _INTERFACE: Final = "dray-test0"
 
@@ -38,6 +39,8 @@ def own_namespaces(address: str = "198.51.100.2") -> Iterator[str]:
 
 
 def _enter(namespace: int, flag: int) -> None:
+    # A thread may not change its mounts while another one, which was started in the block, shares its root.
+    _check(_libc.unshare(_SHARED_ROOT), "unshare")
     _check(_libc.setns(namespace, flag), "setns")
 
 

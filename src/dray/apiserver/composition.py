@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 
-from dray.api.document import GroupResource
+from dray.api.document import GroupResource, NamespacedName
 from dray.api.features import FeatureGates
 from dray.api.pod_security.policy import PodSecurityConfiguration
+from dray.api.schema.model import StructType
 from dray.apiserver.admission.certificates import CertificateApproval, CertificateSigning
 from dray.apiserver.admission.chain import PLUGIN_ORDER, AdmissionChain
 from dray.apiserver.admission.limit_ranger import LimitRanger
@@ -71,7 +72,7 @@ from dray.apiserver.server import APIServer, ServerParts, UIPages
 from dray.apiserver.service_addresses import SERVICE_CLUSTER_IP_RANGE, ServiceAddresses
 from dray.client.in_process import in_process_client
 from dray.client.informer import SkippedListener
-from dray.client.interface import unstructured
+from dray.client.interface import Undecodable, unstructured
 from dray.client.skipped_objects import SkippedObjects
 from dray.lib.clock import Clock
 from dray.runtime.metrics import Metrics
@@ -155,7 +156,12 @@ async def running_server(config: ServerConfig) -> AsyncIterator[APIServer]:
     cache = ObjectCache(definitions.observe, addresses.observe, configured.observe)
     documents = DocumentCache()
     stored = {endpoint.resource: endpoint for endpoint in catalog.storage_endpoints()}
-    reflector = StoreReflector(config.store, cache, documents, lambda resource: stored[resource].struct)
+
+    def struct_of(resource: GroupResource) -> StructType | None:
+        # An emulated release need not serve a resource; what is stored of it stays.
+        return stored[resource].struct if resource in stored else None
+
+    reflector = StoreReflector(config.store, cache, documents, struct_of)
     tasks = ChildTasks("apiserver requests")
     tokens = ServiceAccountTokens(
         key=config.token_key,
@@ -241,7 +247,12 @@ def _report_skipped(
             definition, gvk = stored[resource].definition, stored[resource].gvk
             kind = unstructured(gvk.group_version, resource.resource, gvk.kind, namespaced=definition.namespaced)
             listeners[resource] = skipped.listener(kind)
-    reflector.on_skipped = lambda resource, key, item: listeners[resource](key, item)
+
+    def report(resource: GroupResource, key: NamespacedName, item: Undecodable | None) -> None:
+        if (listener := listeners.get(resource)) is not None:
+            listener(key, item)
+
+    reflector.on_skipped = report
     server.health.skipped["kube-apiserver"] = skipped.names
     return skipped
 

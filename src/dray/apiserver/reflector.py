@@ -52,6 +52,10 @@ def resource_prefix(resource: GroupResource) -> str:
     return f"{KEY_ROOT}{resource.group or 'core'}/{resource.resource}/"
 
 
+def _unchecked(_resource: GroupResource) -> None:
+    return None
+
+
 class StoreReflector:
     """Reflects the store in an `ObjectCache`; call `sync` once, then `run`."""
 
@@ -60,9 +64,9 @@ class StoreReflector:
         store: Store,
         cache: ObjectCache,
         documents: DocumentCache,
-        struct_of: Callable[[GroupResource], StructType] | None = None,
+        struct_of: Callable[[GroupResource], StructType | None] = _unchecked,
     ) -> None:
-        """`struct_of` returns the type of a resource as it is stored, when it is needed; without it none is checked."""
+        """`struct_of` returns, when it is needed, the type of a resource as it is stored; None if it is not checked."""
         # Set before `sync`.
         self.on_skipped: SkippedListener = lambda _resource, _key, _skipped: None
         newest = store.with_asynchronous_commit() or store
@@ -72,7 +76,7 @@ class StoreReflector:
                 cache,
                 documents,
                 resource,
-                None if resource in _READ_IN_PART else struct_of,
+                _unchecked if resource in _READ_IN_PART else struct_of,
                 self._report,
             )
             for resource in CACHED_RESOURCES
@@ -116,7 +120,7 @@ class _ResourceReflector:
         cache: ObjectCache,
         documents: DocumentCache,
         resource: GroupResource,
-        struct_of: Callable[[GroupResource], StructType] | None,
+        struct_of: Callable[[GroupResource], StructType | None],
         on_skipped: SkippedListener,
     ) -> None:
         self._struct_of = struct_of
@@ -184,8 +188,8 @@ class _ResourceReflector:
         document: Document | None = None
         try:
             document = read(entry)
-            if self._struct_of is not None:
-                document = formed(document, self._struct_of(self._resource))
+            if (struct := self._struct_of(self._resource)) is not None:
+                document = formed(document, struct)
             self._apply(entry.key, document, entry.revision, deleted=False)
         except FormError as error:
             self._skip(entry, document, str(error))

@@ -244,7 +244,12 @@ VOLUME_KINDS = frozenset({"PersistentVolume", "PersistentVolumeClaim", "StorageC
         ([], True, [with_volume()], "does not exist in namespace team"),
         ([with_volume(), volume_claim("other")], False, [], "does not exist in namespace team"),
         ([with_volume(UNBOUND), volume_claim()], False, [], "which no PersistentVolume without a StorageClass suits"),
-        ([with_volume(UNBOUND), CSI, volume_claim(class_name="fast")], False, [], "csi.example.com has created no volume"),
+        (
+            [with_volume(UNBOUND), CSI, volume_claim(class_name="fast")],
+            False,
+            [],
+            "csi.example.com has created no volume",
+        ),
         ([with_volume(UNBOUND), volume_claim(class_name="fast")], False, [], '"data"'),
         ([], True, [volume_claim(), with_volume()], "which no PersistentVolume without a StorageClass suits"),
     ],
