@@ -8,6 +8,7 @@ import random
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from ipaddress import ip_network
 from typing import TYPE_CHECKING, Final
 
@@ -156,12 +157,7 @@ async def running_server(config: ServerConfig) -> AsyncIterator[APIServer]:
     cache = ObjectCache(definitions.observe, addresses.observe, configured.observe)
     documents = DocumentCache()
     stored = {endpoint.resource: endpoint for endpoint in catalog.storage_endpoints()}
-
-    def struct_of(resource: GroupResource) -> StructType | None:
-        # An emulated release need not serve a resource; what is stored of it stays.
-        return stored[resource].struct if resource in stored else None
-
-    reflector = StoreReflector(config.store, cache, documents, struct_of)
+    reflector = StoreReflector(config.store, cache, documents, partial(_struct_of, stored))
     tasks = ChildTasks("apiserver requests")
     tokens = ServiceAccountTokens(
         key=config.token_key,
@@ -231,6 +227,11 @@ def _spawn_housekeeping(group: TaskGroup, config: ServerConfig) -> None:
     if config.event_ttl_seconds:
         expiry = EventExpiry(config.store, config.clock, config.random_source, config.event_ttl_seconds)
         group.spawn(expiry.run(), "event expiry")
+
+
+def _struct_of(stored: Mapping[GroupResource, Endpoint], resource: GroupResource) -> StructType | None:
+    """Return the type of a resource as it is stored; None if an emulated release serves it in no version."""
+    return stored[resource].struct if resource in stored else None
 
 
 def _report_skipped(
