@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import types
-from collections.abc import Callable, Coroutine, Generator, Iterable
+import time
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Final, TypeVar
 
 from dray.api.errors import TooManyRequestsError
@@ -13,22 +13,27 @@ from dray.apiserver.fairness import REJECTED, FairQueue, Rejected, Ticket, Ticke
 from dray.apiserver.request import UserInfo
 from dray.lib.clock import Clock
 from dray.lib.processor_time import StepMeter, metered
+from dray.runtime.suspendable import run_in_steps, suspend
 
 T = TypeVar("T")
 
 # How often tickets that have waited too long are removed while there are any.
 _SWEEP_SECONDS: Final = 1.0
+# The processor time after which a step is suspended. Each suspension costs some 50 microseconds.
+SLICE_SECONDS: Final = 0.002
+# The processor time that a request may have used when one of its expressions (CEL) is evaluated. Kubernetes' budgets
+# count work that takes it a second, and takes up to 12 seconds here.
+EXPRESSION_SECONDS_MAX: Final = 5.0
 
 
 class RequestLimiter:
     """Runs requests; those beyond the limits wait in the fair queue or are rejected."""
 
     def __init__(
-        self, queue: FairQueue, clock: Clock, new_meter: Callable[[], StepMeter] = StepMeter.unlimited
+        self, queue: FairQueue, clock: Clock, processor_seconds: Callable[[], float] = time.thread_time
     ) -> None:
         self._queue = queue
-        # Makes the meter of a request, whose steps `run` begins and ends.
-        self._new_meter: Final = new_meter
+        self._processor_seconds: Final = processor_seconds
         self._now: Final = clock.monotonic
         self._turn_seconds: Final = queue.limits.turn_seconds
         self._waiting: dict[Ticket, asyncio.Future[None]] = {}
@@ -37,10 +42,16 @@ class RequestLimiter:
 
     async def run(self, user: UserInfo, path: str, work: Callable[[Pacer], Coroutine[Any, Any, T]]) -> T:
         """Run one request when there is a seat for it; `path` is given for non-resource requests."""
-        meter = self._new_meter()
+        meter = StepMeter(
+            self._processor_seconds,
+            suspend,
+            slice_seconds=SLICE_SECONDS,
+            expression_seconds=EXPRESSION_SECONDS_MAX,
+        )
         if is_exempt(user, path):
+            exempt = _ExemptPacer(self._now, self._turn_seconds)
             with metered(meter):
-                return await _in_steps(work(_ExemptPacer(self._now, self._turn_seconds)), meter.begin, meter.end)
+                return await run_in_steps(work(exempt), meter.begin, meter.end, exempt.pause)
         ticket = self._queue.admit(user, self._now())
         if isinstance(ticket, Rejected):
             raise TooManyRequestsError(ticket.message, ticket.retry_after_seconds)
@@ -55,11 +66,15 @@ class RequestLimiter:
 
         def end() -> None:
             meter.end()
-            self._queue.charge(ticket, self._now() - ticket.started_at)
+            now = self._now()
+            self._queue.charge(ticket, now - ticket.started_at)
+            # What follows until the request is woken is charged to its next part.
+            ticket.started_at = now
 
+        pacer = _TicketPacer(self, ticket)
         try:
             with metered(meter):
-                return await _in_steps(work(_TicketPacer(self, ticket)), begin, end)
+                return await run_in_steps(work(pacer), begin, end, pacer.pause)
         finally:
             self._end(ticket)
 
@@ -143,29 +158,6 @@ class RequestLimiter:
         self._wake(self._queue.expire(self._now()))
         if self._waiting:
             self._sweep_later()
-
-
-@types.coroutine
-def _in_steps(
-    work: Coroutine[Any, Any, T], begin: Callable[[], None], end: Callable[[], None]
-) -> Generator[Any, None, T]:
-    """Await the coroutine; call `begin` and `end` around each of its steps, without the time that it waits."""
-    error: BaseException | None = None
-    while True:
-        begin()
-        try:
-            awaited = work.send(None) if error is None else work.throw(error)
-        except StopIteration as stop:
-            result: T = stop.value
-            return result
-        finally:
-            # A kept error would refer to this frame, and so to itself.
-            error = None
-            end()
-        try:
-            yield awaited
-        except BaseException as raised:  # noqa: BLE001 - passed on
-            error = raised
 
 
 class _ExemptPacer:

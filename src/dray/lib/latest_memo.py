@@ -25,7 +25,9 @@ class LatestMemo(Generic[S, P, M]):
         """Return the value for the source and the key, computed at most once while the source is the latest."""
         if source is not self._source:
             self._source, self._values = source, {}
-        value = self._values.get(key)
+        # Those of another source may take their place while the value is computed.
+        values = self._values
+        value = values.get(key)
         if value is None:
-            value = self._values[key] = self._compute(source, key)
+            value = values[key] = self._compute(source, key)
         return value

@@ -1,11 +1,11 @@
-"""The processor time that one step of the event loop may use. Pure: the clock is passed in.
+"""The processor time of a request's steps, and the places where a long one is suspended. Pure: the clock is passed in.
 
 A step is what a request does between two waits; while it runs, everybody else waits. Whoever runs requests puts a
 `StepMeter` into the context for each of them (`metered`), and calls `begin` and `end` around its steps. Code whose work
-grows with a request calls `check` at least once per millisecond of work, or `tick` for every element, and only where
-nothing outside of the request has been changed yet. A step that has used its allowance raises
-`ProcessorTimeExceededError`, which nobody catches but whoever has set the meter: it repeats the request where it holds
-up nobody, or gives it up.
+grows with a request calls `check` at least once per millisecond of work, or `tick` for every element. A step that has
+used its slice is suspended there: other requests run, and it continues as if nothing had happened, or ends with what
+is raised into it (its deadline, or a client that is gone). A check is therefore like an `await`: it must not stand
+between reading something that is shared and changing it, nor in a loop over something that others change.
 
 Without a meter, as in tools, controllers and tasks of the server itself, `check` does nothing. Neither does it between
 steps, so that a task that a request has started, and that inherits its context, is not measured by it.
@@ -22,48 +22,57 @@ from typing import Final
 _TICKS_UNCHECKED: Final = 32
 
 
-class ProcessorTimeExceededError(Exception):
-    """A step has used its processor time; what it has computed is lost, and nothing else."""
-
-
 class StepMeter:
     """Measures the steps of one request.
 
-    The time counts from the first check of a step: a step that checks nothing, as most do, reads no clock.
+    The time counts from the first check of a step, or from where it continues: a step that checks nothing, as most do,
+    reads no clock.
     """
 
-    __slots__ = ("_ends_at", "_now", "_runs", "_seconds", "_ticks", "expressions_end")
+    __slots__ = ("_began_at", "_expression_seconds", "_now", "_runs", "_slice_seconds", "_suspend", "_ticks", "_used")
 
-    def __init__(self, now: Callable[[], float], seconds: float, *, expressions_end: bool = False) -> None:
+    def __init__(
+        self,
+        now: Callable[[], float],
+        suspend: Callable[[], None],
+        *,
+        slice_seconds: float,
+        expression_seconds: float,
+    ) -> None:
         # The processor time of the thread, so that a busy machine ends no request.
         self._now: Final = now
-        self._seconds: Final = seconds
-        # Whether expressions (CEL) end with an error of their own, after half of the time: where the request is not
-        # repeated elsewhere, its user then learns which expression was too expensive.
-        self.expressions_end: Final = expressions_end
+        # Returns when the step may continue; `end` and `begin` are called meanwhile.
+        self._suspend: Final = suspend
+        self._slice_seconds: Final = slice_seconds
+        # What a request may have used when one of its expressions (CEL) is evaluated.
+        self._expression_seconds: Final = expression_seconds
+        self._used = 0.0
         self._runs = False
-        self._ends_at: float | None = None
+        self._began_at: float | None = None
         # The ticks until the clock is read.
         self._ticks = _TICKS_UNCHECKED
 
-    @classmethod
-    def unlimited(cls) -> StepMeter:
-        """Return a meter that ends no step."""
-        return cls(lambda: 0.0, 1.0)
-
     def begin(self) -> None:
-        """Begin a step."""
+        """Begin a step, or continue one."""
         self._runs = True
-        self._ends_at = None
 
     def end(self) -> None:
-        """End a step."""
+        """End a step, or interrupt one."""
         self._runs = False
+        if self._began_at is not None:
+            self._used += self._now() - self._began_at
+            self._began_at = None
 
     def check(self) -> None:
-        """Raise if the step has used its time."""
-        if self._runs and self._left() <= 0.0:
-            raise ProcessorTimeExceededError
+        """Suspend the step if it has used its slice."""
+        if not self._runs:
+            return
+        now = self._now()
+        if self._began_at is None:
+            self._began_at = now
+        elif now - self._began_at >= self._slice_seconds:
+            self._suspend()
+            self._began_at = self._now()
 
     def tick(self) -> None:
         """Check once in a while."""
@@ -73,21 +82,9 @@ class StepMeter:
             self.check()
 
     def is_expression_over(self) -> bool:
-        """Return whether an expression must end; raise if the whole step must."""
-        if not self._runs:
-            return False
-        left = self._left()
-        if self.expressions_end:
-            return left <= self._seconds / 2
-        if left <= 0.0:
-            raise ProcessorTimeExceededError
-        return False
-
-    def _left(self) -> float:
-        now = self._now()
-        if self._ends_at is None:
-            self._ends_at = now + self._seconds
-        return self._ends_at - now
+        """Check, and return whether the request has used what it may use for expressions."""
+        self.check()
+        return self._runs and self._used >= self._expression_seconds
 
 
 _METER: Final[ContextVar[StepMeter | None]] = ContextVar("step meter", default=None)
@@ -104,7 +101,7 @@ def metered(meter: StepMeter) -> Iterator[None]:
 
 
 def check() -> None:
-    """Raise `ProcessorTimeExceededError` if the running step has used its time."""
+    """Suspend the running step if it has used its slice."""
     meter = _METER.get()
     if meter is not None:
         meter.check()

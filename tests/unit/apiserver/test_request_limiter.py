@@ -16,9 +16,10 @@ from dray.api.errors import TooManyRequestsError
 from dray.apiserver.call import Pacer
 from dray.apiserver.fairness import FairQueue, Limits
 from dray.apiserver.request import UserInfo
-from dray.apiserver.request_limiter import RequestLimiter
+from dray.apiserver.request_limiter import SLICE_SECONDS, RequestLimiter
 from dray.lib import processor_time
-from dray.lib.processor_time import ProcessorTimeExceededError, StepMeter
+from dray.runtime.system import SystemClock
+from dray.runtime.timeouts import SharedTimeout
 
 GREEDY, MODEST = UserInfo("greedy"), UserInfo("modest")
 ADMIN = UserInfo("admin", groups=("system:masters",))
@@ -256,27 +257,68 @@ async def test_watches_are_bounded_and_their_long_parts_take_turns() -> None:
     assert cluster.queue.watches == 0
 
 
-@pytest.mark.parametrize("user", [MODEST, ADMIN])
-async def test_a_step_that_holds_the_loop_for_too_long_ends(user: UserInfo) -> None:
-    """Of everyone; a request may use more in several steps, and what it has started is not measured."""
+@pytest.mark.parametrize("user", [GREEDY, ADMIN])
+async def test_a_long_step_is_suspended_for_the_requests_of_others(user: UserInfo) -> None:
+    """Of everyone. What a request has started is not measured."""
     clock = WorkClock()
-    limiter = RequestLimiter(FairQueue(), clock, lambda: StepMeter(clock.monotonic, 0.03))
-    started: list[asyncio.Task[None]] = []
+    limiter = RequestLimiter(FairQueue(), clock, clock.monotonic)
+    order: list[str] = []
 
-    async def busy() -> None:
-        processor_time.check()
-        clock.seconds += 1.0
-        processor_time.check()
+    def step(slices: int) -> None:
+        for number in range(slices):
+            processor_time.check()
+            clock.seconds += 1.5 * SLICE_SECONDS
+            order.append(f"long {number}")
 
-    async def work(_pacer: Pacer, seconds: float) -> None:
-        started.append(asyncio.ensure_future(busy()))
-        for _ in range(3):
-            processor_time.check()
-            clock.seconds += seconds
-            processor_time.check()
+    async def background() -> None:
+        step(3)
+        order.append("started")
+
+    async def long(_pacer: Pacer) -> str:
+        tasks.append(asyncio.ensure_future(background()))
+        step(4)
+        return "done"
+
+    async def short(_pacer: Pacer) -> None:
+        order.append("short")
+
+    tasks: list[asyncio.Task[None]] = []
+    running = asyncio.ensure_future(limiter.run(user, "", long))
+    while not order:  # noqa: ASYNC110 - what is waited for has no event
+        await asyncio.sleep(0)
+    await limiter.run(MODEST, "", short)
+    assert await running == "done"
+    assert order.index("short") < order.index("long 3")
+    assert order[order.index("started") - 3 : order.index("started")] == ["long 0", "long 1", "long 2"]
+    await asyncio.gather(*tasks)
+
+
+async def test_the_deadline_of_a_request_ends_a_step_that_never_waits() -> None:
+    limiter = RequestLimiter(FairQueue(), SystemClock())
+    ended = []
+
+    def endless() -> None:
+        try:
+            while True:
+                processor_time.check()
+        except asyncio.CancelledError:
+            ended.append("undone")
+            raise
+
+    async def work(_pacer: Pacer) -> None:
+        try:
+            with SharedTimeout(0.05).block():
+                endless()
+        except TimeoutError:
+            ended.append("timeout")
             await asyncio.sleep(0)
+            raise
 
-    await limiter.run(user, "", partial(work, seconds=0.02))
-    with pytest.raises(ProcessorTimeExceededError):
-        await limiter.run(user, "", partial(work, seconds=0.04))
-    await asyncio.gather(*started)
+    with pytest.raises(TimeoutError):
+        await limiter.run(GREEDY, "", work)
+    assert ended == ["undone", "timeout"]
+    assert await limiter.run(GREEDY, "", _answer) == "answer"
+
+
+async def _answer(_pacer: Pacer) -> str:
+    return "answer"

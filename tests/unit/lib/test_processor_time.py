@@ -1,70 +1,85 @@
-"""Steps that use more processor time than they may, on a clock that the work moves."""
+"""Steps that use more processor time than a slice, on a clock that the work moves."""
 
 from __future__ import annotations
 
-import pytest
-
 from dray.lib import processor_time
-from dray.lib.processor_time import ProcessorTimeExceededError, StepMeter, metered
+from dray.lib.processor_time import StepMeter, metered
 
 
 class Work:
     def __init__(self) -> None:
         self.seconds = 0.0
+        self.suspended_at: list[float] = []
+        self.meter = StepMeter(self.used, self.suspend, slice_seconds=0.03, expression_seconds=0.1)
 
     def used(self) -> float:
         return self.seconds
 
+    def suspend(self) -> None:
+        self.suspended_at.append(round(self.seconds, 3))
+        self.meter.end()
+        self.meter.begin()
 
-def test_a_step_ends_when_it_has_used_its_time() -> None:
-    work = Work()
-    meter = StepMeter(work.used, 0.03)
-    with metered(meter):
-        for _ in range(3):
-            meter.begin()
-            processor_time.check()
-            work.seconds += 0.029
-            processor_time.check()
-            meter.end()
-        meter.begin()
+    def run(self, seconds: float) -> None:
+        self.seconds += seconds
         processor_time.check()
-        work.seconds += 0.031
-        with pytest.raises(ProcessorTimeExceededError):
-            processor_time.check()
+
+
+def test_a_step_is_suspended_when_it_has_used_its_slice() -> None:
+    work = Work()
+    with metered(work.meter):
+        for _ in range(3):
+            work.meter.begin()
+            work.run(0.001)
+            work.run(0.029)
+            work.meter.end()
+        assert not work.suspended_at
+        work.meter.begin()
+        for seconds in (0.0, 0.031, 0.0, 0.02, 0.02):
+            work.run(seconds)
+    assert work.suspended_at == [0.121, 0.161]
 
 
 def test_nothing_is_measured_between_steps_and_outside() -> None:
     work = Work()
-    meter = StepMeter(work.used, 0.03)
-    with metered(meter):
-        meter.begin()
-        processor_time.check()
-        meter.end()
-        work.seconds += 1.0
-        processor_time.check()
-        expression_limit = processor_time.expression_limit()
-        assert expression_limit is not None
-        assert not expression_limit()
-    meter.begin()
-    processor_time.check()
+    with metered(work.meter):
+        work.meter.begin()
+        work.run(0.0)
+        work.meter.end()
+        work.run(1.0)
+        over = processor_time.expression_limit()
+        assert over is not None
+        assert not over()
+    work.meter.begin()
+    work.run(1.0)
     assert processor_time.expression_limit() is None
+    assert not work.suspended_at
 
 
-def test_expressions_end_earlier_where_nothing_is_repeated() -> None:
+def test_the_clock_is_read_once_for_many_elements() -> None:
     work = Work()
-    for expressions_end in (False, True):
-        meter = StepMeter(work.used, 0.03, expressions_end=expressions_end)
-        meter.begin()
-        assert not meter.is_expression_over()
-        work.seconds += 0.016
-        assert meter.is_expression_over() is expressions_end
-        meter.check()
-        work.seconds += 0.015
-        with pytest.raises(ProcessorTimeExceededError):
-            meter.check()
-    repeated = StepMeter(work.used, 0.03)
-    repeated.begin()
-    repeated.check()
-    work.seconds += 0.031
-    with pytest.raises(ProcessorTimeExceededError):
-        repeated.is_expression_over()
+    readings = 0
+
+    def used() -> float:
+        nonlocal readings
+        readings += 1
+        return 0.0
+
+    meter = StepMeter(used, work.suspend, slice_seconds=0.03, expression_seconds=0.1)
+    meter.begin()
+    with metered(meter):
+        for _ in range(1000):
+            processor_time.tick()
+    assert 0 < readings <= 1000 // 30
+
+
+def test_expressions_end_when_the_request_has_used_what_they_may_use() -> None:
+    work = Work()
+    with metered(work.meter):
+        over = processor_time.expression_limit()
+        assert over is not None
+        work.meter.begin()
+        assert not over()
+        for expected in (False, False, True):
+            work.seconds += 0.04
+            assert over() is expected

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -64,29 +65,43 @@ class _BudgetExhaustedError(Exception):
     """No further rules are evaluated for this object."""
 
 
+class _Balance:
+    """What is left for the rules of one object, and whether exact costs are charged."""
+
+    __slots__ = ("exact", "remaining")
+
+    def __init__(self, remaining: int, *, exact: bool) -> None:
+        self.remaining = remaining
+        self.exact = exact
+
+
+# Of the object that a request validates. Validation can be suspended while that of other objects runs.
+_BALANCE: Final[ContextVar[_Balance]] = ContextVar("balance of rules")
+
+
 class RuleBudget:
     """The cost that the rules of one object may have together.
 
     Upper bounds of the costs are summed first. Only if they exceed the budget, all rules are evaluated again with their
-    exact costs. Validation is synchronous, so that one budget serves all objects of a schema, one after the other.
+    exact costs.
     """
 
     def __init__(self, limit: int = RULES_COST_LIMIT) -> None:
         self._limit = limit
-        self._remaining = limit
-        self._exact = False
         self._evaluations = 0
 
     def run(self, visit: Visitor, value: Any, path: Path, old: Any, errors: FieldErrors) -> None:
         """Visit a value with a new budget."""
         for exact in (False, True):
             found: FieldErrors = []
-            self._remaining, self._exact = self._limit, exact
+            token = _BALANCE.set(_Balance(self._limit, exact=exact))
             try:
                 visit(value, path, old, found)
             except _BudgetExhaustedError:
                 if not exact:
                     continue
+            finally:
+                _BALANCE.reset(token)
             errors += found
             return
 
@@ -95,21 +110,20 @@ class RuleBudget:
         self._evaluations += 1
         if self._evaluations % _EVALUATIONS_UNCHECKED_MAX == 0:
             processor_time.check()
-        values = expression.values(value, previous)
-        outcome = Bounded(*expression.program.measure(values)) if self._exact else self._bounded(expression, values)
-        self._remaining -= outcome.cost_bound
-        return outcome
-
-    def _bounded(self, expression: CompiledRule | CompiledMessage, values: list[Any]) -> Bounded:
-        outcome = expression.program.run_bounded(values, RULE_COST_LIMIT)
-        if isinstance(outcome.error, CELCostError) or outcome.cost_bound > self._remaining:
-            raise _BudgetExhaustedError
+        values, balance = expression.values(value, previous), _BALANCE.get()
+        if balance.exact:
+            outcome = Bounded(*expression.program.measure(values))
+        else:
+            outcome = expression.program.run_bounded(values, RULE_COST_LIMIT)
+            if isinstance(outcome.error, CELCostError) or outcome.cost_bound > balance.remaining:
+                raise _BudgetExhaustedError
+        balance.remaining -= outcome.cost_bound
         return outcome
 
     @property
     def exhausted(self) -> bool:
         """Whether more was charged than the budget has."""
-        return self._remaining < 0
+        return _BALANCE.get().remaining < 0
 
 
 class Rule:

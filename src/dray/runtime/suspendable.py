@@ -1,0 +1,78 @@
+"""Runs coroutines whose steps can be suspended within ordinary functions, so that a long one holds up nobody.
+
+Each coroutine runs in a greenlet: its stack is kept aside while it is suspended. Awaiting works as ever.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from typing import Any, Final, TypeVar
+
+from greenlet import getcurrent, greenlet
+
+T = TypeVar("T")
+
+_SUSPENDED: Final = object()
+
+
+def suspend() -> None:
+    """Suspend the running step until `pause` returns; what it raises is raised here."""
+    parent = getcurrent().parent
+    assert parent is not None
+    parent.switch(_SUSPENDED)
+
+
+@types.coroutine
+def run_in_steps(
+    work: Coroutine[Any, Any, T],
+    begin: Callable[[], None],
+    end: Callable[[], None],
+    pause: Callable[[], Awaitable[None]],
+) -> Generator[Any, Any, T]:
+    """Await the coroutine; call `begin` and `end` around its steps and their parts, and `pause` between the parts.
+
+    The time that it waits is outside of them.
+    """
+    stack = greenlet(_steps)
+    # What a step sets in its context is seen by the next one.
+    stack.gr_context = getcurrent().gr_context
+    resume: Callable[[Any], Any] = stack.switch
+    value: Any = work
+    while True:
+        begin()
+        try:
+            awaited = resume(value)
+        finally:
+            # A kept error would refer to this frame, and so to itself.
+            value = None
+            end()
+        if stack.dead:
+            result: T = awaited
+            return result
+        resume = stack.switch
+        try:
+            if awaited is _SUSPENDED:
+                yield from pause().__await__()
+            else:
+                yield awaited
+        except BaseException as raised:  # noqa: BLE001 - passed on
+            value = raised
+            if awaited is _SUSPENDED:
+                resume = stack.throw
+
+
+def _steps(work: Coroutine[Any, Any, T]) -> T:
+    """Run the coroutine; pass out what it awaits, and get None or an error to raise where it waits."""
+    parent = getcurrent().parent
+    assert parent is not None
+    error: BaseException | None = None
+    while True:
+        try:
+            awaited = work.send(None) if error is None else work.throw(error)
+        except StopIteration as stop:
+            result: T = stop.value
+            return result
+        finally:
+            error = None
+        error = parent.switch(awaited)
