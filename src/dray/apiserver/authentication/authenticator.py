@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import ssl
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from typing import Any, Final
+from datetime import datetime
+from typing import Final
 
 from cryptography import x509
 
@@ -56,7 +55,7 @@ class Authenticator:
         self,
         *,
         authorization_header: str | None,
-        peer_certificate: Mapping[str, Any] | bytes | None,
+        peer_certificate: bytes | None,
         now: datetime,
     ) -> UserInfo:
         """Return the authenticated user; the TLS layer must have verified the certificate."""
@@ -110,8 +109,8 @@ class Authenticator:
             return {"user": {}, "error": _review_error(error.__cause__)}
         return {"authenticated": True, "user": user_document(user), "audiences": list(accepted)}
 
-    def _from_certificate(self, certificate: Mapping[str, Any] | bytes, now: datetime) -> UserInfo | None:
-        certificate_user = self._parse(certificate) if isinstance(certificate, bytes) else _from_fields(certificate)
+    def _from_certificate(self, certificate: bytes, now: datetime) -> UserInfo | None:
+        certificate_user = self._parse(certificate)
         if certificate_user is None:
             return None
         # The handshake checked this too, but a connection can outlive its certificate.
@@ -154,16 +153,6 @@ def _from_der(certificate: bytes) -> _CertificateUser | None:
     fingerprint = hashlib.sha256(certificate).hexdigest()
     user = UserInfo(identity.user, groups=identity.groups, extra={CREDENTIAL_ID: (f"X509SHA256={fingerprint}",)})
     return _CertificateUser(with_authenticated_group(user), loaded.not_valid_after_utc)
-
-
-def _from_fields(certificate: Mapping[str, Any]) -> _CertificateUser | None:
-    fields = [pair for relative_name in certificate.get("subject", ()) for pair in relative_name]
-    names = [value for key, value in fields if key == "commonName"]
-    if not names or not names[-1]:
-        return None
-    groups = tuple(value for key, value in fields if key == "organizationName")
-    expires = datetime.fromtimestamp(ssl.cert_time_to_seconds(certificate["notAfter"]), UTC)
-    return _CertificateUser(with_authenticated_group(UserInfo(names[-1], groups=groups)), expires)
 
 
 def _review_error(cause: BaseException | None) -> str:

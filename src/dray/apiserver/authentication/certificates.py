@@ -183,6 +183,7 @@ def load_request(pem: bytes) -> x509.CertificateSigningRequest:
     try:
         request = x509.load_pem_x509_csr(pem)
         _ = request.extensions
+        _check_subject(request.subject)
         _check_key(request.public_key())
         is_valid = request.is_signature_valid
     except (ValueError, TypeError, UnsupportedAlgorithm, *_MALFORMED) as error:
@@ -190,6 +191,12 @@ def load_request(pem: bytes) -> x509.CertificateSigningRequest:
     if not is_valid:
         raise CertificateError("the signature of the certificate signing request is wrong")
     return request
+
+
+def _check_subject(subject: x509.Name) -> None:
+    """Refuse several common names: readers of the certificate could take another one for the user's than its signer."""
+    if len(subject.get_attributes_for_oid(NameOID.COMMON_NAME)) > 1:
+        raise CertificateError("a certificate signing request must have one common name")
 
 
 def _check_key(key: object) -> None:

@@ -7,8 +7,10 @@ the cluster or by a bearer token (TokenReview), and need a right on a subresourc
 from __future__ import annotations
 
 import hashlib
+import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Final
 
 from dray.api.document import Document
@@ -64,12 +66,15 @@ def subresources_of(path: str) -> tuple[str, ...]:
     return _OTHERS
 
 
-def certificate_user(certificate: Mapping[str, Any]) -> Document | None:
-    """Return the user of a verified client certificate; None without one."""
-    names = [pair for part in certificate.get("subject", ()) for pair in part]
-    user = next((value for key, value in names if key == "commonName"), "")
-    groups = [value for key, value in names if key == "organizationName"]
-    return {"username": user, "groups": [*groups, AUTHENTICATED]} if user or groups else None
+def certificate_user(certificate: Mapping[str, Any], now: datetime) -> Document | None:
+    """Return the user of a verified client certificate, by the last of its common names; None without one."""
+    pairs = [pair for part in certificate.get("subject", ()) for pair in part]
+    # As in Go and in the API server: whoever signs a certificate and whoever admits it must mean the same name.
+    user = next((value for key, value in reversed(pairs) if key == "commonName"), "")
+    # The handshake checked this too, but a connection can outlive its certificate.
+    if not user or now.timestamp() >= ssl.cert_time_to_seconds(certificate["notAfter"]):
+        return None
+    return {"username": user, "groups": [*(value for key, value in pairs if key == "organizationName"), AUTHENTICATED]}
 
 
 class KubeletAuthorizer:
@@ -92,7 +97,7 @@ class KubeletAuthorizer:
         return check
 
     async def _refusal(self, request: Request) -> Reply | None:
-        user = certificate_user(request.certificate)
+        user = certificate_user(request.certificate, self._clock.now())
         if user is not None and (user["username"] in CALLERS or ADMINISTRATORS in user["groups"]):
             return None
         try:

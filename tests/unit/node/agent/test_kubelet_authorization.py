@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from dray.runtime.http.requests import Request
 from dray.runtime.http.router import Reply, text
 
 pytestmark = pytest.mark.behaviour("EX-49")
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
 METRICS_SERVER = {"username": "system:serviceaccount:kube-system:metrics-server", "groups": ["system:authenticated"]}
 
 
@@ -28,6 +30,9 @@ class FakeClock:
 
     def monotonic(self) -> float:
         return self.seconds
+
+    def now(self) -> datetime:
+        return NOW + timedelta(seconds=self.seconds)
 
 
 class FakeReviews:
@@ -64,7 +69,8 @@ class Caller:
 
     async def get(self, path: str, token: str = "good", method: str = "GET", **names: str) -> tuple[int, str]:
         headers = {"authorization": f"Bearer {token}"} if token else {}
-        certificate = {"subject": tuple(((name, value),) for name, value in names.items())} if names else {}
+        subject = tuple(((name, value),) for name, value in names.items())
+        certificate = {"subject": subject, "notAfter": "Jan  2 00:00:00 2026 GMT"} if names else {}
         reply = await self._handler(Request(method, path, headers, certificate=certificate))
         return reply.status, reply.body.decode()
 
@@ -120,6 +126,11 @@ async def test_certificates_of_the_cluster(caller: Caller) -> None:
     assert caller.reviews.asked == []
     assert await caller.get("/metrics", "", commonName="jane") == (200, "ok")
     assert (await caller.get("/exec/ns/p/c", "", commonName="jane"))[0] == 403
+
+
+async def test_a_connection_does_not_outlive_its_certificate(caller: Caller) -> None:
+    caller.clock.seconds = timedelta(days=1).total_seconds()
+    assert await caller.get("/exec/ns/p/c", "", commonName="kube-apiserver-kubelet-client") == (401, "Unauthorized")
 
 
 async def test_answers_are_kept_for_a_while(caller: Caller) -> None:
