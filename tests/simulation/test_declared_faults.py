@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -32,6 +33,13 @@ class WithOneMore(NodeSimulation):
     def __init__(self, seed: int) -> None:
         super().__init__(seed, systematic=True)
         self.rates = Faults(**dict.fromkeys(self.rates.declared, 1e-9), never=0.5)
+
+
+@pytest.fixture(autouse=True)
+def logging_as_before() -> Iterator[None]:
+    """The command disables logging in its process."""
+    yield
+    logging.disable(logging.NOTSET)
 
 
 @pytest.fixture
