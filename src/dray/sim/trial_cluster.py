@@ -48,7 +48,7 @@ from dray.sim.explain.claim_quota import ClaimQuotas
 from dray.sim.explain.filters import Filters
 from dray.sim.explain.pending_pods import PendingPods
 from dray.sim.placer import PlacedPod, Placer
-from dray.sim.replica.cluster import replica_plugins
+from dray.sim.replica.plugins import replica_plugins
 from dray.sim.snapshot import Snapshot, SnapshotError
 from dray.sim.usable_nodes import HOLD_TAINT, with_condition_taints
 from dray.sim.volume_waits import VolumeWaits

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from dray.allocator import Allocator
 from dray.api.document import NamespacedName
@@ -45,11 +45,13 @@ from dray.sim.explain.verdict import claim_verdict, pending_verdict
 from dray.sim.explain.victims import PreemptionDryRun
 from dray.sim.explain.workload import Workload, pod_to_explain, workload_verdict
 from dray.sim.notes import DEFAULT_SCHEDULER_NAME, notes_on
-from dray.sim.replica.cluster import CLAIM_SECONDS, Options, Replica, pass_time, running
 from dray.sim.replica.virtual_time import run_virtually
 from dray.sim.scheduler_profiles import configured_profiles, evaluated_profiles, profiles_of
 from dray.sim.snapshot import Snapshot
 from dray.sim.usable_nodes import with_condition_taints
+
+if TYPE_CHECKING:
+    from dray.sim.replica.cluster import Replica
 
 # Longer lists are not useful.
 CHANGES_MAX: Final = 8
@@ -165,6 +167,9 @@ def _find_pod(snapshot: Snapshot, key: NamespacedName) -> Pod | None:
 
 
 async def _explain(question: Question, subject: Subject) -> Answer:
+    # Imported lazily: many answers need no replica, and the API server in it is slow to import.
+    from dray.sim.replica.cluster import CLAIM_SECONDS, Options, pass_time, running
+
     snapshot = question.snapshot
     options = Options(question.gates, SchedulerConfig(profiles=profiles_of(snapshot)), schedules=False)
     async with running(before(snapshot, subject), question.now, options) as replica:

@@ -29,7 +29,6 @@ from dray.sim.explain.answers import Answer, Stage, Standing, Verdict, Victims
 from dray.sim.explain.pod_group import Group, group_of, too_few_pods
 from dray.sim.explain.victims import PRIORITIES_MAX, USER_PRIORITY_MAX, class_for
 from dray.sim.notes import notes_on
-from dray.sim.replica.cluster import CLAIM_SECONDS, Options, pass_time, running
 from dray.sim.replica.virtual_time import run_virtually
 from dray.sim.scheduler_profiles import evaluated_profiles, profiles_of
 from dray.sim.snapshot import Snapshot
@@ -60,6 +59,9 @@ def explain_pod_group(snapshot: Snapshot, group: Group, now: datetime, *, gates:
 
 
 async def _explain(snapshot: Snapshot, group: Group, now: datetime, gates: FeatureGates) -> Answer:
+    # Imported lazily: many answers need no replica, and the API server in it is slow to import.
+    from dray.sim.replica.cluster import CLAIM_SECONDS, Options, pass_time, running
+
     options = Options(gates, SchedulerConfig(profiles=profiles_of(snapshot)), schedules=False)
     async with running(snapshot, now, options) as replica:
         await pass_time(CLAIM_SECONDS)

@@ -4,39 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import partial
 from typing import Final
 
 from dray.api.features import FeatureGates
 from dray.apiserver.in_process import in_process_server
 from dray.client.in_process import in_process_client
 from dray.client.interface import Client
-from dray.client.resources import JOBS, NODES, PODS, REPLICA_SETS, RESOURCE_CLAIMS
 from dray.client.shared_informers import SharedInformerFactory
 from dray.controllers.classic_claim.reconciler import ClassicClaimController
-from dray.controllers.daemon_set.reconciler import DaemonSetController
-from dray.controllers.deployment.reconciler import DeploymentController
-from dray.controllers.garbage_collector.reconciler import GarbageCollector
-from dray.controllers.job.reconciler import JobController
-from dray.controllers.persistent_volume.reconciler import PersistentVolumeController
 from dray.controllers.reconciler import ControllerContext
-from dray.controllers.replica_set.reconciler import ReplicaSetController
 from dray.controllers.resource_claim.reconciler import ResourceClaimController
-from dray.controllers.resource_quota.reconciler import ResourceQuotaController
 from dray.runtime.metrics import Metrics
 from dray.runtime.tasks import TaskGroup
 from dray.scheduler.config import ConfigError, SchedulerConfig
-from dray.scheduler.handle import PluginFactory
-from dray.scheduler.plugins.volume_binding import VolumeBinding, WaitsForClaim
-from dray.scheduler.registry import BUILT_IN
+from dray.scheduler.plugins.volume_binding import WaitsForClaim
 from dray.scheduler.scheduler import Scheduler
 from dray.sim.replica.contents import contents
 from dray.sim.replica.group_gates import GROUP_KINDS, with_groups
 from dray.sim.replica.kubelet import SimulatedKubelets
+from dray.sim.replica.plugins import replica_plugins
 from dray.sim.replica.virtual_time import LoopClock
 from dray.sim.snapshot import SCHEDULER_CONFIGURATION, Snapshot, SnapshotError
 
@@ -45,9 +35,6 @@ CLAIM_SECONDS: Final = 30.0
 # Fixed, so that results are reproducible.
 SEED: Final = 0
 _MASTERS: Final = ("system:masters",)
-# Kinds whose informers the garbage collector shares with the other controllers.
-_WORKLOADS: Final = (DeploymentController, ReplicaSetController, DaemonSetController, JobController)
-_CACHED: Final = (PODS, NODES, REPLICA_SETS, JOBS, RESOURCE_CLAIMS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,14 +84,16 @@ async def running(snapshot: Snapshot, now: datetime, options: Options) -> AsyncI
         if options.gates.enabled("DRAControlPlaneController"):
             group.spawn(ClassicClaimController(context).run(), "classic claims")
         if options.schedules:
-            group.spawn(GarbageCollector(context, shared=_CACHED).run(), "garbage collector")
-            for kind in _WORKLOADS if options.workloads else ():
-                group.spawn(kind(context).run(), kind.__name__)
-            if options.volumes or snapshot.documents.get("PersistentVolume"):
-                group.spawn(PersistentVolumeController(context).run(), "persistent volumes")
-            if snapshot.documents.get("ResourceQuota"):
-                # So that what an evicted Pod had is free for its replacement.
-                group.spawn(ResourceQuotaController(context).run(), "quotas")
+            # Imported lazily: they are slow to import, and nothing is scheduled in order to explain.
+            from dray.sim.replica.controllers import cluster_controllers
+
+            for controller in cluster_controllers(
+                context,
+                workloads=options.workloads,
+                volumes=options.volumes or bool(snapshot.documents.get("PersistentVolume")),
+                quotas=bool(snapshot.documents.get("ResourceQuota")),
+            ):
+                group.spawn(controller.run(), type(controller).__name__)
             group.spawn(SimulatedKubelets(client, informers, now).run(), "kubelets")
             group.spawn(scheduler.run(), "scheduler")
         await informers.wait_for_sync()
@@ -112,11 +101,6 @@ async def running(snapshot: Snapshot, now: datetime, options: Options) -> AsyncI
             yield Replica(client, informers, scheduler, clock)
         finally:
             await group.cancel()
-
-
-def replica_plugins(waits_for_claim: WaitsForClaim | None) -> Mapping[str, PluginFactory]:
-    """Return the scheduler's plugins: a replica evaluates what it can, and `notes` has the rest."""
-    return {**BUILT_IN, "VolumeBinding": partial(VolumeBinding, lenient=True, waits=waits_for_claim)}
 
 
 def _scheduler(client: Client, informers: SharedInformerFactory, clock: LoopClock, options: Options) -> Scheduler:
