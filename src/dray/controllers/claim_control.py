@@ -14,7 +14,7 @@ from dray.client.errors import ignore_not_found
 from dray.client.event_recorder import WARNING, EventRecorder
 from dray.client.indexer import BY_OWNER_UID, IndexFunction
 from dray.client.interface import Client, Resource
-from dray.client.objects import key_of, owner_uids
+from dray.client.objects import owner_uids
 from dray.client.resources import PODS
 from dray.client.shared_informers import SharedInformer
 from dray.controllers.claim_problems import FindPod, Problem
@@ -101,15 +101,6 @@ class ClaimReconciler(Reconciler[PodKey | ClaimKey | GroupKey], Generic[C]):
         if isinstance(key, GroupKey):
             return self._reconcile_group(key.key)
         return self._reconcile_claim(key.key)
-
-    def _enqueue_pod(self, pod: Pod) -> None:
-        find = partial(self._claims.lister.get, namespace=pod.metadata.namespace or "")
-        if self._pod_needs_work(pod, find):
-            self.controller.queue.add(PodKey(key_of(pod)))
-
-    @abstractmethod
-    def _pod_needs_work(self, pod: Pod, find: Callable[[str], Any]) -> bool:
-        """Return whether reconciling the Pod could do something."""
 
     @abstractmethod
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:

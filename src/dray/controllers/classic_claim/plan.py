@@ -10,7 +10,6 @@ from dray.api.classic_claims import (
     State,
     classic_entries,
     driver_status,
-    is_allocated,
     is_for_pod,
     is_pod_reference,
     is_reservable,
@@ -100,19 +99,6 @@ def make_claim(pod: Pod, name: str, entry: PodResourceClaim) -> ResourceClaim:
         owner_references=(controller_reference(PODS.group_version_kind, pod.metadata),),
     )
     return ResourceClaim(metadata=metadata, spec=template.spec)
-
-
-def pod_needs_work(pod: Pod, find: FindClaim) -> bool:
-    """Return whether reconciling the Pod could do something; called for every Pod event."""
-    if not pod.spec.resource_claims or needs_no_claims(pod):
-        return False
-    for wanted in classic_entries(pod, lambda name: find(name) is not None):
-        claim = find(wanted.claim_name)
-        if claim is None or (wanted.generated and not is_for_pod(claim, pod)):
-            return True
-        if pod.spec.node_name and is_allocated(claim) and not wanted.optional and not is_reserved_for(claim, pod):
-            return True
-    return False
 
 
 # --- Claims. ---

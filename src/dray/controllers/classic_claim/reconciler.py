@@ -21,7 +21,7 @@ from dray.client.resources import CLASSIC_CLAIMS, NODES
 from dray.controllers.claim_control import ClaimReconciler, confirm_again, record_problem
 from dray.controllers.claim_problems import Problem
 from dray.controllers.classic_claim import plan
-from dray.controllers.reconciler import ClaimKey, ControllerContext, newest
+from dray.controllers.reconciler import ClaimKey, ControllerContext, PodKey, newest
 from dray.runtime.metrics import Metrics
 
 _PODS_BY_CLAIM: Final = "classic-claims"
@@ -29,8 +29,6 @@ _PODS_BY_CLAIM: Final = "classic-claims"
 
 class ClassicClaimController(ClaimReconciler[ResourceClaim]):
     """Manages the claims of cdi.k8s.io, which their drivers allocate."""
-
-    _pod_needs_work = staticmethod(plan.pod_needs_work)
 
     def __init__(self, context: ControllerContext) -> None:
         super().__init__(context, CLASSIC_CLAIMS, {_PODS_BY_CLAIM: ImmutableFields(_claim_keys)})
@@ -54,7 +52,7 @@ class ClassicClaimController(ClaimReconciler[ResourceClaim]):
             # It has claims of resource.k8s.io only.
             return
         if new is not None and not is_pod_done(new):
-            self._enqueue_pod(new)
+            self.controller.queue.add(PodKey(key_of(new)))
             return
         for name in names:
             key = NamespacedName(pod.metadata.namespace or "", name)
@@ -66,7 +64,7 @@ class ClassicClaimController(ClaimReconciler[ResourceClaim]):
         if new is not None and (classic.status_of(new).reserved_for or plan.owning_pod(new) is not None):
             self.controller.queue.add(ClaimKey(key))
         for pod in self._pods.lister.by_index(_PODS_BY_CLAIM, key):
-            self._enqueue_pod(pod)
+            self.controller.queue.add(PodKey(key_of(pod)))
 
     # --- Pods. ---
 

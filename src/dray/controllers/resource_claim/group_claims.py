@@ -97,9 +97,8 @@ class GroupClaims:
         if not self._manages_claims:
             return False
         namespace = group.metadata.namespace or ""
-        return bool(self._classic_entries(group)) or group_plan.group_needs_work(
-            group, lambda name: self._claims.lister.get(name, namespace)
-        )
+        missing = group_plan.entries_without_claim(group, lambda name: self._claims.lister.get(name, namespace))
+        return bool(missing or self._classic_entries(group))
 
     # --- Creating. ---
 

@@ -82,13 +82,6 @@ def is_for_group(claim: ResourceClaim, group: PodGroup) -> bool:
     return any(owner.controller and owner.uid == group.metadata.uid for owner in claim.metadata.owner_references)
 
 
-def group_needs_work(group: PodGroup, find: Callable[[str], ResourceClaim | None]) -> bool:
-    """Return whether an entry of a template has no claim."""
-    if group.metadata.deletion_timestamp is not None:
-        return False
-    return any(not _is_served(entry, group, find) for entry in template_entries(group))
-
-
 def entries_without_claim(group: PodGroup, find: Callable[[str], ResourceClaim | None]) -> list[PodClaim]:
     """Return the entries of templates that have no claim, or one of somebody else."""
     if group.metadata.deletion_timestamp is not None:

@@ -70,6 +70,7 @@ class PodPlan:
 
 
 NOTHING: Final = PodPlan()
+_DEFAULT_GATES: Final = FeatureGates()
 
 
 def generate_name(pod_name: str, entry: str) -> str:
@@ -321,7 +322,7 @@ def without_finalizer(claim: ResourceClaim) -> ResourceClaim:
     return msgspec.structs.replace(claim, metadata=msgspec.structs.replace(claim.metadata, finalizers=rest))
 
 
-# --- Event filters: called for every event, so they must be cheap. ---
+# --- Event filters. ---
 
 
 def claim_needs_work(
@@ -331,26 +332,8 @@ def claim_needs_work(
     is_group_gone: IsGroupGone = _keep_groups,
 ) -> bool:
     """Return whether there are consumers to confirm, or the plan would change the claim."""
-    owner = _owning_pod(claim)
-    is_owner_alive = False
-    for user in claim.status.reserved_for:
-        if _is_gone(user, find_pod, is_deleted, is_group_gone):
-            return True
-        if owner is not None and user.uid == owner.uid and user.name == owner.name and is_pod_reference(user):
-            is_owner_alive = True
-    if is_owner_alive:
-        # It has just been found as a consumer, as most owners of claims in use are.
-        return False
-    pod = find_pod(owner.name) if owner is not None else None
-    gone = owner is not None and is_deleted(owner.uid)
-    replaced = owner is not None and pod is not None and pod.metadata.uid != owner.uid
-    if replaced and not gone:
-        return True
-    if claim.status.reserved_for:
-        return False
-    if claim.metadata.deletion_timestamp is not None:
-        return FINALIZER in claim.metadata.finalizers
-    return gone or replaced or (pod is not None and is_pod_done(pod))
+    asked = pods_to_confirm(claim, find_pod, is_deleted)
+    return bool(asked) or plan_claim(claim, find_pod, is_deleted, is_group_gone) != KEEP_CLAIM
 
 
 def affects_pods(old: ResourceClaim | None, new: ResourceClaim | None) -> bool:
@@ -408,15 +391,5 @@ def templates_of(pod: Pod) -> list[NamespacedName]:
 
 
 def pod_needs_work(pod: Pod, find: FindClaim) -> bool:
-    """Return whether reconciling the Pod could do something."""
-    if not pod.spec.resource_claims or needs_no_claims(pod):
-        return False
-    is_bound = bool(pod.spec.node_name)
-    for entry in pod_claims(pod):
-        claim = find_usable(pod, entry, find)
-        if claim is None:
-            if entry.generated:
-                return True
-        elif is_bound and not entry.optional and needs_reservation(pod, claim):
-            return True
-    return False
+    """Return whether the plan would create or reserve a claim, whatever template and group say."""
+    return plan_pod(pod, find, owned=(), find_template=lambda _: None, gates=_DEFAULT_GATES) != NOTHING

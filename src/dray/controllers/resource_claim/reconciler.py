@@ -22,7 +22,15 @@ from dray.client.objects import key_of
 from dray.client.resources import PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS, FieldManager
 from dray.controllers.claim_control import ClaimReconciler, confirm_again, record_problem
 from dray.controllers.claim_problems import Problem
-from dray.controllers.reconciler import PODS_BY_GROUP, ClaimKey, ControllerContext, GroupKey, newest, pod_group_values
+from dray.controllers.reconciler import (
+    PODS_BY_GROUP,
+    ClaimKey,
+    ControllerContext,
+    GroupKey,
+    PodKey,
+    newest,
+    pod_group_values,
+)
 from dray.controllers.resource_claim import plan
 from dray.controllers.resource_claim.created_claims import CreatedClaims
 from dray.controllers.resource_claim.group_claims import GroupClaims
@@ -39,7 +47,6 @@ class ResourceClaimController(ClaimReconciler[ResourceClaim]):
 
     # As many as in kube-controller-manager: Pods wait for their claims.
     workers = 50
-    _pod_needs_work = staticmethod(plan.pod_needs_work)
 
     def __init__(self, context: ControllerContext) -> None:
         indexes = {
@@ -90,6 +97,12 @@ class ResourceClaimController(ClaimReconciler[ResourceClaim]):
         if plan.affects_pods(old, new):
             for pod in self._pods_of(key, old, new):
                 self._enqueue_pod(pod)
+
+    def _enqueue_pod(self, pod: Pod) -> None:
+        """Enqueue the Pod if there is work."""
+        find = partial(self._claims.lister.get, namespace=pod.metadata.namespace or "")
+        if plan.pod_needs_work(pod, find):
+            self.controller.queue.add(PodKey(key_of(pod)))
 
     def _enqueue_claim(self, key: NamespacedName, claim: ResourceClaim) -> None:
         """Enqueue the claim if there is work; most events are writes of this controller or a scheduler."""

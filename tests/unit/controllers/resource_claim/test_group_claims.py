@@ -126,10 +126,10 @@ def test_one_claim_for_the_group() -> None:
     assert group_plan.find_generated(of, "gpu", (group_claim(),)) == "ours"
     assert group_plan.find_generated(of, "gpu", (group_claim(uid="other"),)) is None
     recorded = group(ENTRY, named={"gpu": "ours"})
-    assert not group_plan.group_needs_work(recorded, {"ours": group_claim()}.get)
-    assert group_plan.group_needs_work(recorded, {"ours": group_claim(uid="other")}.get)
+    assert not group_plan.entries_without_claim(recorded, {"ours": group_claim()}.get)
+    assert group_plan.entries_without_claim(recorded, {"ours": group_claim(uid="other")}.get)
     deleted = group(ENTRY, deletionTimestamp="2026-01-01T00:00:00Z")
-    assert not group_plan.group_needs_work(deleted, lambda _: None)
+    assert not group_plan.entries_without_claim(deleted, lambda _: None)
     patch = group_plan.status_patch(of, {"gpu": "ours"})
     assert patch["status"] == {"resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "ours"}]}
     assert patch["metadata"]["resourceVersion"] == "3"
