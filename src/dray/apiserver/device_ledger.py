@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
+from dray.api.devices import results_in
 from dray.api.document import Document
 from dray.api.quantity import Quantity
 
@@ -122,11 +123,7 @@ def label_of(claim: Document) -> str:
 
 def uses_of(claim: Document) -> tuple[Use, ...]:
     """Return what a claim's allocation holds."""
-    allocation = (claim.get("status") or {}).get("allocation")
-    if not allocation:
-        return ()
-    results = (allocation.get("devices") or {}).get("results") or ()
-    return tuple([_use(result) for result in results if not result.get("adminAccess")])
+    return tuple([_use(result) for result in results_in(claim) if not result.get("adminAccess")])
 
 
 def _use(result: Document) -> Use:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
 
+from dray.api.devices import newest_generation
 from dray.dashboard import rows
 from dray.dashboard.rows import MODEL_ATTRIBUTES, Cards, Row, Shape
 
@@ -105,10 +106,7 @@ class PoolTemplates:
 
 def newest_slices(slices: Collection[SliceSummary]) -> Sequence[SliceSummary]:
     """Return the slices of the newest generation, by name."""
-    if len(slices) == 1:
-        return tuple(slices)
-    generation = max([item.pool.generation for item in slices])
-    return sorted([item for item in slices if item.pool.generation == generation], key=lambda item: item.name)
+    return sorted(newest_generation(slices, lambda item: item.pool.generation), key=lambda item: item.name)
 
 
 def _content(slices: Sequence[SliceSummary], devices: Sequence[Hashable]) -> _Key:

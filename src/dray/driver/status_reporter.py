@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from dray.api.devices import results_in
 from dray.api.document import UID, Document, NamespacedName
 from dray.api.errors import APIError, BadRequestError, InvalidError, NotFoundError
 from dray.api.types.resource_v1 import NetworkDeviceData
@@ -112,8 +113,7 @@ class StatusReporter:
     async def _write(self, uid: UID, key: NamespacedName, changes: Mapping[DeviceID, DeviceStatus]) -> None:
         claim = await self._client.get(_CLAIMS, key.name, key.namespace)
         status: Document = claim.get("status") or {}
-        results = ((status.get("allocation") or {}).get("devices") or {}).get("results") or ()
-        allocated = {device_id(item) for item in results}
+        allocated = {device_id(item) for item in results_in(claim)}
         wanted = {device: change for device, change in changes.items() if device in allocated}
         existing = status.get("devices") or []
         merged = merge_statuses(existing, wanted, self._clock.now())

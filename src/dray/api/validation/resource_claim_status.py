@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
+from dray.api.devices import results_in
 from dray.api.document import Document
 from dray.api.field_errors import (
     FieldErrors,
@@ -142,8 +143,7 @@ def _device_statuses(status: Document) -> FieldErrors:
     if not devices:
         return []
     path = STATUS.child("devices")
-    results = ((status.get("allocation") or {}).get("devices") or {}).get("results") or ()
-    allocated = {device_id(result) for result in results}
+    allocated = {device_id(result) for result in results_in({"status": status})}
     errors: FieldErrors = []
     for index, item in enumerate(devices):
         errors += validate_device_status(item, path.index(index), allocated)

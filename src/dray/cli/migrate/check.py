@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from dray.allocator import claim_label
+from dray.api.devices import results_of
 from dray.api.document import NamespacedName
 from dray.api.pod_claims import extended_resource_claim_name, is_reserved_for
 from dray.api.types.core_v1 import Pod
@@ -65,7 +66,7 @@ def _node_findings(context: MigrationContext, row: NodeRow) -> Iterator[Finding]
 def _double_allocations(context: MigrationContext) -> Iterator[Finding]:
     holders: dict[str, list[str]] = {}
     for claim in context.snapshot.claims:
-        for result in claim.status.allocation.devices.results if claim.status.allocation is not None else ():
+        for result in results_of(claim.status.allocation):
             if not result.admin_access and result.share_id is None:
                 device = f"{result.driver}/{result.pool}/{result.device}"
                 holders.setdefault(device, []).append(claim_label(claim))
@@ -96,8 +97,8 @@ def _claim_problem(context: MigrationContext, pod: Pod) -> str:
 
 
 def _missing_requests(claim: ResourceClaim, pod: Pod) -> list[str]:
-    status, allocation = pod.status.extended_resource_claim_status, claim.status.allocation
-    allocated = {result.request for result in allocation.devices.results} if allocation is not None else set()
+    status = pod.status.extended_resource_claim_status
+    allocated = {result.request for result in results_of(claim.status.allocation)}
     requested = {mapping.request_name for mapping in status.request_mappings} if status is not None else set()
     return sorted(requested - allocated)
 

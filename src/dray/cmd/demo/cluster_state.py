@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from dray.api.devices import results_in
 from dray.api.document import Document
 from dray.cmd.demo.scenario import DRIVER, RESOURCE, DemoNode
 from dray.cmd.demo.screen import Card, NodeRow
@@ -114,7 +115,7 @@ def _held(state: ClusterState, pool: str) -> list[str]:
     return [
         result["device"]
         for claim in state.claims
-        for result in claim.get("status", {}).get("allocation", {}).get("devices", {}).get("results", ())
+        for result in results_in(claim)
         if (result["driver"], result["pool"]) == (DRIVER, pool)
     ]
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from dray.api.devices import results_in
 from dray.api.document import Document
 from dray.cmd.demo.cluster_state import ClusterState, node_rows
 from dray.cmd.demo.scenario import DRA_DRIVER, RESOURCE, DemoNode
@@ -149,7 +150,7 @@ def allocation_facts(pod: Document, state: ClusterState, devices: Iterable[Conta
     name, node = pod["metadata"]["name"], pod["spec"].get("nodeName", "")
     for claim_name in claim_names(pod):
         claim = state.claim(claim_name)
-        results = (claim or {}).get("status", {}).get("allocation", {}).get("devices", {}).get("results", ())
+        results = results_in(claim or {})
         is_extended = claim_name == extended_resource_claim(pod)
         by = "a claim created by the scheduler" if is_extended else f"claim {claim_name}"
         for result in results:

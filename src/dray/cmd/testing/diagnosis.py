@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from dray.allocator import Allocations, Allocator, Inventory
 from dray.api.codec import from_document
+from dray.api.devices import results_in
 from dray.api.document import Document
 from dray.api.features import FeatureGates
 from dray.api.types.core_v1 import Node
@@ -77,11 +78,8 @@ def _claims(obj: Document | None, related: Related) -> Iterator[str]:
             yield f"claim {name} does not exist"
             continue
         claim = known[name]
-        allocation = (claim.get("status") or {}).get("allocation")
-        if allocation:
-            held = [
-                f"{r['driver']}/{r['pool']}/{r['device']}" for r in (allocation.get("devices") or {}).get("results", ())
-            ]
+        if (claim.get("status") or {}).get("allocation"):
+            held = [f"{r['driver']}/{r['pool']}/{r['device']}" for r in results_in(claim)]
             yield f"claim {name} has {', '.join(held) or 'no devices'}"
         else:
             yield f"claim {name} is not allocated"

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
 from dray.allocator.taints import TaintRule, tolerates
+from dray.api.devices import newest_generation, results_of
 from dray.api.document import NamespacedName
 from dray.api.pod_claims import extended_resource_claim_name, is_for_pod, is_pod_done, is_reserved_for, pod_claims
 from dray.api.types.core_v1 import Pod
@@ -169,7 +170,10 @@ class Claims:
         return tuple(
             key
             for key in candidates
-            if any(rule.selects(item.driver, item.pool, item.device) for item in results_of(self._claims[key]))
+            if any(
+                rule.selects(item.driver, item.pool, item.device)
+                for item in results_of(self._claims[key].status.allocation)
+            )
         )
 
 
@@ -188,7 +192,7 @@ class DeviceTaints:
             return None
         first: tuple[datetime, float] | None = None
         rules: set[str] = set()
-        for result in results_of(claim):
+        for result in results_of(claim.status.allocation):
             for taint, time_added, uid in self._taints(result, simulated):
                 due = eviction_time(taint, time_added, result.tolerations)
                 if due is None:
@@ -247,15 +251,9 @@ def was_or_is_allocated(old: ResourceClaim | None, new: ResourceClaim | None) ->
     )
 
 
-def results_of(claim: ResourceClaim) -> tuple[DeviceRequestAllocationResult, ...]:
-    """Return the devices of a claim."""
-    allocation = claim.status.allocation
-    return allocation.devices.results if allocation is not None else ()
-
-
 def _index_keys(claim: ResourceClaim) -> set[tuple[str, ...]]:
     found: set[tuple[str, ...]] = set()
-    for item in results_of(claim):
+    for item in results_of(claim.status.allocation):
         found |= {DeviceId(item.driver, item.pool, item.device), (item.driver, item.pool), (item.driver,)}
     return found
 
@@ -274,5 +272,4 @@ def _read(item: ResourceSlice) -> _Slice:
 
 
 def _newest(slices: dict[str, _Slice]) -> list[_Slice]:
-    newest = max((item.generation for item in slices.values()), default=0)
-    return [item for item in slices.values() if item.generation == newest]
+    return newest_generation(slices.values(), lambda item: item.generation)

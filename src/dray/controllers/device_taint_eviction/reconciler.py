@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from dray.api.devices import results_of
 from dray.api.document import Document, NamespacedName
 from dray.api.pod_claims import extended_resource_claim_name, is_pod_reference, pod_claims
 from dray.api.pod_groups import is_group_reference
@@ -214,7 +215,7 @@ class DeviceTaintEvictionController(Reconciler[EvictionKey | RuleKey]):
             allocated=sum(
                 read.selector.selects(item.driver, item.pool, item.device)
                 for claim in claims
-                for item in plan.results_of(claim)
+                for item in results_of(claim.status.allocation)
             ),
             evicted=evicted,
         )

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final
 
 from dray.allocator.taints import TaintRule, blocks
+from dray.api.devices import newest_generation, results_of
 from dray.api.document import Document
 from dray.api.quantity import Quantity
-from dray.api.types.resource_v1 import Device, DeviceRequestAllocationResult, ResourceClaim, ResourceSlice
+from dray.api.types.resource_v1 import Device, ResourceClaim, ResourceSlice
 
 # Of every text in an answer, in bytes.
 TEXT_LENGTH_MAX: Final = 256
@@ -62,8 +64,7 @@ def pools_of(slices: Iterable[ResourceSlice], driver: str, pool_name: str | None
             by_name.setdefault(item.spec.pool.name, []).append(item)
     found = []
     for name, members in sorted(by_name.items()):
-        newest = max(item.spec.pool.generation for item in members)
-        current = [item for item in members if item.spec.pool.generation == newest]
+        current = newest_generation(members, lambda item: item.spec.pool.generation)
         current.sort(key=lambda item: item.metadata.name or "")
         found.append(Pool(driver, name, tuple(current)))
     return found
@@ -72,7 +73,7 @@ def pools_of(slices: Iterable[ResourceSlice], driver: str, pool_name: str | None
 def consumption(claims: Iterable[ResourceClaim], driver: str) -> dict[str, dict[str, dict[str, Quantity]]]:
     """Return what claims use of a driver's devices, by pool; admin access does not count."""
     pools: dict[str, dict[str, dict[str, Quantity]]] = {}
-    for result in _results(claims):
+    for result in chain.from_iterable(results_of(claim.status.allocation) for claim in claims):
         if result.driver != driver or result.admin_access:
             continue
         used = pools.setdefault(result.pool, {}).setdefault(result.device, {})
@@ -80,12 +81,6 @@ def consumption(claims: Iterable[ResourceClaim], driver: str) -> dict[str, dict[
             quantity, full = Quantity.parse(amount), qualified(name, driver)
             used[full] = used[full] + quantity if full in used else quantity
     return pools
-
-
-def _results(claims: Iterable[ResourceClaim]) -> Iterator[DeviceRequestAllocationResult]:
-    for claim in claims:
-        if claim.status.allocation is not None:
-            yield from claim.status.allocation.devices.results
 
 
 def qualified(name: str, driver: str) -> str:

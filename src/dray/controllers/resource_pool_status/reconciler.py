@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from dray.allocator.taints import TaintRule
 from dray.api.defaults.resource import POOL_LIMIT_DEFAULT
+from dray.api.devices import results_of
 from dray.api.document import Document, NamespacedName
 from dray.api.errors import APIError
 from dray.api.features import FeatureGates
@@ -158,8 +159,7 @@ def _driver(item: ResourceSlice) -> tuple[str, ...]:
 
 
 def _drivers(claim: ResourceClaim) -> tuple[str, ...]:
-    allocation = claim.status.allocation
-    return () if allocation is None else tuple({result.driver for result in allocation.devices.results})
+    return tuple({result.driver for result in results_of(claim.status.allocation)})
 
 
 def pool_status(

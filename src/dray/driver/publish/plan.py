@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from dray.api.devices import newest_generation
 from dray.api.types.meta_v1 import ObjectMeta, OwnerReference
 from dray.api.types.resource_v1 import ResourcePool, ResourceSlice, ResourceSliceSpec
 from dray.driver.devices import Pool
@@ -57,7 +58,7 @@ def plan_pool(
     wanted = contents_of(pool)
     expected = [_expected(content, accepted) for content in wanted]
     newest = max((item.spec.pool.generation for item in existing), default=0)
-    kept = _match(expected, [item for item in existing if item.spec.pool.generation == newest])
+    kept = _match(expected, newest_generation(existing, lambda item: item.spec.pool.generation))
     kept_names = {item.metadata.name for item in kept.values()}
     obsolete = tuple(item for item in existing if item.metadata.name not in kept_names)
     published_pool = ResourcePool(name=name, generation=newest, resource_slice_count=len(wanted))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from dray.api.devices import results_in
 from dray.api.document import Document
 from dray.api.field_errors import FieldErrors, Path, forbidden
 from dray.api.pod_claims import EXTENDED_RESOURCE_ANNOTATION
@@ -34,9 +35,9 @@ def validate_admin_requests(claim_spec: Document, context: WriteContext) -> Fiel
 
 def validate_admin_results(claim: Document, old: Document, context: WriteContext) -> FieldErrors:
     """Return an error for new results with admin access in a namespace without the label."""
-    for index, result in enumerate(_results(claim)):
+    for index, result in enumerate(results_in(claim)):
         if result.get("adminAccess"):
-            stored = any(known.get("adminAccess") for known in _results(old))
+            stored = any(known.get("adminAccess") for known in results_in(old))
             return [] if stored else _require_label(context, _RESULTS.index(index))
     return []
 
@@ -44,12 +45,6 @@ def validate_admin_results(claim: Document, old: Document, context: WriteContext
 def _require_label(context: WriteContext, path: Path) -> FieldErrors:
     labels: Mapping[str, str] = ((context.namespace or {}).get("metadata") or {}).get("labels") or {}
     return [] if labels.get(ADMIN_ACCESS_LABEL) == "true" else [forbidden(path.child("adminAccess"), _LABEL_REQUIRED)]
-
-
-def _results(claim: Document) -> Sequence[Document]:
-    allocation = (claim.get("status") or {}).get("allocation") or {}
-    results: Sequence[Document] = (allocation.get("devices") or {}).get("results") or ()
-    return results
 
 
 def validate_status_permissions(claim: Document, old: Document, context: WriteContext) -> FieldErrors:
@@ -127,7 +122,7 @@ def _changed_drivers(claim: Document, old: Document) -> list[str]:
     The status of devices that are deallocated by the same write does not count: the server drops it for every writer.
     """
     after, before = ({device_id(item): item for item in _device_statuses(document)} for document in (claim, old))
-    deallocated = {device_id(item) for item in _results(old)} - {device_id(item) for item in _results(claim)}
+    deallocated = {device_id(item) for item in results_in(old)} - {device_id(item) for item in results_in(claim)}
     dropped = deallocated - after.keys()
     changed = (key for key in (after.keys() | before.keys()) - dropped if after.get(key) != before.get(key))
     return sorted({key[0] for key in changed})

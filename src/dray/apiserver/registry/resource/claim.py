@@ -6,6 +6,7 @@ from datetime import datetime
 from functools import cache
 from typing import Final
 
+from dray.api.devices import results_in
 from dray.api.document import Document
 from dray.api.field_errors import FieldErrors
 from dray.api.validation.resource_claim import (
@@ -76,7 +77,7 @@ class ClaimStatusStrategy(Strategy):
         """Restore spec and metadata, and drop the status of deallocated devices."""
         restore_for_status(obj, old)
         obj["status"] = obj.get("status") or {}
-        _drop_deallocated_devices(obj["status"], old.get("status") or {})
+        _drop_deallocated_devices(obj, old)
         drop_disabled_status_fields(CLAIM_FIELDS, obj, old, context.gates)
 
     def validate_update(self, obj: Document, old: Document, context: WriteContext) -> FieldErrors:
@@ -86,13 +87,14 @@ class ClaimStatusStrategy(Strategy):
         return errors + validate_claim_status_update(obj, old)
 
 
-def _drop_deallocated_devices(status: Document, old_status: Document) -> None:
+def _drop_deallocated_devices(claim: Document, old: Document) -> None:
     """Drop the status of deallocated devices, which clients that clear an allocation need not do."""
+    status: Document = claim["status"]
     devices = status.get("devices")
     if not devices:
         return
-    deallocated = {device_id(result) for result in _results(old_status)} - {
-        device_id(result) for result in _results(status)
+    deallocated = {device_id(result) for result in results_in(old)} - {
+        device_id(result) for result in results_in(claim)
     }
     if not deallocated:
         return
@@ -101,10 +103,6 @@ def _drop_deallocated_devices(status: Document, old_status: Document) -> None:
         status["devices"] = kept
     else:
         del status["devices"]
-
-
-def _results(status: Document) -> list[Document]:
-    return ((status.get("allocation") or {}).get("devices") or {}).get("results") or []
 
 
 def _state(claim: Document, now: datetime) -> str:

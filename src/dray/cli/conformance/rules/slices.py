@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from dray.api.devices import newest_generation
 from dray.api.document import Document
 from dray.api.validation.resource_slice import validate_slice
 
@@ -73,10 +74,7 @@ def _newest(slices: Sequence[Document]) -> dict[str, list[Document]]:
     pools: dict[str, list[Document]] = {}
     for item in slices:
         pools.setdefault(item["spec"]["pool"]["name"], []).append(item)
-    return {
-        pool: [item for item in items if _generation(item) == max(map(_generation, items))]
-        for pool, items in sorted(pools.items())
-    }
+    return {pool: newest_generation(items, _generation) for pool, items in sorted(pools.items())}
 
 
 def _generation(item: Document) -> int:
