@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Final
 
-from dray.api.document import Document
+from dray.api.defaults.workloads import DEFAULTERS as _WORKLOADS
+from dray.api.document import Document, GroupVersion, GroupVersionKind, copy_document
 from dray.api.pod_claims import is_pod_done
 from dray.sim.snapshot import SCHEDULER_CONFIGURATION, Snapshot
 from dray.sim.usable_nodes import with_condition_taints
@@ -14,6 +16,8 @@ from dray.sim.usable_nodes import with_condition_taints
 _STAND_INS: Final = "tools.dray.dev"
 # Stands in where a claim has no consumer at all.
 _NOBODY: Final = "nobody"
+# The defaults of workloads do not depend on the time.
+_ANY_TIME: Final = datetime(2000, 1, 1, tzinfo=UTC)
 _POD: Final = {"resource": "pods"}
 
 
@@ -35,7 +39,25 @@ def contents(snapshot: Snapshot, removed: Collection[str] = ()) -> Iterator[Docu
     users = {pod.metadata.uid for pod in snapshot.pods if not is_pod_done(pod)} | {*removed}
     for item in documents:
         if item["kind"] not in ("ServiceAccount", "Event"):
-            yield _as_stored(_with_known_owners(item, uids), users)
+            yield _as_stored(_with_defaults(_with_known_owners(item, uids)), users)
+
+
+def _with_defaults(document: Document) -> Document:
+    """Return a workload with its defaults, which files of users may lack.
+
+    Its controller compares templates: without defaults, no ReplicaSet would ever have the template of its Deployment.
+    """
+    defaulter = _WORKLOADS.get(_kind_of(document))
+    if defaulter is None:
+        return document
+    copied = copy_document(document)
+    defaulter(copied, _ANY_TIME)
+    return copied
+
+
+def _kind_of(document: Document) -> GroupVersionKind:
+    place = GroupVersion.parse(document["apiVersion"])
+    return GroupVersionKind(place.group, place.version, document["kind"])
 
 
 def _with_known_owners(document: Document, uids: set[str | None]) -> Document:
