@@ -5,7 +5,7 @@ from __future__ import annotations
 import orjson
 import pytest
 
-from dray.api.limits import EXPANDED_BYTES_MAX, NESTING_DEPTH_MAX, depth_of
+from dray.api.limits import EXPANDED_BYTES_MAX, NESTING_DEPTH_MAX, VALUES_MAX, depth_of
 from dray.api.parse import ParseError, parse_json, parse_yaml
 from dray.api.protobuf.wire import delimited, tag
 from tests.security.attacker import (
@@ -215,3 +215,38 @@ async def test_yaml_with_more_values_than_can_be_read_in_time_is_refused() -> No
     async with attacked_server() as attacker:
         answer = await attacker.send("POST", CONFIG_MAPS, body, YAML_TYPE)
         assert_refused(answer, 400, "exceeded max number of 100000 values")
+
+
+TOO_MANY = b"[" + b",".join([b"[]"] * (VALUES_MAX // 2)) + b"]"
+
+
+@pytest.mark.parametrize("media", [JSON_TYPE, YAML_TYPE, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, APPLY_PATCH])
+async def test_too_many_values_are_refused_before_they_are_parsed(media: str) -> None:
+    body = b'{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"wide"},"data":%s}' % TOO_MANY
+    if media == JSON_PATCH:
+        body = b'[{"op":"add","path":"/data","value":%s}]' % TOO_MANY
+    target = CONFIG_MAPS if media in (JSON_TYPE, YAML_TYPE) else f"{VICTIM}?fieldManager=m"
+    async with attacked_server() as attacker:
+        answer = await attacker.send("POST" if target == CONFIG_MAPS else "PATCH", target, body, media)
+        assert_refused(answer, 400, f"exceeded max number of {VALUES_MAX} values")
+
+
+async def test_too_many_values_in_protobuf_are_refused() -> None:
+    few, many = (field(1, field(1, b"wide") + field(14, b"") * number) for number in (1, VALUES_MAX + 1))
+    kind = field(1, field(1, b"v1") + field(2, b"ConfigMap"))
+    async with attacked_server() as attacker:
+        for raw, text in ((few, "name part must be non-empty"), (many, f"exceeded max number of {VALUES_MAX} values")):
+            answer = await attacker.send("POST", CONFIG_MAPS, b"k8s\x00" + kind + field(2, raw), PROTOBUF_TYPE)
+            assert_refused(answer, 400 if raw is many else 422, text)
+
+
+def field(number: int, content: bytes) -> bytes:
+    """Return a field of a protobuf message."""
+    return tag(number, 2) + delimited(content)
+
+
+def test_commas_and_brackets_in_texts_are_no_values() -> None:
+    text = "[{," * VALUES_MAX
+    assert parse_json(orjson.dumps({"data": {'a"': text}}))[0]["data"] == {'a"': text}
+    numbers = [0] * (VALUES_MAX - 2)
+    assert parse_json(orjson.dumps(numbers))[0] == numbers

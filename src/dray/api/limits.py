@@ -7,10 +7,18 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from dray.lib.processor_time import tick, ticking
+
 # Objects have some 15 levels, large custom resource definitions some 60. All that follows recurses for every level,
 # down to the encoder of stored objects, whose own limit is 254.
 NESTING_DEPTH_MAX: Final = 128
 DEPTH_EXCEEDED: Final = f"exceeded max depth of {NESTING_DEPTH_MAX} levels"
+
+# The objects, lists, members and elements of a body: whatever follows takes time for each. The largest objects in use,
+# definitions of custom resources, have some 70,000. So many take up to 50 ms in each part of a request that cannot be
+# suspended, such as the parser.
+VALUES_MAX: Final = 250_000
+TOO_MANY_VALUES: Final = f"exceeded max number of {VALUES_MAX} values"
 
 # The size to which a small body may expand (aliases, copies): that of the largest body, as in kube-apiserver.
 EXPANDED_BYTES_MAX: Final = 3 * 1024 * 1024
@@ -34,6 +42,7 @@ def size_of_copy(value: Any) -> int:
     total = -_COPIED_VALUE_BYTES
     stack = [value]
     while stack:
+        tick()
         item = stack.pop()
         total += _COPIED_VALUE_BYTES
         if type(item) is str:
@@ -50,11 +59,23 @@ def size_of_copy(value: Any) -> int:
     return total
 
 
+def has_too_many_values(value: Any) -> bool:
+    """Report whether a value has more than `VALUES_MAX` values within; without recursion."""
+    stack, count = [value], 0
+    while stack and count <= VALUES_MAX:
+        tick()
+        item = stack.pop()
+        count += len(item)
+        children = item.values() if type(item) is dict else item
+        stack.extend([child for child in children if type(child) is dict or type(child) is list])
+    return count > VALUES_MAX
+
+
 def depth_of(value: Any) -> int:
     """Return the levels of objects and lists of a value, at most one more than allowed; without recursion."""
     level, depth = [value], 0
     while level and depth <= NESTING_DEPTH_MAX:
-        found = [item for item in level if type(item) is dict or type(item) is list]
+        found = [item for item in ticking(level) if type(item) is dict or type(item) is list]
         depth += bool(found)
-        level = [child for item in found for child in (item.values() if type(item) is dict else item)]
+        level = [child for item in ticking(found) for child in (item.values() if type(item) is dict else item)]
     return depth

@@ -20,10 +20,12 @@ from dray.api.limits import (
     EXPANDED_BYTES_MAX,
     INTEGER_DIGITS_MAX,
     NESTING_DEPTH_MAX,
+    TOO_MANY_VALUES,
+    VALUES_MAX,
     is_too_deep,
 )
 from dray.api.strict_order import duplicate_errors
-from dray.lib.processor_time import tick
+from dray.lib.processor_time import tick, ticking
 
 # From here on Go prints floats with an exponent.
 GO_EXPONENT_MIN: Final = 1e21
@@ -38,6 +40,9 @@ _INT64_MIN: Final = -(2**63)
 _UINT64_MAX: Final = 2**64 - 1
 # Any number of this many characters fits into 64 bits.
 _DIGITS_SAFE: Final = 18
+
+# Longer texts are searched in steps, which takes twice as long.
+_SHORT_BYTES: Final = 64 * 1024
 
 # PyYAML takes some 6 µs per node, during which nothing else is served; the largest definitions have some 70,000.
 YAML_NODES_MAX: Final = 100_000
@@ -56,6 +61,7 @@ class ParseError(ValueError):
 
 def parse_json(body: bytes) -> tuple[Any, list[str]]:
     """Parse JSON; the second result has an error `duplicate field "path"` for every repeated key."""
+    check_values(body)
     try:
         value = orjson.loads(body)
     except orjson.JSONDecodeError:
@@ -63,8 +69,28 @@ def parse_json(body: bytes) -> tuple[Any, list[str]]:
     keys = _count_keys(value)
     if body.count(b":") == keys:
         return value, []
-    written = sum(1 for colon in _STRINGS.findall(body) if colon)
-    return value, [] if written == keys else duplicate_errors(body)
+    return value, [] if _written_keys(body) == keys else duplicate_errors(body)
+
+
+def _written_keys(body: bytes) -> int:
+    """Count the keys of a JSON text, repeated ones included."""
+    if len(body) <= _SHORT_BYTES:
+        return sum(1 for colon in _STRINGS.findall(body) if colon)
+    count = 0
+    for match in _STRINGS.finditer(body):
+        tick()
+        count += match[1] is not None
+    return count
+
+
+def check_values(body: bytes) -> None:
+    """Raise `ParseError` if a JSON body has too many values: whatever follows takes time for each."""
+    if _separators(body) > VALUES_MAX and _separators(_STRINGS.sub(b"", body)) > VALUES_MAX:
+        raise ParseError(TOO_MANY_VALUES)
+
+
+def _separators(body: bytes) -> int:
+    return body.count(b",") + body.count(b"[") + body.count(b"{")
 
 
 def _count_keys(value: Any) -> int:
@@ -73,7 +99,7 @@ def _count_keys(value: Any) -> int:
     level = [value]
     for _ in range(NESTING_DEPTH_MAX):
         below: list[Any] = []
-        for item in level:
+        for item in ticking(level):
             if type(item) is dict:
                 total += len(item)
                 below.extend([child for child in item.values() if type(child) is dict or type(child) is list])
@@ -216,6 +242,11 @@ class _Loader(yaml.CSafeLoader):
     def ascend_resolver(self) -> None:
         """Leave a node."""
         self._depth -= 1
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:  # noqa: FBT001,FBT002
+        """Convert a node."""
+        tick()
+        return super().construct_object(node, deep=deep)
 
     def flatten_mapping(self, node: yaml.MappingNode) -> None:
         """Replace merge keys by what they merge, each key once; the mapping's own keys win, then the earlier ones."""
@@ -362,6 +393,7 @@ _FRACTION: Final = re.compile(rb"[:\[,\s]-?[0-9]+[.eE]")
 def parse_yaml(body: bytes) -> tuple[Any, list[str]]:
     """Parse the first YAML document; the second result has the errors of repeated keys."""
     if body[:1] == b"{" and not _FRACTION.search(body):
+        check_values(body)
         # Most clients write JSON, which is YAML; what only YAML says differently is left to it.
         try:
             value = orjson.loads(body)
@@ -369,7 +401,7 @@ def parse_yaml(body: bytes) -> tuple[Any, list[str]]:
             pass
         else:
             keys = _count_keys(value)
-            if body.count(b":") == keys or sum(1 for colon in _STRINGS.findall(body) if colon) == keys:
+            if body.count(b":") == keys or _written_keys(body) == keys:
                 return value, []
     return _parse_yaml(body, YAML_NODES_MAX)
 

@@ -19,6 +19,7 @@ from dray.api.document import Document
 from dray.api.limits import INTEGER_DIGITS_MAX
 from dray.api.parse import parse_json, without_surrogates
 from dray.api.schema.model import ListOf, MapOf, Scalar, StructType, Type
+from dray.lib.processor_time import tick
 
 # A number with a fraction or an exponent, or one that 64 bits may not hold; or text that looks like one.
 _UNUSUAL: Final = re.compile(rb"[:\[,\s]-?[0-9]+(?:[.eE]|(?<=[0-9]{19}))")
@@ -46,6 +47,7 @@ class RawNumber(float):
 
 def _number(text: str) -> int | float:
     """Return a plain number if it is written as it came."""
+    tick()
     if len(text) <= INTEGER_DIGITS_MAX:
         try:
             plain: int | float = orjson.loads(text)

@@ -20,7 +20,7 @@ from dray.api.spec_cache import TEXT_LENGTH_MAX, json_text
 from dray.api.strict_order import STRICT_ERRORS_MAX
 from dray.api.strict_scalars import SCALARS, Check, DecodeError, MismatchError, go_kind
 from dray.lib.lru import LRUSet
-from dray.lib.processor_time import tick
+from dray.lib.processor_time import tick, ticking
 
 __all__ = [
     "DecodeError",
@@ -234,7 +234,7 @@ def _maker(struct_type: StructType) -> Callable[[], Document]:
 
 def _prefix(unknown: list[str], mark: int, name: str) -> int:
     """Prefix the paths recorded since the mark with the name; return the new mark."""
-    for index in range(mark, len(unknown)):
+    for index in ticking(range(mark, len(unknown))):
         tail = unknown[index]
         unknown[index] = f"{name}.{tail}" if tail and tail[0] != "[" else f"{name}{tail}"
     return len(unknown)

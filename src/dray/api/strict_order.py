@@ -12,6 +12,8 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
+from dray.lib.processor_time import tick
+
 # Go's decoder stops collecting strict errors at this count.
 STRICT_ERRORS_MAX: Final = 100
 _YAML_HEADS: Final = ("yaml: unmarshal errors:\n", "error converting YAML to JSON: yaml: unmarshal errors:\n")
@@ -93,10 +95,12 @@ def _keys(value: Any, path: str) -> Iterator[tuple[str, bool]]:
     if isinstance(value, _Pairs):
         seen: set[str] = set()
         for key, child in value:
+            tick()
             at = f"{path}.{key}" if path else key
             yield at, key in seen
             seen.add(key)
             yield from _keys(child, at)
     elif isinstance(value, list):
         for index, child in enumerate(value):
+            tick()
             yield from _keys(child, f"{path}[{index}]")

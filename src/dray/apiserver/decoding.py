@@ -12,6 +12,7 @@ from dray.api.strict import DecodeError, check_fields
 from dray.api.strict_order import as_warnings, by_levels, in_document_order
 from dray.apiserver.endpoint import Endpoint
 from dray.apiserver.negotiation import MEDIA_TYPES, Media
+from dray.lib import processor_time
 
 
 def media_type(content_type: str) -> str:
@@ -25,6 +26,7 @@ def decode_body(
     """Parse a body into a document and the duplicate fields it had; a document passes as it is."""
     if isinstance(body, dict):
         return body, []
+    processor_time.check()
     media = media_type(content_type) or Media.JSON.value
     raw = body or b""
     if media == Media.PROTOBUF and protobuf:
@@ -127,7 +129,9 @@ def decode_object_body(
     document, duplicates = decode_body(body, content_type, endpoint.gvk.kind, protobuf=endpoint.has_protobuf)
     check_kind(document, endpoint)
     try:
+        processor_time.check()
         unknown = endpoint.normalize(document)
+        processor_time.check()
     except DecodeError as error:
         raise BadRequestError(f"{_refusal(endpoint.gvk)}{error}") from error
     if isinstance(body, bytes) and not endpoint.custom and media_type(content_type) in ("", Media.JSON):

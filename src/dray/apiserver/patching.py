@@ -24,6 +24,7 @@ from dray.apiserver.patch import go_text, json_patch, merge_patch, strategic
 from dray.apiserver.patch.managed_fields.apply import apply as apply_managed
 from dray.apiserver.patch.managed_fields.apply import object_text
 from dray.apiserver.patch.managed_fields.update import FieldWrite
+from dray.lib import processor_time
 
 JSON_PATCH: Final = "application/json-patch+json"
 MERGE: Final = "application/merge-patch+json"
@@ -54,7 +55,9 @@ def apply_patch(request: PatchRequest, document: Document | None, now: datetime)
     if request.type == APPLY:
         return _apply(request, document, now)
     assert document is not None
+    processor_time.check()
     patched = _patched(request, document)
+    processor_time.check()
     if not isinstance(patched.get("metadata"), dict):
         patched["metadata"] = {}
     _check(request, patched, document)

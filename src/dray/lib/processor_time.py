@@ -13,10 +13,13 @@ steps, so that a task that a request has started, and that inherits its context,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Final
+from itertools import islice
+from typing import Final, TypeVar
+
+T = TypeVar("T")
 
 # Elements between two readings of the clock: each takes at most some ten microseconds.
 _TICKS_UNCHECKED: Final = 32
@@ -74,9 +77,9 @@ class StepMeter:
             self._suspend()
             self._began_at = self._now()
 
-    def tick(self) -> None:
+    def tick(self, elements: int = 1) -> None:
         """Check once in a while."""
-        self._ticks -= 1
+        self._ticks -= elements
         if self._ticks <= 0:
             self._ticks = _TICKS_UNCHECKED
             self.check()
@@ -112,6 +115,24 @@ def tick() -> None:
     meter = _METER.get()
     if meter is not None:
         meter.tick()
+
+
+def ticking(items: Collection[T]) -> Iterable[T]:
+    """Return the elements, to be iterated over once, and check once in a while meanwhile."""
+    meter = _METER.get()
+    if meter is None:
+        return items
+    if len(items) > _TICKS_UNCHECKED:
+        return _checking(meter, items)
+    meter.tick(len(items))
+    return items
+
+
+def _checking(meter: StepMeter, items: Iterable[T]) -> Iterator[T]:
+    iterator = iter(items)
+    while part := tuple(islice(iterator, _TICKS_UNCHECKED)):
+        yield from part
+        meter.check()
 
 
 def expression_limit() -> Callable[[], bool] | None:

@@ -83,3 +83,17 @@ def test_expressions_end_when_the_request_has_used_what_they_may_use() -> None:
         for expected in (False, False, True):
             work.seconds += 0.04
             assert over() is expected
+
+
+def test_elements_are_counted_and_long_lists_checked_meanwhile() -> None:
+    work = Work()
+    with metered(work.meter):
+        work.meter.begin()
+        seen = []
+        for number in processor_time.ticking(range(1000)):
+            seen.append(number)
+            work.seconds += 0.001
+    assert seen == list(range(1000))
+    # Every 32 elements, from the first check on.
+    assert len(work.suspended_at) == 30
+    assert list(processor_time.ticking([1, 2])) == [1, 2]

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from dray.api.document import Document
 from dray.api.quantity import Quantity, QuantityError
+from dray.lib.processor_time import ticking
 
 _MODE: Final = 0o644
 _TOKEN_EXPIRATION_SECONDS: Final = 3600
@@ -35,7 +36,7 @@ def default_pod_spec(spec: Document) -> None:
         spec["schedulerName"] = "default-scheduler"
     _mirror_service_account(spec)
     for kind in _CONTAINER_KINDS:
-        for container in spec.get(kind) or ():
+        for container in ticking(spec.get(kind) or ()):
             _default_container(container)
     for volume in spec.get("volumes") or ():
         _default_volume(volume)
@@ -50,7 +51,7 @@ def default_pod(spec: Document) -> None:
     if spec.get("enableServiceLinks") is None:
         spec["enableServiceLinks"] = True
     host_network = spec.get("hostNetwork")
-    for container in (*(spec.get("containers") or ()), *(spec.get("initContainers") or ())):
+    for container in ticking((*(spec.get("containers") or ()), *(spec.get("initContainers") or ()))):
         if limits := container["resources"].get("limits"):
             _requests_from_limits(container["resources"], limits)
         if host_network:

@@ -13,7 +13,7 @@ from typing import Final
 import orjson
 
 from dray.api.document import Document, GroupVersion, GroupVersionKind
-from dray.api.limits import DEPTH_EXCEEDED, is_too_deep
+from dray.api.limits import DEPTH_EXCEEDED, TOO_MANY_VALUES, has_too_many_values, is_too_deep
 from dray.api.protobuf.decode import decode_message
 from dray.api.protobuf.encode import encode_message
 from dray.api.protobuf.wire import ProtobufError, delimited, read_fields, tag
@@ -66,6 +66,8 @@ def decode_object(body: bytes, default: GroupVersionKind | None = None) -> tuple
     document = _decode_json(raw) if is_json else decode_message(raw, _struct_of(gvk))
     if is_too_deep(document):
         raise ProtobufError(f"proto: {DEPTH_EXCEEDED}")
+    if has_too_many_values(document):
+        raise ProtobufError(f"proto: {TOO_MANY_VALUES}")
     # apiVersion and kind come first, as in JSON.
     return gvk, {"apiVersion": gvk.api_version, "kind": gvk.kind, **document}
 

@@ -32,6 +32,7 @@ from dray.api.raw_numbers import load_raw
 from dray.api.schema import load
 from dray.api.schema.model import Field, ListOf, MapOf, Scalar, StructType, Type
 from dray.api.timestamps import format_duration_nanoseconds, format_micro_time, format_time
+from dray.lib.processor_time import tick
 
 # Reads a value: buffer, position, end of the enclosing message -> value, position after it.
 _Read: TypeAlias = Callable[[bytes, int, int], tuple[Any, int]]
@@ -77,6 +78,7 @@ def _compile_struct(struct_type: StructType) -> Callable[[bytes, int, int], Docu
         if not table:
             # Compiled on first use: types are recursive.
             table.update(_stores(struct_type))
+        tick()
         return _read_into({}, table, buffer, position, end)
 
     return read
@@ -140,6 +142,7 @@ _TIMES: Final = frozenset({Scalar.TIME, Scalar.MICRO_TIME})
 
 def _store_item(name: str, read: _Read) -> _Store:
     def store(document: Document, buffer: bytes, position: int, end: int) -> int:
+        tick()
         value, position = read(buffer, position, end)
         document.setdefault(name, []).append(value)
         return position
@@ -166,6 +169,7 @@ def _store_entry(field: Field, element: Type) -> _Store:
     zero = _zero(element, field.wire)
 
     def store(document: Document, buffer: bytes, position: int, end: int) -> int:
+        tick()
         position, stop = read_length(buffer, position, end)
         key, value = "", zero()
         while position < stop:

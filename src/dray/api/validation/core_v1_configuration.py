@@ -12,6 +12,7 @@ from dray.api.field_errors import FieldError, FieldErrors, Path, forbidden, inva
 from dray.api.names import config_map_key
 from dray.api.validation.core_v1_namespace import validate_kube_finalizers
 from dray.api.validation.meta_v1 import METADATA, validate_immutable
+from dray.lib.processor_time import ticking
 
 SIZE_MAX: Final = 1024 * 1024
 SERVICE_ACCOUNT_ANNOTATION: Final = "kubernetes.io/service-account.name"
@@ -34,11 +35,11 @@ def validate_config_map(config_map: Document) -> FieldErrors:
     """Validate the keys and the size of a ConfigMap."""
     errors = validate_kube_finalizers(config_map)
     data, binary = config_map.get("data") or {}, config_map.get("binaryData") or {}
-    for key in data:
+    for key in ticking(data):
         errors += [invalid(_DATA.key(key), key, problem) for problem in config_map_key(key)]
         if key in binary:
             errors.append(invalid(_DATA.key(key), key, "duplicate of key present in binaryData"))
-    for key in binary:
+    for key in ticking(binary):
         errors += [invalid(Path("binaryData").key(key), key, problem) for problem in config_map_key(key)]
     size = sum(map(_byte_length, data.values())) + sum(map(_decoded_length, binary.values()))
     if size > SIZE_MAX:
@@ -63,7 +64,7 @@ def validate_secret(secret: Document) -> FieldErrors:
     """Validate the keys and the size of a Secret, and the data that its type requires."""
     errors = validate_kube_finalizers(secret)
     data = secret.get("data") or {}
-    for key in data:
+    for key in ticking(data):
         errors += [invalid(_DATA.key(key), key, problem) for problem in config_map_key(key)]
     if sum(map(_decoded_length, data.values())) > SIZE_MAX:
         errors.append(too_long(_DATA, SIZE_MAX))

@@ -8,6 +8,7 @@ from typing import Final
 from dray.api.document import Document
 from dray.api.field_errors import FieldErrors, Path, invalid, not_supported, required
 from dray.api.names import config_map_key, dns1123_subdomain, relaxed_env_var_name
+from dray.lib.processor_time import ticking
 
 _ONE_FIELD_ONLY: Final = "may not have more than one field specified at a time"
 
@@ -15,7 +16,7 @@ _ONE_FIELD_ONLY: Final = "may not have more than one field specified at a time"
 def validate_env(variables: Sequence[Document], path: Path) -> FieldErrors:
     """Validate the variables of a container."""
     errors: FieldErrors = []
-    for i, variable in enumerate(variables):
+    for i, variable in enumerate(ticking(variables)):
         name = variable.get("name") or ""
         if not name:
             errors.append(required(path.index(i).child("name")))

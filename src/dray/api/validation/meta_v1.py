@@ -23,6 +23,7 @@ from dray.api.field_errors import (
     too_long,
 )
 from dray.api.names import NAME_RULES, dns1123_label, label_value, pattern_message, qualified_name
+from dray.lib.processor_time import ticking
 
 NameRule: TypeAlias = Callable[[str], list[str]]
 
@@ -158,7 +159,7 @@ def validate_no_new_finalizers(new: Sequence[str], old: Sequence[str], path: Pat
 def validate_labels(labels: Mapping[str, str], path: Path) -> FieldErrors:
     """Validate the keys and values of labels."""
     errors: FieldErrors = []
-    for key, value in labels.items():
+    for key, value in ticking(labels.items()):
         if problems := _key_problems(key):
             errors += [invalid(path, key, message) for message in problems]
         if messages := label_value(value):
@@ -181,7 +182,7 @@ def validate_annotations(annotations: Mapping[str, str], path: Path) -> FieldErr
     """Validate the keys and the total size of annotations; keys may have upper-case letters."""
     errors: FieldErrors = []
     size = 0
-    for key, value in annotations.items():
+    for key, value in ticking(annotations.items()):
         if problems := _key_problems(key.lower()):
             errors += [invalid(path, key, message) for message in problems]
         size += len(key) + (len(value) if value.isascii() else len(value.encode()))
@@ -194,7 +195,7 @@ def validate_owner_references(owners: Sequence[Document], path: Path) -> FieldEr
     """Validate that every owner reference is complete and at most one is the controller."""
     errors: FieldErrors = []
     controller = ""
-    for owner in owners:
+    for owner in ticking(owners):
         errors += _validate_owner_reference(owner, path)
         if not owner.get("controller"):
             continue
@@ -222,7 +223,7 @@ def _validate_owner_reference(owner: Document, path: Path) -> FieldErrors:
 
 def validate_finalizers(finalizers: Sequence[str], path: Path) -> FieldErrors:
     """Validate finalizer names; those of the garbage collector are mutually exclusive."""
-    errors = [invalid(path, item, message) for item in finalizers for message in _key_problems(item)]
+    errors = [invalid(path, item, message) for item in ticking(finalizers) for message in _key_problems(item)]
     if _ORPHAN in finalizers and _FOREGROUND in finalizers:
         text = f"finalizer {_ORPHAN} and {_FOREGROUND} cannot be both set"
         errors.append(invalid(path, list(finalizers), text))

@@ -15,6 +15,7 @@ from dray.apiserver.admission.plugin import (
     Undo,
 )
 from dray.apiserver.authorization.node import NODES_GROUP
+from dray.lib import processor_time
 
 # kube-apiserver's order. ResourceQuota charges a quota and therefore must be the last to refuse.
 PLUGIN_ORDER: Final = (
@@ -87,6 +88,7 @@ class AdmissionChain:
         """Run the mutating phase."""
         plugins = self._mutating(attributes.resource, attributes.subresource, attributes.operation)
         for plugin in plugins:
+            processor_time.check()
             await plugin.admit(attributes)
         webhooks = self._webhooks
         if webhooks is None or webhooks.configuration.is_empty or not webhooks.is_about(attributes):
@@ -106,6 +108,7 @@ class AdmissionChain:
             for plugin in select(attributes.resource, attributes.subresource, attributes.operation):
                 if plugin.configuration.is_empty:
                     continue
+                processor_time.check()
                 undo = await plugin.validate(attributes)
                 if undo is not None:
                     undos.append(undo)

@@ -12,6 +12,7 @@ from dray.apiserver.metadata import generated_name
 from dray.apiserver.object_cache import PODS
 from dray.apiserver.object_lookup import ObjectLookup
 from dray.lib.clock import Clock
+from dray.lib.processor_time import ticking
 
 _MIRROR_ANNOTATION: Final = "kubernetes.io/config.mirror"
 _TOKEN_MOUNT_PATH: Final = "/var/run/secrets/kubernetes.io/serviceaccount"  # noqa: S105 - a path
@@ -86,7 +87,7 @@ class ServiceAccount(AdmissionPlugin):
         if not unmounted:
             return
         volume = generated_name("kube-api-access-", self._random)
-        for container in unmounted:
+        for container in ticking(unmounted):
             mount = {"name": volume, "readOnly": True, "mountPath": _TOKEN_MOUNT_PATH}
             container["volumeMounts"] = [*(container.get("volumeMounts") or ()), mount]
         spec["volumes"] = [*(spec.get("volumes") or ()), {"name": volume, "projected": _token_projection()}]

@@ -16,6 +16,7 @@ from dray.apiserver.authorization.escalation import MASTERS
 from dray.apiserver.authorization.node import NodeAuthorizer, node_name_of, selector_terms
 from dray.apiserver.authorization.rbac import Decision, RBACIndex
 from dray.apiserver.request import Attributes, UserInfo
+from dray.lib.processor_time import ticking
 
 _GROUP: Final = "authorization.k8s.io"
 _COLLECTION_VERBS: Final = frozenset({"list", "watch", "deletecollection"})
@@ -150,7 +151,7 @@ def _selector(selector: Mapping[str, object] | None) -> str:
     if isinstance(raw, str) and raw:
         return raw
     requirements = selector.get("requirements")
-    terms = [_term(item) for item in requirements] if isinstance(requirements, list) else []
+    terms = [_term(item) for item in ticking(requirements)] if isinstance(requirements, list) else []
     return ",".join(term for term in terms if term)
 
 

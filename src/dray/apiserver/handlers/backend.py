@@ -25,6 +25,7 @@ from dray.apiserver.object_lookup import ObjectLookup
 from dray.apiserver.object_writer import ObjectWriter, PlainWriter
 from dray.apiserver.registry.strategy import Strategy, WriteContext
 from dray.apiserver.request import Attributes
+from dray.lib import processor_time
 from dray.lib.clock import Clock
 from dray.store.interface import Store
 
@@ -54,6 +55,7 @@ class Backend:
 
         A `bounded` one is refused if patches have grown the object beyond what one request could write.
         """
+        processor_time.check()
         content = endpoint.content(hub)
         value = endpoint.dump(content)
         self.documents.add(value, content)
@@ -85,6 +87,7 @@ def validate_new(endpoint: Endpoint, hub: Document, strategy: Strategy, context:
     errors: FieldErrors = validate_object_meta(
         metadata, namespaced=endpoint.definition.namespaced, name_rule=strategy.name_rule
     )
+    processor_time.check()
     errors += strategy.validate_create(hub, context)
     if errors:
         raise InvalidError(endpoint.resource.group, endpoint.definition.kind, metadata.get("name", ""), errors)

@@ -15,6 +15,7 @@ from dray.apiserver.handlers.backend import Backend, validate_new
 from dray.apiserver.metadata import drop_server_fields, generated_name, merge_duplicate_owners, prepare_new
 from dray.apiserver.options import WriteOptions, parse_write_options
 from dray.apiserver.ownership import stamp_create
+from dray.lib import processor_time
 from dray.store.interface import KeyExistsError
 
 # A generated name collides once in 14 million; eight in a row means something else is wrong.
@@ -56,10 +57,12 @@ class CreateHandler:
         if endpoint.default is not None:
             endpoint.default(document, now)
         merge_duplicate_owners(document["metadata"], call.warnings)
+        processor_time.check()
         if not stamped:
             stamp_create(document, endpoint, manager=call.manager, now=now)
         attributes = AdmissionAttributes.of(call, endpoint, Operation.CREATE, options, document)
         await backend.admission.admit(attributes)
+        processor_time.check()
         drop_server_fields(document["metadata"])
         namespace = await backend.objects.namespace(call.info.namespace) if endpoint.definition.namespaced else None
         context = backend.context(call, namespace, now)
@@ -69,6 +72,7 @@ class CreateHandler:
         validate_new(endpoint, hub, strategy, context)
         backend.check_escalation(call, endpoint, hub, None)
         undo = await backend.admission.validate(attributes if hub is document else attributes.with_objects(hub))
+        processor_time.check()
         call.warnings.extend((*context.warnings, *strategy.warnings(hub, None, context)))
         if endpoint.creation_warning:
             call.warnings.append(endpoint.creation_warning)

@@ -33,6 +33,7 @@ from dray.apiserver.ownership import differs_in_times_only, stamp_update
 from dray.apiserver.patching import APPLY, PATCH_TYPES, STRATEGIC, PatchRequest, apply_patch
 from dray.apiserver.registry.strategy import Strategy
 from dray.apiserver.request import Attributes
+from dray.lib import processor_time
 from dray.store.interface import Entry, KeyNotFoundError, RevisionConflictError
 
 # Concurrent writers of one object; in each round one of them made progress.
@@ -193,6 +194,7 @@ class UpdateHandler:
             old = self._backend.documents.document(entry)
             given = _given(endpoint, entry, old, change.copied)
             hub, undo = await self._changed(call, endpoint, change, old, change.build(given))
+            processor_time.check()
             if _is_equal(hub, old) or (change.stamped and differs_in_times_only(hub, old)):
                 await undo()
                 return _unchanged(endpoint, entry, change.options)
@@ -228,10 +230,12 @@ class UpdateHandler:
         attributes = AdmissionAttributes.of(call, endpoint, Operation.UPDATE, change.options, hub, old)
         if not change.admitted:
             await backend.admission.admit(attributes)
+        processor_time.check()
         strategy.prepare_for_update(hub, old, context)
         if not change.stamped:
             stamp_update(hub, old, endpoint, manager=call.manager, now=context.now, subresource=change.subresource)
         errors = validate_object_meta_update(hub["metadata"], old["metadata"])
+        processor_time.check()
         errors += strategy.validate_update(hub, old, context)
         if errors:
             raise InvalidError(endpoint.resource.group, endpoint.definition.kind, call.info.name, errors)

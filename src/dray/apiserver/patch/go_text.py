@@ -8,7 +8,7 @@ from typing import Any, Final
 import orjson
 
 from dray.api.limits import DEPTH_EXCEEDED, is_too_deep
-from dray.api.parse import GO_EXPONENT_MIN, ParseError, parse_float, parse_integer, without_surrogates
+from dray.api.parse import GO_EXPONENT_MIN, ParseError, check_values, parse_float, parse_integer, without_surrogates
 
 _QUOTED: Final = {"'": "'\\''", '"': "'\"'"}
 
@@ -20,9 +20,12 @@ class GoJSONError(ValueError):
 def loads(body: bytes) -> Any:
     """Decode JSON, with Go's error messages and within the depth of any document."""
     try:
+        check_values(body)
         value = orjson.loads(body)
     except orjson.JSONDecodeError:
         value = _loads_slowly(body)
+    except ParseError as error:
+        raise GoJSONError(str(error)) from None
     if is_too_deep(value):
         raise GoJSONError(DEPTH_EXCEEDED)
     return value

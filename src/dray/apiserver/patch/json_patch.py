@@ -25,7 +25,7 @@ from dray.api.limits import (
     size_of_copy,
 )
 from dray.apiserver.patch.go_text import GoJSONError, json_kind, loads
-from dray.lib import processor_time
+from dray.lib.processor_time import tick, ticking
 
 # kube-apiserver's limit: every operation traverses the document and may copy a part of it.
 OPERATIONS_MAX: Final = 10_000
@@ -60,7 +60,7 @@ def decode(body: bytes) -> tuple[Operation, ...]:
         return ()
     if not isinstance(raw, list):
         raise _mismatch(raw, "value of type []handlers.jsonPatchOp")
-    operations = tuple(_operation(item) for item in raw)
+    operations = tuple(_operation(item) for item in ticking(raw))
     if len(operations) > OPERATIONS_MAX:
         raise RequestEntityTooLargeError(
             "Request entity too large: The allowed maximum operations in a JSON patch is "
@@ -88,7 +88,7 @@ def apply(document: Document, operations: Sequence[Operation]) -> Document:
     """Return the document after all operations, in order; the given one is not changed."""
     patched = _Patched(copy_document(document))
     for operation in operations:
-        processor_time.tick()
+        tick()
         step = _STEPS.get(operation.op)
         if step is None:
             raise PatchRejectedError(f"Unexpected kind: {operation.op or 'unknown'}")

@@ -7,6 +7,7 @@ from typing import Any
 from dray.api.document import Document
 from dray.api.errors import BadRequestError
 from dray.apiserver.patch.go_text import GoJSONError, json_kind, loads
+from dray.lib.processor_time import ticking
 
 
 def decode(body: bytes) -> Document:
@@ -28,7 +29,7 @@ def decode(body: bytes) -> Document:
 def apply(document: Document, patch: Document) -> Document:
     """Return the merged document; parts that the patch does not touch are shared, not copied."""
     merged = dict(document)
-    for key, change in patch.items():
+    for key, change in ticking(patch.items()):
         if change is None:
             merged.pop(key, None)
         elif isinstance(change, dict) and isinstance(merged.get(key), dict):

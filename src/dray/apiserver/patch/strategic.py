@@ -16,6 +16,7 @@ from dray.api.schema.model import Field, ListOf, MapOf, Scalar, StructType, Type
 from dray.apiserver.patch import go_text
 from dray.apiserver.patch.go_text import GoJSONError, json_kind, loads
 from dray.apiserver.patch.merge_patch import without_nulls
+from dray.lib.processor_time import ticking
 
 _PATCH: Final = "$patch"
 _RETAIN_KEYS: Final = "$retainKeys"
@@ -56,7 +57,7 @@ def _merge_map(original: Document, patch: Document, kind: Type) -> Document:
         return _directed_map(patch)
     merged = _retain_keys(original, patch)
     ordered = _merge_ordered_lists(merged, original, patch, kind)
-    for name, change in patch.items():
+    for name, change in ticking(patch.items()):
         if name == _RETAIN_KEYS or name in ordered or name.startswith(_SET_ORDER):
             continue
         if name.startswith(_DELETE_SCALARS):

@@ -13,6 +13,7 @@ from dray.api.document import Document
 from dray.api.schema.model import StructType
 from dray.apiserver.patch.managed_fields.shape import MISSING, Form, Shape, struct_shape
 from dray.apiserver.patch.managed_fields.walk import element_of
+from dray.lib.processor_time import ticking
 
 _MERGED: Final = frozenset({Form.MAP, Form.SET, Form.KEYED})
 
@@ -34,7 +35,7 @@ def _merge_values(live: Any, config: Any, shape: Shape) -> Any:
 def _merge_maps(live: Document, config: Document, shape: Shape) -> Document:
     merged = dict(live)
     slots = shape.slots
-    for name, value in config.items():
+    for name, value in ticking(config.items()):
         slot = slots.get(name)
         if slot is None:
             merged[name] = _merge_values(live.get(name), value, shape.item)
@@ -46,8 +47,8 @@ def _merge_maps(live: Document, config: Document, shape: Shape) -> Document:
 def _merge_lists(live: list[Any], config: list[Any], shape: Shape) -> list[Any]:
     if not live or not config:
         return live or config
-    lefts = [(element_of(item, shape) or "", item) for item in live]
-    rights = [(element_of(item, shape) or "", item) for item in config]
+    lefts = [(element_of(item, shape) or "", item) for item in ticking(live)]
+    rights = [(element_of(item, shape) or "", item) for item in ticking(config)]
     return [item for _, item in _ListMerge(lefts, rights, shape.item).run()]
 
 

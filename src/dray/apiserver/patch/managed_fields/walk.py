@@ -19,7 +19,7 @@ from dray.apiserver.patch.managed_fields.field_set import (
     ordered,
 )
 from dray.apiserver.patch.managed_fields.shape import MISSING, Form, ItemKeyError, Shape, Slot, struct_shape
-from dray.lib.processor_time import tick
+from dray.lib.processor_time import ticking
 
 
 class Comparison(msgspec.Struct, frozen=True):
@@ -55,7 +55,7 @@ def plain_map_fields(value: Document, shape: Shape) -> Tree | None:
     """Return the node of a message in the same traversal; None as there, and for a map that is no message."""
     tree: Tree = {}
     slots = shape.slots
-    for name in sorted(value):
+    for name in ticking(sorted(value)):
         item = value[name]
         slot = slots.get(name)
         if slot is None:
@@ -79,7 +79,7 @@ def _plain_item_fields(items: list[Any], shape: Shape) -> Tree | None:
     tree: Tree = {}
     if shape.item.form is not Form.MAP:
         return None
-    for item in items:
+    for item in ticking(items):
         element = element_of(item, shape)
         if element is None or element in tree or item.__class__ is not dict:
             return None
@@ -100,7 +100,7 @@ def set_fields(value: Any, shape: Shape) -> Tree:
 def _set_map_fields(value: Document, shape: Shape) -> Tree:
     tree: Tree = {}
     slots = shape.slots
-    for name in sorted(value):
+    for name in ticking(sorted(value)):
         item = value[name]
         slot = slots.get(name)
         if slot is None:
@@ -115,7 +115,7 @@ def _set_map_fields(value: Document, shape: Shape) -> Tree:
 
 def _set_item_fields(items: list[Any], shape: Shape) -> Tree:
     tree: Tree = {}
-    for item in items:
+    for item in ticking(items):
         element = element_of(item, shape)
         if element is None:
             continue
@@ -211,7 +211,6 @@ def _created_from_zero(tree: Tree, slot: Slot, item: Any) -> None:
 
 def everything(value: Any, shape: Shape, *, as_sent: bool = False) -> Tree:
     """Return the node of a value that was added or removed: it, and everything below it."""
-    tick()
     if shape.is_map:
         return _every_member(value, shape, as_sent=as_sent) if value and isinstance(value, dict) else LEAF
     return _every_item(value, shape, as_sent=as_sent) if shape.is_list and isinstance(value, list) else LEAF
@@ -220,7 +219,7 @@ def everything(value: Any, shape: Shape, *, as_sent: bool = False) -> Tree:
 def _every_member(value: Document, shape: Shape, *, as_sent: bool) -> Tree:
     tree: Tree = {".": LEAF}
     slots = shape.slots
-    for name in sorted(value):
+    for name in ticking(sorted(value)):
         item = value[name]
         slot = slots.get(name)
         if slot is None:
@@ -240,7 +239,7 @@ def is_written(item: Any, slot: Slot) -> bool:
 def _every_item(items: list[Any], shape: Shape, *, as_sent: bool) -> Tree:
     tree: Tree = {}
     item_shape = shape.item
-    for item in items:
+    for item in ticking(items):
         try:
             element = shape.item_element(item)
         except ItemKeyError:
@@ -262,15 +261,14 @@ class _Walk(msgspec.Struct):
 
     def maps(self, old: Document, new: Document, shape: Shape) -> None:
         """Compare two maps of a shape, member by member."""
-        tick()
         get = new.get
-        for name, left in old.items():
+        for name, left in ticking(old.items()):
             right = get(name, MISSING)
             # Most members are unchanged.
             if left is not right and left != right:
                 self._member(name, left, right, shape)
         if not new.keys() <= old.keys():
-            for name, right in new.items():
+            for name, right in ticking(new.items()):
                 if name not in old:
                     self._member(name, MISSING, right, shape)
 
@@ -333,7 +331,7 @@ class _Walk(msgspec.Struct):
     def lists(self, old: list[Any], new: list[Any], shape: Shape) -> None:
         """Compare two sets or keyed lists, item by item; order is ignored."""
         lefts, rights = _grouped(old, shape), _grouped(new, shape)
-        for element in lefts | rights:
+        for element in ticking(lefts | rights):
             left, right = lefts.get(element, ()), rights.get(element, ())
             if len(left) <= 1 and len(right) <= 1:
                 pair = (left[0] if left else MISSING, right[0] if right else MISSING)
@@ -365,7 +363,7 @@ def _as_written(value: Any, slot: Slot) -> Any:
 
 def _grouped(items: list[Any], shape: Shape) -> dict[str, list[Any]]:
     groups: dict[str, list[Any]] = {}
-    for item in items:
+    for item in ticking(items):
         element = element_of(item, shape)
         if element is not None:
             groups.setdefault(element, []).append(item)
@@ -389,7 +387,7 @@ def _without(value: Any, tree: Tree, shape: Shape) -> Any:
 
 def _without_members(value: Document, tree: Tree, shape: Shape) -> Any:
     kept: Document = {}
-    for name, item in value.items():
+    for name, item in ticking(value.items()):
         node = tree.get(f"f:{name}")
         if node is None:
             kept[name] = item
@@ -402,7 +400,7 @@ def _without_members(value: Document, tree: Tree, shape: Shape) -> Any:
 
 def _without_items(value: list[Any], tree: Tree, shape: Shape) -> Any:
     kept = []
-    for item in value:
+    for item in ticking(value):
         element = element_of(item, shape)
         node = None if element is None else tree.get(element)
         if node is None:
@@ -420,7 +418,7 @@ def with_named_fields(fields: FieldSet, struct: StructType) -> FieldSet:
 
 def _with_named(tree: Tree, shape: Shape) -> Tree:
     result: Tree = {}
-    for element, node in tree.items():
+    for element, node in ticking(tree.items()):
         if element == "." or not node:
             result[element] = node
             continue
