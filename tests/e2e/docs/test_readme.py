@@ -6,11 +6,14 @@ import os
 import re
 import subprocess
 import sys
+import time
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from tests.e2e.docs.harness import ROOT, has_programs, read_page, reader_folder, run_page
+from tests.e2e.docs.pending_pod import dump
 
 README = (ROOT / "README.md").read_text()
 INSTALL = "pip install .\n"
@@ -41,7 +44,7 @@ def test_commands_work() -> None:
     page = read_page(text.replace(INSTALL, "true\n"))
     with reader_folder() as folder:
         outputs = run_page(page, folder)
-    story, tried, _, nodes = outputs
+    _, nodes, story, tried = outputs
     assert "Its dashboard:\n\n  http://127.0.0.1:" in story
     assert "pod default/latecomer is pending, 0 of 4 nodes fit" in tried
     assert "pod/latecomer condition met" in tried
@@ -49,21 +52,16 @@ def test_commands_work() -> None:
     assert "gpu     160       0        160" in nodes
 
 
-@pytest.mark.parametrize("name", ["README.md", "docs/getting-started.md"])
-def test_links_resolve(name: str) -> None:
-    page = ROOT / name
-    links = re.findall(r"\]\(([^)#]+)(#[^)]+)?\)", page.read_text())
-    assert links
-    for target, anchor in links:
-        path = page.parent / target
-        assert path.exists(), target
-        assert not anchor or anchor in anchors(path), f"{target}{anchor}"
-
-
-def anchors(page: Path) -> set[str]:
-    """Return the anchors of headings, as GitHub creates them."""
-    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
-    return {"#" + re.sub(r"[^\w -]", "", heading).strip().lower().replace(" ", "-") for heading in headings}
+@pytest.mark.parametrize("name", ["README.md", "docs/README.md"])
+def test_the_pending_pod_is_explained_as_shown(name: str, tmp_path: Path) -> None:
+    text = (ROOT / name).read_text()
+    shown = re.search(r"```console\n\$ kubectl (dray explain pod train -n ml)\n(.*?)```", text, re.DOTALL)
+    assert shown is not None
+    (tmp_path / "dump.json").write_text(dump(datetime.fromtimestamp(time.time(), UTC)))
+    command = [sys.executable, "-m", *shown[1].split(), "-f", tmp_path / "dump.json"]
+    environment = os.environ | {"NO_COLOR": "1", "COLUMNS": "120"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout == shown[2]
 
 
 def test_installed_package_is_complete(tmp_path: Path) -> None:
