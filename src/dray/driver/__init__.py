@@ -7,7 +7,7 @@ from dray.driver.claims import AllocatedDevice, Claim, ClaimError, PreparedClaim
 from dray.driver.device_status import DeviceCondition, DeviceStatusError
 from dray.driver.devices import Pool, Version, counter_set, device
 from dray.driver.health import DeviceHealth, Health
-from dray.driver.interface import Driver
+from dray.driver.interface import Driver, DriverError
 from dray.driver.runner import DriverRunner, Options, run
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "DeviceStatusError",
     "DeviceTaint",
     "Driver",
+    "DriverError",
     "DriverRunner",
     "Health",
     "Hook",

@@ -18,6 +18,10 @@ from dray.driver.devices import Pool
 from dray.driver.health import DeviceHealth
 
 
+class DriverError(Exception):
+    """The driver does not do what its base class asks for."""
+
+
 class Host(Protocol):
     """The SDK for the running driver; thread-safe."""
 
@@ -71,7 +75,10 @@ class Driver:
 
     def pools(self) -> Mapping[str, Pool]:
         """Return all pools by name; override it for several pools or shared counters."""
-        return {self.host.node_name: Pool(tuple(self.devices()))}
+        devices = self.devices()
+        if not isinstance(devices, Iterable):
+            raise DriverError(f"{type(self).__name__}.devices() returned {devices!r}: return or yield devices")
+        return {self.host.node_name: Pool(tuple(devices))}
 
     def bind(self, claim: Claim) -> Awaitable[None] | None:
         """Make devices with binding conditions usable on their node, before the Pod is bound; override it to use them.

@@ -21,11 +21,12 @@ from dray.client.interface import Client
 from dray.client.kubeconfig import KubeconfigError
 from dray.client.shared_informers import SharedInformerFactory
 from dray.driver import servicer
+from dray.driver.author_errors import check_name, pools_of
 from dray.driver.binder import DeviceBinder, is_overridden
 from dray.driver.claims import AllocatedDevice, Claim, PreparedClaim, PreparedDevice
 from dray.driver.device_status import DeviceCondition
 from dray.driver.health import DeviceHealth, HealthReports
-from dray.driver.interface import Driver
+from dray.driver.interface import Driver, DriverError
 from dray.driver.metadata.writer import MetadataWriter
 from dray.driver.prepared.checkpoint import CheckpointError
 from dray.driver.prepared.checkpoint_files import PreparedClaims
@@ -92,6 +93,7 @@ class DriverRunner(RegisteredPlugin):
 
     def __init__(self, driver: Driver, client: Client, options: Options, clock: Clock, metrics: Metrics) -> None:
         super().__init__()
+        check_name(driver)
         self._driver = driver
         self._client = client
         self._options = options
@@ -128,7 +130,7 @@ class DriverRunner(RegisteredPlugin):
 
     def publish(self) -> None:
         """Read the driver's pools in this thread and publish them."""
-        self._loop.call_soon_threadsafe(self.publisher.publish, self._driver.pools())
+        self._loop.call_soon_threadsafe(self.publisher.publish, pools_of(self._driver))
 
     def report_health(self, devices: Iterable[DeviceHealth]) -> None:
         """Report the health of devices to kubelet."""
@@ -166,7 +168,7 @@ class DriverRunner(RegisteredPlugin):
                 group.spawn(self._binder.run(), "device binding")
             if self._driver.reports_health and not self._driver.repeats_health:
                 group.spawn(self._health.run_watchdog(self._options.on_error or self._log_overdue), "health watchdog")
-            self.publisher.publish(self._driver.pools())
+            self.publisher.publish(pools_of(self._driver))
             _log.info("driver started", extra=fields(driver=self._driver.name, node=self._options.node_name))
             await group.wait(stop)
         if self._options.remove_slices_on_stop:
@@ -229,11 +231,12 @@ def run(driver: Driver, argv: Sequence[str] | None = None, environ: Mapping[str,
     return run_program(
         lambda: load_node_settings(Settings, arguments, environ),
         lambda settings: _run(driver, settings, environ),
-        (SocketError, KubeconfigError, CheckpointError, DeviceMetadataError),
+        (DriverError, SocketError, KubeconfigError, CheckpointError, DeviceMetadataError),
     )
 
 
 async def _run(driver: Driver, settings: Settings, environ: Mapping[str, str]) -> None:
+    check_name(driver)
     options = Options(
         settings.node_name,
         settings.root_dir,

@@ -16,9 +16,20 @@ import pytest
 from dray.api.errors import APIError
 from dray.cmd.testing.cluster import Cluster, running_cluster
 from dray.cmd.testing.requests import WaitError
-from dray.driver import Claim, ClaimError, ContainerEdits, Device, Driver, PreparedClaim, PreparedDevice, device
+from dray.driver import (
+    Claim,
+    ClaimError,
+    ContainerEdits,
+    Device,
+    Driver,
+    DriverError,
+    PreparedClaim,
+    PreparedDevice,
+    device,
+)
 from dray.driver.device_plugin import Allocation, DevicePlugin
 from dray.driver.device_plugin import Device as PluginDevice
+from dray.driver.prepared import preparer
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
@@ -133,8 +144,11 @@ def test_diagnosis_of_a_failed_wait(cluster: Cluster) -> None:
     with pytest.raises(WaitError) as caught:
         cluster.wait_for("pod/p", "Running", timeout=2)
     text = str(caught.value)
-    assert text.startswith("pod/p did not become Running within 2 s\n  phase Pending\n")
-    assert '\n  claim lamp is not allocated\n    node node-1: request "lamp": no devices\n' in text
+    first, second, *_ = text.splitlines()
+    assert first == "pod/p did not become Running within 2 s"
+    assert second == "  pod default/p is pending, 0 of 1 nodes fit: node-1: no device of class lamps"
+    assert "\n  phase Pending\n" in text
+    assert "\n  claim lamp is not allocated\n" in text
     assert "\n  event Warning FailedScheduling" in text
     assert "\n  registered drivers: none\n  published devices: none" in text
     driver = Lamps()
@@ -145,6 +159,39 @@ def test_diagnosis_of_a_failed_wait(cluster: Cluster) -> None:
     problems = cluster.explain("pod/p")
     assert "\n  claim lamp has lamp.example.com/node-1/lamp-0\n" in problems
     assert "no power" in problems
+
+
+class Shelf(Lamps):
+    """Returns its devices instead of pools, and nothing when it prepares them slowly."""
+
+    pools_are_wrong = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.continues = threading.Event()
+
+    def pools(self) -> Any:
+        return self.devices() if self.pools_are_wrong else super().pools()
+
+    def prepare(self, claim: Claim) -> Any:
+        self.calls.append("prepare")
+        self.continues.wait(60)
+
+
+def test_mistakes_of_a_driver_are_told(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    driver = Shelf()
+    with pytest.raises(DriverError, match=r"Shelf.pools\(\) returned a list: return a dict of pools by name"):
+        cluster.run_driver(driver)
+    driver.pools_are_wrong = False
+    monkeypatch.setattr(preparer, "SLOW_SECONDS", 0.01)
+    cluster.run_driver(driver)
+    cluster.apply([CLASS, CLAIM, pod("p")])
+    cluster.wait_for("pod/p", lambda _: "prepare is still running" in caplog.messages)
+    driver.continues.set()
+    cluster.wait_for("pod/p", lambda _: len(driver.calls) > 1)
+    assert "Shelf.prepare() returned None: return or yield one PreparedDevice" in cluster.explain("pod/p")
 
 
 def test_waiting_for_a_finished_pod_fails_at_once(cluster: Cluster) -> None:

@@ -6,16 +6,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from dray.allocator import Allocations, Allocator, Inventory
-from dray.api.codec import from_document
 from dray.api.devices import results_in
 from dray.api.document import Document
-from dray.api.features import FeatureGates
-from dray.api.types.core_v1 import Node
-from dray.api.types.resource_v1 import DeviceClass, ResourceClaim, ResourceSlice
 
 EVENTS_MAX: Final = 12
-NODES_MAX: Final = 5
 INDENT: Final = "  "
 
 
@@ -23,21 +17,27 @@ INDENT: Final = "  "
 class Related:
     """Related objects that may explain the state."""
 
+    # What `dray explain` says.
+    verdict: Sequence[str] = ()
     events: Sequence[Document] = ()
     claims: Sequence[Document] = ()
     slices: Sequence[Document] = ()
-    classes: Sequence[Document] = ()
-    nodes: Sequence[Document] = ()
     # Drivers registered with the node agent; None if no agent is running.
     drivers: Sequence[str] | None = None
     # The end of the output of drivers and containers, by name.
     outputs: dict[str, str] = field(default_factory=dict)
-    gates: FeatureGates = field(default_factory=FeatureGates)
 
 
 def diagnose(obj: Document | None, related: Related) -> str:
     """Return all facts, the most important first, indented."""
-    lines = [*_state(obj), *_claims(obj, related), *_events(related.events), *_devices(related), *_outputs(related)]
+    lines = [
+        *related.verdict,
+        *_state(obj),
+        *_claims(obj, related),
+        *_events(related.events),
+        *_devices(related),
+        *_outputs(related),
+    ]
     return "\n".join(INDENT + line for line in lines)
 
 
@@ -83,7 +83,6 @@ def _claims(obj: Document | None, related: Related) -> Iterator[str]:
             yield f"claim {name} has {', '.join(held) or 'no devices'}"
         else:
             yield f"claim {name} is not allocated"
-            yield from (INDENT + line for line in _allocation_problems(claim, related))
 
 
 def _claim_names(obj: Document | None) -> list[str]:
@@ -96,22 +95,6 @@ def _claim_names(obj: Document | None) -> list[str]:
     names = [item.get("resourceClaimName") or made.get(item["name"]) for item in spec.get("resourceClaims") or ()]
     extended = (status.get("extendedResourceClaimStatus") or {}).get("resourceClaimName")
     return [name for name in (*names, extended) if name]
-
-
-def _allocation_problems(claim: Document, related: Related) -> Iterator[str]:
-    """Return the allocator's reason per node."""
-    inventory, allocations = Inventory(), Allocations()
-    for item in related.slices:
-        inventory.apply_slice(from_document(ResourceSlice, item))
-    for item in related.classes:
-        inventory.apply_class(from_document(DeviceClass, item))
-    for item in related.claims:
-        allocations.apply_claim(from_document(ResourceClaim, item))
-    allocator = Allocator(inventory, allocations, related.gates)
-    for node in related.nodes[:NODES_MAX]:
-        explanation = allocator.explain(from_document(Node, node), [from_document(ResourceClaim, claim)])
-        problems = [item.summary for item in explanation.requests if not item.satisfiable] or [explanation.summary]
-        yield f"node {node['metadata']['name']}: " + ("fits" if explanation.fits else "; ".join(problems))
 
 
 def _events(events: Iterable[Document]) -> Iterator[str]:

@@ -6,8 +6,9 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from dray.api.document import Document
+from dray.api.document import Document, NamespacedName
 from dray.api.errors import ForbiddenError, NotFoundError
+from dray.cli.explain import lines as explanation
 from dray.client import resources
 from dray.client.credentials import load_access
 from dray.client.http import HttpTransport
@@ -25,12 +26,16 @@ from dray.client.resources import EVENTS, FieldManager
 from dray.cmd.testing.conditions import Condition, describe, impossible_reason, is_met
 from dray.cmd.testing.diagnosis import Related, diagnose
 from dray.cmd.testing.stack import Stack
+from dray.sim.cluster_reader import read_cluster
+from dray.sim.explain.subject import claim_subject, pod_subject
+from dray.sim.snapshot import PATH_KINDS
 
 POLL_SECONDS: Final = 0.01
 # Pods are rejected until a new namespace has its default service account.
 ACCOUNT_SECONDS_MAX: Final = 10.0
 LOG_LINES: Final = 20
 PODS: Final = resources.PODS.unstructured
+_SUBJECTS: Final = {"Pod": pod_subject, "ResourceClaim": claim_subject}
 
 
 class WaitError(AssertionError):
@@ -135,15 +140,29 @@ class Requests:
         stack, resource = self._stack, "resource.k8s.io"
         node = stack.node
         return Related(
+            verdict=await self._verdict(obj, namespace),
             events=await self.events(name, namespace),
             claims=await stack.objects(resource, "v1", "resourceclaims", namespace),
             slices=await stack.objects(resource, "v1", "resourceslices"),
-            classes=await stack.objects(resource, "v1", "deviceclasses"),
-            nodes=await stack.objects("", "v1", "nodes"),
             drivers=node.drivers() if node is not None else None,
             outputs={**self._outputs(), **await self._container_logs(obj, namespace)},
-            gates=stack.gates,
         )
+
+    async def _verdict(self, obj: Document | None, namespace: str) -> Sequence[str]:
+        """Return what `dray explain` says of a Pod or claim."""
+        subject_of = _SUBJECTS.get(obj["kind"]) if obj is not None else None
+        if obj is None or subject_of is None:
+            return ()
+        # Imported lazily: it brings the scheduler along, and most waits succeed.
+        from dray.sim.explain.explainer import explain
+
+        snapshot = await read_cluster(self.client, PATH_KINDS)
+        subject = subject_of(snapshot, NamespacedName(namespace, obj["metadata"]["name"]))
+        # It has an event loop of its own.
+        answer = await asyncio.to_thread(
+            explain, snapshot, subject, self._stack.running.clock.now(), gates=self._stack.gates
+        )
+        return [line for line in explanation(answer) if line]
 
     async def _container_logs(self, obj: Document | None, namespace: str) -> dict[str, str]:
         found = {}

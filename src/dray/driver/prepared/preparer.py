@@ -6,18 +6,20 @@ A servicer calls the `Preparer`, and the `Preparer` calls the author's method: t
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from dray.api.cdi import CdiError
 from dray.api.document import UID, NamespacedName
 from dray.api.errors import APIError
 from dray.client.interface import Client
 from dray.client.resources import RESOURCE_CLAIMS
+from dray.driver.author_errors import prepared_by
 from dray.driver.claims import Claim, ClaimError, PreparedClaim, PreparedDevice, claim_for
 from dray.driver.interface import Driver
 from dray.driver.metadata.writer import MetadataWriter
@@ -31,6 +33,9 @@ from dray.runtime.metrics import Metrics
 from dray.runtime.tasks import KeyedLocks
 
 _log = logging.getLogger(__name__)
+
+# After which the log says that a call is running: kubelet waits for 45 seconds.
+SLOW_SECONDS: Final = 4.0
 
 C = TypeVar("C")
 
@@ -143,6 +148,7 @@ class Preparer(ABC, Generic[C]):
         return outcomes
 
     async def _outcome(self, operation: str, ref: ClaimRef, work: Callable[[ClaimRef], Any]) -> Outcome:
+        slow = asyncio.get_running_loop().call_later(SLOW_SECONDS, self._log_slow, operation, ref)
         try:
             return Outcome(await work(ref))
         except (ClaimError, APIError, CdiError) as error:
@@ -151,6 +157,13 @@ class Preparer(ABC, Generic[C]):
         except Exception as error:  # noqa: BLE001 - the author's code: one claim must not fail the others
             _log.error("%s failed", operation, exc_info=error, extra=fields(claim=str(ref.key)))
             return Outcome(error=f"{operation} claim {ref.key}: {str(error) or type(error).__name__}")
+        finally:
+            slow.cancel()
+
+    def _log_slow(self, operation: str, ref: ClaimRef) -> None:
+        _log.warning(
+            "%s is still running", operation, extra=fields(driver=self._name, claim=str(ref.key), seconds=SLOW_SECONDS)
+        )
 
     @asynccontextmanager
     async def _exclusive(self, refs: Sequence[ClaimRef]) -> AsyncIterator[None]:
@@ -211,8 +224,7 @@ class DriverPreparer(Preparer[Claim]):
         return claim, PreparedClaim(claim.uid, claim.key, claim.devices)
 
     async def _call_prepare(self, claim: Claim) -> Iterable[PreparedDevice]:
-        prepared: Iterable[PreparedDevice] = await call_author(self._driver.prepare, claim)
-        return prepared
+        return prepared_by(self._driver, await call_author(self._driver.prepare, claim))
 
     async def _call_unprepare(self, claim: PreparedClaim) -> None:
         await call_author(self._driver.unprepare, claim)
