@@ -12,9 +12,9 @@ from dray.cli.command import add_namespace, add_watch, cluster_parser, run_table
 from dray.cli.output import Column, bar
 from dray.cli.tables import Table, add_row_flags, render_table, selection
 from dray.sim import usage
-from dray.sim.devices import DeviceRow, DeviceState, device_rows
+from dray.sim.devices import DeviceRow, DeviceState
 from dray.sim.explain.similar_names import did_you_mean
-from dray.sim.physical_devices import PhysicalDevice, physical_devices, plugin_rows
+from dray.sim.physical_devices import PhysicalDevice, all_rows, physical_devices
 from dray.sim.snapshot import Snapshot, SnapshotError
 from dray.sim.usage import UsageRow
 
@@ -52,7 +52,7 @@ def main(argv: Sequence[str]) -> int:
 
     def show(snapshot: Snapshot, now: datetime, *, colour: bool) -> str:
         _check_slices(snapshot)
-        everything = [*device_rows(snapshot), *plugin_rows(snapshot)]
+        everything = all_rows(snapshot)
         _check_names(everything, snapshot, arguments)
         selected = selection(arguments)
         rows = [row for row in everything if _is_selected(row, arguments) and selected.selects(row, {})]
@@ -60,7 +60,7 @@ def main(argv: Sequence[str]) -> int:
             found = _GROUPS[arguments.by](_physical(snapshot, rows))
             counts = Table(found, usage_columns(arguments.by, found), lambda row: row.name)
             return render_table(counts, arguments, colour=colour)
-        table = Table(rows, columns(now), lambda row: f"device/{row.key}", "No devices found.\n")
+        table = Table(rows, columns(now, rows), lambda row: f"device/{row.key}", "No devices found.\n")
         return render_table(table, arguments, colour=colour)
 
     return run_table(PROG, arguments, KINDS, show)
@@ -107,8 +107,9 @@ def _is_selected(row: DeviceRow, arguments: argparse.Namespace) -> bool:
     )
 
 
-def columns(now: datetime) -> list[Column[DeviceRow]]:
-    """Return the columns of the list of devices."""
+def columns(now: datetime, rows: Iterable[DeviceRow] = ()) -> list[Column[DeviceRow]]:
+    """Return the columns of the list of devices; what else offers them only if something does."""
+    also: list[Column[DeviceRow]] = [Column("ALSO OFFERED BY", lambda row: row.also)]
     return [
         Column("NODE", lambda row: row.node),
         Column("DRIVER", lambda row: row.driver),
@@ -118,6 +119,7 @@ def columns(now: datetime) -> list[Column[DeviceRow]]:
         Column("CLAIM", lambda row: ", ".join(holder.claim for holder in row.holders)),
         Column("PODS", lambda row: ", ".join(pod for holder in row.holders for pod in holder.pods)),
         Column("ALLOCATED", lambda row: ", ".join(age(holder.since, now) for holder in row.holders)),
+        *(also if any(row.also for row in rows) else ()),
         Column("CLASSES", lambda row: ",".join(row.classes)),
         Column("NOTE", lambda row: row.note, wide=True),
         Column("CAPACITY", lambda row: _pairs(row.capacity), wide=True),

@@ -41,6 +41,8 @@ def main(argv: Sequence[str]) -> int:
         findings = [*examine(snapshot, SystemClock().now()), *_node_findings(arguments, snapshot)]
         if arguments.fix:
             _apply_fixes(arguments, [finding.fix for finding in findings if finding.fix is not None])
+    if arguments.manifests:
+        return _print_manifests(findings)
     write_answer(findings, arguments.output, partial(lines, findings, is_complete=not snapshot.hidden))
     return EXIT_FAILURE if any(finding.severity is not Severity.NOTE for finding in findings) else 0
 
@@ -54,6 +56,9 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser = cluster_parser(PROG, description, formats=("text", "json", "yaml"))
     parser.add_argument("--fix", action="store_true", help="fix what a single safe write can fix")
     parser.add_argument(
+        "--manifests", action="store_true", help="print only the manifests that findings advise to apply, as YAML"
+    )
+    parser.add_argument(
         "--node-root-dir",
         default="",
         metavar="DIR",
@@ -64,6 +69,15 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     if arguments.fix and arguments.filename:
         parser.error("--fix needs a cluster; files are read-only")
     return arguments
+
+
+def _print_manifests(findings: Sequence[Finding]) -> int:
+    # Imported on use: the text needs no YAML.
+    import yaml
+
+    manifests = {str(item.manifest): item.manifest for item in findings if item.manifest is not None}
+    sys.stdout.write(yaml.safe_dump_all(manifests.values(), sort_keys=False) if manifests else "")
+    return 0
 
 
 def _node_findings(arguments: argparse.Namespace, snapshot: Snapshot) -> Iterator[Finding]:

@@ -82,6 +82,8 @@ class DeviceRow(msgspec.Struct, frozen=True, gc=False):
     attributes: Mapping[str, str]
     capacity: Mapping[str, str]
     taints: tuple[str, ...]
+    # What else offers the same device: a resource of a device plugin with its Pods, or a driver.
+    also: str = ""
 
     @property
     def key(self) -> str:

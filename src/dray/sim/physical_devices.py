@@ -17,7 +17,8 @@ import msgspec
 
 from dray.api.pod_claims import is_pod_done
 from dray.api.types.core_v1 import Node, Pod
-from dray.sim.devices import PLUGIN_DRIVER, DeviceRow, DeviceState, DeviceSurvey, Holder, binary_text
+from dray.sim.devices import PLUGIN_DRIVER, DeviceRow, DeviceState, DeviceSurvey, Holder, binary_text, device_rows
+from dray.sim.double_offers import DoubleOffer, double_offers
 from dray.sim.snapshot import Snapshot
 from dray.sim.usable_nodes import UsableNodes
 
@@ -74,14 +75,64 @@ class PhysicalDevice(msgspec.Struct, frozen=True, gc=False):
     counters: tuple[CounterUse, ...] = ()
     # Why it is unavailable, in few words.
     reason: str = ""
+    # Whether a driver offers the same devices: then they count as those of the driver.
+    is_repeated: bool = False
 
 
 def physical_devices(snapshot: Snapshot) -> list[PhysicalDevice]:
     """Return all physical devices, by node, driver, pool and name."""
     survey = DeviceSurvey.of(snapshot)
-    found = [item for pool in survey.inventory.pools() for item, _ in devices_of_pool(survey, pool)]
-    found += plugin_devices(snapshot)
+    found: list[PhysicalDevice] = []
+    rows: list[DeviceRow] = []
+    for pool in survey.inventory.pools():
+        for device, parts in devices_of_pool(survey, pool):
+            found.append(device)
+            rows += [row for _, row in parts]
+    found = counted_once([*found, *plugin_devices(snapshot)], offers_of(snapshot, rows))
     return sorted(found, key=lambda item: (item.node, item.driver, item.pool, item.name))
+
+
+def offers_of(snapshot: Snapshot, rows: Iterable[DeviceRow]) -> list[DoubleOffer]:
+    """Return which of the devices of drivers, given as rows, a device plugin offers too."""
+    unique = {row.key: row for row in rows}
+    return double_offers(unique.values(), plugin_resources(snapshot), snapshot.classes, snapshot.pods)
+
+
+def counted_once(devices: Iterable[PhysicalDevice], offers: Iterable[DoubleOffer]) -> list[PhysicalDevice]:
+    """Return physical devices so that those of a plugin and of a driver count once.
+
+    The devices are those of the driver. What Pods have by the plugin is not free for claims, and the other way round.
+    """
+    held: dict[tuple[str, str], int] = {}
+    taken: dict[str, str] = {}
+    for offer in offers:
+        key = offer.node, offer.resource
+        held[key] = held.get(key, 0) + len(offer.held)
+        taken |= dict.fromkeys(offer.taken_through_plugin(), f"in use as {offer.resource}")
+    found: list[PhysicalDevice] = []
+    for device in devices:
+        if device.driver == PLUGIN_DRIVER and (device.node, device.name) in held:
+            found += _repeated(device, held[device.node, device.name])
+        elif taken and device.state is PhysicalState.FREE and (reason := _taken(device, taken)):
+            found.append(msgspec.structs.replace(device, state=PhysicalState.UNAVAILABLE, reason=reason))
+        else:
+            found.append(device)
+    return found
+
+
+def _repeated(device: PhysicalDevice, held: int) -> Iterator[PhysicalDevice]:
+    """Yield the devices of a plugin that a driver offers too: as many are not free as claims have."""
+    out = min(held, device.count) if device.state is PhysicalState.FREE else 0
+    if out < device.count:
+        yield msgspec.structs.replace(device, count=device.count - out, is_repeated=True)
+    if out:
+        state, reason = PhysicalState.UNAVAILABLE, "in use by claims"
+        yield msgspec.structs.replace(device, count=out, state=state, reason=reason, is_repeated=True)
+
+
+def _taken(device: PhysicalDevice, taken: Mapping[str, str]) -> str:
+    keys = (f"{device.driver}/{device.pool}/{name}" for name in device.published)
+    return next((taken[key] for key in keys if key in taken), "")
 
 
 def devices_of_pool(survey: DeviceSurvey, pool: Pool) -> Iterator[tuple[PhysicalDevice, Sequence[Published]]]:
@@ -238,6 +289,24 @@ def requested_resources(pod: Pod) -> Mapping[str, int]:
     from dray.framework.pod_info import PodInfo
 
     return PodInfo(pod).requests.scalars if pod.spec.node_name and not is_pod_done(pod) else {}
+
+
+def all_rows(snapshot: Snapshot) -> list[DeviceRow]:
+    """Return the rows of drivers and of device plugins; what both offer has both claimants."""
+    rows = device_rows(snapshot)
+    offers = offers_of(snapshot, rows)
+    also: dict[str, list[str]] = {}
+    drivers: dict[tuple[str, str], list[str]] = {}
+    for offer in offers:
+        drivers.setdefault((offer.node, offer.resource), []).append(f"driver {offer.driver}")
+        for row in offer.rows:
+            also.setdefault(row.key, []).append(offer.claimant(row))
+    own = [msgspec.structs.replace(row, also=", ".join(also[row.key])) if row.key in also else row for row in rows]
+    of_plugins = [
+        msgspec.structs.replace(row, also=", ".join(dict.fromkeys(drivers.get((row.node, row.name), ()))))
+        for row in plugin_rows(snapshot)
+    ]
+    return [*own, *of_plugins]
 
 
 def plugin_rows(snapshot: Snapshot) -> list[DeviceRow]:

@@ -105,7 +105,7 @@ def by_pool(snapshot: Snapshot) -> list[PoolRow]:
 
 def by_node(devices: Iterable[PhysicalDevice]) -> list[UsageRow]:
     """Return one row per node; devices that are not local to one node are under `*`."""
-    return _grouped(devices, lambda device: (device.node,))
+    return _grouped(_once(devices), lambda device: (device.node,))
 
 
 def by_class(devices: Iterable[PhysicalDevice]) -> list[UsageRow]:
@@ -115,7 +115,11 @@ def by_class(devices: Iterable[PhysicalDevice]) -> list[UsageRow]:
 
 def by_driver(devices: Iterable[PhysicalDevice]) -> list[UsageRow]:
     """Return one row per driver."""
-    return _grouped(devices, lambda device: (device.driver,))
+    return _grouped(_once(devices), lambda device: (device.driver,))
+
+
+def _once(devices: Iterable[PhysicalDevice]) -> Iterable[PhysicalDevice]:
+    return (device for device in devices if not device.is_repeated)
 
 
 def _grouped(devices: Iterable[PhysicalDevice], names: Callable[[PhysicalDevice], Sequence[str]]) -> list[UsageRow]:

@@ -12,11 +12,13 @@ from dataclasses import dataclass, field
 
 from dray.api.types.resource_v1 import ResourceClaim
 from dray.sim import usage
-from dray.sim.devices import DeviceSurvey, Holder
+from dray.sim.devices import DeviceRow, DeviceSurvey, Holder
 from dray.sim.physical_devices import (
     PhysicalDevice,
     Published,
+    counted_once,
     devices_of_pool,
+    offers_of,
     plugin_devices,
     requested_resources,
 )
@@ -60,10 +62,12 @@ def sample(snapshot: Snapshot) -> Sample:
     survey = DeviceSurvey.of(snapshot)
     requested = dict(_requested_classes(snapshot.claims))
     devices, used = plugin_devices(snapshot), dict[tuple[str, str], float]()
+    rows: list[DeviceRow] = []
     resources = {device.name for device in devices}
     for pool in survey.inventory.pools():
         for device, parts in devices_of_pool(survey, pool):
             devices.append(device)
+            rows += [row for _, row in parts]
             for holder, fraction in _divided(survey, device, parts):
                 owner = holder.claim.partition("/")[0], requested.get((holder.claim, holder.request), "")
                 used[owner] = used.get(owner, 0.0) + fraction
@@ -75,7 +79,7 @@ def sample(snapshot: Snapshot) -> Sample:
     return Sample(
         {
             row.name: ClassUse(row.total, row.held, row.out, round(row.used, 6), round(row.used, 6))
-            for row in usage.by_class(devices)
+            for row in usage.by_class(counted_once(devices, offers_of(snapshot, rows)))
         },
         {owner: NamespaceUse(round(amount, 6), round(amount, 6)) for owner, amount in sorted(used.items()) if amount},
     )

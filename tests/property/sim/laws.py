@@ -110,7 +110,8 @@ def what_is_free_can_be_taken(snapshot: Snapshot) -> Iterator[str]:
     for name in ("gpu",):
         if name not in rows or name not in {item.metadata.name for item in snapshot.classes}:
             continue
-        kept = sum(count for why, count in rows[name].reasons.items() if why.startswith("kept"))
+        # The scheduler does not see that a Pod has a device by a device plugin.
+        kept = sum(count for why, count in rows[name].reasons.items() if why.startswith(("kept", "in use as")))
         taken = _taken_by_probes(roomy, name)
         if taken != rows[name].free + kept:
             yield f"class {name}: {rows[name].free} free and {kept} kept, {taken} probes fit ({rows[name].reasons})"

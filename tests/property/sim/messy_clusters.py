@@ -100,7 +100,8 @@ class MessyCluster:
         if self.chance(0.1):
             made["status"]["conditions"] = []
         if self.chance(0.2):
-            made["status"]["allocatable"][PLUGIN] = made["status"]["capacity"] = str(rng.randint(1, 3))
+            # The second is of the devices of a driver, if the class says so.
+            made["status"]["allocatable"][rng.choice((PLUGIN, "example.com/gpu"))] = str(rng.randint(1, 3))
             made["status"]["capacity"] = {**made["status"]["allocatable"]}
         if not self.chance(0.1):
             # Else it was deleted, and its slices and Pods are left.
@@ -174,6 +175,11 @@ class MessyCluster:
         made["metadata"]["labels"] = {"app": "web"}
         made["status"] = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
         made["spec"]["priority"] = self.rng.choice((0, 0, 10))
+        if self.chance(0.1):
+            made["spec"]["containers"][0]["resources"] = {
+                "requests": {"example.com/gpu": "1"},
+                "limits": {"example.com/gpu": "1"},
+            }
         devices = self._take(where, 1) if where in self.free and self.chance(0.7) else []
         if devices:
             made["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "gpus-1"}]

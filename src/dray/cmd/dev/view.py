@@ -10,8 +10,7 @@ from dray.api.types.resource_v1 import ResourceSlice
 from dray.cli import claims, devices
 from dray.cli.output import Column, render
 from dray.sim.claims import claim_rows
-from dray.sim.devices import device_rows
-from dray.sim.physical_devices import plugin_rows
+from dray.sim.physical_devices import all_rows
 from dray.sim.snapshot import Snapshot
 
 NO_SLICES: Final = "No slices: the driver has published no devices.\n"
@@ -23,10 +22,10 @@ KINDS: Final = tuple(dict.fromkeys((*devices.KINDS, *claims.KINDS)))
 def tables(snapshot: Snapshot, now: datetime, *, colour: bool) -> str:
     """Return the tables of a snapshot; what there is none of is said in one line."""
     slices, held = snapshot.slices, claim_rows(snapshot)
-    found = [*device_rows(snapshot), *plugin_rows(snapshot)]
+    found = all_rows(snapshot)
     parts = (
         render(slices, _SLICE_COLUMNS, colour=colour) if slices else NO_SLICES,
-        render(found, devices.columns(now), colour=colour) if found else "",
+        render(found, devices.columns(now, found), colour=colour) if found else "",
         render(held, claims.columns(now), colour=colour) if held else "No claims found.\n",
     )
     return "\n".join(filter(None, parts))

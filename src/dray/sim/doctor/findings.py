@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+from dray.api.document import Document
 from dray.api.types.core_v1 import Pod
 from dray.api.types.resource_v1 import ResourceClaim
 from dray.sim.snapshot import Snapshot
@@ -44,6 +45,8 @@ class Finding:
     # How to resolve it, as text or command.
     advice: str
     fix: Fix | None = None
+    # What to apply, if the advice says so.
+    manifest: Document | None = None
 
 
 @dataclass(frozen=True, slots=True)

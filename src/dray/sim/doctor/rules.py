@@ -14,6 +14,7 @@ from dray.api.types.core_v1 import Pod
 from dray.api.types.resource_v1 import ResourceClaim
 from dray.sim.devices import holders_by_device
 from dray.sim.doctor.classic_rules import CLASSIC_RULES, unserved_classic
+from dray.sim.doctor.device_rules import DEVICE_RULES
 from dray.sim.doctor.findings import STUCK_AFTER, Finding, Rule, Severity, dead_pod_text, free_claim, remove_reservation
 from dray.sim.doctor.group_rules import GROUP_RULES
 from dray.sim.doctor.path_rules import PATH_RULES
@@ -342,6 +343,7 @@ def undecodable_objects(snapshot: Snapshot, _now: datetime) -> Iterator[Finding]
 RULES: Final[tuple[Rule, ...]] = (
     undecodable_objects,
     double_allocations,
+    *DEVICE_RULES,
     dead_reservations,
     unserved_pods,
     stuck_deletions,
