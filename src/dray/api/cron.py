@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime, timedelta, tzinfo
+from datetime import MAXYEAR, UTC, datetime, timedelta, tzinfo
 from typing import Final, NamedTuple
+
+from dray.api.timestamps import seconds_after
 
 
 class CronError(ValueError):
@@ -140,7 +142,9 @@ def next_time(schedule: Schedule, after: datetime, zone: tzinfo) -> datetime | N
     Wall clock times that daylight saving time skips are skipped, those that it repeats are repeated.
     """
     if schedule.every_seconds:
-        return after.replace(microsecond=0) + timedelta(seconds=schedule.every_seconds)
+        return seconds_after(after.replace(microsecond=0), schedule.every_seconds)
+    if after.year + _YEARS_MAX >= MAXYEAR:
+        return None
     found = (after.astimezone(zone) + _MINUTE).replace(second=0, microsecond=0)
     last_year = found.year + _YEARS_MAX
     while found.year <= last_year:

@@ -35,6 +35,8 @@ _DURATION_MAX: Final = (1 << 63) - 1
 # Far more than any duration needs, and far less than Python takes to convert.
 _DURATION_LENGTH_MAX: Final = 256
 _SECOND: Final = 1_000_000_000
+_FIRST: Final = datetime.min.replace(tzinfo=UTC)
+_LAST: Final = datetime.max.replace(tzinfo=UTC)
 _MINUTE_SECONDS, _HOUR_SECONDS, _DAY_SECONDS = 60, 3600, 86400
 
 
@@ -65,6 +67,17 @@ def parse_time(text: str) -> datetime:
     except ValueError:
         raise TimeFormatError(f'parsing time "{text}": day out of range') from None
     return moment.astimezone(UTC)
+
+
+def seconds_after(moment: datetime, seconds: float) -> datetime:
+    """Return the moment so many seconds later; the last or first one of all, if that is beyond what times can say.
+
+    Seconds in objects have 64 bits, and times of objects go up to the last one: their sum must not stop anybody.
+    """
+    try:
+        return moment + timedelta(seconds=seconds)
+    except OverflowError:
+        return _LAST if seconds > 0 else _FIRST
 
 
 def parse_duration_nanoseconds(text: str) -> int:

@@ -19,6 +19,8 @@ ORPHAN: Final = "orphan"
 FOREGROUND: Final = "foregroundDeletion"
 _GC_FINALIZERS: Final = frozenset({ORPHAN, FOREGROUND})
 _POD_GRACE_SECONDS: Final = 30
+# 136 years. The end of a much longer one could not be written as a time, and the Pod never be deleted.
+_GRACE_SECONDS_MAX: Final = 1 << 32
 _NAMESPACES: Final = GroupResource("", "namespaces")
 _DEFINITIONS: Final = GroupResource("apiextensions.k8s.io", "customresourcedefinitions")
 # A delete of one of these returns the object; of all others a Status.
@@ -160,7 +162,7 @@ def _grace_seconds(pod: Document, options: DeleteOptions) -> int:
         grace = _POD_GRACE_SECONDS if own is None else int(own)
     if not spec.get("nodeName") or status.get("phase") in ("Succeeded", "Failed"):
         return 0
-    return grace
+    return min(grace, _GRACE_SECONDS_MAX)
 
 
 def _shortens(metadata: Document, grace: int) -> bool:

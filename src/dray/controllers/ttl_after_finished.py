@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Final
 
 from dray.api.document import NamespacedName
+from dray.api.timestamps import seconds_after
 from dray.api.types.batch_v1 import Job
 from dray.client.controller import Requeue, Result
 from dray.client.errors import ignore_not_found
@@ -79,7 +80,7 @@ def expiry_of(job: Job) -> datetime | None:
     seconds, finished = job.spec.ttl_seconds_after_finished, finish_time(job)
     if seconds is None or finished is None or job.metadata.deletion_timestamp is not None:
         return None
-    return finished + timedelta(seconds=seconds)
+    return seconds_after(finished, seconds)
 
 
 def finish_time(job: Job) -> datetime | None:

@@ -13,6 +13,7 @@ from dray.api.timestamps import (
     parse_duration,
     parse_duration_nanoseconds,
     parse_time,
+    seconds_after,
 )
 
 MOMENT = datetime(2026, 11, 15, 21, 37, 1, 250_000, tzinfo=UTC)
@@ -79,3 +80,17 @@ def test_duration_errors(text: str, error: str) -> None:
     with pytest.raises(TimeFormatError) as caught:
         parse_duration_nanoseconds(text)
     assert str(caught.value) == error
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [
+        (1.5, datetime(2026, 1, 1, 0, 0, 1, 500_000, UTC)),
+        (-86400, datetime(2025, 12, 31, tzinfo=UTC)),
+        (1e12, datetime.max.replace(tzinfo=UTC)),
+        ((1 << 63) - 1, datetime.max.replace(tzinfo=UTC)),
+        (-(1 << 63), datetime.min.replace(tzinfo=UTC)),
+    ],
+)
+def test_seconds_after_end_with_the_times(seconds: float, expected: datetime) -> None:
+    assert seconds_after(datetime(2026, 1, 1, tzinfo=UTC), seconds) == expected

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Final, TypeAlias
 
 from dray.api.document import Document, GroupResource
@@ -29,6 +29,7 @@ from dray.api.quota.names import (
     devices_name,
     requests_name,
 )
+from dray.api.timestamps import seconds_after
 from dray.api.types.core_v1 import Container, ContainerStatus, Pod, ResourceRequirements
 from dray.api.types.meta_v1 import OwnerReference
 from dray.api.types.resource_v1 import (
@@ -109,7 +110,7 @@ def uses_resources(pod: Pod, now: datetime) -> bool:
     if pod.status.phase in _TERMINAL_PHASES:
         return False
     deleted, grace = pod.metadata.deletion_timestamp, pod.metadata.deletion_grace_period_seconds
-    return deleted is None or grace is None or now <= deleted + timedelta(seconds=grace)
+    return deleted is None or grace is None or now <= seconds_after(deleted, grace)
 
 
 def missing_amounts(pod: Pod, names: Iterable[str]) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import zoneinfo
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta, tzinfo
+from datetime import UTC, datetime, tzinfo
 from email.utils import format_datetime
 from typing import Final, NamedTuple
 
@@ -13,6 +13,7 @@ import msgspec
 
 from dray.api.cron import CronError, Schedule, latest_time, next_time, parse_schedule
 from dray.api.document import GroupVersionKind
+from dray.api.timestamps import seconds_after
 from dray.api.types.batch_v1 import CronJob, CronJobStatus, Job
 from dray.api.types.core_v1 import ObjectReference
 from dray.api.types.meta_v1 import ObjectMeta
@@ -126,7 +127,7 @@ def plan_start(cron_job: CronJob, active: Sequence[ObjectReference], last: datet
     schedule, zone = parsed
     earliest = last or cron_job.metadata.creation_timestamp or now
     deadline = spec.starting_deadline_seconds
-    since = earliest if deadline is None else max(earliest, now - timedelta(seconds=deadline))
+    since = earliest if deadline is None else max(earliest, seconds_after(now, -deadline))
     due, following = latest_time(schedule, since, now, zone), next_time(schedule, now, zone)
     if due is None:
         missed = latest_time(schedule, earliest, since, zone)

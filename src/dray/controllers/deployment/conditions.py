@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Final, TypeAlias
 
 import msgspec
 
+from dray.api.timestamps import seconds_after
 from dray.api.types.apps_v1 import Deployment, DeploymentCondition, DeploymentStatus, ReplicaSet
 from dray.controllers.deployment.strategy import (
     has_progress_deadline,
@@ -133,7 +134,7 @@ def _has_timed_out(deployment: Deployment, conditions: Conditions, now: datetime
 
 def _deadline(deployment: Deployment, current: DeploymentCondition) -> datetime:
     assert current.last_update_time is not None
-    return current.last_update_time + timedelta(seconds=deployment.spec.progress_deadline_seconds or 0)
+    return seconds_after(current.last_update_time, deployment.spec.progress_deadline_seconds or 0)
 
 
 def with_progress(

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Final
 
+from dray.api.timestamps import seconds_after
 from dray.api.types.core_v1 import Pod
 from dray.controllers.pod_control.pod_status import ready_condition
 
@@ -49,7 +50,7 @@ def remaining(failures: int, last_failure: datetime | None, now: datetime) -> fl
     if failures == 0 or last_failure is None:
         return 0.0
     wait = min(INITIAL_SECONDS * 2 ** min(failures - 1, _DOUBLINGS_MAX), MAX_SECONDS)
-    left = (last_failure + timedelta(seconds=wait) - now).total_seconds()
+    left = (seconds_after(last_failure, wait) - now).total_seconds()
     return left if 0 < left <= 2 * wait else 0.0
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Final
 
+from dray.api.timestamps import seconds_after
 from dray.api.types.batch_v1 import Job, JobCondition, UncountedTerminatedPods
 from dray.api.types.core_v1 import Pod
 from dray.controllers.job.failure_policy import FAIL_INDEX, FAIL_JOB, evaluate
@@ -153,7 +154,7 @@ def deadline(job: Job) -> datetime | None:
     limit, start = job.spec.active_deadline_seconds, job.status.start_time
     if limit is None or start is None or job.spec.suspend:
         return None
-    return start + timedelta(seconds=limit)
+    return seconds_after(start, limit)
 
 
 def verdict_of(state: JobState) -> Verdict | None:

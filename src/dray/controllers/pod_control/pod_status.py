@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Final
 
+from dray.api.timestamps import seconds_after
 from dray.api.types.core_v1 import Pod, PodCondition
 from dray.api.types.meta_v1 import ObjectMeta
 
@@ -52,7 +53,7 @@ def available_in_seconds(pod: Pod, min_ready_seconds: int, now: datetime) -> flo
         return 0.0
     if condition.last_transition_time is None:
         return float(min_ready_seconds)
-    available = condition.last_transition_time + timedelta(seconds=min_ready_seconds)
+    available = seconds_after(condition.last_transition_time, min_ready_seconds)
     return max((available - now).total_seconds(), 0.0)
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Final
 
-from dray.api.timestamps import TimeFormatError, parse_time
+from dray.api.timestamps import TimeFormatError, parse_time, seconds_after
 
 # Time, stream and tag; the text may be missing.
 _FIELDS_LEAST: Final = 3
@@ -38,7 +38,7 @@ def read_options(query: Mapping[str, str], now: datetime) -> LogOptions:
         if query.get("sinceTime"):
             since = parse_time(query["sinceTime"])
         if query.get("sinceSeconds"):
-            since = now - timedelta(seconds=int(query["sinceSeconds"]))
+            since = seconds_after(now, -int(query["sinceSeconds"]))
         tail = int(query["tailLines"]) if query.get("tailLines") else None
         limit = int(query["limitBytes"]) if query.get("limitBytes") else None
     except (ValueError, TimeFormatError) as error:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, ClassVar, Final, TypeAlias
 
+from dray.api.timestamps import seconds_after
 from dray.api.types.core_v1 import Pod
 from dray.node.agent.pod.containers import ContainerKind, ContainerState, Operation, Waiting, restore_containers
 from dray.node.agent.pod.events import (
@@ -433,7 +434,7 @@ class PodMachine:
 
     def _terminate(self, now: datetime) -> None:
         self._move(Trigger.TERMINATE)
-        self._grace_ends = now + timedelta(seconds=termination_grace(self.pod))
+        self._grace_ends = seconds_after(now, termination_grace(self.pod))
 
     def _request_admission(self) -> None:
         if not self._admission_requested:
@@ -563,14 +564,14 @@ class PodMachine:
         if state.operation in (Operation.STARTING, Operation.STOPPING) or not state.alive:
             return
         if self._grace_ends is None:
-            self._grace_ends = now + timedelta(seconds=termination_grace(self.pod))
+            self._grace_ends = seconds_after(now, termination_grace(self.pod))
         remaining = (self._grace_ends - now).total_seconds()
         least = min(self._timing.grace_least, termination_grace(self.pod))
         self._stop(state, max(remaining, least), f"Stopping container {state.name}")
 
     def _shorten_grace(self, now: datetime) -> None:
         """Stop containers again when the grace period has become shorter than the current one."""
-        ends = now + timedelta(seconds=termination_grace(self.pod))
+        ends = seconds_after(now, termination_grace(self.pod))
         if self._grace_ends is None or ends >= self._grace_ends:
             return
         self._grace_ends = ends
@@ -595,7 +596,7 @@ class PodMachine:
     @property
     def _deadline(self) -> datetime | None:
         seconds = self.pod.spec.active_deadline_seconds
-        return None if seconds is None else self.start_time + timedelta(seconds=seconds)
+        return None if seconds is None else seconds_after(self.start_time, seconds)
 
 
 Handler: TypeAlias = Callable[[PodMachine, Any, datetime], None]

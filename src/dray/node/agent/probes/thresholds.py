@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Final
 
+from dray.api.timestamps import seconds_after
 from dray.api.types.core_v1 import Container, HTTPGetAction, Probe
 from dray.node.agent.pod.events import ProbeKind
 
@@ -36,7 +37,7 @@ def timeout_seconds(probe: Probe) -> float:
 
 def first_at(probe: Probe, started: datetime) -> datetime:
     """Return the time of the first probe."""
-    return started + timedelta(seconds=probe.initial_delay_seconds or 0)
+    return seconds_after(started, probe.initial_delay_seconds or 0)
 
 
 @dataclass(slots=True)
