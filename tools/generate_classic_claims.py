@@ -27,12 +27,9 @@ def diagram() -> str:
     return "\n".join([*lines, "```"])
 
 
-def table() -> str:
-    """Return the transitions as a table, and the component that a claim in each state waits for."""
-    lines = ["| from | to | component | action |", "|---|---|---|---|"]
-    lines += [f"| {move.before} | {move.after} | {', '.join(move.actors)} | {move.action} |" for move in TRANSITIONS]
-    waits = ", ".join(f"`{state}` for the {actor}" for state, actor in WAITS_FOR.items())
-    return "\n".join([*lines, "", f"A claim waits: {waits}."])
+def waits() -> str:
+    """Return the component that a claim in each state waits for."""
+    return "A claim waits: " + ", ".join(f"`{state}` for the {actor}" for state, actor in WAITS_FOR.items()) + "."
 
 
 def rewritten(page: str) -> str:
@@ -41,7 +38,7 @@ def rewritten(page: str) -> str:
     _, found, tail = rest.partition(END)
     if not found:
         raise SystemExit(f"{PAGE.name} has no markers")
-    return f"{head}{BEGIN}\n\n{diagram()}\n\n{table()}\n\n{END}{tail}"
+    return f"{head}{BEGIN}\n\n{diagram()}\n\n{waits()}\n\n{END}{tail}"
 
 
 def main() -> int:

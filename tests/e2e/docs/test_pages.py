@@ -10,7 +10,6 @@ from tests.e2e.docs.harness import ROOT, check_page, pages_in
 
 # Pages with a separate test that checks more than the commands.
 SEPARATE = {
-    "docs/classic-dra.md": "tests/e2e/classic/test_tutorial.py",
     "docs/extended-resources.md": "tests/e2e/extended_resources/test_tutorial.py",
 }
 # Pages that need other programs than dray and kubectl.

@@ -1,7 +1,7 @@
 """What the author of a classic driver imports: claims of cdi.k8s.io, allocated by the driver itself.
 
 Write a class with `allocate`, `deallocate` and perhaps `unsuitable_nodes` for the cluster, and one with `prepare` and
-perhaps `unprepare` for nodes; `main` runs either. docs/classic-dra.md is the manual.
+perhaps `unprepare` for nodes; `main` runs either. docs/classic-claims.md is the manual.
 """
 
 from dray.api.cdi import ContainerEdits, DeviceNode, Hook, Mount
