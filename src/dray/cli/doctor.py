@@ -95,7 +95,8 @@ def _node_findings(arguments: argparse.Namespace, snapshot: Snapshot) -> Iterato
         try:
             allocated = device_checkpoint.decode(content)
         except device_checkpoint.CheckpointError as error:
-            yield _damaged(name, path, error, "drain the node, remove the file and restart the node agent")
+            advice = "restart the node agent: it reads who has which devices from the containers that run"
+            yield _damaged(name, path, error, advice)
         else:
             yield from check_devices(name, allocated, snapshot)
     yield from check_drivers(name, _running_drivers(Path(arguments.node_root_dir)), snapshot)

@@ -54,7 +54,14 @@ class NodeManagers:
         self._dra = DraManager(client, context.name, root, clock, metrics, options)
         self.container_manager: ContainerManager = make_container_manager(
             root,
-            NodePods(pods, lambda: pods.synced, pods.settled_at_start, pods.orphans, pods.admitted_before),
+            NodePods(
+                pods,
+                lambda: pods.synced,
+                pods.settled_at_start,
+                pods.orphans,
+                pods.admitted_before,
+                pods.found_at_start,
+            ),
             clock,
             metrics,
             devices=_device_settings(settings),
@@ -73,6 +80,7 @@ class NodeManagers:
         )
         self._pod_resources = PodResourcesServer(root, sources, clock, metrics, gates)
         self._pods_api = PodsServer(root, pods, clock, metrics) if gates.enabled("PodsAPI") else None
+        pods.on_removed(self.container_manager.devices.rebuild_owners)
         pods.on_removed(self._reconcile_claims)
 
     @property

@@ -17,6 +17,7 @@ from dray.api.types.core_v1 import Pod
 from dray.driver.device_plugin import Allocation, Device, DevicePlugin, HostDevice, Options, serve
 from dray.node.devices.device_manager import DeviceManager, DeviceSettings, NodePods
 from dray.node.resource_manager import Rejection
+from dray.node.runtimes.runtime import ContainerRecord
 from dray.node.topology.topology_manager import Alignment, TopologyManager
 from dray.rpc.pb.deviceplugin.v1beta1 import api_pb2 as pb
 from dray.rpc.pb.deviceplugin.v1beta1.api_pb2_grpc import RegistrationStub
@@ -71,6 +72,7 @@ class Node:
     pods: Pods
     metrics: Metrics
     changes: list[tuple[str, ...]] = field(default_factory=list)
+    warnings: list[tuple[str, str]] = field(default_factory=list)
 
     async def admit(self, item: Pod) -> Rejection | None:
         """As the agent does: a Pod that is admitted is active from then on."""
@@ -112,13 +114,17 @@ async def node(
     running: Sequence[tuple[str, str]] = (),
     admitted_before: Sequence[str] = (),
     serves: bool = True,
+    found: Sequence[ContainerRecord] = (),
 ) -> AsyncIterator[Node]:
     """The node's side, serving registration."""
     pods, metrics = pods or Pods(), Metrics()
-    known = NodePods(pods, ready, running, admitted_before=admitted_before)
+    running = [*running, *((item.pod_uid, item.name) for item in found if item.exit is None)]
+    admitted_before = [*admitted_before, *(item.pod_uid for item in found)]
+    known = NodePods(pods, ready, running, pods.orphans, admitted_before, found)
     devices = DeviceManager(folder, known, SystemClock(), metrics, settings)
     manager = TopologyManager(devices, alignment=alignment, admitted_before=admitted_before)
     result = Node(folder, devices, manager, pods, metrics)
+    devices.on_warning(lambda *warning: result.warnings.append(warning))
     result.manager.on_change(lambda uids: result.changes.append(tuple(uids)))
     if not serves:
         yield result

@@ -18,6 +18,7 @@ import grpc.aio
 import pytest
 
 from dray.driver.device_plugin import Allocation, Device, DevicePlugin, HostDevice, Mount, Options, serve
+from dray.node.devices.owners import ANNOTATION
 from dray.node.resource_manager import Mount as NodeMount
 from dray.node.resource_manager import RunOptions
 from dray.rpc.pb.deviceplugin.v1beta1 import api_pb2 as pb
@@ -60,6 +61,7 @@ async def test_everything_an_answer_has_reaches_the_container(folder: str) -> No
         item = asking("u1")
         assert await here.admit(item) is None
         options = here.manager.container_options(item, "main")
+        assert options.annotations.pop(ANNOTATION)  # type: ignore[attr-defined]
         assert options == RunOptions(
             envs={"A": "1"},
             mounts=(NodeMount("/in", "/out", read_only=True),),

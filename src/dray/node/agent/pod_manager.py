@@ -90,6 +90,8 @@ class PodManager:
         # Containers that were running when the agent started, and init containers that had completed, as (Pod UID,
         # name): they need no new resources.
         self.settled_at_start: set[tuple[str, str]] = set()
+        # The runs that the runtime had when the agent started.
+        self.found_at_start: list[ContainerRecord] = []
         # The UIDs of Pods that had containers when the agent started: an earlier agent has admitted them.
         self.admitted_before: set[str] = set()
         # The Pod UIDs of running containers without a Pod, one for each container.

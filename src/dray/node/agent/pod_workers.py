@@ -101,6 +101,7 @@ class PodWorkers:
     async def start(self) -> None:
         """Start the runtime and find the containers that are running; Pods may be added afterwards."""
         records = await self._deps.runtime.start(self.container_exited, self._deps.tasks)
+        self._pods.found_at_start += records
         for record in records:
             self._found.setdefault(record.pod_uid, []).append(record)
             self._pods.admitted_before.add(record.pod_uid)

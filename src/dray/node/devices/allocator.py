@@ -106,8 +106,10 @@ class DeviceAllocator:
             return found.ids
         return next((mark.ids for mark in self._marks.values() if mark.slot == slot), frozenset())
 
-    def in_use(self, resource: str) -> frozenset[str]:
-        """Return the devices that are assigned or being allocated."""
+    def in_use(self, resource: str, besides: AssignmentKey | None = None) -> frozenset[str]:
+        """Return the devices that are assigned or being allocated; all, if another container may have any of them."""
+        if any(slot != besides for slot in self.assignments.unknown(resource)):
+            return frozenset(self.inventory.devices(resource)) | self.assignments.in_use(resource)
         marked = (mark.ids for mark in self._marks.values() if mark.slot.resource == resource)
         return self.assignments.in_use(resource).union(*marked)
 
@@ -185,7 +187,7 @@ class DeviceAllocator:
         container starts, and what becomes of an unhealthy device is for `unhealthy_device` to say.
         """
         slot, resource = need.slot, need.slot.resource
-        if held is not None and len(held.ids) != need.amount:
+        if held is not None and held.is_known and len(held.ids) != need.amount:
             return Refused(
                 f'pod "{slot.pod_uid}" container "{slot.container}" changed request for resource "{resource}" '
                 f"from {len(held.ids)} to {need.amount}"
@@ -200,7 +202,8 @@ class DeviceAllocator:
 
     def _candidates(self, need: AllocationRequest, affinity: int | None) -> Candidates:
         resource = need.slot.resource
-        used = self.in_use(resource)
+        # What a container had that starts again is free, whatever it was.
+        used = self.in_use(resource, besides=need.slot)
         free = tuple([device for device in self.inventory.healthy_devices(resource) if device.id not in used])
         reusable = need.reusable & self.inventory.healthy(resource)
         wanted = affinity if self.inventory.has_topology(resource) else None

@@ -10,7 +10,7 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from dray.api.quantity import Quantity
 from dray.api.types.core_v1 import Container, Pod
@@ -36,9 +36,18 @@ class Assignment:
     response: bytes
 
     @property
+    def is_known(self) -> bool:
+        """Whether it is known which devices the container has; see `UNKNOWN`."""
+        return bool(self.devices)
+
+    @property
     def ids(self) -> frozenset[str]:
         """The devices."""
         return frozenset(name for names in self.devices.values() for name in names)
+
+
+# The container has devices of the resource, and nothing tells which: every device may be one of them.
+UNKNOWN: Final = Assignment({}, b"")
 
 
 class Assignments:
@@ -50,6 +59,7 @@ class Assignments:
         # Indices, so that admission need not iterate over all Pods.
         self._uids: list[str] = []
         self._holders: dict[str, Counter[str]] = {}
+        self._unknown: dict[AssignmentKey, None] = {}
         # Changes whenever an assignment does.
         self.revision = 0
         for slot, assignment in items:
@@ -63,6 +73,8 @@ class Assignments:
         if slot in before:
             self._uncount(slot, before[slot])
         self._holders.setdefault(slot.resource, Counter()).update(assignment.ids)
+        if not assignment.is_known:
+            self._unknown[slot] = None
         self._pods[slot.pod_uid] = tuple(sorted({**before, slot: assignment}.items(), key=_slot))
         self.revision += 1
 
@@ -78,12 +90,13 @@ class Assignments:
         return True
 
     def _uncount(self, slot: AssignmentKey, assignment: Assignment) -> None:
+        self._unknown.pop(slot, None)
         holders = self._holders.get(slot.resource, Counter())
         for name in assignment.ids:
             holders[name] -= 1
             if not holders[name]:
                 del holders[name]
-        if not holders:
+        if not holders and not self.unknown(slot.resource):
             self._holders.pop(slot.resource, None)
 
     def get(self, slot: AssignmentKey) -> Assignment | None:
@@ -109,6 +122,10 @@ class Assignments:
     def in_use(self, resource: str) -> frozenset[str]:
         """Return the assigned devices of a resource."""
         return frozenset(self._holders.get(resource, ()))
+
+    def unknown(self, resource: str) -> tuple[AssignmentKey, ...]:
+        """Return who has devices of the resource of which nothing tells which they are."""
+        return tuple(slot for slot in self._unknown if slot.resource == resource)
 
     def resources(self) -> frozenset[str]:
         """Return the resources with assigned devices."""

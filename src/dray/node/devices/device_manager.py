@@ -10,9 +10,10 @@ import asyncio
 import logging
 import math
 import os
+import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
@@ -36,6 +37,7 @@ from dray.node.devices.device_selection import PreferenceRequest
 from dray.node.devices.endpoint import Endpoint, EndpointError
 from dray.node.devices.files import load_checkpoint, make_folder, remove_sockets
 from dray.node.devices.inventory import Inventory, in_order
+from dray.node.devices.owners import ANNOTATION, note, rebuild
 from dray.node.devices.plugin_handler import DEFAULT_LIVENESS, DevicePluginHandler, Liveness
 from dray.node.devices.responses import merge_responses, resource_statuses, run_options, unhealthy_device
 from dray.node.devices.servicer import DeviceMetrics, Registration
@@ -47,6 +49,7 @@ from dray.node.resource_manager import (
     ResourceError,
     RunOptions,
 )
+from dray.node.runtimes.runtime import ContainerRecord
 from dray.node.topology.containers import containers_of, reusable
 from dray.node.topology.hint_provider import AllocationError, PodReservations, PreferenceNeededError
 from dray.node.topology.hints import NUMA_NODES_MAX, Hint
@@ -60,6 +63,9 @@ _log = logging.getLogger(__name__)
 SOCKET_NAME: Final = "kubelet.sock"
 # kubelet's reason for the event of a container that cannot start.
 FAILED_TO_START: Final = "Failed"
+# The reasons of the Node's events after a lost checkpoint.
+CHECKPOINT_DAMAGED: Final = "DeviceCheckpointDamaged"
+NOT_ATTRIBUTED: Final = "DevicesNotAttributed"
 _TERMINAL_PHASES: Final = frozenset({"Succeeded", "Failed"})
 _SERVER_STOP_SECONDS: Final = 1.0
 
@@ -98,6 +104,8 @@ class NodePods:
     orphans: Callable[[], Collection[str]] = lambda: ()
     # The UIDs of Pods that an earlier agent has admitted; they are not rejected.
     admitted_before: Collection[str] = ()
+    # The runs of containers that there were when the agent started.
+    found: Sequence[ContainerRecord] = ()
 
     def holders(self) -> frozenset[str] | None:
         """Return the UIDs of Pods that may hold resources: all but finished ones; None while not all Pods are known."""
@@ -125,6 +133,14 @@ class DevicePreferenceNeededError(PreferenceNeededError):
         self.question = question
 
 
+class OwnersNeededError(PreferenceNeededError):
+    """Nothing can be allocated until it is known who has which devices."""
+
+    def __init__(self, pod_uid: str) -> None:
+        super().__init__(pod_uid)
+        self.pod_uid = pod_uid
+
+
 class DeviceManager(PodReservations):
     """See the module."""
 
@@ -147,8 +163,13 @@ class DeviceManager(PodReservations):
         loaded = load_checkpoint(path)
         # Without a checkpoint the extended resources of an existing Node object are outdated.
         self.is_new = loaded.state is None
-        # There was a checkpoint, which cannot be read: containers from before may have devices of any resource.
-        self._lost = bool(loaded.damage)
+        # Containers from before may have devices of any resource that the checkpoint does not tell.
+        self._lost = not loaded.is_newest
+        self._damage = loaded.damage
+        # Set when it is known who has which devices; until then nothing is allocated, and nothing is saved.
+        self._owners_known = asyncio.Event()
+        if not self._lost:
+            self._owners_known.set()
         saved = checkpoint.Checkpoint() if loaded.state is None else loaded.state
         inventory = Inventory(settings.grace_seconds if settings.enabled else math.inf)
         inventory.restore(saved.registered, clock.monotonic())
@@ -206,6 +227,58 @@ class DeviceManager(PodReservations):
                 await self._save_or_log()
                 self._notify(())
 
+    # --- Owners after a lost checkpoint. ---
+
+    def rebuild_owners(self) -> None:
+        """Find out who has which devices, if the checkpoint does not tell and all Pods are known.
+
+        Containers without Pod are waited for if nothing tells what they have.
+        """
+        if self._owners_known.is_set() or not self._pods.ready():
+            return
+        orphans = self._pods.orphans()
+        if any(item.pod_uid in orphans and ANNOTATION not in item.annotations for item in self._pods.found):
+            return
+        live = [pod for pod in self._pods.source.all() if pod.status.phase not in _TERMINAL_PHASES]
+        for slot, assignment in rebuild(self._pods.found, live, self._may_manage):
+            # What the checkpoint before the last tells is older.
+            if assignment.is_known or self._allocator.assignments.get(slot) is None:
+                self._allocator.assignments.put(slot, assignment)
+        self._owners_known.set()
+        if self._damage:
+            self._warn(CHECKPOINT_DAMAGED, f"{self._damage}; who has which devices was read from the containers")
+        for resource in self._allocator.assignments.resources():
+            self._warn_of_unknown(resource)
+        self._spawn(self._save_or_log(), "checkpoint")
+        self._notify(())
+
+    def _warn_of_unknown(self, resource: str) -> None:
+        unknown = self._allocator.assignments.unknown(resource)
+        if unknown:
+            who = sorted(f"{self._name_of(slot.pod_uid)} (container {slot.container})" for slot in unknown)
+            text = (
+                f"the devices of {resource} that Pods have are not known: {', '.join(who)}; until their containers "
+                "have ended, no other device of the resource is allocated"
+            )
+            self._warn(NOT_ATTRIBUTED, text)
+
+    def _name_of(self, pod_uid: str) -> str:
+        pod = self._pods.source.get(pod_uid)
+        return pod_uid if pod is None else f"{pod.metadata.namespace}/{pod.metadata.name}"
+
+    def _check_owners(self, pod: Pod, containers: Iterable[Container]) -> None:
+        """Raise `OwnersNeededError` if a container needs devices, and it is not known yet which are free."""
+        self.rebuild_owners()
+        if not self._owners_known.is_set() and any(self._missing(pod, container) for container in containers):
+            raise OwnersNeededError(pod.metadata.uid or "")
+
+    async def _wait_for_owners(self, pod_uid: str) -> None:
+        self._waits[pod_uid] = "waiting until it is known which devices the running containers have"
+        try:
+            await self._owners_known.wait()
+        finally:
+            del self._waits[pod_uid]
+
     # --- Devices. ---
 
     async def _devices_changed(self, resource: str, ids: frozenset[str], *, save: bool) -> None:
@@ -238,10 +311,26 @@ class DeviceManager(PodReservations):
     def node_resources(self) -> NodeResources:
         """Return capacity and allocatable of every resource that a device plugin has or had."""
         capacity, allocatable = self._allocator.inventory.amounts()
+        for resource, amount in allocatable.items():
+            allocatable[resource] = min(amount, self._allocatable_max(resource))
         return NodeResources(
             {name: str(amount) for name, amount in capacity.items()},
             {name: str(amount) for name, amount in allocatable.items()},
         )
+
+    def _allocatable_max(self, resource: str) -> int:
+        """Return how many devices Pods can have: if it is not known which are free, as many as are in use."""
+        unknown = self._allocator.assignments.unknown(resource)
+        if not unknown:
+            return sys.maxsize
+        amounts = [
+            container_request(pod, container, self._may_manage).get(resource, 0)
+            for slot in unknown
+            if (pod := self._pods.source.get(slot.pod_uid)) is not None
+            for container in containers_of(pod)
+            if container.name == slot.container
+        ]
+        return len(self._allocator.assignments.in_use(resource)) + sum(amounts)
 
     def effective_allocatable(self, pod: Pod, allocatable: Mapping[str, int]) -> dict[str, int]:
         """Return the allocatable resources for admission; for a Pod that has devices, at least the devices in use."""
@@ -265,6 +354,7 @@ class DeviceManager(PodReservations):
     def hints(self, pod: Pod, container: Container) -> dict[str, Sequence[Hint] | None]:
         """Return hints for the container's devices, by resource."""
         uid = pod.metadata.uid or ""
+        self._check_owners(pod, self._unsettled(pod, [container]))
         return {
             resource: self._allocator.hints(
                 resource,
@@ -277,6 +367,7 @@ class DeviceManager(PodReservations):
 
     def pod_hints(self, pod: Pod) -> dict[str, Sequence[Hint] | None]:
         """Return hints for the devices of all containers, by resource."""
+        self._check_owners(pod, self._unsettled(pod, containers_of(pod)))
         held: dict[str, frozenset[str]] = {}
         for slot, assignment in self._allocator.assignments.of_pod(pod.metadata.uid or ""):
             held[slot.resource] = held.get(slot.resource, frozenset()) | assignment.ids
@@ -300,7 +391,10 @@ class DeviceManager(PodReservations):
         return self._allocator.undo_point(pod_uid)
 
     async def ask(self, needed: PreferenceNeededError) -> None:
-        """Call GetPreferredAllocation; raises `AllocationError`."""
+        """Call GetPreferredAllocation, or wait until owners are known; raises `AllocationError`."""
+        if isinstance(needed, OwnersNeededError):
+            await self._wait_for_owners(needed.pod_uid)
+            return
         assert isinstance(needed, DevicePreferenceNeededError)
         slot = needed.slot
         try:
@@ -325,6 +419,9 @@ class DeviceManager(PodReservations):
     def _is_settled(self, pod: Pod, container: str) -> bool:
         return (pod.metadata.uid or "", container) in self._pods.settled
 
+    def _unsettled(self, pod: Pod, containers: Iterable[Container]) -> list[Container]:
+        return [item for item in containers if not self._is_settled(pod, item.name)]
+
     def _raise_unless_admitted(self, pod_uid: str, error: AllocationError) -> None:
         if pod_uid not in self._pods.admitted_before:
             raise error
@@ -332,6 +429,8 @@ class DeviceManager(PodReservations):
 
     def _reserve(self, pod: Pod, container: Container, affinity: int | None, *, settled: bool = False) -> None:
         uid = pod.metadata.uid or ""
+        if not settled:
+            self._check_owners(pod, [container])
         for resource, amount in container_request(pod, container, self._allocator.knows).items():
             slot = AssignmentKey(uid, container.name, resource)
             need = AllocationRequest(slot, amount, self._reusable(pod, container.name, resource), settled)
@@ -372,7 +471,7 @@ class DeviceManager(PodReservations):
                 try:
                     self._reserve(pod, container, None)
                     break
-                except DevicePreferenceNeededError as needed:
+                except PreferenceNeededError as needed:
                     undo()
                     await self.ask(needed)
                 except AllocationError:
@@ -450,7 +549,9 @@ class DeviceManager(PodReservations):
                 f"no devices found allocated in local cache for pod {uid}, container {container}, resource {resource}"
             )
             raise ResourceError(FAILED_TO_START, text)
-        return run_options(self._allocator.assignments.of_container(uid, container))
+        assigned = self._allocator.assignments.of_container(uid, container)
+        options = run_options(assigned)
+        return replace(options, annotations={**options.annotations, **note(assigned)})
 
     async def pre_start(self, pod: Pod, container: str) -> None:
         """Call PreStartContainer of the plugins that require it; raises `ResourceError`."""
@@ -485,13 +586,12 @@ class DeviceManager(PodReservations):
     def _missing(self, pod: Pod, container: Container) -> list[str]:
         uid = pod.metadata.uid or ""
         wanted = container_request(pod, container, self._may_manage if self._is_lost(uid) else self._allocator.knows)
-        return [
-            name for name in wanted if self._allocator.assignments.get(AssignmentKey(uid, container.name, name)) is None
-        ]
+        found = ((name, self._allocator.assignments.get(AssignmentKey(uid, container.name, name))) for name in wanted)
+        return [name for name, assigned in found if assigned is None or not assigned.is_known]
 
     def _is_lost(self, pod_uid: str) -> bool:
         """Whether the Pod may have had devices that the checkpoint no longer tells."""
-        return self._lost and pod_uid in self._pods.admitted_before
+        return self._lost and (pod_uid in self._pods.admitted_before or not self._owners_known.is_set())
 
     def _may_manage(self, resource: str) -> bool:
         return self._allocator.knows(resource) or is_extended_resource_name(resource)
@@ -544,6 +644,9 @@ class DeviceManager(PodReservations):
         await self._saves()
 
     async def _write(self) -> None:
+        if not self._owners_known.is_set():
+            # What is on disk must not look complete. Nothing has been allocated yet.
+            return
         inventory = self._allocator.inventory
         registered = {name: inventory.healthy(name) for name in inventory.resources}
         state = checkpoint.sample(self._allocator.assignments.all(), registered)

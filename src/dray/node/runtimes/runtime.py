@@ -67,6 +67,8 @@ class ContainerRecord:
     image_id: str
     started_at: datetime
     exit: Exit | None = None
+    # As in its spec.
+    annotations: Mapping[str, str] = field(default_factory=dict, hash=False)
 
 
 class Propagation(enum.StrEnum):

@@ -29,12 +29,19 @@ def check_claims(node: str, checkpoint: Iterable[ClaimInfo], snapshot: Snapshot)
 
 
 def check_devices(node: str, checkpoint: Checkpoint, snapshot: Snapshot) -> Iterator[Finding]:
-    """Yield device plugin devices that are assigned to Pods that do not exist."""
+    """Yield device plugin devices that are assigned to Pods that do not exist, and those of which nobody knows."""
     gone: dict[str, set[str]] = {}
-    for slot, _ in checkpoint.assigned:
+    for slot, assignment in checkpoint.assigned:
         pod = snapshot.pods_by_uid.get(slot.pod_uid)
         if pod is None:
             gone.setdefault(slot.pod_uid, set()).add(slot.resource)
+        elif not assignment.is_known:
+            who = f"container {slot.container} of Pod {pod.metadata.namespace}/{pod.metadata.name}"
+            what = f"allocates no more {slot.resource}: a checkpoint was lost, and it is not known which {who} has"
+            advice = f"restart the container or delete the Pod: kubectl delete pod -n {pod.metadata.namespace} "
+            yield Finding(
+                Severity.WARNING, "unattributed-devices", f"node {node}", what, f"{advice}{pod.metadata.name}"
+            )
     for uid, resources in sorted(gone.items()):
         what = f"has allocated {', '.join(sorted(resources))} to a Pod (uid {uid}) that does not exist"
         advice = "the node releases them when the Pod's containers have terminated: check the node agent"

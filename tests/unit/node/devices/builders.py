@@ -57,6 +57,8 @@ class Pods:
         self.items = {item.metadata.uid or "": item for item in pods}
         # UIDs of Pods that hold nothing, whatever their status says.
         self.inactive: set[str] = set()
+        # UIDs of deleted Pods whose containers may still run.
+        self.gone: set[str] = set()
 
     def add(self, item: Pod) -> Pod:
         self.items[item.metadata.uid or ""] = item
@@ -74,6 +76,9 @@ class Pods:
 
     def all(self) -> tuple[Pod, ...]:
         return tuple(self.items.values())
+
+    def orphans(self) -> frozenset[str]:
+        return frozenset(self.gone)
 
     def get(self, uid: str) -> Pod | None:
         return self.items.get(uid)

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from dray.api.document import Document, NamespacedName
-from dray.node.devices.assignments import Assignment, AssignmentKey
+from dray.node.devices.assignments import UNKNOWN, Assignment, AssignmentKey
 from dray.node.devices.checkpoint import Checkpoint
 from dray.node.dra.claims import ClaimInfo
 from dray.sim.doctor.checkpoints import check_claims, check_devices
@@ -287,9 +287,21 @@ def test_a_node_that_remembers_otherwise() -> None:
 
 def test_devices_allocated_to_a_deleted_pod() -> None:
     snapshot = Snapshot.of([user()])
-    kept = Checkpoint(tuple((AssignmentKey(uid, "c", "x/gpu"), Assignment({}, b"")) for uid in ("uid-p", "uid-gone")))
+    held = Assignment({0: ("a",)}, b"")
+    kept = Checkpoint(tuple((AssignmentKey(uid, "c", "x/gpu"), held) for uid in ("uid-p", "uid-gone")))
     (finding,) = check_devices("node-a", kept, snapshot)
     assert finding.what == "has allocated x/gpu to a Pod (uid uid-gone) that does not exist"
+
+
+@pytest.mark.behaviour("DP-61")
+def test_devices_of_which_nobody_knows_who_has_them() -> None:
+    lost = Checkpoint(((AssignmentKey("uid-p", "c", "x/gpu"), UNKNOWN),))
+    (finding,) = check_devices("node-a", lost, Snapshot.of([user()]))
+    assert (finding.rule, finding.what) == (
+        "unattributed-devices",
+        "allocates no more x/gpu: a checkpoint was lost, and it is not known which container c of Pod team/p has",
+    )
+    assert finding.advice == "restart the container or delete the Pod: kubectl delete pod -n team p"
 
 
 def owned_slice(uid: str) -> Document:

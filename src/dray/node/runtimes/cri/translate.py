@@ -236,6 +236,7 @@ def record_of(status: pb.ContainerStatus) -> ContainerRecord:
         image_id=status.image_ref,
         started_at=_moment(started),
         exit=_exit(status),
+        annotations=dict(status.annotations),
     )
 
 

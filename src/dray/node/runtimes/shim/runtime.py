@@ -132,6 +132,7 @@ class ShimRuntime:
             spec.image,
             image_id,
             self._clock.now(),
+            annotations=spec.annotations,
         )
         folder.mkdir(mode=0o700)
         item = TrackedContainer(record, folder)
@@ -430,6 +431,7 @@ _PLAIN: Final = ("id", "pod_uid", "pod_namespace", "pod_name", "name", "attempt"
 def _to_file(record: ContainerRecord) -> dict[str, Any]:
     content: dict[str, Any] = {name: getattr(record, name) for name in _PLAIN}
     content["started_at"] = record.started_at.timestamp()
+    content["annotations"] = dict(record.annotations)
     if record.exit is not None:
         ended = record.exit
         content["exit"] = {
@@ -447,4 +449,6 @@ def _from_file(content: dict[str, Any]) -> ContainerRecord:
     if ended is not None:
         ended = Exit(**{**ended, "finished_at": datetime.fromtimestamp(ended["finished_at"], UTC)})
     started = datetime.fromtimestamp(content["started_at"], UTC)
-    return ContainerRecord(**{name: content[name] for name in _PLAIN}, started_at=started, exit=ended)
+    annotations = content.get("annotations") or {}
+    plain = {name: content[name] for name in _PLAIN}
+    return ContainerRecord(**plain, started_at=started, exit=ended, annotations=annotations)

@@ -1,0 +1,50 @@
+"""Who has which devices, read from what runs: for an agent whose checkpoint was lost. Pure.
+
+The agent notes the devices of a container in an annotation of it, which the container runtime keeps. Containers without
+the note come from an agent that did not write it yet: what a running one of them requests is assigned as `UNKNOWN`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from typing import Final
+
+from dray.api.types.core_v1 import Pod
+from dray.node.devices.assignments import UNKNOWN, Assignment, AssignmentKey, Known, container_request
+from dray.node.devices.checkpoint import Checkpoint, CheckpointError, decode, encode
+from dray.node.runtimes.runtime import ContainerRecord
+from dray.node.topology.containers import containers_of
+
+ANNOTATION: Final = "dray.dev/devices"
+
+Owner = tuple[AssignmentKey, Assignment]
+
+
+def note(assigned: Collection[Owner]) -> dict[str, str]:
+    """Return the annotation of a container that has these devices."""
+    return {ANNOTATION: encode(Checkpoint(tuple(assigned))).decode()} if assigned else {}
+
+
+def noted(record: ContainerRecord) -> tuple[Owner, ...]:
+    """Return the devices that the container's annotation tells."""
+    try:
+        found = decode(record.annotations.get(ANNOTATION, "").encode()).assigned
+    except CheckpointError:
+        return ()
+    return tuple(item for item in found if (item[0].pod_uid, item[0].container) == (record.pod_uid, record.name))
+
+
+def rebuild(records: Iterable[ContainerRecord], pods: Iterable[Pod], may_manage: Known) -> Iterator[Owner]:
+    """Yield the devices of containers, those of a container's last run after those of earlier ones."""
+    in_order = sorted(records, key=lambda record: record.attempt)
+    found = dict(owner for record in in_order for owner in noted(record))
+    yield from found.items()
+    running = {(record.pod_uid, record.name) for record in in_order if record.exit is None}
+    for pod in pods:
+        uid = pod.metadata.uid or ""
+        for container in containers_of(pod):
+            if (uid, container.name) in running:
+                slots = (
+                    AssignmentKey(uid, container.name, name) for name in container_request(pod, container, may_manage)
+                )
+                yield from ((slot, UNKNOWN) for slot in slots if slot not in found)
