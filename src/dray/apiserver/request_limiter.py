@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Coroutine, Iterable
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from dray.api.errors import TooManyRequestsError
@@ -14,6 +15,7 @@ from dray.apiserver.request import UserInfo
 from dray.lib.clock import Clock
 from dray.lib.processor_time import StepMeter, metered
 from dray.runtime.suspendable import run_in_steps, suspend
+from dray.runtime.threads import FairThreads
 
 T = TypeVar("T")
 
@@ -24,6 +26,9 @@ SLICE_SECONDS: Final = 0.002
 # The processor time that a request may have used when one of its expressions (CEL) is evaluated. Kubernetes' budgets
 # count work that takes it a second, and takes up to 12 seconds here.
 EXPRESSION_SECONDS_MAX: Final = 5.0
+
+# For matches of regular expressions, which take seconds at worst.
+_THREADS: Final = 2
 
 
 class RequestLimiter:
@@ -37,21 +42,17 @@ class RequestLimiter:
         self._now: Final = clock.monotonic
         self._turn_seconds: Final = queue.limits.turn_seconds
         self._waiting: dict[Ticket, asyncio.Future[None]] = {}
+        self._threads: Final = FairThreads(_THREADS)
         self._turn_scheduled = False
         self._sweeping = False
 
     async def run(self, user: UserInfo, path: str, work: Callable[[Pacer], Coroutine[Any, Any, T]]) -> T:
         """Run one request when there is a seat for it; `path` is given for non-resource requests."""
-        meter = StepMeter(
-            self._processor_seconds,
-            suspend,
-            slice_seconds=SLICE_SECONDS,
-            expression_seconds=EXPRESSION_SECONDS_MAX,
-        )
         if is_exempt(user, path):
             exempt = _ExemptPacer(self._now, self._turn_seconds)
+            meter = self._meter(user, exempt, _charge_nobody)
             with metered(meter):
-                return await run_in_steps(work(exempt), meter.begin, meter.end, exempt.pause)
+                return await run_in_steps(work(exempt), meter.begin, meter.end)
         ticket = self._queue.admit(user, self._now())
         if isinstance(ticket, Rejected):
             raise TooManyRequestsError(ticket.message, ticket.retry_after_seconds)
@@ -59,6 +60,9 @@ class RequestLimiter:
             self._schedule_turn()
         if ticket.state is TicketState.WAITING:
             await self._wait_for_seat(ticket)
+
+        pacer = _TicketPacer(self, ticket)
+        meter = self._meter(user, pacer, partial(self._queue.charge, ticket))
 
         def begin() -> None:
             ticket.started_at = self._now()
@@ -71,12 +75,29 @@ class RequestLimiter:
             # What follows until the request is woken is charged to its next part.
             ticket.started_at = now
 
-        pacer = _TicketPacer(self, ticket)
         try:
             with metered(meter):
-                return await run_in_steps(work(pacer), begin, end, pacer.pause)
+                return await run_in_steps(work(pacer), begin, end)
         finally:
             self._end(ticket)
+
+    def _meter(self, user: UserInfo, pacer: Pacer, charge: Callable[[float], None]) -> StepMeter:
+        """Return what suspends the long steps of a request."""
+
+        def aside(function: Callable[[], Any]) -> Any:
+            result, seconds = suspend(lambda: self._threads.call(user.name, function))
+            meter.charge(seconds)
+            charge(seconds)
+            return result
+
+        meter = StepMeter(
+            self._processor_seconds,
+            lambda: suspend(pacer.pause),
+            aside,
+            slice_seconds=SLICE_SECONDS,
+            expression_seconds=EXPRESSION_SECONDS_MAX,
+        )
+        return meter
 
     async def run_watch(self, user: UserInfo, work: Callable[[Pacer], Coroutine[Any, Any, T]]) -> T:
         """Run one watch; its time is measured only where it calls the pacer."""
@@ -158,6 +179,10 @@ class RequestLimiter:
         self._wake(self._queue.expire(self._now()))
         if self._waiting:
             self._sweep_later()
+
+
+def _charge_nobody(_seconds: float) -> None:
+    """Forget the time of a request that is exempt."""
 
 
 class _ExemptPacer:

@@ -19,6 +19,7 @@ from dray.cel.signatures import Registry
 from dray.cel.tree import DEPTH_MAX, Ident, Node, OptionalMap, walk
 from dray.cel.types import Type
 from dray.cel.values import Budget
+from dray.lib import processor_time
 from dray.lib.processor_time import expression_limit
 
 EXPRESSION_BYTES_MAX: Final = 10 * 1024
@@ -214,6 +215,8 @@ def compile_program(
             "ERROR: <input>:-1:0: expression code point size exceeds limit: "
             f"size: {len(expression)}, limit {EXPRESSION_BYTES_MAX}"
         )
+    # A policy may have hundreds of expressions.
+    processor_time.check()
     root = parse(expression)
     checked = check(expression, root, registry, variables or {}, homogeneous=homogeneous)
     try:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from itertools import islice
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
 
@@ -32,12 +32,23 @@ class StepMeter:
     reads no clock.
     """
 
-    __slots__ = ("_began_at", "_expression_seconds", "_now", "_runs", "_slice_seconds", "_suspend", "_ticks", "_used")
+    __slots__ = (
+        "_aside",
+        "_began_at",
+        "_expression_seconds",
+        "_now",
+        "_runs",
+        "_slice_seconds",
+        "_suspend",
+        "_ticks",
+        "_used",
+    )
 
     def __init__(
         self,
         now: Callable[[], float],
-        suspend: Callable[[], None],
+        suspend: Callable[[], object],
+        aside: Callable[[Callable[[], Any]], Any],
         *,
         slice_seconds: float,
         expression_seconds: float,
@@ -46,6 +57,8 @@ class StepMeter:
         self._now: Final = now
         # Returns when the step may continue; `end` and `begin` are called meanwhile.
         self._suspend: Final = suspend
+        # Suspends the step until a thread has called the function; returns its result.
+        self._aside: Final = aside
         self._slice_seconds: Final = slice_seconds
         # What a request may have used when one of its expressions (CEL) is evaluated.
         self._expression_seconds: Final = expression_seconds
@@ -84,6 +97,17 @@ class StepMeter:
             self._ticks = _TICKS_UNCHECKED
             self.check()
 
+    def charge(self, seconds: float) -> None:
+        """Add what another thread has used for the request."""
+        self._used += seconds
+
+    def run_aside(self, function: Callable[[], T]) -> T:
+        """Call a function in a thread if a step runs."""
+        if not self._runs:
+            return function()
+        result: T = self._aside(function)
+        return result
+
     def is_expression_over(self) -> bool:
         """Check, and return whether the request has used what it may use for expressions."""
         self.check()
@@ -115,6 +139,12 @@ def tick() -> None:
     meter = _METER.get()
     if meter is not None:
         meter.tick()
+
+
+def run_aside(function: Callable[[], T]) -> T:
+    """Call a function that takes long and releases the interpreter, and suspend the running step meanwhile."""
+    meter = _METER.get()
+    return function() if meter is None else meter.run_aside(function)
 
 
 def ticking(items: Collection[T]) -> Iterable[T]:

@@ -13,14 +13,22 @@ from greenlet import getcurrent, greenlet
 
 T = TypeVar("T")
 
-_SUSPENDED: Final = object()
+
+class _Suspension:
+    """What a suspended step waits for."""
+
+    __slots__ = ("wait",)
+
+    def __init__(self, wait: Callable[[], Awaitable[Any]]) -> None:
+        self.wait: Final = wait
 
 
-def suspend() -> None:
-    """Suspend the running step until `pause` returns; what it raises is raised here."""
+def suspend(wait: Callable[[], Awaitable[T]]) -> T:
+    """Suspend the running step until what is returned is awaited, and return its result or raise its error."""
     parent = getcurrent().parent
     assert parent is not None
-    parent.switch(_SUSPENDED)
+    result: T = parent.switch(_Suspension(wait))
+    return result
 
 
 @types.coroutine
@@ -28,12 +36,8 @@ def run_in_steps(
     work: Coroutine[Any, Any, T],
     begin: Callable[[], None],
     end: Callable[[], None],
-    pause: Callable[[], Awaitable[None]],
 ) -> Generator[Any, Any, T]:
-    """Await the coroutine; call `begin` and `end` around its steps and their parts, and `pause` between the parts.
-
-    The time that it waits is outside of them.
-    """
+    """Await the coroutine; call `begin` and `end` around its steps and their parts, without the time that it waits."""
     stack = greenlet(_steps)
     # What a step sets in its context is seen by the next one.
     stack.gr_context = getcurrent().gr_context
@@ -52,13 +56,13 @@ def run_in_steps(
             return result
         resume = stack.switch
         try:
-            if awaited is _SUSPENDED:
-                yield from pause().__await__()
+            if isinstance(awaited, _Suspension):
+                value = yield from awaited.wait().__await__()
             else:
                 yield awaited
         except BaseException as raised:  # noqa: BLE001 - passed on
             value = raised
-            if awaited is _SUSPENDED:
+            if isinstance(awaited, _Suspension):
                 resume = stack.throw
 
 

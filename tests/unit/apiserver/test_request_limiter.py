@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import threading
 import weakref
 from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime
@@ -25,6 +26,8 @@ GREEDY, MODEST = UserInfo("greedy"), UserInfo("modest")
 ADMIN = UserInfo("admin", groups=("system:masters",))
 CONNECTIONS = 100
 TURN = Limits().turn_seconds
+# Only for what does not end at all.
+WAIT_SECONDS = 120.0
 
 
 class WorkClock:
@@ -322,3 +325,43 @@ async def test_the_deadline_of_a_request_ends_a_step_that_never_waits() -> None:
 
 async def _answer(_pacer: Pacer) -> str:
     return "answer"
+
+
+async def test_what_is_called_in_a_thread_holds_up_nobody_and_is_charged() -> None:
+    limiter = RequestLimiter(FairQueue(), SystemClock())
+    allowed = threading.Event()
+
+    async def match(_pacer: Pacer) -> bool:
+        return processor_time.run_aside(lambda: allowed.wait(WAIT_SECONDS))
+
+    async def short(_pacer: Pacer) -> None:
+        allowed.set()
+
+    matches = [asyncio.ensure_future(limiter.run(GREEDY, "", match)) for _ in range(5)]
+    await asyncio.sleep(0)
+    await limiter.run(MODEST, "", short)
+    assert await asyncio.gather(*matches) == [True] * 5
+
+
+async def test_matches_of_a_user_leave_threads_for_others() -> None:
+    limiter = RequestLimiter(FairQueue(), SystemClock())
+    allowed = threading.Event()
+
+    async def slow(_pacer: Pacer) -> bool:
+        return processor_time.run_aside(lambda: allowed.wait(WAIT_SECONDS))
+
+    async def fast(_pacer: Pacer) -> str:
+        return processor_time.run_aside(lambda: "matched")
+
+    async def cancelled() -> None:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.01):
+                await limiter.run(GREEDY, "", slow)
+
+    matches = [asyncio.ensure_future(limiter.run(GREEDY, "", slow)) for _ in range(5)]
+    await cancelled()
+    for user in (MODEST, ADMIN):
+        assert await limiter.run(user, "", fast) == "matched"
+    allowed.set()
+    assert await asyncio.gather(*matches) == [True] * 5
+    assert await limiter.run(GREEDY, "", fast) == "matched"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from dray.lib import processor_time
 from dray.lib.processor_time import StepMeter, metered
 
@@ -10,7 +12,8 @@ class Work:
     def __init__(self) -> None:
         self.seconds = 0.0
         self.suspended_at: list[float] = []
-        self.meter = StepMeter(self.used, self.suspend, slice_seconds=0.03, expression_seconds=0.1)
+        self.aside_calls = 0
+        self.meter = StepMeter(self.used, self.suspend, self.aside, slice_seconds=0.03, expression_seconds=0.1)
 
     def used(self) -> float:
         return self.seconds
@@ -19,6 +22,11 @@ class Work:
         self.suspended_at.append(round(self.seconds, 3))
         self.meter.end()
         self.meter.begin()
+
+    def aside(self, function: Callable[[], int]) -> int:
+        self.aside_calls += 1
+        self.meter.charge(0.2)
+        return function()
 
     def run(self, seconds: float) -> None:
         self.seconds += seconds
@@ -65,7 +73,7 @@ def test_the_clock_is_read_once_for_many_elements() -> None:
         readings += 1
         return 0.0
 
-    meter = StepMeter(used, work.suspend, slice_seconds=0.03, expression_seconds=0.1)
+    meter = StepMeter(used, work.suspend, work.aside, slice_seconds=0.03, expression_seconds=0.1)
     meter.begin()
     with metered(meter):
         for _ in range(1000):
@@ -97,3 +105,17 @@ def test_elements_are_counted_and_long_lists_checked_meanwhile() -> None:
     # Every 32 elements, from the first check on.
     assert len(work.suspended_at) == 30
     assert list(processor_time.ticking([1, 2])) == [1, 2]
+
+
+def test_functions_are_called_in_a_thread_within_steps_and_charged() -> None:
+    work = Work()
+    assert processor_time.run_aside(lambda: 1) == 1
+    with metered(work.meter):
+        assert processor_time.run_aside(lambda: 2) == 2
+        work.meter.begin()
+        assert work.aside_calls == 0
+        assert processor_time.run_aside(lambda: 3) == 3
+        assert work.aside_calls == 1
+        over = processor_time.expression_limit()
+        assert over is not None
+        assert over()

@@ -24,6 +24,7 @@ from dray.api.field_errors import (
     too_many,
     type_invalid,
 )
+from dray.api.patterns import search
 from dray.api.structural.correlation import MISSING, OldItems, correlates_members, old_member, same
 from dray.api.structural.formats import FORMATS
 from dray.api.structural.types import INT_OR_STRING
@@ -170,13 +171,13 @@ def _pattern_tests(schema: Document) -> list[_StringTest]:
     if not pattern:
         return []
     try:
-        search = re2.compile(pattern).search
+        compiled = re2.compile(pattern)
     except re2.error:
         # Rejected when the definition is written; one that was stored before does not block its objects.
         return []
 
     def test(value: str, path: str, errors: FieldErrors) -> None:
-        if search(value) is None:
+        if search(compiled, value) is None:
             errors.append(invalid(Path(path), value, f"{path} in body should match '{pattern}'"))
 
     return [test]

@@ -31,9 +31,15 @@ async def validated(budget: RuleBudget, evaluations: int) -> FieldErrors:
 
     readings = iter(range(10**9))
     # Suspended at every check.
-    meter = StepMeter(lambda: float(next(readings)), suspend, slice_seconds=1.0, expression_seconds=1e9)
+    meter = StepMeter(
+        lambda: float(next(readings)),
+        lambda: suspend(lambda: asyncio.sleep(0)),
+        lambda function: function(),
+        slice_seconds=1.0,
+        expression_seconds=1e9,
+    )
     with metered(meter):
-        return await run_in_steps(validate(), meter.begin, meter.end, lambda: asyncio.sleep(0))
+        return await run_in_steps(validate(), meter.begin, meter.end)
 
 
 async def test_the_budget_of_an_object_is_its_own() -> None:
