@@ -16,8 +16,8 @@ from dray.node.agent.pod.environment import ConfigError
 from dray.node.agent.volume_content import File
 from dray.node.agent.volume_files import prepare_subpath, read_message, remove_pod, write_files
 from dray.node.runtimes.runtime import BindMount
-from dray.node.runtimes.shim.program import Log, open_below
-from dray.node.untrusted_files import DEPTH_MAX, LINKS_MAX, real_path_below, remove_tree
+from dray.node.runtimes.shim.program import Log
+from dray.node.untrusted_files import DEPTH_MAX, LINKS_MAX, open_below, real_path_below, remove_tree
 from tests.unit.node.agent.builders import pod
 
 FILES = {"key": File(b"value", 0o644), "folder/key": File(b"other", 0o600)}

@@ -13,6 +13,7 @@ from dray.cmd.component import announce_ready, with_fallback_servers
 from dray.cmd.node_agent import NodeAgent, make_root
 from dray.cmd.node_identity import find_identity
 from dray.cmd.node_managers import NodeContext
+from dray.cmd.runtime_choice import choose_runtime
 from dray.cmd.settings import NodeSettings
 from dray.lib.clock import Clock
 from dray.node.agent.machine_info import read_machine
@@ -55,6 +56,7 @@ async def _clean_up(settings: NodeSettings) -> None:
 
 async def start_local(settings: NodeSettings, group: TaskGroup, clock: Clock) -> tuple[NodeAgent, str]:
     """Start the agent of this machine in the group; return it and the line that announces it."""
+    settings = await choose_runtime(settings)
     name = settings.node_name or socket.gethostname().lower()
     address = settings.node_ip or read_machine(Path("/")).addresses[0]
     identity = find_identity(settings, name, (name, address), clock.now())

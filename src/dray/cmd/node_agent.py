@@ -6,6 +6,7 @@ use the managers.
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import random
@@ -59,6 +60,7 @@ from dray.node.network.commands import missing_tools
 from dray.node.network.pod_network import NodeNetwork, PodNetwork
 from dray.node.network.service_network import NetworkParts, ServiceNetwork
 from dray.node.runtimes.images.puller import ImagePuller
+from dray.node.runtimes.images.references import Keyring, read_keyring
 from dray.node.runtimes.images.registry import environment_proxy, load_keyring, load_settings
 from dray.node.runtimes.images.store import ImageStore
 from dray.node.runtimes.runtime import Runtime
@@ -179,7 +181,7 @@ class NodeAgent:
         self.managers.subscribe(self._resources_changed, self.workers.retry_now, self._warn)
 
     def _make_service_network(self) -> ServiceNetwork | None:
-        if self._context.settings.pod_network == "host":
+        if self._context.settings.pod_network in ("auto", "host") or self._runtime.name not in ("runc", "process"):
             return None
         context = self._context
         bridge = self._network if isinstance(self._network, BridgeNetwork) else None
@@ -340,7 +342,7 @@ def make_root(path: str) -> Path:
 
 def make_network(settings: NodeSettings, root: Path) -> PodNetwork:
     """Return the network of Pods that the settings name."""
-    if settings.pod_network == "host":
+    if settings.pod_network in ("auto", "host"):
         return NodeNetwork()
     if settings.runtime not in ("auto", "runc") or os.geteuid() != 0:
         raise SettingsError(f"--pod-network={settings.pod_network} needs root and --runtime=runc")
@@ -355,9 +357,17 @@ def make_runtime(settings: NodeSettings, name: str, root: Path, clock: Clock, ne
     """Return the container runtime that the settings name; the other runtimes are not imported."""
     folder, cdi = root / "containers", CdiCache(settings.cdi_spec_dirs)
     if settings.runtime == "cri":
-        from dray.node.runtimes.cri.runtime import CriRuntime
+        from dray.node.runtimes.cri.runtime import CriRuntime, CriSettings
 
-        return CriRuntime(settings.container_runtime_endpoint, name, clock, cdi)
+        own = CriSettings(
+            endpoint=settings.container_runtime_endpoint,
+            node_name=name,
+            root=root,
+            shares_network=settings.pod_network == "host",
+            keyring=read_registry_config(settings.registry_config),
+            pulls_max=settings.max_parallel_image_pulls,
+        )
+        return CriRuntime(own, clock, cdi)
     if settings.runtime != "process":
         from dray.node.runtimes.runc.runtime import RuncRuntime, usable
 
@@ -368,6 +378,17 @@ def make_runtime(settings: NodeSettings, name: str, root: Path, clock: Clock, ne
     from dray.node.runtimes.process.runtime import ProcessRuntime
 
     return ProcessRuntime(folder, clock, cdi)
+
+
+def read_registry_config(path: str) -> Keyring:
+    """Return the node's credentials for registries."""
+    try:
+        document = json.loads(Path(path).read_text(encoding="utf-8")) if path else {}
+        if not isinstance(document, dict):
+            raise SettingsError(f"--registry-config: {path}: not a Docker configuration file")
+    except (OSError, ValueError) as error:
+        raise SettingsError(f"--registry-config: {error}") from error
+    return read_keyring([document])
 
 
 def make_puller(settings: NodeSettings, root: Path, clock: Clock) -> ImagePuller:

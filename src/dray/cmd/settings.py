@@ -26,6 +26,9 @@ from dray.runtime.settings import (
 VERBOSITY = number(0, 10)
 # The default directories of the CDI specification.
 CDI_SPEC_DIRS = ("/etc/cdi", "/var/run/cdi")
+# The endpoints of the two common CRI runtimes.
+CONTAINERD = "unix:///run/containerd/containerd.sock"
+CRI_O = "unix:///run/crio/crio.sock"
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,8 +265,9 @@ class UpSettings(APIServerSettings, NodeControl):
         "directory of the node agent; empty means /var/lib/kubelet for root, if it is empty, else node in the data "
         "directory",
     )
-    node_runtime: str = setting(choice("auto", "process", "runc", "cri"), "auto", "container runtime of this node")
-    node_pod_network: str = setting(choice("host", "bridge", "cni"), "host", "network of Pods on this node")
+    node_runtime: str = setting(choice("auto", "process", "runc", "cri"), "process", "container runtime of this node")
+    node_pod_network: str = setting(choice("auto", "host", "bridge", "cni"), "auto", "network of Pods on this node")
+    node_container_runtime_endpoint: str = setting(STRING, CONTAINERD, "endpoint of the CRI runtime of this node")
     node_registries: str = setting(STRING, "", "YAML file with settings of image registries, for --node-runtime=runc")
     node_registry_config: str = setting(STRING, "", "Docker configuration file, for --node-runtime=runc")
     node_cdi_spec_dirs: tuple[str, ...] = setting(
@@ -401,23 +405,22 @@ class NodeSettings(Common, FallbackServers):
     )
     root_dir: str = setting(STRING, "/var/lib/kubelet", "directory of sockets, volumes, logs and containers")
     runtime: str = setting(
-        choice("auto", "process", "runc", "cri"), "auto", "container runtime; auto means runc as root, else process"
+        choice("auto", "process", "runc", "cri"),
+        "auto",
+        "container runtime; auto means cri if one answers, else process",
     )
-    container_runtime_endpoint: str = setting(
-        STRING, "unix:///run/containerd/containerd.sock", "endpoint of the CRI runtime, for --runtime=cri"
-    )
+    container_runtime_endpoint: str = setting(STRING, CONTAINERD, "endpoint of the CRI runtime, for --runtime=cri")
     registries: str = setting(
         STRING, "", "YAML file with settings of image registries, by host: mirrors, insecure, ca; for --runtime=runc"
     )
-    registry_config: str = setting(
-        STRING, "", "Docker configuration file with the node's credentials for registries; for --runtime=runc"
-    )
+    registry_config: str = setting(STRING, "", "Docker configuration file with the node's credentials for registries")
     max_parallel_image_pulls: int = setting(number(1, 100), 1, "how many images are pulled at the same time")
     cdi_spec_dirs: tuple[str, ...] = setting(STRINGS, CDI_SPEC_DIRS, "CDI spec directories; later ones take precedence")
     pod_network: str = setting(
-        choice("host", "bridge", "cni"),
-        "host",
-        "network of Pods: the node's own, a bridge of the agent, or CNI plugins; for --runtime=runc",
+        choice("auto", "host", "bridge", "cni"),
+        "auto",
+        "network of Pods: what the CRI runtime is configured for, the node's own, a bridge of the agent, or CNI "
+        "plugins; the last two for --runtime=runc",
     )
     cni_conf_dir: str = setting(STRING, "/etc/cni/net.d", "directory of CNI configurations, for --pod-network=cni")
     cni_bin_dirs: tuple[str, ...] = setting(

@@ -315,6 +315,7 @@ async def _start_node(settings: UpSettings, plane: ControlPlane) -> NodeAgent:
         data_dir=str(data_dir),
         root_dir=str(root),
         runtime=settings.node_runtime,
+        container_runtime_endpoint=settings.node_container_runtime_endpoint,
         pod_network=settings.node_pod_network,
         registries=settings.node_registries,
         registry_config=settings.node_registry_config,

@@ -1,8 +1,9 @@
-"""Mounts on the node: file systems in memory for volumes."""
+"""Mounts on the node: file systems in memory for volumes, and parts of volumes."""
 
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 from pathlib import Path
 from typing import Final
@@ -10,6 +11,10 @@ from typing import Final
 _NO_SUID: Final = 0x2
 _NO_DEVICES: Final = 0x4
 _DETACH: Final = 0x2
+# A path that is a link is not followed; the error of one where nothing is mounted, or that is gone.
+_NO_FOLLOW: Final = 0x8
+_NOT_MOUNTED: Final = (errno.EINVAL, errno.ENOENT)
+_RECURSIVE_BIND: Final = 0x4000 | 0x1000
 _libc: Final = ctypes.CDLL(None, use_errno=True)
 
 
@@ -21,10 +26,16 @@ def mount_memory(path: Path, size_bytes: int | None, mode: int = 0o777) -> None:
     _check(_libc.mount(b"tmpfs", os.fsencode(path), b"tmpfs", _NO_SUID | _NO_DEVICES, options.encode()), path)
 
 
+def bind(source: str, target: Path) -> None:
+    """Mount a file or folder, with what is mounted below it, at another path."""
+    _check(_libc.mount(source.encode(), os.fsencode(target), None, _RECURSIVE_BIND, None), target)
+
+
 def unmount(path: Path) -> None:
     """Unmount what is mounted at the path, if anything; files that are open in it stay usable."""
-    if os.path.ismount(path):
-        _check(_libc.umount2(os.fsencode(path), _DETACH), path)
+    # A bind mount of the same file system is no `ismount`: the kernel knows.
+    if _libc.umount2(os.fsencode(path), _DETACH | _NO_FOLLOW) != 0 and ctypes.get_errno() not in _NOT_MOUNTED:
+        _check(-1, path)
 
 
 def _check(result: int, path: Path) -> None:

@@ -117,6 +117,22 @@ class _Walk:
         self._left += target.split("/")[::-1]
 
 
+def open_below(root: str, path: str) -> int:
+    """Open a path below a folder without following any link."""
+    current = os.open(root, os.O_PATH | os.O_CLOEXEC)
+    for name in path.split("/"):
+        try:
+            # The descriptor of a link is no folder, so that the next step fails.
+            following = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=current)
+        finally:
+            os.close(current)
+        current = following
+    if stat.S_ISLNK(os.fstat(current).st_mode):
+        os.close(current)
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+    return current
+
+
 def open_regular(path: str | Path, dir_fd: int | None = None) -> BinaryIO:
     """Open a file for reading; raises `OSError` for a link, a FIFO or a device."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=dir_fd)

@@ -33,9 +33,9 @@ from tests.e2e.node.harness import (
     busybox_root,
     client_of,
     is_ready,
-    mounting_folder,
     needs_runc,
 )
+from tests.mounts import mounting_folder
 from tests.namespaces import needs_namespaces, own_namespaces
 from tests.servers import Server, start_server
 
@@ -56,6 +56,7 @@ REGISTRATION = GroupVersion("admissionregistration.k8s.io", "v1")
 WEBHOOKS = unstructured(
     REGISTRATION, "validatingwebhookconfigurations", "ValidatingWebhookConfiguration", namespaced=False
 )
+
 SECRETS = unstructured(GroupVersion("", "v1"), "secrets", "Secret")
 CERTIFICATES = unstructured(GroupVersion("cert-manager.io", "v1"), "certificates", "Certificate")
 CLAIMS = unstructured(GroupVersion("resource.k8s.io", "v1"), "resourceclaims", "ResourceClaim")

@@ -14,6 +14,7 @@ import pytest
 from dray.api.document import GroupVersion
 from dray.api.errors import AlreadyExistsError
 from dray.client.interface import unstructured
+from tests.containerd import Containerd, running_containerd
 from tests.e2e.kubectl.tool import Kubectl
 from tests.e2e.node.harness import Agent, Cluster, busybox_root, client_of, import_image
 from tests.servers import Server
@@ -23,10 +24,17 @@ ACCOUNTS = unstructured(GroupVersion("", "v1"), "serviceaccounts", "ServiceAccou
 _NUMBERS = itertools.count(1)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A busybox root file system."""
     return busybox_root(tmp_path_factory.getbasetemp())
+
+
+@pytest.fixture(scope="session")
+def containerd(images: Path) -> Iterator[Containerd]:
+    """A containerd with busybox, which the agents of this process share."""
+    with running_containerd(images) as running:
+        yield running
 
 
 @pytest.fixture(scope="module")
@@ -48,9 +56,13 @@ def agent(
     server: Server,
     images: Path,
     tmp_path_factory: pytest.TempPathFactory,
+    request: pytest.FixtureRequest,
 ) -> Iterator[Agent]:
     """A running agent; the containers it leaves behind are ended with it."""
     own = (f"--runtime={runtime}", *flags)
+    if runtime == "cri":
+        containerd: Containerd = request.getfixturevalue("containerd")
+        own = (f"--container-runtime-endpoint={containerd.endpoint}", "--pod-network=host", *own)
     running = Agent(server, tmp_path_factory.mktemp("n"), f"node-{next(_NUMBERS)}", own)
     if runtime == "runc":
         import_image(running.root, images, "busybox")

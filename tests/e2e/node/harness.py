@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import functools
 import os
 import select
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -134,19 +132,6 @@ def busybox_root(folder: Path) -> Path:
     return root
 
 
-@contextlib.contextmanager
-def mounting_folder(prefix: str) -> Iterator[Path]:
-    """A folder for programs that leave mounts behind, which would keep it from being removed."""
-    folder = Path(tempfile.mkdtemp(prefix=prefix))
-    try:
-        yield folder
-    finally:
-        mounts = [line.split()[1] for line in Path("/proc/thread-self/mounts").read_text().splitlines()]
-        for mount in sorted((item for item in mounts if item.startswith(f"{folder}/")), reverse=True):
-            subprocess.run(["umount", "--lazy", mount], check=False)
-        shutil.rmtree(folder, ignore_errors=True)
-
-
 def import_image(agent_root: Path, path: Path, name: str) -> str:
     """By the command that people use."""
     done = run([sys.executable, "-m", "dray", "image", f"--root-dir={agent_root}", "import", path, name])
@@ -159,7 +144,9 @@ def client_of(server: Server) -> Client:
 
 
 def shell(name: str, script: str, **fields: Any) -> Document:
-    return {"name": name, "image": "busybox", "command": ["sh", "-c", script], **fields}
+    # The image is there, and no registry has it.
+    own = {"image": "busybox", "imagePullPolicy": "IfNotPresent", "command": ["sh", "-c", script]}
+    return {"name": name, **own, **fields}
 
 
 class Cluster:

@@ -15,8 +15,9 @@ import yaml
 from dray.api.document import Document, GroupVersion
 from dray.api.errors import AlreadyExistsError
 from dray.client.interface import unstructured
+from tests.containerd import needs_containerd
 from tests.e2e.kubectl.tool import Kubectl
-from tests.e2e.node.harness import PODS, Agent, Cluster, needs_runc, shell
+from tests.e2e.node.harness import PODS, Agent, Cluster, shell
 from tests.fork_server import ForkedPopen
 from tests.servers import Server
 
@@ -28,7 +29,7 @@ SLICES = unstructured(RESOURCE, "resourceslices", "ResourceSlice", namespaced=Fa
 START_SECONDS_MAX = 120.0
 
 
-@pytest.fixture(scope="module", params=["process", pytest.param("runc", marks=needs_runc)])
+@pytest.fixture(scope="module", params=["process", pytest.param("cri", marks=needs_containerd)])
 def runtime(request: pytest.FixtureRequest) -> str:
     name: str = request.param
     return name

@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import io
 import json
+import logging
 import os
-import shutil
-import subprocess
-import tarfile
-import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from dray.api.document import Document, GroupVersion
+from dray.client.interface import unstructured
+from dray.cmd.runtime_choice import choose_runtime
+from dray.cmd.settings import NodeSettings
+from dray.lib.clock import Clock
 from dray.node.agent.logs.reader import last_output, read_lines
 from dray.node.cdi.cache import CdiCache
-from dray.node.runtimes.cri.runtime import CriRuntime
+from dray.node.runtimes.cri.runtime import CriRuntime, CriSettings
 from dray.node.runtimes.cri.translate import container_config
-from dray.node.runtimes.runtime import ContainerRecord, ContainerSpec, RuntimeFailure, Sandbox
+from dray.node.runtimes.runtime import BindMount, ContainerRecord, ContainerSpec, RuntimeFailure, Sandbox
 from dray.rpc.pb.cri.v1 import api_pb2 as pb
 from dray.runtime.system import SystemClock
 from dray.runtime.tasks import ChildTasks
+from tests.containerd import BUSYBOX, PAUSE, Containerd, needs_containerd
 from tests.e2e.kubectl.tool import Kubectl
 from tests.e2e.node.devices import until
 from tests.e2e.node.harness import (
@@ -32,111 +32,16 @@ from tests.e2e.node.harness import (
     Cluster,
     container_status,
     is_running,
-    mounting_folder,
+    is_waiting,
     shell,
     terminated,
 )
 from tests.e2e.node.test_streams import KubectlProcess, fetch, forwarded, listening, reads, terminal
 from tests.servers import Server
 
-pytestmark = pytest.mark.skipif(
-    os.geteuid() != 0 or not all(map(shutil.which, ("containerd", "ctr", "runc", "busybox"))),
-    reason="needs root, containerd, ctr, runc and busybox-static",
-)
-START_SECONDS_MAX = 120.0
-CONFIG = """
-version = 2
-root = "{folder}/root"
-state = "{folder}/state"
-[grpc]
-  address = "{folder}/c.sock"
-[plugins."io.containerd.grpc.v1.cri"]
-  restrict_oom_score_adj = true
-  sandbox_image = "localhost/pause:1"
-  disable_tcp_service = true
-"""
-
-
-@pytest.fixture(scope="module")
-def socket(images: Path) -> Iterator[Path]:
-    """A containerd of the module's own, with busybox as its only image and as the pause image."""
-    with mounting_folder("dray-containerd-") as folder:
-        yield from _containerd(folder, images)
-
-
-def _containerd(folder: Path, images: Path) -> Iterator[Path]:
-    (folder / "config.toml").write_text(CONFIG.format(folder=folder))
-    with (folder / "log").open("w") as log:
-        process = subprocess.Popen(["containerd", "-c", str(folder / "config.toml")], stdout=log, stderr=log)
-    try:
-        path = folder / "c.sock"
-        _wait_for(path, process)
-        pause = ["/bin/sh", "-c", 'trap "exit 0" TERM; while true; do sleep 1 & wait; done']
-        for name, command in (("localhost/pause:1", pause), ("docker.io/library/busybox:latest", ["/bin/sh"])):
-            archive = folder / "image.tar"
-            archive.write_bytes(oci_archive(images, name, command))
-            arguments = ["ctr", "-a", str(path), "-n", "k8s.io", "image", "import", str(archive)]
-            subprocess.run(arguments, check=True, capture_output=True)
-        yield path
-        _end_all(path)
-    finally:
-        process.terminate()
-        process.wait(10)
-
-
-def _end_all(path: Path) -> None:
-    """containerd's containers outlive it."""
-    base = ["ctr", "-a", str(path), "-n", "k8s.io"]
-    tasks = subprocess.run([*base, "task", "list", "--quiet"], capture_output=True, text=True, check=True).stdout
-    for task in tasks.split():
-        subprocess.run([*base, "task", "delete", "--force", task], capture_output=True, check=False)
-
-
-def _wait_for(path: Path, process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + START_SECONDS_MAX
-    while subprocess.run(["ctr", "-a", str(path), "version"], capture_output=True, check=False).returncode:
-        assert process.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-
-
-def oci_archive(root: Path, name: str, command: list[str]) -> bytes:
-    """One layer, one image."""
-    layer = io.BytesIO()
-    with tarfile.open(fileobj=layer, mode="w") as archive:
-        archive.add(root, arcname=".")
-    blobs = {}
-
-    def blob(content: bytes, kind: str) -> dict[str, object]:
-        digest = hashlib.sha256(content).hexdigest()
-        blobs[digest] = content
-        return {"mediaType": f"application/vnd.oci.image.{kind}", "digest": f"sha256:{digest}", "size": len(content)}
-
-    layer_entry = blob(layer.getvalue(), "layer.v1.tar")
-    config = {
-        "architecture": "amd64" if os.uname().machine == "x86_64" else "arm64",
-        "os": "linux",
-        "config": {"Cmd": command, "Env": ["PATH=/bin"]},
-        "rootfs": {"type": "layers", "diff_ids": [layer_entry["digest"]]},
-    }
-    manifest = {
-        "schemaVersion": 2,
-        "mediaType": "application/vnd.oci.image.manifest.v1+json",
-        "config": blob(json.dumps(config).encode(), "config.v1+json"),
-        "layers": [layer_entry],
-    }
-    entry = blob(json.dumps(manifest).encode(), "manifest.v1+json")
-    entry["annotations"] = {"io.containerd.image.name": name}
-    out = io.BytesIO()
-    with tarfile.open(fileobj=out, mode="w") as archive:
-        files = {f"blobs/sha256/{digest}": content for digest, content in blobs.items()}
-        files["index.json"] = json.dumps({"schemaVersion": 2, "manifests": [entry]}).encode()
-        files["oci-layout"] = b'{"imageLayoutVersion": "1.0.0"}'
-        for path, content in files.items():
-            info = tarfile.TarInfo(path)
-            info.size = len(content)
-            archive.addfile(info, io.BytesIO(content))
-    return out.getvalue()
+pytestmark = needs_containerd
+CONFIG_MAPS = unstructured(GroupVersion("", "v1"), "configmaps", "ConfigMap")
+SECRETS = unstructured(GroupVersion("", "v1"), "secrets", "Secret")
 
 
 @pytest.fixture(scope="module")
@@ -145,20 +50,25 @@ def runtime() -> str:
 
 
 @pytest.fixture(scope="module")
-def flags(socket: Path) -> tuple[str, ...]:
-    return (f"--container-runtime-endpoint=unix://{socket}",)
+def flags() -> tuple[str, ...]:
+    # Pods have the networks that containerd is configured for: none.
+    return ("--pod-network=auto",)
 
 
-def local(name: str, script: str, **fields: object) -> dict[str, object]:
-    return shell(name, script, imagePullPolicy="IfNotPresent", **fields)
+def direct(
+    containerd: Containerd, name: str, folder: Path, clock: Clock | None = None, cdi: Path | None = None
+) -> CriRuntime:
+    """The runtime alone, as an agent of this name would have it."""
+    settings = CriSettings(containerd.endpoint, name, folder / "node")
+    return CriRuntime(settings, clock or SystemClock(), CdiCache([str(cdi)] if cdi else []))
 
 
 async def test_a_pod_runs_and_its_volumes_are_shared(cluster: Cluster, kubectl: Kubectl) -> None:
     mount = [{"name": "d", "mountPath": "/d"}]
     await cluster.run(
         "p",
-        local("a", "cat /d/x; exit 3", volumeMounts=mount),
-        initContainers=[local("i", "echo shared > /d/x", volumeMounts=mount)],
+        shell("a", "cat /d/x; exit 3", volumeMounts=mount),
+        initContainers=[shell("i", "echo shared > /d/x", volumeMounts=mount)],
         volumes=[{"name": "d", "emptyDir": {}}],
         hostNetwork=True,
     )
@@ -170,8 +80,8 @@ async def test_a_pod_runs_and_its_volumes_are_shared(cluster: Cluster, kubectl: 
 
 async def test_restarts_grace_and_adoption(cluster: Cluster, agent: Agent) -> None:
     script = 'trap "exit 0" TERM; while true; do sleep 0.1; done'
-    await cluster.run("stays", local("a", script), hostNetwork=True)
-    await cluster.run("fails", local("a", "exit 1"), hostNetwork=True, restartPolicy="OnFailure")
+    await cluster.run("stays", shell("a", script), hostNetwork=True)
+    await cluster.run("fails", shell("a", "exit 1"), hostNetwork=True, restartPolicy="OnFailure")
     before = await cluster.wait("stays", is_running())
     await cluster.wait("fails", lambda pod: container_status(pod).get("restartCount", 0) >= 1)
     agent.kill()
@@ -186,19 +96,19 @@ async def test_restarts_grace_and_adoption(cluster: Cluster, agent: Agent) -> No
 
 async def test_a_probe_by_command(cluster: Cluster) -> None:
     probe = {"exec": {"command": ["true"]}, "periodSeconds": 1}
-    await cluster.run("p", local("a", "sleep 60", readinessProbe=probe), hostNetwork=True)
+    await cluster.run("p", shell("a", "sleep 60", readinessProbe=probe), hostNetwork=True)
     await cluster.wait("p", lambda pod: container_status(pod).get("ready"))
     await cluster.delete("p", 0)
 
 
 async def test_without_a_network_plugin_a_pod_of_its_own_network_says_why(cluster: Cluster) -> None:
-    await cluster.run("p", local("a", "true"))
+    await cluster.run("p", shell("a", "true"))
     message = (await cluster.event("p", "FailedCreatePodSandBox"))["message"]
     assert "cni" in message.lower()
     await cluster.delete("p", 0)
 
 
-async def test_cdi_is_translated_and_hooks_are_refused(agent: Agent, socket: Path, tmp_path: Path) -> None:
+async def test_cdi_is_translated_and_hooks_are_refused(agent: Agent, containerd: Containerd, tmp_path: Path) -> None:
     devices = {
         "g": {
             "env": ["CDI=1"],
@@ -213,7 +123,7 @@ async def test_cdi_is_translated_and_hooks_are_refused(agent: Agent, socket: Pat
         "devices": [{"name": name, "containerEdits": edits} for name, edits in devices.items()],
     }
     (tmp_path / "cdi.json").write_text(json.dumps(spec_file))
-    runtime = CriRuntime(f"unix://{socket}", f"{agent.name}-direct", SystemClock(), CdiCache([str(tmp_path)]))
+    runtime = direct(containerd, f"{agent.name}-direct", tmp_path, cdi=tmp_path)
     ended: asyncio.Future[ContainerRecord] = asyncio.get_running_loop().create_future()
     await runtime.start(ended.set_result, ChildTasks("test"))
     sandbox = Sandbox("direct-uid", "ns", "direct", "direct", str(tmp_path / "logs"), host_network=True)
@@ -241,8 +151,8 @@ class Hurried(SystemClock):
         await super().sleep(min(seconds, 0.1))
 
 
-async def test_long_logs_take_turns_and_cpus_can_change(agent: Agent, socket: Path, tmp_path: Path) -> None:
-    runtime = CriRuntime(f"unix://{socket}", f"{agent.name}-logs", Hurried(), CdiCache([]))
+async def test_long_logs_take_turns_and_cpus_can_change(agent: Agent, containerd: Containerd, tmp_path: Path) -> None:
+    runtime = direct(containerd, f"{agent.name}-logs", tmp_path, Hurried())
     ended: asyncio.Queue[ContainerRecord] = asyncio.Queue()
     await runtime.start(ended.put_nowait, ChildTasks("test"))
     sandbox = Sandbox("logs-uid", "ns", "logs", "logs", str(tmp_path / "logs"), host_network=True)
@@ -270,9 +180,11 @@ async def test_long_logs_take_turns_and_cpus_can_change(agent: Agent, socket: Pa
     await runtime.stop()
 
 
-async def test_a_container_that_was_made_and_never_ran_is_not_a_run(agent: Agent, socket: Path, tmp_path: Path) -> None:
+async def test_a_container_that_was_made_and_never_ran_is_not_a_run(
+    agent: Agent, containerd: Containerd, tmp_path: Path
+) -> None:
     name = f"{agent.name}-made"
-    first = CriRuntime(f"unix://{socket}", name, SystemClock(), CdiCache([]))
+    first = direct(containerd, name, tmp_path)
     await first.start(lambda _record: None, ChildTasks("test"))
     sandbox = Sandbox("made-uid", "ns", "made", "made", str(tmp_path / "logs"), host_network=True)
     await first.ensure_sandbox(sandbox)
@@ -284,7 +196,7 @@ async def test_a_container_that_was_made_and_never_ran_is_not_a_run(agent: Agent
         )
     )
     await first.stop()
-    second = CriRuntime(f"unix://{socket}", name, SystemClock(), CdiCache([]))
+    second = direct(containerd, name, tmp_path)
     assert await second.start(lambda _record: None, ChildTasks("test")) == []
     # Its number is free.
     record = (await second.run(spec)).record
@@ -295,16 +207,12 @@ async def test_a_container_that_was_made_and_never_ran_is_not_a_run(agent: Agent
     await second.stop()
 
 
-def _ctr(socket: Path, *arguments: str) -> None:
-    subprocess.run(["ctr", "-a", str(socket), "-n", "k8s.io", *arguments], check=False, capture_output=True)
-
-
-async def test_a_container_that_someone_else_removed_has_ended(cluster: Cluster, socket: Path) -> None:
-    await cluster.run("p", local("a", "sleep 60"), hostNetwork=True)
+async def test_a_container_that_someone_else_removed_has_ended(cluster: Cluster, containerd: Containerd) -> None:
+    await cluster.run("p", shell("a", "sleep 60"), hostNetwork=True)
     pod = await cluster.wait("p", is_running())
     name = container_status(pod)["containerID"].rpartition("/")[2]
     for arguments in (("task", "delete", "--force", name), ("container", "delete", name)):
-        _ctr(socket, *arguments)
+        containerd.ctr(*arguments, check=False)
     pod = await cluster.phase("p", "Failed")
     assert terminated(pod)["exitCode"] in (137, 255)
 
@@ -322,7 +230,7 @@ def tool(
 @pytest.mark.behaviour("EX-33")
 async def test_commands_and_attached_clients(cluster: Cluster, tool: KubectlProcess) -> None:
     script = "while read line; do echo got $line; done; sleep 1000"
-    await cluster.run("p", local("a", script, stdin=True), hostNetwork=True)
+    await cluster.run("p", shell("a", script, stdin=True), hostNetwork=True)
     await cluster.wait("p", is_running())
     done = tool.run("exec", "-i", "p", "--", "sh", "-c", "cat; echo oops >&2; exit 42", stdin=b"given\n")
     assert (done.stdout, done.returncode) == (b"given\n", 42)
@@ -345,10 +253,191 @@ async def test_ports_are_forwarded_by_the_runtime(cluster: Cluster, tool: Kubect
     with listening() as free:
         port = free.getsockname()[1]
     script = f"echo hello > /tmp/index.html; exec httpd -f -p {port} -h /tmp"
-    await cluster.run("p", local("a", script), hostNetwork=True)
+    await cluster.run("p", shell("a", script), hostNetwork=True)
     await cluster.wait("p", is_running())
     await cluster.until(lambda: fetch(port, "index.html"))
     with tool.piped("port-forward", "p", f":{port}") as process:
         assert process.stdout is not None
         assert fetch(forwarded(process.stdout), "index.html") == b"hello\n"
         process.kill()
+
+
+async def test_a_runtime_that_answers_is_chosen(containerd: Containerd, caplog: pytest.LogCaptureFixture) -> None:
+    settings = NodeSettings(runtime="auto", container_runtime_endpoint=containerd.endpoint)
+    with caplog.at_level(logging.INFO):
+        found = await choose_runtime(settings)
+    assert (found.runtime, found.container_runtime_endpoint) == ("cri", containerd.endpoint)
+    assert "containers run by the CRI runtime" in caplog.text
+
+
+@pytest.mark.parametrize("mount", [{"subPath": "s"}, {"subPathExpr": "$(PART)"}, {"subPath": "s/made"}])
+async def test_a_subpath_replaced_by_a_link_to_the_host_is_not_mounted(
+    cluster: Cluster, agent: Agent, mount: Document
+) -> None:
+    host = agent.root / "precious"
+    host.mkdir(exist_ok=True)
+    volume = {"name": "v", "mountPath": "/v"}
+    await cluster.run(
+        "p",
+        shell(
+            "a",
+            "touch /s/planted",
+            env=[{"name": "PART", "value": "s"}],
+            volumeMounts=[{"name": "v", "mountPath": "/s", **mount}],
+        ),
+        initContainers=[
+            # The folder is created for the first, which leaves a link for the second.
+            shell("first", "true", volumeMounts=[{"name": "v", "mountPath": "/s", "subPath": "s"}]),
+            shell("attack", f"busybox rmdir /v/s; busybox ln -s {host} /v/s", volumeMounts=[volume]),
+        ],
+        volumes=[{"name": "v", "emptyDir": {}}],
+        hostNetwork=True,
+    )
+    pod = await cluster.wait("p", is_waiting("CreateContainerConfigError"))
+    message = container_status(pod)["state"]["waiting"]["message"]
+    assert message == 'failed to prepare subPath for volumeMount "v" of container "a"'
+    assert list(host.iterdir()) == []
+    await cluster.delete("p")
+    await cluster.gone("p")
+
+
+async def test_folders_and_files_of_volumes_are_mounted_by_subpath(
+    cluster: Cluster, kubectl: Kubectl, agent: Agent
+) -> None:
+    await cluster.client.create(CONFIG_MAPS, {"metadata": {"name": "cm"}, "data": {"k": "key"}}, cluster.namespace)
+    mounts = [
+        {"name": "v", "mountPath": "/real", "subPath": "real"},
+        {"name": "v", "mountPath": "/linked", "subPath": "link"},
+        {"name": "cm", "mountPath": "/etc/key", "subPath": "k"},
+    ]
+    script = "echo folder > /real/x; cat /linked/x /etc/key; touch /etc/key 2>&1 || echo; echo ro"
+    pod = await cluster.run(
+        "p",
+        shell("a", script, volumeMounts=mounts),
+        initContainers=[shell("i", "busybox ln -s real /v/link", volumeMounts=[{"name": "v", "mountPath": "/v"}])],
+        volumes=[{"name": "v", "emptyDir": {}}, {"name": "cm", "configMap": {"name": "cm"}}],
+        hostNetwork=True,
+    )
+    await cluster.phase("p", "Succeeded", "Failed")
+    log = kubectl("logs", "p")
+    assert log.startswith("folder\nkey")
+    assert "Read-only file system" in log
+    uid = pod["metadata"]["uid"]
+    assert f"{agent.root}/subpaths/{uid}/a/" in mounts_here()
+    await cluster.delete("p")
+    await cluster.gone("p")
+    # Nothing is left of a deleted Pod.
+    await cluster.until(lambda: not _left_of(agent, uid))
+    assert f"{agent.root}/subpaths/{uid}" not in mounts_here()
+
+
+def mounts_here() -> str:
+    return Path("/proc/self/mountinfo").read_text()
+
+
+def _left_of(agent: Agent, uid: str) -> list[Path]:
+    folders = [(agent.root / "logs" / "pods").glob(f"*{uid}"), (agent.root / "pods").glob(uid)]
+    return [path for found in (*folders, (agent.root / "subpaths").glob(uid)) for path in found] + [
+        *Path("/sys/fs/cgroup").glob(f"*/dray/pod{uid}")
+    ]
+
+
+async def test_a_subpath_that_a_container_redirects_meanwhile_is_refused(
+    agent: Agent, containerd: Containerd, tmp_path: Path
+) -> None:
+    volume, host = tmp_path / "volume", tmp_path / "host"
+    for folder in (volume, host):
+        folder.mkdir()
+    runtime = direct(containerd, f"{agent.name}-redirected", tmp_path)
+    await runtime.start(lambda _record: None, ChildTasks("test"))
+    sandbox = Sandbox("redirected-uid", "ns", "p", "p", str(tmp_path / "logs"), host_network=True)
+    # As it was when the agent looked; a container of the Pod has replaced it since.
+    (volume / "s").symlink_to(host)
+    mount = BindMount(f"{volume}/s", "/s", volume="v", root=str(volume))
+    spec = ContainerSpec(sandbox, "a", 0, "busybox", command=("touch", "/s/planted"), mounts=(mount,))
+    with pytest.raises(RuntimeFailure, match="failed to prepare subPath"):
+        await runtime.run(spec)
+    assert list(host.iterdir()) == []
+    await runtime.remove_sandbox(sandbox.uid)
+    await runtime.stop()
+
+
+async def test_users_groups_roots_and_masks(cluster: Cluster, kubectl: Kubectl) -> None:
+    context = {"runAsUser": 1000, "runAsGroup": 1001, "readOnlyRootFilesystem": True}
+    looks = (
+        "touch /x || echo refused; grep CapEff /proc/self/status; wc -c < /proc/keys; grep Seccomp: /proc/self/status"
+    )
+    await cluster.run(
+        "p",
+        shell("a", f"id -u; id -g; {looks}", securityContext=context),
+        shell("b", looks, securityContext={"privileged": True}),
+        shell("c", looks, securityContext={"capabilities": {"drop": ["ALL"]}}),
+        securityContext={"supplementalGroups": [1002], "seccompProfile": {"type": "RuntimeDefault"}},
+        hostNetwork=True,
+    )
+    await cluster.run("root", shell("a", "true"), securityContext={"runAsNonRoot": True}, hostNetwork=True)
+    await cluster.phase("p", "Succeeded")
+    log = kubectl("logs", "p", "-c", "a")
+    assert log.split()[:2] == ["1000", "1001"]
+    assert "refused" in log
+    assert "CapEff:\t0000000000000000" in log
+    # Keys of the kernel are masked, and system calls filtered.
+    assert log.splitlines()[-2:] == ["0", "Seccomp:\t2"]
+    privileged = kubectl("logs", "p", "-c", "b").splitlines()
+    assert int(privileged[0].split()[-1], 16) >> 21 & 1
+    assert privileged[-1] == "Seccomp:\t0"
+    assert "CapEff:\t0000000000000000" in kubectl("logs", "p", "-c", "c")
+    pod = await cluster.wait("root", is_waiting("CreateContainerError"))
+    assert "runAsNonRoot" in container_status(pod)["state"]["waiting"]["message"]
+
+
+async def test_running_out_of_memory(cluster: Cluster) -> None:
+    script = "dd if=/dev/zero of=/dev/null bs=200M count=1"
+    await cluster.run("p", shell("a", script, resources={"limits": {"memory": "20Mi"}}), hostNetwork=True)
+    pod = await cluster.phase("p", "Failed")
+    assert terminated(pod)["reason"] in ("OOMKilled", "Error")
+    if terminated(pod)["exitCode"] == 137:
+        assert terminated(pod)["reason"] == "OOMKilled"
+
+
+async def test_volumes_made_of_objects_are_read_only(cluster: Cluster, kubectl: Kubectl) -> None:
+    await cluster.client.create(CONFIG_MAPS, {"metadata": {"name": "cm"}, "data": {"k": "v"}}, cluster.namespace)
+    await cluster.client.create(SECRETS, {"metadata": {"name": "s"}, "stringData": {"k": "v"}}, cluster.namespace)
+    downward = {"items": [{"path": "k", "fieldRef": {"fieldPath": "metadata.name"}}]}
+    volumes = [
+        {"name": "cm", "configMap": {"name": "cm"}},
+        {"name": "s", "secret": {"secretName": "s"}},
+        {"name": "d", "downwardAPI": downward},
+        {"name": "p", "projected": {"sources": [{"configMap": {"name": "cm"}}]}},
+    ]
+    mounts = [{"name": volume["name"], "mountPath": f"/{volume['name']}", "readOnly": False} for volume in volumes]
+    attack = "for v in cm s d p; do cat /$v/k >/dev/null && touch /$v/planted; done"
+    await cluster.run("p", shell("a", attack, volumeMounts=mounts), volumes=volumes, hostNetwork=True)
+    await cluster.phase("p", "Failed")
+    assert kubectl("logs", "p").count("Read-only file system") == 4
+
+
+async def test_unused_images_go_when_the_disk_is_nearly_full(
+    agent: Agent, containerd: Containerd, images: Path, tmp_path: Path
+) -> None:
+    containerd.load(images, "localhost/unused:1", {"Cmd": ["/bin/sh"], "Labels": {"of": "this test"}})
+    runtime = direct(containerd, f"{agent.name}-images", tmp_path)
+    await runtime.start(lambda _record: None, ChildTasks("test"))
+    sandbox = Sandbox("images-uid", "ns", "p", "p", str(tmp_path / "logs"), host_network=True)
+    await runtime.ensure_sandbox(sandbox)
+    record = (await runtime.run(ContainerSpec(sandbox, "a", 0, "busybox", command=("sleep", "600")))).record
+    assert {"localhost/unused:1", BUSYBOX} <= {name for image in await runtime.images() for name in image.names}
+    # Other tests use the same containerd.
+    kept = {BUSYBOX, PAUSE} | await runtime._images_in_use()
+    runtime._images._disk = lambda _path: (100, 1)
+    warnings: list[str] = []
+    await runtime._images.collect(kept, lambda reason, _message: warnings.append(reason))
+    runtime._images._last_used = {key: value - 300 for key, value in runtime._images._last_used.items()}
+    await runtime._images.collect(kept, lambda reason, _message: warnings.append(reason))
+    names = containerd.ctr("image", "list", "--quiet").split()
+    assert "localhost/unused:1" not in names
+    assert {PAUSE, BUSYBOX} <= set(names)
+    await runtime.stop_container(record.id, 0)
+    await runtime.remove_container(record.id)
+    await runtime.remove_sandbox(sandbox.uid)
+    await runtime.stop()

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from dray.client.interface import Patch, PatchType, WriteOptions
+from tests.containerd import needs_containerd
 from tests.e2e.node.devices import FOO, amounts, held, plugin, until, until_amounts, with_foo
 from tests.e2e.node.harness import (
     NODES,
@@ -18,7 +19,6 @@ from tests.e2e.node.harness import (
     Cluster,
     container_status,
     is_running,
-    needs_runc,
     shell,
     terminated,
 )
@@ -26,7 +26,7 @@ from tests.e2e.node.harness import (
 STAYS = 'trap "exit 0" TERM; while true; do sleep 0.05; done'
 
 
-@pytest.fixture(scope="module", params=["process", pytest.param("runc", marks=needs_runc)])
+@pytest.fixture(scope="module", params=["process", pytest.param("cri", marks=needs_containerd)])
 def runtime(request: pytest.FixtureRequest) -> str:
     name: str = request.param
     return name

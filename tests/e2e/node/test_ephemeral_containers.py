@@ -6,13 +6,14 @@ import pytest
 
 from dray.api.document import Document
 from dray.client.interface import Patch, PatchType, WriteOptions
+from tests.containerd import needs_containerd
 from tests.e2e.kubectl.tool import Kubectl, needs_kubectl
-from tests.e2e.node.harness import PODS, Agent, Cluster, is_running, needs_runc, shell
-from tests.e2e.node.test_streams import KubectlProcess
+from tests.e2e.node.harness import PODS, Agent, Cluster, is_running, shell
+from tests.e2e.node.test_streams import KubectlProcess, reads
 from tests.servers import Server
 
 
-@pytest.fixture(scope="module", params=["process", pytest.param("runc", marks=needs_runc)])
+@pytest.fixture(scope="module", params=["process", pytest.param("cri", marks=needs_containerd)])
 def runtime(request: pytest.FixtureRequest) -> str:
     name: str = request.param
     return name
@@ -36,7 +37,7 @@ async def test_an_ephemeral_container_runs_once_beside_the_others(
 ) -> None:
     await cluster.run("p", shell("a", "sleep 1000"), restartPolicy="Always")
     await cluster.wait("p", is_running())
-    script = "tr '\\0' ' ' < /proc/1/cmdline; echo; exit 3" if runtime == "runc" else "echo sleep; exit 3"
+    script = "tr '\\0' ' ' < /proc/1/cmdline; echo; exit 3" if runtime == "cri" else "echo sleep; exit 3"
     await add(cluster, shell("d", script, imagePullPolicy="IfNotPresent", targetContainerName="a"))
     pod = await cluster.wait("p", lambda pod: "terminated" in ephemeral(pod))
     assert ephemeral(pod)["terminated"]["exitCode"] == 3
@@ -62,8 +63,12 @@ async def test_debug(cluster: Cluster, server: Server, agent: Agent) -> None:
     await cluster.wait("p", is_running())
     tool = KubectlProcess(server, cluster.namespace)
     flags = ("--image=busybox", "--image-pull-policy=IfNotPresent", "--target=a", "-i", "--quiet", "--profile=general")
-    done = tool.run("debug", "p", *flags, "--", "sh", "-c", "read line; echo got $line", stdin=b"word\n")
-    assert b"got word" in done.stdout, done
+    with tool.piped("debug", "p", *flags, "--", "sh", "-c", "read line; echo got $line") as process:
+        # Without the end of input, at which containerd detaches clients.
+        assert process.stdin is not None
+        process.stdin.write(b"word\n")
+        process.stdin.flush()
+        reads(process, b"got word\n")
     copy = (
         "--copy-to=q",
         # Not on the node of another runtime, whose agent has ended.

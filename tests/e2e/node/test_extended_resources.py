@@ -10,9 +10,10 @@ import pytest
 from dray.api.document import Document, GroupVersion
 from dray.api.errors import AlreadyExistsError
 from dray.client.interface import Patch, PatchType, WriteOptions, unstructured
+from tests.containerd import needs_containerd
 from tests.e2e.kubectl.tool import Kubectl
 from tests.e2e.node.devices import FOO, driver, held, plugin, resources_of, until, until_amounts
-from tests.e2e.node.harness import PODS, Agent, Cluster, is_running, needs_runc, shell
+from tests.e2e.node.harness import PODS, Agent, Cluster, is_running, shell
 from tests.servers import Server
 
 RESOURCE = GroupVersion("resource.k8s.io", "v1")
@@ -24,7 +25,7 @@ DRIVER = "env.example.com"
 STAYS = 'echo ${DEVICE:-none} ${FOO:-none}; trap "exit 0" TERM; while true; do sleep 0.05; done'
 
 
-@pytest.fixture(scope="module", params=["process", pytest.param("runc", marks=needs_runc)])
+@pytest.fixture(scope="module", params=["process", pytest.param("cri", marks=needs_containerd)])
 def runtime(request: pytest.FixtureRequest) -> str:
     name: str = request.param
     return name

@@ -14,9 +14,10 @@ import yaml
 from dray.api.document import Document, GroupVersion
 from dray.api.errors import AlreadyExistsError
 from dray.client.interface import unstructured
+from tests.containerd import Containerd, needs_containerd
 from tests.e2e.kubectl.tool import Kubectl
 from tests.e2e.node.devices import EXAMPLES, driver, resources_of, until
-from tests.e2e.node.harness import PODS, Agent, Cluster, container_status, is_running, needs_runc, shell
+from tests.e2e.node.harness import PODS, Agent, Cluster, container_status, is_running, shell
 from tests.servers import Server
 
 RESOURCE = GroupVersion("resource.k8s.io", "v1")
@@ -27,7 +28,7 @@ USES = {"resources": {"claims": [{"name": "gpu"}]}}
 LOOK = "env | grep ^GPU_ || echo nothing; ls /dev | grep ^gpu || echo no node"
 
 
-@pytest.fixture(scope="module", params=["process", pytest.param("runc", marks=needs_runc)])
+@pytest.fixture(scope="module", params=["process", pytest.param("cri", marks=needs_containerd)])
 def runtime(request: pytest.FixtureRequest) -> str:
     name: str = request.param
     return name
@@ -73,7 +74,7 @@ async def test_two_containers_share_a_partition_and_a_third_does_not(
         assert seen == {"a": [(class_name, device)], "b": [(class_name, device)], "c": []}
         variable = f"GPU_{device.upper().replace('-', '_')}=time-slicing"
         # Without namespaces of their own, processes see the machine's devices.
-        node = device if runtime == "runc" else "no node"
+        node = device if runtime == "cri" else "no node"
         for name in ("a", "b"):
             await until(functools.partial(logged, kubectl, name, node))
             lines = kubectl("logs", "p", "-c", name).split()
@@ -110,7 +111,7 @@ def healths(pod: Document) -> list[str]:
 
 @pytest.mark.behaviour("SP-118", "SP-120")
 async def test_a_node_that_crashes_and_comes_back(
-    cluster: Cluster, agent: Agent, server: Server, kubectl: Kubectl
+    cluster: Cluster, agent: Agent, server: Server, kubectl: Kubectl, runtime: str, request: pytest.FixtureRequest
 ) -> None:
     spec = await objects(cluster)
     with driver(agent, server, "gpu-driver"):
@@ -120,7 +121,7 @@ async def test_a_node_that_crashes_and_comes_back(
         before = {name: await cluster.wait(name, is_running()) for name in ("stays", "goes")}
         await until(lambda: "GPU_CLAIM" in kubectl("logs", "stays"))
         first = kubectl("logs", "stays")
-        power_cut(agent)
+        power_cut(agent, runtime, request)
         await cluster.delete("goes", 0)
         await cluster.gone("goes")
         agent.start()
@@ -134,7 +135,7 @@ async def test_a_node_that_crashes_and_comes_back(
         await until(lambda: not list((agent.root / "cdi").glob("*.json")))
 
 
-def power_cut(agent: Agent) -> None:
+def power_cut(agent: Agent, runtime: str, request: pytest.FixtureRequest) -> None:
     """The agent, its shims and their containers end without a word."""
     shims = agent.shims()
     assert agent.process is not None
@@ -144,6 +145,9 @@ def power_cut(agent: Agent) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
     agent.kill()
+    if runtime == "cri":
+        containerd: Containerd = request.getfixturevalue("containerd")
+        containerd.kill_containers(agent.name)
 
 
 def _children(pid: int) -> str:

@@ -3,11 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import os
-import subprocess
-import sys
-import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +10,7 @@ import pytest
 
 from dray.api.document import GroupVersion
 from dray.client.interface import unstructured
+from tests.containerd import needs_containerd
 from tests.docker_registry import docker_registry, needs_docker_registry, push
 from tests.e2e.node.harness import (
     LOOK_SECONDS,
@@ -25,12 +21,11 @@ from tests.e2e.node.harness import (
     container_status,
     is_running,
     is_waiting,
-    needs_runc,
     shell,
 )
 
 pytestmark = [
-    needs_runc,
+    needs_containerd,
     needs_docker_registry,
 ]
 SECRETS = unstructured(GroupVersion("", "v1"), "secrets", "Secret")
@@ -38,7 +33,7 @@ SECRETS = unstructured(GroupVersion("", "v1"), "secrets", "Secret")
 
 @pytest.fixture(scope="module")
 def runtime() -> str:
-    return "runc"
+    return "cri"
 
 
 @pytest.fixture(scope="module")
@@ -100,36 +95,3 @@ async def test_a_missing_pull_secret_is_reported(cluster: Cluster, agent: Agent)
     assert "(absent)" in event["message"]
     await cluster.delete("secret", 0)
     await cluster.gone("secret")
-
-
-@pytest.mark.behaviour("IM-18")
-def test_images_by_hand(registry: str, images: Path, tmp_path: Path) -> None:
-    push(registry, "tool", "2", images, {"Cmd": ["/bin/true"]})
-
-    engines = tmp_path / "engines"
-    engines.mkdir()
-
-    def dray_image(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "dray", "image", f"--root-dir={tmp_path}", *arguments]
-        environment = {**os.environ, "PATH": str(engines)}
-        return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-
-    name = f"{registry}/tool:2"
-    pulled = dray_image("pull", name)
-    assert name in pulled.stdout, pulled.stderr
-    assert json.loads(dray_image("inspect", name).stdout)["config"]["command"] == ["/bin/true"]
-    assert name in dray_image("list").stdout
-    assert dray_image("remove", name).returncode == 0
-    failed = dray_image("pull", f"{registry}/nothing:1")
-    assert failed.returncode == 1
-    assert "manifest unknown" in failed.stderr
-    archive = tmp_path / "root.tar"
-    with tarfile.open(archive, "w") as file:
-        file.add(images, ".")
-    assert "give one" in dray_image("load", str(archive)).stderr
-    assert "no such file" in dray_image("load", "team/built:1").stderr
-    # An engine that has the image: it writes an archive of files.
-    (engines / "docker").write_text(f'#!/bin/sh\nexec /bin/cp {archive} "$3"\n')
-    (engines / "docker").chmod(0o755)
-    loaded = dray_image("load", "team/built:1")
-    assert loaded.stdout.startswith("docker.io/team/built:1"), loaded.stderr

@@ -10,9 +10,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.containerd import needs_containerd
 from tests.e2e.kubectl.tool import Kubectl
 from tests.e2e.node import test_streams as streams
-from tests.e2e.node.harness import Cluster, is_running, needs_runc, shell
+from tests.e2e.node.harness import Cluster, is_running, shell
 from tests.kube_apiserver import needs_kube_apiserver, running_kube_apiserver
 from tests.servers import Server
 
@@ -37,7 +38,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield running
 
 
-@pytest.fixture(scope="module", params=["process", pytest.param("runc", marks=needs_runc)])
+@pytest.fixture(scope="module", params=["process", pytest.param("cri", marks=needs_containerd)])
 def runtime(request: pytest.FixtureRequest) -> str:
     name: str = request.param
     return name

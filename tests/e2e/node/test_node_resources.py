@@ -11,10 +11,11 @@ import yaml
 from dray.api.document import Document
 from dray.client.interface import unstructured
 from dray.client.resources import DEVICE_CLASSES, RESOURCE_CLAIMS, RESOURCE_SLICES
-from tests.e2e.node.harness import PODS, Cluster, is_running, needs_runc, shell
+from tests.containerd import needs_containerd
+from tests.e2e.node.harness import PODS, Cluster, is_running, shell
 from tests.servers import Server, running_server
 
-pytestmark = needs_runc
+pytestmark = needs_containerd
 
 GATES = "DRANodeAllocatableResources=true,DRAOptionalNodeOperations=true,DRAListTypeAttributes=true"
 NUMA = "resource.kubernetes.io/numaNode"
@@ -29,7 +30,7 @@ BY_KIND = {"DeviceClass": CLASSES, "ResourceSlice": SLICES, "ResourceClaim": CLA
 
 @pytest.fixture(scope="module")
 def runtime() -> str:
-    return "runc"
+    return "cri"
 
 
 @pytest.fixture(scope="module")
@@ -135,7 +136,7 @@ async def test_the_example_of_devices_in_a_fabric(cluster: Cluster) -> None:
             resource = BY_KIND[document["kind"]]
             if resource is PODS:
                 # A finished Pod gives its device back at once.
-                document["spec"]["containers"][0]["command"] = ["sleep", "3600"]
+                document["spec"]["containers"][0] |= {"command": ["sleep", "3600"], "imagePullPolicy": "IfNotPresent"}
             await cluster.client.create(resource, document, cluster.namespace if resource.namespaced else "")
     pod = await cluster.wait("fabric-user", is_running("user"))
     claim = await cluster.client.get(CLAIMS, "accelerator", cluster.namespace)

@@ -11,6 +11,7 @@ import pytest
 
 from dray.api.document import Document
 from dray.client.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES
+from tests.containerd import needs_containerd
 from tests.e2e.kubectl.tool import Kubectl
 from tests.e2e.node.harness import (
     LOOK_SECONDS,
@@ -18,17 +19,16 @@ from tests.e2e.node.harness import (
     Agent,
     Cluster,
     container_status,
-    needs_runc,
     shell,
 )
 
-pytestmark = [needs_runc, pytest.mark.behaviour("ST-46")]
+pytestmark = [needs_containerd, pytest.mark.behaviour("ST-46")]
 CLASS = "none"
 
 
 @pytest.fixture(scope="module")
 def runtime() -> str:
-    return "runc"
+    return "cri"
 
 
 async def claimed(cluster: Cluster, name: str) -> Document:

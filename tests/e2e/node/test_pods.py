@@ -1,7 +1,9 @@
-"""Pods on a real agent, by processes and by runc alike."""
+"""Pods on a real agent, by processes and by containerd alike."""
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
 import signal
 import socket
@@ -11,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from dray.api.timestamps import parse_time
+from tests.containerd import needs_containerd
 from tests.e2e.kubectl.tool import Kubectl
 from tests.e2e.node.harness import (
     NODES,
@@ -21,13 +24,14 @@ from tests.e2e.node.harness import (
     is_ready,
     is_running,
     is_waiting,
-    needs_runc,
     shell,
     terminated,
 )
 
+_NUMBERS = itertools.count(os.getpid() * 100)
 
-@pytest.fixture(scope="module", params=["process", pytest.param("runc", marks=needs_runc)])
+
+@pytest.fixture(scope="module", params=["process", pytest.param("cri", marks=needs_containerd)])
 def runtime(request: pytest.FixtureRequest) -> str:
     name: str = request.param
     return name
@@ -36,7 +40,9 @@ def runtime(request: pytest.FixtureRequest) -> str:
 async def test_the_node_registers_itself(cluster: Cluster, agent: Agent, runtime: str) -> None:
     node = await cluster.client.get(NODES, agent.name)
     assert node["metadata"]["labels"]["kubernetes.io/hostname"] == agent.name
-    assert node["status"]["nodeInfo"]["containerRuntimeVersion"].startswith(f"{runtime}://")
+    assert node["status"]["nodeInfo"]["containerRuntimeVersion"].startswith(
+        "containerd://" if runtime == "cri" else "process://"
+    )
     assert node["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"] > 0
     assert any(item["type"] == "Ready" and item["status"] == "True" for item in node["status"]["conditions"])
 
@@ -59,7 +65,7 @@ async def test_a_signal_is_reported(cluster: Cluster) -> None:
 
 
 async def test_a_command_that_is_not_there(cluster: Cluster) -> None:
-    await cluster.run("p", {"name": "a", "image": "busybox", "command": ["no-such-program"]})
+    await cluster.run("p", shell("a", "") | {"command": ["no-such-program"]})
     pod = await cluster.phase("p", "Failed")
     assert (terminated(pod)["exitCode"], terminated(pod)["reason"]) == (128, "StartError")
     assert "no-such-program" in terminated(pod)["message"]
@@ -72,7 +78,14 @@ async def test_environment_and_expansion(cluster: Cluster, kubectl: Kubectl) -> 
         {"name": "B", "value": "$(A)2"},
         {"name": "NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
     ]
-    container = {"name": "a", "image": "busybox", "command": ["sh", "-c"], "args": ["echo $B $NODE $(A)"], "env": env}
+    container = {
+        "name": "a",
+        "image": "busybox",
+        "imagePullPolicy": "IfNotPresent",
+        "command": ["sh", "-c"],
+        "args": ["echo $B $NODE $(A)"],
+        "env": env,
+    }
     await cluster.run("p", container)
     await cluster.phase("p", "Succeeded")
     assert kubectl("logs", "p") == f"12 {cluster.node} 1\n"
@@ -133,17 +146,25 @@ async def test_grace_then_force(cluster: Cluster) -> None:
     assert 0.9 < time.monotonic() - began < 5
 
 
-async def test_force_deletion_ends_containers(cluster: Cluster, agent: Agent) -> None:
-    before = set(agent.shims())
-    await cluster.run("p", shell("a", "sleep 60"), terminationGracePeriodSeconds=0)
+async def test_force_deletion_ends_containers(cluster: Cluster) -> None:
+    # Both runtimes show processes of containers to the node.
+    seconds = str(next(_NUMBERS))
+    await cluster.run("p", shell("a", f"sleep {seconds}"), terminationGracePeriodSeconds=0)
     await cluster.wait("p", is_running())
-    mine = set(agent.shims()) - before
-    assert mine
+    await cluster.until(lambda: _has_process("sleep", seconds))
     await cluster.delete("p", 0)
     await cluster.gone("p")
-    deadline = time.monotonic() + 10
-    while mine & set(agent.shims()):
-        assert time.monotonic() < deadline
+    await cluster.until(lambda: not _has_process("sleep", seconds))
+
+
+def _has_process(*command: str) -> bool:
+    """Whether a process of the machine has these arguments."""
+    wanted = "\0".join((*command, "")).encode()
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            if path.read_bytes() == wanted:
+                return True
+    return False
 
 
 async def test_hooks(cluster: Cluster, kubectl: Kubectl, agent: Agent) -> None:
@@ -242,7 +263,9 @@ async def test_the_agent_is_killed_and_containers_run_on(cluster: Cluster, agent
     await cluster.delete("runs", 0)
 
 
-async def test_a_container_whose_shim_is_killed_ends_too(cluster: Cluster, agent: Agent) -> None:
+async def test_a_container_whose_shim_is_killed_ends_too(cluster: Cluster, agent: Agent, runtime: str) -> None:
+    if runtime == "cri":
+        pytest.skip("containerd has shims of its own")
     before = set(agent.shims())
     await cluster.run("p", shell("a", "sleep 60"))
     await cluster.wait("p", is_running())

@@ -29,11 +29,11 @@ from tests.e2e.node.harness import (
     container_status,
     is_running,
     is_waiting,
-    mounting_folder,
     needs_runc,
     shell,
     terminated,
 )
+from tests.mounts import mounting_folder
 
 pytestmark = needs_runc
 CONFIG_MAPS = unstructured(GroupVersion("", "v1"), "configmaps", "ConfigMap")

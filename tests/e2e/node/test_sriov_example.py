@@ -15,15 +15,16 @@ import yaml
 
 from dray.api.document import Document, GroupVersion
 from dray.client.interface import unstructured
+from tests.containerd import needs_containerd
 from tests.e2e.driver.cluster import until
 from tests.e2e.kubectl.tool import Kubectl
-from tests.e2e.node.harness import PODS, Agent, Cluster, is_running, needs_runc
+from tests.e2e.node.harness import PODS, Agent, Cluster, is_running
 from tests.e2e.node.test_claims import CLAIMS, CLASSES
 from tests.servers import Server
 
 EXAMPLE = Path(__file__).parents[3] / "examples/sriov-driver"
 TEMPLATES = unstructured(GroupVersion("resource.k8s.io", "v1"), "resourceclaimtemplates", "ResourceClaimTemplate")
-runtime = pytest.fixture(scope="module")(lambda: "process" if needs_runc.args[0] else "runc")
+runtime = pytest.fixture(scope="module")(lambda: "process" if needs_containerd.args[0] else "cri")
 CARD = {"sriov_totalvfs": "8", "sriov_numvfs": "2", "net/pf0/speed": "25000", "net/pf0/operstate": "up"}
 
 

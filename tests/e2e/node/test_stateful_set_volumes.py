@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.containerd import needs_containerd
 from tests.e2e.kubectl.tool import Kubectl, needs_kubectl
-from tests.e2e.node.harness import Agent, Cluster, needs_runc
+from tests.e2e.node.harness import Agent, Cluster
 
-pytestmark = needs_runc
+pytestmark = needs_containerd
 
 SET = """
 apiVersion: apps/v1
@@ -29,7 +30,9 @@ spec:
       containers:
       - name: a
         image: busybox
-        command: [sh, -c, "echo $(hostname) >> /data/starts; exec sleep 1000"]
+        imagePullPolicy: IfNotPresent
+        env: [{name: NAME, valueFrom: {fieldRef: {fieldPath: metadata.name}}}]
+        command: [sh, -c, "echo $NAME >> /data/starts; exec sleep 1000"]
         volumeMounts: [{name: data, mountPath: /data}]
   volumeClaimTemplates:
   - metadata: {name: data}
@@ -39,7 +42,7 @@ spec:
 
 @pytest.fixture(scope="module")
 def runtime() -> str:
-    return "runc"
+    return "cri"
 
 
 @needs_kubectl(25)

@@ -1,4 +1,4 @@
-"""Volumes and logs on a real agent, by processes and by runc alike."""
+"""Volumes and logs on a real agent, by processes and by containerd alike."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ import pytest
 
 from dray.api.document import GroupVersion
 from dray.client.interface import unstructured
+from tests.containerd import needs_containerd
 from tests.e2e.kubectl.tool import Kubectl
-from tests.e2e.node.harness import Cluster, container_status, is_running, is_waiting, needs_runc, shell, terminated
+from tests.e2e.node.harness import Cluster, container_status, is_running, is_waiting, shell, terminated
 
 CONFIG_MAPS = unstructured(GroupVersion("", "v1"), "configmaps", "ConfigMap")
 SECRETS = unstructured(GroupVersion("", "v1"), "secrets", "Secret")
 
 
-@pytest.fixture(scope="module", params=["process", pytest.param("runc", marks=needs_runc)])
+@pytest.fixture(scope="module", params=["process", pytest.param("cri", marks=needs_containerd)])
 def runtime(request: pytest.FixtureRequest) -> str:
     name: str = request.param
     return name
@@ -46,7 +47,7 @@ async def test_files_from_objects(cluster: Cluster, kubectl: Kubectl, runtime: s
     script = f"cat {cm}/k {s}/p {everything}/cm/k {everything}/p {everything}/name; echo; head -c 3 {everything}/token"
     await cluster.run("p", shell("a", script, volumeMounts=mounts), volumes=volumes, serviceAccountName="default")
     await cluster.phase("p", "Succeeded", "Failed")
-    assert kubectl("logs", "p") == "from-cmfrom-secretfrom-cmfrom-secretp\neyJ\n"
+    assert kubectl("logs", "p").rstrip() == "from-cmfrom-secretfrom-cmfrom-secretp\neyJ"
 
 
 async def test_containers_share_an_empty_dir(cluster: Cluster, kubectl: Kubectl, runtime: str) -> None:
@@ -96,7 +97,7 @@ async def test_logs(cluster: Cluster, kubectl: Kubectl) -> None:
     await cluster.run("p", shell("a", "echo one; echo two >&2; echo three; printf four"), shell("b", "echo other"))
     await cluster.phase("p", "Succeeded")
     assert sorted(kubectl("logs", "p", "-c", "a").split()) == ["four", "one", "three", "two"]
-    assert kubectl("logs", "p", "-c", "a", "--tail=1") == "four\n"
+    assert kubectl("logs", "p", "-c", "a", "--tail=1").rstrip() == "four"
     assert kubectl("logs", "p", "-c", "b", "--limit-bytes=2") == "ot"
     assert kubectl("logs", "p", "-c", "b", "--since=1h") == "other\n"
     stamped = kubectl("logs", "p", "-c", "b", "--timestamps").split()

@@ -118,6 +118,8 @@ class Security:
     """The security settings of a container."""
 
     user: int | None = None
+    # The image's, if it has no number.
+    user_name: str = ""
     group: int | None = None
     supplemental_groups: tuple[int, ...] = ()
     privileged: bool = False
@@ -169,6 +171,8 @@ class Sandbox:
     host_pid: bool = False
     host_ipc: bool = False
     share_process_namespace: bool = False
+    # Whether any of its containers is.
+    privileged: bool = False
     # None means the node's.
     dns: Dns | None = None
     sysctls: Mapping[str, str] = field(default_factory=dict)
@@ -314,8 +318,8 @@ class Runtime(Protocol):
     async def set_cpus(self, container_id: str, cpus: str) -> None:
         """Set the CPUs of a running container; raises `RuntimeFailure`."""
 
-    def read_usage(self, record: ContainerRecord) -> Usage | None:
-        """Return what a running container has used, None if that is not known; called in any thread."""
+    async def usages(self, records: Sequence[ContainerRecord]) -> Mapping[str, Usage]:
+        """Return what running containers have used, by ID; those of which it is not known are left out."""
 
     async def execute(self, container_id: str, command: Sequence[str], timeout_seconds: float) -> ExecResult:
         """Run a command in the container and wait for it."""

@@ -114,9 +114,9 @@ class SimulatedRuntime:
     async def set_cpus(self, container_id: str, cpus: str) -> None:
         """Do nothing."""
 
-    def read_usage(self, record: ContainerRecord) -> Usage | None:
+    async def usages(self, records: Sequence[ContainerRecord]) -> Mapping[str, Usage]:
         """Return nothing: containers are not measured."""
-        return None
+        return {}
 
     async def execute(self, container_id: str, command: Sequence[str], timeout_seconds: float) -> ExecResult:
         """Return success."""

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dray.node.runtimes.cri.translate import sandbox_config
-from dray.node.runtimes.runc.pod_cgroup import cpu_weight, remove_group, write_group
+from dray.node.runtimes.pod_cgroup import cpu_weight, remove_group, write_group
 from dray.node.runtimes.runtime import Limits, RuntimeFailure, Sandbox
 
 LIMITS = Limits(cpu_shares=2048, cpu_quota_microseconds=250_000, memory_bytes=1 << 20, huge_pages=(("2MB", 4 << 20),))

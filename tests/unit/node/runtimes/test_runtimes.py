@@ -9,14 +9,12 @@ import tarfile
 from pathlib import Path
 from typing import Any
 
-import grpc.aio
 import msgspec
 import pytest
 
 from dray.api.cdi import ContainerEdits
 from dray.node.cdi.cache import CdiCache
 from dray.node.resource_manager import HostDevice
-from dray.node.runtimes.cri.runtime import CriRuntime
 from dray.node.runtimes.cri.translate import container_config, knows_cdi, record_of, sandbox_config
 from dray.node.runtimes.images.model import ImageConfig, ImageError, full_name, parse_user
 from dray.node.runtimes.images.store import ImageStore
@@ -26,8 +24,6 @@ from dray.node.runtimes.runc.oci_config import CAPABILITIES, capability_set, def
 from dray.node.runtimes.runtime import (
     BindMount,
     ContainerSpec,
-    ImageFailure,
-    ImageRequest,
     Limits,
     Propagation,
     RuntimeFailure,
@@ -419,49 +415,3 @@ def test_the_process_runtime_copies_device_metadata(tmp_path: Path) -> None:
 def test_volumes_are_named_by_variables() -> None:
     mounts = (BindMount("/v/my-data", "/data", volume="my-data"), BindMount("/v/part", "/p", volume="my-data"))
     assert mount_variables(mounts) == {"DRAY_MOUNT_MY_DATA": "/v/my-data"}
-
-
-class RegistryOfRuntime:
-    """The image service of a CRI runtime, which has one image behind a password."""
-
-    def __init__(self) -> None:
-        self.asked: list[tuple[str, str]] = []
-        self.has_image = False
-
-    async def ImageStatus(self, request: pb.ImageStatusRequest, **_: Any) -> pb.ImageStatusResponse:  # noqa: N802
-        assert request.image.image == "r.test/a:1"
-        return pb.ImageStatusResponse(image=pb.Image(id="sha256:1", size=7) if self.has_image else None)
-
-    async def PullImage(self, request: pb.PullImageRequest, **_: Any) -> pb.PullImageResponse:  # noqa: N802
-        self.asked.append((request.auth.username, request.auth.password))
-        if request.auth.password != "right":
-            empty = grpc.aio.Metadata()
-            raise grpc.aio.AioRpcError(grpc.StatusCode.UNKNOWN, empty, empty, "401 Unauthorized", None)
-        self.has_image = True
-        return pb.PullImageResponse(image_ref="sha256:1")
-
-
-@pytest.mark.behaviour("IM-19")
-async def test_a_cri_runtime_pulls_with_the_credentials_of_the_pod(tmp_path: Path) -> None:
-    registry, events = RegistryOfRuntime(), list[str]()
-    runtime = CriRuntime(str(tmp_path / "socket"), "n", SystemClock(), CdiCache(()))
-    runtime._images = registry
-
-    def request(policy: str, *passwords: str) -> ImageRequest:
-        files = tuple({"auths": {"r.test": {"username": "u", "password": text}}} for text in passwords)
-        return ImageRequest("r.test/a:1", policy, SANDBOX, files, lambda reason, _text: events.append(reason))
-
-    for policy, passwords, reason, message in (
-        ("Never", ("right",), "ErrImageNeverPull", "is not present with pull policy of Never"),
-        ("IfNotPresent", (), "ErrImagePull", 'Failed to pull image "r.test/a:1": 401 Unauthorized'),
-        ("IfNotPresent", ("wrong",), "ErrImagePull", 'Failed to pull image "r.test/a:1": 401 Unauthorized'),
-    ):
-        with pytest.raises(ImageFailure, match=message) as caught:
-            await runtime.ensure_image(request(policy, *passwords))
-        assert caught.value.reason == reason
-    assert registry.asked == [("", ""), ("u", "wrong")]
-    assert (await runtime.ensure_image(request("IfNotPresent", "wrong", "right"))).id == "sha256:1"
-    assert (await runtime.ensure_image(request("IfNotPresent"))).id == "sha256:1"
-    assert registry.asked[2:] == [("u", "wrong"), ("u", "right")]
-    assert events == ["Pulling", "Pulling", "Pulling", "Pulled", "Pulled"]
-    await runtime.stop()

@@ -51,6 +51,10 @@ def sandbox_of(pod: Pod, log_root: str, limits: Limits | None = None) -> Sandbox
         host_pid=bool(spec.host_pid),
         host_ipc=bool(spec.host_ipc),
         share_process_namespace=bool(spec.share_process_namespace),
+        privileged=any(
+            item.security_context is not None and item.security_context.privileged
+            for item in (*spec.init_containers, *spec.containers)
+        ),
         sysctls={item.name: item.value for item in security.sysctls} if security is not None else {},
         limits=limits or Limits(),
         host_ports=tuple(_host_ports(pod)),

@@ -21,6 +21,7 @@ from dray.node.agent.stats.samples import ContainerSample, FileSystem, NodeSampl
 from dray.node.agent.stats.samples import container_samples as by_container
 from dray.node.agent.stats.summary import resource_metrics, summary
 from dray.node.runtimes.runtime import ContainerRecord, Runtime
+from dray.node.runtimes.usage import Usage
 from dray.node.runtimes.usage_reader import read_machine_usage
 from dray.runtime.http.requests import Request
 from dray.runtime.http.router import Handler, Reply, text
@@ -70,8 +71,10 @@ class StatsSampler:
 
     async def sample(self) -> None:
         """Take one round of samples; the one before is kept if the machine cannot be read."""
+        running = self._running()
+        usages = await self._runtime.usages([record for pod in running for record in pod.records])
         try:
-            self._newest = await asyncio.to_thread(self._read, self._running(), self._newest)
+            self._newest = await asyncio.to_thread(self._read, running, usages, self._newest)
         except (OSError, ValueError) as error:
             _log.warning("the use of CPU and memory cannot be read", extra=fields(error=str(error)))
 
@@ -85,7 +88,9 @@ class StatsSampler:
                 found.append(_RunningPod(worker.uid, metadata.namespace or "", metadata.name or "", records))
         return found
 
-    def _read(self, running: Sequence[_RunningPod], before: NodeSample | None) -> NodeSample:
+    def _read(
+        self, running: Sequence[_RunningPod], usages: Mapping[str, Usage], before: NodeSample | None
+    ) -> NodeSample:
         """Read everything; in a thread of its own."""
         earlier = by_container(before.pods) if before is not None else {}
         machine = read_machine_usage()
@@ -93,7 +98,7 @@ class StatsSampler:
         pods = []
         count = 0
         for pod in running:
-            containers = tuple(self._read_containers(pod.records, earlier))
+            containers = tuple(self._read_containers(pod.records, usages, earlier))
             count += len(containers)
             if containers:
                 start = min(container.started_at for container in containers)
@@ -102,13 +107,12 @@ class StatsSampler:
         return NodeSample(node, machine.available_bytes, _file_system(self._root), tuple(pods), failed)
 
     def _read_containers(
-        self, records: Sequence[ContainerRecord], earlier: Mapping[str, Sample]
+        self, records: Sequence[ContainerRecord], usages: Mapping[str, Usage], earlier: Mapping[str, Sample]
     ) -> Sequence[ContainerSample]:
         found = []
         for record in records:
-            usage = self._runtime.read_usage(record)
-            if usage is not None:
-                sample = rated(Sample(self._clock.now(), usage), earlier.get(record.id))
+            if record.id in usages:
+                sample = rated(Sample(self._clock.now(), usages[record.id]), earlier.get(record.id))
                 found.append(ContainerSample(record.id, record.name, record.started_at, sample))
         return found
 

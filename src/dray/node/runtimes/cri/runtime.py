@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -15,19 +16,24 @@ import grpc.aio
 
 from dray.lib.clock import Clock
 from dray.node.cdi.cache import CdiCache
+from dray.node.runtimes.cri.images import CriImages, PullRecords, sandbox_images
 from dray.node.runtimes.cri.log_rotation import put_back, remove_oldest, set_aside
 from dray.node.runtimes.cri.streams import open_command, open_port
+from dray.node.runtimes.cri.subpaths import bind_subpaths, remove_subpaths
 from dray.node.runtimes.cri.translate import (
     NODE_LABEL,
     POD_UID,
     SUPPORTED_FIELDS,
     container_config,
+    has_systemd_cgroups,
     knows_cdi,
     record_of,
     sandbox_config,
+    usage_of,
+    with_image_user,
 )
-from dray.node.runtimes.images.model import ImageError
-from dray.node.runtimes.images.references import ANONYMOUS, parse_reference, read_keyring
+from dray.node.runtimes.images.references import NO_CREDENTIALS, Keyring
+from dray.node.runtimes.pod_cgroup import pod_group, remove_group, write_group
 from dray.node.runtimes.runtime import (
     START_ERROR,
     START_ERROR_CODE,
@@ -38,7 +44,6 @@ from dray.node.runtimes.runtime import (
     Exit,
     ExitListener,
     Image,
-    ImageFailure,
     ImageRequest,
     NodeImage,
     RuntimeFailure,
@@ -64,7 +69,6 @@ ROTATE_SECONDS: Final = 10.0
 # A busy runtime may temporarily not find a container.
 MISSED_MAX: Final = 5
 CALL_SECONDS_MAX: Final = 120.0
-PULL_SECONDS_MAX: Final = 1800.0
 
 
 @dataclass(slots=True)
@@ -78,19 +82,46 @@ class _TrackedContainer:
     missed: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class CriSettings:
+    """How an agent uses a runtime."""
+
+    endpoint: str
+    node_name: str
+    # The agent's root directory.
+    root: Path
+    # Whether Pods share the node's network, also those that do not ask for it.
+    shares_network: bool = False
+    # Credentials of the node for registries.
+    keyring: Keyring = NO_CREDENTIALS
+    pulls_max: int = 1
+
+
 class CriRuntime:
     """Implements `Runtime` with a CRI socket, which several agents may share."""
 
-    def __init__(self, endpoint: str, node_name: str, clock: Clock, cdi: CdiCache) -> None:
-        self._node_name = node_name
+    def __init__(self, settings: CriSettings, clock: Clock, cdi: CdiCache) -> None:
+        self._settings = settings
+        self._node_name = settings.node_name
         self._clock = clock
         self._cdi = cdi
-        self._channel = connect(endpoint.removeprefix("unix://"))
+        self._channel = connect(settings.endpoint.removeprefix("unix://"))
         self._runtime: Any = RuntimeServiceStub(self._channel)
-        self._images: Any = ImageServiceStub(self._channel)
+        self._images = CriImages(
+            ImageServiceStub(self._channel),
+            clock,
+            PullRecords(settings.root / "pulled-images.json"),
+            keyring=settings.keyring,
+            pulls_max=settings.pulls_max,
+        )
+        # As kubelet's.
+        self._seccomp_folder = settings.root / "seccomp"
+        self._subpaths = settings.root / "subpaths"
         self._name = "cri"
         self._version = "unknown"
         self._knows_cdi = False
+        self._has_own_cgroups = False
+        self._sandbox_images: tuple[str, ...] = ()
         # By Pod UID.
         self._sandboxes: dict[str, str] = {}
         self._configs: dict[str, pb.PodSandboxConfig] = {}
@@ -114,7 +145,10 @@ class CriRuntime:
         version = await self._call(self._runtime.Version, pb.VersionRequest(version="v1"))
         self._name, self._version = version.runtime_name, version.runtime_version
         status = await self._call(self._runtime.Status, pb.StatusRequest(verbose=True))
-        self._knows_cdi = knows_cdi(self._name, dict(status.info))
+        info = dict(status.info)
+        self._knows_cdi, self._sandbox_images = knows_cdi(self._name, info), sandbox_images(info)
+        # systemd would have to make them.
+        self._has_own_cgroups = os.geteuid() == 0 and not has_systemd_cgroups(self._name, info)
         own = pb.PodSandboxFilter(label_selector={NODE_LABEL: self._node_name})
         sandboxes = await self._call(self._runtime.ListPodSandbox, pb.ListPodSandboxRequest(filter=own))
         for item in sorted(sandboxes.items, key=lambda item: item.created_at):
@@ -144,71 +178,42 @@ class CriRuntime:
         await self._channel.close(None)
 
     async def images(self) -> Sequence[NodeImage]:
-        """Return no images: the runtime has none of its own, or does not tell."""
-        return ()
+        """Return the images of the runtime, whoever has pulled them."""
+        try:
+            return await self._images.all()
+        except RuntimeFailure as error:
+            _log.warning("images cannot be listed", extra=fields(error=str(error)))
+            return ()
 
     async def collect_images(self, warn: Callable[[str, str], None]) -> None:
-        """Do nothing."""
+        """Remove unused images while the runtime's disk is nearly full, until cancelled."""
+        await self._images.collect_forever(self._images_in_use, warn)
+
+    async def _images_in_use(self) -> set[str]:
+        # Also those of other agents and programs.
+        found = await self._call(self._runtime.ListContainers, pb.ListContainersRequest())
+        used = {name for item in found.containers for name in (item.image_ref, item.image.image)}
+        return {*used, *self._sandbox_images}
 
     async def ensure_image(self, request: ImageRequest) -> Image:
         """Pull the image as the policy requires, with the credentials of the Pod; raises `ImageFailure`."""
-        image = request.image
-        wanted = pb.ImageSpec(image=image)
-        found = await self._call(self._images.ImageStatus, pb.ImageStatusRequest(image=wanted))
-        if found.image.id and request.policy != "Always":
-            text = f'Container image "{image}" already present on machine and can be accessed by the pod'
-            request.report("Pulled", text)
-            return Image(image, found.image.id)
-        if request.policy == "Never":
-            raise ImageFailure(
-                "ErrImageNeverPull", f'Container image "{image}" is not present with pull policy of Never'
-            )
-        request.report("Pulling", f'Pulling image "{image}"')
-        begun = self._clock.monotonic()
-        pulled = await self._pull(request)
-        taken = f"{self._clock.monotonic() - begun:.3f}s"
-        text = f'Successfully pulled image "{image}" in {taken} ({taken} including waiting).'
-        size = (await self._call(self._images.ImageStatus, pb.ImageStatusRequest(image=wanted))).image.size
-        request.report("Pulled", f"{text} Image size: {size} bytes.")
-        return Image(image, pulled)
-
-    async def _pull(self, request: ImageRequest) -> str:
-        """Pull with each of the credentials in turn, or without any."""
-        keyring = read_keyring(request.credentials)
-        try:
-            credentials = keyring.lookup(parse_reference(request.image)) or [ANONYMOUS]
-        except ImageError as error:
-            raise ImageFailure(
-                "InvalidImageName", f'Failed to apply default image tag "{request.image}": {error}'
-            ) from error
-        failure = ""
-        for item in credentials:
-            auth = pb.AuthConfig(username=item.username, password=item.password, identity_token=item.identity_token)
-            pull = pb.PullImageRequest(
-                image=pb.ImageSpec(image=request.image), auth=None if item == ANONYMOUS else auth
-            )
-            try:
-                answer = await self._images.PullImage(pull, timeout=PULL_SECONDS_MAX)
-            except grpc.aio.AioRpcError as error:
-                failure = error.details() or str(error.code())
-            else:
-                return str(answer.image_ref)
-        raise ImageFailure("ErrImagePull", f'Failed to pull image "{request.image}": {failure}')
+        return await self._images.ensure(request)
 
     async def ensure_sandbox(self, sandbox: Sandbox) -> tuple[str, ...]:
         """Create a sandbox unless a ready one exists; return the Pod's addresses."""
+        sandbox = self._placed(sandbox)
         known = self._sandboxes.get(sandbox.uid)
         attempt = 0
         if known is not None:
             answer = await self._call(self._runtime.PodSandboxStatus, pb.PodSandboxStatusRequest(pod_sandbox_id=known))
             if answer.status.state == pb.SANDBOX_READY:
-                self._configs[sandbox.uid] = sandbox_config(
-                    replace(sandbox, attempt=answer.status.metadata.attempt), self._node_name
-                )
+                self._configs[sandbox.uid] = self._config(sandbox, answer.status.metadata.attempt)
                 return _addresses(answer.status)
             attempt = answer.status.metadata.attempt + 1
         await asyncio.to_thread(Path(sandbox.log_directory).mkdir, parents=True, exist_ok=True)
-        config = sandbox_config(replace(sandbox, attempt=attempt), self._node_name)
+        if self._has_own_cgroups:
+            await asyncio.to_thread(write_group, sandbox.uid, sandbox.limits)
+        config = self._config(sandbox, attempt)
         made = await self._call(self._runtime.RunPodSandbox, pb.RunPodSandboxRequest(config=config))
         self._sandboxes[sandbox.uid], self._configs[sandbox.uid] = made.pod_sandbox_id, config
         answer = await self._call(
@@ -216,14 +221,25 @@ class CriRuntime:
         )
         return _addresses(answer.status)
 
+    def _placed(self, sandbox: Sandbox) -> Sandbox:
+        return replace(sandbox, host_network=True) if self._settings.shares_network else sandbox
+
+    def _config(self, sandbox: Sandbox, attempt: int) -> pb.PodSandboxConfig:
+        parent = f"/{pod_group(sandbox.uid)}" if self._has_own_cgroups else ""
+        return sandbox_config(replace(sandbox, attempt=attempt), self._node_name, parent)
+
     async def run(self, spec: ContainerSpec) -> Started:
         """Create and start a container."""
+        spec = replace(spec, sandbox=self._placed(spec.sandbox))
         uid = spec.sandbox.uid
         if uid not in self._configs:
             await self.ensure_sandbox(spec.sandbox)
         edits = None if self._knows_cdi or not spec.cdi_devices else self._cdi.edits(spec.cdi_devices)
-        found = await self._call(self._images.ImageStatus, pb.ImageStatusRequest(image=pb.ImageSpec(image=spec.image)))
-        config = container_config(spec, self._node_name, found.image.id or spec.image, edits)
+        image = await self._images.status(spec.image)
+        security = with_image_user(spec.security, image, self._seccomp_folder)
+        mounts = await asyncio.to_thread(bind_subpaths, self._subpaths, spec)
+        wanted = replace(spec, security=security, mounts=mounts)
+        config = container_config(wanted, self._node_name, image.id or spec.image, edits)
         await asyncio.to_thread(Path(spec.log_path).parent.mkdir, parents=True, exist_ok=True)
         made = await self._call(
             self._runtime.CreateContainer,
@@ -238,7 +254,7 @@ class CriRuntime:
             ended = Exit(START_ERROR_CODE, self._clock.now(), reason=START_ERROR, message=str(error))
             return Started(replace(record, exit=ended))
         # An exit in the meantime is reported by the next relist.
-        record = replace(await self._record_of_start(made.container_id, spec, found.image.id), exit=None)
+        record = replace(await self._record_of_start(made.container_id, spec, image.id), exit=None)
         self._running[record.id] = _TrackedContainer(record, Path(spec.log_path))
         return Started(record, ignored_fields(spec, "cri", SUPPORTED_FIELDS))
 
@@ -258,9 +274,16 @@ class CriRuntime:
         request = pb.UpdateContainerResourcesRequest(container_id=container_id, linux=resources)
         await self._call(self._runtime.UpdateContainerResources, request)
 
-    def read_usage(self, record: ContainerRecord) -> Usage | None:
-        """Return nothing: containers are not measured."""
-        return None
+    async def usages(self, records: Sequence[ContainerRecord]) -> Mapping[str, Usage]:
+        """Return what the runtime has measured."""
+        own = pb.ContainerStatsFilter(label_selector={NODE_LABEL: self._node_name})
+        try:
+            answer = await self._call(self._runtime.ListContainerStats, pb.ListContainerStatsRequest(filter=own))
+        except RuntimeFailure as error:
+            _log.warning("containers are not measured", extra=fields(error=str(error)))
+            return {}
+        found = {item.attributes.id: usage_of(item) for item in answer.stats}
+        return {record.id: found[record.id] for record in records if record.id in found}
 
     async def execute(self, container_id: str, command: Sequence[str], timeout_seconds: float) -> ExecResult:
         """Run a command in the container; CRI's timeout has whole seconds."""
@@ -318,6 +341,9 @@ class CriRuntime:
         for item in found.items:
             await self._call(self._runtime.StopPodSandbox, pb.StopPodSandboxRequest(pod_sandbox_id=item.id))
             await self._call(self._runtime.RemovePodSandbox, pb.RemovePodSandboxRequest(pod_sandbox_id=item.id))
+        await asyncio.to_thread(remove_subpaths, self._subpaths, pod_uid)
+        if self._has_own_cgroups:
+            await asyncio.to_thread(remove_group, pod_uid)
 
     # --- Watching. ---
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import PurePath
 from typing import Final
 
 from dray.api.cdi import ContainerEdits
+from dray.node.network.host_ports import HostPort
 from dray.node.resource_manager import HostDevice
 from dray.node.runtimes.runtime import (
     PERIOD_MICROSECONDS,
@@ -22,7 +25,9 @@ from dray.node.runtimes.runtime import (
     Propagation,
     RuntimeFailure,
     Sandbox,
+    Security,
 )
+from dray.node.runtimes.usage import Usage
 from dray.rpc.pb.cri.v1 import api_pb2 as pb
 
 NODE_LABEL: Final = "dray.dev/node"
@@ -42,6 +47,7 @@ SUPPORTED_FIELDS: Final = frozenset(
         "securityContext.appArmorProfile",
         "securityContext.capabilities",
         "securityContext.privileged",
+        "securityContext.procMount",
         "securityContext.readOnlyRootFilesystem",
         "securityContext.seccompProfile",
         "securityContext.sysctls",
@@ -50,6 +56,22 @@ SUPPORTED_FIELDS: Final = frozenset(
         "tty",
     }
 )
+# What containers see of /proc and /sys, as with kubelet.
+MASKED: Final = (
+    "/proc/acpi",
+    "/proc/asound",
+    "/proc/interrupts",
+    "/proc/kcore",
+    "/proc/keys",
+    "/proc/latency_stats",
+    "/proc/sched_debug",
+    "/proc/scsi",
+    "/proc/timer_list",
+    "/proc/timer_stats",
+    "/sys/firmware",
+    "/sys/devices/virtual/powercap",
+)
+READ_ONLY: Final = ("/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger")
 # CRI's reasons that carry no information.
 _USUAL_REASONS: Final = ("Completed", "Error", "")
 _PROPAGATION: Final = {
@@ -70,7 +92,17 @@ def knows_cdi(runtime_name: str, info: Mapping[str, str]) -> bool:
     return bool(config.get("enableCDI"))
 
 
-def sandbox_config(sandbox: Sandbox, node_name: str) -> pb.PodSandboxConfig:
+def has_systemd_cgroups(runtime_name: str, info: Mapping[str, str]) -> bool:
+    """Whether the runtime leaves cgroups to systemd, as CRI-O does by default."""
+    try:
+        settings = json.loads(info.get("config", "{}"))["containerd"]
+        options = settings["runtimes"][settings["defaultRuntimeName"]].get("options") or {}
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return runtime_name == "cri-o"
+    return bool(options.get("SystemdCgroup"))
+
+
+def sandbox_config(sandbox: Sandbox, node_name: str, cgroup_parent: str = "") -> pb.PodSandboxConfig:
     """Return the config of a Pod's sandbox."""
     return pb.PodSandboxConfig(
         metadata=pb.PodSandboxMetadata(
@@ -81,11 +113,24 @@ def sandbox_config(sandbox: Sandbox, node_name: str) -> pb.PodSandboxConfig:
         labels={**sandbox.labels, **_pod_labels(sandbox, node_name)},
         annotations=dict(sandbox.annotations),
         dns_config=_dns(sandbox.dns),
+        port_mappings=() if sandbox.host_network else [_port(port) for port in sandbox.host_ports],
         linux=pb.LinuxPodSandboxConfig(
+            cgroup_parent=cgroup_parent,
             sysctls=sandbox.sysctls,
-            security_context=pb.LinuxSandboxSecurityContext(namespace_options=_namespaces(sandbox)),
+            security_context=pb.LinuxSandboxSecurityContext(
+                namespace_options=_namespaces(sandbox), privileged=sandbox.privileged
+            ),
             resources=_resources(sandbox.limits),
         ),
+    )
+
+
+def _port(port: HostPort) -> pb.PortMapping:
+    return pb.PortMapping(
+        protocol=port.protocol,
+        container_port=port.container_port,
+        host_port=port.port,
+        host_ip=port.host_ip,
     )
 
 
@@ -197,8 +242,12 @@ def _linux(spec: ContainerSpec) -> pb.LinuxContainerConfig:
         context.apparmor.CopyFrom(_profile(security.app_armor, security.app_armor_localhost))
     if security.user is not None:
         context.run_as_user.value = security.user
-        if security.group is not None:
-            context.run_as_group.value = security.group
+    context.run_as_username = security.user_name
+    if security.group is not None and (security.user is not None or security.user_name):
+        context.run_as_group.value = security.group
+    if not security.privileged and not security.unmasked_proc:
+        context.masked_paths.extend(MASKED)
+        context.readonly_paths.extend(READ_ONLY)
     return pb.LinuxContainerConfig(resources=_resources(limits), security_context=context)
 
 
@@ -219,6 +268,42 @@ def _resources(limits: Limits) -> pb.LinuxContainerResources:
     if limits.cpu_quota_microseconds:
         resources.cpu_period, resources.cpu_quota = PERIOD_MICROSECONDS, limits.cpu_quota_microseconds
     return resources
+
+
+def with_image_user(security: Security, image: pb.Image, seccomp_folder: PurePath) -> Security:
+    """Return the settings with the image's user, and the full path of a seccomp profile; raises `RuntimeFailure`."""
+    if security.seccomp_localhost:
+        security = replace(security, seccomp_localhost=_below(seccomp_folder, security.seccomp_localhost))
+    uid, name = security.user, ""
+    if uid is None:
+        name = "" if image.HasField("uid") else image.username
+        # An image without a user has root.
+        uid = None if name or not image.id else image.uid.value
+        security = replace(security, user=uid, user_name=name)
+    if security.must_not_be_root and name:
+        text = f"container has runAsNonRoot and image has non-numeric user ({name}), cannot verify user is non-root"
+        raise RuntimeFailure(text)
+    if security.must_not_be_root and not uid:
+        raise RuntimeFailure("container has runAsNonRoot and image will run as root")
+    return security
+
+
+def _below(folder: PurePath, name: str) -> str:
+    if ".." in PurePath(name).parts or name.startswith("/"):
+        raise RuntimeFailure(f'cannot load seccomp profile "{name}": it must be below {folder}')
+    return str(folder / name)
+
+
+def usage_of(stats: pb.ContainerStats) -> Usage:
+    """Return what a container has used; runtimes that do not tell all memory tell the working set."""
+    memory = stats.memory
+    working_set = memory.working_set_bytes.value
+    return Usage(
+        cpu_nanoseconds=stats.cpu.usage_core_nano_seconds.value,
+        memory_bytes=memory.usage_bytes.value or working_set,
+        working_set_bytes=working_set,
+        rss_bytes=memory.rss_bytes.value,
+    )
 
 
 def record_of(status: pb.ContainerStatus) -> ContainerRecord:

@@ -8,7 +8,7 @@ from typing import Final
 
 from dray.api.document import Document
 from dray.node.cdi.edits import merge_environment
-from dray.node.runtimes.runc.pod_cgroup import pod_group
+from dray.node.runtimes.pod_cgroup import pod_group
 from dray.node.runtimes.runtime import PERIOD_MICROSECONDS, BindMount, ContainerSpec, Propagation, Security
 
 VERSION: Final = "1.0.2"

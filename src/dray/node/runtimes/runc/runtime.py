@@ -27,6 +27,7 @@ from dray.node.resource_manager import HostDevice
 from dray.node.runtimes.images.garbage_collector import ImageGarbageCollector
 from dray.node.runtimes.images.model import ImageError, StoredImage
 from dray.node.runtimes.images.puller import ImagePuller
+from dray.node.runtimes.pod_cgroup import CGROUPS, pod_group, remove_group, write_group
 from dray.node.runtimes.process.runtime import finish
 from dray.node.runtimes.runc.oci_config import (
     SUPPORTED_FIELDS,
@@ -36,7 +37,6 @@ from dray.node.runtimes.runc.oci_config import (
     oci_config,
 )
 from dray.node.runtimes.runc.pause_processes import PauseProcesses
-from dray.node.runtimes.runc.pod_cgroup import CGROUPS, pod_group, remove_group, write_group
 from dray.node.runtimes.runc.seccomp import default_profile
 from dray.node.runtimes.runtime import (
     BindMount,

@@ -9,7 +9,7 @@ import os
 import secrets
 import signal
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -209,6 +209,11 @@ class ShimRuntime:
         folders = [self.running(container_id).folder for container_id in container_ids]
         processes = await asyncio.to_thread(_processes_of, folders)
         return await connect_to_pod(port, processes)
+
+    async def usages(self, records: Sequence[ContainerRecord]) -> Mapping[str, Usage]:
+        """Read the usage of the containers' processes."""
+        found = await asyncio.to_thread(lambda: {record.id: self.read_usage(record) for record in records})
+        return {container_id: usage for container_id, usage in found.items() if usage is not None}
 
     def read_usage(self, record: ContainerRecord) -> Usage | None:
         """Return the usage of the container's processes."""
