@@ -19,11 +19,12 @@ from dray.api.features import FeatureGates
 from dray.api.pod_security.policy import PodSecurityConfiguration
 from dray.api.schema.model import StructType
 from dray.apiserver.admission.certificates import CertificateApproval, CertificateSigning
-from dray.apiserver.admission.chain import PLUGIN_ORDER, AdmissionChain
+from dray.apiserver.admission.chain import AdmissionChain
 from dray.apiserver.admission.limit_ranger import LimitRanger
 from dray.apiserver.admission.namespace_lifecycle import NamespaceLifecycle
 from dray.apiserver.admission.node_features import NodeDeclaredFeatureValidator
 from dray.apiserver.admission.nodes import NodeRestriction, TaintNodesByCondition
+from dray.apiserver.admission.order import PLUGIN_ORDER
 from dray.apiserver.admission.placement import PodTopologyLabels, RuntimeClass
 from dray.apiserver.admission.pod_groups import PodGroupProtection
 from dray.apiserver.admission.pod_security import PodSecurity

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from dray.api.features import FeatureGates
 from dray.api.gate_table import CURRENT, Release
+from dray.apiserver.admission.order import PLUGIN_ORDER
 from dray.runtime.settings import (
     BOOLEAN,
     DURATION,
@@ -161,12 +162,7 @@ class APIServerSettings(Common):
     disable_admission_plugins: tuple[str, ...] = setting(
         STRINGS,
         (),
-        "admission plugins to disable: NamespaceLifecycle, LimitRanger, ServiceAccount, NodeRestriction, "
-        "TaintNodesByCondition, PodSecurity, Priority, PodGroupProtection, DefaultTolerationSeconds, "
-        "DefaultStorageClass, StorageObjectInUseProtection, RuntimeClass, CertificateApproval, CertificateSigning, "
-        "PodTopologyLabels, "
-        "NodeDeclaredFeatureValidator, MutatingAdmissionWebhook, ValidatingAdmissionPolicy, "
-        "ValidatingAdmissionWebhook, ResourceQuota",
+        f"admission plugins to disable: {', '.join(PLUGIN_ORDER)}",
     )
     runtime_config: tuple[str, ...] = setting(
         STRINGS,

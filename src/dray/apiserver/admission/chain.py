@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import Final, TypeAlias
 
 from dray.api.document import GroupResource
+from dray.apiserver.admission.order import PLUGIN_ORDER
 from dray.apiserver.admission.plugin import (
     AdmissionAttributes,
     AdmissionPlugin,
@@ -17,29 +18,6 @@ from dray.apiserver.admission.plugin import (
 from dray.apiserver.authorization.node import NODES_GROUP
 from dray.lib import processor_time
 
-# kube-apiserver's order. ResourceQuota charges a quota and therefore must be the last to refuse.
-PLUGIN_ORDER: Final = (
-    "NamespaceLifecycle",
-    "LimitRanger",
-    "ServiceAccount",
-    "NodeRestriction",
-    "TaintNodesByCondition",
-    "PodSecurity",
-    "Priority",
-    "PodGroupProtection",
-    "DefaultTolerationSeconds",
-    "DefaultStorageClass",
-    "StorageObjectInUseProtection",
-    "RuntimeClass",
-    "CertificateApproval",
-    "CertificateSigning",
-    "PodTopologyLabels",
-    "NodeDeclaredFeatureValidator",
-    "MutatingAdmissionWebhook",
-    "ValidatingAdmissionPolicy",
-    "ValidatingAdmissionWebhook",
-    "ResourceQuota",
-)
 _Selector: TypeAlias = Callable[[GroupResource, str, Operation], tuple[AdmissionPlugin, ...]]
 # Kinds of writes whose plugins are remembered; more than the resources, subresources and operations of a server.
 _SELECTIONS_MAX: Final = 4096

@@ -9,7 +9,8 @@ import pytest
 
 from dray.api.document import GroupResource
 from dray.api.errors import ForbiddenError
-from dray.apiserver.admission.chain import PLUGIN_ORDER, AdmissionChain, PluginNameError, enabled_plugins
+from dray.apiserver.admission.chain import AdmissionChain, PluginNameError, enabled_plugins
+from dray.apiserver.admission.order import PLUGIN_ORDER
 from dray.apiserver.admission.plugin import AdmissionAttributes, AdmissionPlugin, Operation, Undo
 from dray.apiserver.options import WriteOptions
 from dray.apiserver.request import UserInfo
