@@ -253,7 +253,4 @@ def _set_orders(
 def _same(planned: Sequence[ResourceClaim], claims: Sequence[ResourceClaim]) -> bool:
     if len(planned) != len(claims):
         return False
-    for one, other in zip(planned, claims, strict=True):  # noqa: SIM110 - a generator costs twice as much here
-        if one is not other:
-            return False
-    return True
+    return all(one is other for one, other in zip(planned, claims, strict=True))

@@ -99,14 +99,11 @@ class NodeView:
             self.consumers |= segment.consumers << offset
             self.shared |= segment.shared << offset
             offset += len(segment.devices)
-        if len(self.segments) == 1:
-            self.capacity_groups = self.segments[0].capacity_groups
-        elif self.shared:
-            groups: dict[CapacityKey | None, int] = {}
-            for offset, segment in zip(self._offsets, self.segments, strict=True):
-                for key, devices in segment.capacity_groups:
-                    groups[key] = groups.get(key, 0) | devices << offset
-            self.capacity_groups = tuple(groups.items())
+        groups: dict[CapacityKey | None, int] = {}
+        for offset, segment in zip(self._offsets, self.segments, strict=True):
+            for key, devices in segment.capacity_groups:
+                groups[key] = groups.get(key, 0) | devices << offset
+        self.capacity_groups = tuple(groups.items())
 
     def is_current(self, node: Node, gates: Gates, versions: tuple[int, int]) -> bool:
         """Return whether nothing has changed since the view was created."""
@@ -116,16 +113,11 @@ class NodeView:
             if self._inputs.differ(self.node, node):
                 return False
             self.node = node
-        for pool, version in self._pools:  # noqa: SIM110 - a generator costs twice as much here
-            if pool.refresh(gates) != version:
-                return False
-        return True
+        return all(pool.refresh(gates) == version for pool, version in self._pools)
 
     @property
     def devices(self) -> Sequence[PoolDevice]:
         """Return the devices by number."""
-        if len(self.segments) == 1:
-            return self.segments[0].devices
         if self._all is None:
             self._all = tuple(device for segment in self.segments for device in segment.devices)
         return self._all
@@ -161,43 +153,29 @@ class NodeView:
 
     def matches(self, group: SelectorGroup) -> tuple[int, int]:
         """Return the devices that all selectors match, and those for which one fails."""
-        if len(self.segments) == 1:
-            return self.segments[0].matches(group)
-        matching = failing = 0
-        for offset, segment in zip(self._offsets, self.segments, strict=True):
-            matches, fails = segment.matches(group)
-            matching |= matches << offset
-            failing |= fails << offset
-        return matching, failing
+        found = [segment.matches(group) for segment in self.segments]
+        return self._joined([matching for matching, _ in found]), self._joined([failing for _, failing in found])
 
     def blocked(self, allocations: AllocatedDevices) -> int:
         """Return the devices that are in use or lack counters."""
-        if len(self.segments) == 1:
-            return self.segments[0].blocked(allocations)
-        blocked = 0
-        for offset, segment in zip(self._offsets, self.segments, strict=True):
-            blocked |= segment.blocked(allocations) << offset
-        return blocked
+        return self._joined([segment.blocked(allocations) for segment in self.segments])
 
     def partly_consumed(self, allocations: AllocatedDevices) -> int:
         """Return the shareable devices of which claims have shares."""
-        if len(self.segments) == 1:
-            return self.segments[0].partly_consumed(allocations)
-        partly_consumed = 0
-        for offset, segment in zip(self._offsets, self.segments, strict=True):
-            partly_consumed |= segment.partly_consumed(allocations) << offset
-        return partly_consumed
+        return self._joined([segment.partly_consumed(allocations) for segment in self.segments])
 
     def untolerated(self, tolerations: tuple[DeviceToleration, ...], rules: TaintRules) -> int:
         """Return the devices with untolerated taints."""
         if not self.gates.taint_rules:
             rules = NO_RULES
-        if len(self.segments) == 1:
-            return self.segments[0].untolerated(tolerations, rules)
-        untolerated = 0
-        for offset, segment in zip(self._offsets, self.segments, strict=True):
-            untolerated |= segment.untolerated(tolerations, rules) << offset
-        return untolerated
+        return self._joined([segment.untolerated(tolerations, rules) for segment in self.segments])
+
+    def _joined(self, parts: Sequence[int]) -> int:
+        """Return devices by their numbers on the node, given those of each segment by their numbers in it."""
+        joined = 0
+        for offset, part in zip(self._offsets, parts, strict=True):
+            joined |= part << offset
+        return joined
 
     def taints(self, index: int, rules: TaintRules) -> tuple[DeviceTaint, ...]:
         """Return the blocking taints of a device."""

@@ -72,10 +72,7 @@ def is_owned_by_pod(claim: ResourceClaim, pod: Pod) -> bool:
     if claim.metadata.namespace != pod.metadata.namespace:
         return False
     uid = pod.metadata.uid
-    for owner in claim.metadata.owner_references:  # noqa: SIM110 - a generator costs twice as much here
-        if owner.controller and owner.uid == uid:
-            return True
-    return False
+    return any(owner.controller and owner.uid == uid for owner in claim.metadata.owner_references)
 
 
 def not_created_for(claim_name: str, pod: Pod) -> str:
@@ -120,7 +117,4 @@ def has_admin_access(claim: ResourceClaim) -> bool:
 
 def has_prioritized_list(claim: ResourceClaim) -> bool:
     """Report whether any request of the claim has alternatives."""
-    for request in claim.spec.devices.requests:  # noqa: SIM110 - a generator costs twice as much here
-        if request.first_available:
-            return True
-    return False
+    return any(request.first_available for request in claim.spec.devices.requests)

@@ -192,10 +192,7 @@ def _compile_equalities(pairs: Sequence[tuple[str, str]]) -> Matcher:
         return lambda labels: labels.get(key) == value
 
     def matches(labels: Mapping[str, str]) -> bool:
-        for key, value in pairs:  # noqa: SIM110 - a generator costs twice as much here
-            if labels.get(key) != value:
-                return False
-        return True
+        return all(labels.get(key) == value for key, value in pairs)
 
     return matches
 
@@ -432,10 +429,7 @@ class FieldSelector:
             return lambda obj: (get(obj) in values) is is_in
 
         def matches(obj: Any) -> bool:
-            for get, values, is_in in checks:  # noqa: SIM110 - a generator costs twice as much here
-                if (get(obj) in values) is not is_in:
-                    return False
-            return True
+            return all((get(obj) in values) is is_in for get, values, is_in in checks)
 
         return matches
 

@@ -210,7 +210,15 @@ class Listener:
             await self._auditor.receive(call, request.headers, target=request.target, peer=response.peer)
         representation, include = self._negotiate(call)
         started = self._server.clock.monotonic()
-        exchange = _Exchange(request, response, call, representation, include, timeout_seconds, started)
+        exchange = _Exchange(
+            request=request,
+            response=response,
+            call=call,
+            representation=representation,
+            include=include,
+            timeout_seconds=timeout_seconds,
+            started=started,
+        )
         if watching:
             with self._metrics.long_running(call.info, known=self._is_known(call.info)):
                 return await self._limiter.run_watch(call.user, lambda pacer: self._serve_watch(exchange, pacer))

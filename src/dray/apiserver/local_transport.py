@@ -76,15 +76,11 @@ class LocalTransport:
 
     def _batch(self, frames: Sequence[WatchFrame], endpoint: Endpoint) -> WatchBatch:
         batch: list[tuple[str, Document]] = []
-        is_shared, plain_document = endpoint.is_storage_version, self.documents.plain_document
         for frame in frames:
             entry, document = frame.entry, frame.document
             if entry is not None:
-                # As in `_shared_document`, without a call for every event.
                 try:
-                    document = plain_document(entry) if is_shared else None
-                    if document is None:
-                        document = _plain_document(endpoint, entry)
+                    document = _shared_document(endpoint, entry, self.documents)
                 except Exception as error:  # noqa: BLE001 - a value that has not the form of its kind fails anywhere
                     log_malformed(entry, error)
                     continue
@@ -97,20 +93,19 @@ def _call(request: LocalRequest) -> Call:
     # A list is the body of a JSON patch.
     body: Any = request.body
     method = _METHODS.get(request.verb, "GET")
-    # In the order of the fields: keywords take twice as long.
     if request.path:
         info = parse_request(method, request.path, request.query)
     else:
         info = RequestInfo(
-            method,
-            "",
-            request.verb,
-            request.group,
-            request.version,
-            request.resource,
-            request.subresource,
-            request.namespace,
-            request.name,
+            method=method,
+            path="",
+            verb=request.verb,
+            group=request.group,
+            version=request.version,
+            resource=request.resource,
+            subresource=request.subresource,
+            namespace=request.namespace,
+            name=request.name,
         )
     return Call(
         info,

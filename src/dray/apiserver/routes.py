@@ -75,7 +75,17 @@ def parse_request(method: str, path: str, query: Mapping[str, str]) -> RequestIn
     is_proxy = rest[2:3] == [_PROXY]
     subresource = _PROXY if is_proxy else "/".join(rest[2:])
     verb = _verb(method, name, watching=watching or (is_true(query.get("watch")) and not is_proxy))
-    return RequestInfo(method, path, verb, group, version, resource, subresource, namespace, name)
+    return RequestInfo(
+        method=method,
+        path=path,
+        verb=verb,
+        group=group,
+        version=version,
+        resource=resource,
+        subresource=subresource,
+        namespace=namespace,
+        name=name,
+    )
 
 
 def _split_namespace(rest: list[str]) -> tuple[str, list[str]]:

@@ -64,7 +64,15 @@ def check(
         node: checker.bindings.apply(found, unbound_to_dyn=True) if found.params or found.kind is Kind.PARAM else found
         for node, found in checker.types.items()
     }
-    return Checked(source, root, final, checker.overloads, checker.namespaced, checker.type_values, checker.variables)
+    return Checked(
+        source=source,
+        root=root,
+        types=final,
+        overloads=checker.overloads,
+        namespaced=checker.namespaced,
+        type_values=checker.type_values,
+        variables=checker.variables,
+    )
 
 
 @dataclass(slots=True)

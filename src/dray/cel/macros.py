@@ -104,7 +104,15 @@ def _expand_comprehension(
         condition, transform = rest[0], None
     else:
         condition, transform = (rest[0], rest[1]) if len(rest) > 1 else (None, rest[0])
-    return Comprehension(offset, _depth(target, *rest), macro, target, names, condition, transform)
+    return Comprehension(
+        offset=offset,
+        depth=_depth(target, *rest),
+        macro=macro,
+        range=target,
+        variables=names,
+        condition=condition,
+        transform=transform,
+    )
 
 
 def _variable(report: Report, node: Node) -> str | None:

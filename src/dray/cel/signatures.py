@@ -98,7 +98,16 @@ class Registry:
         params = ((_type(_Tokens(receiver, names)),) if receiver else ()) + _params(_Tokens("(" + listed, names))
         result = _type(_Tokens(tail, names))
         generic = result.is_generic or any(given.is_generic for given in params)
-        overload = Overload(signature, params, result, bool(receiver), implementation, charge, budgeted, generic)
+        overload = Overload(
+            id=signature,
+            params=params,
+            result=result,
+            member=bool(receiver),
+            implementation=implementation,
+            charge=charge,
+            budgeted=budgeted,
+            is_generic=generic,
+        )
         self.functions.setdefault(name, []).append(overload)
 
     def merged(self, *others: Registry) -> Registry:

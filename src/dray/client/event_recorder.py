@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict, deque
-from collections.abc import Coroutine, Hashable, Mapping
+from collections.abc import Hashable, Mapping
 from datetime import datetime
 from typing import Any, Final, TypeAlias, TypeVar
 from zlib import crc32
@@ -16,7 +16,7 @@ from dray.api.document import Document, GroupVersionKind
 from dray.api.errors import AlreadyExistsError, APIError, NotFoundError
 from dray.api.timestamps import format_time
 from dray.client.interface import Client, Patch, PatchType, WriteOptions
-from dray.client.objects import names_of, resource_version_of, uid_of
+from dray.client.objects import key_of, resource_version_of, uid_of
 from dray.client.resources import EVENTS
 from dray.client.responses import is_retriable
 from dray.client.workqueue import TokenBucket
@@ -79,7 +79,7 @@ class ObjectReference(msgspec.Struct, frozen=True, gc=False):
 
 def reference_to(kind: GroupVersionKind, obj: Any, *, field_path: str = "") -> ObjectReference:
     """Return a reference to a document or typed object of the kind."""
-    namespace, name = names_of(obj)
+    namespace, name = key_of(obj)
     return ObjectReference(kind, namespace, name, uid_of(obj), resource_version_of(obj), field_path)
 
 
@@ -394,8 +394,8 @@ class EventRecorder:
                 return
         _log.warning("event dropped after retries", extra=fields(object=event.regarding.name, reason=event.reason))
 
-    def _perform(self, decision: CreateEvent | PatchEvent) -> Coroutine[Any, Any, None]:
-        return self._create(decision) if isinstance(decision, CreateEvent) else self._patch(decision)
+    async def _perform(self, decision: CreateEvent | PatchEvent) -> None:
+        await (self._create(decision) if isinstance(decision, CreateEvent) else self._patch(decision))
 
     async def _patch(self, decision: PatchEvent) -> None:
         patch = Patch(PatchType.STRATEGIC, decision.body)

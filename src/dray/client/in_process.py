@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Coroutine
-from typing import Any, Final
+from collections.abc import AsyncIterator, Awaitable
+from typing import Final
 
 from dray.api.document import Document
 from dray.client.codec import SharedObjects
@@ -59,9 +59,9 @@ class InProcessTransport:
         self._groups = groups
         self._user_agent = user_agent
 
-    def send(self, call: Call) -> Coroutine[Any, Any, Document]:
+    async def send(self, call: Call) -> Document:
         """Have the server handle it."""
-        return self._server.handle(self._request(call))
+        return await self._server.handle(self._request(call))
 
     def stream(self, call: Call) -> LocalWatch:
         """Follow the server's own watch."""
@@ -74,25 +74,24 @@ class InProcessTransport:
         resource = call.resource
         if resource is None:
             return self._path_request(call)
-        # In the order of the fields: a call with names takes twice as long.
         return LocalRequest(
-            self._user,
-            self._groups,
-            call.verb,
-            resource.group,
-            resource.version,
-            resource.plural,
-            call.namespace if resource.namespaced else "",
-            call.name,
-            call.subresource,
-            call.path,
-            call.query,
-            call.body,
-            call.content_type,
-            resource.metadata_only,
+            user=self._user,
+            groups=self._groups,
+            verb=call.verb,
+            group=resource.group,
+            version=resource.version,
+            resource=resource.plural,
+            namespace=call.namespace if resource.namespaced else "",
+            name=call.name,
+            subresource=call.subresource,
+            path=call.path,
+            query=call.query,
+            body=call.body,
+            content_type=call.content_type,
+            metadata_only=resource.metadata_only,
             # What has become of a deleted object is only read.
-            call.read_only or resource.type is not dict or call.verb == "delete",
-            self._user_agent,
+            read_only=call.read_only or resource.type is not dict or call.verb == "delete",
+            user_agent=self._user_agent,
         )
 
     def _path_request(self, call: Call) -> LocalRequest:

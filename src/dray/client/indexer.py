@@ -14,7 +14,7 @@ from itertools import chain
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from dray.api.document import NamespacedName
-from dray.client.objects import key_of, names_of
+from dray.client.objects import key_of
 
 T = TypeVar("T")
 
@@ -186,7 +186,7 @@ class Indexer(Lister[T]):
         known, tables = "", self._objects
         names = tables.get(known)
         for obj in objects:
-            namespace, name = names_of(obj)
+            namespace, name = key_of(obj)
             if names is None or namespace != known:
                 known, names = namespace, tables.setdefault(namespace, {})
             names[name] = obj

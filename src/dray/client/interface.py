@@ -63,7 +63,15 @@ class Resource(msgspec.Struct, Generic[T], frozen=True):
     @property
     def unstructured(self) -> Resource[Document]:
         """The same resource with plain documents as objects."""
-        return Resource(self.group, self.version, self.plural, self.kind, dict, self.namespaced, self.metadata_only)
+        return Resource(
+            group=self.group,
+            version=self.version,
+            plural=self.plural,
+            kind=self.kind,
+            type=dict,
+            namespaced=self.namespaced,
+            metadata_only=self.metadata_only,
+        )
 
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
         """Return the URL path of the collection or of one object."""
@@ -80,7 +88,15 @@ def unstructured(
     group_version: GroupVersion, plural: str, kind: str, *, namespaced: bool = True, metadata_only: bool = False
 ) -> Resource[Document]:
     """Return a resource whose objects are plain documents."""
-    return Resource(group_version.group, group_version.version, plural, kind, dict, namespaced, metadata_only)
+    return Resource(
+        group=group_version.group,
+        version=group_version.version,
+        plural=plural,
+        kind=kind,
+        type=dict,
+        namespaced=namespaced,
+        metadata_only=metadata_only,
+    )
 
 
 class EventType(enum.StrEnum):

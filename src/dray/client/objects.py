@@ -24,21 +24,11 @@ class OwnerReference(msgspec.Struct, frozen=True, gc=False):
 
 def key_of(obj: Any) -> NamespacedName:
     """Return the object's namespace and name."""
-    # By the constructor of tuples: that of a named tuple is a Python function, and takes three times as long.
     if isinstance(obj, dict):
         document = obj.get("metadata") or {}
-        return tuple.__new__(NamespacedName, (document.get("namespace") or "", document.get("name") or ""))
+        return NamespacedName(document.get("namespace") or "", document.get("name") or "")
     metadata = obj.metadata
-    return tuple.__new__(NamespacedName, (metadata.namespace or "", metadata.name or ""))
-
-
-def names_of(obj: Any) -> tuple[str, str]:
-    """Return the object's namespace and name as a plain pair, which is made in a fraction of the time."""
-    if isinstance(obj, dict):
-        metadata = obj.get("metadata") or {}
-        return metadata.get("namespace") or "", metadata.get("name") or ""
-    metadata = obj.metadata
-    return metadata.namespace or "", metadata.name or ""
+    return NamespacedName(metadata.namespace or "", metadata.name or "")
 
 
 def uid_of(obj: Any) -> UID:

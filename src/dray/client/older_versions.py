@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Coroutine
-from typing import Any, Final
+from collections.abc import AsyncIterator
+from typing import Final
 
 import msgspec
 
@@ -30,9 +30,9 @@ class OlderVersions:
         # The resources that were found in the older version only.
         self._older: Final[set[GroupResource]] = set()
 
-    def send(self, call: Call) -> Coroutine[Any, Any, Document]:
+    async def send(self, call: Call) -> Document:
         """Send a call; in the other version if its resource is not served in the first."""
-        return self._send(call) if _has_versions(call) else self._transport.send(call)
+        return await (self._send(call) if _has_versions(call) else self._transport.send(call))
 
     def stream(self, call: Call) -> AsyncIterator[WatchBatch]:
         """Watch in the version in which the resource was listed."""

@@ -23,6 +23,7 @@ from dray.client.interface import (
     WatchBatch,
     WatchEvent,
 )
+from dray.client.objects import key_of
 
 T = TypeVar("T")
 
@@ -89,18 +90,14 @@ def read_event(
     if resource.type is dict:
         return WatchEvent(kind, obj, *_key_and_version(document))
     # Read from the object: another client may have decoded it, and then the document is not touched.
-    metadata = obj.metadata  # type: ignore[attr-defined]
-    key = tuple.__new__(NamespacedName, (metadata.namespace or "", metadata.name or ""))
-    return WatchEvent(kind, obj, key, metadata.resource_version or "")
+    return WatchEvent(kind, obj, key_of(obj), obj.metadata.resource_version or "")  # type: ignore[attr-defined]
 
 
 def _key_and_version(document: Document) -> tuple[NamespacedName, str]:
     metadata = document.get("metadata")
     if not isinstance(metadata, dict):
         return NamespacedName("", ""), ""
-    # As in `key_of`.
-    key = tuple.__new__(NamespacedName, (metadata.get("namespace") or "", metadata.get("name") or ""))
-    return key, metadata.get("resourceVersion") or ""
+    return key_of(document), metadata.get("resourceVersion") or ""
 
 
 def _read_bookmark(event_type: str, document: Document) -> Bookmark:
@@ -172,17 +169,17 @@ def _served(
     group_version: GroupVersion, entry: Document, subresources: tuple[str, ...], *, preferred: bool
 ) -> ServedResource:
     return ServedResource(
-        group_version.group,
-        group_version.version,
-        entry["name"],
-        entry["kind"],
-        bool(entry.get("namespaced")),
-        frozenset(entry.get("verbs") or ()),
-        preferred,
-        entry.get("singularName") or "",
-        tuple(entry.get("shortNames") or ()),
-        tuple(entry.get("categories") or ()),
-        subresources,
+        group=group_version.group,
+        version=group_version.version,
+        plural=entry["name"],
+        kind=entry["kind"],
+        namespaced=bool(entry.get("namespaced")),
+        verbs=frozenset(entry.get("verbs") or ()),
+        preferred=preferred,
+        singular=entry.get("singularName") or "",
+        short_names=tuple(entry.get("shortNames") or ()),
+        categories=tuple(entry.get("categories") or ()),
+        subresources=subresources,
     )
 
 

@@ -6,7 +6,7 @@ It awaits its transport and does no I/O of its own, so that all transports share
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
@@ -36,7 +36,7 @@ from dray.client.interface import (
     WatchOptions,
     WriteOptions,
 )
-from dray.client.objects import names_of
+from dray.client.objects import key_of
 from dray.client.responses import (
     Decode,
     discovery_path,
@@ -146,49 +146,43 @@ class RestClient:
         finally:
             await _close_iterator(stream)
 
-    # The operations that only pass an answer on are no coroutines themselves: each would be resumed whenever the
-    # innermost one is.
-
-    def create(
-        self, resource: Resource[T], obj: T, namespace: str = "", options: WriteOptions = WRITE
-    ) -> Coroutine[Any, Any, T]:
+    async def create(self, resource: Resource[T], obj: T, namespace: str = "", options: WriteOptions = WRITE) -> T:
         """Create."""
-        place = namespace or names_of(obj)[0]
-        return self._write("create", resource, obj, (place, ""), options, options.subresource)
+        place = namespace or key_of(obj)[0]
+        return await self._write("create", resource, obj, (place, ""), options, options.subresource)
 
-    def update(self, resource: Resource[T], obj: T, options: WriteOptions = WRITE) -> Coroutine[Any, Any, T]:
+    async def update(self, resource: Resource[T], obj: T, options: WriteOptions = WRITE) -> T:
         """Replace the object that has its namespace and name."""
-        return self._write("update", resource, obj, names_of(obj), options, options.subresource)
+        return await self._write("update", resource, obj, key_of(obj), options, options.subresource)
 
-    def update_status(self, resource: Resource[T], obj: T, options: WriteOptions = WRITE) -> Coroutine[Any, Any, T]:
+    async def update_status(self, resource: Resource[T], obj: T, options: WriteOptions = WRITE) -> T:
         """Replace the object's status."""
-        return self._write("update", resource, obj, names_of(obj), options, "status")
+        return await self._write("update", resource, obj, key_of(obj), options, "status")
 
     async def patch(
         self, resource: Resource[T], name: str, namespace: str, patch: Patch, options: WriteOptions = WRITE
     ) -> T:
         """Change an object by a patch."""
-        # In the order of the fields: a call with names takes twice as long.
         call = Call(
-            "patch",
-            resource,
-            namespace,
-            name,
-            options.subresource,
-            "",
-            options.query(),
-            patch.body,
-            str(patch.type),
-            options.read_only,
-            options.timeout_seconds,
+            verb="patch",
+            resource=resource,
+            namespace=namespace,
+            name=name,
+            subresource=options.subresource,
+            path="",
+            query=options.query(),
+            body=patch.body,
+            content_type=str(patch.type),
+            read_only=options.read_only,
+            timeout_seconds=options.timeout_seconds,
         )
         return self._decode(resource, await self._transport.send(call))
 
-    def delete(
+    async def delete(
         self, resource: Resource[Any], name: str, namespace: str = "", options: DeleteOptions = DELETE
-    ) -> Coroutine[Any, Any, Document]:
+    ) -> Document:
         """Delete one object."""
-        return self._transport.send(Call("delete", resource, namespace, name, body=options.document()))
+        return await self._transport.send(Call("delete", resource, namespace, name, body=options.document()))
 
     async def delete_collection(
         self,
@@ -201,11 +195,11 @@ class RestClient:
         call = Call("deletecollection", resource, namespace, query=selection.query(), body=options.document())
         return await self._transport.send(call)
 
-    def create_subresource(
+    async def create_subresource(
         self, resource: Resource[Any], name: str, namespace: str, subresource: str, body: Document
-    ) -> Coroutine[Any, Any, Document]:
+    ) -> Document:
         """Post to a subresource."""
-        return self._transport.send(Call("create", resource, namespace, name, subresource, body=body))
+        return await self._transport.send(Call("create", resource, namespace, name, subresource, body=body))
 
     async def get_subresource(self, resource: Resource[Any], name: str, namespace: str, subresource: str) -> Document:
         """Read a subresource."""
@@ -243,19 +237,18 @@ class RestClient:
         self, verb: str, resource: Resource[T], obj: T, names: tuple[str, str], options: WriteOptions, subresource: str
     ) -> T:
         namespace, name = names
-        # In the order of the fields: a call with names takes twice as long.
         call = Call(
-            verb,
-            resource,
-            namespace,
-            name,
-            subresource,
-            "",
-            {} if options is WRITE else options.query(),
-            encode(resource, obj),
-            _JSON,
-            options.read_only,
-            options.timeout_seconds,
+            verb=verb,
+            resource=resource,
+            namespace=namespace,
+            name=name,
+            subresource=subresource,
+            path="",
+            query={} if options is WRITE else options.query(),
+            body=encode(resource, obj),
+            content_type=_JSON,
+            read_only=options.read_only,
+            timeout_seconds=options.timeout_seconds,
         )
         return self._decode(resource, await self._transport.send(call))
 

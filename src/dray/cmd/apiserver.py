@@ -225,7 +225,15 @@ async def running(
         with explained_errors(data_dir):
             _write_kubeconfigs(pki, url)
         yield Running(
-            server, local, LocalTransport(server.components), store, pki, clock, metrics, url, data_dir / "kubeconfig"
+            server=server,
+            local=local,
+            components=LocalTransport(server.components),
+            store=store,
+            pki=pki,
+            clock=clock,
+            metrics=metrics,
+            url=url,
+            kubeconfig=data_dir / "kubeconfig",
         )
 
 

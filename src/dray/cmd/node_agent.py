@@ -136,14 +136,14 @@ class NodeAgent:
             self._node_info,
             self._pods,
             Dependencies(
-                clock,
-                self._tasks,
-                self._runtime,
-                pod_setup,
-                StatusManager(client, clock),
-                self._recorder,
-                Prober(self._runtime),
-                self.managers.all,
+                clock=clock,
+                tasks=self._tasks,
+                runtime=self._runtime,
+                pod_setup=pod_setup,
+                status_manager=StatusManager(client, clock),
+                recorder=self._recorder,
+                prober=Prober(self._runtime),
+                managers=self.managers.all,
                 timing=_timing(settings),
                 health_checks=(topology_manager.check_health,),
                 effective_allocatable=topology_manager.effective_allocatable,
@@ -187,14 +187,14 @@ class NodeAgent:
         bridge = self._network if isinstance(self._network, BridgeNetwork) else None
         network = ServiceNetwork(
             NetworkParts(
-                context.client,
-                self._informers,
-                context.clock,
-                self._tasks,
-                context.name,
-                bridge.agent if bridge is not None else str(context.root / "network"),
-                _api_server(self._identity),
-                bridge,
+                client=context.client,
+                informers=self._informers,
+                clock=context.clock,
+                tasks=self._tasks,
+                node_name=context.name,
+                agent=bridge.agent if bridge is not None else str(context.root / "network"),
+                api_server=_api_server(self._identity),
+                bridge=bridge,
             )
         )
         network.on_condition = lambda: self._registration.set_conditions((network.condition(),))

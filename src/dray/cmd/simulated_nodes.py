@@ -119,13 +119,13 @@ class SimulatedNodes:
         )
         runtime = SimulatedRuntime(self._clock, simulation.start_seconds)
         dependencies = Dependencies(
-            self._clock,
-            self._tasks,
-            runtime,
-            SimulatedPodSetup(),
-            self._status_manager,
-            WarningRecorder(self._recorder),
-            SimulatedProber(runtime),
+            clock=self._clock,
+            tasks=self._tasks,
+            runtime=runtime,
+            pod_setup=SimulatedPodSetup(),
+            status_manager=self._status_manager,
+            recorder=WarningRecorder(self._recorder),
+            prober=SimulatedProber(runtime),
         )
 
         def node_info() -> NodeInfo:

@@ -188,7 +188,15 @@ def _write_record(settings: UpSettings, server: Running, merged: str) -> None:
     root = str(_node_root(settings, server)) if settings.node else ""
     nodes = settings.nodes + settings.node
     cluster = LocalCluster(
-        settings.name, str(data_dir), pid, start_ticks(pid), server.url, str(server.kubeconfig), merged, nodes, root
+        name=settings.name,
+        data_dir=str(data_dir),
+        pid=pid,
+        start_ticks=start_ticks(pid),
+        server=server.url,
+        kubeconfig=str(server.kubeconfig),
+        merged=merged,
+        nodes=nodes,
+        node_root=root,
     )
     with explained_errors(data_dir):
         write_record(cluster)

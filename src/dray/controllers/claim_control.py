@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Any, Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from dray.api.document import NamespacedName
 from dray.api.types.core_v1 import Pod
@@ -93,14 +93,15 @@ class ClaimReconciler(Reconciler[PodKey | ClaimKey | GroupKey], Generic[C]):
         self.controller.follow(self._claims, self._claim_changed)
         self.controller.follow(self._pods, self._pod_changed)
 
-    # Not a coroutine itself, which would be resumed whenever the one that it returns is.
-    def reconcile(self, key: PodKey | ClaimKey | GroupKey) -> Coroutine[Any, Any, Result]:
+    async def reconcile(self, key: PodKey | ClaimKey | GroupKey) -> Result:
         """Reconcile one Pod, one PodGroup or one claim."""
-        if isinstance(key, PodKey):
-            return self._reconcile_pod(key.key)
+        if isinstance(key, ClaimKey):
+            return await self._reconcile_claim(key.key)
         if isinstance(key, GroupKey):
-            return self._reconcile_group(key.key)
-        return self._reconcile_claim(key.key)
+            await self._reconcile_group(key.key)
+        else:
+            await self._reconcile_pod(key.key)
+        return None
 
     @abstractmethod
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:

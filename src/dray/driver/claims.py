@@ -97,13 +97,13 @@ def _allocated(
     driver: str, result: DeviceRequestAllocationResult, allocated: DeviceAllocationResult
 ) -> AllocatedDevice:
     return AllocatedDevice(
-        result.request,
-        result.pool,
-        result.device,
-        result.share_id,
-        bool(result.admin_access),
-        dict(result.consumed_capacity),
-        tuple(
+        request=result.request,
+        pool=result.pool,
+        name=result.device,
+        share_id=result.share_id,
+        admin_access=bool(result.admin_access),
+        consumed_capacity=dict(result.consumed_capacity),
+        parameters=tuple(
             config.opaque.parameters
             for config in allocated.config
             if config.opaque is not None and config.opaque.driver == driver and _applies(config, result.request)

@@ -178,7 +178,9 @@ def setting(  # noqa: PLR0913 - a declaration; each is a word the reader needs
     key: str = "",
 ) -> Any:
     """Declare a field; names not given follow from the field's own (`data_dir`: --data-dir DRAY_DATA_DIR dataDir)."""
-    declared = Setting("", flag, environment, key, kind, default, text, short)
+    declared = Setting(
+        field="", flag=flag, environment=environment, key=key, kind=kind, default=default, help=text, short=short
+    )
     return dataclasses.field(default=default, metadata={_METADATA: declared})
 
 

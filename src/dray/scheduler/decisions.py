@@ -60,15 +60,15 @@ class DecisionLog:
         queued = attempt.queued
         self._add(
             Decision(
-                now,
-                queued.info.key.namespace,
-                queued.info.key.name,
-                queued.uid,
-                attempt.profile.scheduler_name,
-                SCHEDULED,
-                attempt.node_name,
-                queued.attempts,
-                round(seconds * 1000, 3),
+                time=now,
+                namespace=queued.info.key.namespace,
+                pod=queued.info.key.name,
+                uid=queued.uid,
+                scheduler=attempt.profile.scheduler_name,
+                result=SCHEDULED,
+                node=attempt.node_name,
+                attempts=queued.attempts,
+                milliseconds=round(seconds * 1000, 3),
                 evaluation=attempt.state.evaluation,
             )
         )
@@ -77,17 +77,17 @@ class DecisionLog:
         """Record that a Pod got no node, and why."""
         self._add(
             Decision(
-                now,
-                queued.info.key.namespace,
-                queued.info.key.name,
-                queued.uid,
-                scheduler,
-                failure.reason,
-                failure.nominated or "",
-                queued.attempts,
-                round(seconds * 1000, 3),
-                failure.message,
-                failure.evaluation,
+                time=now,
+                namespace=queued.info.key.namespace,
+                pod=queued.info.key.name,
+                uid=queued.uid,
+                scheduler=scheduler,
+                result=failure.reason,
+                node=failure.nominated or "",
+                attempts=queued.attempts,
+                milliseconds=round(seconds * 1000, 3),
+                message=failure.message,
+                evaluation=failure.evaluation,
             )
         )
 

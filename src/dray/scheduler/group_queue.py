@@ -264,10 +264,7 @@ class GroupQueue(SchedulingQueue):
         if gated is not None:
             position = members.index(gated)
             members = members[position:] + members[:position]
-        for member in members:  # noqa: SIM110 - a generator costs a call for each member
-            if self._gate_member(queued, member, now, label):
-                return True
-        return False
+        return any(self._gate_member(queued, member, now, label) for member in members)
 
     def _gate_member(self, group: QueuedGroup, member: QueuedPod, now: float, label: str) -> bool:
         if super()._gate(member, now, label):

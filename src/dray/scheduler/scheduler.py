@@ -106,13 +106,13 @@ class Scheduler:
         features = features or FeatureGates()
         self.cache = Cache()
         self.handle = Handle(
-            client,
-            informers,
-            clock,
-            metrics,
-            features,
-            self._snapshot,
-            self._waiting_pods,
+            client=client,
+            informers=informers,
+            clock=clock,
+            metrics=metrics,
+            features=features,
+            snapshot=self._snapshot,
+            waiting_pods=self._waiting_pods,
             notify=self._notify,
             activate=self._activate,
             record=self._reporter.event,

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
 
 from dray.store.buffered_watch import BufferedWatch, ReadPast
 from dray.store.interface import (
@@ -66,21 +65,19 @@ class AsynchronousCommitView:
         """Return the newest entry of the key, or None."""
         return self._view.get(key)
 
-    # A write is a single coroutine, as in the store itself.
-
-    def create(self, key: str, value: bytes) -> Coroutine[Any, Any, Entry]:
+    async def create(self, key: str, value: bytes) -> Entry:
         """Write a key that must not exist."""
-        return self._write(key, partial(plan_create, key, value))
+        return await self._write(key, partial(plan_create, key, value))
 
-    def update(
+    async def update(
         self, key: str, value: bytes, *, expected_revision: int, guards: Mapping[str, int] = NO_GUARDS
-    ) -> Coroutine[Any, Any, Entry]:
+    ) -> Entry:
         """Replace the value if the key is still at `expected_revision`."""
-        return self._write(key, partial(plan_update, key, value, expected_revision))
+        return await self._write(key, partial(plan_update, key, value, expected_revision))
 
-    def delete(self, key: str, *, expected_revision: int) -> Coroutine[Any, Any, Entry]:
+    async def delete(self, key: str, *, expected_revision: int) -> Entry:
         """Remove the key if it is still at `expected_revision`."""
-        return self._write(key, partial(plan_delete, key, expected_revision))
+        return await self._write(key, partial(plan_delete, key, expected_revision))
 
     async def list_page(self, prefix: str, *, limit: int = 0, start_after: str = "", revision: int = 0) -> Page:
         """Return durable entries under the prefix in key order; all earlier writes are among them."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -134,21 +134,19 @@ class SQLiteStore:
         """Return the newest entry of the key, or None."""
         return self._open_state().index.get(key)
 
-    # A write is the single coroutine of `PendingWrites`: a wrapper would have to be resumed as well.
-
-    def create(self, key: str, value: bytes) -> Coroutine[Any, Any, Entry]:
+    async def create(self, key: str, value: bytes) -> Entry:
         """Write a key that must not exist."""
-        return self._writes.commit(key, partial(plan_create, key, value))
+        return await self._writes.commit(key, partial(plan_create, key, value))
 
-    def update(
+    async def update(
         self, key: str, value: bytes, *, expected_revision: int, guards: Mapping[str, int] = NO_GUARDS
-    ) -> Coroutine[Any, Any, Entry]:
+    ) -> Entry:
         """Replace the value if the key is still at `expected_revision`."""
-        return self._writes.commit(key, partial(plan_update, key, value, expected_revision))
+        return await self._writes.commit(key, partial(plan_update, key, value, expected_revision))
 
-    def delete(self, key: str, *, expected_revision: int) -> Coroutine[Any, Any, Entry]:
+    async def delete(self, key: str, *, expected_revision: int) -> Entry:
         """Remove the key if it is still at `expected_revision`."""
-        return self._writes.commit(key, partial(plan_delete, key, expected_revision))
+        return await self._writes.commit(key, partial(plan_delete, key, expected_revision))
 
     async def count(self, prefix: str) -> int:
         """Return the number of keys that begin with the prefix."""

@@ -105,10 +105,7 @@ def parse_version(text: str) -> int:
 
 
 def _has_policy(labels: Mapping[str, str]) -> bool:
-    for key in labels:  # noqa: SIM110 - a generator costs twice as much here
-        if key.startswith(LABEL_PREFIX):
-            return True
-    return False
+    return any(key.startswith(LABEL_PREFIX) for key in labels)
 
 
 def policy_of(labels: Mapping[str, str], defaults: Policy) -> tuple[Policy, Sequence[FieldError]]:

@@ -53,13 +53,13 @@ class ConfiguredAdmission:
     def plugins(self, objects: ObjectLookup, authorize: Authorize, metrics: Metrics) -> tuple[AdmissionPlugin, ...]:
         """Return the plugins."""
         parts = WebhookParts(
-            self.client,
-            self._equivalents,
-            objects,
-            authorize,
-            WebhookMetrics(metrics),
-            self._clock,
-            self._random,
+            client=self.client,
+            equivalents=self._equivalents,
+            objects=objects,
+            authorize=authorize,
+            metrics=WebhookMetrics(metrics),
+            clock=self._clock,
+            random=self._random,
         )
         return (
             MutatingAdmissionWebhook(self._mutating, WebhookCaller(parts, "admit"), self._clock),

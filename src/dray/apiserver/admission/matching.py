@@ -56,10 +56,7 @@ class Rule(msgspec.Struct, frozen=True):
             return False
         if not (_ANY in self.groups or resource.group in self.groups):
             return False
-        for name, part in self.resources:  # noqa: SIM110 - a generator takes twice as long
-            if name in (_ANY, resource.resource) and part in (_ANY, subresource):
-                return True
-        return False
+        return any(name in (_ANY, resource.resource) and part in (_ANY, subresource) for name, part in self.resources)
 
     def matches(self, endpoint: Endpoint, attributes: AdmissionAttributes) -> bool:
         """Return whether the rule covers a write, had it been sent to the endpoint."""

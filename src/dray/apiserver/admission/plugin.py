@@ -64,40 +64,25 @@ class AdmissionAttributes(msgspec.Struct, frozen=True):
     ) -> AdmissionAttributes:
         """Return the attributes of a request."""
         info = call.info
-        # In the order of the fields: keywords take twice as long.
         return cls(
-            operation,
-            call.user,
-            info.verb,
-            endpoint.resource,
-            endpoint.version,
-            info.subresource,
-            info.namespace,
-            info.name,
-            new,
-            old,
-            options,
-            call.warnings,
-            call.audit,
+            operation=operation,
+            user=call.user,
+            verb=info.verb,
+            resource=endpoint.resource,
+            version=endpoint.version,
+            subresource=info.subresource,
+            namespace=info.namespace,
+            name=info.name,
+            object=new,
+            old_object=old,
+            options=options,
+            warnings=call.warnings,
+            audit=call.audit,
         )
 
     def with_objects(self, new: Document | None, old: Document | None = None) -> AdmissionAttributes:
         """Return the same write with other objects."""
-        return AdmissionAttributes(
-            self.operation,
-            self.user,
-            self.verb,
-            self.resource,
-            self.version,
-            self.subresource,
-            self.namespace,
-            self.name,
-            new,
-            old,
-            self.options,
-            self.warnings,
-            self.audit,
-        )
+        return msgspec.structs.replace(self, object=new, old_object=old)
 
     @property
     def dry_run(self) -> bool:

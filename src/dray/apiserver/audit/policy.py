@@ -152,12 +152,12 @@ def _rule(rule: Document, path: str, stages: frozenset[str], *, omit: bool) -> _
     own = rule.get("omitManagedFields")
     decision = Decision(level, stages | _stages(rule.get("omitStages") or (), path), omit if own is None else bool(own))
     return _Rule(
-        decision,
-        frozenset(rule.get("users") or ()),
-        frozenset(rule.get("userGroups") or ()),
-        frozenset(rule.get("verbs") or ()),
-        frozenset(rule.get("namespaces") or ()),
-        tuple(
+        decision=decision,
+        users=frozenset(rule.get("users") or ()),
+        groups=frozenset(rule.get("userGroups") or ()),
+        verbs=frozenset(rule.get("verbs") or ()),
+        namespaces=frozenset(rule.get("namespaces") or ()),
+        resources=tuple(
             _Resources(
                 item.get("group") or "",
                 tuple(item.get("resources") or ()),
@@ -165,5 +165,5 @@ def _rule(rule: Document, path: str, stages: frozenset[str], *, omit: bool) -> _
             )
             for item in resources
         ),
-        paths,
+        paths=paths,
     )

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
-from typing import Any, Final
+from typing import Final
 
 from dray.api.document import Document
 from dray.api.errors import AlreadyExistsError
@@ -28,12 +27,11 @@ class CreateHandler:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
 
-    # No coroutine itself: that would be resumed as well when the write is done.
-    def create(self, call: Call, endpoint: Endpoint) -> Coroutine[Any, Any, Result]:
+    async def create(self, call: Call, endpoint: Endpoint) -> Result:
         """POST to a collection."""
         options = parse_write_options(call.query, "CreateOptions")
         document = decode_object_body(call.body, call.content_type, endpoint, options.field_validation, call.warnings)
-        return self.create_document(call, endpoint, document, options)
+        return await self.create_document(call, endpoint, document, options)
 
     async def create_document(
         self,

@@ -179,13 +179,13 @@ def _resources(definitions: Definitions, served: Served) -> Iterator[Resource]:
     definition = served.definition
     own = _definition_name(served.gvk, custom=served.custom)
     yield Resource(
-        served.gvk.group_version,
-        served.gvk,
-        definition.resource,
-        definition.namespaced,
-        definition.verbs,
-        own,
-        _definition_name(served.list_gvk, custom=served.custom),
+        group_version=served.gvk.group_version,
+        gvk=served.gvk,
+        resource=definition.resource,
+        namespaced=definition.namespaced,
+        verbs=definition.verbs,
+        definition=own,
+        list_definition=_definition_name(served.list_gvk, custom=served.custom),
         custom=served.custom,
     )
     for row in definition.all_subresources():

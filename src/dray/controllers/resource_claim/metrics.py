@@ -35,8 +35,7 @@ def labels_of(claim: ResourceClaim) -> ClaimLabels:
         if request.exactly is not None and request.exactly.admin_access:
             admin_access = "true"
     allocated = "false" if claim.status.allocation is None else "true"
-    # By the constructor of tuples, as in `key_of`.
-    return tuple.__new__(ClaimLabels, (allocated, admin_access, _source(claim), prioritized_list))
+    return ClaimLabels(allocated, admin_access, source=_source(claim), prioritized_list=prioritized_list)
 
 
 def _boolean(value: object) -> str:

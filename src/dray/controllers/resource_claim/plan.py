@@ -355,10 +355,7 @@ def owning_pod_names(old: ResourceClaim | None, new: ResourceClaim | None) -> se
 
 def is_named_in_status(pod: Pod, claim_name: str) -> bool:
     """Return whether the Pod's status names the claim."""
-    for status in pod.status.resource_claim_statuses:  # noqa: SIM110 - a generator costs twice as much here
-        if status.resource_claim_name == claim_name:
-            return True
-    return False
+    return any(status.resource_claim_name == claim_name for status in pod.status.resource_claim_statuses)
 
 
 def claim_names_of(pod: Pod) -> list[str]:

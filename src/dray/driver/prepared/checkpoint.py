@@ -117,13 +117,13 @@ def _answer_to_wire(device: AnsweredDevice) -> dict[str, Any]:
 def _entry_from_wire(item: Mapping[str, Any]) -> Entry:
     devices = tuple(
         AllocatedDevice(
-            device["request"],
-            device["pool"],
-            device["device"],
-            device["shareID"],
-            device["adminAccess"],
-            device["consumedCapacity"],
-            tuple(device["parameters"]),
+            request=device["request"],
+            pool=device["pool"],
+            name=device["device"],
+            share_id=device["shareID"],
+            admin_access=device["adminAccess"],
+            consumed_capacity=device["consumedCapacity"],
+            parameters=tuple(device["parameters"]),
         )
         for device in item["devices"]
     )

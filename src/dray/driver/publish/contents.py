@@ -69,26 +69,26 @@ def _content(pool: Pool, devices: tuple[Device, ...], counters: tuple[CounterSet
     # Only slices with partitions can name the attribute.
     is_partitioned = any(device.consumes_counters for device in devices)
     return SliceContent(
-        devices,
-        counters,
-        pool.node_selector,
-        pool.all_nodes,
-        pool.per_device_nodes,
-        pool.skip_node_operations,
-        pool.partition_type_attribute if is_partitioned else "",
+        devices=devices,
+        counters=counters,
+        node_selector=pool.node_selector,
+        all_nodes=pool.all_nodes,
+        per_device_nodes=pool.per_device_nodes,
+        skip_node_operations=pool.skip_node_operations,
+        partition_type_attribute=pool.partition_type_attribute if is_partitioned else "",
     )
 
 
 def content_of(spec: ResourceSliceSpec) -> SliceContent:
     """Return the content of a published slice, without taint times added by the API server."""
     return SliceContent(
-        tuple(_device(item) for item in spec.devices),
-        tuple(_counter_set(item) for item in spec.shared_counters),
-        spec.node_selector,
-        bool(spec.all_nodes),
-        bool(spec.per_device_node_selection),
-        spec.skip_node_operations,
-        spec.partition_type_attribute or "",
+        devices=tuple(_device(item) for item in spec.devices),
+        counters=tuple(_counter_set(item) for item in spec.shared_counters),
+        node_selector=spec.node_selector,
+        all_nodes=bool(spec.all_nodes),
+        per_device_nodes=bool(spec.per_device_node_selection),
+        skip_node_operations=spec.skip_node_operations,
+        partition_type_attribute=spec.partition_type_attribute or "",
     )
 
 

@@ -94,7 +94,16 @@ def apply(
         managed[me] = Entry(fields, write.api_version, time)
         return _with_managed_fields(_refresh_last_applied(merged, applied, write.manager), encode(managed))
     fields = _typed_fields(applied, write)
-    request = _Request(base, applied, fields, write.struct, me, write.api_version, write.ignored, write.convert)
+    request = _Request(
+        live=base,
+        applied=applied,
+        fields=fields,
+        struct=write.struct,
+        me=me,
+        api_version=write.api_version,
+        ignored=write.ignored,
+        convert=write.convert,
+    )
     if not managed and live is not None:
         managed = _before_first_apply(request, time)
     merged, managed = _apply_with_upgrade(request, managed, force=force)

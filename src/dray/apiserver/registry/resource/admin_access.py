@@ -110,10 +110,7 @@ def _validate_device_statuses(claim: Document, old: Document, context: WriteCont
 
 
 def _allowed(context: WriteContext, verbs: Sequence[str], **attributes: Any) -> bool:
-    for verb in verbs:  # noqa: SIM110 - a generator costs twice as much here
-        if context.allowed(verb=verb, group=GROUP, resource="resourceclaims", **attributes):
-            return True
-    return False
+    return any(context.allowed(verb=verb, group=GROUP, resource="resourceclaims", **attributes) for verb in verbs)
 
 
 def _changed_drivers(claim: Document, old: Document) -> list[str]:

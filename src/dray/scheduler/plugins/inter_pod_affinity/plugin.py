@@ -98,13 +98,12 @@ class InterPodAffinity:
         own.count(other, node, -1)
         return SUCCESS
 
-    def filter(self, state: CycleState, _pod: Pod, node: NodeInfo) -> Status:
-        """Check affinity, the Pod's own anti-affinity, and that of existing Pods, in this order."""
-        own: AffinityState = state[NAME]
-        return own.check(node.labels)
+    def filter(self, state: CycleState, pod: Pod, node: NodeInfo) -> Status:
+        """Check one node."""
+        return self.filter_all(state, pod, (node,))[0]
 
     def filter_all(self, state: CycleState, _pod: Pod, nodes: Sequence[NodeInfo]) -> Sequence[Status]:
-        """Check all nodes."""
+        """Check affinity, the Pod's own anti-affinity, and that of existing Pods, in this order."""
         own: AffinityState = state[NAME]
         return own.check_all(nodes)
 

@@ -86,16 +86,6 @@ class AffinityState:
         allows = self._affinity_allows
         return [status if allows(node.labels) else _NO_AFFINITY for node, status in zip(nodes, statuses, strict=True)]
 
-    def check(self, labels: Mapping[str, str]) -> Status:
-        """Return the answer for a node with these labels."""
-        if self.affinity_terms and not self._affinity_allows(labels):
-            return _NO_AFFINITY
-        if self.anti_affinity_terms and self.anti_affinity.any_on(labels):
-            return _NO_ANTI_AFFINITY
-        if self.existing.any_on(labels):
-            return _NO_EXISTING
-        return SUCCESS
-
     def _affinity_allows(self, labels: Mapping[str, str]) -> bool:
         if self.affinity.all_on(self._affinity_keys, labels):
             return True

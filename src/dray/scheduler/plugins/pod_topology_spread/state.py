@@ -102,7 +102,11 @@ class SpreadState:
         return statuses
 
     def check(self, labels: Mapping[str, str]) -> Status:
-        """Return the answer for a node with these labels: the first constraint that it does not satisfy."""
+        """Return the answer for a node with these labels: the first constraint that it does not satisfy.
+
+        Dry runs of preemption count Pods between the checks of single nodes, so that `rejected`, which visits all
+        domains, would be computed for each of them.
+        """
         for item in self.constraints:
             value = labels.get(item.key)
             if value is None:
